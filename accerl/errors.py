@@ -1,0 +1,16 @@
+"""The one exception that speaks to a person instead of a programmer."""
+
+from __future__ import annotations
+
+
+class UserError(Exception):
+    """A mistake of the user: the message is one line that says what to do; exit code 2."""
+
+
+def did_you_mean(given: str, allowed: list[str]) -> str:
+    """Return the sentence that lists `allowed`, naming the closest spelling first."""
+    import difflib
+
+    close = difflib.get_close_matches(given, allowed, n=1)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    return f"{hint}allowed: {', '.join(allowed)}"

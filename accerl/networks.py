@@ -1,0 +1,142 @@
+"""Policy families: the paper's Original, Net1, Net2, Net3 (Table 6), and the same ladder for vectors.
+
+A network is fully described by its `Architecture`, so a pruned copy is simply a `PolicyNet`
+of a narrower architecture, and every consumer (export, quantisation, engines) handles both alike.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+
+class ConvSpec(NamedTuple):
+    """One convolution without padding: output channels, square kernel, stride."""
+
+    channels: int
+    kernel: int
+    stride: int
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """Layer sizes of one policy network; every hidden layer is followed by a ReLU."""
+
+    convs: tuple[ConvSpec, ...]
+    hidden: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ObservationSpec:
+    """Shape and type of one observation; uint8 observations are scaled by 1/255 inside the net."""
+
+    shape: tuple[int, ...]
+    dtype: str  # "uint8" or "float32"
+
+    @property
+    def is_pixels(self) -> bool:
+        """Whether observations are images [C, H, W] large enough for the paper's convolutions."""
+        return len(self.shape) == 3 and min(self.shape[1:]) >= 84
+
+
+# Table 6 gives filters and kernels; strides 4/2/1 without padding give its 3136 -> 2048 layer.
+PIXELS: dict[str, Architecture] = {
+    "original": Architecture((ConvSpec(32, 8, 4), ConvSpec(64, 4, 2), ConvSpec(64, 3, 1)), (2048,)),
+    "net1": Architecture((ConvSpec(16, 8, 4), ConvSpec(32, 4, 2)), (256,)),
+    "net2": Architecture((ConvSpec(8, 8, 4), ConvSpec(16, 4, 2)), (128,)),
+    "net3": Architecture((ConvSpec(4, 8, 4), ConvSpec(4, 4, 2)), (32,)),
+}
+VECTOR: dict[str, Architecture] = {
+    "original": Architecture((), (128, 128)),
+    "net1": Architecture((), (64,)),
+    "net2": Architecture((), (32,)),
+    "net3": Architecture((), (16,)),
+}
+
+
+def architecture(student: str, observation: ObservationSpec) -> Architecture:
+    """Return the layer sizes of `student` in the family that fits `observation`."""
+    return (PIXELS if observation.is_pixels else VECTOR)[student]
+
+
+class PolicyNet(nn.Module):
+    """Actor-critic network: shared body, linear policy head, linear value head.
+
+    ``body`` is a plain Sequential of Conv2d / ReLU / Flatten / Linear, in execution order.
+    """
+
+    def __init__(self, arch: Architecture, observation: ObservationSpec, num_actions: int) -> None:
+        super().__init__()
+        self.arch = arch
+        self.observation = observation
+        self.num_actions = num_actions
+        layers: list[nn.Module] = []
+        if arch.convs:
+            channels, height, width = observation.shape
+            for conv in arch.convs:
+                layers += [nn.Conv2d(channels, conv.channels, conv.kernel, conv.stride), nn.ReLU()]
+                channels = conv.channels
+                height = (height - conv.kernel) // conv.stride + 1
+                width = (width - conv.kernel) // conv.stride + 1
+            features = channels * height * width
+        else:
+            features = math.prod(observation.shape)
+        layers.append(nn.Flatten())
+        for size in arch.hidden:
+            layers += [nn.Linear(features, size), nn.ReLU()]
+            features = size
+        self.body = nn.Sequential(*layers)
+        self.policy_head = nn.Linear(features, num_actions)
+        self.value_head = nn.Linear(features, 1)
+
+    def scale(self, obs: Tensor) -> Tensor:
+        """Return observations as floats; uint8 values are divided by 255."""
+        return obs.float() / 255.0 if obs.dtype == torch.uint8 else obs.float()
+
+    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        """Return policy logits [B, A] and state values [B] for observations [B, *shape].
+
+        Under autocast only the body runs in low precision: early values differ by less than
+        what bfloat16 resolves, so both heads always compute in float32.
+        """
+        hidden = self.body(self.scale(obs))
+        with torch.autocast(device_type=obs.device.type, enabled=False):
+            hidden = hidden.float()
+            return self.policy_head(hidden), self.value_head(hidden).squeeze(-1)
+
+
+def make_policy(
+    student: str, observation: ObservationSpec, num_actions: int, generator: torch.Generator
+) -> PolicyNet:
+    """Return a freshly initialised network: orthogonal weights, zero biases, small policy head."""
+    net = PolicyNet(architecture(student, observation), observation, num_actions)
+    with torch.no_grad():
+        for module in net.body:
+            if isinstance(module, nn.Conv2d | nn.Linear):
+                nn.init.orthogonal_(module.weight, math.sqrt(2.0), generator=generator)
+                nn.init.zeros_(module.bias)  # type: ignore[arg-type]
+        nn.init.orthogonal_(net.policy_head.weight, 0.01, generator=generator)
+        nn.init.orthogonal_(net.value_head.weight, 1.0, generator=generator)
+        nn.init.zeros_(net.policy_head.bias)
+        nn.init.zeros_(net.value_head.bias)
+    return net
+
+
+def count_macs(net: PolicyNet) -> int:
+    """Return the multiply-accumulates of one forward pass of one observation."""
+    macs = 0
+    if net.arch.convs:
+        channels, height, width = net.observation.shape
+        for conv in net.arch.convs:
+            height = (height - conv.kernel) // conv.stride + 1
+            width = (width - conv.kernel) // conv.stride + 1
+            macs += channels * conv.kernel**2 * conv.channels * height * width
+            channels = conv.channels
+    for module in (*net.body, net.policy_head, net.value_head):
+        if isinstance(module, nn.Linear):
+            macs += module.in_features * module.out_features
+    return macs

@@ -1,0 +1,159 @@
+"""The run directory: config.json, metrics.jsonl, summary.json. The source of truth of every run.
+
+W&B and the HTML report are views of these files; nothing is logged beside them that is not here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import sys
+from collections.abc import Iterator, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from accerl.errors import UserError
+from accerl.runtime.run import IntervalReport
+
+METRICS = "metrics.jsonl"
+CONFIG = "config.json"
+SUMMARY = "summary.json"
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of what a figure depends on."""
+    found = {"python": platform.python_version()}
+    for name in ("torch", "onnxruntime", "gymnasium", "ale-py", "numpy", "optuna"):
+        found[name] = metadata.version(name)
+    return found
+
+
+def fingerprint() -> dict[str, Any]:
+    """Return what seconds depend on: two machines with equal fingerprints may be compared."""
+    model, flags = platform.processor() or platform.machine(), ""
+    if sys.platform == "linux":
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            key, _, value = line.partition(":")
+            if key.strip() == "model name":
+                model = value.strip()
+            if key.strip() == "flags":
+                flags = value
+                break
+    wanted = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_int8")
+    data = {
+        "cpu": model,
+        "cores": os.cpu_count() or 1,
+        "features": [name for name in wanted if f" {name} " in f" {flags.strip()} "],
+        "system": platform.system(),
+    }
+    return {**data, "id": json_hash(data)[:12]}
+
+
+def json_hash(data: Any) -> str:
+    """Return the SHA-256 of `data` as canonical JSON."""
+    text = json.dumps(data, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def write_json(path: Path, data: Any) -> None:
+    """Write `data` atomically: readers see the old file or the new one, never a part."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("w") as file:
+            json.dump(data, file, indent=2, sort_keys=True)
+            file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file.
+
+    Raises:
+        UserError: the file is missing or is not JSON.
+    """
+    try:
+        return json.loads(path.read_text())
+    except FileNotFoundError as error:
+        raise UserError(f"{path} does not exist; give the folder that a run wrote") from error
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is not valid JSON ({error}); was it cut off or edited?") from error
+
+
+def make_out_dir(path: Path) -> Path:
+    """Create an output folder and prove that it can be written.
+
+    Raises:
+        UserError: it cannot be created or written.
+    """
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        probe = path / f".write-test-{os.getpid()}"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        for folder in missing:  # innermost first; leave nothing half-made behind
+            if folder.is_dir() and not any(folder.iterdir()):
+                folder.rmdir()
+        reason = error.strerror or error
+        raise UserError(f"cannot write to {path}: {reason}; give --out a writable folder") from error
+    return path
+
+
+class RunWriter:
+    """Writes one run directory; every line is on disk before `append` returns."""
+
+    def __init__(self, path: Path, config: Mapping[str, Any], *, resume: bool = False) -> None:
+        self.path = make_out_dir(path)
+        if not resume:
+            (self.path / METRICS).unlink(missing_ok=True)
+            (self.path / SUMMARY).unlink(missing_ok=True)
+            write_json(self.path / CONFIG, dict(config))
+        self._file = (self.path / METRICS).open("a")
+
+    def append(self, report: IntervalReport) -> None:
+        """Add one interval to metrics.jsonl."""
+        self._file.write(json.dumps(report.to_json(), sort_keys=True) + "\n")
+        self._file.flush()
+
+    def truncate(self, intervals: int) -> None:
+        """Keep the first `intervals` lines: what a checkpoint had seen when it was taken."""
+        self._file.close()
+        lines = (self.path / METRICS).read_text().splitlines(keepends=True)[:intervals]
+        (self.path / METRICS).write_text("".join(lines))
+        self._file = (self.path / METRICS).open("a")
+
+    def finish(self, summary: Mapping[str, Any]) -> None:
+        """Write summary.json and close metrics.jsonl."""
+        write_json(self.path / SUMMARY, dict(summary))
+        self.close()
+
+    def close(self) -> None:
+        """Close metrics.jsonl; safe to call twice."""
+        self._file.close()
+
+
+def read_metrics(path: Path) -> Iterator[IntervalReport]:
+    """Yield the intervals of a run directory; a last line cut off by a crash is dropped.
+
+    Raises:
+        UserError: there is no metrics.jsonl, or a line inside it is damaged.
+    """
+    file = path / METRICS
+    if not file.is_file():
+        raise UserError(f"{path} is not a run directory (no {METRICS})")
+    lines = file.read_text().splitlines()
+    for number, line in enumerate(lines, start=1):
+        try:
+            yield IntervalReport.from_json(json.loads(line))
+        except (json.JSONDecodeError, KeyError, TypeError) as error:
+            if number == len(lines):
+                return
+            raise UserError(f"{file}, line {number} is damaged: {error}") from error

@@ -1,0 +1,1 @@
+"""Runtimes: how Actor, Learner, Compressor and Monitor are wired into one inner run."""

@@ -1,0 +1,98 @@
+"""InnerRun: the one abstraction that train(), the control environment and the tests all drive."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Protocol
+
+from accerl.spec import Decision
+
+PHASES = ("env", "infer", "write", "wait", "learn", "compress", "publish")
+"""Where seconds go. env, infer, write: actors; wait, learn: learner; compress, publish: Compressor."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class IntervalReport:
+    """What happened between two decisions; one line of metrics.jsonl.
+
+    Seconds are those of the run's own clock. KL is KL(learner || actor) in nats, from the logits
+    that the acting engines really produced (paper, eq. 5).
+    """
+
+    index: int
+    """0, 1, 2, ... since the start of the run"""
+    seconds: float
+    """length of this interval"""
+    total_seconds: float
+    """clock at the end of this interval"""
+    env_steps: int
+    total_env_steps: int
+    learner_updates: int
+    total_learner_updates: int
+    phase_seconds: Mapping[str, float]
+    """busy seconds per phase, summed over actors; the keys are PHASES"""
+    queue_fill: float
+    """mean share of the rollout queue that was full, in [0, 1]"""
+    policy_lag: float
+    """mean number of learner updates between the acting weights and the learner's"""
+    kl_mean_nats: float
+    kl_var: float
+    kl_max_nats: float
+    entropy_nats: float
+    """mean entropy of the learner's policy"""
+    episode_returns: tuple[float, ...]
+    """raw game scores of episodes that ended in this interval, acted by the compressed policy"""
+    learner_return: float | None
+    """J: mean return of the learner's full-precision policy, measured off the clock"""
+    decision: Decision
+    """what the actors were asked to act with during this interval"""
+    spec_seconds: Mapping[str, float]
+    """actor seconds by spec label"""
+    switch_seconds: float
+    """seconds that the last change of decision cost (compress + publish); 0 without a change"""
+    losses: Mapping[str, float] = field(default_factory=dict)
+    """learner losses and diagnostics, means over the interval"""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as one JSON object."""
+        data = asdict(self)
+        data["decision"] = self.decision.to_json()
+        data["episode_returns"] = list(self.episode_returns)
+        return data
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> IntervalReport:
+        """Read a report written by `to_json`."""
+        values = dict(data)
+        values["decision"] = Decision.from_json(values["decision"])
+        values["episode_returns"] = tuple(values["episode_returns"])
+        return cls(**values)
+
+
+Snapshot = dict[str, Any]
+"""A tree of dicts and lists whose leaves are tensors, arrays, numbers, strings, bools or None."""
+
+
+class InnerRun(Protocol):
+    """One reinforcement-learning run that can be steered while it runs (every tier)."""
+
+    def apply(self, decision: Decision) -> None:
+        """Act with `decision` from the next publication on; its cost goes on the clock."""
+        ...
+
+    def advance(self, seconds: float) -> IntervalReport:
+        """Run for `seconds` of this run's own clock and report what happened."""
+        ...
+
+    def snapshot(self) -> Snapshot:
+        """Return everything the run is, bit-exact (serial and analytic runs only)."""
+        ...
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Become the run that `snapshot` was taken from."""
+        ...
+
+    def close(self) -> None:
+        """Release processes, sessions and shared memory; safe to call twice."""
+        ...

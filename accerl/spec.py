@@ -1,0 +1,169 @@
+"""CompressionSpec and Decision: the vocabulary every layer speaks."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from accerl.errors import UserError, did_you_mean
+
+STUDENTS = ("original", "net1", "net2", "net3")  # largest first: paper, Table 6
+BITS = (32, 16, 8)
+GRAPHS = ("eager", "torchscript", "onnx")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompressionSpec:
+    """How hard the actors' copy of the policy is compressed; the default is the identity.
+
+    Raises:
+        UserError: a field lies outside what is allowed, or the combination cannot be built.
+    """
+
+    student: str = "original"
+    """member of the policy family, largest first"""
+    sparsity: float = 0.0
+    """fraction of output channels / neurons REMOVED by structured pruning, in [0, 1)"""
+    rank: float = 1.0
+    """fraction of singular values kept in factorised layers, in (0, 1]"""
+    bits: int = 32
+    """32 (float), 16 (bfloat16) or 8 (static INT8)"""
+    graph: str = "onnx"
+    """eager | torchscript | onnx"""
+
+    def __post_init__(self) -> None:
+        if self.student not in STUDENTS:
+            hint = did_you_mean(str(self.student), list(STUDENTS))
+            raise UserError(f"spec: student {self.student!r} does not exist; {hint}")
+        if isinstance(self.bits, bool) or self.bits not in BITS:
+            raise UserError(f"spec: bits must be one of {list(BITS)}, got {self.bits!r}")
+        if self.graph not in GRAPHS:
+            hint = did_you_mean(str(self.graph), list(GRAPHS))
+            raise UserError(f"spec: graph {self.graph!r} does not exist; {hint}")
+        _require_number("sparsity", self.sparsity)
+        _require_number("rank", self.rank)
+        if not 0.0 <= self.sparsity < 1.0:
+            raise UserError(
+                f"spec: sparsity is the fraction removed and must lie in [0, 1), "
+                f"got {self.sparsity!r}"
+            )
+        if not 0.0 < self.rank <= 1.0:
+            raise UserError(
+                f"spec: rank is the fraction of singular values kept and must lie in (0, 1], "
+                f"got {self.rank!r}"
+            )
+        if self.bits == 8 and self.graph != "onnx":
+            raise UserError(
+                f"spec: bits 8 runs in ONNX Runtime only; use graph 'onnx', not {self.graph!r}"
+            )
+        # Integers typed on a command line are numbers too; one spelling keeps hashes equal.
+        object.__setattr__(self, "sparsity", float(self.sparsity))
+        object.__setattr__(self, "rank", float(self.rank))
+
+    @property
+    def label(self) -> str:
+        """A short name for people, such as ``net3 pruned 50% INT8``."""
+        parts = [self.student]
+        if self.sparsity:
+            parts.append(f"pruned {self.sparsity:.0%}")
+        if self.rank < 1.0:
+            parts.append(f"rank {self.rank:.0%}")
+        parts.append({32: "fp32", 16: "bf16", 8: "INT8"}[self.bits])
+        if self.graph != "onnx":
+            parts.append(self.graph)
+        return " ".join(parts)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all fields as a JSON object."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: str | Mapping[str, Any]) -> CompressionSpec:
+        """Read a spec from a JSON text or object; unknown keys are errors.
+
+        Raises:
+            UserError: the text is not a JSON object, or a key or value is not allowed.
+        """
+        if isinstance(data, str):
+            try:
+                data = json.loads(data)
+            except json.JSONDecodeError as error:
+                raise UserError(
+                    f'spec: not valid JSON ({error}); write it like {{"bits": 8}}'
+                ) from error
+        if not isinstance(data, Mapping):
+            raise UserError('spec: expected a JSON object such as {"bits": 8}')
+        known = [field.name for field in fields(cls)]
+        for key in data:
+            if key not in known:
+                raise UserError(f"spec: unknown key {key!r}; {did_you_mean(str(key), known)}")
+        return cls(**data)
+
+
+def _require_number(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+        raise UserError(f"spec: {name} must be a number, got {value!r}")
+
+
+IDENTITY = CompressionSpec()
+"""The strongest uncompressed actor: the learner's own network in ONNX Runtime fp32."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A probability mix over specs; each rollout is acted by one spec drawn from it.
+
+    The paper's "linear strategy" mixes Net3 and Original with weight alpha.
+
+    Raises:
+        UserError: the mix is empty, a share is not positive, or the shares do not sum to 1.
+    """
+
+    mix: tuple[tuple[CompressionSpec, float], ...]
+
+    def __post_init__(self) -> None:
+        if not self.mix:
+            raise UserError("decision: the mix of specs is empty")
+        if any(not share > 0.0 for _, share in self.mix):
+            raise UserError("decision: every share must be positive; leave out specs at zero")
+        if len({spec for spec, _ in self.mix}) != len(self.mix):
+            raise UserError("decision: a spec appears twice; add its shares up")
+        total = sum(share for _, share in self.mix)
+        if abs(total - 1.0) > 1e-6:
+            raise UserError(f"decision: shares must sum to 1, got {total:.6f}")
+
+    @classmethod
+    def of(cls, spec: CompressionSpec) -> Decision:
+        """Return the decision to act with `spec` alone."""
+        return cls(((spec, 1.0),))
+
+    @property
+    def specs(self) -> tuple[CompressionSpec, ...]:
+        """The specs of the mix, in order."""
+        return tuple(spec for spec, _ in self.mix)
+
+    @property
+    def main(self) -> CompressionSpec:
+        """The spec with the largest share (the first of them on a tie)."""
+        return max(self.mix, key=lambda item: item[1])[0]
+
+    @property
+    def label(self) -> str:
+        """A short name for people, such as ``70% net3 INT8 + 30% original fp32``."""
+        if len(self.mix) == 1:
+            return self.mix[0][0].label
+        return " + ".join(f"{share:.0%} {spec.label}" for spec, share in self.mix)
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """Return the mix as a list of ``{"spec": {...}, "share": float}``."""
+        return [{"spec": spec.to_json(), "share": share} for spec, share in self.mix]
+
+    @classmethod
+    def from_json(cls, data: list[dict[str, Any]]) -> Decision:
+        """Read a decision written by `to_json`."""
+        return cls(
+            tuple((CompressionSpec.from_json(item["spec"]), float(item["share"])) for item in data)
+        )
