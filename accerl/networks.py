@@ -1,4 +1,4 @@
-"""Policy families: the paper's Original, Net1, Net2, Net3 (Table 6), and the same ladder for vectors.
+"""Policy families: the paper's Original and Net1-3 (Table 6), and the same ladder for vectors.
 
 A network is fully described by its `Architecture`, so a pruned copy is simply a `PolicyNet`
 of a narrower architecture, and every consumer (export, quantisation, engines) handles both alike.

@@ -103,7 +103,9 @@ def make_out_dir(path: Path) -> Path:
             if folder.is_dir() and not any(folder.iterdir()):
                 folder.rmdir()
         reason = error.strerror or error
-        raise UserError(f"cannot write to {path}: {reason}; give --out a writable folder") from error
+        raise UserError(
+            f"cannot write to {path}: {reason}; give --out a writable folder"
+        ) from error
     return path
 
 

@@ -143,7 +143,7 @@ class FeatureBuilder:
         self._high = max(self._high, actor_return)
         span = self._high - self._low
         level = (actor_return - self._low) / span if span > 0.0 else 0.0
-        self._levels = (self._levels + [actor_return])[-4:]
+        self._levels = [*self._levels, actor_return][-4:]
         trend = (actor_return - self._levels[0]) / span if span > 0.0 else 0.0
         return level, trend
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from accerl.spec import Decision
 
 PHASES = ("env", "infer", "write", "wait", "learn", "compress", "publish")
-"""Where seconds go. env, infer, write: actors; wait, learn: learner; compress, publish: Compressor."""
+"""Where seconds go: env, infer, write (actors), wait, learn (learner), compress, publish."""
 
 
 @dataclass(frozen=True, kw_only=True)
