@@ -1,0 +1,61 @@
+# Everything a person or a machine runs on a fresh clone. `make study` needs nothing but Python 3.11.
+# For PyTorch without CUDA: PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make study
+
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+PYTEST := $(BIN)/python -m pytest -q
+PACKAGES := accerl controller studies analysis tests
+MAX_LINES := 400
+
+.PHONY: study test test-all check lint types layers lines format clean
+
+study: $(VENV)/.installed ## the first study: out/quickstart/report.html and out/quickstart/bundle
+	$(BIN)/accerl study run quickstart --out out/quickstart --budget default
+
+test: $(VENV)/.installed-test ## the fast suite
+	$(PYTEST) -m "not slow"
+
+test-all: $(VENV)/.installed-test ## the fast suite and the slow tests
+	$(PYTEST)
+
+check: lint types layers lines test ## what CI runs
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/codespell $(PACKAGES) $(wildcard *.md)
+
+types: $(VENV)/.installed-dev
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+layers: $(VENV)/.installed-dev
+	$(BIN)/lint-imports
+
+lines: ## no Python file above MAX_LINES lines
+	@find $(PACKAGES) -name '*.py' -exec wc -l {} + \
+	  | awk '$$2 != "total" && $$1 > $(MAX_LINES) { print $$2 ": " $$1 " lines, the limit is $(MAX_LINES)"; bad = 1 } END { exit bad }'
+
+format: $(VENV)/.installed-dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) out dist build .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+
+# Stamps: an editable install is repeated only when pyproject.toml changes.
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: pyproject.toml | $(BIN)/python
+	$(PIP) install -q -e .
+	touch $@
+
+$(VENV)/.installed-test: pyproject.toml | $(BIN)/python
+	$(PIP) install -q -e '.[test]'
+	touch $@ $(VENV)/.installed
+
+$(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
+	$(PIP) install -q -e '.[dev]'
+	touch $@ $(VENV)/.installed-test $(VENV)/.installed
