@@ -33,7 +33,7 @@ FEATURE_NAMES = (
 """The unitless vector: every entry lies in about [-2, 2] for every game and machine."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Features:
     """Raw indicators by name (a KL of 14.0 nats is 14.0) and the unitless vector.
 
@@ -46,6 +46,17 @@ class Features:
     raw: Mapping[str, float]
     vector: np.ndarray
     version: int = FEATURES_VERSION
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both hold the same numbers; NaN (not measured) equals NaN."""
+        if not isinstance(other, Features) or self.raw.keys() != other.raw.keys():
+            return False
+        mine, theirs = list(self.raw.values()), [other.raw[name] for name in self.raw]
+        return (
+            self.version == other.version
+            and np.array_equal(mine, theirs, equal_nan=True)
+            and np.array_equal(self.vector, other.vector)
+        )
 
 
 class FeatureBuilder:
