@@ -1,0 +1,159 @@
+"""Artifact: one compressed policy as bytes, on its way to the actors or into a checkpoint.
+
+Nothing here is unpickled: a header in JSON, and ONNX or safetensors behind it.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+from torch import nn
+
+from accerl.compress.layers import weight_and_bias
+from accerl.errors import UserError
+from accerl.networks import Architecture, ConvSpec, ObservationSpec, PolicyNet
+from accerl.spec import CompressionSpec
+
+MAGIC = b"ACRL"
+KINDS = ("onnx", "torch")
+_PREFIX = struct.Struct("<4sI")  # magic, length of the JSON header
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A compressed policy that any process can turn into an engine."""
+
+    spec: CompressionSpec
+    version: int
+    """learner updates when it was made"""
+    kind: str
+    """onnx (payload: a serialised ModelProto) or torch (payload: safetensors)"""
+    payload: bytes
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"artifact kind must be one of {KINDS}, got {self.kind!r}")
+
+    def to_bytes(self) -> bytes:
+        """Return magic, header length, JSON header and payload, in this order."""
+        header = json.dumps(
+            {
+                "spec": self.spec.to_json(),
+                "version": self.version,
+                "kind": self.kind,
+                "payload_bytes": len(self.payload),
+            }
+        ).encode()
+        return b"".join([_PREFIX.pack(MAGIC, len(header)), header, self.payload])
+
+    @classmethod
+    def from_bytes(cls, buffer: bytes | bytearray | memoryview) -> Artifact:
+        """Read what `to_bytes` wrote; bytes behind it, as in a larger shared block, are ignored.
+
+        Raises:
+            UserError: the bytes are no artifact, or are cut off.
+        """
+        view = memoryview(buffer).cast("B")
+        if len(view) < _PREFIX.size or bytes(view[:4]) != MAGIC:
+            raise UserError(
+                "artifact: these bytes are not a compressed policy; was the file mixed up?"
+            )
+        _, header_bytes = _PREFIX.unpack(view[: _PREFIX.size])
+        start = _PREFIX.size + header_bytes
+        try:
+            if start > len(view):
+                raise ValueError("the header is cut off")
+            header = json.loads(bytes(view[_PREFIX.size : start]))
+            spec = CompressionSpec.from_json(header["spec"])
+            version, kind = int(header["version"]), str(header["kind"])
+            end = start + int(header["payload_bytes"])
+            if not start <= end <= len(view):
+                raise ValueError(f"{len(view) - start} of {end - start} payload bytes are there")
+            return cls(spec, version, kind, bytes(view[start:end]))
+        except (ValueError, KeyError, TypeError) as error:
+            raise UserError(f"artifact: damaged ({error}); write it again") from error
+
+
+def pack_torch(net: PolicyNet, *, bits: int) -> bytes:
+    """Return a policy as safetensors with its architecture in the metadata.
+
+    At 16 bits the body is stored in bfloat16, with the 1/255 of uint8 inputs folded into the first
+    layer: 0..255 are exact in bfloat16, their 255ths are not. Both heads stay float32.
+    """
+    scale = 1.0 / 255.0 if bits == 16 and net.observation.dtype == "uint8" else 1.0
+    tensors: dict[str, torch.Tensor] = {}
+    description: list[list[Any]] = []
+    for index, module in enumerate(net.body):
+        description.append(_describe(module))
+        if isinstance(module, nn.Conv2d | nn.Linear):
+            weight, bias = weight_and_bias(module, f"layer {index}")
+            weight, scale = weight * scale, 1.0
+            tensors[f"body.{index}.weight"] = weight.bfloat16() if bits == 16 else weight
+            tensors[f"body.{index}.bias"] = bias.bfloat16() if bits == 16 else bias
+    for name in ("policy_head", "value_head"):
+        head = getattr(net, name)
+        weight, bias = weight_and_bias(head, name.replace("_", " "))
+        tensors |= {f"{name}.weight": weight.clone(), f"{name}.bias": bias.clone()}
+    network = {
+        "arch": architecture_to_json(net.arch),
+        "body": description,
+        "shape": list(net.observation.shape),
+        "dtype": net.observation.dtype,
+        "num_actions": net.num_actions,
+    }
+    return save_tensors(tensors, metadata={"network": json.dumps(network)})
+
+
+def unpack_torch(payload: bytes) -> PolicyNet:
+    """Return the network that `pack_torch` wrote, in its stored precision.
+
+    Raises:
+        UserError: the payload is damaged.
+    """
+    try:
+        header_bytes = struct.unpack("<Q", payload[:8])[0]  # the safetensors format
+        metadata = json.loads(payload[8 : 8 + header_bytes])["__metadata__"]
+        network = json.loads(metadata["network"])
+        arch = architecture_from_json(network["arch"])
+        observation = ObservationSpec(tuple(network["shape"]), str(network["dtype"]))
+        with torch.device("meta"):  # weights follow: do not draw random ones first
+            net = PolicyNet(arch, observation, int(network["num_actions"]))
+            net.body = nn.Sequential(*(_module(entry) for entry in network["body"]))
+        net.load_state_dict(load_tensors(payload), assign=True)
+    except (ValueError, KeyError, TypeError, struct.error, SafetensorError, RuntimeError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"artifact: the torch payload is damaged ({reason})") from error
+    return net.requires_grad_(False)
+
+
+def architecture_to_json(arch: Architecture) -> dict[str, Any]:
+    """Return layer sizes as a JSON object."""
+    return {"convs": [list(conv) for conv in arch.convs], "hidden": list(arch.hidden)}
+
+
+def architecture_from_json(data: Mapping[str, Any]) -> Architecture:
+    """Read layer sizes written by `architecture_to_json`."""
+    convs = tuple(ConvSpec(*(int(number) for number in conv)) for conv in data["convs"])
+    return Architecture(convs, tuple(int(size) for size in data["hidden"]))
+
+
+def _describe(module: nn.Module) -> list[Any]:
+    if isinstance(module, nn.Conv2d):
+        sizes = [module.in_channels, module.out_channels, module.kernel_size[0], module.stride[0]]
+        return ["conv", *sizes]
+    if isinstance(module, nn.Linear):
+        return ["linear", module.in_features, module.out_features]
+    return [type(module).__name__.lower()]
+
+
+def _module(entry: list[Any]) -> nn.Module:
+    makers = {"conv": nn.Conv2d, "linear": nn.Linear, "relu": nn.ReLU, "flatten": nn.Flatten}
+    return makers[entry[0]](*(int(size) for size in entry[1:]))

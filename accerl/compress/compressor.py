@@ -1,0 +1,290 @@
+"""Compressor: the object that runs use to turn the learner's policy into artifacts."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from accerl.compress.artifact import Artifact, architecture_from_json, architecture_to_json
+from accerl.compress.chain import CompressionState, CompressorChain
+from accerl.compress.distill import Distiller
+from accerl.compress.engine import make_engine
+from accerl.compress.prune import prune
+from accerl.errors import UserError
+from accerl.networks import Architecture, ObservationSpec, PolicyNet, make_policy
+from accerl.spec import CompressionSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompressionConfig:
+    """How students are distilled and integer ranges calibrated.
+
+    Raises:
+        UserError: a value is out of range.
+    """
+
+    calibration_states: int = 256
+    """newest states kept for calibration and distillation"""
+    distill_learning_rate: float = 1e-3
+    """step size of each student's Adam"""
+    distill_entropy_cost: float = 1e-3
+    """beta of the distillation loss (paper, equation 1)"""
+    distill_sync_every: int = 10
+    """distillation updates between two copies of the learner into the teacher"""
+    distill_batch: int = 256
+    """states per distillation update"""
+    distill_warmup_updates: int = 20
+    """distillation updates before a student acts for the first time, or acts again"""
+
+    def __post_init__(self) -> None:
+        for name in ("calibration_states", "distill_sync_every", "distill_batch"):
+            if getattr(self, name) < 1:
+                raise UserError(
+                    f"compression: {name} must be at least 1, got {getattr(self, name)}"
+                )
+        if not self.distill_learning_rate > 0.0:
+            raise UserError(
+                f"compression: distill_learning_rate must be positive, "
+                f"got {self.distill_learning_rate}"
+            )
+        for name in ("distill_entropy_cost", "distill_warmup_updates"):
+            if not getattr(self, name) >= 0:
+                raise UserError(
+                    f"compression: {name} must not be negative, got {getattr(self, name)}"
+                )
+
+
+@dataclass(frozen=True)
+class BuildReport:
+    """What the last build had to do besides exporting, so that a clock can charge it."""
+
+    distill_updates: int = 0
+
+
+@dataclass(frozen=True)
+class Trainee:
+    """A network that must be distilled before it can act: a student, or a pruned network."""
+
+    student: str
+    sparsity: float
+
+    @property
+    def key(self) -> str:
+        """A name for state dicts, such as ``net3@0.5``."""
+        return f"{self.student}@{self.sparsity!r}"
+
+    @classmethod
+    def of(cls, spec: CompressionSpec) -> Trainee | None:
+        """Return whom `spec` needs distilled; None if it acts with the learner's own network."""
+        if spec.student == "original" and spec.sparsity == 0.0:
+            return None
+        return cls(spec.student, spec.sparsity)
+
+
+class Compressor:
+    """Owns the recorded states and the distilled networks; builds artifacts from specs.
+
+    Pruned networks are distilled like students: the paper always combines the two (section 2.2).
+    Equal generators and equal calls give equal artifacts.
+    """
+
+    def __init__(
+        self,
+        observation: ObservationSpec,
+        num_actions: int,
+        config: CompressionConfig,
+        generator: torch.Generator,
+    ) -> None:
+        self.observation = observation
+        self.num_actions = num_actions
+        self.config = config
+        self.last_build = BuildReport()
+        self._ring = np.zeros((config.calibration_states, *observation.shape), observation.dtype)
+        self._next = 0
+        self._filled = 0
+        self._seed = int(torch.randint(2**31, (), generator=generator))
+        self._distillers: dict[Trainee, Distiller] = {}
+        self._policy_arch: Architecture | None = None
+        # Who acted at the last two publications: whoever did not must be warmed up again.
+        self._version = -1
+        self._acting: set[Trainee] = set()
+        self._acted: set[Trainee] = set()
+
+    @property
+    def states(self) -> np.ndarray:
+        """The recorded states [N, *shape], in no particular order; do not write to them."""
+        return self._ring[: self._filled]
+
+    def observe(self, obs: np.ndarray) -> None:
+        """Record states obs [N, *shape]; the newest `calibration_states` are kept.
+
+        Raises:
+            ValueError: shape or dtype differ from the observation spec.
+        """
+        if obs.shape[1:] != self.observation.shape or obs.dtype != self._ring.dtype:
+            raise ValueError(
+                f"expected states [N, {', '.join(map(str, self.observation.shape))}] of "
+                f"{self._ring.dtype}, got {obs.shape} of {obs.dtype}"
+            )
+        obs = obs[-len(self._ring) :]
+        slots = (self._next + np.arange(len(obs))) % len(self._ring)
+        self._ring[slots] = obs
+        self._next = (self._next + len(obs)) % len(self._ring)
+        self._filled = min(self._filled + len(obs), len(self._ring))
+
+    def distill(self, policy: PolicyNet, specs: Iterable[CompressionSpec]) -> int:
+        """Do one distillation update for every student and pruned network that `specs` name.
+
+        Returns:
+            How many updates it did.
+
+        Raises:
+            UserError: no state was recorded yet.
+        """
+        trainees = [trainee for trainee in map(Trainee.of, specs) if trainee is not None]
+        unique = dict.fromkeys(trainees)
+        for trainee in unique:
+            self._train(trainee, policy, updates=1)
+        return len(unique)
+
+    def build(self, spec: CompressionSpec, policy: PolicyNet, version: int) -> Artifact:
+        """Compress `policy` as `spec` says.
+
+        A student that did not act at the previous publication is warmed up first; `last_build`
+        then says with how many updates.
+
+        Args:
+            spec: how hard to compress.
+            policy: the learner's policy.
+            version: learner updates of `policy`.
+
+        Raises:
+            UserError: no state was recorded yet, or the weights are not finite.
+        """
+        self._require_states()
+        if version != self._version:
+            self._version = version
+            self._acted, self._acting = self._acting, set()
+        trainee = Trainee.of(spec)
+        net, updates = policy, 0
+        if trainee is not None:
+            if trainee not in self._acted | self._acting:
+                updates = self.config.distill_warmup_updates
+            net = self._train(trainee, policy, updates=updates).net
+            self._acting.add(trainee)
+        self.last_build = BuildReport(distill_updates=updates)
+        state = CompressionState(
+            policy=policy,
+            net=net,
+            observations=self.states,
+            version=version,
+            student=spec.student,
+            sparsity=spec.sparsity,
+        )
+        # The network at hand is already distilled and pruned; what is left is to finish it.
+        rest = replace(spec, student="original", sparsity=0.0)
+        return CompressorChain.from_spec(rest).run(state)
+
+    def kl_to(
+        self, policy: PolicyNet, artifact: Artifact, obs: np.ndarray
+    ) -> tuple[float, float, float]:
+        """Return mean, variance and maximum of KL(policy || artifact) over obs, in nats (eq. 5)."""
+        with torch.no_grad():
+            states = torch.from_numpy(np.ascontiguousarray(obs))
+            logits, _ = policy(states.to(policy.policy_head.weight.device))
+        acted, _ = make_engine(artifact).infer(obs)
+        kl = kl_nats(logits.cpu().numpy(), acted)
+        return float(kl.mean()), float(kl.var()), float(kl.max())
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return copies of everything that an exact resume needs, as a plain tree."""
+        arch = self._policy_arch
+        return {
+            "ring": self.states.copy(),
+            "next": self._next,
+            "seed": self._seed,
+            "policy_arch": None if arch is None else architecture_to_json(arch),
+            "distillers": [
+                {"trainee": [trainee.student, trainee.sparsity], "state": distiller.state_dict()}
+                for trainee, distiller in self._distillers.items()
+            ],
+            "version": self._version,
+            "acting": _pairs(self._acting),
+            "acted": _pairs(self._acted),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Become the compressor that `state` was taken from (built with the same config)."""
+        ring = np.asarray(state["ring"])
+        self._ring[: len(ring)] = ring
+        self._filled = len(ring)
+        self._next = int(state["next"])
+        self._seed = int(state["seed"])
+        self._version = int(state["version"])
+        self._acting = {Trainee(str(name), float(part)) for name, part in state["acting"]}
+        self._acted = {Trainee(str(name), float(part)) for name, part in state["acted"]}
+        self._distillers = {}
+        if state["policy_arch"] is not None:
+            arch = architecture_from_json(state["policy_arch"])
+            learner = PolicyNet(arch, self.observation, self.num_actions)
+            for entry in state["distillers"]:
+                name, sparsity = entry["trainee"]
+                distiller = self._distiller(Trainee(str(name), float(sparsity)), learner)
+                distiller.load_state_dict(entry["state"])
+
+    def _train(self, trainee: Trainee, policy: PolicyNet, *, updates: int) -> Distiller:
+        self._require_states()
+        distiller = self._distiller(trainee, policy)
+        states = torch.from_numpy(self.states)
+        for _ in range(updates):
+            distiller.update(states, policy)
+        return distiller
+
+    def _distiller(self, trainee: Trainee, policy: PolicyNet) -> Distiller:
+        """Return the distiller of `trainee`, created from `policy` on its first use."""
+        if trainee in self._distillers:
+            return self._distillers[trainee]
+        # A seed of its own: who is created first must not change the others.
+        seed = (self._seed + zlib.crc32(trainee.key.encode())) % 2**63
+        generator = torch.Generator().manual_seed(seed)
+        net = policy
+        if trainee.student != "original":
+            net = make_policy(trainee.student, self.observation, self.num_actions, generator)
+            net = net.to(policy.policy_head.weight.device)
+        self._policy_arch = policy.arch
+        self._distillers[trainee] = Distiller(
+            prune(net, trainee.sparsity),
+            policy,
+            learning_rate=self.config.distill_learning_rate,
+            entropy_cost=self.config.distill_entropy_cost,
+            sync_every=self.config.distill_sync_every,
+            generator=generator,
+            batch=self.config.distill_batch,
+        )
+        return self._distillers[trainee]
+
+    def _require_states(self) -> None:
+        if self._filled == 0:
+            raise UserError(
+                "compress: no state was recorded yet; call observe() with the first observations"
+            )
+
+
+def kl_nats(logits: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Return KL(softmax(logits) || softmax(other)) of each row, [B] in nats."""
+    log_p, log_q = _log_softmax(logits), _log_softmax(other)
+    return (np.exp(log_p) * (log_p - log_q)).sum(-1)
+
+
+def _log_softmax(logits: np.ndarray) -> np.ndarray:
+    shifted = logits.astype(np.float64) - logits.max(-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+
+
+def _pairs(trainees: set[Trainee]) -> list[list[Any]]:
+    return sorted([trainee.student, trainee.sparsity] for trainee in trainees)
