@@ -1,0 +1,108 @@
+"""What the outer problem maximises: reward gain per wall-clock second (paper, eq. 6), discounted.
+
+With a fixed interval, eq. 6 alone telescopes to the final return. Discounting every gain by the
+clock turns the sum into a weighted area under the learning curve, so early gains count for more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from accerl.errors import UserError
+
+
+@dataclass(frozen=True)
+class GameReference:
+    """Two returns of one game that put every game on one scale: 0 is random, 1 is the reference.
+
+    Raises:
+        UserError: the reference is not above random, so the scale has no length.
+    """
+
+    random_return: float
+    """mean return of the uniformly random policy"""
+    reference_return: float
+    """final return of training without compression"""
+
+    def __post_init__(self) -> None:
+        if not self.reference_return > self.random_return:
+            raise UserError(
+                f"game reference: the reference return ({self.reference_return:g}) must be above "
+                f"the random return ({self.random_return:g}); train the reference for longer"
+            )
+
+    @property
+    def span(self) -> float:
+        """Raw score between random and reference."""
+        return self.reference_return - self.random_return
+
+    def normalise(self, score: float) -> float:
+        """Return `score` on the scale where random play is 0 and the reference is 1."""
+        return (score - self.random_return) / self.span
+
+    def to_json(self) -> dict[str, Any]:
+        """Return both returns as a JSON object."""
+        return {"random_return": self.random_return, "reference_return": self.reference_return}
+
+
+def default_beta(horizon_seconds: float) -> float:
+    """Return the discount rate per second at which a gain halfway through counts 1/e."""
+    return 1.0 / (0.5 * horizon_seconds)
+
+
+def num_intervals(horizon_seconds: float, interval_seconds: float) -> int:
+    """Return how many intervals fill the horizon; the last one may reach beyond it.
+
+    Raises:
+        UserError: a length is not positive, or an interval is longer than the horizon.
+    """
+    if not 0.0 < interval_seconds <= horizon_seconds or math.isinf(horizon_seconds):
+        raise UserError(
+            f"the interval must lie in (0, horizon], got interval {interval_seconds:g} s "
+            f"and horizon {horizon_seconds:g} s"
+        )
+    return math.ceil(horizon_seconds / interval_seconds - 1e-9)
+
+
+def discounted_gain(times_seconds: Sequence[float], returns: Sequence[float], beta: float) -> float:
+    """Return sum over k of exp(-beta t_k) (J_k - J_{k-1}), k = 1, ..., K.
+
+    Args:
+        times_seconds: clock t_0, ..., t_K of the measurements, not decreasing.
+        returns: J_0, ..., J_K at these times; J_0 is the return before training.
+        beta: discount rate per second; 0 gives J_K - J_0.
+    """
+    times, levels = _curve(times_seconds, returns)
+    return float(np.sum(np.exp(-beta * times[1:]) * np.diff(levels)))
+
+
+def gain_per_second(times_seconds: Sequence[float], returns: Sequence[float]) -> np.ndarray:
+    """Return eq. 6 of the paper per interval, (J_k - J_{k-1}) / (t_k - t_{k-1}), shape [K].
+
+    To report, never to learn from: over intervals of unequal length the ratios do not telescope
+    and reward short noisy intervals.
+    """
+    times, levels = _curve(times_seconds, returns)
+    lengths = np.diff(times)
+    if np.any(lengths <= 0.0):
+        raise UserError("eq. 6 needs intervals of positive length; two measurements share a time")
+    return np.diff(levels) / lengths
+
+
+def _curve(
+    times_seconds: Sequence[float], returns: Sequence[float]
+) -> tuple[np.ndarray, np.ndarray]:
+    times, levels = np.asarray(times_seconds, float), np.asarray(returns, float)
+    if times.shape != levels.shape or times.ndim != 1 or times.size == 0:
+        raise UserError(
+            f"a learning curve needs one return per time, got {times.size} times "
+            f"and {levels.size} returns"
+        )
+    if np.any(np.diff(times) < 0.0):
+        raise UserError("the times of a learning curve must not decrease")
+    return times, levels
