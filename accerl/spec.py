@@ -59,7 +59,8 @@ class CompressionSpec:
             raise UserError(
                 f"spec: bits 8 runs in ONNX Runtime only; use graph 'onnx', not {self.graph!r}"
             )
-        # Integers typed on a command line are numbers too; one spelling keeps hashes equal.
+        # JSON writers spell 8 and 8.0 as they like; one spelling keeps hashes equal.
+        object.__setattr__(self, "bits", int(self.bits))
         object.__setattr__(self, "sparsity", float(self.sparsity))
         object.__setattr__(self, "rank", float(self.rank))
 

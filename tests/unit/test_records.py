@@ -1,0 +1,179 @@
+"""The run directory: atomic files, crashes, folders that cannot be written, fingerprints."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from accerl import records
+from accerl.errors import UserError
+from accerl.records import RunWriter, make_out_dir, read_json, read_metrics, write_json
+from accerl.runtime.run import PHASES, IntervalReport
+from accerl.spec import IDENTITY, CompressionSpec, Decision
+
+REPORT = IntervalReport(
+    index=0,
+    seconds=2.0,
+    total_seconds=2.0,
+    env_steps=400,
+    total_env_steps=400,
+    learner_updates=10,
+    total_learner_updates=10,
+    phase_seconds=dict.fromkeys(PHASES, 0.5),
+    queue_fill=0.25,
+    policy_lag=9.0,
+    kl_mean_nats=0.01,
+    kl_var=0.0001,
+    kl_max_nats=14.0,
+    entropy_nats=1.0,
+    episode_returns=(1.0, 3.0),
+    learner_return=2.5,
+    decision=Decision(((IDENTITY, 0.25), (CompressionSpec(bits=8), 0.75))),
+    spec_seconds={IDENTITY.label: 2.0},
+    switch_seconds=0.125,
+    losses={"value": 0.5},
+)
+SEQUENCE = [replace(REPORT, index=step, total_seconds=2.0 * (step + 1)) for step in range(4)]
+
+
+def written(path: Path) -> RunWriter:
+    writer = RunWriter(path, {"seed": 3})
+    for report in SEQUENCE:
+        writer.append(report)
+    return writer
+
+
+def test_a_report_survives_its_line() -> None:
+    assert IntervalReport.from_json(json.loads(json.dumps(REPORT.to_json()))) == REPORT
+
+
+def test_a_run_is_read_back_as_it_was_written(tmp_path: Path) -> None:
+    writer = written(tmp_path / "deep" / "run")
+    writer.finish({"seed": 3, "final_return": 2.5})
+    writer.close()
+    assert list(read_metrics(writer.path)) == SEQUENCE
+    assert read_json(writer.path / records.CONFIG) == {"seed": 3}
+    assert read_json(writer.path / records.SUMMARY)["final_return"] == 2.5
+    assert sorted(item.name for item in writer.path.iterdir()) == [
+        "config.json",
+        "metrics.jsonl",
+        "summary.json",
+    ]
+
+
+def test_every_line_is_on_disk_before_append_returns(tmp_path: Path) -> None:
+    writer = written(tmp_path)
+    assert list(read_metrics(tmp_path)) == SEQUENCE
+    writer.close()
+
+
+@pytest.mark.parametrize("lost", [1, 20, 300])
+def test_a_last_line_cut_off_by_a_crash_is_dropped(tmp_path: Path, lost: int) -> None:
+    written(tmp_path).close()
+    metrics = tmp_path / records.METRICS
+    text = metrics.read_text().rstrip("\n")
+    metrics.write_text(text[:-lost])
+    assert list(read_metrics(tmp_path)) == SEQUENCE[:-1]
+
+
+def test_damage_inside_a_run_is_not_passed_over(tmp_path: Path) -> None:
+    written(tmp_path).close()
+    metrics = tmp_path / records.METRICS
+    lines = metrics.read_text().splitlines()
+    metrics.write_text("\n".join([lines[0], lines[1][:-9], *lines[2:]]))
+    with pytest.raises(UserError, match=r"metrics\.jsonl, line 2 is damaged"):
+        list(read_metrics(tmp_path))
+
+
+def test_a_new_run_replaces_an_old_one_and_a_resumed_one_goes_on(tmp_path: Path) -> None:
+    written(tmp_path).finish({"done": True})
+    RunWriter(tmp_path, {"seed": 4}).close()
+    assert list(read_metrics(tmp_path)) == []
+    assert not (tmp_path / records.SUMMARY).exists()
+    written(tmp_path).close()
+    writer = RunWriter(tmp_path, {"seed": 5}, resume=True)
+    writer.truncate(2)
+    writer.append(SEQUENCE[2])
+    writer.close()
+    assert list(read_metrics(tmp_path)) == SEQUENCE[:3]
+    assert read_json(tmp_path / records.CONFIG) == {"seed": 3}
+
+
+def test_a_failed_write_leaves_the_old_file_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "summary.json"
+    write_json(path, {"value": 1})
+    with pytest.raises(TypeError):
+        write_json(path, {"value": object()})
+    assert read_json(path) == {"value": 1}
+
+    def crash(descriptor: int) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(os, "fsync", crash)
+    with pytest.raises(OSError, match="disk full"):
+        write_json(path, {"value": 2})
+    assert read_json(path) == {"value": 1}
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("below", ["run", "deep/er/run"])
+def test_an_out_folder_below_a_file_is_a_mistake_of_the_user(tmp_path: Path, below: str) -> None:
+    (tmp_path / "taken").write_text("a file, not a folder")
+    with pytest.raises(UserError, match=r"cannot write to .*; give --out a writable folder"):
+        RunWriter(tmp_path / "taken" / below, {})
+    assert [item.name for item in tmp_path.iterdir()] == ["taken"]
+
+
+def test_an_out_folder_that_cannot_hold_files_is_removed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "touch", refuse)
+    with pytest.raises(UserError, match="Permission denied"):
+        make_out_dir(tmp_path / "a" / "b")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_out_folder_that_exists_is_kept_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("keep")
+    assert make_out_dir(tmp_path) == tmp_path
+    assert [item.name for item in tmp_path.iterdir()] == ["mine.txt"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(None, "does not exist"), (b'{"a": ', "not valid JSON"), (b"\xff\xfe", "not valid JSON")],
+)
+def test_unreadable_json_is_named(tmp_path: Path, content: bytes | None, message: str) -> None:
+    path = tmp_path / "config.json"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UserError, match=message):
+        read_json(path)
+
+
+def test_a_folder_without_metrics_is_not_a_run(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="is not a run directory"):
+        list(read_metrics(tmp_path))
+
+
+def test_hashes_ignore_the_order_of_keys_and_nothing_else() -> None:
+    assert records.json_hash({"a": 1, "b": 2}) == records.json_hash({"b": 2, "a": 1})
+    assert records.json_hash({"a": 1}) != records.json_hash({"a": 1.5})
+
+
+def test_a_machine_has_one_fingerprint() -> None:
+    first = records.fingerprint()
+    assert first == records.fingerprint()
+    assert first["cores"] >= 1
+    without_id = {key: value for key, value in first.items() if key != "id"}
+    assert first["id"] == records.json_hash(without_id)[:12]
+    assert set(records.versions()) >= {"python", "torch", "onnxruntime", "gymnasium"}

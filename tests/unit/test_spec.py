@@ -1,0 +1,147 @@
+"""CompressionSpec and Decision: what is allowed, one line for what is not, and JSON both ways."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import FrozenInstanceError, asdict
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accerl.errors import UserError, did_you_mean
+from accerl.spec import BITS, GRAPHS, IDENTITY, STUDENTS, CompressionSpec, Decision
+
+
+@st.composite
+def specs(draw: st.DrawFn) -> CompressionSpec:
+    bits = draw(st.sampled_from(BITS))
+    return CompressionSpec(
+        student=draw(st.sampled_from(STUDENTS)),
+        sparsity=draw(st.floats(0.0, 1.0, exclude_max=True)),
+        rank=draw(st.floats(0.0, 1.0, exclude_min=True)),
+        bits=bits,
+        graph="onnx" if bits == 8 else draw(st.sampled_from(GRAPHS)),
+    )
+
+
+def test_the_default_is_no_compression() -> None:
+    assert asdict(IDENTITY) == {
+        "student": "original",
+        "sparsity": 0.0,
+        "rank": 1.0,
+        "bits": 32,
+        "graph": "onnx",
+    }
+
+
+@given(specs())
+def test_a_spec_survives_json(spec: CompressionSpec) -> None:
+    assert CompressionSpec.from_json(spec.to_json()) == spec
+    assert CompressionSpec.from_json(json.dumps(spec.to_json())) == spec
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"sparsity": 1.2}, r"sparsity is the fraction removed .* \[0, 1\), got 1.2"),
+        ({"sparsity": 1.0}, "sparsity is the fraction removed"),
+        ({"sparsity": -0.1}, "sparsity is the fraction removed"),
+        ({"sparsity": math.nan}, "sparsity must be a number, got nan"),
+        ({"sparsity": "half"}, "sparsity must be a number, got 'half'"),
+        ({"sparsity": True}, "sparsity must be a number, got True"),
+        ({"rank": 0.0}, r"rank .* must lie in \(0, 1\], got 0.0"),
+        ({"rank": 1.5}, "rank is the fraction of singular values kept"),
+        ({"rank": math.nan}, "rank must be a number, got nan"),
+        ({"bits": 7}, r"bits must be one of \[32, 16, 8\], got 7"),
+        ({"bits": True}, "bits must be one of"),
+        ({"bits": "8"}, "bits must be one of"),
+        ({"bits": math.nan}, "bits must be one of"),
+        ({"student": "net4"}, "student 'net4' does not exist; did you mean"),
+        ({"student": None}, "student None does not exist"),
+        ({"graph": "onx"}, "graph 'onx' does not exist; did you mean 'onnx'"),
+        ({"bits": 8, "graph": "eager"}, "bits 8 runs in ONNX Runtime only"),
+    ],
+)
+def test_values_outside_the_range_are_named(fields: dict[str, Any], message: str) -> None:
+    for make in (lambda: CompressionSpec(**fields), lambda: CompressionSpec.from_json(fields)):
+        with pytest.raises(UserError, match=message) as caught:
+            make()
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"bit": 8}', "unknown key 'bit'; did you mean 'bits'"),
+        ('{"colour": 8}', "unknown key 'colour'; allowed: student, sparsity, rank, bits, graph"),
+        ("{bits: 8}", "not valid JSON"),
+        ("[8]", "expected a JSON object"),
+        ("8", "expected a JSON object"),
+        ('{"sparsity": NaN}', "sparsity must be a number, got nan"),
+    ],
+)
+def test_json_mistakes_are_named(text: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        CompressionSpec.from_json(text)
+
+
+def test_whole_numbers_are_the_same_spec() -> None:
+    given = CompressionSpec.from_json('{"sparsity": 0, "rank": 1, "bits": 32.0}')
+    assert given == IDENTITY
+    assert json.dumps(given.to_json()) == json.dumps(IDENTITY.to_json())
+
+
+def test_specs_are_keys_and_cannot_change() -> None:
+    assert len({CompressionSpec(bits=8), CompressionSpec(bits=8), IDENTITY}) == 2
+    spec: Any = CompressionSpec()
+    with pytest.raises(FrozenInstanceError):
+        spec.bits = 8
+
+
+@pytest.mark.parametrize(
+    ("spec", "label"),
+    [
+        (IDENTITY, "original fp32"),
+        (CompressionSpec(student="net3", sparsity=0.5, bits=8), "net3 pruned 50% INT8"),
+        (CompressionSpec(rank=0.25, bits=16, graph="eager"), "original rank 25% bf16 eager"),
+    ],
+)
+def test_labels_name_what_differs(spec: CompressionSpec, label: str) -> None:
+    assert spec.label == label
+    assert Decision.of(spec).label == label
+
+
+NET3 = CompressionSpec(student="net3")
+
+
+def test_a_decision_is_a_mix() -> None:
+    decision = Decision(((NET3, 0.3), (IDENTITY, 0.7)))
+    assert decision.specs == (NET3, IDENTITY)
+    assert decision.main == IDENTITY
+    assert decision.label == "30% net3 fp32 + 70% original fp32"
+    assert Decision.from_json(json.loads(json.dumps(decision.to_json()))) == decision
+    assert Decision(((NET3, 0.5), (IDENTITY, 0.5))).main == NET3
+
+
+@pytest.mark.parametrize(
+    ("mix", "message"),
+    [
+        ((), "the mix of specs is empty"),
+        (((NET3, 0.5),), "shares must sum to 1, got 0.500000"),
+        (((NET3, 1.0), (IDENTITY, 0.0)), "every share must be positive"),
+        (((NET3, 1.5), (IDENTITY, -0.5)), "every share must be positive"),
+        (((NET3, math.nan),), "every share must be positive"),
+        (((NET3, 0.5), (NET3, 0.5)), "a spec appears twice"),
+    ],
+)
+def test_impossible_mixes_are_named(mix: Any, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        Decision(mix)
+
+
+def test_did_you_mean_names_the_closest_first() -> None:
+    assert did_you_mean("ponng", ["pong", "hero"]) == "did you mean 'pong'? allowed: pong, hero"
+    assert did_you_mean("xyz", ["pong", "hero"]) == "allowed: pong, hero"
