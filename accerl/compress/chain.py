@@ -20,7 +20,7 @@ from accerl.compress.distill import Distiller
 from accerl.compress.export import onnx_fp32, onnx_int8
 from accerl.compress.lowrank import factorise
 from accerl.compress.prune import prune
-from accerl.compress.quantize import ActivationRanges, calibrate
+from accerl.compress.quantize import ActivationRanges, calibrate, spread
 from accerl.errors import UserError, did_you_mean
 from accerl.networks import PolicyNet, architecture
 from accerl.spec import STUDENTS, CompressionSpec
@@ -180,7 +180,9 @@ class Quantizer:
 
     def apply(self, state: CompressionState) -> CompressionState:
         """Return the state with its bits, and with activation ranges for INT8."""
-        ranges = calibrate(state.net, state.observations) if self.bits == 8 else None
+        if self.bits != 8:
+            return replace(state, bits=self.bits)
+        ranges = calibrate(state.net, spread(state.observations))
         return replace(state, bits=self.bits, ranges=ranges)
 
 
@@ -194,9 +196,11 @@ class ONNX:
         """Return the state with its artifact."""
         if state.bits == 16:
             return _torch_export(state, "onnx")
-        payload = onnx_fp32(state.net)
-        if state.ranges is not None:
-            payload = onnx_int8(state.net, state.ranges)
+        if state.ranges is None:
+            payload = onnx_fp32(state.net)
+        else:
+            states = spread(state.observations)  # the ones that Quantizer measured on
+            payload = onnx_int8(state.net, state.ranges, states=states)
         artifact = Artifact(state.spec("onnx"), state.version, "onnx", payload)
         return replace(state, artifact=artifact)
 

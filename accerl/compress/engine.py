@@ -44,25 +44,32 @@ class Engine(Protocol):
         ...
 
 
+def open_session(payload: bytes, *, threads: int = 1) -> onnxruntime.InferenceSession:
+    """Return an ONNX Runtime session on the CPU whose threads sleep while they wait.
+
+    Raises:
+        UserError: the payload is damaged.
+    """
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    # Spinning threads would take a whole core from the environments next door.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.add_session_config_entry("session.inter_op.allow_spinning", "0")
+    try:
+        return onnxruntime.InferenceSession(payload, options, providers=["CPUExecutionProvider"])
+    except InvalidProtobuf as error:
+        raise UserError("artifact: the ONNX payload is damaged; write it again") from error
+
+
 class OrtEngine:
     """An ONNX graph in ONNX Runtime, on the CPU."""
 
     def __init__(self, artifact: Artifact, *, threads: int = 1) -> None:
         self.spec = artifact.spec
         self.version = artifact.version
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads
-        options.inter_op_num_threads = 1
-        options.log_severity_level = 3
-        # Spinning threads would take a whole core from the environments next door.
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        options.add_session_config_entry("session.inter_op.allow_spinning", "0")
-        try:
-            self._session = onnxruntime.InferenceSession(
-                artifact.payload, options, providers=["CPUExecutionProvider"]
-            )
-        except InvalidProtobuf as error:
-            raise UserError("artifact: the ONNX payload is damaged; write it again") from error
+        self._session = open_session(artifact.payload, threads=threads)
 
     def infer(self, obs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return logits [B, A] and values [B], float32."""

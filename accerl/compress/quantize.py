@@ -19,6 +19,8 @@ from accerl.networks import PolicyNet
 
 Range = tuple[float, float]
 PIXEL_SCALE = 1.0 / 255.0
+CALIBRATION_STATES = 64
+"""enough for ranges (256 gave the same KL on Pong), and four times cheaper per publication"""
 INPUT_HEADROOM = 0.25
 """float observations drift while a policy learns: ranges reach a quarter further on each side"""
 
@@ -31,6 +33,8 @@ class ActivationRanges:
     """of the observation; (0, 1) for uint8"""
     layers: tuple[Range, ...]
     """of each convolution's and linear layer's output, behind its ReLU"""
+    heads_mean: tuple[float, ...] = ()
+    """mean float32 logits and, last, mean value over the calibration states"""
 
 
 @dataclass(frozen=True)
@@ -91,7 +95,15 @@ def calibrate(
             if layer.relu:
                 hidden = hidden.relu_()
             ranges.append(_observed_range(hidden, percentile))
-    return ActivationRanges(input_range, tuple(ranges))
+        heads = torch.cat([net.policy_head(hidden), net.value_head(hidden)], dim=1)
+    return ActivationRanges(input_range, tuple(ranges), tuple(heads.mean(0).tolist()))
+
+
+def spread(obs: np.ndarray, states: int = CALIBRATION_STATES) -> np.ndarray:
+    """Return at most `states` of the states obs [N, *shape], evenly spaced."""
+    if len(obs) <= states:
+        return obs
+    return obs[np.linspace(0, len(obs) - 1, states).round().astype(int)]
 
 
 def _observed_range(values: Tensor, percentile: float | None) -> Range:
