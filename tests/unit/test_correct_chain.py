@@ -82,6 +82,23 @@ def test_the_papers_chain_is_the_impala_learner(experience: Experience) -> None:
     assert targets.policy_weights.min() < 1.0
 
 
+def test_vtrace_corrector_truncates_at_its_own_levels(experience: Experience) -> None:
+    targets = CorrectorChain([VTraceCorrector(rho=2.0, c=0.25)]).correct(experience)
+    expected = vtrace(
+        experience.v_tm1,
+        experience.v_t,
+        experience.r_t,
+        experience.discount_t,
+        importance_ratios(experience.target_log_prob, experience.behaviour_log_prob),
+        lambda_=experience.lambda_,
+        clip_rho=2.0,
+        clip_c=0.25,
+    )
+    assert torch.equal(targets.value_targets, expected.vs)
+    assert torch.equal(targets.advantages, expected.advantages)
+    assert torch.equal(targets.policy_weights, torch.ones_like(expected.vs))
+
+
 def test_the_order_of_the_papers_correctors_does_not_matter(experience: Experience) -> None:
     pair = (VTraceCorrector(1.0, 0.5), ISCorrector(1.0))
     for first, second in zip(

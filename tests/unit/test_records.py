@@ -122,6 +122,15 @@ def test_a_failed_write_leaves_the_old_file_whole(
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_reader_of_the_old_file_never_sees_the_new_one(tmp_path: Path) -> None:
+    path = tmp_path / "summary.json"
+    write_json(path, {"value": 1})
+    with path.open() as reader:
+        write_json(path, {"value": 2})
+        assert json.loads(reader.read()) == {"value": 1}
+    assert read_json(path) == {"value": 2}
+
+
 @pytest.mark.parametrize("below", ["run", "deep/er/run"])
 def test_an_out_folder_below_a_file_is_a_mistake_of_the_user(tmp_path: Path, below: str) -> None:
     (tmp_path / "taken").write_text("a file, not a folder")
