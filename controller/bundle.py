@@ -221,16 +221,7 @@ def verify_bundle(path: str | Path) -> dict[str, Any]:
     manifest = read_manifest(path)
     policy, actions = load_policy(path)
     meta = BundleMeta.from_json(manifest["meta"])
-    vectors = np.array(manifest["probes"]["vectors"], dtype=np.float32)
-    recorded = np.array(manifest["probes"]["logits"], dtype=np.float32)
-    here = _torch_logits(policy, vectors)
-    there = np.concatenate(onnx_logits((path / GRAPH).read_bytes(), vectors), axis=-1)
-    difference = float(max(np.abs(here - there).max(), np.abs(here - recorded).max()))
-    if not difference <= LOGIT_TOLERANCE:
-        raise UserError(
-            f"{path / GRAPH} and {WEIGHTS} disagree: logits differ by {difference:.2g}, "
-            f"more than {LOGIT_TOLERANCE:g}"
-        )
+    difference = _check_logits(path, policy, manifest["probes"])
     schedules = load_schedules(path)
     for schedule in schedules.values():
         for point in schedule.points:
@@ -247,6 +238,29 @@ def verify_bundle(path: str | Path) -> dict[str, Any]:
         "schedules": sorted(schedules),
         "tier": meta.tier,
     }
+
+
+def _check_logits(path: Path, policy: ControllerPolicy, probes: Mapping[str, Any]) -> float:
+    """Return the largest difference between torch, ONNX Runtime and the logits of the export."""
+    try:
+        vectors = np.array(probes["vectors"], dtype=np.float32)
+        here = _torch_logits(policy, vectors)
+        recorded = np.array(probes["logits"], dtype=np.float32).reshape(here.shape)
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise UserError(f"{path / MANIFEST} holds no usable probe vectors: {error!r}") from error
+    try:
+        there = np.concatenate(onnx_logits((path / GRAPH).read_bytes(), vectors), axis=-1)
+    except UserError as error:
+        raise UserError(f"{path / GRAPH}: {error}") from error
+    if there.shape != here.shape:
+        raise UserError(f"{path / GRAPH} has heads of other sizes than {WEIGHTS}")
+    difference = float(max(np.abs(here - there).max(), np.abs(here - recorded).max()))
+    if not difference <= LOGIT_TOLERANCE:
+        raise UserError(
+            f"{path / GRAPH} and {WEIGHTS} disagree: logits differ by {difference:.2g}, "
+            f"more than {LOGIT_TOLERANCE:g}"
+        )
+    return difference
 
 
 def show_bundle(path: str | Path) -> dict[str, Any]:

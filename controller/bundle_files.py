@@ -129,8 +129,8 @@ def read_manifest(path: Path) -> dict[str, Any]:
 
 
 def _check_file(file: Path, expected: Mapping[str, Any] | None) -> None:
-    if expected is None:
-        raise UserError(f"{file.parent / MANIFEST} does not list {file.name}")
+    if not isinstance(expected, Mapping) or set(expected) != {"sha256", "bytes"}:
+        raise UserError(f"{file.parent / MANIFEST} does not list {file.name} with sha256 and bytes")
     if not file.is_file():
         raise UserError(f"{file} is missing from the bundle; copy the whole folder again")
     found = file_entry(file)

@@ -15,6 +15,9 @@ import numpy as np
 
 from accerl.errors import UserError
 
+Curve = Sequence[float] | np.ndarray
+"""Numbers in time order."""
+
 
 @dataclass(frozen=True)
 class GameReference:
@@ -69,7 +72,7 @@ def num_intervals(horizon_seconds: float, interval_seconds: float) -> int:
     return math.ceil(horizon_seconds / interval_seconds - 1e-9)
 
 
-def discounted_gain(times_seconds: Sequence[float], returns: Sequence[float], beta: float) -> float:
+def discounted_gain(times_seconds: Curve, returns: Curve, beta: float) -> float:
     """Return sum over k of exp(-beta t_k) (J_k - J_{k-1}), k = 1, ..., K.
 
     Args:
@@ -81,7 +84,7 @@ def discounted_gain(times_seconds: Sequence[float], returns: Sequence[float], be
     return float(np.sum(np.exp(-beta * times[1:]) * np.diff(levels)))
 
 
-def gain_per_second(times_seconds: Sequence[float], returns: Sequence[float]) -> np.ndarray:
+def gain_per_second(times_seconds: Curve, returns: Curve) -> np.ndarray:
     """Return eq. 6 of the paper per interval, (J_k - J_{k-1}) / (t_k - t_{k-1}), shape [K].
 
     To report, never to learn from: over intervals of unequal length the ratios do not telescope
@@ -94,9 +97,7 @@ def gain_per_second(times_seconds: Sequence[float], returns: Sequence[float]) ->
     return np.diff(levels) / lengths
 
 
-def _curve(
-    times_seconds: Sequence[float], returns: Sequence[float]
-) -> tuple[np.ndarray, np.ndarray]:
+def _curve(times_seconds: Curve, returns: Curve) -> tuple[np.ndarray, np.ndarray]:
     times, levels = np.asarray(times_seconds, float), np.asarray(returns, float)
     if times.shape != levels.shape or times.ndim != 1 or times.size == 0:
         raise UserError(

@@ -1,0 +1,120 @@
+"""Identities of the controller that hold for every input."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from accerl.spec import STUDENTS, Decision
+from controller.actions import ActionSpace
+from controller.analytic import learn, sample_config, severity, speed
+from controller.meta_train import leave_one_out, returns_to_go
+from controller.objective import GameReference, discounted_gain, gain_per_second
+from controller.schedule import Schedule, summarise
+
+scores = st.floats(-1e3, 1e3)
+seeds = st.integers(0, 2**31 - 1)
+spaces = st.builds(
+    ActionSpace,
+    bits=st.sampled_from([(32,), (8,), (32, 8), (32, 16, 8), (16, 8)]),
+    sparsities=st.sampled_from([(0.0,), (0.0, 0.5), (0.25, 0.5, 0.75)]),
+    students=st.sampled_from([STUDENTS, STUDENTS[:1], STUDENTS[1:3]]),
+)
+
+
+@given(st.lists(st.tuples(st.floats(0.01, 10.0), scores), min_size=1, max_size=20))
+def test_without_discount_only_the_ends_count(steps: list[tuple[float, float]]) -> None:
+    times = np.cumsum([0.0, *(length for length, _ in steps)])
+    returns = np.array([0.0, *(score for _, score in steps)])
+    assert discounted_gain(times, returns, 0.0) == pytest.approx(returns[-1], abs=1e-8)
+    ratios = gain_per_second(times, returns)
+    assert float(ratios @ np.diff(times)) == pytest.approx(returns[-1], abs=1e-8)
+
+
+@given(scores, st.floats(0.1, 1e3), scores, st.floats(0.0, 1.0))
+def test_rewards_do_not_depend_on_the_scale_of_the_game(
+    low: float, span: float, score: float, beta: float
+) -> None:
+    # Shifting and stretching the scores of a game leaves its normalised gains unchanged.
+    times, raw = [0.0, 1.0, 2.0], [low, score, low + span]
+    here, there = GameReference(low, low + span), GameReference(3 * low + 7, 3 * (low + span) + 7)
+    gains = [
+        discounted_gain(times, [here.normalise(value) for value in raw], beta),
+        discounted_gain(times, [there.normalise(3 * value + 7) for value in raw], beta),
+    ]
+    assert gains[0] == pytest.approx(gains[1], rel=1e-6, abs=1e-6)
+
+
+@given(spaces)
+def test_action_spaces_are_bijections(space: ActionSpace) -> None:
+    assert [space.indices(space.spec(indices)) for indices in space.all_indices()] == (
+        space.all_indices()
+    )
+    assert ActionSpace.from_json(json.loads(json.dumps(space.to_json()))) == space
+
+
+@given(
+    arrays(np.float64, st.tuples(st.just(6), st.integers(1, 8)), elements=scores),
+    st.sampled_from([1, 2, 3]),
+    scores,
+)
+def test_leave_one_out_is_centred_and_blind_to_what_is_common(
+    returns: np.ndarray, block: int, shift: float
+) -> None:
+    advantage = leave_one_out(returns, block)
+    assert advantage.sum(axis=0) == pytest.approx(np.zeros(returns.shape[1]), abs=1e-6)
+    assert leave_one_out(returns + shift, block) == pytest.approx(advantage, abs=1e-6)
+
+
+@given(arrays(np.float64, st.integers(1, 12), elements=scores), st.floats(0.1, 1.0))
+def test_returns_to_go_peel_off_one_reward_at_a_time(rewards: np.ndarray, discount: float) -> None:
+    togo = np.append(returns_to_go(rewards, discount), 0.0)
+    weights = discount ** np.arange(len(rewards))
+    assert togo[:-1] - togo[1:] == pytest.approx(weights * rewards, abs=1e-6)
+
+
+@settings(max_examples=50)
+@given(seeds, st.floats(0.0, 1.0), st.floats(0.0, 10.0), spaces, st.data())
+def test_skill_only_grows_and_stays_a_fraction(
+    seed: int, skill: float, seconds: float, space: ActionSpace, data: st.DataObject
+) -> None:
+    config = sample_config(np.random.default_rng(seed))
+    decision = space.decision(data.draw(st.sampled_from(space.all_indices())))
+    after = learn(config, decision, skill, seconds)
+    assert skill <= after <= 1.0
+    assert 0.0 <= severity(decision.main) < 1.0
+    actors, capped = speed(config, decision)
+    assert 0.0 < capped <= actors
+
+
+@given(spaces, st.data())
+def test_harder_levels_are_never_slower_nor_more_faithful(
+    space: ActionSpace, data: st.DataObject
+) -> None:
+    config = sample_config(np.random.default_rng(0))
+    mild = data.draw(st.sampled_from(space.all_indices()))
+    other = data.draw(st.sampled_from(space.all_indices()))
+    harder = tuple(max(pair) for pair in zip(mild, other, strict=True))
+    slow, fast = space.decision(mild), space.decision(harder)
+    assert speed(config, fast)[0] >= speed(config, slow)[0]
+    assert severity(fast.main) >= severity(slow.main)
+
+
+@given(spaces, st.integers(1, 12), st.integers(1, 5), seeds, st.floats(0.0, 2.0))
+def test_schedules_survive_json_and_answer_at_any_time(
+    space: ActionSpace, steps: int, runs: int, seed: int, fraction: float
+) -> None:
+    episodes = np.random.default_rng(seed).integers(space.sizes, size=(runs, steps, 3)).tolist()
+    schedule = summarise(space, episodes, float(steps), 1.0)
+    copy = Schedule.from_json(json.loads(json.dumps(schedule.to_json())))
+    assert copy == schedule
+    assert isinstance(schedule.at(fraction), Decision)
+    for step in range(steps):
+        votes = [tuple(episode[step]) for episode in episodes]
+        winner = space.indices(schedule.at(step / steps).main)
+        assert votes.count(winner) == max(votes.count(vote) for vote in votes)

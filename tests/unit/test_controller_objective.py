@@ -1,0 +1,78 @@
+"""The outer objective: its definition, its limits, and the mistakes it refuses."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from accerl.errors import UserError
+from controller.objective import (
+    GameReference,
+    default_beta,
+    discounted_gain,
+    gain_per_second,
+    num_intervals,
+)
+
+
+def test_discounted_gain_is_the_sum_written_out() -> None:
+    times, returns, beta = [0.0, 2.0, 5.0], [1.0, 4.0, 3.0], 0.1
+    expected = math.exp(-0.2) * 3.0 - math.exp(-0.5) * 1.0
+    assert discounted_gain(times, returns, beta) == pytest.approx(expected)
+
+
+def test_discounted_gain_is_a_weighted_area_under_the_curve() -> None:
+    # Summation by parts: e^{-beta T} J_T - J_0 + beta * integral of e^{-beta t} J(t) dt.
+    times = np.linspace(0.0, 10.0, 20001)
+    returns, beta = 1.0 - np.exp(-0.3 * times), 0.2
+    area = np.trapezoid(np.exp(-beta * times) * returns, times)
+    expected = math.exp(-beta * 10.0) * returns[-1] - returns[0] + beta * area
+    assert discounted_gain(times, returns, beta) == pytest.approx(expected, rel=1e-3)
+
+
+def test_eq6_ratio_is_gain_over_interval_length() -> None:
+    assert gain_per_second([0.0, 2.0, 3.0], [1.0, 5.0, 4.0]) == pytest.approx([2.0, -1.0])
+
+
+def test_eq6_over_equal_intervals_telescopes_to_the_final_return() -> None:
+    ratios = gain_per_second([0.0, 2.0, 4.0, 6.0], [1.0, 9.0, -3.0, 7.0])
+    assert ratios.sum() * 2.0 == pytest.approx(7.0 - 1.0)
+
+
+def test_reference_puts_random_at_zero_and_itself_at_one() -> None:
+    reference = GameReference(-21.0, 19.0)
+    assert [reference.normalise(score) for score in (-21.0, 19.0, -1.0)] == [0.0, 1.0, 0.5]
+
+
+@pytest.mark.parametrize("reference", [(0.0, 0.0), (1.0, -1.0), (0.0, math.nan)])
+def test_reference_needs_a_positive_span(reference: tuple[float, float]) -> None:
+    with pytest.raises(UserError, match="must be above"):
+        GameReference(*reference)
+
+
+def test_default_beta_discounts_half_the_horizon_by_e() -> None:
+    assert math.exp(-default_beta(60.0) * 30.0) == pytest.approx(math.exp(-1.0))
+
+
+@pytest.mark.parametrize(
+    ("horizon", "interval", "count"), [(60, 3, 20), (1.0, 0.1, 10), (10, 4, 3)]
+)
+def test_num_intervals(horizon: float, interval: float, count: int) -> None:
+    assert num_intervals(horizon, interval) == count
+
+
+@pytest.mark.parametrize(("horizon", "interval"), [(10, 0), (10, -1), (1, 2), (math.inf, 1)])
+def test_num_intervals_refuses_what_does_not_fit(horizon: float, interval: float) -> None:
+    with pytest.raises(UserError, match="interval"):
+        num_intervals(horizon, interval)
+
+
+def test_mismatched_curves_are_refused() -> None:
+    with pytest.raises(UserError, match="3 times and 2 returns"):
+        discounted_gain([0.0, 1.0, 2.0], [0.0, 1.0], 0.1)
+    with pytest.raises(UserError, match="must not decrease"):
+        discounted_gain([1.0, 0.0], [0.0, 1.0], 0.1)
+    with pytest.raises(UserError, match="positive length"):
+        gain_per_second([1.0, 1.0], [0.0, 1.0])
