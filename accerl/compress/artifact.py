@@ -11,13 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import nn
 
-from accerl.compress.layers import weight_and_bias
+from accerl.compress.layers import stacked_heads, weight_and_bias
 from accerl.errors import UserError
 from accerl.networks import Architecture, ConvSpec, ObservationSpec, PolicyNet
 from accerl.spec import CompressionSpec
@@ -82,11 +83,16 @@ class Artifact:
             raise UserError(f"artifact: damaged ({error}); write it again") from error
 
 
-def pack_torch(net: PolicyNet, *, bits: int) -> bytes:
+def pack_torch(net: PolicyNet, *, bits: int, head_shift: np.ndarray | None = None) -> bytes:
     """Return a policy as safetensors with its architecture in the metadata.
 
     At 16 bits the body is stored in bfloat16, with the 1/255 of uint8 inputs folded into the first
     layer: 0..255 are exact in bfloat16, their 255ths are not. Both heads stay float32.
+
+    Args:
+        net: the network.
+        bits: 32 or 16.
+        head_shift: added to the biases of the logits and, last, of the value [A + 1].
     """
     scale = 1.0 / 255.0 if bits == 16 and net.observation.dtype == "uint8" else 1.0
     tensors: dict[str, torch.Tensor] = {}
@@ -98,10 +104,16 @@ def pack_torch(net: PolicyNet, *, bits: int) -> bytes:
             weight, scale = weight * scale, 1.0
             tensors[f"body.{index}.weight"] = weight.bfloat16() if bits == 16 else weight
             tensors[f"body.{index}.bias"] = bias.bfloat16() if bits == 16 else bias
-    for name in ("policy_head", "value_head"):
-        head = getattr(net, name)
-        weight, bias = weight_and_bias(head, name.replace("_", " "))
-        tensors |= {f"{name}.weight": weight.clone(), f"{name}.bias": bias.clone()}
+    weight, bias = stacked_heads(net)
+    if head_shift is not None:
+        bias = bias + torch.from_numpy(head_shift).float()
+    actions = net.num_actions
+    for name, rows in (("policy_head", slice(actions)), ("value_head", slice(actions, None))):
+        # Copies: safetensors refuses tensors that share memory.
+        tensors[f"{name}.weight"], tensors[f"{name}.bias"] = (
+            weight[rows].clone(),
+            bias[rows].clone(),
+        )
     network = {
         "arch": architecture_to_json(net.arch),
         "body": description,

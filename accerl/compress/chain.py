@@ -17,6 +17,7 @@ import torch
 
 from accerl.compress.artifact import Artifact, pack_torch
 from accerl.compress.distill import Distiller
+from accerl.compress.engine import TorchEngine
 from accerl.compress.export import onnx_fp32, onnx_int8
 from accerl.compress.lowrank import factorise
 from accerl.compress.prune import prune
@@ -179,9 +180,7 @@ class Quantizer:
         return PRECISIONS[self.precision]
 
     def apply(self, state: CompressionState) -> CompressionState:
-        """Return the state with its bits, and with activation ranges for INT8."""
-        if self.bits != 8:
-            return replace(state, bits=self.bits)
+        """Return the state with its bits and what was measured on its states."""
         ranges = calibrate(state.net, spread(state.observations))
         return replace(state, bits=self.bits, ranges=ranges)
 
@@ -196,7 +195,7 @@ class ONNX:
         """Return the state with its artifact."""
         if state.bits == 16:
             return _torch_export(state, "onnx")
-        if state.ranges is None:
+        if state.bits == 32 or state.ranges is None:
             payload = onnx_fp32(state.net)
         else:
             states = spread(state.observations)  # the ones that Quantizer measured on
@@ -228,8 +227,16 @@ class Eager:
 
 
 def _torch_export(state: CompressionState, graph: str) -> CompressionState:
-    payload = pack_torch(state.net, bits=state.bits)
-    return replace(state, artifact=Artifact(state.spec(graph), state.version, "torch", payload))
+    artifact = Artifact(
+        state.spec(graph), state.version, "torch", pack_torch(state.net, bits=state.bits)
+    )
+    if state.ranges is not None:
+        # As in INT8: rounding errors add up to a bias that all states share.
+        logits, values = TorchEngine(artifact).infer(spread(state.observations))
+        shift = np.array(state.ranges.heads_mean) - np.append(logits.mean(0), values.mean())
+        payload = pack_torch(state.net, bits=state.bits, head_shift=shift)
+        artifact = replace(artifact, payload=payload)
+    return replace(state, artifact=artifact)
 
 
 def student_name(net: PolicyNet) -> str:

@@ -38,11 +38,14 @@ class CompressionConfig:
     """distillation updates between two copies of the learner into the teacher"""
     distill_batch: int = 256
     """states per distillation update"""
+    distill_updates: int = 4
+    """distillation updates of every student in use after each learner update"""
     distill_warmup_updates: int = 20
     """distillation updates before a student acts for the first time, or acts again"""
 
     def __post_init__(self) -> None:
-        for name in ("calibration_states", "distill_sync_every", "distill_batch"):
+        counts = ("calibration_states", "distill_sync_every", "distill_batch", "distill_updates")
+        for name in counts:
             if getattr(self, name) < 1:
                 raise UserError(
                     f"compression: {name} must be at least 1, got {getattr(self, name)}"
@@ -138,10 +141,10 @@ class Compressor:
         self._filled = min(self._filled + len(obs), len(self._ring))
 
     def distill(self, policy: PolicyNet, specs: Iterable[CompressionSpec]) -> int:
-        """Do one distillation update for every student and pruned network that `specs` name.
+        """Do `distill_updates` updates of every student and pruned network that `specs` name.
 
         Returns:
-            How many updates it did.
+            How many updates it did in all.
 
         Raises:
             UserError: no state was recorded yet.
@@ -149,8 +152,8 @@ class Compressor:
         trainees = [trainee for trainee in map(Trainee.of, specs) if trainee is not None]
         unique = dict.fromkeys(trainees)
         for trainee in unique:
-            self._train(trainee, policy, updates=1)
-        return len(unique)
+            self._train(trainee, policy, updates=self.config.distill_updates)
+        return len(unique) * self.config.distill_updates
 
     def build(self, spec: CompressionSpec, policy: PolicyNet, version: int) -> Artifact:
         """Compress `policy` as `spec` says.
@@ -276,9 +279,9 @@ class Compressor:
 
 
 def kl_nats(logits: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Return KL(softmax(logits) || softmax(other)) of each row, [B] in nats."""
+    """Return KL(softmax(logits) || softmax(other)) of each row, [B] in nats; never negative."""
     log_p, log_q = _log_softmax(logits), _log_softmax(other)
-    return (np.exp(log_p) * (log_p - log_q)).sum(-1)
+    return np.maximum((np.exp(log_p) * (log_p - log_q)).sum(-1), 0.0)  # rounding: -1e-17
 
 
 def _log_softmax(logits: np.ndarray) -> np.ndarray:

@@ -58,10 +58,11 @@ def onnx_fp32(net: PolicyNet) -> bytes:
 def onnx_int8(
     net: PolicyNet, ranges: ActivationRanges, *, states: np.ndarray | None = None
 ) -> bytes:
-    """Return the static INT8 graph of `net`; both heads are computed in float32.
+    """Return the static INT8 graph of `net`, up to the last hidden layer.
 
-    uint8 observations enter the first integer layer as they are, with scale 1/255; float32
-    observations are quantised with their calibrated range.
+    That layer puts out float32 and both heads are computed in float32: rounding its output was the
+    largest single error, and avoiding it costs nothing. uint8 observations enter the first integer
+    layer as they are, with scale 1/255; float32 ones are quantised with their calibrated range.
 
     Args:
         net: the float32 network.
@@ -84,11 +85,17 @@ def onnx_int8(
     else:
         mapping = graph.mapping("obs", affine(*ranges.input))
         current = graph.add("QuantizeLinear", [current, *mapping.names], "obs_q")
-    for index, layer in enumerate(layers):
-        output = graph.mapping(f"y{index}", affine(*ranges.layers[index]))
+    for index, (layer, limits) in enumerate(zip(layers, ranges.layers, strict=True)):
+        last = index == len(layers) - 1 and isinstance(layer.module, nn.Linear)
+        output = None if last else graph.mapping(f"y{index}", affine(*limits))
         current = _integer_layer(graph, index, layer, current, mapping, output)
-        mapping = output
-    model = graph.finish(graph.add("DequantizeLinear", [current, *mapping.names], "hidden"))
+        if output is None:
+            current = graph.add("Relu", [current], "hidden") if layer.relu else current
+        else:
+            mapping = output
+    if isinstance(layers[-1].module, nn.Conv2d):
+        current = graph.add("DequantizeLinear", [current, *mapping.names], "hidden")
+    model = graph.finish(current)
     if states is not None:
         _correct_heads(model, states, np.array(ranges.heads_mean))
     return model.SerializeToString()
@@ -105,8 +112,9 @@ def _correct_heads(model: onnx.ModelProto, states: np.ndarray, target: np.ndarra
 
 
 def _integer_layer(
-    graph: _Graph, index: int, layer: Layer, current: str, x: _Mapping, y: _Mapping
+    graph: _Graph, index: int, layer: Layer, current: str, x: _Mapping, y: _Mapping | None
 ) -> str:
+    """Add one integer layer; the ReLU is folded into `y`, and without `y` it puts out float32."""
     weight, bias = weight_and_bias(layer.module, f"layer {index}")
     integers, scales = quantise_weight(weight, bias, x.affine.scale)
     quantised = [
@@ -116,12 +124,14 @@ def _integer_layer(
     ]
     constant_bias = graph.constant(f"b{index}", quantise_bias(bias, x.affine.scale, scales))
     if isinstance(layer.module, nn.Conv2d):
+        if y is None:
+            raise ValueError("a convolution needs a quantised output")
         inputs = [current, *x.names, *quantised, *y.names, constant_bias]
         attributes = _conv_attributes(layer.module)
         return graph.add("QLinearConv", inputs, f"conv{index}", **attributes)
     if layer.flatten:
         current = graph.add("Flatten", [current], f"flat{index}")
-    inputs = [current, *x.names, *quantised, constant_bias, *y.names]
+    inputs = [current, *x.names, *quantised, constant_bias, *(y.names if y else [])]
     return graph.add("QGemm", inputs, f"linear{index}", domain=MICROSOFT, transB=1)
 
 
@@ -162,6 +172,8 @@ class _Graph:
     def finish(self, features: str) -> onnx.ModelProto:
         """Append both heads as one matrix product and return the model."""
         actions = self.net.num_actions
+        if not self.net.arch.hidden:
+            features = self.add("Flatten", [features], "flat")
         weight, bias = stacked_heads(self.net)
         heads = [self.constant("heads_w", weight), self.constant("heads_b", bias)]
         self.add("Gemm", [features, *heads], "heads", transB=1)

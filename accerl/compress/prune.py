@@ -98,9 +98,6 @@ def prune(net: PolicyNet, sparsity: float, *, criterion: str = "l1") -> PolicyNe
     inputs: Tensor | None = None  # mask over the input columns of the layer at hand; None: all
     with torch.no_grad():
         for old, new, mask in zip(body_layers(net), body_layers(narrow), keep, strict=True):
-            if inputs is not None and old.flatten:
-                # Flatten is channel-major: every channel owns height x width columns.
-                inputs = inputs.repeat_interleave(old.module.weight.shape[1] // len(inputs))
             _copy_units(old.module, new.module, mask, inputs)
             inputs = mask
         for old, new in (
@@ -117,6 +114,9 @@ def _copy_units(
     """Copy the rows `units` and the columns `inputs` of one layer."""
     units = units.to(old.weight.device)
     weight = old.weight[units]
-    new.weight.copy_(weight if inputs is None else weight[:, inputs])
+    if inputs is not None:
+        # Flatten is channel-major: behind it every channel owns height x width columns.
+        weight = weight[:, inputs.repeat_interleave(weight.shape[1] // len(inputs))]
+    new.weight.copy_(weight)
     if old.bias is not None and new.bias is not None:
         new.bias.copy_(old.bias[units])

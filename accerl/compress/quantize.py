@@ -95,6 +95,7 @@ def calibrate(
             if layer.relu:
                 hidden = hidden.relu_()
             ranges.append(_observed_range(hidden, percentile))
+        hidden = hidden.flatten(1)
         heads = torch.cat([net.policy_head(hidden), net.value_head(hidden)], dim=1)
     return ActivationRanges(input_range, tuple(ranges), tuple(heads.mean(0).tolist()))
 
