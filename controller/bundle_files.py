@@ -22,7 +22,7 @@ SCHEDULE = "schedule.json"
 CARD = "README.md"
 FILES = (WEIGHTS, GRAPH, SCHEDULE, CARD)
 
-SCHEMA: dict[str, type | tuple[type, ...]] = {
+SCHEMA: dict[str, type] = {
     "kind": str,
     "schema_version": int,
     "features_version": int,

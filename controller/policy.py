@@ -159,7 +159,8 @@ class LearnedStrategy:
     Args:
         policy: the controller's weights.
         actions: the levels its heads stand for.
-        generator: samples decisions; None takes the most likely one.
+        sample_seed: draws decisions with dice that every reset starts anew; None takes the most
+            likely decision. Features that are not a number give the mildest one either way.
         min_dwell_intervals: how long a decision is held at least.
 
     Raises:
@@ -171,7 +172,7 @@ class LearnedStrategy:
         policy: ControllerPolicy,
         actions: ActionSpace,
         *,
-        generator: np.random.Generator | None = None,
+        sample_seed: int | None = None,
         min_dwell_intervals: int = 1,
     ) -> None:
         """Check that policy and action space belong together."""
@@ -184,12 +185,14 @@ class LearnedStrategy:
             raise UserError(f"min_dwell_intervals must be 1 or more, got {min_dwell_intervals}")
         self.policy = policy
         self.actions = actions
-        self.generator = generator
+        self.sample_seed = sample_seed
         self.min_dwell_intervals = min_dwell_intervals
         self.reset()
 
     def reset(self) -> None:
-        """Forget the decision that is being held."""
+        """Forget the decision that is being held and pick up the first dice again."""
+        seed = self.sample_seed
+        self._dice = None if seed is None else np.random.default_rng(seed)
         self._held: Decision | None = None
         self._age = 0
 
@@ -205,9 +208,7 @@ class LearnedStrategy:
                 f"got version {features.version}"
             )
         if self._held is None or self._age >= self.min_dwell_intervals:
-            decision = self.actions.decision(
-                self.policy.act(features.vector, self.generator).indices
-            )
+            decision = self.actions.decision(self.policy.act(features.vector, self._dice).indices)
             self._age = 0 if decision != self._held else self._age
             self._held = decision
         self._age += 1

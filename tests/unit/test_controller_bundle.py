@@ -13,7 +13,9 @@ import pytest
 import torch
 
 from accerl.errors import UserError
+from accerl.monitor.compliance import StrategyCompliance
 from accerl.monitor.features import FEATURE_NAMES, FeatureBuilder, Features
+from accerl.monitor.strategy import Strategy
 from accerl.records import json_hash, write_json
 from accerl.spec import CompressionSpec, Decision
 from controller import bundle
@@ -149,6 +151,11 @@ def test_schedule_mode_follows_the_clock_by_fraction(folder: Path) -> None:
         fractions = (0.0, 0.3, 0.7499, 0.75 - 1e-12, 0.99, 1.2)
         decided = [strategy.decide(features_at(f * horizon, horizon)) for f in fractions]
         assert decided == [hard, hard, hard, mild, mild, mild]
+
+
+class TestReplayCompliance(StrategyCompliance):
+    def make(self) -> Strategy:
+        return ReplayedSchedule(make_schedules()["catch"])
 
 
 def test_without_a_game_the_pooled_schedule_is_replayed(folder: Path) -> None:

@@ -10,7 +10,10 @@ import pytest
 import torch
 
 from accerl.errors import UserError
+from accerl.monitor.compliance import StrategyCompliance
 from accerl.monitor.features import FEATURE_NAMES, FeatureBuilder, Features
+from accerl.monitor.strategy import Strategy
+from accerl.spec import IDENTITY, Decision
 from controller.actions import ActionSpace
 from controller.normalise import FeatureNormaliser
 from controller.policy import ControllerPolicy, LearnedStrategy
@@ -136,13 +139,29 @@ def test_strategy_is_greedy_and_repeatable() -> None:
         assert strategy.decide(features(vector)) == actions.decision(policy.act(vector).indices)
 
 
-def test_strategy_can_sample_with_its_own_generator() -> None:
+def test_strategy_can_sample_with_its_own_dice() -> None:
     runs = []
     for seed in (0, 0, 1):
-        dice = np.random.default_rng(seed)
-        strategy = LearnedStrategy(make_policy(spread=0.1), ActionSpace(), generator=dice)
+        strategy = LearnedStrategy(make_policy(spread=0.1), ActionSpace(), sample_seed=seed)
         runs.append([strategy.decide(features(vector)).label for vector in vectors(10)])
     assert runs[0] == runs[1] != runs[2]
+
+
+@pytest.mark.parametrize("sample_seed", [None, 0])
+def test_features_that_are_not_numbers_give_the_mildest_decision(sample_seed: int | None) -> None:
+    strategy = LearnedStrategy(make_policy(), ActionSpace(), sample_seed=sample_seed)
+    broken = np.full(len(FEATURE_NAMES), np.nan, dtype=np.float32)
+    assert strategy.decide(features(broken)) == Decision.of(IDENTITY)
+
+
+class TestGreedyCompliance(StrategyCompliance):
+    def make(self) -> Strategy:
+        return LearnedStrategy(make_policy(), ActionSpace(), min_dwell_intervals=2)
+
+
+class TestSampledCompliance(StrategyCompliance):
+    def make(self) -> Strategy:
+        return LearnedStrategy(make_policy(spread=0.1), ActionSpace(), sample_seed=3)
 
 
 def test_strategy_holds_a_decision_for_its_dwell() -> None:
