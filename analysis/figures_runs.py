@@ -1,0 +1,97 @@
+"""Figures of single runs side by side: learning curves, indicators and speed over the run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from accerl.runtime.run import IntervalReport
+from analysis.figures import COUNT_AXIS, facet, panel_layout
+from analysis.load import RunRecord
+from analysis.theme import Figure, strategy_colours, strategy_dashes
+
+
+def _mean_episode(report: IntervalReport) -> float:
+    returns = report.episode_returns
+    return sum(returns) / len(returns) if returns else math.nan
+
+
+INDICATORS: Mapping[str, Callable[[IntervalReport], float]] = {
+    "Episodic return, compressed actors": _mean_episode,
+    "KL of the actors to the learner, mean (nats)": lambda report: report.kl_mean_nats,
+    "Entropy of the learner (nats)": lambda report: report.entropy_nats,
+    "Env steps per second": lambda report: report.env_steps / max(report.seconds, 1e-9),
+    "Policy lag (learner updates)": lambda report: report.policy_lag,
+    "Queue fill": lambda report: report.queue_fill,
+}
+
+
+def run_curves(labelled: Mapping[str, RunRecord], axis: str) -> Figure:
+    """J of every run over `axis` ("seconds" or "env_steps"), one panel an environment."""
+    table = [
+        {"panel": run.env, "run": label, "value": report.learner_return}
+        | {"x": report.total_seconds if axis == "seconds" else report.total_env_steps}
+        for label, run in labelled.items()
+        for report in run.reports
+        if report.learner_return is not None
+    ]
+    title = "Seconds" if axis == "seconds" else "Environment steps"
+    return Figure(
+        name=f"curves-{axis.replace('_', '-')}",
+        title=f"Learning curves over {title.lower()}",
+        caption="Return of the learner's full-precision policy, measured off the clock.",
+        spec=_panels(labelled, table, title, "Learner's return (game score)"),
+        table=table,
+    )
+
+
+def run_indicators(labelled: Mapping[str, RunRecord]) -> Figure:
+    """What the monitor saw over seconds, one panel an indicator."""
+    table = [
+        {"panel": name, "run": label, "x": report.total_seconds, "value": value}
+        for name, read in INDICATORS.items()
+        for label, run in labelled.items()
+        for report in run.reports
+        if math.isfinite(value := float(read(report)))
+    ]
+    return Figure(
+        name="indicators",
+        title="Indicators over the run",
+        caption="One point an interval.",
+        spec=_panels(labelled, table, "Seconds", None),
+        table=table,
+    )
+
+
+def _panels(
+    labelled: Mapping[str, RunRecord],
+    table: Sequence[Mapping[str, Any]],
+    x_title: str,
+    y_title: str | None,
+) -> dict[str, Any]:
+    names = list(labelled)
+    panels = list(dict.fromkeys(str(row["panel"]) for row in table))
+    colours, dashes = strategy_colours(names), strategy_dashes(names)
+    legend = {"orient": "top", "columns": 3, "title": None, "symbolType": "stroke"}
+    colour = {
+        "field": "run",
+        "type": "nominal",
+        "scale": {"domain": names, "range": [colours[name] for name in names]},
+        "legend": legend if len(names) > 1 else None,
+    }
+    dash = {**colour, "scale": {"domain": names, "range": [dashes[name] for name in names]}}
+    columns, width = panel_layout(len(panels))
+    inner = {
+        "width": width,
+        "height": 190,
+        "mark": {"type": "line", "strokeWidth": 1.9},
+        "encoding": {
+            "x": {"field": "x", "type": "quantitative", "title": x_title, "axis": COUNT_AXIS},
+            "y": {"field": "value", "type": "quantitative", "title": y_title}
+            | {"scale": {"zero": False, "nice": False}},
+            "color": colour,
+            "strokeDash": dash,
+        },
+    }
+    return facet("panel", panels, inner, columns)

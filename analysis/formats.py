@@ -1,0 +1,65 @@
+"""Numbers for people: as many digits as they mean, and a dash where there is no number."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+NOTHING = "\N{EN DASH}"
+
+
+def significant(value: float | None, digits: int = 3) -> str:
+    """Return `value` to `digits` significant digits, never in powers of ten below a million."""
+    if value is None or not math.isfinite(value):
+        return NOTHING
+    if value == 0.0:
+        return "0"
+    size = math.floor(math.log10(abs(value)))
+    if size >= 6:
+        return f"{value / 1e6:,.{max(digits - 1 - (size - 6), 0)}f}M"
+    if size < -4:
+        return f"{value:.{digits - 1}e}"
+    return f"{value:,.{max(digits - 1 - size, 0)}f}"
+
+
+def plain(value: float) -> str:
+    """Return a chosen number as it was written: no padding zeros."""
+    return f"{value:,.6g}"
+
+
+def fixed(value: float | None, decimals: int = 2) -> str:
+    """Return `value` with a fixed number of decimals."""
+    return NOTHING if value is None or not math.isfinite(value) else f"{value:,.{decimals}f}"
+
+
+def interval(low: float | None, high: float | None, decimals: int = 2) -> str:
+    """Return "low to high"."""
+    return NOTHING if low is None or high is None else f"{low:.{decimals}f} to {high:.{decimals}f}"
+
+
+def percent(value: float | None) -> str:
+    """Return a share as a percentage."""
+    return NOTHING if value is None else f"{value:.0%}"
+
+
+def duration(seconds: float | None) -> str:
+    """Return seconds as "95 s", "12.3 min" or "3.4 h"."""
+    if seconds is None:
+        return NOTHING
+    if seconds < 120.0:
+        return f"{significant(seconds)} s"
+    return f"{seconds / 60.0:.1f} min" if seconds < 7200.0 else f"{seconds / 3600.0:.1f} h"
+
+
+def compact(value: Any, length: int = 160) -> str:
+    """Return any JSON value on one line, cut at `length`."""
+    if isinstance(value, bool) or value is None or isinstance(value, str):
+        text = NOTHING if value is None else str(value)
+    elif isinstance(value, int):
+        text = f"{value:,}"
+    elif isinstance(value, float):
+        text = significant(value, 4)
+    else:
+        text = json.dumps(value, sort_keys=True)
+    return text if len(text) <= length else f"{text[: length - 1]}…"

@@ -1,0 +1,342 @@
+"""Run and study directories -> typed records; every view of the results starts here."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from accerl.errors import UserError
+from accerl.records import CONFIG, METRICS, SUMMARY, read_json, read_metrics
+from accerl.runtime.run import IntervalReport
+
+STUDY = "study.json"
+BASELINE_HINT = "fp32"
+SUBJECT_NAMES = ("learned", "controller", "learned_controller", "learned-controller")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRecord:
+    """One run directory in memory."""
+
+    path: Path
+    config: Mapping[str, Any]
+    summary: Mapping[str, Any]
+    """summary.json, or what can be told from metrics.jsonl when the run never finished"""
+    reports: tuple[IntervalReport, ...]
+    finished: bool
+    """summary.json was there"""
+
+    @property
+    def env(self) -> str:
+        """Name of the environment."""
+        return str(self.summary.get("env", "unknown"))
+
+    @property
+    def strategy(self) -> str:
+        """Name of the strategy that chose the compression."""
+        return str(self.summary.get("strategy", "unknown"))
+
+    @property
+    def seed(self) -> int:
+        """Seed of the run; -1 when it is not recorded."""
+        return int(self.summary.get("seed", -1))
+
+    @property
+    def clock(self) -> str:
+        """What the seconds are, such as ``serial, virtual``: other seconds must not be mixed in."""
+        return f"{self.summary.get('runtime', 'unknown')}, {self.summary.get('tier', 'unknown')}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Game:
+    """What one game's curves are measured against."""
+
+    name: str
+    horizon_seconds: float
+    interval_seconds: float
+    random_return: float
+    reference_return: float
+    target_return: float
+
+    def __post_init__(self) -> None:
+        if not self.horizon_seconds > 0.0:
+            raise UserError(f"{STUDY}: {self.name}: horizon_seconds must be positive")
+        if not self.reference_return > self.random_return:
+            raise UserError(
+                f"{STUDY}: {self.name}: reference_return ({self.reference_return:g}) must lie "
+                f"above random_return ({self.random_return:g})"
+            )
+        if not self.target_return > self.random_return:
+            raise UserError(
+                f"{STUDY}: {self.name}: target_return ({self.target_return:g}) must lie above "
+                f"random_return ({self.random_return:g}); a random policy would reach it at once"
+            )
+
+    @property
+    def reference_range(self) -> float:
+        """Reference return minus random return: the unit of normalised returns."""
+        return self.reference_return - self.random_return
+
+
+@dataclass(frozen=True, kw_only=True)
+class StrategyInfo:
+    """One contestant of a study."""
+
+    name: str
+    label: str
+    tuned_params: Mapping[str, Any]
+    inner_runs: int
+    """inner runs spent on tuning or meta-training it"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyRecord:
+    """One study directory in memory."""
+
+    path: Path
+    info: Mapping[str, Any]
+    """study.json as it is"""
+    games: Mapping[str, Game]
+    strategies: tuple[StrategyInfo, ...]
+    test_seeds: tuple[int, ...]
+    runs: Mapping[tuple[str, str, int], RunRecord]
+    """finished test runs by (strategy, game, seed)"""
+    profile: Mapping[str, Any]
+    tuning: tuple[Mapping[str, Any], ...]
+    meta_training: tuple[Mapping[str, Any], ...]
+    bundle: Mapping[str, Any]
+    replays: Mapping[str, RunRecord]
+    """real-clock runs by folder name, such as schedule and fp32"""
+    warnings: tuple[str, ...]
+    """what is missing or cut short, one sentence each"""
+
+    @property
+    def name(self) -> str:
+        """Name of the study."""
+        return str(self.info.get("name", self.path.name))
+
+    @property
+    def tier(self) -> str:
+        """Which clock the test runs' seconds come from."""
+        return str(self.info.get("tier", "unknown"))
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Strategy name -> label for people."""
+        return {item.name: item.label for item in self.strategies}
+
+    @property
+    def subject(self) -> str:
+        """The strategy that the study is about: study.json's `subject`, else the learned one.
+
+        Without either it is the last strategy of the list.
+        """
+        names = [item.name for item in self.strategies]
+        if "subject" in self.info:
+            return str(self.info["subject"])
+        for wanted in SUBJECT_NAMES:
+            if wanted in names:
+                return wanted
+        learned = [name for name in names if "learned" in name or "controller" in name]
+        return learned[0] if learned else names[-1]
+
+
+def machine_warning(what: str, runs: Sequence[RunRecord]) -> str | None:
+    """Return a sentence if real-clock seconds of different machines would be mixed, else None."""
+    machines = {
+        str(found.get("id", found) if isinstance(found, Mapping) else found)
+        for run in runs
+        if run.summary.get("tier") not in ("virtual", "analytic")
+        and (found := run.summary.get("fingerprint"))
+    }
+    if len(machines) < 2:
+        return None
+    return f"{what} were timed on {len(machines)} different machines: seconds cannot be compared"
+
+
+def is_study(path: Path) -> bool:
+    """Tell a study directory from a run directory."""
+    return (path / STUDY).is_file()
+
+
+def load_run(path: Path) -> RunRecord:
+    """Read a run directory; a run that never finished is read as far as it got.
+
+    Raises:
+        UserError: it is not a run directory, is empty, or a file in it is damaged.
+    """
+    path = Path(path)
+    if not path.is_dir():
+        raise UserError(f"{path} is not a folder; give a run directory (with {METRICS} in it)")
+    reports = tuple(read_metrics(path))
+    if not reports:
+        raise UserError(f"{path / METRICS} has no complete line; the run stopped before it began")
+    config = _read_object(path / CONFIG)
+    finished = (path / SUMMARY).is_file()
+    summary = _read_object(path / SUMMARY) if finished else _summary_so_far(config, reports)
+    return RunRecord(path=path, config=config, summary=summary, reports=reports, finished=finished)
+
+
+def load_study(path: Path) -> StudyRecord:
+    """Read a study directory; what is missing among its test runs becomes a warning.
+
+    Raises:
+        UserError: study.json is missing or incomplete, or a file is damaged, or no test run is
+            there.
+    """
+    path = Path(path)
+    if not is_study(path):
+        raise UserError(f"{path} is not a study directory (no {STUDY}); was the study finished?")
+    info = _read_object(path / STUDY)
+    try:
+        games = {name: Game(name=name, **item) for name, item in _known_game_keys(info["games"])}
+        strategies = tuple(
+            StrategyInfo(
+                name=item["name"],
+                label=item.get("label", item["name"]),
+                tuned_params=item.get("tuned_params") or {},
+                inner_runs=int(item.get("inner_runs", 0)),
+            )
+            for item in info["strategies"]
+        )
+        test_seeds = tuple(int(seed) for seed in info["test_seeds"])
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UserError(f"{path / STUDY} is incomplete or damaged: {error!r}") from error
+    if not (games and strategies and test_seeds):
+        raise UserError(f"{path / STUDY} names no games, no strategies or no test seeds")
+    runs, warnings = _load_test_runs(path, games, strategies, test_seeds)
+    if not runs:
+        raise UserError(f"{path / 'runs'} holds no finished test run; run the study first")
+    replays = _load_replays(path / "replay")
+    for what, group in (("The test runs", runs), ("The replay runs", replays)):
+        warning = machine_warning(what, list(group.values()))
+        warnings += [warning] if warning else []
+    bundle = path / "bundle" / "bundle.json"
+    profile = path / "profile.json"
+    return StudyRecord(
+        path=path,
+        info=info,
+        games=games,
+        strategies=strategies,
+        test_seeds=test_seeds,
+        runs=runs,
+        profile=_read_object(profile) if profile.is_file() else {},
+        tuning=read_rows(path / "tuning.jsonl"),
+        meta_training=read_rows(path / "meta_training.jsonl"),
+        bundle=_read_object(bundle) if bundle.is_file() else {},
+        replays=replays,
+        warnings=tuple(warnings),
+    )
+
+
+def read_rows(path: Path) -> tuple[Mapping[str, Any], ...]:
+    """Read a JSON-lines file of objects; a missing file is no rows, a cut last line is dropped.
+
+    Raises:
+        UserError: a line before the last is damaged.
+    """
+    if not path.is_file():
+        return ()
+    rows: list[Mapping[str, Any]] = []
+    lines = path.read_text().splitlines()
+    for number, line in enumerate(lines, start=1):
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError as error:
+            if number == len(lines):
+                break
+            raise UserError(f"{path}, line {number} is damaged: {error}") from error
+        if not isinstance(row, dict):
+            raise UserError(f"{path}, line {number} is not a JSON object")
+        rows.append(row)
+    return tuple(rows)
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    data = read_json(path)
+    if not isinstance(data, dict):
+        raise UserError(f"{path} must hold a JSON object, found {type(data).__name__}")
+    return data
+
+
+def _known_game_keys(games: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, dict[str, float]]]:
+    """Games with the fields that the analysis uses; a study may record more than these."""
+    wanted = [name for name in Game.__dataclass_fields__ if name != "name"]
+    return [(name, {key: float(item[key]) for key in wanted}) for name, item in games.items()]
+
+
+def _summary_so_far(
+    config: Mapping[str, Any], reports: tuple[IntervalReport, ...]
+) -> dict[str, Any]:
+    last = reports[-1]
+    measured = [item.learner_return for item in reports if item.learner_return is not None]
+    spec_seconds: dict[str, float] = {}
+    phases: dict[str, float] = {}
+    for report in reports:
+        for label, seconds in report.spec_seconds.items():
+            spec_seconds[label] = spec_seconds.get(label, 0.0) + seconds
+        for phase, seconds in report.phase_seconds.items():
+            phases[phase] = phases.get(phase, 0.0) + seconds
+    known = {key: config[key] for key in ("seed", "strategy", "runtime", "tier") if key in config}
+    if isinstance(config.get("env"), str):
+        known["env"] = config["env"]
+    return known | {
+        "seconds": last.total_seconds,
+        "env_steps": last.total_env_steps,
+        "env_steps_per_second": last.total_env_steps / max(last.total_seconds, 1e-9),
+        "final_return": measured[-1] if measured else None,
+        "best_return": max(measured) if measured else None,
+        "phases": phases,
+        "spec_seconds": spec_seconds,
+    }
+
+
+def _load_test_runs(
+    path: Path,
+    games: Mapping[str, Game],
+    strategies: tuple[StrategyInfo, ...],
+    test_seeds: tuple[int, ...],
+) -> tuple[dict[tuple[str, str, int], RunRecord], list[str]]:
+    runs: dict[tuple[str, str, int], RunRecord] = {}
+    warnings: list[str] = []
+    for strategy in strategies:
+        for game in games.values():
+            for seed in test_seeds:
+                folder = path / "runs" / strategy.name / game.name / f"seed-{seed}"
+                what = f"{strategy.label} on {game.name}, seed {seed}"
+                if not (folder / METRICS).is_file():
+                    warnings.append(f"{what}: no test run; this pair is left out of every contrast")
+                    continue
+                run = load_run(folder)
+                if not run.finished:
+                    warnings.append(f"{what}: the run never finished and is left out")
+                    continue
+                if all(item.learner_return is None for item in run.reports):
+                    warnings.append(f"{what}: the learner was never evaluated; left out")
+                    continue
+                ended = run.reports[-1].total_seconds
+                if ended < game.horizon_seconds - game.interval_seconds:
+                    warnings.append(
+                        f"{what}: ended at {ended:.4g} s of {game.horizon_seconds:.4g} s; its last "
+                        f"return is held to the horizon"
+                    )
+                runs[strategy.name, game.name, seed] = run
+    return runs, warnings
+
+
+def _load_replays(path: Path) -> dict[str, RunRecord]:
+    if not path.is_dir():
+        return {}
+    folders = sorted(item for item in path.iterdir() if (item / METRICS).is_file())
+    # The comparison run comes last, so that tables and figures read "schedule, fp32".
+    folders.sort(key=lambda item: item.name.startswith(BASELINE_HINT))
+    return {folder.name: load_run(folder) for folder in folders}
+
+
+def finite_or_none(value: float | None) -> float | None:
+    """Return `value`, or None where JSON has no number for it."""
+    return None if value is None or not math.isfinite(value) else float(value)

@@ -1,0 +1,195 @@
+"""Paired statistics with a passed numpy Generator: intervals, p values, corrections.
+
+Runs are paired by (game, seed) on common random numbers and stratified by game; games count the
+same however many seeds each has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+CONFIDENCE = 0.95
+RESAMPLES = 10_000
+EXACT_PAIRS = 14
+"""up to this many pairs all 2^n sign flips are counted instead of sampled"""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate and its confidence interval; NaN bounds say that there is too little data."""
+
+    estimate: float
+    low: float
+    high: float
+
+
+def iqm(values: np.ndarray) -> np.ndarray:
+    """Return the interquartile mean over the first axis: a quarter is trimmed at each end.
+
+    Agarwal et al. 2021; equal to ``scipy.stats.trim_mean(values, 0.25)``.
+    """
+    cut = int(0.25 * len(values))
+    return np.sort(np.asarray(values, dtype=float), axis=0)[cut : len(values) - cut].mean(axis=0)
+
+
+def game_weights(games: Sequence[str]) -> np.ndarray:
+    """Return one weight a pair [N], summing to 1, such that every game weighs the same."""
+    names, inverse, counts = np.unique(np.asarray(games), return_inverse=True, return_counts=True)
+    return 1.0 / (len(names) * counts[inverse])
+
+
+def bootstrap_weights(
+    games: Sequence[str], rng: np.random.Generator, resamples: int = RESAMPLES
+) -> np.ndarray:
+    """Return random weights [resamples, N] of a bootstrap stratified by game; rows sum to 1.
+
+    Within a game of n pairs, n - 1 are drawn with replacement: drawing n would understate the
+    variance of a mean by (n - 1) / n, half of it at two seeds (Rao and Wu 1988). Where a game has
+    a single pair nothing can be resampled within it, so all pairs form one stratum.
+    """
+    labels = np.asarray(games)
+    names, counts = np.unique(labels, return_counts=True)
+    if counts.min() < 2:
+        labels, names, counts = np.zeros(len(labels)), np.zeros(1), np.array([len(labels)])
+    weights = np.zeros((resamples, len(labels)))
+    for name, count in zip(names, counts, strict=True):
+        draws = max(int(count) - 1, 1)
+        drawn = rng.multinomial(draws, np.full(count, 1.0 / count), size=resamples)
+        weights[:, labels == name] = drawn / (draws * len(names))
+    return weights
+
+
+def percentile_interval(
+    estimate: float, samples: np.ndarray, confidence: float = CONFIDENCE
+) -> Interval:
+    """Return the percentile interval of bootstrap samples [resamples]."""
+    tail = (1.0 - confidence) / 2.0
+    low, high = np.quantile(samples, [tail, 1.0 - tail])
+    return Interval(float(estimate), float(low), float(high))
+
+
+def paired_mean(
+    differences: np.ndarray, games: Sequence[str], rng: np.random.Generator
+) -> Interval:
+    """Return the mean of paired differences [N], games weighing the same, and its interval."""
+    estimate = float(game_weights(games) @ differences)
+    if len(differences) < 2:
+        return Interval(estimate, np.nan, np.nan)
+    return percentile_interval(estimate, bootstrap_weights(games, rng) @ differences)
+
+
+def paired_log_ratio(
+    times_a: np.ndarray, times_b: np.ndarray, games: Sequence[str], rng: np.random.Generator
+) -> Interval:
+    """Return the geometric mean of a / b over pairs [N] of restricted times to target.
+
+    Both are censored at the game's horizon: a pair that both miss counts as a tie, a pair that
+    one misses counts as if it had arrived at the horizon, which understates the difference.
+    """
+    logs = paired_mean(np.log(times_a / times_b), games, rng)
+    return Interval(*(float(np.exp(value)) for value in (logs.estimate, logs.low, logs.high)))
+
+
+def paired_ratio_of_means(
+    values_a: np.ndarray, values_b: np.ndarray, games: Sequence[str], rng: np.random.Generator
+) -> Interval | None:
+    """Return mean(a) / mean(b) over pairs [N] and its interval.
+
+    None when the denominator is not safely positive: a ratio would then mean nothing.
+    """
+    weights = game_weights(games)
+    below = float(weights @ values_b)
+    if below <= 0.0:
+        return None
+    estimate = float(weights @ values_a) / below
+    if len(values_a) < 2:
+        return Interval(estimate, np.nan, np.nan)
+    drawn = bootstrap_weights(games, rng)
+    denominators = drawn @ values_b
+    if denominators.min() <= 0.0:
+        return None
+    return percentile_interval(estimate, (drawn @ values_a) / denominators)
+
+
+def iqm_interval(
+    values: np.ndarray, games: Sequence[str], rng: np.random.Generator, resamples: int = 2_000
+) -> Interval:
+    """Return the IQM over runs [N] and its bootstrap interval, resampling within games."""
+    values = np.asarray(values, dtype=float)
+    estimate = float(iqm(values))
+    if len(values) < 2:
+        return Interval(estimate, np.nan, np.nan)
+    labels = np.asarray(games)
+    names, counts = np.unique(labels, return_counts=True)
+    strata = [np.flatnonzero(labels == name) for name in names]
+    if counts.min() < 2:
+        strata = [np.arange(len(values))]
+    drawn = np.concatenate(
+        [values[rng.choice(stratum, size=(resamples, len(stratum)))] for stratum in strata], axis=1
+    )
+    return percentile_interval(estimate, iqm(drawn.T))
+
+
+def sign_flip_p(
+    differences: np.ndarray,
+    games: Sequence[str],
+    rng: np.random.Generator,
+    resamples: int = RESAMPLES,
+) -> float:
+    """Return the two-sided p value of "paired differences [N] are symmetric around zero".
+
+    Exact up to EXACT_PAIRS pairs; sampled beyond, with the observed labelling counted in, so that
+    p is never 0.
+    """
+    terms = game_weights(games) * differences
+    observed = abs(terms.sum())
+    tolerance = 1e-12 * max(float(np.abs(terms).sum()), 1e-300)
+    count = len(terms)
+    if count <= EXACT_PAIRS:
+        bits = (np.arange(2**count)[:, None] >> np.arange(count)) & 1
+        return float(np.mean(np.abs((2 * bits - 1) @ terms) >= observed - tolerance))
+    signs = rng.choice([-1.0, 1.0], size=(resamples, count))
+    hits = int(np.sum(np.abs(signs @ terms) >= observed - tolerance))
+    return (1 + hits) / (1 + resamples)
+
+
+def smallest_p(pairs: int) -> float:
+    """Return the smallest two-sided sign-flip p value that `pairs` pairs can give."""
+    return min(1.0, 2.0 ** (1 - pairs))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return Holm's step-down adjusted p values, in the given order."""
+    p = np.asarray(p_values, dtype=float)
+    order = np.argsort(p, kind="stable")
+    factors = len(p) - np.arange(len(p))
+    adjusted = np.minimum(np.maximum.accumulate(p[order] * factors), 1.0)
+    result = np.empty(len(p))
+    result[order] = adjusted
+    return result.tolist()
+
+
+def probability_of_improvement(
+    values_a: np.ndarray,
+    games_a: Sequence[str],
+    values_b: np.ndarray,
+    games_b: Sequence[str],
+    *,
+    lower_is_better: bool = False,
+) -> float:
+    """Return P(a run of A beats a run of B on a random game); ties count half.
+
+    Mann-Whitney within each game, averaged over games (Agarwal et al. 2021).
+    """
+    a, b = np.asarray(values_a, dtype=float), np.asarray(values_b, dtype=float)
+    if lower_is_better:
+        a, b = -a, -b
+    labels_a, labels_b = np.asarray(games_a), np.asarray(games_b)
+    shares = []
+    for game in np.intersect1d(labels_a, labels_b):
+        left, right = a[labels_a == game][:, None], b[labels_b == game][None, :]
+        shares.append(np.mean((left > right) + 0.5 * (left == right)))
+    return float(np.mean(shares)) if shares else float("nan")

@@ -1,0 +1,311 @@
+"""Tables of results, once: the HTML report and the terminal print the same cells."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from accerl.runtime.run import PHASES
+from analysis import formats
+from analysis.figures_schedule import spec_label
+from analysis.load import RunRecord, StudyRecord
+from analysis.theme import strategy_colours
+from analysis.verdict import LOWER_IS_BETTER, format_p, lean, outcome
+
+NAMES = {
+    "seconds_to_target": "seconds to target",
+    "gain_per_second": "gain per second",
+    "auc": "area under the learning curve",
+    "final_return": "final return",
+}
+LEVEL_COLUMNS = (
+    "Strategy",
+    "#Target reached",
+    "#Time / horizon",
+    "#95%",
+    "#Curve area",
+    "#95%",
+    "#Final return",
+    "#95%",
+)
+GAME_COLUMNS = (
+    "Game",
+    "#Horizon (s)",
+    "#Decision every (s)",
+    "#Random return",
+    "#Reference return",
+    "#Target return",
+)
+RUN_COLUMNS = ("#Seconds to target", "#Curve area", "#Gain per second", "#Final return")
+RATIOS = ("seconds_to_target", "gain_per_second")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What is shown, and the number behind it if there is one."""
+
+    text: str
+    value: float | None = None
+    colour: str | None = None
+
+
+@dataclass(frozen=True)
+class Table:
+    """A titled table; column titles that begin with "#" hold numbers and are right-aligned."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+
+    @property
+    def headings(self) -> list[tuple[str, bool]]:
+        """Column titles, and whether the column is numeric."""
+        return [(name.removeprefix("#"), name.startswith("#")) for name in self.columns]
+
+
+def number(value: float | None, text: str | None = None) -> Cell:
+    """Return a cell of a number."""
+    return Cell(formats.significant(value) if text is None else text, value)
+
+
+def _strategy_cell(study: StudyRecord, name: str) -> Cell:
+    names = [item.name for item in study.strategies]
+    return Cell(study.labels[name], colour=strategy_colours(names, study.subject)[name])
+
+
+def level_table(study: StudyRecord, contest: Mapping[str, Any]) -> Table:
+    """How each strategy did by itself."""
+    rows = []
+    for item in contest["levels"]:
+        cells = [
+            _strategy_cell(study, item["strategy"]),
+            Cell(f"{item['reached']} of {item['runs']}", item["reached"]),
+        ]
+        for name, decimals in (("time_fraction", 2), ("auc", 3), ("final_normalised", 2)):
+            bounds = formats.interval(item[f"{name}_low"], item[f"{name}_high"], decimals)
+            cells += [number(item[name], formats.fixed(item[name], decimals)), Cell(bounds)]
+        rows.append(tuple(cells))
+    return Table(
+        "Each strategy by itself: interquartile mean over test runs, 95% bootstrap interval",
+        LEVEL_COLUMNS,
+        tuple(rows),
+    )
+
+
+def contrast_table(study: StudyRecord, contest: Mapping[str, Any], metric: str) -> Table:
+    """The planned comparisons of one metric."""
+    words = {"better": "better", "worse": "worse", "undecided": "not distinguishable"}
+    if metric in LOWER_IS_BETTER:
+        words = {**words, "better": "faster", "worse": "slower"}
+    rows = []
+    scale = "Ratio"
+    digits = 2 if metric in RATIOS else 3
+    for item in contest["contrasts"]:
+        if item["metric"] != metric:
+            continue
+        scale = "Ratio" if item["ratio"] is not None else "Difference"
+        estimate = item["ratio"] if item["ratio"] is not None else item["difference"]
+        result = words[outcome(item)]
+        if outcome(item) == "undecided" and lean(item) != "undecided":
+            result = f"not confirmed ({words[lean(item)]} before correction)"
+        rows.append(
+            (
+                _strategy_cell(study, item["b"]),
+                number(estimate, formats.fixed(estimate, digits)),
+                Cell(formats.interval(item["low"], item["high"], digits)),
+                number(item["p"], format_p(item["p"])),
+                number(item["p_holm"], format_p(item["p_holm"])),
+                number(item["n"], str(item["n"])),
+                number(
+                    item["probability_of_improvement"],
+                    formats.percent(item["probability_of_improvement"]),
+                ),
+                Cell(result),
+            )
+        )
+    title = f"{study.labels[study.subject]} against each comparator: {NAMES[metric]}"
+    columns = ("Comparator", f"#{scale}", "#95% interval", "#p", "#p (Holm)", "#Pairs")
+    return Table(title, (*columns, "#P(better run)", "Result"), tuple(rows))
+
+
+def game_table(study: StudyRecord) -> Table:
+    """What was fixed before the test runs, per game."""
+    rows = tuple(
+        (
+            Cell(game.name),
+            *(
+                number(value, formats.plain(value))
+                for value in (
+                    game.horizon_seconds,
+                    game.interval_seconds,
+                    game.random_return,
+                    game.reference_return,
+                    game.target_return,
+                )
+            ),
+        )
+        for game in study.games.values()
+    )
+    return Table(
+        "Games",
+        GAME_COLUMNS,
+        rows,
+    )
+
+
+def test_run_table(study: StudyRecord, contest: Mapping[str, Any]) -> Table:
+    """Every test run with its four numbers."""
+    rows = []
+    for row in contest["rows"]:
+        seconds = (
+            f"{'> ' if row['censored'] else ''}{formats.significant(row['seconds_to_target'])}"
+        )
+        rows.append(
+            (
+                _strategy_cell(study, row["strategy"]),
+                Cell(row["env"]),
+                number(row["seed"], str(row["seed"])),
+                number(row["seconds_to_target"], seconds),
+                number(row["auc"], formats.fixed(row["auc"], 3)),
+                number(row["gain_per_second"]),
+                number(row["final_return"]),
+            )
+        )
+    return Table(
+        "All test runs (> marks runs that did not reach the target before the horizon)",
+        ("Strategy", "Game", "#Seed", *RUN_COLUMNS),
+        tuple(rows),
+    )
+
+
+def tuning_table(study: StudyRecord) -> Table:
+    """What each strategy was given before the test: trials, inner runs, what was chosen."""
+    rows = []
+    for item in study.strategies:
+        trials = [row for row in study.tuning if row.get("strategy") == item.name]
+        scores = [float(row["score"]) for row in trials if row.get("score") is not None]
+        rows.append(
+            (
+                _strategy_cell(study, item.name),
+                number(item.inner_runs, str(item.inner_runs)),
+                number(len(trials), str(len(trials))),
+                number(max(scores) if scores else None),
+                Cell(_in_words(item.tuned_params) or "nothing"),
+            )
+        )
+    columns = ("Strategy", "#Inner runs", "#Tuning trials", "#Best score", "Chosen")
+    return Table("Budget before the test", columns, tuple(rows))
+
+
+def run_table(labelled: Mapping[str, RunRecord]) -> Table:
+    """Single runs side by side."""
+    rows = []
+    for label, run in labelled.items():
+        data = run.summary
+        used = sorted((data.get("spec_seconds") or {}).items(), key=lambda item: -item[1])
+        rows.append(
+            (
+                Cell(label if run.finished else f"{label} (unfinished)"),
+                Cell(run.env),
+                Cell(run.clock),
+                number(run.seed, str(run.seed)),
+                number(data.get("seconds")),
+                number(data.get("env_steps"), formats.compact(data.get("env_steps"))),
+                number(data.get("env_steps_per_second")),
+                number(data.get("final_return")),
+                number(data.get("best_return")),
+                Cell(used[0][0] if used else formats.NOTHING),
+            )
+        )
+    columns = ("Run", "Environment", "Clock", "#Seed", "#Seconds", "#Env steps", "#Steps / s")
+    return Table("Runs", (*columns, "#Final return", "#Best return", "Most used spec"), tuple(rows))
+
+
+def replay_table(replays: Mapping[str, RunRecord]) -> Table:
+    """Speed of the real-clock runs and busy seconds per phase; on purpose without scores."""
+    phases = [name for name in PHASES if any(name in _phases(run) for run in replays.values())]
+    rows = tuple(
+        (
+            Cell(label),
+            Cell(run.clock),
+            number(run.summary.get("seconds")),
+            number(run.summary.get("env_steps"), formats.compact(run.summary.get("env_steps"))),
+            number(run.summary.get("env_steps_per_second")),
+            *(number(_phases(run).get(name)) for name in phases),
+        )
+        for label, run in replays.items()
+    )
+    columns = ("Run", "Clock", "#Seconds", "#Env steps", "#Steps / s")
+    return Table("Speed and busy seconds", columns + tuple(f"#{p} (s)" for p in phases), rows)
+
+
+def _phases(run: RunRecord) -> Mapping[str, float]:
+    return run.summary.get("phases") or {}
+
+
+def object_tables(data: Mapping[str, Any]) -> list[Table]:
+    """Turn any JSON object into tables: one of its plain values, one per list of objects."""
+    plain = {key: value for key, value in data.items() if not _is_rows(value)}
+    tables = [pairs_table("Settings", plain)] if plain else []
+    return tables + [
+        rows_table(key.replace("_", " "), value) for key, value in data.items() if _is_rows(value)
+    ]
+
+
+def pairs_table(title: str, data: Mapping[str, Any]) -> Table:
+    """A table of names and values."""
+    rows = tuple((Cell(str(key)), _any_cell(key, value)) for key, value in data.items())
+    return Table(title, ("Name", "Value"), rows)
+
+
+def rows_table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
+    """A table of objects; a column is numeric if all its values are."""
+    rows = [_flat(row) for row in rows]
+    keys = list(dict.fromkeys(key for row in rows for key in row))
+    numeric = {key for key in keys if all(_is_number(row.get(key, 0.0)) for row in rows)}
+    return Table(
+        title,
+        tuple(f"#{key}" if key in numeric else key for key in keys),
+        tuple(tuple(_any_cell(key, row.get(key)) for key in keys) for row in rows),
+    )
+
+
+def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Lift small objects such as {"batch": microseconds} into columns; a spec stays one cell."""
+    result: dict[str, Any] = {}
+    for key, value in row.items():
+        if isinstance(value, Mapping) and "student" not in value:
+            result |= {f"{key} {inner}": item for inner, item in value.items()}
+        else:
+            result[key] = value
+    return result
+
+
+def _in_words(value: Any) -> str:
+    """Parameters without JSON's punctuation; specs by their label."""
+    if isinstance(value, Mapping):
+        if {"student", "bits", "sparsity"} <= set(value):
+            return spec_label(value)
+        return ", ".join(f"{key} {_in_words(item)}" for key, item in value.items())
+    if isinstance(value, list | tuple):
+        return f"[{'; '.join(_in_words(item) for item in value)}]"
+    return formats.compact(value)
+
+
+def _any_cell(key: str, value: Any) -> Cell:
+    if key == "spec" and value is not None:
+        return Cell(spec_label(value))
+    return Cell(formats.compact(value), _number_or_none(value))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _number_or_none(value: Any) -> float | None:
+    return float(value) if _is_number(value) else None
+
+
+def _is_rows(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(v, Mapping) for v in value)

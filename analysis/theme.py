@@ -1,0 +1,161 @@
+"""How figures look: colours that colour-blind readers can tell apart, and Vega-Lite -> SVG."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from accerl.spec import STUDENTS, CompressionSpec
+
+INK = "#24292f"
+"""ink of all text and axes; rendered as currentColor, so that figures follow dark pages too"""
+FONT = "Helvetica Neue, Helvetica, Arial, Liberation Sans, sans-serif"
+SUBJECT_COLOUR = "#d55e00"
+BASELINE_COLOUR = "#7f8790"
+# Okabe and Ito 2008 without vermilion (the subject), black and yellow, the blue a little lighter
+# for dark pages; then Tol's muted tones.
+COLOURS = (
+    "#0f7fc4",
+    "#009e73",
+    "#cc79a7",
+    "#56b4e9",
+    "#e69f00",
+    "#882255",
+    "#999933",
+    "#332288",
+    "#44aa99",
+)
+DASHES = ([1, 0], [7, 3], [2, 2], [9, 3, 2, 3], [4, 2], [1, 3], [12, 3], [6, 2, 1, 2], [3, 5])
+# Identity dark, hardest compression light: viridis without its darkest fifth, which would drown on
+# a dark page.
+RAMP = (
+    "#414487",
+    "#355f8d",
+    "#2a788e",
+    "#21918c",
+    "#22a884",
+    "#44bf70",
+    "#7ad151",
+    "#bddf26",
+    "#fde725",
+)
+OTHER_COLOUR = "#9aa0a6"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure: a Vega-Lite specification whose data is one tidy table."""
+
+    name: str
+    title: str
+    caption: str
+    spec: Mapping[str, Any]
+    table: Sequence[Mapping[str, Any]] = field(repr=False)
+
+    def vega_lite(self) -> dict[str, Any]:
+        """Return the complete specification with its data."""
+        return {**self.spec, "data": {"values": list(self.table)}, "config": CONFIG}
+
+
+_AXIS = {
+    "labelColor": INK,
+    "titleColor": INK,
+    "labelFontSize": 11,
+    "titleFontSize": 12,
+    "titleFontWeight": "normal",
+    "domainColor": INK,
+    "domainOpacity": 0.45,
+    "tickColor": INK,
+    "tickOpacity": 0.45,
+    "gridColor": INK,
+    "gridOpacity": 0.1,
+    "titlePadding": 8,
+}
+CONFIG: dict[str, Any] = {
+    "background": "transparent",
+    "font": FONT,
+    "view": {"stroke": None},
+    "axis": _AXIS,
+    "legend": {
+        "labelColor": INK,
+        "titleColor": INK,
+        "labelFontSize": 12,
+        "titleFontSize": 12,
+        "titleFontWeight": "normal",
+        "labelLimit": 260,
+        "symbolStrokeWidth": 2.5,
+        "symbolSize": 220,
+        "symbolOpacity": 1,
+    },
+    "header": {
+        "labelColor": INK,
+        "titleColor": INK,
+        "labelFontSize": 13,
+        "labelFontWeight": "bold",
+        "titleFontSize": 12,
+    },
+    "title": {"color": INK, "fontSize": 13, "anchor": "start", "fontWeight": "bold"},
+    "text": {"color": INK},
+    "rule": {"color": INK},
+}
+
+
+def strategy_colours(names: Sequence[str], subject: str | None = None) -> dict[str, str]:
+    """Return one colour a strategy: the subject vermilion, plain fp32 grey, the rest in order."""
+    colours: dict[str, str] = {}
+    free = 0
+    for name in names:
+        if name == subject:
+            colours[name] = SUBJECT_COLOUR
+        elif "fp32" in name and BASELINE_COLOUR not in colours.values():
+            colours[name] = BASELINE_COLOUR
+        else:
+            colours[name] = COLOURS[free % len(COLOURS)]
+            free += 1
+    return colours
+
+
+def strategy_dashes(names: Sequence[str], subject: str | None = None) -> dict[str, list[int]]:
+    """Return one dash pattern a strategy, the subject solid: colour is never the only sign."""
+    others = [name for name in names if name != subject]
+    patterns = DASHES[1:] if subject is not None else DASHES
+    dashes = {name: list(patterns[i % len(patterns)]) for i, name in enumerate(others)}
+    return {name: dashes.get(name, list(DASHES[0])) for name in names}
+
+
+def compression_rank(spec: CompressionSpec) -> tuple[float, ...]:
+    """Return a sort key from no compression to the hardest: student, then bits, sparsity, rank."""
+    return (STUDENTS.index(spec.student), -spec.bits, spec.sparsity, -spec.rank)
+
+
+def ramp(count: int) -> list[str]:
+    """Return `count` colours from the dark end of the ramp to the light one."""
+    if count == 1:
+        return [RAMP[0]]
+    return [RAMP[round(i * (len(RAMP) - 1) / (count - 1))] for i in range(count)]
+
+
+def render_svg(figure: Figure) -> str:
+    """Return the figure as an SVG element to paste into a page: no script, no link, no font file.
+
+    Ink becomes `currentColor`, ids get the figure's name (several figures share one page).
+    """
+    import vl_convert  # 30 MB of renderer: only reports need it
+
+    svg = vl_convert.vegalite_to_svg(figure.vega_lite(), allowed_base_urls=[])
+    svg = re.sub(r'\sxmlns(:xlink)?="[^"]*"', "", svg)
+    svg = re.sub(r'\bid="([^"]+)"', rf'id="{figure.name}-\1"', svg)
+    svg = re.sub(r"url\(#([^)]+)\)", rf"url(#{figure.name}-\1)", svg)
+    svg = svg.replace(INK, "currentColor").replace(INK.upper(), "currentColor")
+    size = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)
+    width, height = size.groups() if size else ("1000", "400")
+    label = figure.title.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
+    return re.sub(
+        r"<svg[^>]*>",
+        f'<svg role="img" aria-label="{label}" viewBox="0 0 {width} {height}" '
+        f'style="max-width:{float(width):.0f}px" font-family="{FONT}">',
+        svg,
+        count=1,
+    )

@@ -1,0 +1,170 @@
+"""Contrasts -> sentences. A winner is named only when the data exclude "no difference"."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from analysis.load import StudyRecord
+from analysis.stats import smallest_p
+
+ALPHA = 0.05
+NON_INFERIORITY_MARGIN = 0.05
+"""of the reference range: how much final return a faster strategy may give up"""
+LOWER_IS_BETTER = ("seconds_to_target",)
+
+
+def outcome(contrast: Mapping[str, Any]) -> str:
+    """Return better | worse | undecided for side `a` of a contrast.
+
+    Decided only if the 95% interval excludes no difference AND the Holm-corrected p value lies
+    below 0.05.
+    """
+    direction = lean(contrast)
+    return direction if direction != "undecided" and contrast["p_holm"] < ALPHA else "undecided"
+
+
+def lean(contrast: Mapping[str, Any]) -> str:
+    """Return better | worse | undecided from the interval alone, before any correction."""
+    if contrast["low"] is None or contrast["high"] is None:
+        return "undecided"
+    none = 1.0 if contrast["ratio"] is not None else 0.0
+    if contrast["low"] <= none <= contrast["high"]:
+        return "undecided"
+    above = contrast["low"] > none
+    return "better" if above != (contrast["metric"] in LOWER_IS_BETTER) else "worse"
+
+
+def verdict_sentences(study: StudyRecord, contest: Mapping[str, Any]) -> list[str]:
+    """Return the verdict of a contest: headline, one sentence a comparison, then the conditions."""
+    labels = study.labels
+    subject = labels[study.subject]
+    by_metric: dict[str, list[Mapping[str, Any]]] = {}
+    for contrast in contest["contrasts"]:
+        by_metric.setdefault(contrast["metric"], []).append(contrast)
+    primary = by_metric.get("seconds_to_target", [])
+    if not primary:
+        return [f"{subject} has no test run in common with another strategy: nothing to compare."]
+    sentences = [_headline(subject, labels, primary)]
+    # The strongest comparators first: what the subject does worst against decides the question.
+    for contrast in sorted(primary, key=lambda item: -(item["ratio"] or 0.0)):
+        sentences.append(_time_sentence(subject, labels[contrast["b"]], contrast))
+    sentences += _final_sentences(subject, labels, by_metric.get("final_return", []))
+    sentences += _conditions(study, contest, primary)
+    return sentences
+
+
+def _headline(subject: str, labels: Mapping[str, str], primary: Sequence[Mapping[str, Any]]) -> str:
+    groups: dict[str, list[str]] = {"better": [], "undecided": [], "worse": []}
+    for contrast in primary:
+        groups[outcome(contrast)].append(labels[contrast["b"]])
+    total = len(primary)
+    if len(groups["better"]) == total:
+        return f"{subject} reached the target sooner than every comparator ({total} of {total})."
+    parts = []
+    if groups["better"]:
+        parts.append(f"was faster than {_listed(groups['better'])}")
+    if groups["worse"]:
+        parts.append(f"lost to {_listed(groups['worse'])}")
+    if groups["undecided"]:
+        parts.append(f"could not be told apart from {_listed(groups['undecided'])}")
+    start = "No winner: " if not groups["better"] and not groups["worse"] else ""
+    return f"{start}{subject} {_listed(parts)} in seconds to target."
+
+
+def _time_sentence(subject: str, other: str, contrast: Mapping[str, Any]) -> str:
+    count = contrast["n"]
+    pairs = f"{count} pair" if count == 1 else f"{count} pairs"
+    text = f"{subject} reaches the target in {contrast['ratio']:.2f}x the seconds of {other}"
+    if contrast["low"] is None:
+        return f"{text} ({pairs}): too little data for an interval, so not distinguishable."
+    text += f" (95% interval {contrast['low']:.2f} to {contrast['high']:.2f}, {pairs}"
+    text += f", corrected p {format_p(contrast['p_holm'])})"
+    decided, leaning = outcome(contrast), lean(contrast)
+    if decided == "better":
+        return f"{text}: faster."
+    if decided == "worse":
+        return f"{text}: slower, it lost to this comparator."
+    if leaning != "undecided":
+        word = "faster" if leaning == "better" else "slower"
+        why = f"the corrected p value is not below {ALPHA}"
+        if smallest_p(count) >= ALPHA:
+            why = f"{pairs} cannot give a p value below {smallest_p(count):.2g}"
+        return f"{text}: {word} in this sample, but not distinguishable ({why})."
+    return f"{text}: not distinguishable."
+
+
+def _final_sentences(
+    subject: str, labels: Mapping[str, str], contrasts: Sequence[Mapping[str, Any]]
+) -> list[str]:
+    safe, worse, open_ = [], [], []
+    for contrast in contrasts:
+        if contrast["low"] is None:
+            open_.append(labels[contrast["b"]])
+        elif contrast["low"] > -NON_INFERIORITY_MARGIN:
+            safe.append(labels[contrast["b"]])
+        elif contrast["high"] < -NON_INFERIORITY_MARGIN:
+            worse.append(labels[contrast["b"]])
+        else:
+            open_.append(labels[contrast["b"]])
+    sentences = []
+    if safe:
+        sentences.append(
+            f"Final return of {subject} is non-inferior (within 5% of the reference range) to "
+            f"{_listed(safe)}."
+        )
+    if worse:
+        sentences.append(
+            f"{subject} gives up more than 5% of the reference range in final return against "
+            f"{_listed(worse)}: speed was bought with quality."
+        )
+    if open_:
+        sentences.append(
+            f"Whether the final return of {subject} stays within 5% of {_listed(open_)} cannot be "
+            f"told from these runs."
+        )
+    return sentences
+
+
+def _conditions(
+    study: StudyRecord, contest: Mapping[str, Any], primary: Sequence[Mapping[str, Any]]
+) -> list[str]:
+    rows = contest["rows"]
+    missed = sum(bool(row["censored"]) for row in rows)
+    sentences = []
+    if missed:
+        sentences.append(
+            f"{missed} of {len(rows)} test runs did not reach the target before the horizon; they "
+            f"count as arriving at the horizon, which makes differences look smaller than they are."
+        )
+    fewest = min(contrast["n"] for contrast in primary)
+    if smallest_p(fewest) * len(primary) >= ALPHA:
+        sentences.append(
+            f"This is a small study: with {fewest} pairs and {len(primary)} comparisons no "
+            f"corrected p value could fall below {min(smallest_p(fewest) * len(primary), 1.0):.2g}."
+        )
+    if study.warnings:
+        sentences.append(f"{len(study.warnings)} warnings about missing or cut runs are listed.")
+    if study.tier == "virtual":
+        profile = study.info.get("profile", study.profile.get("name", "unknown"))
+        sentences.append(
+            f"Seconds are those of the virtual clock under the latency profile {profile!r}, on "
+            f"{len(study.games)} games and {len(study.test_seeds)} test seeds."
+        )
+    else:
+        sentences.append(
+            f"Seconds are those of the {study.tier} tier, on {len(study.games)} games and "
+            f"{len(study.test_seeds)} test seeds."
+        )
+    return sentences
+
+
+def format_p(p: float) -> str:
+    """Return a p value for people; never 0."""
+    return "<0.001" if p < 0.001 else f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
+
+
+def _listed(items: Sequence[str]) -> str:
+    if len(items) == 1:
+        return items[0]
+    return f"{', '.join(items[:-1])} and {items[-1]}"

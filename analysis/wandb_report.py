@@ -1,0 +1,235 @@
+"""Offline W&B runs from the records: no account, no network, every file in the given folder."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from accerl.errors import UserError
+from accerl.records import make_out_dir
+from accerl.runtime.run import IntervalReport
+from analysis import curves
+from analysis.contest import build_contest
+from analysis.html_report import label_runs
+from analysis.load import RunRecord, StudyRecord, is_study, load_run, load_study
+
+GRID_POINTS = 60
+STEP = "seconds"
+
+
+def write_offline_runs(source: Path | Sequence[Path], out_dir: Path) -> list[Path]:
+    """Write one offline W&B run a strategy of a study, or one a run directory.
+
+    Upload them later with ``wandb sync``. A study's run holds means over its test runs on a common
+    grid of seconds: `charts/learner_return` normalised over games, and raw below
+    `charts/learner_return/GAME`; the contest is in the summary.
+
+    Args:
+        source: a study directory, or run directories.
+        out_dir: where `offline-run-*` (below a folder `wandb`) and W&B's own files go.
+
+    Returns:
+        the folders of the written runs.
+
+    Raises:
+        UserError: a source is missing or damaged, or `out_dir` cannot be written.
+    """
+    paths = [source] if isinstance(source, str | Path) else [Path(path) for path in source]
+    if not paths:
+        raise UserError("no run directory given; name at least one folder that a run wrote")
+    out_dir = make_out_dir(Path(out_dir)).resolve()
+    if len(paths) == 1 and is_study(Path(paths[0])):
+        jobs = list(_study_jobs(load_study(Path(paths[0]))))
+    else:
+        runs = label_runs([load_run(Path(path)) for path in paths])
+        jobs = [_run_job(label, run) for label, run in runs.items()]
+    with _environment(out_dir):
+        return [_write(out_dir, **job) for job in jobs]
+
+
+@contextlib.contextmanager
+def _environment(out_dir: Path) -> Iterator[None]:
+    """Keep W&B offline, silent and inside `out_dir`; some of it is read when it is imported."""
+    wanted = {
+        "WANDB_MODE": "offline",
+        "WANDB_SILENT": "true",
+        "WANDB_CONSOLE": "off",
+        "WANDB_ERROR_REPORTING": "false",
+        "WANDB_DIR": str(out_dir),
+        "WANDB_DATA_DIR": str(out_dir / "data"),
+        "WANDB_CACHE_DIR": str(out_dir / "cache"),
+        "WANDB_CONFIG_DIR": str(out_dir / "config"),
+        "WANDB_ARTIFACT_DIR": str(out_dir / "artifacts"),
+    }
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _write(
+    out_dir: Path,
+    *,
+    name: str,
+    group: str,
+    config: Mapping[str, Any],
+    tags: Sequence[str],
+    rows: Iterable[Mapping[str, float]],
+    summary: Mapping[str, Any],
+) -> Path:
+    import wandb  # slow, and only this report needs it
+
+    settings = wandb.Settings(
+        mode="offline",
+        silent=True,
+        console="off",
+        quiet=True,
+        x_disable_stats=True,
+        x_disable_meta=True,
+        x_disable_machine_info=True,
+        x_save_requirements=False,
+        disable_git=True,
+        disable_code=True,
+    )
+    # W&B puts a folder "wandb" below `dir`; a folder that already has that name is not nested.
+    run = wandb.init(
+        project="accerl",
+        name=name,
+        group=group,
+        job_type="eval",
+        tags=list(tags),
+        config=dict(config),
+        dir=out_dir.parent if out_dir.name == "wandb" else out_dir,
+        reinit="create_new",
+        settings=settings,
+    )
+    run.define_metric(STEP)
+    run.define_metric("*", step_metric=STEP)
+    for row in rows:
+        run.log({key: value for key, value in row.items() if math.isfinite(value)})
+    run.summary.update(dict(summary))
+    folder = Path(run.dir).parent
+    run.finish()
+    return folder
+
+
+def _run_job(label: str, run: RunRecord) -> dict[str, Any]:
+    rows = [{STEP: item.total_seconds, **_report_values(item)} for item in run.reports]
+    return {
+        "name": label,
+        "group": run.env,
+        "config": {"strategy": run.strategy, "env": run.env, "seed": run.seed, **run.config},
+        "tags": [
+            str(run.summary.get("tier", "unknown")),
+            str(run.summary.get("runtime", "unknown")),
+        ],
+        "rows": rows,
+        "summary": {key: value for key, value in run.summary.items() if value is not None},
+    }
+
+
+def _report_values(report: IntervalReport) -> dict[str, float]:
+    """One interval under the names that people look for."""
+    values = {
+        "charts/episodic_return": float(np.mean(report.episode_returns or [math.nan])),
+        "charts/learner_return": math.nan,
+        "charts/SPS": report.env_steps / max(report.seconds, 1e-9),
+        "charts/env_steps": float(report.total_env_steps),
+        "charts/policy_lag": report.policy_lag,
+        "charts/queue_fill": report.queue_fill,
+        "charts/entropy_nats": report.entropy_nats,
+        "kl/mean_nats": report.kl_mean_nats,
+        "kl/max_nats": report.kl_max_nats,
+        "kl/var": report.kl_var,
+    }
+    if report.learner_return is not None:
+        values["charts/learner_return"] = report.learner_return
+    return values | {f"losses/{key}": float(value) for key, value in report.losses.items()}
+
+
+def _study_jobs(study: StudyRecord) -> Iterator[dict[str, Any]]:
+    contest = build_contest(study)
+    for strategy in study.strategies:
+        runs = {key[1:]: run for key, run in study.runs.items() if key[0] == strategy.name}
+        if not runs:
+            continue
+        yield {
+            "name": strategy.label,
+            "group": study.name,
+            "config": {
+                "strategy": strategy.name,
+                "study": study.name,
+                "profile": study.info.get("profile"),
+                "tuned_params": dict(strategy.tuned_params),
+                "inner_runs": strategy.inner_runs,
+                "test_seeds": list(study.test_seeds),
+                "games": list(study.games),
+            },
+            "tags": [study.tier],
+            "rows": _mean_rows(study, runs),
+            "summary": _contest_summary(strategy.name, contest),
+        }
+
+
+def _mean_rows(
+    study: StudyRecord, runs: Mapping[tuple[str, int], RunRecord]
+) -> list[dict[str, float]]:
+    """Means over test runs on a grid that reaches to the longest horizon.
+
+    A game leaves the mean at its own horizon. Returns are averaged over games after normalising.
+    """
+    grid = np.linspace(0.0, max(game.horizon_seconds for game in study.games.values()), GRID_POINTS)
+    columns: dict[str, list[np.ndarray]] = {}
+    for (env, _), run in runs.items():
+        game = study.games[env]
+        series: dict[str, list[tuple[float, float]]] = {}
+        for report in run.reports:
+            for key, value in _report_values(report).items():
+                if math.isfinite(value):
+                    series.setdefault(key, []).append((report.total_seconds, value))
+        for key, points in series.items():
+            x, y = np.array(points).T
+            values = np.interp(grid, x, y)
+            values[grid > game.horizon_seconds] = np.nan
+            if key.endswith("_return"):
+                columns.setdefault(f"{key}/{env}", []).append(values)
+                values = curves.normalise(values, game.random_return, game.reference_return)
+            columns.setdefault(key, []).append(values)
+    rows = []
+    for index, seconds in enumerate(grid.tolist()):
+        row = {STEP: seconds}
+        for key, values in columns.items():
+            here = [value[index] for value in values if not np.isnan(value[index])]
+            if here:
+                row[key] = float(np.mean(here))
+        rows.append(row)
+    return rows
+
+
+def _contest_summary(strategy: str, contest: Mapping[str, Any]) -> dict[str, Any]:
+    """The strategy's rows and, where it takes part in one, its contrasts."""
+    summary: dict[str, Any] = {}
+    for level in contest["levels"]:
+        if level["strategy"] == strategy:
+            summary |= {f"contest/{key}": value for key, value in level.items()}
+    for row in contest["rows"]:
+        if row["strategy"] == strategy:
+            for key in ("seconds_to_target", "censored", "auc", "gain_per_second", "final_return"):
+                summary[f"contest/{row['env']}/seed-{row['seed']}/{key}"] = row[key]
+    for item in contest["contrasts"]:
+        if item["a"] == strategy:
+            for key in ("ratio", "difference", "low", "high", "p_holm", "n"):
+                summary[f"contrast/{item['b']}/{item['metric']}/{key}"] = item[key]
+    return {key: value for key, value in summary.items() if value is not None}

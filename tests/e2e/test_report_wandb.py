@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import socket
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from accerl.errors import UserError
+from analysis.contest import build_contest
+from analysis.load import load_study
+from analysis.wandb_report import write_offline_runs
+from tests.fixtures.synthetic_study import write_study
+
+BLOCK = 32768
+
+
+def records(folder: Path) -> Iterator[Any]:
+    """Read an offline W&B file: a 7-byte header, then LevelDB log framing in 32 KiB blocks."""
+    schema = importlib.import_module("wandb.proto.wandb_internal_pb2")
+    (path,) = folder.glob("run-*.wandb")
+    data = path.read_bytes()
+    position, parts = 7, b""
+    while position + 7 <= len(data):
+        if BLOCK - position % BLOCK < 7:
+            position += BLOCK - position % BLOCK
+            continue
+        _, length, kind = struct.unpack("<IHB", data[position : position + 7])
+        if kind == 0:
+            break
+        position += 7
+        parts += data[position : position + length]
+        position += length
+        if kind in (1, 4):
+            record = schema.Record()
+            record.ParseFromString(parts)
+            yield record
+            parts = b""
+
+
+def item_name(item: Any) -> str:
+    return item.key or "/".join(item.nested_key)
+
+
+def read_run(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = {"history": [], "summary": {}, "config": {}, "steps": {}}
+    for record in records(folder):
+        kind = record.WhichOneof("record_type")
+        if kind == "history":
+            found["history"].append(
+                {item_name(i): json.loads(i.value_json) for i in record.history.item}
+            )
+        elif kind == "summary":
+            found["summary"] |= {
+                item_name(i): json.loads(i.value_json) for i in record.summary.update
+            }
+        elif kind == "run":
+            found["name"] = record.run.display_name or found.get("name")
+            found["config"] |= {
+                item_name(i): json.loads(i.value_json) for i in record.run.config.update
+            }
+        elif kind == "metric":
+            metric = record.metric
+            found["steps"][metric.name or metric.glob_name] = metric.step_metric
+    return found
+
+
+@pytest.fixture
+def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = socket.socket.connect
+
+    def connect(self: socket.socket, address: Any) -> None:
+        assert self.family == socket.AF_UNIX or address[0] in ("127.0.0.1", "localhost", "::1")
+        real(self, address)
+
+    monkeypatch.setattr(socket.socket, "connect", connect)
+
+
+@pytest.mark.usefixtures("no_network")
+def test_one_silent_offline_run_a_strategy(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    study_dir = write_study(
+        tmp_path / "s",
+        strategies=("fp32", "learned"),
+        games=("breakout", "freeway"),
+        seeds=(100, 101),
+    )
+    before = {key: value for key, value in os.environ.items() if key.startswith("WANDB_")}
+    folders = write_offline_runs(study_dir, study_dir / "wandb")
+    assert capfd.readouterr() == ("", "")
+    after = {key: value for key, value in os.environ.items() if key.startswith("WANDB_")}
+    after.pop("WANDB_SERVICE")  # how W&B finds its own process again
+    assert after == {key: value for key, value in before.items() if key != "WANDB_SERVICE"}
+    assert len(folders) == 2
+    assert {folder.parent for folder in folders} == {study_dir / "wandb"}
+    runs = {run["name"]: run for run in map(read_run, folders)}
+    assert set(runs) == {"fp32 only", "Learned controller"}
+    contest = build_contest(load_study(study_dir))
+    for label, strategy in (("fp32 only", "fp32"), ("Learned controller", "learned")):
+        run = runs[label]
+        assert run["config"]["strategy"] == strategy
+        assert run["steps"]["*"] == "seconds"
+        logged = {key for row in run["history"] for key in row}
+        assert {
+            "seconds",
+            "charts/episodic_return",
+            "charts/learner_return",
+            "charts/learner_return/breakout",
+            "charts/SPS",
+            "losses/value",
+            "kl/mean_nats",
+        } <= logged
+        last = run["history"][-1]
+        assert last["seconds"] == pytest.approx(120.0)
+        assert "charts/learner_return/freeway" not in last  # its horizon is 90 s
+        for row in contest["rows"]:
+            if row["strategy"] == strategy:
+                key = f"contest/{row['env']}/seed-{row['seed']}/seconds_to_target"
+                assert run["summary"][key] == pytest.approx(row["seconds_to_target"])
+    ratio = next(c["ratio"] for c in contest["contrasts"] if c["metric"] == "seconds_to_target")
+    found = runs["Learned controller"]["summary"]["contrast/fp32/seconds_to_target/ratio"]
+    assert found == pytest.approx(ratio)
+
+
+@pytest.mark.usefixtures("no_network")
+def test_single_runs_are_logged_interval_by_interval(tmp_path: Path) -> None:
+    study_dir = write_study(
+        tmp_path / "s", strategies=("learned",), games=("freeway",), seeds=(100,)
+    )
+    path = study_dir / "runs/learned/freeway/seed-100"
+    (folder,) = write_offline_runs([path], tmp_path / "out")
+    assert folder.is_relative_to(tmp_path / "out")
+    run = read_run(folder)
+    lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    assert [row["seconds"] for row in run["history"]] == [row["total_seconds"] for row in lines]
+    assert [row["charts/learner_return"] for row in run["history"]] == [
+        pytest.approx(row["learner_return"]) for row in lines
+    ]
+    assert run["summary"]["final_return"] == pytest.approx(lines[-1]["learner_return"])
+
+
+def test_mistakes_are_user_errors(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no run directory given"):
+        write_offline_runs([], tmp_path / "out")
+    with pytest.raises(UserError, match="not a folder"):
+        write_offline_runs([tmp_path / "nowhere"], tmp_path / "out")

@@ -1,0 +1,223 @@
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from accerl.spec import BITS, STUDENTS, CompressionSpec, Decision
+from analysis import figures, figures_runs, figures_schedule, formats, tables
+from analysis.contest import build_contest
+from analysis.load import StudyRecord, load_run, load_study
+from analysis.theme import compression_rank, ramp, render_svg, strategy_colours, strategy_dashes
+from tests.fixtures.synthetic_study import FULL, INT8, SMALL, make_report, write_run, write_study
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> StudyRecord:
+    return load_study(
+        write_study(
+            tmp_path_factory.mktemp("study"),
+            strategies=("fp32", "linear", "learned"),
+            games=("breakout", "freeway"),
+            seeds=(100, 101, 102),
+        )
+    )
+
+
+def test_every_study_figure_renders_without_links_or_scripts(study: StudyRecord) -> None:
+    contest = build_contest(study)
+    made = [
+        figures.time_forest(study, contest),
+        figures.secondary_forest(study, contest),
+        figures.time_strip(study, contest),
+        figures.learning_curves(study, "seconds"),
+        figures.learning_curves(study, "env_steps"),
+        figures_schedule.study_strips(study),
+        figures_schedule.latency_bars(study.profile["infer"]),
+        figures_schedule.phase_bars(study.replays),
+        figures_schedule.meta_training_curves(study.meta_training),
+    ]
+    assert len({figure.name for figure in made}) == len(made)
+    for figure in made:
+        json.dumps(figure.vega_lite())  # one plain JSON specification with its tidy table
+        svg = render_svg(figure)
+        assert svg.startswith("<svg ")
+        assert "http" not in svg
+        assert "<script" not in svg
+        assert "NaN" not in svg
+        assert svg.count("<path") > 5
+
+
+def test_forest_table_holds_the_contrasts(study: StudyRecord) -> None:
+    contest = build_contest(study)
+    rows = [r for r in figures.time_forest(study, contest).table if r["kind"] == "all games"]
+    wanted = [c for c in contest["contrasts"] if c["metric"] == "seconds_to_target"]
+    assert [(r["ratio"], r["low"], r["high"]) for r in rows] == [
+        (c["ratio"], c["low"], c["high"]) for c in wanted
+    ]
+
+
+def test_curves_over_seconds_start_at_the_random_return(study: StudyRecord) -> None:
+    table = figures.learning_curves(study, "seconds").table
+    starts = [row for row in table if row["kind"] == "curve" and row["x"] == 0.0]
+    assert len(starts) == 3 * 2
+    assert all(row["iqm"] == study.games[row["game"]].random_return for row in starts)
+    ends = [r["x"] for r in table if r["kind"] == "curve" and r["game"] == "freeway"]
+    assert max(ends) == pytest.approx(90.0)
+
+
+def test_curves_over_env_steps_end_where_each_strategy_ends(study: StudyRecord) -> None:
+    table = [r for r in figures.learning_curves(study, "env_steps").table if r["kind"] == "curve"]
+    last = {}
+    for row in table:
+        if row["game"] == "freeway":
+            last[row["strategy"]] = max(row["x"], last.get(row["strategy"], 0.0))
+    assert last["fp32 only"] < last["Linear KL mix"] < last["Learned controller"]
+
+
+def test_strip_shares_fill_every_interval(study: StudyRecord) -> None:
+    table = figures_schedule.study_strips(study).table
+    tops: dict[tuple[str, str, float], float] = {}
+    for row in table:
+        key = (row["row"], row["column"], row["start"])
+        tops[key] = max(tops.get(key, 0.0), row["high"])
+        assert row["low"] < row["high"]
+        assert 0.0 <= row["start"] < row["end"] <= 100.0
+    assert len(tops) == 3 * 2 * 30
+    assert all(top == pytest.approx(1.0, abs=1e-3) for top in tops.values())
+    mixed = [r for r in table if r["row"] == "Linear KL mix" and r["start"] == 0.0]
+    assert {r["spec"]: r["high"] - r["low"] for r in mixed if r["column"] == "freeway (90 s)"} == {
+        FULL.label: pytest.approx(0.1),
+        SMALL.label: pytest.approx(0.9),
+    }
+
+
+def test_rare_specs_are_gathered_and_no_share_is_lost(tmp_path: Path) -> None:
+    specs = [
+        CompressionSpec(student=s, bits=b, sparsity=p)
+        for s in STUDENTS
+        for b in BITS
+        for p in (0.0, 0.5)
+    ]
+    reports = [make_report(i, 2.0, 1.0, Decision.of(spec)) for i, spec in enumerate(specs)]
+    run = load_run(write_run(tmp_path / "run", reports))
+    figure = figures_schedule.run_strips({"run": run})
+    names = {row["spec"] for row in figure.table}
+    assert figures_schedule.OTHER in names
+    assert len(names) == 10
+    assert sum(row["high"] - row["low"] for row in figure.table) == pytest.approx(len(specs))
+
+
+def test_an_interval_without_actor_seconds_shows_what_was_asked_for(tmp_path: Path) -> None:
+    decision = Decision(((SMALL, 0.25), (FULL, 0.75)))
+    run = load_run(
+        write_run(tmp_path / "run", [make_report(0, 2.0, 1.0, decision, spec_seconds={})])
+    )
+    table = figures_schedule.run_strips({"run": run}).table
+    assert {row["spec"]: row["high"] - row["low"] for row in table} == {
+        FULL.label: pytest.approx(0.75),
+        SMALL.label: pytest.approx(0.25),
+    }
+
+
+def test_run_figures_render_and_hold_every_interval(study: StudyRecord) -> None:
+    run = study.runs["learned", "freeway", 100]
+    curves = figures_runs.run_curves({"a": run}, "seconds")
+    assert [row["value"] for row in curves.table] == [r.learner_return for r in run.reports]
+    indicators = figures_runs.run_indicators({"a": run})
+    assert len(indicators.table) == len(figures_runs.INDICATORS) * len(run.reports)
+    assert all(math.isfinite(row["value"]) for row in indicators.table)
+    for figure in (curves, indicators, figures_schedule.run_strips({"a": run})):
+        assert "<svg" in render_svg(figure)
+
+
+def test_latency_takes_specs_in_any_spelling() -> None:
+    figure = figures_schedule.latency_bars(
+        [
+            {"spec": INT8.to_json(), "batch": 1, "us_per_state": 100.0},
+            {"spec": json.dumps(FULL.to_json()), "batch": 1, "us_per_state": 1400.0},
+            {"spec": "my own engine", "batch": 16, "us_per_state": 9.5},
+        ]
+    )
+    assert [row["spec"] for row in figure.table] == [INT8.label, FULL.label, "my own engine"]
+    assert [row["text"] for row in figure.table] == ["100", "1,400", "9.50"]
+
+
+def test_a_profile_may_nest_its_batches_under_each_spec() -> None:
+    profile = {
+        "name": "paper",
+        "specs": [
+            {"spec": FULL.to_json(), "infer_us": {"1": 6000.0, "16": 400.0}, "publish_ms": 100.0},
+            {"spec": INT8.to_json(), "infer_us": {"1": 700.0}, "publish_ms": 7.0},
+        ],
+    }
+    found = figures_schedule.latency_bars(figures_schedule.infer_rows(profile)).table
+    assert [(row["spec"], row["batch"], row["us"]) for row in found] == [
+        (FULL.label, "batch 1", 6000.0),
+        (FULL.label, "batch 16", 400.0),
+        (INT8.label, "batch 1", 700.0),
+    ]
+    settings, specs = tables.object_tables(profile)
+    assert settings.rows == ((tables.Cell("name"), tables.Cell("paper")),)
+    assert [name for name, _ in specs.headings] == [
+        "spec",
+        "infer_us 1",
+        "infer_us 16",
+        "publish_ms",
+    ]
+    assert specs.rows[1][0].text == INT8.label
+    assert specs.rows[1][1].value == 700.0
+    assert specs.rows[1][2].text == formats.NOTHING
+
+
+def test_meta_training_shows_whatever_numbers_were_recorded() -> None:
+    known = [{"iteration": i, "inner_runs": 8, "gain": 0.1 * i, "entropy": 1.0} for i in range(3)]
+    figure = figures_schedule.meta_training_curves(known)
+    assert {row["metric"] for row in figure.table} == {"gain", "entropy"}
+    unknown = [{"iteration": i, "inner_runs": 8, "loss": 0.1 * i} for i in range(3)]
+    table = figures_schedule.meta_training_curves(unknown).table
+    assert [row["value"] for row in table] == pytest.approx([0.0, 0.1, 0.2])
+
+
+def test_colours_and_dashes_tell_strategies_apart() -> None:
+    names = ["fp32", "static", "kl_max", "reward_gap", "linear", "timed", "bandit", "learned"]
+    colours = strategy_colours(names, "learned")
+    assert len(set(colours.values())) == len(names)
+    # A figure of fewer strategies keeps who is who.
+    assert strategy_colours(["fp32", "static", "learned"], "learned").items() <= colours.items()
+    dashes = strategy_dashes(names, "learned")
+    assert dashes["learned"] == [1, 0]
+    assert len({str(value) for value in dashes.values()}) == len(names)
+
+
+def test_ramp_runs_from_no_compression_to_the_hardest() -> None:
+    assert compression_rank(FULL) < compression_rank(INT8) < compression_rank(SMALL)
+    assert ramp(1) == ramp(9)[:1]
+    assert len(set(ramp(9))) == 9
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0"),
+        (1234.6, "1,235"),
+        (0.01234, "0.0123"),
+        (99.96, "100.0"),
+        (2_630_000.0, "2.63M"),
+        (-20.5, "-20.5"),
+        (0.00000123, "1.23e-06"),
+        (None, formats.NOTHING),
+        (math.nan, formats.NOTHING),
+    ],
+)
+def test_numbers_are_printed_with_the_digits_they_mean(value: float | None, text: str) -> None:
+    assert formats.significant(value) == text
+
+
+def test_durations_and_other_values_for_people() -> None:
+    assert [formats.duration(s) for s in (12.0, 600.0, 9000.0)] == ["12.0 s", "10.0 min", "2.5 h"]
+    assert formats.compact({"b": 1, "a": [True]}) == '{"a": [true], "b": 1}'
+    assert formats.compact("x" * 500).endswith("…")
+    assert formats.interval(None, 1.0) == formats.NOTHING
