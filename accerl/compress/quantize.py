@@ -81,9 +81,10 @@ def calibrate(
     if obs.dtype == np.uint8:
         input_range = (0.0, 1.0)
     else:
-        low, high = min(0.0, float(obs.min())), max(0.0, float(obs.max()))
+        low, high = float(obs.min()), float(obs.max())  # NaN if there is one
         if not (math.isfinite(low) and math.isfinite(high)):
             raise UserError("quantise: the recorded states hold NaN or infinite values")
+        low, high = min(0.0, low), max(0.0, high)
         margin = INPUT_HEADROOM * (high - low)
         input_range = (low - margin if low < 0.0 else 0.0, high + margin if high > 0.0 else 0.0)
     ranges: list[Range] = []
@@ -108,16 +109,18 @@ def spread(obs: np.ndarray, states: int = CALIBRATION_STATES) -> np.ndarray:
 
 
 def _observed_range(values: Tensor, percentile: float | None) -> Range:
-    low, high = min(0.0, float(values.min())), max(0.0, float(values.max()))
+    low, high = float(values.min()), float(values.max())  # NaN if there is one
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise UserError(
+            "quantise: a layer outputs NaN or infinite values, so training has diverged; "
+            "lower the learning rate or clip gradients"
+        )
     if percentile is not None:
         flat = values.flatten()
         drop = int(len(flat) * (1.0 - percentile / 100.0))
-        if drop > 0:
-            high = max(0.0, float(flat.topk(drop + 1).values[-1]))
-            low = min(0.0, float(flat.topk(drop + 1, largest=False).values[-1]))
-    if not (math.isfinite(low) and math.isfinite(high)):
-        raise UserError("quantise: a layer outputs NaN or infinite values; training has diverged")
-    return low, high
+        high = float(flat.topk(drop + 1).values[-1])
+        low = float(flat.topk(drop + 1, largest=False).values[-1])
+    return min(0.0, low), max(0.0, high)
 
 
 def quantise_weight(weight: Tensor, bias: Tensor, input_scale: float) -> tuple[Tensor, Tensor]:
