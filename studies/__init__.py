@@ -1,0 +1,1 @@
+"""Studies: what a person runs. The command line, Optuna studies and the equal-budget contest."""

@@ -34,9 +34,9 @@ class CompressionConfig:
     """step size of each student's Adam"""
     distill_entropy_cost: float = 1e-3
     """beta of the distillation loss (paper, equation 1)"""
-    distill_sync_every: int = 10
+    distill_sync_every: int = 4
     """distillation updates between two copies of the learner into the teacher"""
-    distill_batch: int = 256
+    distill_batch: int = 128
     """states per distillation update"""
     distill_updates: int = 4
     """distillation updates of every student in use after each learner update"""
@@ -243,9 +243,8 @@ class Compressor:
     def _train(self, trainee: Trainee, policy: PolicyNet, *, updates: int) -> Distiller:
         self._require_states()
         distiller = self._distiller(trainee, policy)
-        states = torch.from_numpy(self.states)
-        for _ in range(updates):
-            distiller.update(states, policy)
+        if updates:
+            distiller.update(torch.from_numpy(self.states), policy, updates)
         return distiller
 
     def _distiller(self, trainee: Trainee, policy: PolicyNet) -> Distiller:

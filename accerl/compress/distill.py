@@ -81,29 +81,43 @@ class Distiller:
         self.batch = batch
         self.updates = 0
         self.generator = generator
+        self._synchronised = 0  # value of `updates` when the teacher was last copied
         self._teacher = copy.deepcopy(learner_policy).requires_grad_(False)
         self._adam = torch.optim.Adam(student.parameters(), lr=learning_rate)
 
-    def update(self, obs: Tensor, learner_policy: PolicyNet) -> float:
-        """Do one Adam step on states obs [N, *shape] and return the loss.
+    def update(self, obs: Tensor, learner_policy: PolicyNet, updates: int = 1) -> float:
+        """Do `updates` Adam steps on states obs [N, *shape] and return the last loss.
+
+        The teacher may be synchronised at the start of a call, never within it: it looks at every
+        state once, however many steps follow.
 
         Raises:
             ValueError: `obs` holds no state.
         """
-        if self.updates % self.sync_every == 0:
+        if self.updates - self._synchronised >= self.sync_every or self.updates == 0:
             self._teacher.load_state_dict(learner_policy.state_dict())
-        if self.batch is not None and len(obs) > self.batch:
-            obs = obs[torch.randperm(len(obs), generator=self.generator)[: self.batch]]
+            self._synchronised = self.updates
         obs = obs.to(self.net.policy_head.weight.device)
         with torch.no_grad():
             teacher_logits, teacher_values = self._teacher(obs)
-        logits, values = self.net(obs)
-        loss = distillation_loss(teacher_logits, teacher_values, logits, values, self.entropy_cost)
-        self._adam.zero_grad(set_to_none=True)
-        loss.backward()
-        self._adam.step()
-        self.updates += 1
-        return float(loss.detach())
+        loss = torch.zeros(())
+        for _ in range(updates):
+            drawn = self._draw(len(obs))
+            logits, values = self.net(obs[drawn])
+            loss = distillation_loss(
+                teacher_logits[drawn], teacher_values[drawn], logits, values, self.entropy_cost
+            )
+            self._adam.zero_grad(set_to_none=True)
+            loss.backward()
+            self._adam.step()
+        self.updates += updates
+        return loss.item()
+
+    def _draw(self, states: int) -> Tensor | slice:
+        """Return which states to learn from: `batch` of them, or all."""
+        if self.batch is None or states <= self.batch:
+            return slice(None)
+        return torch.randperm(states, generator=self.generator)[: self.batch]
 
     def state_dict(self) -> dict[str, Any]:
         """Return copies of everything that an exact resume needs, as a plain tree."""
@@ -117,6 +131,7 @@ class Distiller:
             ],
             "generator": self.generator.get_state(),
             "updates": self.updates,
+            "synchronised": self._synchronised,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -131,6 +146,7 @@ class Distiller:
         self._adam.load_state_dict({"state": moments, "param_groups": groups})
         self.generator.set_state(state["generator"])
         self.updates = int(state["updates"])
+        self._synchronised = int(state["synchronised"])
 
 
 def _copies(net: PolicyNet) -> dict[str, Tensor]:

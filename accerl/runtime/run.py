@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from accerl.spec import Decision
 
-PHASES = ("env", "infer", "write", "wait", "learn", "compress", "publish")
+PHASES: tuple[str, ...] = ("env", "infer", "write", "wait", "learn", "compress", "publish")
 """Where seconds go: env, infer, write (actors), wait, learn (learner), compress, publish."""
 
 

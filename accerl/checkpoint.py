@@ -1,0 +1,118 @@
+"""Checkpoints: atomic, resumable, safetensors + JSON; nothing is ever unpickled."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+
+from accerl.errors import UserError
+from accerl.records import read_json, write_json
+
+FORMAT = 1
+_TENSOR, _ARRAY = "$tensor", "$array"
+
+
+def save_checkpoint(path: Path, tree: dict[str, Any]) -> None:
+    """Write a tree of dicts, lists, numbers, strings, tensors and arrays to the folder `path`.
+
+    The folder is complete or absent: it is written beside its place and moved there; a crash
+    between the two moves leaves the previous checkpoint as ``<name>.old``, which loading accepts.
+
+    Raises:
+        UserError: the disk refuses (full, or not writable); the previous checkpoint stays.
+    """
+    tensors: dict[str, torch.Tensor] = {}
+    skeleton = _flatten(tree, "", tensors)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    old = path.with_name(f"{path.name}.old")
+    try:
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+        data = save_tensors(tensors)
+        with (temporary / "tensors.safetensors").open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        digest = hashlib.sha256(data).hexdigest()
+        write_json(temporary / "state.json", {"format": FORMAT, "sha256": digest, "tree": skeleton})
+        shutil.rmtree(old, ignore_errors=True)
+        if path.exists():
+            path.rename(old)
+        temporary.rename(path)
+        shutil.rmtree(old, ignore_errors=True)
+    except OSError as error:
+        raise UserError(
+            f"cannot write the checkpoint {path}: {error.strerror or error}; "
+            "free some space or choose another --out (the last checkpoint is kept)"
+        ) from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def has_checkpoint(path: Path) -> bool:
+    """Whether `load_checkpoint` would find something at `path`."""
+    return path.is_dir() or path.with_name(f"{path.name}.old").is_dir()
+
+
+def load_checkpoint(path: Path) -> dict[str, Any]:
+    """Read a tree written by `save_checkpoint`.
+
+    Raises:
+        UserError: it is missing, of another format, truncated or altered.
+    """
+    folder = path if path.is_dir() else path.with_name(f"{path.name}.old")
+    if not folder.is_dir():
+        raise UserError(f"no checkpoint at {path}; start the run without --resume")
+    state = read_json(folder / "state.json")
+    if not isinstance(state, dict) or state.get("format") != FORMAT:
+        raise UserError(f"{folder}: not a checkpoint of format {FORMAT}; start the run anew")
+    try:
+        data = (folder / "tensors.safetensors").read_bytes()
+        if hashlib.sha256(data).hexdigest() != state["sha256"]:
+            raise UserError(f"{folder}: tensors.safetensors was cut off or altered; start anew")
+        tensors = load_tensors(data)
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"{folder}: tensors.safetensors cannot be read ({error})") from error
+    return _unflatten(state["tree"], tensors)
+
+
+def _flatten(node: Any, prefix: str, tensors: dict[str, torch.Tensor]) -> Any:
+    if isinstance(node, torch.Tensor | np.ndarray):
+        tensor = torch.from_numpy(np.ascontiguousarray(node)) if _is_array(node) else node
+        # safetensors refuses shared storage; a checkpoint owns what it stores.
+        tensors[prefix] = tensor.detach().clone().contiguous()  # type: ignore[union-attr]
+        return {_ARRAY if _is_array(node) else _TENSOR: prefix}
+    if isinstance(node, dict):
+        return {key: _flatten(value, f"{prefix}/{key}", tensors) for key, value in node.items()}
+    if isinstance(node, list | tuple):
+        return [_flatten(value, f"{prefix}/{i}", tensors) for i, value in enumerate(node)]
+    if isinstance(node, np.generic):
+        return node.item()
+    json.dumps(node)  # a leaf of any other kind fails here, by name, and not when it is read
+    return node
+
+
+def _is_array(node: object) -> bool:
+    return isinstance(node, np.ndarray)
+
+
+def _unflatten(node: Any, tensors: dict[str, torch.Tensor]) -> Any:
+    if isinstance(node, dict):
+        if set(node) == {_TENSOR}:
+            return tensors[node[_TENSOR]]
+        if set(node) == {_ARRAY}:
+            return tensors[node[_ARRAY]].numpy()
+        return {key: _unflatten(value, tensors) for key, value in node.items()}
+    if isinstance(node, list):
+        return [_unflatten(value, tensors) for value in node]
+    return node

@@ -1,0 +1,131 @@
+"""RunConfig and its parts: frozen, validated, hashed; presets are plain objects."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from accerl.compress.compressor import CompressionConfig
+from accerl.envs import check_game
+from accerl.errors import UserError, did_you_mean
+from accerl.learner import LearnerConfig
+from accerl.records import json_hash
+
+RUNTIMES = ("serial", "process")
+CLOCKS = ("virtual", "real")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuntimeConfig:
+    """How actors, learner and compressor are wired together.
+
+    Raises:
+        UserError: a value lies outside what is allowed.
+    """
+
+    runtime: str = "serial"
+    """serial (one deterministic process) or process (one process per actor)"""
+    clock: str = "virtual"
+    """virtual (charged from a latency profile; serial only) or real"""
+    profile: str = "paper"
+    """latency profile of the virtual clock: paper, the name of a measured one, or a JSON file"""
+    num_actors: int = 1
+    """actors that collect side by side; the virtual clock takes the number from its profile"""
+    num_envs: int = 32
+    """environments per actor, B"""
+    queue_rollouts: int = 2
+    """finished rollouts that may wait for the learner before actors have to"""
+    publish_every: int = 4
+    """learner updates between two publications of compressed weights"""
+    interval_seconds: float = 5.0
+    """seconds between two decisions of the strategy"""
+    eval_episodes: int = 16
+    """episodes per off-the-clock measurement of the learner's policy; 0 turns it off"""
+    actor_threads: int = 1
+    """intra-op threads of each actor's engine"""
+    learner_threads: int = 1
+    """intra-op threads of the learner"""
+
+    def __post_init__(self) -> None:
+        if self.runtime not in RUNTIMES:
+            hint = did_you_mean(self.runtime, list(RUNTIMES))
+            raise UserError(f"runtime {self.runtime!r} does not exist; {hint}")
+        if self.clock not in CLOCKS:
+            raise UserError(
+                f"clock {self.clock!r} does not exist; {did_you_mean(self.clock, list(CLOCKS))}"
+            )
+        if self.runtime == "process" and self.clock == "virtual":
+            raise UserError("the process runtime runs on the real clock; use --clock real")
+        counts = {
+            "num_actors": self.num_actors,
+            "num_envs": self.num_envs,
+            "queue_rollouts": self.queue_rollouts,
+            "publish_every": self.publish_every,
+            "actor_threads": self.actor_threads,
+            "learner_threads": self.learner_threads,
+        }
+        for name, value in counts.items():
+            if value < 1:
+                raise UserError(f"runtime: {name} must be at least 1, got {value}")
+        if not self.interval_seconds > 0.0:
+            raise UserError(
+                f"runtime: interval_seconds must be positive, got {self.interval_seconds}"
+            )
+        if self.eval_episodes < 0:
+            raise UserError("runtime: eval_episodes must not be negative")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """Everything one inner run depends on besides its strategy.
+
+    Raises:
+        UserError: a value lies outside what is allowed.
+    """
+
+    preset: str
+    game: str
+    seed: int = 0
+    seconds: float = 60.0
+    """length of the run on its own clock"""
+    learner: LearnerConfig = field(default_factory=LearnerConfig)
+    runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
+    compression: CompressionConfig = field(default_factory=CompressionConfig)
+
+    def __post_init__(self) -> None:
+        check_game(self.game)
+        if not self.seconds > 0.0:
+            raise UserError(f"--seconds must be positive, got {self.seconds}")
+        if self.seed < 0:
+            raise UserError(f"--seed must not be negative, got {self.seed}")
+        if self.runtime.num_envs < self.learner.minibatches:
+            raise UserError("learner: more minibatches than environments per actor")
+
+    @property
+    def hash(self) -> str:
+        """Identity of the resolved configuration."""
+        return json_hash(asdict(self))[:12]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the resolved configuration with its hash."""
+        return {**asdict(self), "hash": self.hash}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> RunConfig:
+        """Read a configuration written by `to_json`; unknown keys are errors."""
+        values = {key: value for key, value in data.items() if key != "hash"}
+        try:
+            values["learner"] = LearnerConfig(**values["learner"])
+            values["runtime"] = RuntimeConfig(**values["runtime"])
+            values["compression"] = CompressionConfig(**values["compression"])
+            return cls(**values)
+        except (KeyError, TypeError) as error:
+            raise UserError(f"config.json is not of this version of AcceRL ({error})") from error
+
+    def with_runtime(self, **changes: Any) -> RunConfig:
+        """Return a copy with other runtime settings."""
+        return replace(self, runtime=replace(self.runtime, **changes))
+
+    def with_learner(self, **changes: Any) -> RunConfig:
+        """Return a copy with other learner settings."""
+        return replace(self, learner=replace(self.learner, **changes))

@@ -1,0 +1,258 @@
+"""Learner: corrected rollouts -> new weights (actor-critic with V-trace, paper eq. 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from accerl.correct import importance_weights, vtrace
+from accerl.errors import UserError
+from accerl.monitor.indicators import entropy, kl_divergence
+from accerl.networks import PolicyNet
+from accerl.rollout import Rollout
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnerConfig:
+    """How the policy is improved from rollouts; losses are means over samples.
+
+    Raises:
+        UserError: a value lies outside what is allowed.
+    """
+
+    unroll: int = 20
+    """steps per rollout, T"""
+    learning_rate: float = 5e-4
+    adam_eps: float = 1e-5
+    discount: float = 0.99
+    lambda_: float = 0.95
+    """trace decay of the V-trace targets"""
+    clip_rho: float = 1.0
+    """rho_bar of V-trace: bounds the fixed point"""
+    clip_c: float = 1.0
+    """c_bar of V-trace: bounds the traces"""
+    policy_loss: str = "importance"
+    """importance (paper eq. 3: truncated ratio times advantage), or clipped: the same with PPO's
+    surrogate around the policy before this update ("decoupled", Hilton et al. 2021)"""
+    clip_ratio: float = 0.2
+    """width of the clipped surrogate"""
+    normalise_advantages: bool = False
+    """scale advantages of each minibatch to mean 0 and standard deviation 1"""
+    reuse: int = 1
+    """passes over each rollout; V-trace corrects what the passes change"""
+    minibatches: int = 1
+    """parts (by environment) that one pass is split into"""
+    entropy_cost: float = 0.01
+    value_cost: float = 0.25
+    max_grad_norm: float = 0.5
+    reward_clip: float = 1.0
+    """rewards are clipped to [-reward_clip, reward_clip]; 0 leaves them raw"""
+    reward_scale: float = 1.0
+    """multiplies rewards after clipping"""
+    precision: str = "fp32"
+    """fp32, or bf16 (autocast of the body; both heads and the optimiser stay in fp32)"""
+
+    def __post_init__(self) -> None:
+        if self.precision not in ("fp32", "bf16"):
+            raise UserError(f"learner: precision must be fp32 or bf16, got {self.precision!r}")
+        if self.policy_loss not in ("importance", "clipped"):
+            raise UserError(
+                f"learner: policy_loss must be importance or clipped, got {self.policy_loss!r}"
+            )
+        if min(self.unroll, self.reuse, self.minibatches) < 1:
+            raise UserError("learner: unroll, reuse and minibatches must be at least 1")
+        if not 0.0 <= self.discount <= 1.0 or not 0.0 <= self.lambda_ <= 1.0:
+            raise UserError("learner: discount and lambda_ must lie in [0, 1]")
+        if self.learning_rate <= 0.0:
+            raise UserError("learner: learning_rate must be positive")
+        if self.clip_rho < self.clip_c:
+            raise UserError("learner: V-trace needs clip_rho >= clip_c")
+
+
+@dataclass(frozen=True)
+class UpdateStats:
+    """What one update saw: per-state indicators before learning, and mean losses."""
+
+    kl_nats: Tensor  # [T, B] KL(learner || actor), eq. 5
+    entropy_nats: Tensor  # [T, B] of the learner's policy
+    losses: dict[str, float]
+
+
+class Learner:
+    """Owns the full-precision policy and its optimiser."""
+
+    def __init__(self, policy: PolicyNet, config: LearnerConfig) -> None:
+        self.policy = policy
+        self.config = config
+        self.updates = 0
+        self._optimiser = torch.optim.Adam(
+            policy.parameters(), lr=config.learning_rate, eps=config.adam_eps, fused=True
+        )
+
+    def update(self, rollout: Rollout) -> UpdateStats:
+        """Improve the policy with one rollout.
+
+        The KL and entropy that are returned belong to the policy before this update.
+
+        Raises:
+            FloatingPointError: the loss is not finite; the weights are left as they were.
+        """
+        config = self.config
+        batch = {name: torch.from_numpy(array) for name, array in rollout.state_dict().items()}
+        if config.policy_loss == "clipped":
+            batch["proximal"] = self._proximal_log_prob(batch)
+        kl_parts: list[Tensor] = []
+        entropy_parts: list[Tensor] = []
+        totals: dict[str, float] = {}
+        for epoch in range(config.reuse):
+            for part in self._parts(batch):
+                logits, losses, loss = self._loss(part)
+                if epoch == 0:
+                    with torch.no_grad():
+                        kl_parts.append(kl_divergence(logits, part["logits"]))
+                        entropy_parts.append(entropy(logits))
+                self._step(loss, losses)
+                for name, value in losses.items():
+                    totals[name] = totals.get(name, 0.0) + value
+        self.updates += 1
+        passes = config.reuse * config.minibatches
+        return UpdateStats(
+            kl_nats=torch.cat(kl_parts, dim=1),
+            entropy_nats=torch.cat(entropy_parts, dim=1),
+            losses={name: value / passes for name, value in totals.items()},
+        )
+
+    def _parts(self, batch: dict[str, Tensor]) -> Iterator[dict[str, Tensor]]:
+        """Yield the rollout by groups of environments."""
+        if self.config.minibatches == 1:
+            yield batch
+            return
+        envs = batch["action"].shape[1]
+        for columns in np.array_split(np.arange(envs), self.config.minibatches):
+            low, high = int(columns[0]), int(columns[-1]) + 1
+            yield {name: values[:, low:high] for name, values in batch.items() if name != "header"}
+
+    def _loss(self, batch: dict[str, Tensor]) -> tuple[Tensor, dict[str, float], Tensor]:
+        """Return the policy's logits [T, B, A], the named losses and the total to minimise."""
+        config = self.config
+        obs = batch["obs"]
+        logits, values = self._forward(obs)
+        logits = logits[:-1]
+        log_policy = F.log_softmax(logits, dim=-1)
+        log_prob = log_policy.gather(-1, batch["action"].unsqueeze(-1)).squeeze(-1)
+        behaviour = batch["log_prob"]
+        with torch.no_grad():
+            targets, advantages = self._targets(batch, values, log_prob)
+        if config.normalise_advantages:
+            advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+        if config.policy_loss == "importance":
+            weights = importance_weights(log_prob.detach(), behaviour, clip=config.clip_rho)
+            policy_loss = -(weights * advantages * log_prob).mean()
+        else:
+            # Clipping around the behaviour policy would tie the learner to a student that lags.
+            weights = importance_weights(batch["proximal"], behaviour, clip=config.clip_rho)
+            ratio = (log_prob - batch["proximal"]).exp()
+            clipped = ratio.clamp(1.0 - config.clip_ratio, 1.0 + config.clip_ratio)
+            surrogate = torch.minimum(ratio * advantages, clipped * advantages)
+            policy_loss = -(weights * surrogate).mean()
+        value_loss = 0.5 * (targets - values[:-1]).square().mean()
+        entropy_mean = -(log_policy.exp() * log_policy).sum(-1).mean()
+        total = policy_loss + config.value_cost * value_loss - config.entropy_cost * entropy_mean
+        residual = (targets - values[:-1]).var() / targets.var().clamp_min(1e-8)
+        losses = {
+            "policy": policy_loss.item(),
+            "value": value_loss.item(),
+            "entropy": entropy_mean.item(),
+            "explained_variance": (1.0 - residual).item(),
+        }
+        return logits, losses, total
+
+    def _forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        """Return logits [T + 1, B, A] and values [T + 1, B] for obs [T + 1, B, *shape]."""
+        steps, envs = obs.shape[:2]
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=self.config.precision == "bf16"):
+            logits, values = self.policy(obs.flatten(0, 1))
+        return logits.view(steps, envs, -1), values.view(steps, envs)
+
+    @torch.no_grad()
+    def _proximal_log_prob(self, batch: dict[str, Tensor]) -> Tensor:
+        """Return log pi(action) [T, B] of the policy before this update."""
+        logits, _ = self._forward(batch["obs"][:-1])
+        log_policy = F.log_softmax(logits, dim=-1)
+        return log_policy.gather(-1, batch["action"].unsqueeze(-1)).squeeze(-1)
+
+    def _targets(
+        self, batch: dict[str, Tensor], values: Tensor, log_prob: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return V-trace targets and unweighted advantages [T, B]; V is the learner's."""
+        config = self.config
+        reward = batch["reward"]
+        if config.reward_clip:
+            reward = reward.clamp(-config.reward_clip, config.reward_clip)
+        truncated = batch["truncated"]
+        # A truncated episode goes on, unseen: the state before the cut stands in for the one
+        # after it, and the trace ends there so that nothing leaks in from the next episode.
+        next_values = torch.where(truncated, values[:-1], values[1:])
+        output = vtrace(
+            values[:-1],
+            next_values,
+            reward * config.reward_scale,
+            config.discount * (~batch["terminated"]).float(),
+            (log_prob - batch["log_prob"]).exp(),
+            lambda_=config.lambda_ * (~truncated).float(),
+            clip_rho=config.clip_rho,
+            clip_c=config.clip_c,
+        )
+        return output.vs, output.advantages  # the policy loss applies its own weight
+
+    def _step(self, loss: Tensor, losses: dict[str, float]) -> None:
+        if not torch.isfinite(loss):
+            raise FloatingPointError(
+                f"the learner's loss is not finite after {self.updates} updates ({losses}); "
+                "lower the learning rate"
+            )
+        self._optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(
+            self.policy.parameters(), self.config.max_grad_norm, foreach=True
+        )
+        losses["grad_norm"] = norm.item()
+        self._optimiser.step()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return weights, optimiser state and counters as a tree of tensors and numbers."""
+        return {
+            "policy": {name: value.clone() for name, value in self.policy.state_dict().items()},
+            "optimiser": optimiser_state(self._optimiser),
+            "updates": self.updates,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a state returned by `state_dict`."""
+        self.policy.load_state_dict(state["policy"])
+        load_optimiser_state(self._optimiser, state["optimiser"])
+        self.updates = state["updates"]
+
+
+def optimiser_state(optimiser: torch.optim.Optimizer) -> dict[str, Any]:
+    """Return the moments of an optimiser as a tree with string keys (JSON has no others)."""
+    return {
+        str(index): {name: value.clone() for name, value in moments.items()}
+        for index, moments in optimiser.state_dict()["state"].items()
+    }
+
+
+def load_optimiser_state(optimiser: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    """Put back what `optimiser_state` returned."""
+    data = optimiser.state_dict()
+    data["state"] = {
+        int(index): {name: value.clone() for name, value in moments.items()}
+        for index, moments in state.items()
+    }
+    optimiser.load_state_dict(data)

@@ -1,0 +1,95 @@
+"""Presets: tuned configurations by name, as plain objects."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from accerl.compress.compressor import CompressionConfig
+from accerl.config import RunConfig, RuntimeConfig
+from accerl.errors import UserError, did_you_mean
+from accerl.learner import LearnerConfig
+
+_ATARI_LEARNER = LearnerConfig(
+    unroll=20,
+    learning_rate=2.5e-4,
+    policy_loss="clipped",
+    normalise_advantages=True,
+    minibatches=4,
+    precision="bf16",
+)
+_ATARI_RUNTIME = RuntimeConfig(
+    runtime="process",
+    clock="real",
+    publish_every=4,
+    interval_seconds=5.0,
+    eval_episodes=0,
+)
+
+_SMALL_RUNTIME = RuntimeConfig(
+    num_envs=32, queue_rollouts=1, publish_every=1, interval_seconds=1.0, eval_episodes=64
+)
+# A student must follow a small network that changes fast: one update is not enough.
+_SMALL_COMPRESSION = CompressionConfig(
+    distill_updates=4, distill_learning_rate=1e-2, distill_sync_every=1
+)
+
+PRESETS = {
+    "catch": RunConfig(
+        preset="catch",
+        game="catch",
+        seconds=20.0,
+        learner=LearnerConfig(
+            unroll=9,
+            learning_rate=2e-3,
+            policy_loss="clipped",
+            minibatches=4,
+            entropy_cost=0.003,
+        ),
+        runtime=_SMALL_RUNTIME,
+        compression=_SMALL_COMPRESSION,
+    ),
+    "cartpole": RunConfig(
+        preset="cartpole",
+        game="cartpole",
+        seconds=90.0,
+        learner=LearnerConfig(
+            unroll=32,
+            learning_rate=1e-3,
+            policy_loss="clipped",
+            clip_ratio=0.1,
+            minibatches=4,
+            normalise_advantages=True,
+            lambda_=0.98,
+            value_cost=0.5,
+            # Episodes of up to 500 points: keeps values near 10, where one learning rate fits all.
+            reward_scale=0.1,
+        ),
+        runtime=replace(_SMALL_RUNTIME, interval_seconds=5.0, eval_episodes=16),
+        compression=_SMALL_COMPRESSION,
+    ),
+    "pong": RunConfig(
+        preset="pong",
+        game="pong",
+        seconds=1200.0,
+        learner=_ATARI_LEARNER,
+        runtime=_ATARI_RUNTIME,
+    ),
+    "breakout": RunConfig(
+        preset="breakout",
+        game="breakout",
+        seconds=3600.0,
+        learner=_ATARI_LEARNER,
+        runtime=_ATARI_RUNTIME,
+    ),
+}
+
+
+def load_preset(name: str) -> RunConfig:
+    """Return a preset by name.
+
+    Raises:
+        UserError: there is none of that name.
+    """
+    if name not in PRESETS:
+        raise UserError(f"preset {name!r} does not exist; {did_you_mean(name, list(PRESETS))}")
+    return PRESETS[name]

@@ -1,0 +1,129 @@
+"""IntervalRecorder: gathers what passes by during one interval and reports it."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from typing import Any
+
+from accerl.learner import UpdateStats
+from accerl.monitor.indicators import IntervalMeter
+from accerl.rollout import Rollout
+from accerl.runtime.run import PHASES, IntervalReport
+from accerl.spec import CompressionSpec, Decision
+
+
+class IntervalRecorder:
+    """Sums of one interval; totals since the start of the run."""
+
+    def __init__(self, num_actions: int) -> None:
+        self._meter = IntervalMeter(initial_entropy_nats=math.log(num_actions))
+        self._index = 0
+        self._total_env_steps = 0
+        self._total_updates = 0
+        self._clear()
+
+    def _clear(self) -> None:
+        self._env_steps = 0
+        self._updates = 0
+        self._phases = dict.fromkeys(PHASES, 0.0)
+        self._returns: list[float] = []
+        self._fill = 0.0
+        self._spec_seconds: defaultdict[str, float] = defaultdict(float)
+        self._losses: defaultdict[str, float] = defaultdict(float)
+
+    def add_seconds(self, phase: str, seconds: float) -> None:
+        """Book seconds under one of PHASES."""
+        self._phases[phase] += seconds
+
+    def add_rollout(
+        self,
+        rollout: Rollout,
+        spec: CompressionSpec,
+        stats: UpdateStats,
+        *,
+        lag: int,
+        queue_fill: float,
+    ) -> None:
+        """Book a rollout when the learner has used it."""
+        env, infer, write = (float(value) for value in rollout.header[2:5])
+        for phase, seconds in (("env", env), ("infer", infer), ("write", write)):
+            self._phases[phase] += seconds
+        self._spec_seconds[spec.label] += env + infer + write
+        self._env_steps += rollout.action.size
+        self._updates += 1
+        self._fill += queue_fill
+        self._returns += rollout.returns()
+        self._meter.add_rollout(stats.kl_nats, stats.entropy_nats, lag)
+        for name, value in stats.losses.items():
+            self._losses[name] += value
+
+    def report(
+        self,
+        *,
+        seconds: float,
+        total_seconds: float,
+        learner_return: float | None,
+        decision: Decision,
+        switch_seconds: float,
+    ) -> IntervalReport:
+        """End the interval and report it."""
+        indicators = self._meter.reset()
+        updates = max(self._updates, 1)
+        self._total_env_steps += self._env_steps
+        self._total_updates += self._updates
+        report = IntervalReport(
+            index=self._index,
+            seconds=seconds,
+            total_seconds=total_seconds,
+            env_steps=self._env_steps,
+            total_env_steps=self._total_env_steps,
+            learner_updates=self._updates,
+            total_learner_updates=self._total_updates,
+            phase_seconds=self._phases,
+            queue_fill=self._fill / updates,
+            policy_lag=indicators.policy_lag,
+            kl_mean_nats=indicators.kl_mean_nats,
+            kl_var=indicators.kl_var,
+            kl_max_nats=indicators.kl_max_nats,
+            entropy_nats=indicators.entropy_nats,
+            episode_returns=tuple(self._returns),
+            learner_return=learner_return,
+            decision=decision,
+            spec_seconds=dict(self._spec_seconds),
+            switch_seconds=switch_seconds,
+            losses={name: value / updates for name, value in self._losses.items()},
+        )
+        self._index += 1
+        self._clear()
+        return report
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything needed to go on bit-exactly, as plain numbers and lists."""
+        return {
+            "meter": self._meter.state_dict(),
+            "index": self._index,
+            "total_env_steps": self._total_env_steps,
+            "total_updates": self._total_updates,
+            "env_steps": self._env_steps,
+            "updates": self._updates,
+            "phases": dict(self._phases),
+            "returns": list(self._returns),
+            "fill": self._fill,
+            "spec_seconds": dict(self._spec_seconds),
+            "losses": dict(self._losses),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a state returned by `state_dict`."""
+        self._meter.load_state_dict(state["meter"])
+        self._index = state["index"]
+        self._total_env_steps = state["total_env_steps"]
+        self._total_updates = state["total_updates"]
+        self._env_steps = state["env_steps"]
+        self._updates = state["updates"]
+        self._phases = dict(state["phases"])
+        self._returns = list(state["returns"])
+        self._fill = state["fill"]
+        self._spec_seconds = defaultdict(float, state["spec_seconds"])
+        self._losses = defaultdict(float, state["losses"])

@@ -1,0 +1,298 @@
+"""train(): one inner run from start to end, driven by a strategy and recorded."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from accerl.checkpoint import has_checkpoint, load_checkpoint, save_checkpoint
+from accerl.config import RunConfig
+from accerl.envs import make_envs
+from accerl.errors import UserError
+from accerl.monitor.features import FeatureBuilder, Features
+from accerl.monitor.strategy import Strategy
+from accerl.records import (
+    CONFIG,
+    METRICS,
+    RunWriter,
+    fingerprint,
+    read_json,
+    read_metrics,
+    versions,
+)
+from accerl.runtime.clock import RealClock, VirtualClock
+from accerl.runtime.latency import LatencyProfile, load_profile, save_profile
+from accerl.runtime.process import ProcessRun
+from accerl.runtime.run import IntervalReport
+from accerl.runtime.serial import SerialRun
+
+CHECKPOINT = "checkpoint"
+PROFILE = "profile.json"
+CHECKPOINT_EVERY = 6  # intervals
+OnInterval = Callable[[IntervalReport], None]
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What a finished run leaves in memory; the run directory holds the same."""
+
+    summary: dict[str, Any]
+    reports: list[IntervalReport]
+
+
+def make_run(config: RunConfig, profile: LatencyProfile | None = None) -> SerialRun | ProcessRun:
+    """Return the inner run that `config` describes.
+
+    Args:
+        config: what to run.
+        profile: latencies of the virtual clock; None loads the one that `config` names.
+    """
+    if config.runtime.runtime == "process":
+        return ProcessRun(config)
+    if config.runtime.clock == "real":
+        return SerialRun(config, RealClock())
+    profile = profile or load_profile(config.runtime.profile)
+    return SerialRun(config, VirtualClock(profile), num_actors=profile.num_actors)
+
+
+def train(
+    config: RunConfig,
+    strategy: Strategy,
+    *,
+    strategy_name: str = "fixed",
+    out: Path | None = None,
+    resume: bool = False,
+    profile: LatencyProfile | None = None,
+    on_interval: OnInterval | None = None,
+) -> RunResult:
+    """Run `config` under `strategy` until its clock has reached `config.seconds`.
+
+    With `out`, the run directory is written as it goes, and a checkpoint every
+    `CHECKPOINT_EVERY` intervals, at the end, and when it is interrupted.
+
+    Raises:
+        UserError: the output cannot be written, or there is nothing to resume.
+    """
+    if config.runtime.clock == "virtual" and profile is None:
+        profile = load_profile(config.runtime.profile)
+    if resume:
+        check_resumable(config, out)
+    writer = None
+    if out is not None:
+        recorded = {**config.to_json(), "strategy": strategy_name}
+        writer = RunWriter(out, recorded, resume=resume)
+        if profile is not None:
+            save_profile(profile, out / PROFILE)
+    run = make_run(config, profile)
+    try:
+        driver = _Driver(config, strategy, run)
+        if writer is not None and out is not None:
+            if resume:
+                driver.load_state_dict(load_checkpoint(out / CHECKPOINT))
+                writer.truncate(driver.intervals)
+                driver.replay(list(read_metrics(out)))
+            _drive_recorded(driver, writer, out / CHECKPOINT, on_interval)
+        else:
+            while not driver.finished:
+                report = driver.step()
+                if on_interval is not None:
+                    on_interval(report)
+        summary = summarise(config, strategy_name, driver.reports, profile)
+        if writer is not None:
+            writer.finish(summary)
+        return RunResult(summary, driver.reports)
+    finally:
+        run.close()
+        if writer is not None:
+            writer.close()
+
+
+def _drive_recorded(
+    driver: _Driver, writer: RunWriter, checkpoint: Path, on_interval: OnInterval | None
+) -> None:
+    """Run to the end, recording; whatever interrupts it leaves a checkpoint to resume from.
+
+    An interruption in mid-interval goes back to the end of the last one, so that a resumed
+    serial run equals an uninterrupted one bit by bit.
+    """
+    state = driver.state_dict() if driver.intervals else None
+    try:
+        while not driver.finished:
+            report = driver.step()
+            writer.append(report)
+            state = driver.state_dict()
+            if on_interval is not None:
+                on_interval(report)
+            if driver.intervals % CHECKPOINT_EVERY == 0:
+                save_checkpoint(checkpoint, state)
+    finally:
+        if state is not None:
+            save_checkpoint(checkpoint, state)
+
+
+class _Driver:
+    """The loop that every run shares: features -> decision -> interval."""
+
+    def __init__(self, config: RunConfig, strategy: Strategy, run: SerialRun | ProcessRun) -> None:
+        self.config = config
+        self.strategy = strategy
+        self.run = run
+        self.reports: list[IntervalReport] = []
+        self.intervals = 0
+        num_actions = run.learner.policy.num_actions
+        self._builder = FeatureBuilder(num_actions, config.seconds)
+        self._features: Features = self._builder.start()
+        strategy.reset()
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run's clock has reached its end."""
+        return self.run.now >= self.config.seconds - 1e-9
+
+    def step(self) -> IntervalReport:
+        """Decide, run one interval (the last one may be shorter), and note what happened."""
+        self.run.apply(self.strategy.decide(self._features))
+        left = self.config.seconds - self.run.now
+        report = self.run.advance(min(self.config.runtime.interval_seconds, left))
+        self._features = self._builder.update(report)
+        self.reports.append(report)
+        self.intervals += 1
+        return report
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the run's snapshot and how far the strategy has come."""
+        return {
+            "intervals": self.intervals,
+            "run": self.run.snapshot(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore the run; `replay` then brings up features and strategy."""
+        self.intervals = state["intervals"]
+        self.run.restore(state["run"])
+
+    def replay(self, reports: list[IntervalReport]) -> None:
+        """Bring features and strategy to where they were after `reports`."""
+        self.reports = reports
+        for report in reports:
+            self.strategy.decide(self._features)
+            self._features = self._builder.update(report)
+
+
+def check_resumable(config: RunConfig, out: Path | None) -> None:
+    """Refuse to resume what was not started, or was started with other settings.
+
+    Raises:
+        UserError: with what to do instead.
+    """
+    if out is None:
+        raise UserError("--resume needs --out with the folder of the run to go on with")
+    if not (out / METRICS).is_file() or not has_checkpoint(out / CHECKPOINT):
+        raise UserError(f"{out} holds no run with a checkpoint; start it without --resume")
+    recorded = RunConfig.from_json(
+        {key: value for key, value in read_json(out / CONFIG).items() if key != "strategy"}
+    )
+    if (recorded.game, recorded.seed, recorded.learner, recorded.compression) != (
+        config.game,
+        config.seed,
+        config.learner,
+        config.compression,
+    ):
+        raise UserError(
+            f"{out} was started with other settings (preset {recorded.preset!r}, seed "
+            f"{recorded.seed}); resume it with the same ones, or choose another --out"
+        )
+
+
+def summarise(
+    config: RunConfig,
+    strategy_name: str,
+    reports: list[IntervalReport],
+    profile: LatencyProfile | None = None,
+) -> dict[str, Any]:
+    """Return summary.json of a run.
+
+    `final_return` and `best_return` are J where it was measured; otherwise the mean of the last 20
+    episodes, and the best mean of 20 episodes in a row.
+    """
+    seconds = reports[-1].total_seconds if reports else 0.0
+    env_steps = reports[-1].total_env_steps if reports else 0
+    phases: Counter[str] = Counter()
+    spec_seconds: Counter[str] = Counter()
+    decisions: list[dict[str, Any]] = []
+    for report in reports:
+        phases.update(report.phase_seconds)
+        spec_seconds.update(report.spec_seconds)
+        entry = report.decision.to_json()
+        if not decisions or decisions[-1]["decision"] != entry:
+            started = report.total_seconds - report.seconds
+            decisions.append({"seconds": started, "decision": entry})
+    final, best = _returns(reports)
+    return {
+        "env": config.game,
+        "preset": config.preset,
+        "seed": config.seed,
+        "strategy": strategy_name,
+        "runtime": config.runtime.runtime,
+        "tier": "virtual" if config.runtime.clock == "virtual" else "real",
+        "profile": None if profile is None else {"name": profile.name, "hash": profile.hash},
+        "seconds": seconds,
+        "env_steps": env_steps,
+        "env_steps_per_second": env_steps / seconds if seconds else 0.0,
+        "learner_updates": reports[-1].total_learner_updates if reports else 0,
+        "final_return": final,
+        "best_return": best,
+        "phases": dict(phases),
+        "spec_seconds": dict(spec_seconds),
+        "decisions": decisions,
+        "config_hash": config.hash,
+        "versions": versions(),
+        "fingerprint": fingerprint(),
+    }
+
+
+def _returns(reports: list[IntervalReport]) -> tuple[float | None, float | None]:
+    measured = [r.learner_return for r in reports if r.learner_return is not None]
+    if measured:
+        return measured[-1], max(measured)
+    episodes = [score for report in reports for score in report.episode_returns]
+    if not episodes:
+        return None, None
+    windows = [
+        episodes[max(0, i - 20) : i] for i in range(min(20, len(episodes)), len(episodes) + 1)
+    ]
+    means = [sum(window) / len(window) for window in windows]
+    return means[-1], max(means)
+
+
+def evaluate_checkpoint(path: Path, episodes: int, seed: int = 0) -> dict[str, Any]:
+    """Play `episodes` episodes with the full-precision policy of a run's checkpoint.
+
+    Raises:
+        UserError: there is no such run or checkpoint.
+    """
+    from accerl.evaluate import EVALUATION_SEED, play_episodes, policy_infer
+
+    if episodes < 1:
+        raise UserError(f"--episodes must be at least 1, got {episodes}")
+    data = {key: value for key, value in read_json(path / CONFIG).items() if key != "strategy"}
+    config = RunConfig.from_json(data)
+    state = load_checkpoint(path / CHECKPOINT)
+    run = make_run(config.with_runtime(runtime="serial", clock="real", num_envs=1))
+    try:
+        run.learner.load_state_dict(state["run"]["learner"])
+        envs = make_envs(config.game, episodes)
+        infer = policy_infer(run.learner.policy)
+        scores = play_episodes(envs, infer, EVALUATION_SEED + 1 + seed)
+        envs.close()
+    finally:
+        run.close()
+    return {
+        "episodes": episodes,
+        "mean_return": float(scores.mean()),
+        "std_return": float(scores.std()),
+        "returns": [float(score) for score in scores],
+    }

@@ -1,0 +1,119 @@
+"""The last steps of a study: export the schedule, replay it in real time, report."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from accerl.monitor.strategies import FixedStrategy
+from accerl.monitor.strategy import Strategy
+from accerl.presets import load_preset
+from accerl.records import SUMMARY
+from accerl.runtime.latency import LatencyProfile
+from accerl.runtime.run import IntervalReport
+from accerl.spec import Decision
+from accerl.train import train
+from controller.actions import ActionSpace
+from controller.bundle import export_bundle, load_bundle, verify_bundle
+from controller.bundle_files import BundleMeta
+from controller.policy import ControllerPolicy
+from controller.schedule import summarise
+from studies.inner import GameSetup
+from studies.progress import bar, console
+
+if TYPE_CHECKING:
+    from studies.quickstart import Budget
+
+REPLAY_GAME = "pong"
+
+
+def export(
+    out: Path,
+    policy: ControllerPolicy,
+    actions: ActionSpace,
+    games: list[GameSetup],
+    profile: LatencyProfile,
+    results: dict[str, list[dict[str, Any]]],
+    budget: Budget,
+) -> None:
+    """Export the controller and the schedules it chose on the test seeds; verify the bundle."""
+    episodes = {
+        setup.game: [
+            [actions.indices(Decision.from_json(entry).main) for entry in result["decisions"]]
+            for result in results[setup.game]
+        ]
+        for setup in games
+    }
+    longest = max(games, key=lambda setup: setup.horizon_seconds)
+    schedules = {
+        setup.game: summarise(
+            actions, episodes[setup.game], setup.horizon_seconds, setup.interval_seconds
+        )
+        for setup in games
+    }
+    # Every game has the same number of decisions, so fractions of the horizon can be pooled.
+    schedules["all"] = summarise(
+        actions,
+        [episode for runs in episodes.values() for episode in runs],
+        longest.horizon_seconds,
+        longest.interval_seconds,
+    )
+    meta = BundleMeta(
+        interval_seconds=longest.interval_seconds,
+        horizon_seconds=longest.horizon_seconds,
+        tier="virtual",
+        profile_hash=profile.hash,
+        games=tuple(setup.game for setup in games),
+        seeds=tuple(range(10)),
+        inner_runs=budget.inner_runs,
+    )
+    export_bundle(out / "bundle", policy, actions, meta, schedules)
+    checked = verify_bundle(out / "bundle")
+    console.print(f"  bundle: {out / 'bundle'} (verified: {len(checked['files'])} files)")
+
+
+def replay(out: Path, seconds: float, seed: int) -> None:
+    """Run ALE Pong with the process runtime: the schedule, then fp32, for `seconds` each."""
+    contestants: dict[str, Strategy] = {
+        "schedule": load_bundle(out / "bundle", mode="schedule"),
+        "fp32": FixedStrategy(),
+    }
+    for name, strategy in contestants.items():
+        folder = out / "replay" / name
+        if (folder / SUMMARY).is_file():
+            continue
+        shutil.rmtree(folder, ignore_errors=True)  # a run that was cut short starts again
+        config = replace(load_preset(REPLAY_GAME), seconds=seconds, seed=seed)
+        config = config.with_runtime(interval_seconds=seconds / 12)
+        with bar(f"Pong, {name}", seconds, unit="share") as advance:
+
+            def on_interval(report: IntervalReport) -> None:
+                speed = report.env_steps / report.seconds
+                advance(report.seconds, f"{speed:,.0f} steps/s, {report.decision.label}")
+
+            result = train(
+                config, strategy, strategy_name=name, out=folder, on_interval=on_interval
+            )
+        console.print(
+            f"  {name}: {result.summary['env_steps']:,} env steps in "
+            f"{result.summary['seconds']:.0f} s "
+            f"({result.summary['env_steps_per_second']:,.0f} per second)"
+        )
+
+
+def report(out: Path, stream: Console) -> Path:
+    """Write contest.json, report.html and the W&B runs; print the summary."""
+    from analysis.contest import write_contest
+    from analysis.html_report import write_study_report
+    from analysis.terminal import print_summary
+    from analysis.wandb_report import write_offline_runs
+
+    write_contest(out)
+    html = write_study_report(out, out / "report.html")
+    write_offline_runs(out, out / "wandb")
+    print_summary(out, stream)
+    return html

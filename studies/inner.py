@@ -1,0 +1,212 @@
+"""Inner runs as jobs: plain JSON in, plain JSON out, so that any process can do them.
+
+On the virtual clock a job's result depends on the job alone. Finished jobs are therefore kept in
+a file, and a study that was interrupted goes on by asking for the same jobs again.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import signal
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from accerl.config import RunConfig
+from accerl.monitor.strategies import make_strategy
+from accerl.monitor.strategy import Strategy
+from accerl.presets import load_preset
+from accerl.records import json_hash
+from accerl.runtime.latency import LatencyProfile
+from accerl.train import make_run, train
+from controller.actions import ActionSpace
+from controller.objective import GameReference
+from controller.policy import ControllerPolicy, LearnedStrategy
+from controller.rollouts import Instance, rollout
+
+
+@dataclass(frozen=True, kw_only=True)
+class GameSetup:
+    """One game of a study; lengths are seconds of the virtual clock."""
+
+    game: str
+    horizon_seconds: float
+    interval_seconds: float
+    random_return: float = 0.0
+    reference_return: float = 1.0
+    target_return: float = 1.0
+
+    def config(self, seed: int) -> RunConfig:
+        """Return the inner run of `seed`."""
+        config = replace(load_preset(self.game), seed=seed, seconds=self.horizon_seconds)
+        return config.with_runtime(interval_seconds=self.interval_seconds)
+
+    @property
+    def reference(self) -> GameReference:
+        """The score scale of the game."""
+        return GameReference(self.random_return, self.reference_return)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all fields."""
+        return dict(vars(self))
+
+
+def strategy_job(
+    setup: GameSetup,
+    seed: int,
+    strategy: dict[str, Any],
+    profile: LatencyProfile,
+    out: Path | None = None,
+) -> dict[str, Any]:
+    """Return the job of one run under a strategy, ``{"name": ..., "params": {...}}``."""
+    return {
+        "kind": "strategy",
+        "setup": setup.to_json(),
+        "config": setup.config(seed).hash,
+        "seed": seed,
+        "strategy": strategy,
+        "profile": profile.to_json(),
+        "out": None if out is None else str(out),
+    }
+
+
+def rollout_job(
+    setup: GameSetup,
+    seed: int,
+    action_seed: int,
+    policy: dict[str, Any],
+    actions: ActionSpace,
+    profile: LatencyProfile,
+) -> dict[str, Any]:
+    """Return the job of one exploring episode of the controller."""
+    return {
+        "kind": "rollout",
+        "setup": setup.to_json(),
+        "config": setup.config(seed).hash,
+        "seed": seed,
+        "action_seed": action_seed,
+        "policy": policy,
+        "actions": actions.to_json(),
+        "profile": profile.to_json(),
+    }
+
+
+def build_strategy(description: dict[str, Any], setup: GameSetup) -> Strategy:
+    """Return the strategy that a job describes, in the units of the game."""
+    if description["name"] == "learned":
+        policy = ControllerPolicy.from_json(description["policy"])
+        return LearnedStrategy(policy, ActionSpace.from_json(description["actions"]))
+    params = dict(description["params"])
+    if description["name"] == "reward-gap":
+        params["scale"] = setup.reference.span
+    return make_strategy(description["name"], **params)
+
+
+def do_job(job: dict[str, Any]) -> dict[str, Any]:
+    """Do one job here.
+
+    Returns:
+        For a strategy: ``times`` and ``returns`` (J, after random play at 0), and ``specs``, the
+        decision of every interval. For a rollout: a `Trajectory` as JSON.
+    """
+    setup = GameSetup(**job["setup"])
+    profile = LatencyProfile.from_json(job["profile"])
+    if job["kind"] == "rollout":
+        instance = make_instance(setup, profile)
+        actions = ActionSpace.from_json(job["actions"])
+        trajectory = rollout(job["policy"], actions, instance, job["seed"], job["action_seed"])
+        return trajectory.to_json()
+    description = job["strategy"]
+    result = train(
+        setup.config(job["seed"]),
+        build_strategy(description, setup),
+        strategy_name=description.get("label", description["name"]),
+        out=None if job["out"] is None else Path(job["out"]),
+        profile=profile,
+    )
+    reports = result.reports
+    return {
+        "times": [0.0, *(report.total_seconds for report in reports)],
+        "returns": [setup.random_return, *(report.learner_return for report in reports)],
+        "decisions": [report.decision.to_json() for report in reports],
+        "env_steps": reports[-1].total_env_steps,
+    }
+
+
+def make_instance(setup: GameSetup, profile: LatencyProfile) -> Instance:
+    """Return the controller's outer task of a game."""
+    num_actions = {"catch": 3, "cartpole": 2}[setup.game]
+    return Instance(
+        name=setup.game,
+        make_run=lambda seed: make_run(setup.config(seed), profile),
+        num_actions=num_actions,
+        reference=setup.reference,
+        horizon_seconds=setup.horizon_seconds,
+        interval_seconds=setup.interval_seconds,
+    )
+
+
+def _start_worker() -> None:
+    """Prepare a worker process: one torch thread; Ctrl-C is the parent's to handle."""
+    import torch
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    torch.set_num_threads(1)
+
+
+class InnerRuns:
+    """A pool of processes that does jobs, and the file of those that are done."""
+
+    def __init__(self, path: Path, workers: int) -> None:
+        """Read the finished jobs from `path` (JSON lines) and start `workers` processes."""
+        self._path = path
+        self._lock = threading.Lock()
+        self._done: dict[str, dict[str, Any]] = {}
+        if path.is_file():
+            for line in path.read_text().splitlines():
+                # A last line cut off by a kill is a job that is simply done again.
+                if line.endswith("}"):
+                    entry = json.loads(line)
+                    self._done[entry["job"]] = entry["result"]
+        self._pool = multiprocessing.get_context("spawn").Pool(workers, _start_worker)
+
+    def map(self, jobs: list[dict[str, Any]], on_done: Callable[[], None]) -> list[dict[str, Any]]:
+        """Return the result of every job, in order; `on_done` is called after each."""
+        keys = [json_hash(job) for job in jobs]
+        missing = [
+            (key, job) for key, job in zip(keys, jobs, strict=True) if not self._has(key, job)
+        ]
+        for _ in range(len(jobs) - len(missing)):
+            on_done()
+        for key, result in self._pool.imap_unordered(_keyed_job, missing):
+            self._keep(key, result)
+            on_done()
+        return [self._done[key] for key in keys]
+
+    def _has(self, key: str, job: dict[str, Any]) -> bool:
+        out = job.get("out")
+        return key in self._done and (out is None or (Path(out) / "summary.json").is_file())
+
+    def _keep(self, key: str, result: dict[str, Any]) -> None:
+        self._done[key] = result
+        with self._lock, self._path.open("a") as file:
+            file.write(json.dumps({"job": key, "result": result}) + "\n")
+
+    def close(self) -> None:
+        """End the processes at once; what they were doing is done again next time."""
+        self._pool.terminate()
+        self._pool.join()
+
+    def __enter__(self) -> InnerRuns:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _keyed_job(item: tuple[str, dict[str, Any]]) -> tuple[str, dict[str, Any]]:
+    key, job = item
+    return key, do_job(job)

@@ -1,0 +1,65 @@
+"""Progress for people: rich bars on a terminal, plain lines elsewhere. Always on standard error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import perf_counter
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+console = Console(stderr=True, highlight=False)
+
+
+class Steps:
+    """The numbered steps of a study, and how long each took."""
+
+    def __init__(self, total: int) -> None:
+        self.total = total
+        self.number = 0
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def step(self, name: str, title: str) -> Iterator[None]:
+        """Announce a step; note its wall seconds under `name`."""
+        self.number += 1
+        console.print(f"[bold]\\[{self.number}/{self.total}] {title}[/bold]")
+        started = perf_counter()
+        yield
+        self.seconds[name] = self.seconds.get(name, 0.0) + perf_counter() - started
+
+
+@contextmanager
+def bar(title: str, total: float, *, unit: str = "runs") -> Iterator[Callable[[float, str], None]]:
+    """Show progress towards `total`; yields ``advance(amount, note)``."""
+    if console.is_terminal:
+        columns = (
+            TextColumn("  {task.description}"),
+            BarColumn(),
+            MofNCompleteColumn() if unit == "runs" else TextColumn("{task.percentage:>3.0f}%"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[note]}"),
+        )
+        with Progress(*columns, console=console, transient=False) as progress:
+            task = progress.add_task(title, total=total, note="")
+            yield lambda amount, note: progress.update(task, advance=amount, note=note)
+        return
+    done, quarters = 0.0, 0
+
+    def advance(amount: float, note: str) -> None:
+        nonlocal done, quarters
+        done += amount
+        while quarters < 4 and done >= total * (quarters + 1) / 4 - 1e-9:
+            quarters += 1
+            console.print(f"  {title}: {25 * quarters}% {note}".rstrip())
+
+    yield advance

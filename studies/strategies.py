@@ -1,0 +1,166 @@
+"""Search spaces of the hand-set strategies, and tuning them with Optuna at an equal budget."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import optuna
+
+from accerl.spec import CompressionSpec
+from controller.actions import ActionSpace
+
+Params = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class SearchSpace:
+    """A hand-set strategy and what may be tuned about it."""
+
+    name: str
+    """as in `accerl train --strategy`"""
+    key: str
+    """folder and row name in the study"""
+    label: str
+    suggest: Callable[[optuna.Trial, ActionSpace], Params]
+    grid: bool = False
+    """try every static spec instead of sampling"""
+
+
+def all_specs(actions: ActionSpace) -> list[CompressionSpec]:
+    """Return every spec that the controller could choose: the statics' grid."""
+    return [actions.spec(indices) for indices in actions.all_indices()]
+
+
+def _suggest_static(trial: optuna.Trial, actions: ActionSpace) -> Params:
+    specs = all_specs(actions)
+    return {"spec": specs[trial.suggest_int("spec", 0, len(specs) - 1)].to_json()}
+
+
+def _suggest_pair(trial: optuna.Trial, actions: ActionSpace) -> Params:
+    """Return an aggressive and a milder spec, which any threshold rule switches between."""
+    students = list(actions.students)
+    aggressive = {
+        "student": trial.suggest_categorical("student", students),
+        "sparsity": trial.suggest_categorical("sparsity", list(actions.sparsities)),
+        "bits": 8,
+    }
+    # The other end: the paper relaxes one knob, here to full size at either bit-width.
+    conservative = {"bits": trial.suggest_categorical("conservative_bits", list(actions.bits))}
+    if CompressionSpec(**aggressive) == CompressionSpec(**conservative):
+        conservative = {"bits": 32}
+    return {
+        "aggressive": CompressionSpec(**aggressive).to_json(),
+        "conservative": CompressionSpec(**conservative).to_json(),
+    }
+
+
+def _suggest_kl(trial: optuna.Trial, actions: ActionSpace) -> Params:
+    threshold = trial.suggest_float("threshold_nats", 0.01, 3.0, log=True)
+    # The paper's rule never goes back; a ratio below 1 lets it, with hysteresis.
+    returns = trial.suggest_categorical("returns", [False, True])
+    return {
+        **_suggest_pair(trial, actions),
+        "indicator": "kl_mean_nats",
+        "threshold_nats": threshold,
+        "return_below_nats": threshold / 2.0 if returns else None,
+    }
+
+
+def _suggest_gap(trial: optuna.Trial, actions: ActionSpace) -> Params:
+    return {
+        **_suggest_pair(trial, actions),
+        # A share of what can be learned in the game: inner runs add the game's scale.
+        "gap": trial.suggest_float("gap", 0.02, 0.5, log=True),
+    }
+
+
+STATIC = SearchSpace("fixed", "static", "best static spec", _suggest_static, grid=True)
+KL_THRESHOLD = SearchSpace("kl-threshold", "kl_threshold", "KL threshold", _suggest_kl)
+REWARD_GAP = SearchSpace("reward-gap", "reward_gap", "reward gap", _suggest_gap)
+SEARCH_SPACES = (STATIC, KL_THRESHOLD, REWARD_GAP)
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """The best parameters that a search found."""
+
+    space: SearchSpace
+    params: Params
+    score: float
+    trials: int
+    inner_runs: int
+
+    @property
+    def strategy(self) -> dict[str, Any]:
+        """The description that inner runs are given."""
+        return {"name": self.space.name, "params": self.params, "label": self.space.key}
+
+
+def tune(
+    space: SearchSpace,
+    actions: ActionSpace,
+    evaluate: Callable[[dict[str, Any]], tuple[float, int]],
+    *,
+    trials: int,
+    out: Path,
+    seed: int,
+) -> Tuned:
+    """Search `space` with `trials` trials, or go on where an earlier search stopped.
+
+    Args:
+        space: what to tune.
+        actions: the specs to choose from.
+        evaluate: strategy description -> (score to maximise, inner runs it took).
+        trials: how many parameter sets are tried.
+        out: folder of the study; the journal and tuning.jsonl are kept there.
+        seed: of the sampler.
+    """
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    specs = len(all_specs(actions))
+    sampler: optuna.samplers.BaseSampler
+    if space.grid:
+        sampler = optuna.samplers.GridSampler({"spec": list(range(specs))}, seed=seed)
+        trials = min(trials, specs)
+    else:
+        sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=max(4, trials // 3))
+    backend = optuna.storages.journal.JournalFileBackend(str(out / "optuna.journal"))
+    study = optuna.create_study(
+        study_name=space.key,
+        storage=optuna.storages.JournalStorage(backend),
+        sampler=sampler,
+        direction="maximize",
+        load_if_exists=True,
+    )
+    for stale in study.get_trials(states=(optuna.trial.TrialState.RUNNING,)):
+        study.tell(stale.number, state=optuna.trial.TrialState.FAIL)  # a killed study left it
+    finished = (optuna.trial.TrialState.COMPLETE,)
+    while len(study.get_trials(deepcopy=False, states=finished)) < trials:
+        trial = study.ask()
+        params = space.suggest(trial, actions)
+        strategy = {"name": space.name, "params": params, "label": space.key}
+        score, inner_runs = evaluate(strategy)
+        trial.set_user_attr("params", params)
+        trial.set_user_attr("inner_runs", inner_runs)
+        study.tell(trial, score)
+        row = {
+            "strategy": space.key,
+            "trial": trial.number,
+            "params": params,
+            "score": score,
+            "inner_runs": inner_runs,
+        }
+        with (out / "tuning.jsonl").open("a") as file:
+            file.write(json.dumps(row) + "\n")
+    best = study.best_trial
+    done = study.get_trials(deepcopy=False, states=finished)
+    return Tuned(
+        space=space,
+        params=best.user_attrs["params"],
+        score=float(best.values[0]),
+        trials=len(done),
+        inner_runs=sum(trial.user_attrs["inner_runs"] for trial in done),
+    )
