@@ -179,6 +179,7 @@ class AtariEnvs:
 
     def __init__(self, game: str, num_envs: int, num_threads: int = 1) -> None:
         from ale_py.vector_env import AtariVectorEnv
+        from gymnasium.spaces import Discrete
         from gymnasium.vector import AutoresetMode
 
         self._env = AtariVectorEnv(
@@ -191,7 +192,9 @@ class AtariEnvs:
             autoreset_mode=AutoresetMode.SAME_STEP,
         )
         self.num_envs = num_envs
-        self.num_actions = int(self._env.single_action_space.n)
+        actions = self._env.single_action_space
+        assert isinstance(actions, Discrete)
+        self.num_actions = int(actions.n)
         self.observation = ObservationSpec((4, 84, 84), "uint8")
         self.exact_resume = False
         self._seed = 0

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from accerl.actor import sample_actions
+from accerl.compress.engine import Engine
 from accerl.envs import Envs, make_envs
 from accerl.networks import PolicyNet
 
@@ -43,6 +44,11 @@ def policy_infer(policy: PolicyNet) -> Infer:
         return policy(torch.from_numpy(obs))[0].numpy()
 
     return infer
+
+
+def engine_infer(engine: Engine) -> Infer:
+    """Return a function that computes an engine's logits."""
+    return lambda obs: engine.infer(obs)[0]
 
 
 def play_episodes(envs: Envs, infer: Infer, seed: int, *, max_steps: int = 30_000) -> np.ndarray:

@@ -111,7 +111,7 @@ class Slab:
             count = int(np.prod((slots, *size)))
             if names is None:
                 segment = SharedMemory(create=True, size=max(count * dtype.itemsize, 1))
-                np.frombuffer(segment.buf, np.uint8)[:] = POISON_BYTE
+                np.ndarray((segment.size,), np.uint8, segment.buf)[:] = POISON_BYTE
             else:
                 segment = SharedMemory(name=names[name])
             self._segments[name] = segment

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from accerl.checkpoint import has_checkpoint, load_checkpoint, save_checkpoint
+from accerl.compress.engine import make_engine
 from accerl.config import RunConfig
 from accerl.envs import make_envs
 from accerl.errors import UserError
+from accerl.evaluate import EVALUATION_SEED, engine_infer, play_episodes, policy_infer
 from accerl.monitor.features import FeatureBuilder, Features
 from accerl.monitor.strategy import Strategy
 from accerl.records import (
@@ -28,6 +30,7 @@ from accerl.runtime.latency import LatencyProfile, load_profile, save_profile
 from accerl.runtime.process import ProcessRun
 from accerl.runtime.run import IntervalReport
 from accerl.runtime.serial import SerialRun
+from accerl.spec import IDENTITY, CompressionSpec
 
 CHECKPOINT = "checkpoint"
 PROFILE = "profile.json"
@@ -192,9 +195,7 @@ def check_resumable(config: RunConfig, out: Path | None) -> None:
         raise UserError("--resume needs --out with the folder of the run to go on with")
     if not (out / METRICS).is_file() or not has_checkpoint(out / CHECKPOINT):
         raise UserError(f"{out} holds no run with a checkpoint; start it without --resume")
-    recorded = RunConfig.from_json(
-        {key: value for key, value in read_json(out / CONFIG).items() if key != "strategy"}
-    )
+    recorded = read_config(out)
     if (recorded.game, recorded.seed, recorded.learner, recorded.compression) != (
         config.game,
         config.seed,
@@ -268,31 +269,46 @@ def _returns(reports: list[IntervalReport]) -> tuple[float | None, float | None]
     return means[-1], max(means)
 
 
-def evaluate_checkpoint(path: Path, episodes: int, seed: int = 0) -> dict[str, Any]:
-    """Play `episodes` episodes with the full-precision policy of a run's checkpoint.
+def evaluate_checkpoint(
+    path: Path, episodes: int, spec: CompressionSpec = IDENTITY, seed: int = 0
+) -> dict[str, Any]:
+    """Play `episodes` episodes with the policy of a run's checkpoint, compressed as `spec` says.
+
+    The identity spec plays the learner's network itself, in torch.
 
     Raises:
         UserError: there is no such run or checkpoint.
     """
-    from accerl.evaluate import EVALUATION_SEED, play_episodes, policy_infer
-
     if episodes < 1:
         raise UserError(f"--episodes must be at least 1, got {episodes}")
-    data = {key: value for key, value in read_json(path / CONFIG).items() if key != "strategy"}
-    config = RunConfig.from_json(data)
-    state = load_checkpoint(path / CHECKPOINT)
-    run = make_run(config.with_runtime(runtime="serial", clock="real", num_envs=1))
+    if not (path / CONFIG).is_file():
+        raise UserError(f"{path} is not a run directory (no {CONFIG})")
+    config = read_config(path)
+    state = load_checkpoint(path / CHECKPOINT)["run"]
+    run = make_run(config.with_runtime(runtime="serial", clock="real", num_envs=1, eval_episodes=0))
+    envs = make_envs(config.game, episodes)
     try:
-        run.learner.load_state_dict(state["run"]["learner"])
-        envs = make_envs(config.game, episodes)
+        run.learner.load_state_dict(state["learner"])
+        run.publisher.compressor.load_state_dict(state["publisher"]["compressor"])
         infer = policy_infer(run.learner.policy)
+        if spec != IDENTITY:
+            compressor = run.publisher.compressor
+            engine = make_engine(compressor.build(spec, run.learner.policy, run.learner.updates))
+            infer = engine_infer(engine)
         scores = play_episodes(envs, infer, EVALUATION_SEED + 1 + seed)
-        envs.close()
     finally:
+        envs.close()
         run.close()
     return {
+        "spec": spec.to_json(),
         "episodes": episodes,
         "mean_return": float(scores.mean()),
         "std_return": float(scores.std()),
         "returns": [float(score) for score in scores],
     }
+
+
+def read_config(path: Path) -> RunConfig:
+    """Return the configuration that a run directory was started with."""
+    data = read_json(path / CONFIG)
+    return RunConfig.from_json({key: value for key, value in data.items() if key != "strategy"})

@@ -46,7 +46,9 @@ class Publication:
 
 def publication_state(publication: Publication | None) -> np.ndarray | None:
     """Return a publication as an array of bytes, for a checkpoint."""
-    return None if publication is None else np.frombuffer(publication.to_bytes(), np.uint8)
+    if publication is None:
+        return None
+    return np.frombuffer(bytearray(publication.to_bytes()), np.uint8)  # writable, as torch wants it
 
 
 def publication_from_state(state: np.ndarray | None) -> Publication | None:
@@ -72,6 +74,8 @@ class Mailbox:
         self._segment = (
             SharedMemory(create=True, size=size) if name is None else SharedMemory(name=name)
         )
+        self._name = self._segment.name
+        self._closed = False
         self._counters = np.ndarray((self._COUNTERS,), np.int64, self._segment.buf)
         if name is None:
             self._counters[:] = 0
@@ -83,7 +87,7 @@ class Mailbox:
 
     def handle(self) -> dict[str, Any]:
         """Return what another process needs for `Mailbox(**handle)`."""
-        return {"capacity_bytes": self.capacity_bytes, "name": self._segment.name}
+        return {"capacity_bytes": self.capacity_bytes, "name": self._name}
 
     @property
     def latest(self) -> int:
@@ -122,9 +126,9 @@ class Mailbox:
 
     def close(self) -> None:
         """Let go of the memory; the owner also removes it. Safe to call twice."""
-        if self._segment is None:
+        if self._closed:
             return
+        self._closed = True
         self._counters = np.zeros(self._COUNTERS, np.int64)
         self._buffers = []
         release(self._segment, unlink=self._owner)
-        self._segment = None  # type: ignore[assignment]

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 
-from accerl.errors import UserError
+from accerl.errors import UserError, did_you_mean
 from accerl.records import make_out_dir
 from studies import commands
 from studies.progress import console
@@ -101,7 +100,9 @@ def bench_infer(*, repeats: int = 7, out: Path | None = None, json_: Json = Fals
     """
     from studies.bench import bench_infer as measure
 
-    return _written(commands.bench(lambda: measure(repeats=repeats), json_), out, "bench-infer.json")
+    return _written(
+        commands.bench(lambda: measure(repeats=repeats), json_), out, "bench-infer.json"
+    )
 
 
 def bench_publish(*, repeats: int = 3, out: Path | None = None, json_: Json = False) -> Any:
@@ -156,9 +157,7 @@ def profile_list(*, out: Path | None = None, json_: Json = False) -> Any:
     return commands.profile_list(out)
 
 
-def profile_show(
-    name: Name = "paper", /, *, out: Path | None = None, json_: Json = False
-) -> Any:
+def profile_show(name: Name = "paper", /, *, out: Path | None = None, json_: Json = False) -> Any:
     """Show a latency profile as a table.
 
     Args:
@@ -191,9 +190,7 @@ def study_run(
         profile: latency profile to use in place of measuring this machine
         json_: print the contest as JSON
     """
-    return commands.study_run(
-        name, out, budget=budget, seed=seed, workers=workers, profile=profile
-    )
+    return commands.study_run(name, out, budget=budget, seed=seed, workers=workers, profile=profile)
 
 
 def study_list(*, json_: Json = False) -> Any:
@@ -201,9 +198,7 @@ def study_list(*, json_: Json = False) -> Any:
     return commands.study_list()
 
 
-def schedule_export(
-    study: Name, /, *, out: Path, json_: Json = False
-) -> Any:
+def schedule_export(study: Name, /, *, out: Path, json_: Json = False) -> Any:
     """Copy the bundle that a study learned to a folder of its own, verified.
 
     Args:
@@ -340,18 +335,6 @@ def _written(result: Any, out: Path | None, name: str) -> Any:
     return result
 
 
-def _tree() -> dict[str, Any]:
-    """Turn "bench infer" into {"bench": {"infer": ...}} as tyro wants it."""
-    tree: dict[str, Any] = {}
-    for path, command in COMMANDS.items():
-        *groups, last = path.split()
-        node = tree
-        for group in groups:
-            node = node.setdefault(group, {})
-        node[last] = command
-    return tree
-
-
 def main(arguments: list[str] | None = None) -> None:
     """Entry point: exit code 0, 2 with one line on a user's mistake, 130 on Ctrl-C."""
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
@@ -359,30 +342,55 @@ def main(arguments: list[str] | None = None) -> None:
 
 def run(arguments: list[str]) -> int:
     """Run one command and return its exit code."""
-    wants_json = "--json" in arguments
     # A terminated command tidies up like one that was interrupted.
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        result = tyro.extras.subcommand_cli_from_dict(
-            _tree(), prog="accerl", description=__doc__, args=arguments
-        )
+        result = _dispatch(arguments)
     except UserError as error:
         print(f"accerl: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("accerl: interrupted; the same command with --resume (or the same study) goes on",
-              file=sys.stderr)  # fmt: skip
+        print("accerl: interrupted; what was done is kept", file=sys.stderr)
         return 130
-    if wants_json:
+    if "--json" in arguments:
         print(json.dumps(result))
     return 0
+
+
+def _dispatch(arguments: list[str]) -> Any:
+    """Find the command that the first one or two words name, and call it."""
+    if not arguments or arguments[0] in ("-h", "--help"):
+        return _help("")
+    for words in (2, 1):
+        name = " ".join(arguments[:words])
+        if name in COMMANDS:
+            command = COMMANDS[name]
+            text = (command.__doc__ or "").split("\n\n")[0]
+            return tyro.cli(
+                command, prog=f"accerl {name}", args=arguments[words:], description=text
+            )
+    group = arguments[0]
+    members = [name for name in COMMANDS if name.startswith(f"{group} ")]
+    if not members:
+        tops = sorted({name.split()[0] for name in COMMANDS})
+        raise UserError(f"command {group!r} does not exist; {did_you_mean(group, tops)}")
+    if len(arguments) == 1 or arguments[1] in ("-h", "--help"):
+        return _help(group)
+    hint = did_you_mean(arguments[1], [name.split()[1] for name in members])
+    raise UserError(f"command {group!r} has no {arguments[1]!r}; {hint}")
+
+
+def _help(group: str) -> None:
+    """Print the commands, one line each."""
+    print(f"usage: accerl {group or 'COMMAND'} ... (each command explains itself with --help)\n")
+    for name, command in COMMANDS.items():
+        if name.startswith(group):
+            print(f"  accerl {name:18} {(command.__doc__ or '').splitlines()[0]}")
 
 
 def _interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
-
-Command = Callable[..., Any]
 
 if __name__ == "__main__":
     main()

@@ -176,9 +176,8 @@ class InnerRuns:
     def map(self, jobs: list[dict[str, Any]], on_done: Callable[[], None]) -> list[dict[str, Any]]:
         """Return the result of every job, in order; `on_done` is called after each."""
         keys = [json_hash(job) for job in jobs]
-        missing = [
-            (key, job) for key, job in zip(keys, jobs, strict=True) if not self._has(key, job)
-        ]
+        pairs = zip(keys, jobs, strict=True)
+        missing = [(key, job) for key, job in pairs if not self._has(key, job)]
         for _ in range(len(jobs) - len(missing)):
             on_done()
         for key, result in self._pool.imap_unordered(_keyed_job, missing):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import perf_counter
@@ -16,7 +17,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-console = Console(stderr=True, highlight=False)
+# In a file or a pipe there is no window to fit into: keep every table row on one line.
+console = Console(stderr=True, highlight=False, width=None if sys.stderr.isatty() else 150)
 
 
 class Steps:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import optuna
+from optuna.storages.journal import JournalFileBackend
 
 from accerl.spec import CompressionSpec
 from controller.actions import ActionSpace
@@ -43,13 +44,15 @@ def _suggest_static(trial: optuna.Trial, actions: ActionSpace) -> Params:
 def _suggest_pair(trial: optuna.Trial, actions: ActionSpace) -> Params:
     """Return an aggressive and a milder spec, which any threshold rule switches between."""
     students = list(actions.students)
-    aggressive = {
+    aggressive: Params = {
         "student": trial.suggest_categorical("student", students),
         "sparsity": trial.suggest_categorical("sparsity", list(actions.sparsities)),
         "bits": 8,
     }
     # The other end: the paper relaxes one knob, here to full size at either bit-width.
-    conservative = {"bits": trial.suggest_categorical("conservative_bits", list(actions.bits))}
+    conservative: Params = {
+        "bits": trial.suggest_categorical("conservative_bits", list(actions.bits))
+    }
     if CompressionSpec(**aggressive) == CompressionSpec(**conservative):
         conservative = {"bits": 32}
     return {
@@ -127,7 +130,7 @@ def tune(
         trials = min(trials, specs)
     else:
         sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=max(4, trials // 3))
-    backend = optuna.storages.journal.JournalFileBackend(str(out / "optuna.journal"))
+    backend = JournalFileBackend(str(out / "optuna.journal"))
     study = optuna.create_study(
         study_name=space.key,
         storage=optuna.storages.JournalStorage(backend),

@@ -1,0 +1,86 @@
+"""`accerl controller train`: meta-train on analytic games, where the optimum is known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from controller.actions import ActionSpace
+from controller.analytic import sample_config
+from controller.bundle import export_bundle
+from controller.bundle_files import BundleMeta
+from controller.env import DEFAULT_HORIZON_SECONDS, DEFAULT_INTERVAL_SECONDS
+from controller.meta_train import MetaTrainConfig, pretrain_tier0
+from controller.objective import default_beta
+from controller.policy import ControllerPolicy, LearnedStrategy
+from controller.rollouts import Instance
+from controller.schedule import summarise
+from controller.simulator import AnalyticRun, optimum, schedule_value
+from studies.progress import console
+
+GAMES = 6
+HELD_OUT_SEED = 1_000_003
+
+
+def train_tier0(out: Path, iterations: int, seed: int) -> dict[str, Any]:
+    """Train a controller on random analytic games, compare it with the optimum, export it.
+
+    Returns:
+        ``share_of_optimum`` (mean over held-out games), ``shares``, ``games``, ``bundle``.
+    """
+    actions = ActionSpace()
+    config = MetaTrainConfig(groups=8, rollouts=4)
+    policy = ControllerPolicy(actions.sizes, generator=torch.Generator().manual_seed(seed))
+    console.print(f"meta-training on {iterations * config.groups} analytic games")
+    pretrain_tier0(policy, actions, config, np.random.default_rng(seed), iterations)
+    shares, episodes = [], []
+    for number in range(GAMES):
+        share, episode = _share_of_optimum(policy, actions, HELD_OUT_SEED + number)
+        shares.append(share)
+        episodes.append(episode)
+    results = {"share_of_optimum": float(np.mean(shares)), "shares": shares, "games": GAMES}
+    meta = BundleMeta(
+        interval_seconds=DEFAULT_INTERVAL_SECONDS,
+        horizon_seconds=DEFAULT_HORIZON_SECONDS,
+        tier="analytic",
+        games=("analytic",),
+        seeds=(seed,),
+        results=results,
+    )
+    schedule = summarise(actions, episodes, DEFAULT_HORIZON_SECONDS, DEFAULT_INTERVAL_SECONDS)
+    export_bundle(out, policy, actions, meta, {"analytic": schedule, "all": schedule})
+    return {**results, "bundle": str(out)}
+
+
+def _share_of_optimum(
+    policy: ControllerPolicy, actions: ActionSpace, seed: int
+) -> tuple[float, list[tuple[int, ...]]]:
+    """Play one held-out game greedily; return its share of the optimum and the actions."""
+    game = sample_config(np.random.default_rng(seed))
+    instance = Instance(
+        name="held-out",
+        make_run=lambda run_seed: AnalyticRun(game, run_seed),
+        num_actions=game.num_actions,
+        reference=game.reference,
+        horizon_seconds=DEFAULT_HORIZON_SECONDS,
+        interval_seconds=DEFAULT_INTERVAL_SECONDS,
+    )
+    env = instance.make_env(actions)
+    strategy = LearnedStrategy(policy, actions)
+    strategy.reset()
+    env.reset(seed=seed)
+    chosen: list[tuple[int, ...]] = []
+    done = False
+    while not done:
+        decision = strategy.decide(env.features)
+        chosen.append(actions.indices(decision.main))
+        _, _, _, done, _ = env.step_decision(decision)
+    env.close()
+    beta = default_beta(DEFAULT_HORIZON_SECONDS)
+    best, _ = optimum(game, actions, DEFAULT_HORIZON_SECONDS, DEFAULT_INTERVAL_SECONDS, beta)
+    # What was measured along the way is noisy; what the decisions are worth is not.
+    value = schedule_value(game, actions, chosen, DEFAULT_INTERVAL_SECONDS, beta)
+    return value / best, chosen
