@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 
@@ -22,11 +22,9 @@ from controller.bundle import export_bundle, load_bundle, verify_bundle
 from controller.bundle_files import BundleMeta
 from controller.policy import ControllerPolicy
 from controller.schedule import summarise
+from studies.budget import TUNE_SEEDS, Budget
 from studies.inner import GameSetup
 from studies.progress import bar, console
-
-if TYPE_CHECKING:
-    from studies.quickstart import Budget
 
 REPLAY_GAME = "pong"
 
@@ -68,7 +66,7 @@ def export(
         tier="virtual",
         profile_hash=profile.hash,
         games=tuple(setup.game for setup in games),
-        seeds=tuple(range(10)),
+        seeds=tuple(TUNE_SEEDS),
         inner_runs=budget.inner_runs,
     )
     export_bundle(out / "bundle", policy, actions, meta, schedules)

@@ -24,68 +24,26 @@ from accerl.records import fingerprint, make_out_dir, read_json, versions, write
 from accerl.runtime.latency import LatencyProfile, load_profile, save_profile
 from accerl.runtime.measure import measure_profile
 from accerl.spec import IDENTITY
-from controller.actions import ActionSpace
 from controller.meta_train import MetaTrainConfig, meta_train, pretrain_tier0
 from controller.objective import default_beta, discounted_gain
 from controller.policy import ControllerPolicy
 from controller.rollouts import Trajectory
+from studies.budget import (
+    ACTIONS,
+    BUDGETS,
+    FP32,
+    INTERVALS,
+    TARGET_SHARE,
+    TEST_SEEDS,
+    TUNE_SEEDS,
+    VALIDATE_SEEDS,
+    Budget,
+)
 from studies.deliver import export, replay, report
 from studies.inner import GameSetup, InnerRuns, rollout_job, strategy_job
 from studies.progress import Steps, bar, console
 from studies.strategies import SEARCH_SPACES, Tuned, tune
 from studies.tables import print_profile
-
-FP32 = {"name": "fixed", "params": {"spec": IDENTITY.to_json()}, "label": "fp32"}
-TUNE_SEEDS, VALIDATE_SEEDS, TEST_SEEDS = range(10), range(50, 60), range(100, 120)
-TARGET_SHARE = 0.9  # of the way from random play to the fp32 reference
-INTERVALS = 12  # decisions per inner run
-
-
-@dataclass(frozen=True, kw_only=True)
-class Budget:
-    """How much a study spends."""
-
-    env_steps: dict[str, int]
-    """environment steps that fp32 takes within the horizon, by game: sets the horizon"""
-    reference_runs: int
-    trials: int
-    """parameter sets per hand-set strategy"""
-    tune_seeds: int
-    """seeds per game and trial"""
-    test_seeds: int
-    profile_repeats: int
-    replay_seconds: float
-    pretrain_iterations: int
-
-    @property
-    def inner_runs(self) -> int:
-        """Inner runs that every tuned strategy gets, and the controller too."""
-        return self.trials * self.tune_seeds * len(self.env_steps)
-
-
-BUDGETS = {
-    "tiny": Budget(
-        env_steps={"catch": 8_000, "cartpole": 24_000},
-        reference_runs=2,
-        trials=4,
-        tune_seeds=1,
-        test_seeds=2,
-        profile_repeats=2,
-        replay_seconds=10.0,
-        pretrain_iterations=2,
-    ),
-    "default": Budget(
-        env_steps={"catch": 30_000, "cartpole": 140_000},
-        reference_runs=5,
-        trials=12,
-        tune_seeds=2,
-        test_seeds=12,
-        profile_repeats=5,
-        replay_seconds=60.0,
-        pretrain_iterations=30,
-    ),
-}
-ACTIONS = ActionSpace(bits=(32, 8), sparsities=(0.0, 0.5), students=("original", "net1", "net3"))
 
 
 @dataclass

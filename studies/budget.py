@@ -1,0 +1,60 @@
+"""What the quickstart study spends, on which seeds, and among which specs it chooses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from accerl.spec import IDENTITY
+from controller.actions import ActionSpace
+
+FP32 = {"name": "fixed", "params": {"spec": IDENTITY.to_json()}, "label": "fp32"}
+TUNE_SEEDS, VALIDATE_SEEDS, TEST_SEEDS = range(10), range(50, 60), range(100, 120)
+TARGET_SHARE = 0.9  # of the way from random play to the fp32 reference
+INTERVALS = 12  # decisions per inner run
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """How much a study spends."""
+
+    env_steps: dict[str, int]
+    """environment steps that fp32 takes within the horizon, by game: sets the horizon"""
+    reference_runs: int
+    trials: int
+    """parameter sets per hand-set strategy"""
+    tune_seeds: int
+    """seeds per game and trial"""
+    test_seeds: int
+    profile_repeats: int
+    replay_seconds: float
+    pretrain_iterations: int
+
+    @property
+    def inner_runs(self) -> int:
+        """Inner runs that every tuned strategy gets, and the controller too."""
+        return self.trials * self.tune_seeds * len(self.env_steps)
+
+
+BUDGETS = {
+    "tiny": Budget(
+        env_steps={"catch": 20_000, "cartpole": 40_000},
+        reference_runs=2,
+        trials=4,
+        tune_seeds=1,
+        test_seeds=2,
+        profile_repeats=2,
+        replay_seconds=10.0,
+        pretrain_iterations=2,
+    ),
+    "default": Budget(
+        env_steps={"catch": 30_000, "cartpole": 140_000},
+        reference_runs=5,
+        trials=12,
+        tune_seeds=2,
+        test_seeds=12,
+        profile_repeats=5,
+        replay_seconds=60.0,
+        pretrain_iterations=30,
+    ),
+}
+ACTIONS = ActionSpace(bits=(32, 8), sparsities=(0.0, 0.5), students=("original", "net1", "net3"))
