@@ -202,7 +202,8 @@ class AtariEnvs:
     def reset(self, seed: int) -> np.ndarray:
         """See `Envs.reset`."""
         self._seed = seed
-        obs, _ = self._env.reset(seed=seed * 10_007)  # sub-environments take consecutive seeds
+        # Sub-environments take consecutive seeds, and ale-py holds them in 32 bits.
+        obs, _ = self._env.reset(seed=seed * 10_007 % (2**31 - self.num_envs))
         return obs
 
     def step(self, actions: np.ndarray) -> Step:

@@ -1,0 +1,254 @@
+"""Environments: rules by brute force, no junk rows at episode ends, raw scores, exact resume."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from accerl.checkpoint import load_checkpoint, save_checkpoint
+from accerl.envs import AtariEnvs, CartPoleEnvs, CatchEnvs, Step, make_envs
+from accerl.errors import UserError
+
+ROWS, COLUMNS = CatchEnvs.ROWS, CatchEnvs.COLUMNS
+
+
+def columns(board: np.ndarray) -> tuple[int, int, int]:
+    """Row and column of the ball and column of the paddle, read off one rendered board."""
+    lit = np.argwhere(board == 255)
+    assert len(lit) == 2  # a ball that has met the paddle belongs to an episode that is over
+    (row, ball), (bottom, paddle) = lit
+    assert bottom == ROWS - 1
+    return int(row), int(ball), int(paddle)
+
+
+def test_catch_follows_its_rules_move_by_move() -> None:
+    """Against a slow game in plain Python that knows nothing but the rules."""
+    envs, rng = CatchEnvs(16), np.random.default_rng(0)
+    state = [list(columns(board)) for board in envs.reset(5)]
+    assert {ball for _, ball, _ in state} == set(range(COLUMNS))
+    ended = 0
+    for _ in range(200):
+        actions = rng.integers(3, size=16)
+        step = envs.step(actions)
+        for i, action in enumerate(actions):
+            row, ball, paddle = state[i]
+            row, paddle = row + 1, min(max(paddle + (-1, 0, 1)[action], 0), COLUMNS - 1)
+            over = row == ROWS - 1
+            expected = (1.0 if paddle == ball else -1.0) if over else 0.0
+            assert (step.reward[i], step.terminated[i]) == (expected, over)
+            assert not step.truncated[i]
+            state[i] = list(columns(step.obs[i]))
+            if over:
+                ended += 1
+                assert state[i][0] == 0
+                assert state[i][2] == COLUMNS // 2
+            else:
+                assert state[i] == [row, ball, paddle]
+    assert ended == 16 * (200 // (ROWS - 1))
+
+
+def random_catch_return() -> float:
+    """The expected return of uniform actions, by summing over every path of the paddle."""
+    chance = np.zeros(COLUMNS)
+    chance[COLUMNS // 2] = 1.0
+    for _ in range(ROWS - 1):
+        moved = np.zeros(COLUMNS)
+        for column, mass in enumerate(chance):
+            for move in (-1, 0, 1):
+                moved[min(max(column + move, 0), COLUMNS - 1)] += mass / 3.0
+        chance = moved
+    # The ball's column is uniform: whatever the paddle does, one column in five is right.
+    return float((2.0 * chance - 1.0).mean())
+
+
+def play(envs: CatchEnvs, steps: int, act: str) -> list[float]:
+    rng, scores = np.random.default_rng(1), []
+    obs = envs.reset(0)
+    for _ in range(steps):
+        if act == "random":
+            actions = rng.integers(3, size=envs.num_envs)
+        else:
+            places = np.array([columns(board) for board in obs])
+            actions = np.sign(places[:, 1] - places[:, 2]) + 1
+            actions = actions if act == "follow" else 2 - actions
+        step = envs.step(actions)
+        scores += [float(score) for score in step.reward[step.terminated]]
+        obs = step.obs
+    return scores
+
+
+def test_catch_is_won_by_following_the_ball_and_lost_by_fleeing_it() -> None:
+    assert set(play(CatchEnvs(50), 45, "follow")) == {1.0}
+    # Who flees only meets the ball where it has already been: straight above the paddle.
+    assert np.mean(play(CatchEnvs(50), 45, "flee")) < -0.5
+
+
+def test_random_play_of_catch_scores_what_chance_gives() -> None:
+    expected = random_catch_return()
+    assert expected == pytest.approx(-0.6)
+    scores = play(CatchEnvs(500), 90, "random")
+    assert len(scores) == 5000
+    assert np.mean(scores) == pytest.approx(expected, abs=4.0 * 0.8 / np.sqrt(5000))
+
+
+def test_cartpole_has_no_junk_rows() -> None:
+    """Every row is a real transition: it pays 1, and after an end the pole stands upright again."""
+    envs, rng = CartPoleEnvs(8), np.random.default_rng(0)
+    obs = envs.reset(3)
+    rewards, lengths = np.zeros(8), np.zeros(8, dtype=int)
+    scores, counted = [], []
+    for _ in range(300):
+        before = obs
+        step = envs.step(rng.integers(2, size=8))
+        obs = step.obs
+        assert np.array_equal(step.reward, np.ones(8))
+        rewards += step.reward
+        lengths += 1
+        done = step.terminated | step.truncated
+        assert (np.abs(obs[done]) <= 0.05).all()
+        assert (np.abs(before[done][:, 2]) > 0.1).all()  # the pole really was about to fall
+        scores += list(rewards[done])
+        counted += list(lengths[done])
+        rewards[done], lengths[done] = 0.0, 0
+    assert len(scores) > 50
+    assert scores == counted
+    assert 15 < np.mean(scores) < 35  # random play of CartPole-v1: about 22
+
+
+def test_cartpole_episodes_are_gymnasiums_own() -> None:
+    """The first episode of each environment, step by step, against the untouched environment."""
+    import gymnasium
+
+    envs = CartPoleEnvs(4)
+    raw: list[Any] = [gymnasium.make("CartPole-v1").unwrapped for _ in range(4)]
+    obs = envs.reset(0)
+    for i, single in enumerate(raw):
+        single.reset(seed=0)
+        single.state = obs[i].astype(np.float64)
+    alive = np.ones(4, dtype=bool)
+    rng = np.random.default_rng(0)
+    for _ in range(60):
+        actions = rng.integers(2, size=4)
+        step = envs.step(actions)
+        for i in np.flatnonzero(alive):
+            expected, _, over, _, _ = raw[i].step(int(actions[i]))
+            assert over == step.terminated[i]
+            if not over:
+                np.testing.assert_allclose(step.obs[i], expected, atol=1e-4)
+        alive &= ~step.terminated
+    assert not alive.any()
+
+
+def test_cartpole_is_cut_off_after_500_steps() -> None:
+    envs = CartPoleEnvs(2)
+    obs = envs.reset(0)
+    for number in range(1, 502):
+        angle = obs[:, 2] + 0.5 * obs[:, 3] + 0.03 * obs[:, 0] + 0.1 * obs[:, 1]
+        step = envs.step((angle > 0).astype(np.int64))
+        obs = step.obs
+        assert not step.terminated.any()
+        assert step.truncated.tolist() == [number == 500] * 2
+        if number == 500:
+            assert (np.abs(obs) <= 0.05).all()
+
+
+def test_atari_has_no_junk_rows_and_keeps_the_raw_score() -> None:
+    """Equal to ale-py's own next-step autoreset with its one junk row per episode cut out."""
+    from ale_py.vector_env import AtariVectorEnv
+
+    envs = AtariEnvs("space_invaders", 2)
+    raw = AtariVectorEnv("space_invaders", 2, num_threads=1, reward_clipping=False)
+    first, (raw_first, _) = envs.reset(4), raw.reset(seed=4 * 10_007)
+    np.testing.assert_array_equal(first, raw_first)
+    rng = np.random.default_rng(0)
+    actions = rng.integers(envs.num_actions, size=(1400, 2))
+    mine: list[Step] = [envs.step(row) for row in actions[:700]]
+    # The raw environments lag one row behind after each end: feed each from its own tape.
+    tape, junk = np.zeros(2, dtype=int), np.zeros(2, dtype=bool)
+    rewards: list[float] = []
+    ends = 0
+    for _ in range(720):
+        row = np.array([actions[tape[i], i] for i in range(2)])
+        obs, reward, over, _, _ = raw.step(row)
+        for i in range(2):
+            if tape[i] >= 700:
+                continue
+            step = mine[tape[i]]
+            if junk[i]:
+                # What the raw environment shows in its junk row is the start of the episode.
+                np.testing.assert_array_equal(mine[tape[i] - 1].obs[i], obs[i])
+                assert reward[i] == 0
+                junk[i] = False
+                continue
+            assert (step.reward[i], step.terminated[i]) == (reward[i], over[i])
+            rewards.append(float(step.reward[i]))
+            junk[i] = over[i]
+            if not over[i]:
+                np.testing.assert_array_equal(step.obs[i], obs[i])
+            ends += over[i]
+            tape[i] += 1
+    assert ends >= 2
+    assert max(rewards) > 1.0  # invaders are worth 5 to 30: nothing was clipped
+    envs.close()
+    raw.close()
+
+
+def test_atari_starts_from_any_seed() -> None:
+    """Evaluation and large run seeds lie above what ale-py's 32-bit seeds hold."""
+    envs = AtariEnvs("pong", 1)
+    boards = [envs.reset(seed) for seed in (0, 1, 777_001, 10**9)]
+    assert all(board.shape == (1, 4, 84, 84) for board in boards)
+    np.testing.assert_array_equal(envs.reset(777_001), boards[2])
+    assert envs.load_state_dict(envs.state_dict()).shape == (1, 4, 84, 84)
+    envs.close()
+
+
+@pytest.mark.parametrize("game", ["catch", "cartpole"])
+def test_saved_environments_go_on_bit_by_bit(game: str, tmp_path: Path) -> None:
+    """Also through the files of a checkpoint, and after the copy has been elsewhere."""
+    envs, other = make_envs(game, 5), make_envs(game, 5)
+    rng = np.random.default_rng(2)
+    obs = envs.reset(7)
+    for _ in range(40):
+        obs = envs.step(rng.integers(envs.num_actions, size=5)).obs
+    save_checkpoint(tmp_path / "envs", envs.state_dict())
+    other.reset(99)
+    other.step(np.zeros(5, dtype=np.int64))
+    np.testing.assert_array_equal(other.load_state_dict(load_checkpoint(tmp_path / "envs")), obs)
+    ends = 0
+    for _ in range(80):
+        actions = rng.integers(envs.num_actions, size=5)
+        one, two = envs.step(actions), other.step(actions)
+        for name in ("obs", "reward", "terminated", "truncated"):
+            np.testing.assert_array_equal(getattr(one, name), getattr(two, name))
+        ends += int(one.terminated.sum())
+    assert ends > 5  # the random starts agree too
+    assert envs.exact_resume
+
+
+def test_a_saved_state_is_not_changed_by_going_on() -> None:
+    for game in ("catch", "cartpole"):
+        envs = make_envs(game, 3)
+        envs.reset(0)
+        state = envs.state_dict()
+        before = json.dumps(state, default=np.ndarray.tolist)
+        for _ in range(30):
+            envs.step(np.ones(3, dtype=np.int64))
+        assert json.dumps(state, default=np.ndarray.tolist) == before
+
+
+@pytest.mark.parametrize(
+    ("game", "hint"), [("cach", "catch"), ("pongg", "pong"), ("SpaceInvaders", "space_invaders")]
+)
+def test_an_unknown_game_is_a_mistake_of_the_user(game: str, hint: str) -> None:
+    with pytest.raises(UserError, match=f"game '{game}' does not exist; did you mean .*{hint}"):
+        make_envs(game, 1)
+
+
+def test_a_game_like_no_other_still_gets_a_list() -> None:
+    with pytest.raises(UserError, match=r"allowed: catch, cartpole \(or any Atari game"):
+        make_envs("zzzzzz", 1)
