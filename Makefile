@@ -1,5 +1,4 @@
 # Everything a person or a machine runs on a fresh clone. `make study` needs nothing but Python 3.11.
-# For PyTorch without CUDA: PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make study
 
 PYTHON ?= python3.11
 VENV := .venv

@@ -285,7 +285,10 @@ def evaluate_checkpoint(
         raise UserError(f"{path} is not a run directory (no {CONFIG})")
     config = read_config(path)
     state = load_checkpoint(path / CHECKPOINT)["run"]
-    run = make_run(config.with_runtime(runtime="serial", clock="real", num_envs=1, eval_episodes=0))
+    small = config.with_learner(minibatches=1).with_runtime(
+        runtime="serial", clock="real", num_actors=1, num_envs=1, eval_episodes=0
+    )
+    run = make_run(small)
     envs = make_envs(config.game, episodes)
     try:
         run.learner.load_state_dict(state["learner"])

@@ -349,6 +349,10 @@ def run(arguments: list[str]) -> int:
     except UserError as error:
         print(f"accerl: {error}", file=sys.stderr)
         return 2
+    except (FloatingPointError, OSError) as error:
+        # A diverged learner, a full disk, a vanished folder: nothing a traceback would explain.
+        print(f"accerl: {error}; what was done before is kept", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("accerl: interrupted; what was done is kept", file=sys.stderr)
         return 130

@@ -141,14 +141,12 @@ def tune(
     for stale in study.get_trials(states=(optuna.trial.TrialState.RUNNING,)):
         study.tell(stale.number, state=optuna.trial.TrialState.FAIL)  # a killed study left it
     finished = (optuna.trial.TrialState.COMPLETE,)
-    while len(study.get_trials(deepcopy=False, states=finished)) < trials:
-        trial = study.ask()
+
+    def objective(trial: optuna.Trial) -> float:
         params = space.suggest(trial, actions)
-        strategy = {"name": space.name, "params": params, "label": space.key}
-        score, inner_runs = evaluate(strategy)
+        score, inner_runs = evaluate({"name": space.name, "params": params, "label": space.key})
         trial.set_user_attr("params", params)
         trial.set_user_attr("inner_runs", inner_runs)
-        study.tell(trial, score)
         row = {
             "strategy": space.key,
             "trial": trial.number,
@@ -158,6 +156,11 @@ def tune(
         }
         with (out / "tuning.jsonl").open("a") as file:
             file.write(json.dumps(row) + "\n")
+        return score
+
+    missing = trials - len(study.get_trials(deepcopy=False, states=finished))
+    if missing > 0:
+        study.optimize(objective, n_trials=missing)
     best = study.best_trial
     done = study.get_trials(deepcopy=False, states=finished)
     return Tuned(

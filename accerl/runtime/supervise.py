@@ -11,6 +11,7 @@ import torch
 
 from accerl.actor import Actor
 from accerl.envs import make_envs
+from accerl.errors import UserError
 from accerl.rollout import Slab
 from accerl.weights import Mailbox
 
@@ -99,15 +100,15 @@ class ActorProcess:
         """Start a new process in place of a dead one; return the exit code of the old one.
 
         Raises:
-            RuntimeError: it keeps dying.
+            UserError: it keeps dying.
         """
         self.end()
         exit_code = self.process.exitcode
         self.restarts += 1
         if self.restarts > self.MAX_RESTARTS:
-            raise RuntimeError(
-                f"actor {self.index} died {self.restarts} times (last exit code {exit_code}); "
-                "see its messages above"
+            raise UserError(
+                f"actor {self.index} died {self.restarts} times (last exit code {exit_code}); its "
+                "messages are above; when that is solved, --resume goes on from the checkpoint"
             )
         self._start()
         return exit_code
