@@ -98,10 +98,10 @@ class Learner:
     def update(self, rollout: Rollout) -> UpdateStats:
         """Improve the policy with one rollout.
 
-        The KL and entropy that are returned belong to the policy before this update.
+        The KL and entropy that are returned belong to the policy before the step that used them.
 
         Raises:
-            FloatingPointError: the loss is not finite; the weights are left as they were.
+            FloatingPointError: the loss or its gradient is not finite; that step is not taken.
         """
         config = self.config
         batch = {name: torch.from_numpy(array) for name, array in rollout.state_dict().items()}
@@ -212,17 +212,18 @@ class Learner:
         return output.vs, output.advantages  # the policy loss applies its own weight
 
     def _step(self, loss: Tensor, losses: dict[str, float]) -> None:
-        if not torch.isfinite(loss):
-            raise FloatingPointError(
-                f"the learner's loss is not finite after {self.updates} updates ({losses}); "
-                "lower the learning rate"
-            )
         self._optimiser.zero_grad(set_to_none=True)
         loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(
             self.policy.parameters(), self.config.max_grad_norm, foreach=True
         )
         losses["grad_norm"] = norm.item()
+        # A gradient can overflow where the loss does not, and clipping makes NaN of infinity.
+        if not (torch.isfinite(loss) and torch.isfinite(norm)):
+            raise FloatingPointError(
+                f"the learner's loss is not finite after {self.updates} updates ({losses}); "
+                "lower the learning rate"
+            )
         self._optimiser.step()
 
     def state_dict(self) -> dict[str, Any]:
