@@ -3,7 +3,8 @@
 Everything is real (environments, engines, learner, compressor); only the clock is modelled. Two
 kinds of server work side by side: `num_actors` actors, each on a core of its own, and one learner
 that also compresses and distils. They are coupled by a rollout queue of limited length, and
-actors change weights only between rollouts, exactly like the process runtime.
+actors change weights only between rollouts, like in the process runtime. (There, each of several
+actors has a queue of its own; here they share one.)
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ class SerialRun:
     def __init__(self, config: RunConfig, clock: Clock, *, num_actors: int | None = None) -> None:
         self.config = config
         self.clock = clock
+        # Sums depend on how they are split: another number of threads is another run.
+        torch.set_num_threads(config.runtime.learner_threads)
         count = num_actors or config.runtime.num_actors
         generator = torch.Generator().manual_seed(config.seed)
         self.actors = [
