@@ -45,8 +45,8 @@ def save_checkpoint(path: Path, tree: dict[str, Any]) -> None:
             os.fsync(file.fileno())
         digest = hashlib.sha256(data).hexdigest()
         write_json(temporary / "state.json", {"format": FORMAT, "sha256": digest, "tree": skeleton})
-        shutil.rmtree(old, ignore_errors=True)
-        if path.exists():
+        if path.exists():  # otherwise the old one is all there is, until the next line
+            shutil.rmtree(old, ignore_errors=True)
             path.rename(old)
         temporary.rename(path)
         shutil.rmtree(old, ignore_errors=True)

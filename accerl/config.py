@@ -55,7 +55,9 @@ class RuntimeConfig:
                 f"clock {self.clock!r} does not exist; {did_you_mean(self.clock, list(CLOCKS))}"
             )
         if self.runtime == "process" and self.clock == "virtual":
-            raise UserError("the process runtime runs on the real clock; use --clock real")
+            raise UserError(
+                "the process runtime runs on the real clock: use --clock real, or --runtime serial"
+            )
         counts = {
             "num_actors": self.num_actors,
             "num_envs": self.num_envs,

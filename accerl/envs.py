@@ -174,6 +174,9 @@ class CartPoleEnvs:
         self._env.close()
 
 
+_FRESH_SEED = 7_919  # between the seeds of one actor before and after it was restored
+
+
 class AtariEnvs:
     """Atari 2600 through ale-py's C++ vector environment: 4 stacked 84x84 frames, frameskip 4."""
 
@@ -213,7 +216,7 @@ class AtariEnvs:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the next seed: the C++ vector environment itself cannot be saved."""
-        return {"seed": self._seed + 1}
+        return {"seed": self._seed + _FRESH_SEED}
 
     def load_state_dict(self, state: dict[str, Any]) -> np.ndarray:
         """Start new episodes from a seed that has not been used yet."""

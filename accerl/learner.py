@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from accerl.correct import importance_weights, vtrace
+from accerl.correct import importance_sampling_policy_loss, importance_weights, vtrace
 from accerl.errors import UserError
 from accerl.monitor.indicators import entropy, kl_divergence
 from accerl.networks import PolicyNet
@@ -152,8 +152,9 @@ class Learner:
         if config.normalise_advantages:
             advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
         if config.policy_loss == "importance":
-            weights = importance_weights(log_prob.detach(), behaviour, clip=config.clip_rho)
-            policy_loss = -(weights * advantages * log_prob).mean()
+            policy_loss = importance_sampling_policy_loss(
+                log_prob, behaviour, advantages, clip=config.clip_rho
+            )
         else:
             # Clipping around the behaviour policy would tie the learner to a student that lags.
             weights = importance_weights(batch["proximal"], behaviour, clip=config.clip_rho)

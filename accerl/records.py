@@ -110,7 +110,7 @@ def make_out_dir(path: Path) -> Path:
 
 
 class RunWriter:
-    """Writes one run directory; every line is on disk before `append` returns."""
+    """Writes one run directory; every line has left this process before `append` returns."""
 
     def __init__(self, path: Path, config: Mapping[str, Any], *, resume: bool = False) -> None:
         self.path = make_out_dir(path)
@@ -126,10 +126,22 @@ class RunWriter:
         self._file.flush()
 
     def truncate(self, intervals: int) -> None:
-        """Keep the first `intervals` lines: what a checkpoint had seen when it was taken."""
+        """Keep the first `intervals` lines: what a checkpoint had seen when it was taken.
+
+        Raises:
+            UserError: there are fewer.
+        """
         self._file.close()
         lines = (self.path / METRICS).read_text().splitlines(keepends=True)[:intervals]
-        (self.path / METRICS).write_text("".join(lines))
+        whole = sum(line.endswith("\n") for line in lines)
+        if whole < intervals:
+            raise UserError(
+                f"{self.path / METRICS} has lost intervals that the checkpoint has seen "
+                f"({whole} of {intervals}); start the run anew with another --out"
+            )
+        temporary = self.path / f".{METRICS}.tmp"
+        temporary.write_text("".join(lines))
+        temporary.replace(self.path / METRICS)
         self._file = (self.path / METRICS).open("a")
 
     def finish(self, summary: Mapping[str, Any]) -> None:

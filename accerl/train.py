@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,6 @@ from accerl.monitor.features import FeatureBuilder, Features
 from accerl.monitor.strategy import Strategy
 from accerl.records import (
     CONFIG,
-    METRICS,
     RunWriter,
     fingerprint,
     read_json,
@@ -81,16 +80,22 @@ def train(
     """
     if config.runtime.clock == "virtual" and profile is None:
         profile = load_profile(config.runtime.profile)
+    if config.runtime.clock == "real":
+        profile = None
+    identity = {
+        "strategy": strategy_name,
+        "profile_hash": None if profile is None else profile.hash,
+    }
     if resume:
-        check_resumable(config, out)
+        check_resumable(config, out, identity)
     writer = None
     if out is not None:
-        recorded = {**config.to_json(), "strategy": strategy_name}
-        writer = RunWriter(out, recorded, resume=resume)
+        writer = RunWriter(out, {**config.to_json(), **identity}, resume=resume)
         if profile is not None:
             save_profile(profile, out / PROFILE)
-    run = make_run(config, profile)
+    run = None
     try:
+        run = make_run(config, profile)
         driver = _Driver(config, strategy, run)
         if writer is not None and out is not None:
             if resume:
@@ -108,7 +113,8 @@ def train(
             writer.finish(summary)
         return RunResult(summary, driver.reports)
     finally:
-        run.close()
+        if run is not None:
+            run.close()
         if writer is not None:
             writer.close()
 
@@ -121,7 +127,7 @@ def _drive_recorded(
     An interruption in mid-interval goes back to the end of the last one, so that a resumed
     serial run equals an uninterrupted one bit by bit.
     """
-    state = driver.state_dict() if driver.intervals else None
+    state = driver.state_dict()
     try:
         while not driver.finished:
             report = driver.step()
@@ -132,8 +138,7 @@ def _drive_recorded(
             if driver.intervals % CHECKPOINT_EVERY == 0:
                 save_checkpoint(checkpoint, state)
     finally:
-        if state is not None:
-            save_checkpoint(checkpoint, state)
+        save_checkpoint(checkpoint, state)
 
 
 class _Driver:
@@ -178,33 +183,52 @@ class _Driver:
         self.run.restore(state["run"])
 
     def replay(self, reports: list[IntervalReport]) -> None:
-        """Bring features and strategy to where they were after `reports`."""
+        """Bring features and strategy to where they were after `reports`.
+
+        Raises:
+            UserError: another strategy decided during them.
+        """
         self.reports = reports
         for report in reports:
-            self.strategy.decide(self._features)
+            decision = self.strategy.decide(self._features)
+            if decision != report.decision:
+                raise UserError(
+                    f"the run was started with another strategy: it acted with "
+                    f"{report.decision.label!r} where this one decides {decision.label!r}; resume "
+                    "it with the same --strategy and --spec, or choose another --out"
+                )
             self._features = self._builder.update(report)
 
 
-def check_resumable(config: RunConfig, out: Path | None) -> None:
+def check_resumable(config: RunConfig, out: Path | None, identity: Mapping[str, Any]) -> None:
     """Refuse to resume what was not started, or was started with other settings.
+
+    Only the length of the run may change.
+
+    Args:
+        config: what the run would go on with.
+        out: its folder.
+        identity: the strategy's name and the hash of the latency profile.
 
     Raises:
         UserError: with what to do instead.
     """
     if out is None:
         raise UserError("--resume needs --out with the folder of the run to go on with")
-    if not (out / METRICS).is_file() or not has_checkpoint(out / CHECKPOINT):
+    if not (out / CONFIG).is_file() or not has_checkpoint(out / CHECKPOINT):
         raise UserError(f"{out} holds no run with a checkpoint; start it without --resume")
-    recorded = read_config(out)
-    if (recorded.game, recorded.seed, recorded.learner, recorded.compression) != (
-        config.game,
-        config.seed,
-        config.learner,
-        config.compression,
-    ):
+    recorded, data = read_config(out), read_json(out / CONFIG)
+    names = [name for name, value in identity.items() if data.get(name) != value]
+    changed = [
+        name
+        for name in ("game", "seed", "learner", "runtime", "compression")
+        if getattr(recorded, name) != getattr(config, name)
+    ]
+    if names or changed:
         raise UserError(
-            f"{out} was started with other settings (preset {recorded.preset!r}, seed "
-            f"{recorded.seed}); resume it with the same ones, or choose another --out"
+            f"{out} was started with other settings ({', '.join([*changed, *names])}: preset "
+            f"{recorded.preset!r}, seed {recorded.seed}, strategy {data.get('strategy')!r}); "
+            "resume it with the same ones, or choose another --out"
         )
 
 
@@ -314,4 +338,5 @@ def evaluate_checkpoint(
 def read_config(path: Path) -> RunConfig:
     """Return the configuration that a run directory was started with."""
     data = read_json(path / CONFIG)
-    return RunConfig.from_json({key: value for key, value in data.items() if key != "strategy"})
+    extra = ("strategy", "profile_hash")
+    return RunConfig.from_json({key: value for key, value in data.items() if key not in extra})

@@ -11,13 +11,19 @@ harmful late, so the best schedule has stages, like the paper's three-stage stra
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from accerl.errors import UserError
+from accerl.runtime.latency import LatencyProfile
 from accerl.spec import BITS, STUDENTS, CompressionSpec, Decision
 from controller.objective import GameReference
+
+Machine = Mapping[str, Any]
+"""Fields of AnalyticConfig that describe a machine rather than a game."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +57,9 @@ class AnalyticConfig:
     num_actors: int = 10
     learner_steps_per_second: float = 6400.0
     """env steps per second beyond which the learner is the bottleneck"""
+    distill_cost: float = 0.0
+    """learner time that following with a student or a pruned network takes, as a share of learning;
+    0: distillers have cores of their own"""
     switch_seconds: float = 0.25
     """clock that one change of decision costs"""
     return_noise: float = 0.01
@@ -67,7 +76,14 @@ class AnalyticConfig:
         for name in positive:
             if not getattr(self, name) > 0.0:
                 raise UserError(f"analytic run: {name} must be positive")
-        for name in ("rise", "mismatch_cost", "mismatch_growth", "switch_seconds", "return_noise"):
+        for name in (
+            "rise",
+            "mismatch_cost",
+            "mismatch_growth",
+            "distill_cost",
+            "switch_seconds",
+            "return_noise",
+        ):
             if not getattr(self, name) >= 0.0:
                 raise UserError(f"analytic run: {name} must not be negative")
         if not 0.0 < self.initial_skill < 1.0 or self.num_actions < 2:
@@ -103,7 +119,11 @@ def speed(config: AnalyticConfig, decision: Decision) -> tuple[float, float]:
     """Return env steps per second of the actors alone, and after the learner's cap."""
     step_ms = config.env_ms + sum(share * infer_ms(config, spec) for spec, share in decision.mix)
     actors = config.num_actors * 1000.0 / step_ms
-    return actors, min(actors, config.learner_steps_per_second)
+    distilled = sum(
+        share for spec, share in decision.mix if spec.student != STUDENTS[0] or spec.sparsity > 0.0
+    )
+    learner = config.learner_steps_per_second / (1.0 + config.distill_cost * distilled)
+    return actors, min(actors, learner)
 
 
 def mismatch(config: AnalyticConfig, decision: Decision, skill: float) -> float:
@@ -131,8 +151,40 @@ def learn(config: AnalyticConfig, decision: Decision, skill: float, seconds: flo
     return skill
 
 
-def sample_config(rng: np.random.Generator) -> AnalyticConfig:
-    """Return a random game and machine for pre-training, every constant around its default."""
+def machine_of(profile: LatencyProfile, batch: int, distilled_per_sample: float) -> Machine:
+    """Return the machine part of an analytic game, as a latency profile measured it.
+
+    Args:
+        profile: where the times come from.
+        batch: environments per actor.
+        distilled_per_sample: states that a student is distilled on per sample learned from.
+    """
+
+    def per_state_ms(**fields: Any) -> float:
+        return profile.infer_seconds(CompressionSpec(**fields), batch) / batch * 1e3
+
+    fp32 = tuple(per_state_ms(student=student) for student in STUDENTS)
+    speedup = fp32[0] / per_state_ms(bits=8)
+    learn = profile.learn_seconds(1)
+    distill = profile.distill_seconds(CompressionSpec(student=STUDENTS[-1]), 1)
+    return {
+        "env_ms": profile.env_seconds(1) * 1e3,
+        "infer_ms": fp32,
+        "overhead_ms": min(fp32) * 0.9,
+        "bits_speedup": (1.0, 1.0, max(speedup, 1.0)),
+        "num_actors": profile.num_actors,
+        "learner_steps_per_second": 1.0 / learn,
+        "distill_cost": distilled_per_sample * distill / learn,
+    }
+
+
+def sample_config(rng: np.random.Generator, machine: Machine | None = None) -> AnalyticConfig:
+    """Return a random game for pre-training, every constant around its default.
+
+    Args:
+        rng: the dice.
+        machine: fixed times (`machine_of`); None draws a random machine too.
+    """
 
     def around(value: float, factor: float) -> float:
         return float(value * math.exp(rng.uniform(-math.log(factor), math.log(factor))))
@@ -140,7 +192,7 @@ def sample_config(rng: np.random.Generator) -> AnalyticConfig:
     base = AnalyticConfig()
     scale = around(1.0, 1.4)
     low = float(rng.uniform(-50.0, 50.0))
-    return AnalyticConfig(
+    drawn = AnalyticConfig(
         gain_per_step=around(base.gain_per_step, 1.4),
         rise=float(rng.uniform(0.7, 0.9)),
         saturation=float(rng.uniform(0.8, 1.2)),
@@ -157,3 +209,10 @@ def sample_config(rng: np.random.Generator) -> AnalyticConfig:
         random_return=low,
         reference_return=low + around(100.0, 10.0),
     )
+    if machine is None:
+        return drawn
+    fixed = replace(drawn, **machine)
+    identity = Decision.of(CompressionSpec())
+    # A game takes the same share of the horizon on a faster machine.
+    slower = speed(base, identity)[1] / speed(fixed, identity)[1]
+    return replace(fixed, gain_per_step=fixed.gain_per_step * slower)

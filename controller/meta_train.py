@@ -19,6 +19,7 @@ import torch
 
 from accerl.errors import UserError
 from controller.actions import ActionSpace
+from controller.analytic import Machine
 from controller.env import DEFAULT_HORIZON_SECONDS, DEFAULT_INTERVAL_SECONDS
 from controller.policy import ControllerPolicy
 from controller.rollouts import Instance, Trajectory, rollout
@@ -207,9 +208,11 @@ def meta_train(
     return history
 
 
-def tier0_instance(generator: np.random.Generator, name: str = "tier0") -> Instance:
-    """Return a random analytic game and machine."""
-    config = sample_config(generator)
+def tier0_instance(
+    generator: np.random.Generator, name: str = "tier0", machine: Machine | None = None
+) -> Instance:
+    """Return a random analytic game, on a random machine or the given one."""
+    config = sample_config(generator, machine)
     return Instance(
         name=name,
         make_run=lambda seed: AnalyticRun(config, seed),
@@ -226,13 +229,14 @@ def pretrain_tier0(
     config: MetaTrainConfig,
     generator: np.random.Generator,
     iterations: int,
+    machine: Machine | None = None,
 ) -> list[dict[str, float]]:
     """Train on analytic games, new ones every iteration: seconds instead of hours."""
 
     def collect(policy_state: dict[str, Any], iteration: int) -> list[list[Trajectory]]:
         groups = []
         for number in range(config.groups):
-            instance = tier0_instance(generator, f"tier0-{iteration}-{number}")
+            instance = tier0_instance(generator, f"tier0-{iteration}-{number}", machine)
             seed, action_seed = (int(draw) for draw in generator.integers(2**31, size=2))
             groups.append(collect_group(policy_state, actions, instance, seed, action_seed, config))
         return groups

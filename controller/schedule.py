@@ -113,15 +113,20 @@ def summarise(
 def summarise_games(
     actions: ActionSpace,
     episodes: Mapping[str, Sequence[Sequence[Sequence[int]]]],
-    horizon_seconds: float,
-    interval_seconds: float,
+    lengths: Mapping[str, tuple[float, float]],
 ) -> dict[str, Schedule]:
-    """Return one schedule per game, and the pooled one of all games."""
+    """Return one schedule per game, and the pooled one of all games.
+
+    Args:
+        actions: what the indices mean.
+        episodes: per game, recorded runs as in `summarise`.
+        lengths: per game, horizon and interval in seconds. All games must have the same number
+            of intervals; the pooled schedule has the longest game's seconds.
+    """
+    schedules = {game: summarise(actions, runs, *lengths[game]) for game, runs in episodes.items()}
     pooled = [episode for game in episodes.values() for episode in game]
-    return {
-        game: summarise(actions, runs, horizon_seconds, interval_seconds)
-        for game, runs in {**episodes, POOLED: pooled}.items()
-    }
+    schedules[POOLED] = summarise(actions, pooled, *max(lengths.values()))
+    return schedules
 
 
 class ReplayedSchedule:

@@ -50,11 +50,11 @@ BUDGETS = {
         env_steps={"catch": 30_000, "cartpole": 140_000},
         reference_runs=5,
         trials=12,
-        tune_seeds=2,
-        test_seeds=12,
+        tune_seeds=3,
+        test_seeds=20,
         profile_repeats=5,
         replay_seconds=60.0,
-        pretrain_iterations=30,
+        pretrain_iterations=8,
     ),
 }
 ACTIONS = ActionSpace(bits=(32, 8), sparsities=(0.0, 0.5), students=("original", "net1", "net3"))

@@ -22,7 +22,7 @@ from accerl.runtime.latency import (
 )
 from accerl.runtime.run import IntervalReport
 from accerl.spec import CompressionSpec
-from studies.progress import bar, console
+from studies.progress import bar, console, share_bar
 
 
 def train(
@@ -53,13 +53,16 @@ def train(
     if profile is not None:
         changes["profile"] = profile
     config = config.with_runtime(**changes)
+    if profile is not None and config.runtime.clock == "real":
+        raise UserError("--profile goes with the virtual clock; add --runtime serial")
     if precision is not None:
         config = config.with_learner(precision=precision)
     chosen = _strategy(strategy, spec)
     out = out or _free_folder(Path("runs") / f"{preset}-seed{seed}", resume)
-    if (out / METRICS).is_file() and not resume:
+    if _holds_run(out) and not resume:
         raise UserError(f"{out} already holds a run; add --resume, or give another --out")
-    return run_recorded(config, chosen, strategy, out, resume=resume, quiet=quiet)
+    name = f"fixed {CompressionSpec.from_json(spec).label}" if strategy == "fixed" else strategy
+    return run_recorded(config, chosen, name, out, resume=resume, quiet=quiet)
 
 
 def run_recorded(
@@ -110,10 +113,18 @@ def run_recorded(
     return summary
 
 
+def _holds_run(path: Path) -> bool:
+    """Whether a folder holds intervals of a run; one that ended before its first holds nothing."""
+    metrics = path / METRICS
+    return metrics.is_file() and metrics.stat().st_size > 0
+
+
 def _strategy(name: str, spec: str) -> Strategy:
     """Return the strategy of that name, or the one that a bundle holds."""
     from controller.bundle import is_bundle, load_bundle
 
+    if name != "fixed" and spec != "{}":
+        raise UserError(f"--spec goes with the fixed strategy; {name!r} chooses its own specs")
     if name in STRATEGIES:
         parsed = CompressionSpec.from_json(spec)
         return FixedStrategy(parsed) if name == "fixed" else make_strategy(name)
@@ -130,7 +141,7 @@ def _free_folder(path: Path, resume: bool) -> Path:
     if resume:
         return path
     candidate, number = path, 1
-    while (candidate / METRICS).is_file():
+    while _holds_run(candidate):
         number += 1
         candidate = path.with_name(f"{path.name}-{number}")
     return candidate
@@ -166,14 +177,7 @@ def profile_measure(name: str, repeats: int, out: Path | None, *, quiet: bool) -
         raise UserError(f"--repeats must be at least 1, got {repeats}")
     if name == "paper" or not name.replace("-", "").replace("_", "").isalnum():
         raise UserError(f"--name {name!r}: use letters, digits, - and _; 'paper' is taken")
-    with bar("latency profile", 1.0, unit="share") as advance:
-        last = 0
-
-        def on_progress(what: str, done: int, total: int) -> None:
-            nonlocal last
-            advance((done - last) / total, what)
-            last = done
-
+    with share_bar("latency profile") as on_progress:
         profile = measure_profile(name, repeats=repeats, on_progress=on_progress)
     path = (out or profile_folder()) / f"{name}.json"
     save_profile(profile, path)
@@ -254,7 +258,7 @@ def schedule_replay(
     strategy = load_bundle(Path(bundle), mode="schedule")
     config = replace(load_preset(preset), seed=seed, seconds=seconds)
     out = out or _free_folder(Path("runs") / f"{preset}-replay-seed{seed}", resume=False)
-    if (out / METRICS).is_file():
+    if _holds_run(out):
         raise UserError(f"{out} already holds a run; give another --out")
     return run_recorded(config, strategy, f"schedule {bundle}", out, quiet=quiet)
 

@@ -21,7 +21,7 @@ from controller.actions import ActionSpace
 from controller.bundle import export_bundle, load_bundle, verify_bundle
 from controller.bundle_files import BundleMeta
 from controller.policy import ControllerPolicy
-from controller.schedule import summarise
+from controller.schedule import summarise_games
 from studies.budget import TUNE_SEEDS, Budget
 from studies.inner import GameSetup
 from studies.progress import bar, console
@@ -47,26 +47,15 @@ def export(
         for setup in games
     }
     longest = max(games, key=lambda setup: setup.horizon_seconds)
-    schedules = {
-        setup.game: summarise(
-            actions, episodes[setup.game], setup.horizon_seconds, setup.interval_seconds
-        )
-        for setup in games
-    }
-    # Every game has the same number of decisions, so fractions of the horizon can be pooled.
-    schedules["all"] = summarise(
-        actions,
-        [episode for runs in episodes.values() for episode in runs],
-        longest.horizon_seconds,
-        longest.interval_seconds,
-    )
+    lengths = {setup.game: (setup.horizon_seconds, setup.interval_seconds) for setup in games}
+    schedules = summarise_games(actions, episodes, lengths)
     meta = BundleMeta(
         interval_seconds=longest.interval_seconds,
         horizon_seconds=longest.horizon_seconds,
         tier="virtual",
         profile_hash=profile.hash,
         games=tuple(setup.game for setup in games),
-        seeds=tuple(TUNE_SEEDS),
+        seeds=tuple(TUNE_SEEDS)[: budget.tune_seeds],
         inner_runs=budget.inner_runs,
     )
     export_bundle(out / "bundle", policy, actions, meta, schedules)

@@ -6,21 +6,26 @@ a file, and a study that was interrupted goes on by asking for the same jobs aga
 
 from __future__ import annotations
 
+import contextlib
 import json
 import multiprocessing
-import signal
-import threading
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from accerl.config import RunConfig
+from accerl.errors import UserError
 from accerl.monitor.strategies import make_strategy
 from accerl.monitor.strategy import Strategy
 from accerl.presets import load_preset
-from accerl.records import json_hash
+from accerl.records import SUMMARY, json_hash
 from accerl.runtime.latency import LatencyProfile
+from accerl.runtime.supervise import ignoring_interrupts
 from accerl.train import make_run, train
 from controller.actions import ActionSpace
 from controller.objective import GameReference
@@ -150,10 +155,7 @@ def make_instance(setup: GameSetup, profile: LatencyProfile) -> Instance:
 
 
 def _start_worker() -> None:
-    """Prepare a worker process: one torch thread; Ctrl-C is the parent's to handle."""
-    import torch
-
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Prepare a worker process: one torch thread, as results depend on the number."""
     torch.set_num_threads(1)
 
 
@@ -161,51 +163,67 @@ class InnerRuns:
     """A pool of processes that does jobs, and the file of those that are done."""
 
     def __init__(self, path: Path, workers: int) -> None:
-        """Read the finished jobs from `path` (JSON lines) and start `workers` processes."""
+        """Read the finished jobs from `path` (JSON lines); processes start with the first job."""
         self._path = path
-        self._lock = threading.Lock()
         self._done: dict[str, dict[str, Any]] = {}
-        if path.is_file():
-            for line in path.read_text().splitlines():
-                # A last line cut off by a kill is a job that is simply done again.
-                if line.endswith("}"):
-                    entry = json.loads(line)
-                    self._done[entry["job"]] = entry["result"]
-        self._pool = multiprocessing.get_context("spawn").Pool(workers, _start_worker)
+        lines = path.read_text().splitlines() if path.is_file() else []
+        for line in lines:
+            # A line cut off by a kill is a job that is simply done again.
+            with contextlib.suppress(json.JSONDecodeError):
+                entry = json.loads(line)
+                self._done[entry["job"]] = entry["result"]
+        if lines:
+            kept = [{"job": key, "result": result} for key, result in self._done.items()]
+            path.write_text("".join(json.dumps(entry) + "\n" for entry in kept))
+        self._pool = ProcessPoolExecutor(
+            workers, multiprocessing.get_context("spawn"), initializer=_start_worker
+        )
 
     def map(self, jobs: list[dict[str, Any]], on_done: Callable[[], None]) -> list[dict[str, Any]]:
-        """Return the result of every job, in order; `on_done` is called after each."""
+        """Return the result of every job, in order; `on_done` is called after each.
+
+        Raises:
+            UserError: a worker process was killed.
+        """
         keys = [json_hash(job) for job in jobs]
-        pairs = zip(keys, jobs, strict=True)
-        missing = [(key, job) for key, job in pairs if not self._has(key, job)]
+        with ignoring_interrupts():  # workers inherit it: Ctrl-C is this process's to handle
+            missing = {
+                self._pool.submit(do_job, job): key
+                for key, job in zip(keys, jobs, strict=True)
+                if not self._has(key, job)
+            }
         for _ in range(len(jobs) - len(missing)):
             on_done()
-        for key, result in self._pool.imap_unordered(_keyed_job, missing):
-            self._keep(key, result)
-            on_done()
+        try:
+            for future in as_completed(missing):
+                self._keep(missing[future], future.result())
+                on_done()
+        except BrokenProcessPool as error:
+            raise UserError(
+                "a worker process was killed (out of memory?); start the same command again to go "
+                "on, with fewer --workers if memory is short"
+            ) from error
         return [self._done[key] for key in keys]
 
     def _has(self, key: str, job: dict[str, Any]) -> bool:
         out = job.get("out")
-        return key in self._done and (out is None or (Path(out) / "summary.json").is_file())
+        return key in self._done and (out is None or (Path(out) / SUMMARY).is_file())
 
     def _keep(self, key: str, result: dict[str, Any]) -> None:
         self._done[key] = result
-        with self._lock, self._path.open("a") as file:
+        with self._path.open("a") as file:
             file.write(json.dumps({"job": key, "result": result}) + "\n")
 
     def close(self) -> None:
         """End the processes at once; what they were doing is done again next time."""
-        self._pool.terminate()
-        self._pool.join()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        for child in multiprocessing.active_children():
+            child.terminate()
+        for child in multiprocessing.active_children():
+            child.join(2.0)
 
     def __enter__(self) -> InnerRuns:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _keyed_job(item: tuple[str, dict[str, Any]]) -> tuple[str, dict[str, Any]]:
-    key, job = item
-    return key, do_job(job)

@@ -40,6 +40,20 @@ class Steps:
 
 
 @contextmanager
+def share_bar(title: str) -> Iterator[Callable[[str, int, int], None]]:
+    """Show progress of unequal pieces; yields ``on_progress(what, done, total)``."""
+    with bar(title, 1.0, unit="share") as advance:
+        last = 0
+
+        def on_progress(what: str, done: int, total: int) -> None:
+            nonlocal last
+            advance((done - last) / total, what)
+            last = done
+
+        yield on_progress
+
+
+@contextmanager
 def bar(title: str, total: float, *, unit: str = "runs") -> Iterator[Callable[[float, str], None]]:
     """Show progress towards `total`; yields ``advance(amount, note)``."""
     if console.is_terminal:

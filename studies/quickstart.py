@@ -24,6 +24,7 @@ from accerl.records import fingerprint, make_out_dir, read_json, versions, write
 from accerl.runtime.latency import LatencyProfile, load_profile, save_profile
 from accerl.runtime.measure import measure_profile
 from accerl.spec import IDENTITY
+from controller.analytic import Machine, machine_of
 from controller.meta_train import MetaTrainConfig, meta_train, pretrain_tier0
 from controller.objective import default_beta, discounted_gain
 from controller.policy import ControllerPolicy
@@ -41,7 +42,7 @@ from studies.budget import (
 )
 from studies.deliver import export, replay, report
 from studies.inner import GameSetup, InnerRuns, rollout_job, strategy_job
-from studies.progress import Steps, bar, console
+from studies.progress import Steps, bar, console, share_bar
 from studies.strategies import SEARCH_SPACES, Tuned, tune
 from studies.tables import print_profile
 
@@ -131,21 +132,14 @@ def _profile(out: Path, budget: Budget, name: str) -> LatencyProfile:
     if name:
         profile = load_profile(name)
     else:
-        with bar("latency profile", 1.0, unit="share") as advance:
-            last = 0
-
-            def on_progress(what: str, done: int, total: int) -> None:
-                nonlocal last
-                advance((done - last) / total, what)
-                last = done
-
+        with share_bar("latency profile") as on_progress:
             profile = measure_profile(repeats=budget.profile_repeats, on_progress=on_progress)
     save_profile(profile, path)
     return profile
 
 
 def _setups(budget: Budget, profile: LatencyProfile) -> list[GameSetup]:
-    """Choose horizons: the time that fp32 actors need for the budget's environment steps."""
+    """Choose horizons: what the budget's steps take in fp32, publications left out of account."""
     setups = []
     for game, env_steps in budget.env_steps.items():
         config = load_preset(game)
@@ -248,15 +242,20 @@ def _meta_train(study: Study) -> tuple[ControllerPolicy, list[dict[str, Any]]]:
     per_iteration = config.groups * config.rollouts
     iterations = study.budget.inner_runs // per_iteration
     generator = np.random.default_rng([study.seed, 7])
+    seeds = list(TUNE_SEEDS)[: study.budget.tune_seeds]  # the ones the other strategies got
     policy = ControllerPolicy(ACTIONS.sizes, generator=torch.Generator().manual_seed(study.seed))
-    pretrain = MetaTrainConfig(groups=8, rollouts=4)
-    pretrain_tier0(policy, ACTIONS, pretrain, generator, study.budget.pretrain_iterations)
+    # A strong entropy bonus: the prior may lean, but must leave the real runs something to try.
+    pretrain = MetaTrainConfig(groups=8, rollouts=4, entropy_weight=0.1)
+    pretrain_tier0(
+        policy, ACTIONS, pretrain, generator, study.budget.pretrain_iterations, _machine(study)
+    )
     with bar("meta-training", iterations * per_iteration) as advance:
 
         def collect(state: dict[str, Any], iteration: int) -> list[list[Trajectory]]:
-            seed = list(TUNE_SEEDS)[iteration % len(TUNE_SEEDS)]
+            seed = seeds[iteration % len(seeds)]
+            first = 2 * (1000 * study.seed + 100 * iteration)  # even: pairs start at even seeds
             jobs = [
-                rollout_job(setup, seed, 100 * iteration + k, state, ACTIONS, study.profile)
+                rollout_job(setup, seed, first + k, state, ACTIONS, study.profile)
                 for setup in reversed(study.games)
                 for k in range(config.rollouts)
             ]
@@ -273,6 +272,18 @@ def _meta_train(study: Study) -> tuple[ControllerPolicy, list[dict[str, Any]]]:
     text = "".join(json.dumps(row) + "\n" for row in rows)
     (study.out / "meta_training.jsonl").write_text(text)
     return policy, rows
+
+
+def _machine(study: Study) -> Machine:
+    """Return this study's machine as the analytic tier sees it."""
+    configs = [setup.config(0) for setup in study.games]
+    distilled = [
+        config.compression.distill_updates
+        * config.compression.distill_batch
+        / (config.learner.unroll * config.runtime.num_envs)
+        for config in configs
+    ]
+    return machine_of(study.profile, configs[0].runtime.num_envs, float(np.mean(distilled)))
 
 
 def _entrants(study: Study, tuned: list[Tuned], policy: ControllerPolicy) -> list[dict[str, Any]]:
@@ -354,7 +365,7 @@ def _study_json(
             }
             for entrant in entrants
         ],
-        "tune_seeds": list(TUNE_SEEDS),
+        "tune_seeds": list(TUNE_SEEDS)[: study.budget.tune_seeds],
         "validate_seeds": list(VALIDATE_SEEDS)[: study.budget.reference_runs],
         "test_seeds": seeds,
         "meta_iterations": len(history),
@@ -369,7 +380,7 @@ def _study_json(
             "that the paper's 84x84 networks take in the latency profile.",
             f"The target is {TARGET_SHARE:.0%} of the way from random play to the median final "
             "return of the fp32 reference runs.",
-            "The controller starts from pre-training on the analytic tier, which costs no inner "
-            "run.",
+            "The controller starts from pre-training on random analytic games charged from the "
+            "same latency profile, which costs no inner run.",
         ],
     }

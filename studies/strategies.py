@@ -112,7 +112,7 @@ def tune(
     out: Path,
     seed: int,
 ) -> Tuned:
-    """Search `space` with `trials` trials, or go on where an earlier search stopped.
+    """Search `space` with `trials` trials, or return what an earlier search found.
 
     Args:
         space: what to tune.
@@ -130,16 +130,10 @@ def tune(
         trials = min(trials, specs)
     else:
         sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=max(4, trials // 3))
-    backend = JournalFileBackend(str(out / "optuna.journal"))
-    study = optuna.create_study(
-        study_name=space.key,
-        storage=optuna.storages.JournalStorage(backend),
-        sampler=sampler,
-        direction="maximize",
-        load_if_exists=True,
-    )
-    for stale in study.get_trials(states=(optuna.trial.TrialState.RUNNING,)):
-        study.tell(stale.number, state=optuna.trial.TrialState.FAIL)  # a killed study left it
+    storage = optuna.storages.JournalStorage(JournalFileBackend(str(out / "optuna.journal")))
+    study = _whole_or_new(space.key, storage, sampler, trials)
+    if not study.trials:
+        (out / "tuning.jsonl").write_text(_rows_of_others(out / "tuning.jsonl", space.key))
     finished = (optuna.trial.TrialState.COMPLETE,)
 
     def objective(trial: optuna.Trial) -> float:
@@ -158,9 +152,8 @@ def tune(
             file.write(json.dumps(row) + "\n")
         return score
 
-    missing = trials - len(study.get_trials(deepcopy=False, states=finished))
-    if missing > 0:
-        study.optimize(objective, n_trials=missing)
+    if not study.trials:
+        study.optimize(objective, n_trials=trials)
     best = study.best_trial
     done = study.get_trials(deepcopy=False, states=finished)
     return Tuned(
@@ -170,3 +163,28 @@ def tune(
         trials=len(done),
         inner_runs=sum(trial.user_attrs["inner_runs"] for trial in done),
     )
+
+
+def _whole_or_new(
+    name: str, storage: optuna.storages.JournalStorage, sampler: Any, trials: int
+) -> optuna.Study:
+    """Load a search that had finished; one that was cut short starts again.
+
+    A restarted sampler would repeat its first proposals and skip what was running when it died.
+    Starting again costs little, because inner runs that were done are kept, and ends the same.
+    """
+    if name in optuna.study.get_all_study_names(storage):
+        study = optuna.load_study(study_name=name, storage=storage, sampler=sampler)
+        complete = [t for t in study.trials if t.state is optuna.trial.TrialState.COMPLETE]
+        if len(complete) == trials:
+            return study
+        optuna.delete_study(study_name=name, storage=storage)
+    return optuna.create_study(
+        study_name=name, storage=storage, sampler=sampler, direction="maximize"
+    )
+
+
+def _rows_of_others(path: Path, key: str) -> str:
+    """Return the lines of tuning.jsonl that belong to other searches."""
+    lines = path.read_text().splitlines() if path.is_file() else []
+    return "".join(f"{line}\n" for line in lines if json.loads(line)["strategy"] != key)

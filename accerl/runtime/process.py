@@ -62,18 +62,8 @@ class ProcessRun:
         self._slab = Slab(shape, each * runtime.num_actors)
         parameters = sum(tensor.numel() for tensor in policy.state_dict().values())
         self._mailbox = Mailbox(_MAX_SPECS * (4 * parameters + 65_536))
-        arguments = (
-            self._slab.handle(), self._mailbox.handle(), config.game, runtime.actor_threads
-        )  # fmt: skip
-        self._actors = [
-            ActorProcess(
-                index,
-                list(range(index * each, (index + 1) * each)),
-                arguments,
-                1000 * config.seed + index,
-            )
-            for index in range(runtime.num_actors)
-        ]
+        self._slots_each = each
+        self._actors: list[ActorProcess] = []
         self._started = False
         self._closed = False
 
@@ -82,10 +72,19 @@ class ProcessRun:
         self.publisher.request(decision)
 
     def advance(self, seconds: float) -> IntervalReport:
-        """See `InnerRun.advance`; the clock stands still between two calls' work on J."""
+        """See `InnerRun.advance`.
+
+        Starting the processes is off the clock, publishing the first weights is on it. Between
+        two calls (while J is measured or a checkpoint is written) the clock stands still, and
+        actors can fill no more than the slots they have.
+        """
         if not self._started:
             self._start()
         before = perf_counter()
+        if self._mailbox.latest < 0:
+            self._publish()
+            for actor in self._actors:
+                actor.send_free(actor.slots)
         while perf_counter() - before < seconds:
             self._turn(deadline=before + seconds)
         elapsed = perf_counter() - before
@@ -101,14 +100,24 @@ class ProcessRun:
         )
 
     def _start(self) -> None:
-        """Wait for every actor, publish the first weights and hand out all slots."""
+        """Start the actors and wait until each is ready."""
+        runtime = self.config.runtime
+        arguments = (
+            self._slab.handle(),
+            self._mailbox.handle(),
+            self.config.game,
+            runtime.actor_threads,
+        )
+        each = self._slots_each
+        # A resumed run must not replay the episodes it began with.
+        seed = 1000 * self.config.seed + 10 * self.learner.updates
+        for index in range(runtime.num_actors):
+            slots = list(range(index * each, (index + 1) * each))
+            self._actors.append(ActorProcess(index, slots, arguments, seed + index))
         while not all(actor.ready for actor in self._actors):
             self._receive(timeout_seconds=1.0)
         if self.publisher.decision is None:
             self.publisher.request(Decision.of(IDENTITY))
-        self._publish()
-        for actor in self._actors:
-            actor.send_free(actor.slots)
         self._started = True
 
     def _turn(self, deadline: float) -> None:

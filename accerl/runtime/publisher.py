@@ -83,6 +83,8 @@ class Publisher:
     def distill(self, policy: PolicyNet) -> list[tuple[CompressionSpec, int]]:
         """Distil every student in use; return the specs that needed it and the states it took."""
         specs = () if self._decision is None else self._decision.specs
+        # Two specs that differ in bits alone share their student.
+        specs = {(spec.student, spec.sparsity): spec for spec in specs}.values()
         done = [(spec, self.compressor.distill(policy, [spec])) for spec in specs]
         return [(spec, updates * self.distill_states) for spec, updates in done if updates]
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -19,6 +22,22 @@ from accerl.weights import Mailbox
 _SPAWN = multiprocessing.get_context("spawn")
 
 
+@contextmanager
+def ignoring_interrupts() -> Iterator[None]:
+    """Ignore Ctrl-C meanwhile: processes that are started inherit it from their first moment on.
+
+    Ctrl-C reaches the whole process group; the parent decides when its children end.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may set handlers
+        return
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+
+
 def actor_main(
     pipe: Connection,
     slab_handle: dict[str, Any],
@@ -31,8 +50,6 @@ def actor_main(
 
     It ends when its pipe closes, which also happens when the learner's process dies.
     """
-    # Ctrl-C reaches the whole process group; the learner decides when actors end.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(threads)
     slab = Slab(**slab_handle)
     mailbox = Mailbox(**mailbox_handle)
@@ -76,7 +93,8 @@ class ActorProcess:
             daemon=True,
             name=f"accerl-actor-{self.index}",
         )
-        self.process.start()
+        with ignoring_interrupts():
+            self.process.start()
         theirs.close()
         self.ready = False
 

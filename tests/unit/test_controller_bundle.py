@@ -64,7 +64,11 @@ def make_policy(seed: int = 0, actions: ActionSpace = ACTIONS) -> ControllerPoli
 
 
 def make_schedules() -> dict[str, Schedule]:
-    return summarise_games(ACTIONS, EPISODES, META.horizon_seconds, META.interval_seconds)
+    return summarise_games(
+        ACTIONS,
+        EPISODES,
+        dict.fromkeys(EPISODES, (META.horizon_seconds, META.interval_seconds)),
+    )
 
 
 @pytest.fixture
@@ -368,15 +372,17 @@ def test_parts_that_do_not_fit_are_refused(tmp_path: Path) -> None:
 
 
 def test_summaries_count_votes_and_break_ties_mildly() -> None:
-    schedules = summarise_games(ACTIONS, {"a": [[HARD], [MILD]], "b": [[HARD]]}, 5.0, 5.0)
+    schedules = summarise_games(
+        ACTIONS, {"a": [[HARD], [MILD]], "b": [[HARD]]}, {"a": (5.0, 5.0), "b": (5.0, 5.0)}
+    )
     assert schedules["a"].points[0].decision == ACTIONS.decision(MILD)
     assert schedules["a"].points[0].agreement == 0.5
     assert schedules["all"].points[0].decision == ACTIONS.decision(HARD)
     assert schedules["all"].points[0].agreement == pytest.approx(2 / 3)
     with pytest.raises(UserError, match="runs of 2 intervals"):
-        summarise_games(ACTIONS, {"a": [[HARD]]}, 10.0, 5.0)
+        summarise_games(ACTIONS, {"a": [[HARD]]}, {"a": (10.0, 5.0)})
     with pytest.raises(UserError, match="runs of 1 intervals"):
-        summarise_games(ACTIONS, {"a": []}, 5.0, 5.0)
+        summarise_games(ACTIONS, {"a": []}, {"a": (5.0, 5.0)})
 
 
 @pytest.mark.parametrize("fractions", [(), (0.1,), (0.0, 0.0), (0.0, 1.0)])
