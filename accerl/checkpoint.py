@@ -76,6 +76,8 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
     state = read_json(folder / "state.json")
     if not isinstance(state, dict) or state.get("format") != FORMAT:
         raise UserError(f"{folder}: not a checkpoint of format {FORMAT}; start the run anew")
+    if not {"sha256", "tree"} <= state.keys():
+        raise UserError(f"{folder}: state.json was cut off or altered; start the run anew")
     try:
         data = (folder / "tensors.safetensors").read_bytes()
         if hashlib.sha256(data).hexdigest() != state["sha256"]:

@@ -216,7 +216,7 @@ def check_resumable(config: RunConfig, out: Path | None, identity: Mapping[str, 
     if out is None:
         raise UserError("--resume needs --out with the folder of the run to go on with")
     if not (out / CONFIG).is_file() or not has_checkpoint(out / CHECKPOINT):
-        raise UserError(f"{out} holds no run with a checkpoint; start it without --resume")
+        raise UserError(f"{out} holds no run with a checkpoint; start one with a new --out")
     recorded, data = read_config(out), read_json(out / CONFIG)
     names = [name for name, value in identity.items() if data.get(name) != value]
     changed = [

@@ -1,0 +1,378 @@
+"""train(): what it records, and that an interrupted run is never worse off than a finished one."""
+
+from __future__ import annotations
+
+import json
+import resource
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from accerl.checkpoint import load_checkpoint
+from accerl.config import RunConfig
+from accerl.errors import UserError
+from accerl.evaluate import EVALUATION_SEED
+from accerl.monitor.features import Features
+from accerl.monitor.strategies import FixedStrategy, KLThresholdStrategy
+from accerl.monitor.strategy import Strategy
+from accerl.records import read_json, read_metrics
+from accerl.runtime.run import PHASES, IntervalReport
+from accerl.spec import IDENTITY, CompressionSpec, Decision
+from accerl.train import CHECKPOINT, CHECKPOINT_EVERY, RunResult, evaluate_checkpoint, train
+from tests.fixtures.inner_runs import fast_profile, files_hash, tiny_catch
+
+INT8 = CompressionSpec(bits=8)
+NET3 = CompressionSpec(student="net3", bits=8)
+
+
+def config(seed: int = 0, **runtime: Any) -> RunConfig:
+    """Ten short intervals of two or three updates: more than one checkpoint's worth."""
+    return tiny_catch(seed, seconds=0.04, interval_seconds=0.004, **runtime)
+
+
+def switching() -> KLThresholdStrategy:
+    """A strategy with a memory: net3 until the KL has once been high, then for good INT8."""
+    return KLThresholdStrategy(
+        aggressive=NET3, conservative=INT8, threshold_nats=0.001, indicator="kl_mean_nats"
+    )
+
+
+def run(strategy: Strategy, out: Path | None, **options: Any) -> RunResult:
+    return train(
+        options.pop("config", config()), strategy, out=out, profile=fast_profile(), **options
+    )
+
+
+def interrupting(after: int) -> Callable[[IntervalReport], None]:
+    """Ctrl-C when interval number `after` has ended."""
+
+    def on_interval(report: IntervalReport) -> None:
+        if report.index == after:
+            raise KeyboardInterrupt
+
+    return on_interval
+
+
+def final_state(out: Path) -> tuple[bytes, bytes, list[str]]:
+    """Every weight and moment, the state of everything else, and all metrics lines."""
+    folder = out / CHECKPOINT
+    tensors = (folder / "tensors.safetensors").read_bytes()
+    lines = (out / "metrics.jsonl").read_text().splitlines()
+    return tensors, (folder / "state.json").read_bytes(), lines
+
+
+@pytest.mark.parametrize("make", [FixedStrategy, switching], ids=["fixed", "kl-threshold"])
+@pytest.mark.parametrize("after", [0, 3, 7])
+def test_a_resumed_run_equals_an_uninterrupted_one(
+    make: Callable[[], Strategy], after: int, tmp_path: Path
+) -> None:
+    """Bit by bit: weights, optimiser, environments, metrics, and what the strategy remembers."""
+    whole = run(make(), tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        run(make(), tmp_path / "parts", on_interval=interrupting(after))
+    assert len(list(read_metrics(tmp_path / "parts"))) == after + 1
+    assert not (tmp_path / "parts" / "summary.json").exists()
+    resumed = run(make(), tmp_path / "parts", resume=True)
+    assert final_state(tmp_path / "parts") == final_state(tmp_path / "whole")
+    assert resumed.summary == whole.summary
+    assert resumed.reports == whole.reports
+    assert len(whole.reports) == 10
+
+
+def test_the_strategy_of_that_test_really_switches(tmp_path: Path) -> None:
+    decisions = [report.decision for report in run(switching(), None).reports]
+    assert decisions[0] == Decision.of(NET3)
+    assert decisions[-1] == Decision.of(INT8)
+    switched = decisions.index(Decision.of(INT8))
+    assert 1 <= switched <= 7  # some interruptions come before it, some after
+    assert decisions[switched:] == [Decision.of(INT8)] * (10 - switched)
+
+
+class Failing(FixedStrategy):
+    """Raises in the middle of a run, between two checkpoints."""
+
+    calls = 0
+
+    def decide(self, features: Features) -> Decision:
+        Failing.calls += 1
+        if Failing.calls == CHECKPOINT_EVERY + 3:
+            raise RuntimeError("a bug in a user's strategy")
+        return super().decide(features)
+
+
+def test_any_exception_leaves_a_checkpoint_of_the_last_whole_interval(tmp_path: Path) -> None:
+    Failing.calls = 0
+    with pytest.raises(RuntimeError, match="a bug"):
+        run(Failing(), tmp_path)
+    assert load_checkpoint(tmp_path / CHECKPOINT)["intervals"] == CHECKPOINT_EVERY + 2
+    run(FixedStrategy(), tmp_path, resume=True)
+    whole = run(FixedStrategy(), tmp_path / "whole")
+    assert list(read_metrics(tmp_path)) == whole.reports
+
+
+def test_an_interruption_in_the_first_interval_can_be_resumed_too(tmp_path: Path) -> None:
+    class Interrupted(FixedStrategy):
+        def decide(self, features: Features) -> Decision:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(Interrupted(), tmp_path)
+    resumed = run(FixedStrategy(), tmp_path, resume=True)
+    assert resumed.reports == run(FixedStrategy(), None).reports
+
+
+def test_a_kill_between_two_checkpoints_drops_only_what_came_after_the_last(tmp_path: Path) -> None:
+    """As a kill -9 leaves it: metrics ahead of the checkpoint, the last line cut off."""
+    whole = run(FixedStrategy(), tmp_path / "whole")
+    kept = tmp_path / "kept"
+
+    def keep(report: IntervalReport) -> None:
+        if report.index == CHECKPOINT_EVERY + 2:
+            shutil.copytree(tmp_path / "run", kept)
+            metrics = (kept / "metrics.jsonl").read_text()
+            (kept / "metrics.jsonl").write_text(metrics[:-40])
+
+    run(FixedStrategy(), tmp_path / "run", on_interval=keep)
+    resumed = run(FixedStrategy(), kept, resume=True)
+    assert resumed.reports == whole.reports
+    assert final_state(kept) == final_state(tmp_path / "whole")
+
+
+def test_a_finished_run_can_be_made_longer(tmp_path: Path) -> None:
+    longer = replace(config(), seconds=0.06)
+    run(FixedStrategy(), tmp_path / "run")
+    resumed = run(FixedStrategy(), tmp_path / "run", config=longer, resume=True)
+    whole = run(FixedStrategy(), tmp_path / "whole", config=longer)
+    assert resumed.summary["seconds"] == pytest.approx(0.06)
+    # What was left for the tenth interval differs from the interval by rounding.
+    assert resumed.reports[:9] == whole.reports[:9]
+    assert len(resumed.reports) == len(whole.reports) == 15
+
+
+OTHER = [
+    {"config": config(seed=1)},
+    {"config": config().with_learner(learning_rate=1e-5)},
+    {"config": config(num_envs=4)},
+    {"config": config(publish_every=7)},
+    {"strategy_name": "another"},
+    {"profile": fast_profile(num_actors=2)},
+    {"profile": fast_profile(infer_factor=2.0)},
+    {"strategy": FixedStrategy(INT8)},
+]
+
+
+@pytest.fixture(scope="module")
+def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("interrupted") / "run"
+    with pytest.raises(KeyboardInterrupt):
+        run(FixedStrategy(), out, on_interval=interrupting(1))
+    return out
+
+
+@pytest.mark.parametrize("other", OTHER, ids=lambda other: next(iter(other)))
+def test_resuming_with_other_settings_is_refused(
+    other: dict[str, Any], interrupted: Path, tmp_path: Path
+) -> None:
+    """Also those that would fit: seconds of two profiles in one run mean nothing."""
+    copied = tmp_path / "run"
+    shutil.copytree(interrupted, copied)
+    options = {"config": config(), "profile": fast_profile(), "strategy": FixedStrategy(), **other}
+    with pytest.raises(UserError, match="was started with") as refused:
+        train(options.pop("config"), options.pop("strategy"), out=copied, resume=True, **options)
+    assert "\n" not in str(refused.value)
+    # Nothing was spoiled: with its own settings it still goes on.
+    run(FixedStrategy(), copied, resume=True)
+
+
+def test_resume_needs_a_run(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="--resume needs --out"):
+        run(FixedStrategy(), None, resume=True)
+    for folder in (tmp_path, tmp_path / "missing"):
+        with pytest.raises(UserError, match="holds no run with a checkpoint"):
+            run(FixedStrategy(), folder, resume=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def alter(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    path.write_bytes(bytes(data))
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("tensors.safetensors", truncate),
+        ("tensors.safetensors", alter),
+        ("tensors.safetensors", Path.unlink),
+        ("state.json", truncate),
+        ("state.json", Path.unlink),
+        ("state.json", lambda path: path.write_text('{"format": 99}')),
+        ("state.json", lambda path: path.write_text('{"format": 1}')),
+        ("state.json", lambda path: path.write_text("[]")),
+    ],
+)
+def test_a_damaged_checkpoint_is_refused_in_one_line(
+    name: str, damage: Callable[[Path], Any], interrupted: Path, tmp_path: Path
+) -> None:
+    copied = tmp_path / "run"
+    shutil.copytree(interrupted, copied)
+    damage(copied / CHECKPOINT / name)
+    with pytest.raises(UserError) as refused:
+        run(FixedStrategy(), copied, resume=True)
+    assert str(copied) in str(refused.value)
+    assert "\n" not in str(refused.value)
+    with pytest.raises(UserError):
+        evaluate_checkpoint(copied, 1)
+
+
+def test_lost_metrics_are_noticed(interrupted: Path, tmp_path: Path) -> None:
+    copied = tmp_path / "run"
+    shutil.copytree(interrupted, copied)
+    lines = (copied / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (copied / "metrics.jsonl").write_text(lines[0])
+    with pytest.raises(UserError, match=r"metrics\.jsonl"):
+        run(FixedStrategy(), copied, resume=True)
+
+
+@pytest.mark.parametrize("below", ["run", "deep/er/run"])
+def test_an_unwritable_out_is_refused_before_anything_is_made(tmp_path: Path, below: str) -> None:
+    (tmp_path / "taken").write_text("a file")
+    with pytest.raises(UserError, match="cannot write to"):
+        run(FixedStrategy(), tmp_path / "taken" / below)
+    assert files_hash(tmp_path) == files_hash(tmp_path)
+    assert [path.name for path in tmp_path.rglob("*")] == ["taken"]
+    assert (tmp_path / "taken").read_text() == "a file"
+
+
+@contextmanager
+def no_file_above(size: int) -> Iterator[None]:
+    """Refuse to let any file of this process grow beyond `size` bytes: a disk that is full."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_full_disk_keeps_the_last_checkpoint(tmp_path: Path) -> None:
+    """The kernel refuses the bytes; nothing is pretended. The run then goes on as if never hurt."""
+    whole = run(FixedStrategy(), tmp_path / "whole")
+    out = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        run(FixedStrategy(), out, on_interval=interrupting(3))
+    checkpoint = files_hash(out / CHECKPOINT)
+    limit = (out / CHECKPOINT / "tensors.safetensors").stat().st_size - 1
+    with (
+        no_file_above(limit),
+        pytest.raises(UserError, match="cannot write the checkpoint") as full,
+    ):
+        run(FixedStrategy(), out, resume=True)
+    assert "\n" not in str(full.value)
+    assert files_hash(out / CHECKPOINT) == checkpoint
+    assert not list(out.glob(".*.tmp"))
+    assert run(FixedStrategy(), out, resume=True).reports == whole.reports
+    assert final_state(out) == final_state(tmp_path / "whole")
+
+
+def test_a_disk_that_cannot_even_hold_the_metrics_is_an_error_of_the_disk(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run(FixedStrategy(), tmp_path, on_interval=interrupting(3))
+    size = (tmp_path / "metrics.jsonl").stat().st_size
+    with no_file_above(size + 100), pytest.raises((UserError, OSError)):
+        run(FixedStrategy(), tmp_path, resume=True)
+    assert load_checkpoint(tmp_path / CHECKPOINT)["intervals"] == 4
+    assert len(run(FixedStrategy(), tmp_path, resume=True).reports) == 10
+
+
+def test_the_summary_adds_up(tmp_path: Path) -> None:
+    result = run(switching(), tmp_path, strategy_name="kl-threshold")
+    summary = read_json(tmp_path / "summary.json")
+    assert summary == json.loads(json.dumps(result.summary))
+    reports = list(read_metrics(tmp_path))
+    assert summary["seconds"] == pytest.approx(0.04)
+    assert summary["env_steps"] == sum(report.env_steps for report in reports)
+    assert summary["env_steps_per_second"] == pytest.approx(summary["env_steps"] / 0.04)
+    assert summary["learner_updates"] == reports[-1].total_learner_updates
+    assert summary["final_return"] == reports[-1].learner_return
+    assert summary["best_return"] == max(report.learner_return or 0.0 for report in reports)
+    assert set(summary["phases"]) == set(PHASES)
+    for name, seconds in summary["phases"].items():
+        assert seconds == pytest.approx(sum(report.phase_seconds[name] for report in reports))
+    assert set(summary["spec_seconds"]) == {NET3.label, INT8.label}
+    acting = sum(summary["phases"][name] for name in ("env", "infer", "write"))
+    assert sum(summary["spec_seconds"].values()) == pytest.approx(acting)
+    decisions = [Decision.from_json(entry["decision"]) for entry in summary["decisions"]]
+    assert decisions == [Decision.of(NET3), Decision.of(INT8)]
+    started = [entry["seconds"] for entry in summary["decisions"]]
+    assert started[0] == 0.0
+    assert started[1] == pytest.approx(
+        next(r for r in reports if r.decision == Decision.of(INT8)).index * 0.004
+    )
+    named = ("env", "seed", "runtime", "tier", "strategy", "preset")
+    assert [summary[name] for name in named] == [
+        "catch", 0, "serial", "virtual", "kl-threshold", "catch"
+    ]  # fmt: skip
+    assert summary["profile"] == {"name": "fast", "hash": fast_profile().hash}
+
+
+def test_a_last_interval_is_as_long_as_what_is_left() -> None:
+    reports = run(FixedStrategy(), None, config=replace(config(), seconds=0.01)).reports
+    assert [report.seconds for report in reports] == pytest.approx([0.004, 0.004, 0.002])
+
+
+def test_returns_of_runs_without_j_are_means_of_twenty_episodes() -> None:
+    result = run(FixedStrategy(), None, config=config(eval_episodes=0))
+    episodes = [score for report in result.reports for score in report.episode_returns]
+    assert len(episodes) > 40
+    assert result.summary["final_return"] == pytest.approx(sum(episodes[-20:]) / 20)
+    means = [sum(episodes[i : i + 20]) / 20 for i in range(len(episodes) - 19)]
+    assert result.summary["best_return"] == pytest.approx(max(means))
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("trained") / "run"
+    longer = tiny_catch(seconds=0.12, interval_seconds=0.12, publish_every=4, eval_episodes=64)
+    assert run(FixedStrategy(NET3), out, config=longer).summary["final_return"] > 0.5
+    return out
+
+
+@pytest.mark.parametrize("spec", [IDENTITY, INT8, NET3], ids=lambda spec: spec.label)
+def test_a_checkpoint_is_played_as_trained(spec: CompressionSpec, trained: Path) -> None:
+    """Far better than random play (-0.6), and the compressed policies with it."""
+    played = evaluate_checkpoint(trained, 100, spec, seed=3)
+    assert played["episodes"] == len(played["returns"]) == 100
+    assert played["mean_return"] == pytest.approx(sum(played["returns"]) / 100)
+    assert played["std_return"] ** 2 == pytest.approx(1.0 - played["mean_return"] ** 2)
+    assert set(played["returns"]) <= {-1.0, 1.0}
+    assert played["spec"] == spec.to_json()
+    assert played["mean_return"] > 0.4
+
+
+def test_evaluation_depends_on_its_seed_alone(interrupted: Path) -> None:
+    first = evaluate_checkpoint(interrupted, 50, INT8, seed=3)
+    assert evaluate_checkpoint(interrupted, 50, INT8, seed=3) == first
+    assert evaluate_checkpoint(interrupted, 50, INT8, seed=4)["returns"] != first["returns"]
+
+
+def test_evaluating_what_is_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="is not a run directory"):
+        evaluate_checkpoint(tmp_path, 3)
+    with pytest.raises(UserError, match="--episodes must be at least 1"):
+        evaluate_checkpoint(tmp_path, 0)
+
+
+def test_evaluation_seeds_are_no_training_seeds() -> None:
+    """Actors use 1000 * seed + index; tune, validation and test seeds reach up to 119."""
+    assert EVALUATION_SEED > 1000 * 120
