@@ -137,6 +137,15 @@ def ramp(count: int) -> list[str]:
     return [RAMP[round(i * (len(RAMP) - 1) / (count - 1))] for i in range(count)]
 
 
+def render_png(figure: Figure) -> bytes:
+    """Return the figure as a PNG on white, for where a page cannot style it."""
+    import vl_convert
+
+    spec = figure.vega_lite()
+    spec["config"] = {**spec["config"], "background": "white"}
+    return vl_convert.vegalite_to_png(spec, scale=1.0, allowed_base_urls=[])
+
+
 def render_svg(figure: Figure) -> str:
     """Return the figure as an SVG element to paste into a page: no script, no link, no font file.
 

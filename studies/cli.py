@@ -291,6 +291,7 @@ def report(
     *,
     html: Path,
     wandb: Path | None = None,
+    figures: Path | None = None,
     json_: Json = False,
 ) -> Any:
     """Write the HTML report of a study folder or of run directories.
@@ -299,9 +300,10 @@ def report(
         runs: one study folder, or run directories
         html: file to write
         wandb: folder to write offline W&B runs to
+        figures: folder to write a study's figures to, as PNG
         json_: print the paths as JSON
     """
-    return commands.report(list(runs), html, wandb)
+    return commands.report(list(runs), html, wandb, figures)
 
 
 COMMANDS: dict[str, Any] = {

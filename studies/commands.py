@@ -289,8 +289,11 @@ def controller_eval(study: Path, quiet: bool) -> dict[str, Any]:
     return read_json(path)
 
 
-def report(runs: list[Path], html: Path, wandb: Path | None) -> dict[str, Any]:
-    """Write the HTML report, and W&B runs if wanted."""
+def report(
+    runs: list[Path], html: Path, wandb: Path | None, figures: Path | None
+) -> dict[str, Any]:
+    """Write the HTML report, and W&B runs and pictures if wanted."""
+    from analysis.export_figures import write_figures
     from analysis.html_report import write_runs_report
     from analysis.load import is_study
     from analysis.wandb_report import write_offline_runs
@@ -299,7 +302,13 @@ def report(runs: list[Path], html: Path, wandb: Path | None) -> dict[str, Any]:
         raise UserError("name a study folder or at least one run directory")
     written = write_runs_report(runs, html)
     console.print(f"wrote {written}")
-    source: Path | list[Path] = runs[0] if len(runs) == 1 and is_study(runs[0]) else runs
+    lone_study = len(runs) == 1 and is_study(runs[0])
+    source: Path | list[Path] = runs[0] if lone_study else runs
+    if figures is not None:
+        if not lone_study:
+            raise UserError("--figures goes with one study folder")
+        for path in write_figures(runs[0], figures):
+            console.print(f"wrote {path}")
     folders = write_offline_runs(source, wandb) if wandb is not None else []
     for folder in folders:
         console.print(f"wrote {folder} (upload with `wandb sync {folder}`)")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -14,8 +15,9 @@ from accerl.compress.artifact import Artifact
 from accerl.compress.compressor import CompressionConfig, Compressor
 from accerl.compress.engine import make_engine
 from accerl.envs import AtariEnvs
-from accerl.learner import Learner, LearnerConfig
+from accerl.learner import Learner
 from accerl.networks import PolicyNet, make_policy
+from accerl.presets import load_preset
 from accerl.records import fingerprint
 from accerl.rollout import Rollout, RolloutShape
 from accerl.runtime.latency import LatencyProfile, SpecLatency, standard_specs
@@ -115,17 +117,21 @@ def _play(envs: AtariEnvs) -> tuple[np.ndarray, float]:
 
 
 def _time_learner(policy: PolicyNet, states: np.ndarray, precision: str) -> float:
-    """Return microseconds per sample of one learner pass at the paper's batch of 160."""
+    """Return microseconds per sample of one learner pass, in minibatches of 160 as in the paper."""
+    config = replace(load_preset(GAME).learner, precision=precision)
     shape = RolloutShape(
-        unroll=5, num_envs=32, num_actions=policy.num_actions, observation=policy.observation
+        unroll=config.unroll,
+        num_envs=NUM_ENVS,
+        num_actions=policy.num_actions,
+        observation=policy.observation,
     )
     rollout = Rollout.allocate(shape)
-    rollout.obs[:] = states[:32]
+    rollout.obs[:] = states[:NUM_ENVS]
     copy = PolicyNet(policy.arch, policy.observation, policy.num_actions)
     copy.load_state_dict(policy.state_dict())
-    learner = Learner(copy, LearnerConfig(unroll=5, precision=precision))
-    seconds = _median_seconds(lambda: learner.update(rollout), repeats=7, warmup=2)
-    return seconds / shape.samples * 1e6
+    learner = Learner(copy, config)
+    seconds = _median_seconds(lambda: learner.update(rollout), repeats=5, warmup=1)
+    return seconds / (shape.samples * config.reuse) * 1e6
 
 
 def _time_build(

@@ -1,0 +1,42 @@
+"""The figures of a report as picture files, for papers and pages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from accerl.errors import UserError
+from accerl.records import make_out_dir, read_json
+from analysis import figures, figures_schedule
+from analysis.contest import write_contest
+from analysis.load import StudyRecord, load_study
+from analysis.theme import Figure, render_png
+
+
+def write_figures(study_dir: Path, out: Path) -> list[Path]:
+    """Write the main figures of a study as PNG; return their paths.
+
+    Raises:
+        UserError: the study is missing or damaged, or `out` cannot be written.
+    """
+    study = load_study(Path(study_dir))
+    contest = read_json(write_contest(Path(study_dir)))
+    make_out_dir(out)
+    paths = []
+    for name, figure in _figures(study, contest).items():
+        path = out / f"{name}.png"
+        try:
+            path.write_bytes(render_png(figure))
+        except OSError as error:
+            raise UserError(f"cannot write {path}: {error.strerror or error}") from error
+        paths.append(path)
+    return paths
+
+
+def _figures(study: StudyRecord, contest: dict) -> dict[str, Figure]:
+    found: dict[str, Figure | None] = {
+        "learning-curves": figures.learning_curves(study, "seconds"),
+        "learning-curves-env-steps": figures.learning_curves(study, "env_steps"),
+        "schedules": figures_schedule.study_strips(study),
+        "seconds-to-target": figures.time_forest(study, contest) if contest["contrasts"] else None,
+    }
+    return {name: figure for name, figure in found.items() if figure is not None}
