@@ -13,7 +13,7 @@ from accerl.errors import UserError, did_you_mean
 from accerl.monitor.strategies import STRATEGIES, FixedStrategy, make_strategy
 from accerl.monitor.strategy import Strategy
 from accerl.presets import load_preset
-from accerl.records import METRICS
+from accerl.records import METRICS, make_out_dir
 from accerl.runtime.latency import (
     load_profile,
     profile_folder,
@@ -38,6 +38,7 @@ def train(
     precision: str | None,
     out: Path | None,
     resume: bool,
+    wandb: bool,
     quiet: bool,
 ) -> dict[str, Any]:
     """Resolve the options of `accerl train` and run it."""
@@ -62,7 +63,13 @@ def train(
     if _holds_run(out) and not resume:
         raise UserError(f"{out} already holds a run; add --resume, or give another --out")
     name = f"fixed {CompressionSpec.from_json(spec).label}" if strategy == "fixed" else strategy
-    return run_recorded(config, chosen, name, out, resume=resume, quiet=quiet)
+    summary = run_recorded(config, chosen, name, out, resume=resume, quiet=quiet)
+    if wandb:
+        from analysis.wandb_report import write_offline_runs
+
+        for folder in write_offline_runs([out], out / "wandb"):
+            console.print(f"wrote {folder} (upload with `wandb sync {folder}`)")
+    return summary
 
 
 def run_recorded(
@@ -77,6 +84,9 @@ def run_recorded(
     """Train with a progress bar, print what came of it, return the summary."""
     from accerl.train import train as run
 
+    virtual = config.runtime.clock == "virtual"
+    profile = load_profile(config.runtime.profile) if virtual else None
+    make_out_dir(out)
     console.print(
         f"{config.preset}: {config.game}, seed {config.seed}, {config.runtime.runtime} runtime, "
         f"{config.runtime.clock} clock, {config.seconds:g} s, strategy {strategy_name}"
@@ -97,6 +107,7 @@ def run_recorded(
             strategy_name=strategy_name,
             out=out,
             resume=resume,
+            profile=profile,
             on_interval=on_interval,
         )
     summary = result.summary
@@ -247,6 +258,27 @@ def schedule_export(study: Path, out: Path) -> dict[str, Any]:
     verify_bundle(out)
     console.print(f"exported {out}")
     return show_bundle(out)
+
+
+def schedule_show(bundle: Path) -> dict[str, Any]:
+    """Describe a bundle: its card, which says where it comes from and what it does when."""
+    from controller.bundle import show_bundle
+
+    shown = show_bundle(bundle)
+    console.print((bundle / "README.md").read_text(), markup=False)
+    return shown
+
+
+def schedule_verify(bundle: Path) -> dict[str, Any]:
+    """Check a bundle and say what was checked."""
+    from controller.bundle import verify_bundle
+
+    checked = verify_bundle(bundle)
+    console.print(
+        f"{bundle} is intact: {len(checked['files'])} files match their hashes; torch and ONNX "
+        f"logits agree to {checked['max_logit_difference']:.1e}"
+    )
+    return checked
 
 
 def schedule_replay(

@@ -1,0 +1,314 @@
+"""The options of every command: what they are called, what they mean, what they default to.
+
+A docstring here is what `--help` prints; `commands` does the work.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from accerl.records import make_out_dir
+from studies import commands
+from studies.progress import console
+
+Json = Annotated[bool, tyro.conf.arg(name="json", help="print one JSON object on standard output")]
+Name = tyro.conf.Positional[str]
+
+
+def train(
+    preset: Name,
+    /,
+    *,
+    seconds: float | None = None,
+    seed: int = 0,
+    runtime: str | None = None,
+    clock: str | None = None,
+    profile: str | None = None,
+    strategy: str = "fixed",
+    spec: str = "{}",
+    precision: str | None = None,
+    out: Path | None = None,
+    resume: bool = False,
+    wandb: bool = False,
+    json_: Json = False,
+) -> Any:
+    """Train one agent: `accerl train pong --seconds 120 --spec '{"bits": 8}'`.
+
+    Args:
+        preset: catch, cartpole, pong, breakout
+        seconds: length of the run on its own clock (default: the preset's)
+        seed: of everything random
+        runtime: serial or process (default: the preset's)
+        clock: virtual or real; the serial runtime defaults to virtual
+        profile: latency profile of the virtual clock (default: paper)
+        strategy: fixed, kl-threshold, reward-gap, linear-kl, or the path of a schedule bundle
+        spec: for the fixed strategy: what actors act with, as JSON
+        precision: of the learner: fp32 or bf16 (default: the preset's)
+        out: run directory (default: runs/PRESET-seedN)
+        resume: go on with the run in --out from its last checkpoint
+        wandb: also write an offline W&B run to the run directory
+        json_: print the summary as JSON
+    """
+    return commands.train(
+        preset,
+        seconds=seconds,
+        seed=seed,
+        runtime=runtime,
+        clock=clock,
+        profile=profile,
+        strategy=strategy,
+        spec=spec,
+        precision=precision,
+        out=out,
+        resume=resume,
+        wandb=wandb,
+        quiet=json_,
+    )
+
+
+def evaluate(
+    run: Name,
+    /,
+    *,
+    episodes: int = 10,
+    spec: str = "{}",
+    seed: int = 0,
+    out: Path | None = None,
+    json_: Json = False,
+) -> Any:
+    """Play episodes with a checkpoint: `accerl eval runs/pong-seed0 --episodes 20`.
+
+    Args:
+        run: run directory
+        episodes: how many to play
+        spec: compression to act with, as JSON; full precision by default
+        seed: of the episodes
+        out: folder to write eval.json to
+        json_: print the result as JSON
+    """
+    return _written(commands.evaluate(Path(run), episodes, spec, seed), out, "eval.json")
+
+
+def bench_infer(*, repeats: int = 7, out: Path | None = None, json_: Json = False) -> Any:
+    """Time every engine on recorded Pong states, interleaved; median and spread.
+
+    Args:
+        repeats: interleaved rounds
+        out: folder to write bench-infer.json to
+        json_: print the result as JSON
+    """
+    from studies.bench import bench_infer as measure
+
+    return _written(
+        commands.bench(lambda: measure(repeats=repeats), json_), out, "bench-infer.json"
+    )
+
+
+def bench_publish(*, repeats: int = 3, out: Path | None = None, json_: Json = False) -> Any:
+    """Time publications: compress, export, make ready to act.
+
+    Args:
+        repeats: interleaved rounds
+        out: folder to write bench-publish.json to
+        json_: print the result as JSON
+    """
+    from studies.bench import bench_publish as measure
+
+    result = commands.bench(lambda: measure(repeats=repeats), json_)
+    return _written(result, out, "bench-publish.json")
+
+
+def bench_learner(*, repeats: int = 3, out: Path | None = None, json_: Json = False) -> Any:
+    """Time learner updates in float32 and bfloat16.
+
+    Args:
+        repeats: interleaved rounds
+        out: folder to write bench-learner.json to
+        json_: print the result as JSON
+    """
+    from studies.bench import bench_learner as measure
+
+    result = commands.bench(lambda: measure(repeats=repeats), json_)
+    return _written(result, out, "bench-learner.json")
+
+
+def profile_measure(
+    *, name: str = "measured", repeats: int = 5, out: Path | None = None, json_: Json = False
+) -> Any:
+    """Measure this machine's latency profile and keep it under a name.
+
+    Args:
+        name: to load it by: `accerl train catch --profile NAME`
+        repeats: interleaved rounds of inference
+        out: folder to keep it in (default: ~/.cache/accerl/profiles, or under $ACCERL_HOME)
+        json_: print the profile as JSON
+    """
+    return commands.profile_measure(name, repeats, out, quiet=json_)
+
+
+def profile_list(*, out: Path | None = None, json_: Json = False) -> Any:
+    """List the latency profiles that can be used by name.
+
+    Args:
+        out: folder to look in
+        json_: print the names as JSON
+    """
+    return commands.profile_list(out)
+
+
+def profile_show(name: Name = "paper", /, *, out: Path | None = None, json_: Json = False) -> Any:
+    """Show a latency profile as a table.
+
+    Args:
+        name: name or JSON file
+        out: folder to look in
+        json_: print the profile as JSON
+    """
+    return commands.profile_show(name, out, quiet=json_)
+
+
+def study_run(
+    name: Name,
+    /,
+    *,
+    out: Path,
+    budget: str = "default",
+    seed: int = 0,
+    workers: int = 2,
+    profile: str = "",
+    json_: Json = False,
+) -> Any:
+    """Run a study, or go on with an interrupted one: `accerl study run quickstart --out DIR`.
+
+    Args:
+        name: quickstart
+        out: the study's folder
+        budget: tiny (minutes; shows that everything works) or default
+        seed: of samplers and controller
+        workers: processes for inner runs
+        profile: latency profile to use in place of measuring this machine
+        json_: print the contest as JSON
+    """
+    return commands.study_run(name, out, budget=budget, seed=seed, workers=workers, profile=profile)
+
+
+def study_list(*, json_: Json = False) -> Any:
+    """List the studies."""
+    return commands.study_list()
+
+
+def schedule_export(study: Name, /, *, out: Path, json_: Json = False) -> Any:
+    """Copy the bundle that a study learned to a folder of its own, verified.
+
+    Args:
+        study: study folder
+        out: the new bundle's folder
+        json_: print the result as JSON
+    """
+    return commands.schedule_export(Path(study), out)
+
+
+def schedule_show(bundle: Name, /, *, json_: Json = False) -> Any:
+    """Describe a schedule bundle.
+
+    Args:
+        bundle: bundle folder
+        json_: print the description as JSON
+    """
+    return commands.schedule_show(Path(bundle))
+
+
+def schedule_verify(bundle: Name, /, *, json_: Json = False) -> Any:
+    """Check schema, hashes, and that both forms of the policy agree.
+
+    Args:
+        bundle: bundle folder
+        json_: print the result as JSON
+    """
+    return commands.schedule_verify(Path(bundle))
+
+
+def schedule_replay(
+    bundle: Name,
+    /,
+    *,
+    preset: str = "pong",
+    seconds: float = 60.0,
+    seed: int = 0,
+    out: Path | None = None,
+    json_: Json = False,
+) -> Any:
+    """Drive a run by the open-loop schedule of a bundle.
+
+    Args:
+        bundle: bundle folder
+        preset: what to train
+        seconds: length of the run
+        seed: of everything random
+        out: run directory
+        json_: print the summary as JSON
+    """
+    return commands.schedule_replay(bundle, preset, seconds, seed, out, quiet=json_)
+
+
+def controller_train(
+    *,
+    out: Path,
+    iterations: int = 30,
+    seed: int = 0,
+    json_: Json = False,
+) -> Any:
+    """Meta-train a controller on the analytic tier and export it as a bundle.
+
+    Args:
+        out: the bundle's folder
+        iterations: policy-gradient iterations of 32 episodes
+        seed: of initialisation and games
+        json_: print the result as JSON
+    """
+    return commands.controller_train(out, iterations, seed)
+
+
+def controller_eval(study: Name, /, *, out: Path | None = None, json_: Json = False) -> Any:
+    """Compare the strategies of a finished study: rows per run, contrasts with intervals.
+
+    Args:
+        study: study folder
+        out: folder to write contest.json to
+        json_: print the contest as JSON
+    """
+    return _written(commands.controller_eval(Path(study), json_), out, "contest.json")
+
+
+def report(
+    runs: tyro.conf.Positional[tuple[Path, ...]],
+    /,
+    *,
+    html: Path,
+    wandb: Path | None = None,
+    figures: Path | None = None,
+    json_: Json = False,
+) -> Any:
+    """Write the HTML report of a study folder or of run directories.
+
+    Args:
+        runs: one study folder, or run directories
+        html: file to write
+        wandb: folder to write offline W&B runs to
+        figures: folder to write a study's figures to, as PNG
+        json_: print the paths as JSON
+    """
+    return commands.report(list(runs), html, wandb, figures)
+
+
+def _written(result: Any, out: Path | None, name: str) -> Any:
+    """Also write a result into --out, if given."""
+    if out is not None:
+        from accerl.records import write_json
+
+        write_json(make_out_dir(out) / name, result)
+        console.print(f"wrote {out / name}")
+    return result
