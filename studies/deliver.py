@@ -35,14 +35,14 @@ def export(
     actions: ActionSpace,
     games: list[GameSetup],
     profile: LatencyProfile,
-    results: dict[str, list[dict[str, Any]]],
+    results: dict[str, dict[str, list[dict[str, Any]]]],
     budget: Budget,
 ) -> None:
     """Export the controller and the schedules it chose on the test seeds; verify the bundle."""
     episodes = {
         setup.game: [
             [actions.indices(Decision.from_json(entry).main) for entry in result["decisions"]]
-            for result in results[setup.game]
+            for result in results["learned"][setup.game]
         ]
         for setup in games
     }
@@ -57,10 +57,23 @@ def export(
         games=tuple(setup.game for setup in games),
         seeds=tuple(TUNE_SEEDS)[: budget.tune_seeds],
         inner_runs=budget.inner_runs,
+        results={
+            setup.game: {
+                f"{label}_final_return": _mean_final(results[label][setup.game])
+                for label in ("learned", "fp32")
+            }
+            | {"test_runs": len(results["learned"][setup.game])}
+            for setup in games
+        },
     )
     export_bundle(out / "bundle", policy, actions, meta, schedules)
     checked = verify_bundle(out / "bundle")
     console.print(f"  bundle: {out / 'bundle'} (verified: {len(checked['files'])} files)")
+
+
+def _mean_final(results: list[dict[str, Any]]) -> float:
+    """Return the mean over runs of the last J."""
+    return sum(result["returns"][-1] for result in results) / len(results)
 
 
 def replay(out: Path, seconds: float, seed: int) -> None:
@@ -101,6 +114,7 @@ def report(out: Path, stream: Console) -> Path:
 
     write_contest(out)
     html = write_study_report(out, out / "report.html")
+    shutil.rmtree(out / "wandb", ignore_errors=True)  # of an earlier call: runs would pile up
     write_offline_runs(out, out / "wandb")
     print_summary(out, stream)
     return html

@@ -98,7 +98,7 @@ def run_quickstart(
         with steps.step("test", "Testing all strategies on held-out seeds, paired by seed"):
             results = _test(study, entrants)
     with steps.step("replay", "Exporting the schedule; replaying it on ALE Pong in real time"):
-        export(study.out, policy, ACTIONS, study.games, latency, results["learned"], spent)
+        export(study.out, policy, ACTIONS, study.games, latency, results, spent)
         replay(study.out, spent.replay_seconds, seed)
     info = _study_json(study, settings, entrants, history, steps)
     write_json(out / "study.json", info)
