@@ -1,0 +1,212 @@
+"""The process runtime on real ALE Pong: it learns, tags, switches, survives, and leaves nothing."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import perf_counter, sleep
+
+import numpy as np
+import pytest
+
+from accerl.checkpoint import load_checkpoint, save_checkpoint
+from accerl.compress.engine import make_engine
+from accerl.config import RunConfig
+from accerl.errors import UserError
+from accerl.learner import UpdateStats
+from accerl.presets import load_preset
+from accerl.rollout import POISON_BYTE, Rollout
+from accerl.runtime.process import ProcessRun
+from accerl.runtime.run import IntervalReport
+from accerl.spec import IDENTITY, CompressionSpec, Decision
+from accerl.weights import Publication
+from tests.fixtures.inner_runs import tiny_catch, weights_hash
+from tests.fixtures.processes import alive, children, shared_memory, wait_for
+
+INT8 = CompressionSpec(bits=8)
+NET3 = CompressionSpec(student="net3", bits=8)
+
+
+def pong(num_actors: int = 1) -> RunConfig:
+    config = load_preset("pong").with_learner(unroll=5, minibatches=1, precision="fp32")
+    return config.with_runtime(num_envs=4, num_actors=num_actors, publish_every=2)
+
+
+class Witness:
+    """Keeps what was published, and every rollout that the learner used with its slot."""
+
+    def __init__(self, run: ProcessRun) -> None:
+        self.rollouts: list[tuple[Rollout, int]] = []
+        self.published: dict[int, Publication] = {}
+        put, update = run._mailbox.put, run.learner.update
+
+        def putting(publication: Publication) -> int:
+            self.published[publication.number] = publication
+            return put(publication)
+
+        def updating(rollout: Rollout) -> UpdateStats:
+            slots = range(run._slab.slots)
+            which = next(slot for slot in slots if run._slab[slot] is rollout)
+            self.rollouts.append((rollout.copy(), which))
+            return update(rollout)
+
+        run._mailbox.put, run.learner.update = putting, updating
+
+
+@contextmanager
+def clean(run: ProcessRun) -> Iterator[ProcessRun]:
+    """Close the run, then look for anything it has left behind."""
+    try:
+        yield run
+    finally:
+        segments = shared_memory(os.getpid())
+        started = [actor.process for actor in run._actors]
+        run.close()
+        run.close()  # twice is once
+    assert len(segments) >= 10  # nine fields and the mailbox
+    assert not [path for path in segments if path.exists()]
+    assert started
+    assert not [process.pid for process in started if process.pid and alive(process.pid)]
+
+
+def advance_until(run: ProcessRun, updates: int) -> list[IntervalReport]:
+    """Advance by short intervals until the learner has made so many updates in all."""
+    reports, end = [], perf_counter() + 60.0
+    while run.learner.updates < updates:
+        reports.append(run.advance(0.3))
+        assert perf_counter() < end, "no rollouts arrive"
+    return reports
+
+
+def test_pong_runs_in_processes_and_a_switch_takes_effect() -> None:
+    with clean(ProcessRun(pong(num_actors=2))) as run:
+        witness = Witness(run)
+        run.apply(Decision.of(IDENTITY))
+        before = weights_hash(run.learner.policy)
+        reports = advance_until(run, 8)
+        assert weights_hash(run.learner.policy) != before
+        run.apply(Decision.of(NET3))
+        reports += advance_until(run, 20)
+        own_slots = [set(actor.slots) for actor in run._actors]
+
+    assert [report.index for report in reports] == list(range(len(reports)))
+    assert reports[-1].total_env_steps == run.learner.updates * 20
+    assert reports[-1].total_seconds == pytest.approx(sum(report.seconds for report in reports))
+    for report in reports:
+        assert math.isfinite(report.kl_max_nats)
+        assert report.policy_lag >= 0.0
+        assert 0.0 <= report.queue_fill <= 1.0
+        learner = sum(report.phase_seconds[name] for name in ("learn", "wait", "publish"))
+        assert learner + report.phase_seconds["compress"] <= report.seconds * 1.01
+    for name in ("env", "infer", "learn", "compress", "publish"):
+        assert sum(report.phase_seconds[name] for report in reports) > 0.0
+    labels = {label for report in reports for label in report.spec_seconds}
+    assert labels == {IDENTITY.label, NET3.label}
+    assert sum(report.switch_seconds > 0.0 for report in reports) == 1
+    for actor in (0, 1):  # each changes over once; they need not do so at the same time
+        numbers = [r.publication for r, slot in witness.rollouts if slot in own_slots[actor]]
+        assert numbers == sorted(numbers)
+        acted = [witness.published[number].artifacts[0].spec for number in numbers]
+        assert (acted[0], acted[-1]) == (IDENTITY, NET3)
+
+    # Each rollout says truly who acted: that engine gives these logits, bit for bit.
+    versions = []
+    for number, (rollout, _) in enumerate(witness.rollouts):
+        artifact = witness.published[rollout.publication].artifacts[rollout.spec_index]
+        versions.append(artifact.version)
+        if number % 3 == 0:
+            logits, _ = make_engine(artifact).infer(rollout.obs[4])
+            np.testing.assert_array_equal(rollout.logits[4], logits)
+        assert rollout.obs.std() > 1.0
+        assert not np.array_equal(rollout.obs[0], rollout.obs[-1])
+        assert set(np.unique(rollout.reward)) <= {-1.0, 0.0, 1.0}
+        assert (rollout.log_prob < 0.0).all()
+        poison = np.frombuffer(bytes([POISON_BYTE]) * 4, np.float32)[0]
+        assert not (rollout.logits == poison).any()
+    assert len(set(versions)) > 3  # weights did travel
+    assert all(update >= version for update, version in enumerate(versions))
+
+
+def test_a_killed_actor_is_replaced_and_nothing_is_lost(capfd: pytest.CaptureFixture[str]) -> None:
+    with clean(ProcessRun(pong(num_actors=2))) as run:
+        advance_until(run, 6)
+        victim = run._actors[0]
+        killed = victim.process.pid
+        assert killed is not None
+        os.kill(killed, signal.SIGKILL)
+        done = run.learner.updates
+        advance_until(run, done + 5)  # the other one goes on meanwhile
+        sleep(2.0)  # a process takes this long to start: leave the cores to it
+
+        def replaced() -> bool:
+            run.advance(0.2)
+            return victim.ready
+
+        wait_for(replaced, "a replacement of the actor")
+        witness = Witness(run)
+        every = set(range(run._slab.slots))
+
+        def all_used() -> bool:
+            run.advance(0.2)
+            return {slot for _, slot in witness.rollouts} == every
+
+        wait_for(all_used, "every slot in use again")
+
+        assert victim.restarts == 1
+        assert victim.process.pid != killed
+    error = capfd.readouterr().err
+    assert "actor 0 died (exit code -9); started it again" in error
+    assert "Traceback" not in error
+
+
+@pytest.mark.slow
+def test_an_actor_that_keeps_dying_ends_the_run_with_one_line() -> None:
+    run = ProcessRun(pong())
+    run._slots_each = 1
+    # A shape that the shared memory does not have: every actor fails as soon as it starts.
+    handle = run._slab.handle()
+    handle["slots"] = 10_000
+    run._slab.handle = lambda: handle
+    try:
+        with pytest.raises(UserError, match=r"actor 0 died \d times") as died:
+            run.advance(0.1)
+        assert "\n" not in str(died.value)
+    finally:
+        run.close()
+    assert not [pid for pid in children(os.getpid()) if "accerl-actor" in _command(pid)]
+
+
+def _command(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_text() if alive(pid) else ""
+
+
+def test_a_restored_run_goes_on_learning(tmp_path: Path) -> None:
+    config = tiny_catch(eval_episodes=0).with_runtime(
+        runtime="process", clock="real", num_actors=1, profile="paper"
+    )
+    with clean(ProcessRun(config)) as run:
+        run.apply(Decision.of(INT8))
+        advance_until(run, 4)
+        save_checkpoint(tmp_path / "checkpoint", run.snapshot())
+        expected, updates = weights_hash(run.learner.policy), run.learner.updates
+        with pytest.raises(RuntimeError, match="only be restored before it advances"):
+            run.restore(run.snapshot())
+    with clean(ProcessRun(config)) as run:
+        run.restore(load_checkpoint(tmp_path / "checkpoint"))
+        assert weights_hash(run.learner.policy) == expected
+        reports = advance_until(run, updates + 4)
+        assert reports[0].index > 0
+        assert reports[-1].total_learner_updates == run.learner.updates
+        assert {label for report in reports for label in report.spec_seconds} == {INT8.label}
+
+
+def test_closing_before_the_first_interval_leaves_nothing() -> None:
+    run = ProcessRun(pong())
+    segments = shared_memory(os.getpid())
+    assert segments
+    run.close()
+    assert not [path for path in segments if path.exists()]
