@@ -1,0 +1,97 @@
+"""Signals to `accerl train` with processes: everything ends, nothing is left, the run goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from accerl.records import read_json, read_metrics
+from tests.fixtures.processes import alive, children, shared_memory, wait_for
+
+COMMAND = [sys.executable, "-m", "studies.cli", "train"]
+REAL = ["--runtime", "process", "--seconds", "600"]
+
+
+class Started:
+    """A training command in a process group of its own, with a second or so behind it."""
+
+    def __init__(self, game: str, out: Path, arguments: list[str]) -> None:
+        self.out = out
+        with (out.parent / "stderr").open("w") as errors:
+            self.process = subprocess.Popen(
+                [*COMMAND, game, *arguments, "--out", str(out)],
+                stderr=errors,
+                stdout=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        metrics = out / "metrics.jsonl"
+        wait_for(lambda: metrics.is_file() and metrics.stat().st_size > 0, "a first interval")
+        assert self.process.poll() is None, self.stderr
+        self.children = children(self.process.pid)
+        self.segments = shared_memory(self.process.pid)
+        assert len(self.children) >= 2  # an actor, and Python's tracker of shared memory
+        assert len(self.segments) >= 10
+
+    @property
+    def stderr(self) -> str:
+        return (self.out.parent / "stderr").read_text()
+
+    def nothing_is_left(self) -> None:
+        self.process.wait(60)
+        wait_for(lambda: not any(map(alive, self.children)), "children to end")
+        wait_for(lambda: not any(p.exists() for p in self.segments), "shared memory to go")
+
+
+@pytest.fixture
+def catch(tmp_path: Path) -> Iterator[Started]:
+    started = Started("catch", tmp_path / "run", REAL)
+    yield started
+    if started.process.poll() is None:
+        os.killpg(started.process.pid, signal.SIGKILL)
+        started.process.wait()
+
+
+def resume(out: Path) -> list[int]:
+    """Go on for a moment; return the indices of all intervals."""
+    seconds = sum(report.seconds for report in read_metrics(out)) + 0.5
+    arguments = ["--runtime", "process", "--seconds", str(seconds), "--resume", "--out", str(out)]
+    done = subprocess.run(
+        [*COMMAND, "catch", *arguments], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert read_json(out / "summary.json")["seconds"] >= seconds
+    return [report.index for report in read_metrics(out)]
+
+
+def test_ctrl_c_ends_everything_and_the_run_can_be_resumed(catch: Started) -> None:
+    os.killpg(catch.process.pid, signal.SIGINT)  # what a terminal does: the whole group
+    catch.nothing_is_left()
+    assert catch.process.returncode == 130
+    assert catch.stderr.splitlines()[-1].startswith("accerl: interrupted")
+    assert "Traceback" not in catch.stderr
+    assert not (catch.out / "summary.json").exists()
+    before = len(list(read_metrics(catch.out)))
+    indices = resume(catch.out)
+    assert len(indices) > before
+    assert indices == list(range(len(indices)))
+
+
+def test_a_terminated_run_tidies_up_too(catch: Started) -> None:
+    catch.process.terminate()  # the main process alone
+    catch.nothing_is_left()
+    assert catch.process.returncode == 130
+    assert "Traceback" not in catch.stderr
+    assert (catch.out / "checkpoint" / "state.json").is_file()
+
+
+def test_children_end_by_themselves_when_the_main_process_is_killed(catch: Started) -> None:
+    catch.process.kill()
+    catch.nothing_is_left()
+    assert catch.process.returncode == -signal.SIGKILL
+    assert list(read_metrics(catch.out))
