@@ -30,6 +30,7 @@ from accerl.records import fingerprint, versions
 from accerl.rollout import Rollout, RolloutShape
 from accerl.spec import CompressionSpec
 from studies.pong import PIXELS, fitted_policy, record_states
+from studies.progress import console
 
 Key = TypeVar("Key", bound=Hashable)
 EAGER = CompressionSpec(graph="eager")
@@ -265,22 +266,26 @@ EXPLANATIONS = {
 }
 
 
-def print_table(result: dict[str, Any], console: Console | None = None) -> None:
-    """Print a benchmark for people, on standard error unless a console is given."""
-    console = console or Console(stderr=True)
-    table = Table(title=f"bench {result['bench']}", caption=EXPLANATIONS[result["bench"]])
+def print_table(result: dict[str, Any], stream: Console = console) -> None:
+    """Print a benchmark for people, on standard error unless told otherwise."""
+    table = Table(title=f"bench {result['bench']}", title_justify="left")
     for name in result["rows"][0]:
-        table.add_column(name, justify="left" if name == "spec" else "right")
+        table.add_column(
+            name, justify="left" if name == "spec" else "right", no_wrap=name == "spec"
+        )
     for row in result["rows"]:
         table.add_row(*(_cell(value) for value in row.values()))
-    console.print(table)
-    console.print(f"spread: {result['spread_is']}; machine: {result['fingerprint']['cpu']}")
+    stream.print(table)
+    stream.print(EXPLANATIONS[result["bench"]])
+    stream.print(f"spread: {result['spread_is']}; machine: {result['fingerprint']['cpu']}")
 
 
 def _cell(value: Any) -> str:
     if isinstance(value, dict):
         return CompressionSpec.from_json(value).label
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    if isinstance(value, int) and value >= 10_000:
+        return f"{value:,}"
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def _result(name: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
