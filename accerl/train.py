@@ -82,10 +82,7 @@ def train(
         profile = load_profile(config.runtime.profile)
     if config.runtime.clock == "real":
         profile = None
-    identity = {
-        "strategy": strategy_name,
-        "profile_hash": None if profile is None else profile.hash,
-    }
+    identity = run_identity(strategy_name, profile)
     if resume:
         check_resumable(config, out, identity)
     writer = None
@@ -200,6 +197,14 @@ class _Driver:
             self._features = self._builder.update(report)
 
 
+def run_identity(strategy_name: str, profile: LatencyProfile | None) -> dict[str, Any]:
+    """Return what config.json says besides the configuration, for `check_resumable`."""
+    return {
+        "strategy": strategy_name,
+        "profile_hash": None if profile is None else profile.hash,
+    }
+
+
 def check_resumable(config: RunConfig, out: Path | None, identity: Mapping[str, Any]) -> None:
     """Refuse to resume what was not started, or was started with other settings.
 
@@ -208,7 +213,7 @@ def check_resumable(config: RunConfig, out: Path | None, identity: Mapping[str, 
     Args:
         config: what the run would go on with.
         out: its folder.
-        identity: the strategy's name and the hash of the latency profile.
+        identity: see `run_identity`.
 
     Raises:
         UserError: with what to do instead.

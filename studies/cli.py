@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import tyro
@@ -67,6 +70,7 @@ def _dispatch(arguments: list[str]) -> Any:
         name = " ".join(arguments[:words])
         if name in COMMANDS:
             command = COMMANDS[name]
+            _check_out(arguments)
             text = (command.__doc__ or "").split("\n\n")[0]
             return tyro.cli(
                 command, prog=f"accerl {name}", args=arguments[words:], description=text
@@ -80,6 +84,20 @@ def _dispatch(arguments: list[str]) -> Any:
         return _help(group)
     hint = did_you_mean(arguments[1], [name.split()[1] for name in members])
     raise UserError(f"command {group!r} has no {arguments[1]!r}; {hint}")
+
+
+def _check_out(arguments: list[str]) -> None:
+    """Refuse an --out that cannot be written before a command has worked for minutes."""
+    given = [value for name, value in pairwise(arguments) if name == "--out"]
+    given += [item.removeprefix("--out=") for item in arguments if item.startswith("--out=")]
+    for value in given:
+        path = Path(value).absolute()
+        existing = next(folder for folder in (path, *path.parents) if folder.exists())
+        if not existing.is_dir() or not os.access(existing, os.W_OK):
+            raise UserError(
+                f"cannot write to {value}: {existing} is not a folder that can be written; "
+                "give --out a writable folder"
+            )
 
 
 def _help(group: str) -> None:

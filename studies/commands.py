@@ -82,10 +82,15 @@ def run_recorded(
     quiet: bool = False,
 ) -> dict[str, Any]:
     """Train with a progress bar, print what came of it, return the summary."""
+    from accerl.train import check_resumable, run_identity
     from accerl.train import train as run
 
     virtual = config.runtime.clock == "virtual"
     profile = load_profile(config.runtime.profile) if virtual else None
+    if profile is not None and isinstance(strategy, FixedStrategy):
+        profile.infer_seconds(strategy.spec, config.runtime.num_envs)  # refused now or in mid-run
+    if resume:
+        check_resumable(config, out, run_identity(strategy_name, profile))
     make_out_dir(out)
     console.print(
         f"{config.preset}: {config.game}, seed {config.seed}, {config.runtime.runtime} runtime, "
