@@ -1,0 +1,163 @@
+"""`--json` prints exactly one JSON object on standard output, and it holds what was promised."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from accerl.records import fingerprint, read_json, read_metrics, versions
+from accerl.runtime.run import PHASES
+from accerl.spec import CompressionSpec
+from tests.fixtures.command_line import Finished, accerl, call
+from tests.fixtures.inner_runs import fast_profile
+
+SUMMARY_FIELDS = (
+    "env", "seed", "runtime", "tier", "seconds", "env_steps", "env_steps_per_second",
+    "final_return", "best_return", "phases", "spec_seconds", "decisions", "versions", "fingerprint",
+)  # fmt: skip
+INT8 = '{"bits": 8}'
+
+
+@pytest.fixture
+def profile(tmp_path: Path) -> Path:
+    """A profile on which two virtual seconds hold some learning."""
+    path = tmp_path / "fast.json"
+    path.write_text(json.dumps(fast_profile(num_actors=1).to_json()))
+    return path
+
+
+def trained(
+    capsys: pytest.CaptureFixture[str], profile: Path, out: Path, *more: object
+) -> Finished:
+    return accerl(
+        capsys, "train", "catch", "--seconds", 2, "--seed", 51, "--spec", INT8,
+        "--profile", profile, "--out", out, "--json", *more,
+    )  # fmt: skip
+
+
+def test_train_and_eval(profile: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "run"
+    printed = trained(capsys, profile, out).json
+    summary = read_json(out / "summary.json")
+    assert printed == summary
+    assert [name for name in SUMMARY_FIELDS if name not in summary] == []
+    assert (summary["env"], summary["seed"], summary["runtime"]) == ("catch", 51, "serial")
+    assert summary["tier"] == "virtual"
+    assert summary["seconds"] == pytest.approx(2.0)
+    assert summary["env_steps"] > 10_000
+    assert summary["final_return"] > 0.5
+    assert set(summary["phases"]) == set(PHASES)
+    assert set(summary["spec_seconds"]) == {"original INT8"}
+    (decision,) = summary["decisions"]
+    assert decision["seconds"] == 0.0
+    spec = CompressionSpec(bits=8).to_json()
+    assert decision["decision"] == [{"spec": spec, "share": 1.0}]
+    assert summary["versions"] == versions()
+    assert summary["fingerprint"] == fingerprint()
+    names = {path.name for path in out.iterdir()}
+    assert names == {"config.json", "metrics.jsonl", "summary.json", "checkpoint", "profile.json"}
+    config = read_json(out / "config.json")
+    assert config["hash"] == summary["config_hash"]
+    assert len(list(read_metrics(out))) == 2
+
+    played = accerl(capsys, "eval", out, "--episodes", 30, "--spec", INT8, "--json").json
+    assert played["spec"] == spec
+    assert (played["episodes"], len(played["returns"])) == (30, 30)
+    assert played["mean_return"] == pytest.approx(sum(played["returns"]) / 30)
+    assert played["mean_return"] > 0.4
+    assert played["std_return"] >= 0.0
+    full = accerl(capsys, "eval", out, "--episodes", 30, "--out", tmp_path / "eval", "--json").json
+    assert full["spec"] == CompressionSpec().to_json()
+    assert read_json(tmp_path / "eval" / "eval.json") == full
+
+    # The same command gives the same numbers; a longer --resume goes on from there.
+    again = trained(capsys, profile, tmp_path / "again").json
+    assert again == printed
+    longer = accerl(
+        capsys, "train", "catch", "--seconds", 3, "--seed", 51, "--spec", INT8,
+        "--profile", profile, "--out", out, "--resume", "--json",
+    ).json  # fmt: skip
+    assert longer["seconds"] == pytest.approx(3.0)
+    assert longer["env_steps"] > printed["env_steps"]
+    assert [report.index for report in read_metrics(out)] == [0, 1, 2]
+
+
+def test_without_json_standard_output_stays_empty(
+    profile: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    finished = accerl(
+        capsys, "train", "catch", "--seconds", "0.1", "--profile", profile, "--out", tmp_path / "r"
+    )
+    assert (finished.code, finished.out) == (0, "")
+    assert "env steps in 0.1 s" in finished.err
+    assert "Traceback" not in finished.err
+
+
+def test_profiles(
+    profile: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("ACCERL_HOME", str(tmp_path / "home"))
+    assert accerl(capsys, "profile", "list", "--json").json["profiles"] == ["paper"]
+    folder = tmp_path / "home" / "profiles"
+    folder.mkdir(parents=True)
+    (folder / "mine.json").write_text(profile.read_text())
+    assert accerl(capsys, "profile", "list", "--json").json["profiles"] == ["paper", "mine"]
+    shown = accerl(capsys, "profile", "show", "mine", "--json").json
+    assert shown == json.loads(profile.read_text())
+    paper = accerl(capsys, "profile", "show", "--json").json
+    assert paper["name"] == "paper"
+    assert paper["env_step_us"] == 3000.0
+    original = next(row for row in paper["specs"] if row["spec"] == CompressionSpec().to_json())
+    assert original["infer_us"] == {"1": 6000.0}
+    table = accerl(capsys, "profile", "show", "mine")
+    assert table.code == 0
+    assert "original INT8" in table.err
+
+
+def test_bundles(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bundle = tmp_path / "bundle"
+    made = accerl(capsys, "controller", "train", "--iterations", 1, "--out", bundle, "--json").json
+    assert made["bundle"] == str(bundle)
+    assert 0.0 < made["share_of_optimum"] <= 1.05
+    shown = accerl(capsys, "schedule", "show", bundle, "--json").json
+    assert shown
+    verified = accerl(capsys, "schedule", "verify", bundle, "--json").json
+    assert verified
+    exported = tmp_path / "exported"
+    assert accerl(capsys, "schedule", "export", bundle, "--out", exported, "--json").json
+    assert sorted(path.name for path in exported.iterdir()) == sorted(
+        path.name for path in bundle.iterdir()
+    )
+    replayed = accerl(
+        capsys, "schedule", "replay", exported, "--preset", "catch", "--seconds", 1,
+        "--out", tmp_path / "replay", "--json",
+    ).json  # fmt: skip
+    assert replayed["decisions"]
+    steered = accerl(
+        capsys, "train", "catch", "--seconds", 1, "--strategy", exported,
+        "--out", tmp_path / "steered", "--json",
+    ).json  # fmt: skip
+    assert steered["strategy"] == str(exported)
+
+
+def test_studies_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "quickstart" in accerl(capsys, "study", "list", "--json").json["studies"]
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["profile"], ["profile", "--help"]], ids=str)
+def test_help_lists_the_commands(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    finished = accerl(capsys, *arguments)
+    assert finished.code == 0
+    assert "accerl profile show" in finished.out
+    assert ("accerl train" in finished.out) == (arguments in ([], ["--help"]))
+
+
+def test_every_command_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("train", "eval", "bench infer", "study run", "schedule replay", "report"):
+        assert call(*command.split(), "--help") == 0
+        assert f"accerl {command}" in capsys.readouterr().out

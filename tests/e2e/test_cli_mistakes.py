@@ -1,0 +1,226 @@
+"""Every mistake of a user costs one line and exit code 2, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fixtures.command_line import Finished, accerl, call
+from tests.fixtures.inner_runs import files_hash
+
+TRAIN = ["train", "catch", "--seconds", "2"]
+
+MISTAKES: list[tuple[list[str], str]] = [
+    (["train", "pongg"], "preset 'pongg' does not exist; did you mean 'pong'?"),
+    (["trian", "pong"], "command 'trian' does not exist; did you mean 'train'?"),
+    (["profile", "shwo"], "command 'profile' has no 'shwo'; did you mean 'show'?"),
+    ([*TRAIN, "--spec", '{"bit": 8}'], "spec: unknown key 'bit'; did you mean 'bits'?"),
+    ([*TRAIN, "--spec", '{"sparsity": 1.2}'], "must lie in [0, 1), got 1.2"),
+    ([*TRAIN, "--spec", '{"bits": 7}'], "spec: bits must be one of [32, 16, 8], got 7"),
+    ([*TRAIN, "--spec", "{bits: 8}"], "spec: not valid JSON"),
+    ([*TRAIN, "--spec", "[8]"], "spec: expected a JSON object"),
+    ([*TRAIN, "--spec", '{"bits": 8, "graph": "eager"}'], "use graph 'onnx'"),
+    (["train", "catch", "--seconds", "-5"], "--seconds must be positive, got -5"),
+    (["train", "catch", "--seconds", "nan"], "--seconds must be positive, got nan"),
+    (["train", "catch", "--seed", "-1"], "--seed must not be negative, got -1"),
+    ([*TRAIN, "--strategy", "kl-treshold"], "did you mean 'kl-threshold'?"),
+    ([*TRAIN, "--strategy", "kl-threshold", "--spec", '{"bits": 8}'], "--spec goes with the fixed"),
+    ([*TRAIN, "--profile", "papper"], "latency profile 'papper' does not exist; did you mean"),
+    ([*TRAIN, "--profile", "missing.json"], "missing.json does not exist"),
+    ([*TRAIN, "--clock", "sundial"], "clock 'sundial' does not exist"),
+    ([*TRAIN, "--runtime", "cluster"], "runtime 'cluster' does not exist"),
+    ([*TRAIN, "--runtime", "process", "--clock", "virtual"], "runs on the real clock"),
+    ([*TRAIN, "--precision", "fp8"], "precision must be fp32 or bf16"),
+    (["train", "catch", "--spec", '{"rank": 0.5, "bits": 16}'], "has no times for"),
+    (["profile", "show", "papper"], "latency profile 'papper' does not exist"),
+    (["profile", "measure", "--repeats", "0"], "--repeats must be at least 1"),
+    (["schedule", "show", "nowhere"], "nowhere"),
+    (["schedule", "verify", "nowhere"], "nowhere"),
+    (["eval", "nowhere"], "nowhere is not a run directory"),
+    (["report", "nowhere", "--html", "report.html"], "nowhere"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("arguments", "expected"), MISTAKES, ids=lambda value: str(value)[:60])
+def test_a_mistake_costs_one_line(
+    arguments: list[str],
+    expected: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ACCERL_HOME", str(tmp_path / "home"))
+    assert expected in accerl(capsys, *arguments).complaint
+    assert list(tmp_path.rglob("*")) == []
+
+
+def test_a_study_that_does_not_exist(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "study"
+    unknown = accerl(capsys, "study", "run", "quikstart", "--out", out)
+    assert "did you mean 'quickstart'?" in unknown.complaint
+    unknown = accerl(capsys, "study", "run", "quickstart", "--budget", "tinny", "--out", out)
+    assert "'tinny' does not exist; did you mean 'tiny'?" in unknown.complaint
+    unknown = accerl(capsys, "study", "run", "quickstart", "--workers", 0, "--out", out)
+    assert "--workers must be at least 1" in unknown.complaint
+    assert not out.exists()
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("controller") / "bundle"
+    assert call("controller", "train", "--iterations", 1, "--out", out) == 0
+    return out
+
+
+def users(capsys: pytest.CaptureFixture[str], bundle: Path, out: Path) -> list[Finished]:
+    """Every command that reads a bundle."""
+    return [
+        accerl(capsys, *TRAIN, "--strategy", bundle, "--out", out),
+        accerl(capsys, "schedule", "show", bundle),
+        accerl(capsys, "schedule", "verify", bundle),
+        accerl(capsys, "schedule", "replay", bundle, "--preset", "catch", "--out", out),
+        accerl(capsys, "schedule", "export", bundle, "--out", out),
+    ]
+
+
+def test_a_folder_that_is_no_bundle(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, out = tmp_path / "folder", tmp_path / "out"
+    folder.mkdir()
+    for finished in users(capsys, folder, out):
+        assert "bundle" in finished.complaint
+    assert not out.exists()
+
+
+def test_damaged_bundles_are_refused(
+    bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each file in turn: cut off, altered by one byte, and missing."""
+    assert [done.code for done in users(capsys, bundle, tmp_path / "fine")[1:3]] == [0, 0]
+    names = sorted(path.name for path in bundle.iterdir() if path.is_file())
+    assert len(names) >= 3
+    out = tmp_path / "out"
+    for name in names:
+        for damage in ("cut", "altered", "missing"):
+            copied = tmp_path / f"{damage}-{name}"
+            shutil.copytree(bundle, copied)
+            path = copied / name
+            data = bytearray(path.read_bytes())
+            data[len(data) // 2] ^= 1
+            if damage == "missing":
+                path.unlink()
+            else:
+                path.write_bytes(bytes(data) if damage == "altered" else path.read_bytes()[:-9])
+            finished = accerl(capsys, "schedule", "verify", copied)
+            assert str(copied) in finished.complaint or name in finished.complaint
+            finished = accerl(capsys, *TRAIN, "--strategy", copied, "--out", out)
+            assert finished.complaint
+    assert not out.exists()
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "run"
+    assert call(*TRAIN, "--out", out) == 0
+    return out
+
+
+def test_an_existing_run_is_never_overwritten(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = files_hash(run)
+    refused = accerl(capsys, *TRAIN, "--out", run)
+    assert "already holds a run; add --resume, or give another --out" in refused.complaint
+    assert files_hash(run) == before
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        ["--seed", "1"],
+        ["--spec", '{"bits": 8}'],
+        ["--strategy", "kl-threshold"],
+        ["--precision", "bf16"],
+        ["--clock", "real"],
+        ["--runtime", "process"],
+    ],
+    ids=" ".join,
+)
+def test_resuming_a_run_with_other_settings(
+    other: list[str], run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = files_hash(run)
+    refused = accerl(capsys, "train", "catch", "--seconds", 4, *other, "--out", run, "--resume")
+    assert "was started with other settings" in refused.complaint
+    assert files_hash(run) == before
+
+
+def test_resuming_what_is_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    refused = accerl(capsys, *TRAIN, "--out", tmp_path / "nothing", "--resume")
+    assert "holds no run with a checkpoint" in refused.complaint
+    assert list(tmp_path.iterdir()) == []
+
+
+UNWRITABLE: list[list[Any]] = [
+    [*TRAIN],
+    ["controller", "train", "--iterations", "1"],
+    ["study", "run", "quickstart", "--budget", "tiny"],
+    ["profile", "measure", "--repeats", "1"],
+]
+
+
+@pytest.mark.parametrize("command", UNWRITABLE, ids=lambda command: " ".join(command[:2]))
+def test_an_out_folder_that_cannot_be_written(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Refused before any work is done, not after it."""
+    (tmp_path / "file").write_text("in the way")
+    finished = accerl(capsys, *command, "--out", tmp_path / "file" / "out")
+    assert "cannot write" in finished.complaint
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    assert (tmp_path / "file").read_text() == "in the way"
+
+
+def test_a_report_that_cannot_be_written(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    html = tmp_path / "file" / "report.html"
+    refused = accerl(capsys, "report", run, "--html", html)
+    assert str(html.parent) in refused.complaint
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_damaged_run_is_not_played(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("config.json", "checkpoint/state.json", "checkpoint/tensors.safetensors"):
+        copied = tmp_path / name.replace("/", "-")
+        shutil.copytree(run, copied)
+        (copied / name).write_bytes((copied / name).read_bytes()[:-20])
+        assert name.split("/")[-1] in accerl(capsys, "eval", copied).complaint
+    config = json.loads((run / "config.json").read_text())
+    copied = tmp_path / "unknown"
+    shutil.copytree(run, copied)
+    (copied / "config.json").write_text(json.dumps({**config, "colour": "red"}))
+    assert "config.json" in accerl(capsys, "eval", copied).complaint
+    assert "--episodes must be at least 1" in accerl(capsys, "eval", run, "--episodes", 0).complaint
+
+
+def test_the_installed_command_exits_with_2_and_without_a_traceback() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "studies.cli", "train", "pongg"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("accerl: preset 'pongg'")
+    assert len(done.stderr.splitlines()) == 1
