@@ -1,0 +1,182 @@
+"""Checkpoints: exact trees, atomic replacement, nothing unpickled, damage named in one line."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from accerl.checkpoint import has_checkpoint, load_checkpoint, save_checkpoint
+from accerl.errors import UserError
+from tests.fixtures.inner_runs import files_hash
+
+
+def tree() -> dict[str, Any]:
+    shared = torch.arange(4.0)
+    return {
+        "tensors": {"a": shared, "view": shared[1:3], "strided": torch.arange(6).view(2, 3).T},
+        "bfloat": torch.tensor([1.5, -2.25], dtype=torch.bfloat16),
+        "empty": torch.zeros(0, 3),
+        "scalar": torch.tensor(7, dtype=torch.int64),
+        "array": np.array([[True, False]]),
+        "double": np.array([1e-300, np.inf, -0.0]),
+        "numbers": [1, 2.5, None, True, "text", -(2**200), 1e-17],
+        "numpy": np.float64(0.1),
+        "rng": np.random.default_rng(3).bit_generator.state,
+        "nested": [{"deep": [torch.ones(1)]}, []],
+        "nothing": {},
+    }
+
+
+def assert_equal(mine: Any, other: Any) -> None:
+    if isinstance(mine, torch.Tensor):
+        assert isinstance(other, torch.Tensor)
+        assert (mine.dtype, mine.shape) == (other.dtype, other.shape)
+        assert torch.equal(mine, other)
+    elif isinstance(mine, np.ndarray):
+        assert isinstance(other, np.ndarray)
+        assert (mine.dtype, mine.shape) == (other.dtype, other.shape)
+        assert mine.tobytes() == other.tobytes()
+    elif isinstance(mine, dict):
+        assert mine.keys() == other.keys()
+        for key, value in mine.items():
+            assert_equal(value, other[key])
+    elif isinstance(mine, list | tuple):
+        assert len(mine) == len(other)
+        for one, two in zip(mine, other, strict=True):
+            assert_equal(one, two)
+    else:
+        assert mine == other
+        assert type(mine) is type(other) or isinstance(mine, np.generic)
+
+
+def test_a_tree_comes_back_exactly_as_it_was(tmp_path: Path) -> None:
+    save_checkpoint(tmp_path / "a" / "checkpoint", tree())
+    assert_equal(tree(), load_checkpoint(tmp_path / "a" / "checkpoint"))
+    assert has_checkpoint(tmp_path / "a" / "checkpoint")
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["checkpoint"]
+
+
+def test_a_generator_continues_from_disk(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    rng.random(5)
+    save_checkpoint(tmp_path / "c", {"rng": rng.bit_generator.state})
+    other = np.random.default_rng(0)
+    other.bit_generator.state = load_checkpoint(tmp_path / "c")["rng"]
+    assert other.random(9).tolist() == rng.random(9).tolist()
+
+
+def test_what_was_loaded_can_be_changed_and_saved_again(tmp_path: Path) -> None:
+    save_checkpoint(tmp_path / "c", tree())
+    loaded = load_checkpoint(tmp_path / "c")
+    loaded["tensors"]["a"].add_(1.0)
+    loaded["double"][0] = 2.0
+    save_checkpoint(tmp_path / "c", loaded)
+    again = load_checkpoint(tmp_path / "c")
+    assert again["tensors"]["a"].tolist() == [1.0, 2.0, 3.0, 4.0]
+    assert again["double"][0] == 2.0
+
+
+def test_nothing_but_data_is_written_or_read(tmp_path: Path) -> None:
+    class Trap:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return (pytest.fail, ("something was unpickled",))
+
+    save_checkpoint(tmp_path / "c", {"a": 1})
+    with pytest.raises(TypeError):
+        save_checkpoint(tmp_path / "c", {"trap": Trap()})
+    assert load_checkpoint(tmp_path / "c") == {"a": 1}
+    (tmp_path / "c" / "tensors.safetensors").write_bytes(pickle.dumps(Trap()))
+    with pytest.raises(UserError, match="cut off or altered"):
+        load_checkpoint(tmp_path / "c")
+
+
+class Crash(BaseException):
+    """The process ends here."""
+
+
+@pytest.mark.parametrize("step", range(1, 8))
+def test_a_crash_at_any_moment_leaves_a_whole_checkpoint(
+    step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Old or new, never a mixture; and the next save tidies up what the crash has left."""
+    path = tmp_path / "checkpoint"
+    save_checkpoint(path, {"value": "old", "x": torch.zeros(3)})
+    calls = 0
+
+    def crashing(function: Any) -> Any:
+        def wrapped(*arguments: Any, **options: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            if calls == step:
+                raise Crash
+            return function(*arguments, **options)
+
+        return wrapped
+
+    with monkeypatch.context() as patched:
+        for name in ("rename", "mkdir", "replace"):
+            patched.setattr(Path, name, crashing(getattr(Path, name)))
+        patched.setattr("accerl.checkpoint.os.fsync", crashing(lambda descriptor: None))
+        patched.setattr("accerl.checkpoint.shutil.rmtree", lambda *_, **__: None)
+        try:
+            save_checkpoint(path, {"value": "new", "x": torch.ones(3)})
+        except Crash:
+            crashed = True
+        else:
+            crashed = False
+    assert crashed == (step <= 6)  # mkdir, two fsyncs, one replace, two renames
+    assert has_checkpoint(path)
+    loaded = load_checkpoint(path)
+    assert (loaded["value"], loaded["x"].sum().item()) in [("old", 0.0), ("new", 3.0)]
+    save_checkpoint(path, {"value": "newest"})
+    assert load_checkpoint(path) == {"value": "newest"}
+    assert not path.with_name("checkpoint.old").exists()
+
+
+def test_a_disk_that_refuses_keeps_the_last_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "checkpoint"
+    save_checkpoint(path, tree())
+    before = files_hash(path)
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("accerl.checkpoint.os.fsync", full)
+    with pytest.raises(UserError, match=r"No space left on device; free some space") as refused:
+        save_checkpoint(path, {"value": 1})
+    assert "\n" not in str(refused.value)
+    assert files_hash(path) == before
+    assert [item.name for item in tmp_path.iterdir()] == ["checkpoint"]
+
+
+def test_a_checkpoint_that_is_not_there(tmp_path: Path) -> None:
+    assert not has_checkpoint(tmp_path / "c")
+    with pytest.raises(UserError, match="no checkpoint at"):
+        load_checkpoint(tmp_path / "c")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda state: state.pop("sha256"),
+        lambda state: state.pop("tree"),
+        lambda state: state.update(format=2),
+        lambda state: state.update(sha256="0" * 64),
+    ],
+)
+def test_an_altered_state_is_refused(tmp_path: Path, damage: Any) -> None:
+    save_checkpoint(tmp_path / "c", tree())
+    state = json.loads((tmp_path / "c" / "state.json").read_text())
+    damage(state)
+    (tmp_path / "c" / "state.json").write_text(json.dumps(state))
+    with pytest.raises(UserError) as refused:
+        load_checkpoint(tmp_path / "c")
+    assert "\n" not in str(refused.value)
