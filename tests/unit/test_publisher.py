@@ -1,0 +1,163 @@
+"""The publisher: when publications are due, what they cost, and who acted with which."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from accerl.compress.compressor import CompressionConfig, Compressor
+from accerl.networks import ObservationSpec, PolicyNet, make_policy
+from accerl.rollout import Rollout, RolloutShape
+from accerl.runtime.publisher import Publisher, Tag
+from accerl.spec import IDENTITY, CompressionSpec, Decision
+
+OBSERVATION = ObservationSpec((4,), "float32")
+CONFIG = CompressionConfig(
+    calibration_states=32, distill_batch=16, distill_updates=3, distill_warmup_updates=5
+)
+INT8 = CompressionSpec(bits=8)
+NET3 = CompressionSpec(student="net3")
+NET3_INT8 = CompressionSpec(student="net3", bits=8)
+
+
+@pytest.fixture
+def policy() -> PolicyNet:
+    return make_policy("original", OBSERVATION, 3, torch.Generator().manual_seed(0))
+
+
+def make(publish_every: int = 3) -> Publisher:
+    generator = torch.Generator().manual_seed(1)
+    compressor = Compressor(OBSERVATION, 3, CONFIG, generator)
+    compressor.observe(np.random.default_rng(0).normal(size=(40, 4)).astype(np.float32))
+    return Publisher(compressor, publish_every)
+
+
+def test_publications_are_due_every_so_many_updates_and_at_once_after_a_decision(
+    policy: PolicyNet,
+) -> None:
+    publisher = make(publish_every=3)
+    with pytest.raises(RuntimeError, match="no decision"):
+        publisher.build(policy, 0)
+    assert not publisher.is_due(0)
+    publisher.request(Decision.of(IDENTITY))
+    assert publisher.is_due(0)
+    publisher.build(policy, 0)
+    publisher.charge(1.0)
+    assert [publisher.is_due(updates) for updates in range(1, 5)] == [False, False, True, True]
+    publisher.request(Decision.of(IDENTITY))  # nothing new was asked for
+    assert not publisher.is_due(1)
+    publisher.request(Decision.of(INT8))
+    assert publisher.is_due(1)
+    publisher.request(Decision.of(IDENTITY))  # changed its mind before it took effect
+    assert not publisher.is_due(1)
+    assert publisher.decision == Decision.of(IDENTITY)
+
+
+def test_only_a_change_of_decision_is_a_switch(policy: PolicyNet) -> None:
+    publisher = make()
+    costs = []
+    for decision, seconds in (
+        (Decision.of(IDENTITY), 1.0),
+        (Decision.of(IDENTITY), 2.0),
+        (Decision.of(INT8), 4.0),
+        (Decision.of(INT8), 8.0),
+    ):
+        publisher.request(decision)
+        publisher.build(policy, 0)
+        publisher.charge(seconds)
+        costs.append(publisher.take_switch_seconds())
+    assert costs == [0.0, 0.0, 4.0, 0.0]
+
+
+def test_tags_say_who_acted_and_with_which_weights(policy: PolicyNet) -> None:
+    publisher = make()
+    publisher.request(Decision(((IDENTITY, 0.25), (NET3, 0.75))))
+    first = publisher.build(policy, 7)
+    publisher.charge(0.0)
+    publisher.request(Decision.of(INT8))
+    second = publisher.build(policy, 9)
+    assert (first.publication.number, second.publication.number) == (0, 1)
+    assert first.publication.shares == [0.25, 0.75]
+    assert publisher.tag(0, 0) == Tag(IDENTITY, 7)
+    assert publisher.tag(0, 1) == Tag(NET3, 7)
+    assert publisher.tag(1, 0) == Tag(INT8, 9)
+    for built in (first, second):
+        for index, part in enumerate(built.parts):
+            tag = publisher.tag(built.publication.number, index)
+            assert (part.artifact.spec, part.artifact.version) == (tag.spec, tag.version)
+            assert part.seconds > 0.0
+
+
+def test_tags_are_not_kept_for_ever(policy: PolicyNet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Publisher, "REMEMBERED", 3)
+    publisher = make()
+    publisher.request(Decision.of(IDENTITY))
+    for _ in range(6):
+        publisher.build(policy, 0)
+    assert publisher.tag(3, 0) == Tag(IDENTITY, 0)
+    with pytest.raises(KeyError):
+        publisher.tag(2, 0)
+
+
+def test_a_student_is_warmed_up_before_it_acts_and_again_after_a_rest(policy: PolicyNet) -> None:
+    publisher = make()
+    warmups = []
+    for version, spec in enumerate([NET3, NET3, NET3_INT8, IDENTITY, IDENTITY, NET3]):
+        publisher.request(Decision.of(spec))
+        (part,) = publisher.build(policy, version).parts
+        publisher.charge(0.0)
+        warmups.append(part.warmup_states)
+    warmup = 5 * 16  # updates times states
+    assert warmups == [warmup, 0, 0, 0, 0, warmup]
+
+
+def test_students_in_use_are_distilled_once_each(policy: PolicyNet) -> None:
+    publisher = make()
+    assert publisher.distill(policy) == []
+    expected = {
+        Decision.of(IDENTITY): [],
+        Decision.of(INT8): [],
+        Decision.of(NET3): [3 * 16],
+        Decision(((NET3, 0.5), (NET3_INT8, 0.5))): [3 * 16],  # the same student twice
+        Decision(((NET3, 0.5), (CompressionSpec(sparsity=0.5), 0.5))): [3 * 16, 3 * 16],
+    }
+    for decision, states in expected.items():
+        publisher.request(decision)
+        publisher.build(policy, 0)
+        publisher.charge(0.0)
+        assert [count for _, count in publisher.distill(policy)] == states, decision.label
+
+
+def test_it_observes_an_even_sample_of_a_rollout() -> None:
+    publisher = make()
+    shape = RolloutShape(unroll=8, num_envs=4, num_actions=3, observation=OBSERVATION)
+    rollout = Rollout.allocate(shape)
+    rollout.obs[:] = 100.0 + np.arange(9)[:, None, None]
+    publisher.observe(rollout)
+    seen = {float(value) for value in publisher.compressor.states[:, 0] if value >= 100.0}
+    assert seen == {100.0 + t for t in range(8)}  # every step, but not the bootstrap row
+    assert (publisher.compressor.states[:, 0] < 100.0).sum() == 32 - 8
+
+
+def test_a_saved_publisher_goes_on_bit_by_bit(policy: PolicyNet) -> None:
+    publisher, other = make(), make()
+    publisher.request(Decision.of(NET3_INT8))
+    publisher.build(policy, 1)
+    publisher.charge(2.0)
+    publisher.distill(policy)
+    publisher.request(Decision.of(NET3))
+    publisher.build(policy, 2)
+    publisher.charge(4.0)
+    publisher.request(Decision(((INT8, 0.5), (NET3, 0.5))))
+    other.load_state_dict(publisher.state_dict())
+    assert other.decision == publisher.decision
+    assert other.tag(0, 0) == Tag(NET3_INT8, 1)
+    assert other.take_switch_seconds() == publisher.take_switch_seconds() == 4.0
+    for version in (3, 4):
+        mine, theirs = publisher.build(policy, version), other.build(policy, version)
+        assert mine.publication.to_bytes() == theirs.publication.to_bytes()
+        assert [p.warmup_states for p in mine.parts] == [p.warmup_states for p in theirs.parts]
+        for item in (publisher, other):
+            item.charge(1.0)
+            item.distill(policy)
