@@ -26,7 +26,7 @@ _ATARI_RUNTIME = RuntimeConfig(
 )
 
 _SMALL_RUNTIME = RuntimeConfig(
-    num_envs=32, queue_rollouts=1, publish_every=1, interval_seconds=1.0, eval_episodes=64
+    num_envs=32, queue_rollouts=1, publish_every=2, interval_seconds=1.0, eval_episodes=64
 )
 # A student must follow a small network that changes fast: one update is not enough.
 _SMALL_COMPRESSION = CompressionConfig(
@@ -39,8 +39,8 @@ PRESETS = {
         game="catch",
         seconds=20.0,
         learner=LearnerConfig(
-            unroll=9,
-            learning_rate=2e-3,
+            unroll=18,
+            learning_rate=3e-3,
             policy_loss="clipped",
             minibatches=4,
             entropy_cost=0.003,

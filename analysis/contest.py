@@ -50,9 +50,15 @@ def contest_rows(study: StudyRecord) -> list[dict[str, Any]]:
     `seconds_to_target` and `final_return` are in seconds and raw game score; `auc` is normalised
     and `gain_per_second` is normalised return a second; `final_normalised` is added.
     """
-    profile = str(study.info.get("profile", study.profile.get("name", "")))
+    default = str(study.info.get("profile", study.profile.get("name", "")))
+    described = study.info.get("games", {})
     return [
-        {"strategy": strategy, "env": game, "profile": profile, "seed": seed}
+        {
+            "strategy": strategy,
+            "env": game,
+            "profile": str(described.get(game, {}).get("profile", default)),
+            "seed": seed,
+        }
         | _measure(study, game, run)
         for (strategy, game, seed), run in study.runs.items()
     ]

@@ -148,7 +148,7 @@ def _conditions(
     if study.tier == "virtual":
         profile = study.info.get("profile", study.profile.get("name", "unknown"))
         sentences.append(
-            f"Seconds are those of the virtual clock under the latency profile {profile!r}, on "
+            f"Seconds are those of the virtual clock (latency profile: {profile}), on "
             f"{len(study.games)} games and {len(study.test_seeds)} test seeds."
         )
     else:

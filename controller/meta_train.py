@@ -229,13 +229,17 @@ def pretrain_tier0(
     config: MetaTrainConfig,
     generator: np.random.Generator,
     iterations: int,
-    machine: Machine | None = None,
+    machines: Sequence[Machine | None] = (None,),
 ) -> list[dict[str, float]]:
-    """Train on analytic games, new ones every iteration: seconds instead of hours."""
+    """Train on analytic games, new ones every iteration: seconds instead of hours.
+
+    The games of an iteration take turns on `machines`; None is a random one.
+    """
 
     def collect(policy_state: dict[str, Any], iteration: int) -> list[list[Trajectory]]:
         groups = []
         for number in range(config.groups):
+            machine = machines[number % len(machines)]
             instance = tier0_instance(generator, f"tier0-{iteration}-{number}", machine)
             seed, action_seed = (int(draw) for draw in generator.integers(2**31, size=2))
             groups.append(collect_group(policy_state, actions, instance, seed, action_seed, config))

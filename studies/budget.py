@@ -29,32 +29,27 @@ class Budget:
     replay_seconds: float
     pretrain_iterations: int
 
-    @property
-    def inner_runs(self) -> int:
-        """Inner runs that every tuned strategy gets, and the controller too."""
-        return self.trials * self.tune_seeds * len(self.env_steps)
-
 
 BUDGETS = {
     "tiny": Budget(
-        env_steps={"catch": 20_000, "cartpole": 40_000},
-        reference_runs=2,
+        env_steps={"catch": 16_000, "cartpole": 30_000},
+        reference_runs=1,
         trials=4,
         tune_seeds=1,
-        test_seeds=2,
+        test_seeds=1,
         profile_repeats=2,
-        replay_seconds=10.0,
+        replay_seconds=8.0,
         pretrain_iterations=2,
     ),
     "default": Budget(
         env_steps={"catch": 30_000, "cartpole": 140_000},
-        reference_runs=5,
-        trials=12,
-        tune_seeds=3,
-        test_seeds=20,
+        reference_runs=4,
+        trials=8,
+        tune_seeds=2,
+        test_seeds=8,
         profile_repeats=5,
         replay_seconds=60.0,
         pretrain_iterations=8,
     ),
 }
-ACTIONS = ActionSpace(bits=(32, 8), sparsities=(0.0, 0.5), students=("original", "net1", "net3"))
+ACTIONS = ActionSpace(bits=(32, 8), sparsities=(0.0, 0.5), students=("original", "net3"))

@@ -13,7 +13,6 @@ from accerl.monitor.strategies import FixedStrategy
 from accerl.monitor.strategy import Strategy
 from accerl.presets import load_preset
 from accerl.records import SUMMARY
-from accerl.runtime.latency import LatencyProfile
 from accerl.runtime.run import IntervalReport
 from accerl.spec import Decision
 from accerl.train import train
@@ -22,7 +21,6 @@ from controller.bundle import export_bundle, load_bundle, verify_bundle
 from controller.bundle_files import BundleMeta
 from controller.policy import ControllerPolicy
 from controller.schedule import summarise_games
-from studies.budget import TUNE_SEEDS, Budget
 from studies.inner import GameSetup
 from studies.progress import bar, console
 
@@ -34,35 +32,37 @@ def export(
     policy: ControllerPolicy,
     actions: ActionSpace,
     games: list[GameSetup],
-    profile: LatencyProfile,
+    profile_hash: str,
     results: dict[str, dict[str, list[dict[str, Any]]]],
-    budget: Budget,
+    *,
+    inner_runs: int,
+    seeds: list[int],
 ) -> None:
     """Export the controller and the schedules it chose on the test seeds; verify the bundle."""
     episodes = {
-        setup.game: [
+        setup.name: [
             [actions.indices(Decision.from_json(entry).main) for entry in result["decisions"]]
-            for result in results["learned"][setup.game]
+            for result in results["learned"][setup.name]
         ]
         for setup in games
     }
     longest = max(games, key=lambda setup: setup.horizon_seconds)
-    lengths = {setup.game: (setup.horizon_seconds, setup.interval_seconds) for setup in games}
+    lengths = {setup.name: (setup.horizon_seconds, setup.interval_seconds) for setup in games}
     schedules = summarise_games(actions, episodes, lengths)
     meta = BundleMeta(
         interval_seconds=longest.interval_seconds,
         horizon_seconds=longest.horizon_seconds,
         tier="virtual",
-        profile_hash=profile.hash,
-        games=tuple(setup.game for setup in games),
-        seeds=tuple(TUNE_SEEDS)[: budget.tune_seeds],
-        inner_runs=budget.inner_runs,
+        profile_hash=profile_hash,
+        games=tuple(setup.name for setup in games),
+        seeds=tuple(seeds),
+        inner_runs=inner_runs,
         results={
-            setup.game: {
-                f"{label}_final_return": _mean_final(results[label][setup.game])
+            setup.name: {
+                f"{label}_final_return": _mean_final(results[label][setup.name])
                 for label in ("learned", "fp32")
             }
-            | {"test_runs": len(results["learned"][setup.game])}
+            | {"test_runs": len(results["learned"][setup.name])}
             for setup in games
         },
     )

@@ -35,14 +35,21 @@ from controller.rollouts import Instance, rollout
 
 @dataclass(frozen=True, kw_only=True)
 class GameSetup:
-    """One game of a study; lengths are seconds of the virtual clock."""
+    """One game on one machine; lengths are seconds of the virtual clock."""
 
     game: str
+    profile: str
+    """name of the latency profile that charges its seconds"""
     horizon_seconds: float
     interval_seconds: float
     random_return: float = 0.0
     reference_return: float = 1.0
     target_return: float = 1.0
+
+    @property
+    def name(self) -> str:
+        """A name for folders and figures."""
+        return f"{self.game}-{self.profile}"
 
     def config(self, seed: int) -> RunConfig:
         """Return the inner run of `seed`."""
@@ -145,7 +152,7 @@ def make_instance(setup: GameSetup, profile: LatencyProfile) -> Instance:
     """Return the controller's outer task of a game."""
     num_actions = {"catch": 3, "cartpole": 2}[setup.game]
     return Instance(
-        name=setup.game,
+        name=setup.name,
         make_run=lambda seed: make_run(setup.config(seed), profile),
         num_actions=num_actions,
         reference=setup.reference,
