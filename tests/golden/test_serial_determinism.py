@@ -36,10 +36,10 @@ def record(script: str, seed: int) -> tuple[list[str], str]:
     reports: list[IntervalReport] = []
     for decision in SCRIPTS[script]:
         run.apply(decision)
-        reports.append(run.advance(0.02))
+        reports.append(run.advance(0.012))
     digest = weights_hash(run.learner.policy)
     run.close()
-    assert sum(report.learner_updates for report in reports) > 20
+    assert sum(report.learner_updates for report in reports) > 10
     return [json.dumps(report.to_json(), sort_keys=True) for report in reports], digest
 
 
@@ -52,6 +52,7 @@ def test_equal_seeds_give_equal_bits_and_others_do_not(script: str) -> None:
     assert all(mine != theirs for mine, theirs in zip(first[0], other[0], strict=True))
 
 
+@pytest.mark.slow
 def test_another_process_with_another_hash_seed_makes_the_same_run() -> None:
     code = (
         "import json, sys\n"

@@ -82,6 +82,7 @@ def test_ctrl_c_ends_everything_and_the_run_can_be_resumed(catch: Started) -> No
     assert indices == list(range(len(indices)))
 
 
+@pytest.mark.slow
 def test_a_terminated_run_tidies_up_too(catch: Started) -> None:
     catch.process.terminate()  # the main process alone
     catch.nothing_is_left()

@@ -66,8 +66,11 @@ def final_state(out: Path) -> tuple[bytes, bytes, list[str]]:
     return tensors, (folder / "state.json").read_bytes(), lines
 
 
-@pytest.mark.parametrize("make", [FixedStrategy, switching], ids=["fixed", "kl-threshold"])
-@pytest.mark.parametrize("after", [0, 3, 7])
+@pytest.mark.parametrize(
+    ("make", "after"),
+    [(FixedStrategy, 0), (switching, 2), (switching, 7)],
+    ids=["fixed-0", "kl-threshold-2", "kl-threshold-7"],
+)
 def test_a_resumed_run_equals_an_uninterrupted_one(
     make: Callable[[], Strategy], after: int, tmp_path: Path
 ) -> None:
