@@ -18,8 +18,8 @@ TRAIN = ["train", "catch", "--seconds", "2"]
 
 MISTAKES: list[tuple[list[str], str]] = [
     (["train", "pongg"], "preset 'pongg' does not exist; did you mean 'pong'?"),
-    (["trian", "pong"], "command 'trian' does not exist; did you mean 'train'?"),
-    (["profile", "shwo"], "command 'profile' has no 'shwo'; did you mean 'show'?"),
+    (["traine", "pong"], "command 'traine' does not exist; did you mean 'train'?"),
+    (["profile", "shoow"], "command 'profile' has no 'shoow'; did you mean 'show'?"),
     ([*TRAIN, "--spec", '{"bit": 8}'], "spec: unknown key 'bit'; did you mean 'bits'?"),
     ([*TRAIN, "--spec", '{"sparsity": 1.2}'], "must lie in [0, 1), got 1.2"),
     ([*TRAIN, "--spec", '{"bits": 7}'], "spec: bits must be one of [32, 16, 8], got 7"),

@@ -19,7 +19,7 @@ CONFIG = RunConfig(preset="test", game="catch", seed=3)
     ("changes", "message"),
     [
         ({"runtime": "cluster"}, "runtime 'cluster' does not exist"),
-        ({"runtime": "proces"}, "did you mean 'process'"),
+        ({"runtime": "prozess"}, "did you mean 'process'"),
         ({"clock": "sun"}, "clock 'sun' does not exist"),
         ({"runtime": "process"}, "the process runtime runs on the real clock"),
         ({"num_actors": 0}, "num_actors must be at least 1, got 0"),
@@ -41,7 +41,7 @@ def test_runtime_settings_out_of_range_are_refused(changes: dict[str, Any], mess
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"game": "cach"}, "did you mean catch"),
+        ({"game": "katch"}, "did you mean catch"),
         ({"seconds": 0.0}, "--seconds must be positive, got 0.0"),
         ({"seconds": float("nan")}, "--seconds must be positive"),
         ({"seed": -1}, "--seed must not be negative"),

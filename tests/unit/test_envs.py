@@ -242,7 +242,7 @@ def test_a_saved_state_is_not_changed_by_going_on() -> None:
 
 
 @pytest.mark.parametrize(
-    ("game", "hint"), [("cach", "catch"), ("pongg", "pong"), ("SpaceInvaders", "space_invaders")]
+    ("game", "hint"), [("katch", "catch"), ("pongg", "pong"), ("SpaceInvaders", "space_invaders")]
 )
 def test_an_unknown_game_is_a_mistake_of_the_user(game: str, hint: str) -> None:
     with pytest.raises(UserError, match=f"game '{game}' does not exist; did you mean .*{hint}"):
