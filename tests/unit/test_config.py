@@ -19,7 +19,7 @@ CONFIG = RunConfig(preset="test", game="catch", seed=3)
     ("changes", "message"),
     [
         ({"runtime": "cluster"}, "runtime 'cluster' does not exist"),
-        ({"runtime": "prozess"}, "did you mean 'process'"),
+        ({"runtime": "processo"}, "did you mean 'process'"),
         ({"clock": "sun"}, "clock 'sun' does not exist"),
         ({"runtime": "process"}, "the process runtime runs on the real clock"),
         ({"num_actors": 0}, "num_actors must be at least 1, got 0"),
