@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -96,8 +97,8 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         check_game(self.game)
-        if not self.seconds > 0.0:
-            raise UserError(f"--seconds must be positive, got {self.seconds}")
+        if not 0.0 < self.seconds < math.inf:
+            raise UserError(f"--seconds must be positive and finite, got {self.seconds}")
         if self.seed < 0:
             raise UserError(f"--seed must not be negative, got {self.seed}")
         if self.runtime.num_envs < self.learner.minibatches:

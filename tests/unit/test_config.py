@@ -42,8 +42,9 @@ def test_runtime_settings_out_of_range_are_refused(changes: dict[str, Any], mess
     ("changes", "message"),
     [
         ({"game": "katch"}, "did you mean catch"),
-        ({"seconds": 0.0}, "--seconds must be positive, got 0.0"),
+        ({"seconds": 0.0}, "--seconds must be positive and finite, got 0.0"),
         ({"seconds": float("nan")}, "--seconds must be positive"),
+        ({"seconds": float("inf")}, "--seconds must be positive and finite, got inf"),
         ({"seed": -1}, "--seed must not be negative"),
         ({"learner": LearnerConfig(minibatches=33)}, "more minibatches than environments"),
     ],
