@@ -91,7 +91,7 @@ def choose_horizons(budget: Budget, profile: LatencyProfile) -> list[GameSetup]:
     for game, env_steps in budget.env_steps.items():
         config = load_preset(game)
         batch = config.runtime.num_envs
-        act = profile.env_seconds(batch) + profile.infer_seconds(IDENTITY, batch)
+        act = sum(profile.act_seconds(IDENTITY, batch))
         per_step = max(
             act / batch / profile.num_actors, profile.learn_seconds(1) * config.learner.reuse
         )

@@ -280,7 +280,7 @@ def _study_json(
         "notes": [
             "Catch and CartPole are learned for real; every operation is charged the seconds "
             "that the paper's 84x84 networks take: 'measured' on this machine, 'paper' as "
-            "published (ten actors, batch 1; what the paper leaves open is derived).",
+            "published (ten agents, batch 1; what the paper leaves open is derived).",
             f"The target is {TARGET_SHARE:.0%} of the way from random play to the median final "
             "return of the fp32 reference runs.",
             "The controller starts from pre-training on random analytic games on the same "

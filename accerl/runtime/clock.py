@@ -51,9 +51,8 @@ class VirtualClock:
         self, spec: CompressionSpec, steps: int, batch: int, measured: ActSeconds
     ) -> ActSeconds:
         """See `Clock.act`."""
-        env = self.profile.env_seconds(batch) * steps
-        infer = self.profile.infer_seconds(spec, batch) * steps
-        return ActSeconds((env, infer, 0.0))
+        env, infer = self.profile.act_seconds(spec, batch)
+        return ActSeconds((env * steps, infer * steps, 0.0))
 
     def learn(self, samples: int, measured_seconds: float) -> float:
         """See `Clock.learn`."""
