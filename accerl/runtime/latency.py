@@ -171,9 +171,9 @@ def paper_profile() -> LatencyProfile:
     """Return the times that the paper publishes (Figure 1, Table 6, section 3.2).
 
     Published: env 3 ms, learner 25 ms per 160 samples, batch-1 inference of the four networks,
-    INT8 Original 3.0 ms. Derived here: INT8 halves the other networks too, and 16 bits lie between; pruning removes time in
-    proportion above the 1.2 ms that even Net3 costs; a publication takes 100 ms; distillation
-    costs what learning costs, scaled by the network's inference time.
+    INT8 Original 3.0 ms, ten agents. Derived here: INT8 halves the other networks too, and 16 bits
+    lie between; pruning removes its share of what lies above 0.6 ms; a publication takes 100 ms;
+    distillation costs what learning costs, scaled by the network's inference time.
     """
     times_ms = {"original": 6.0, "net1": 2.5, "net2": 1.9, "net3": 1.2}
     floor_ms = 0.6

@@ -129,11 +129,11 @@ def test_optimum_equals_brute_force(switch_seconds: float) -> None:
 def test_the_optimum_has_stages_and_beats_every_static() -> None:
     config, actions, beta = AnalyticConfig(), ActionSpace(), default_beta(60.0)
     value, schedule = optimum(config, actions, 60.0, 3.0, beta)
-    static specs = [
+    static_values = [
         schedule_value(config, actions, [indices] * 20, 3.0, beta)
         for indices in actions.all_indices()
     ]
-    assert max(static specs) < 0.92 * value
+    assert max(static_values) < 0.92 * value
     assert schedule[0] == (1, 2, 3)
     assert schedule[-1] == (0, 0, 0)
     hardness = [severity(actions.spec(indices)) for indices in schedule]
