@@ -36,7 +36,8 @@ def save_checkpoint(path: Path, tree: dict[str, Any]) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     old = path.with_name(f"{path.name}.old")
     try:
-        shutil.rmtree(temporary, ignore_errors=True)
+        for stale in path.parent.glob(f".{path.name}.*.tmp"):  # a killed process left it
+            shutil.rmtree(stale, ignore_errors=True)
         temporary.mkdir(parents=True)
         data = save_tensors(tensors)
         with (temporary / "tensors.safetensors").open("wb") as file:

@@ -117,7 +117,7 @@ class RunWriter:
         if not resume:
             (self.path / METRICS).unlink(missing_ok=True)
             (self.path / SUMMARY).unlink(missing_ok=True)
-            write_json(self.path / CONFIG, dict(config))
+        write_json(self.path / CONFIG, dict(config))  # a resumed run may have become longer
         self._file = (self.path / METRICS).open("a")
 
     def append(self, report: IntervalReport) -> None:

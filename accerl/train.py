@@ -72,8 +72,8 @@ def train(
 ) -> RunResult:
     """Run `config` under `strategy` until its clock has reached `config.seconds`.
 
-    With `out`, the run directory is written as it goes, and a checkpoint every
-    `CHECKPOINT_EVERY` intervals, at the end, and when it is interrupted.
+    With `out`, the run directory is written as it goes, and a checkpoint after the first and then
+    every `CHECKPOINT_EVERY` intervals, at the end, and when it is interrupted.
 
     Raises:
         UserError: the output cannot be written, or there is nothing to resume.
@@ -132,7 +132,7 @@ def _drive_recorded(
             state = driver.state_dict()
             if on_interval is not None:
                 on_interval(report)
-            if driver.intervals % CHECKPOINT_EVERY == 0:
+            if driver.intervals == 1 or driver.intervals % CHECKPOINT_EVERY == 0:
                 save_checkpoint(checkpoint, state)
     finally:
         save_checkpoint(checkpoint, state)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import io
+import itertools
 import json
 import os
 import signal
 import sys
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -71,10 +74,8 @@ def _dispatch(arguments: list[str]) -> Any:
         if name in COMMANDS:
             command = COMMANDS[name]
             _check_out(arguments)
-            text = (command.__doc__ or "").split("\n\n")[0]
-            return tyro.cli(
-                command, prog=f"accerl {name}", args=arguments[words:], description=text
-            )
+            positional, named = _parse(command, name, arguments[words:])
+            return command(*positional, **named)
     group = arguments[0]
     members = [name for name in COMMANDS if name.startswith(f"{group} ")]
     if not members:
@@ -86,9 +87,33 @@ def _dispatch(arguments: list[str]) -> Any:
     raise UserError(f"command {group!r} has no {arguments[1]!r}; {hint}")
 
 
+def _parse(command: Any, name: str, arguments: list[str]) -> tuple[Any, Any]:
+    """Read a command's options; what tyro says of a mistake in a box becomes one line."""
+
+    @functools.wraps(command)
+    def options_of(*positional: Any, **named: Any) -> tuple[Any, Any]:
+        return positional, named
+
+    box = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(box):
+            return tyro.cli(
+                options_of,
+                prog=f"accerl {name}",
+                args=arguments,
+                description=(command.__doc__ or "").split("\n\n")[0],
+            )
+    except SystemExit as stop:
+        if not stop.code:
+            raise  # --help has been printed
+        lines = [line.strip("│ ") for line in box.getvalue().splitlines()]
+        said = itertools.takewhile(lambda line: line and line[0] not in "─╰", lines[1:])
+        raise UserError(f"{' '.join(said)} (see `accerl {name} --help`)") from stop
+
+
 def _check_out(arguments: list[str]) -> None:
     """Refuse an --out that cannot be written before a command has worked for minutes."""
-    given = [value for name, value in pairwise(arguments) if name == "--out"]
+    given = [value for name, value in itertools.pairwise(arguments) if name == "--out"]
     given += [item.removeprefix("--out=") for item in arguments if item.startswith("--out=")]
     for value in given:
         path = Path(value).absolute()
