@@ -42,11 +42,11 @@ BUDGETS = {
         pretrain_iterations=2,
     ),
     "default": Budget(
-        env_steps={"catch": 30_000, "cartpole": 140_000},
+        env_steps={"catch": 30_000, "cartpole": 100_000},
         reference_runs=4,
         trials=8,
         tune_seeds=2,
-        test_seeds=8,
+        test_seeds=6,
         profile_repeats=5,
         replay_seconds=60.0,
         pretrain_iterations=8,
