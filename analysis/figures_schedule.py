@@ -84,7 +84,7 @@ def _strips(
     colours = ramp(len([label for label in order if label != OTHER]))
     colours += [OTHER_COLOUR] * (OTHER in order)
     width = {1: 620, 2: 330, 3: 220}.get(len(columns), max(560 // len(columns), 90))
-    time = {"type": "quantitative", "title": "Share of the run's seconds (%)"}
+    time = {"type": "quantitative", "title": "Time (% of the run)"}
     time |= {"axis": {"values": [0, 25, 50, 75, 100], "grid": False}}
     spec = {
         "width": width,

@@ -143,7 +143,7 @@ def render_png(figure: Figure) -> bytes:
 
     spec = figure.vega_lite()
     spec["config"] = {**spec["config"], "background": "white"}
-    return vl_convert.vegalite_to_png(spec, scale=1.0, allowed_base_urls=[])
+    return vl_convert.vegalite_to_png(spec, scale=0.85, allowed_base_urls=[])
 
 
 def render_svg(figure: Figure) -> str:
