@@ -50,7 +50,14 @@ def write_offline_runs(source: Path | Sequence[Path], out_dir: Path) -> list[Pat
         runs = label_runs([load_run(Path(path)) for path in paths])
         jobs = [_run_job(label, run) for label, run in runs.items()]
     with _environment(out_dir):
-        return [_write(out_dir, **job) for job in jobs]
+        import wandb
+
+        try:
+            return [_write(out_dir, **job) for job in jobs]
+        finally:
+            # W&B writes in a process of its own, and a finished run's last rows may still be on
+            # their way to the file; when that process has ended, they are there.
+            wandb.teardown()
 
 
 @contextlib.contextmanager

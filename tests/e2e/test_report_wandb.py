@@ -95,7 +95,7 @@ def test_one_silent_offline_run_a_strategy(
     folders = write_offline_runs(study_dir, study_dir / "wandb")
     assert capfd.readouterr() == ("", "")
     after = {key: value for key, value in os.environ.items() if key.startswith("WANDB_")}
-    after.pop("WANDB_SERVICE")  # how W&B finds its own process again
+    after.pop("WANDB_SERVICE", None)  # how W&B finds its own process again
     assert after == {key: value for key, value in before.items() if key != "WANDB_SERVICE"}
     assert len(folders) == 2
     assert {folder.parent for folder in folders} == {study_dir / "wandb"}
