@@ -11,6 +11,7 @@ from accerl.envs import check_game
 from accerl.errors import UserError, did_you_mean
 from accerl.learner import LearnerConfig
 from accerl.records import json_hash
+from accerl.spec import STUDENTS
 
 RUNTIMES = ("serial", "process")
 CLOCKS = ("virtual", "real")
@@ -88,6 +89,8 @@ class RunConfig:
 
     preset: str
     game: str
+    network: str = "original"
+    """the learner's network: original, net1, net2 or net3; uncompressed actors act with it too"""
     seed: int = 0
     seconds: float = 60.0
     """length of the run on its own clock"""
@@ -97,6 +100,9 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         check_game(self.game)
+        if self.network not in STUDENTS:
+            hint = did_you_mean(self.network, list(STUDENTS))
+            raise UserError(f"network {self.network!r} does not exist; {hint}")
         if not 0.0 < self.seconds < math.inf:
             raise UserError(f"--seconds must be positive and finite, got {self.seconds}")
         if self.seed < 0:

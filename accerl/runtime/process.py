@@ -41,7 +41,7 @@ class ProcessRun:
         torch.set_num_threads(runtime.learner_threads)
         probe = make_envs(config.game, 1)
         generator = torch.Generator().manual_seed(config.seed)
-        policy = make_policy("original", probe.observation, probe.num_actions, generator)
+        policy = make_policy(config.network, probe.observation, probe.num_actions, generator)
         self.learner = Learner(policy, config.learner)
         compressor = Compressor(probe.observation, probe.num_actions, config.compression, generator)
         compressor.observe(probe.reset(config.seed))

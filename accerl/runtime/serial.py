@@ -46,7 +46,7 @@ class SerialRun:
             for index in range(count)
         ]
         envs = self.actors[0].envs
-        policy = make_policy("original", envs.observation, envs.num_actions, generator)
+        policy = make_policy(config.network, envs.observation, envs.num_actions, generator)
         self.learner = Learner(policy, config.learner)
         compressor = Compressor(envs.observation, envs.num_actions, config.compression, generator)
         compressor.observe(self.actors[0].obs)
