@@ -10,6 +10,7 @@ from accerl.compress.compressor import CompressionConfig
 from accerl.envs import check_game
 from accerl.errors import UserError, did_you_mean
 from accerl.learner import LearnerConfig
+from accerl.networks import ObservationSpec
 from accerl.records import json_hash
 from accerl.spec import STUDENTS
 
@@ -92,6 +93,9 @@ class RunConfig:
     network: str = "original"
     """the learner's network: original, net1, net2 or net3; uncompressed actors act with it too"""
     seed: int = 0
+    pixel_centre: int = 0
+    """uint8 observations enter the network as (pixel - pixel_centre) / pixel_unit"""
+    pixel_unit: float = 255.0
     seconds: float = 60.0
     """length of the run on its own clock"""
     learner: LearnerConfig = field(default_factory=LearnerConfig)
@@ -105,6 +109,8 @@ class RunConfig:
             raise UserError(f"network {self.network!r} does not exist; {hint}")
         if not 0.0 < self.seconds < math.inf:
             raise UserError(f"--seconds must be positive and finite, got {self.seconds}")
+        if not 0 <= self.pixel_centre <= 255 or not 0.0 < self.pixel_unit < math.inf:
+            raise UserError("pixel_centre must lie in 0..255 and pixel_unit must be positive")
         if self.seed < 0:
             raise UserError(f"--seed must not be negative, got {self.seed}")
         if self.runtime.num_envs < self.learner.minibatches:
@@ -130,6 +136,10 @@ class RunConfig:
             return cls(**values)
         except (KeyError, TypeError) as error:
             raise UserError(f"config.json is not of this version of AcceRL ({error})") from error
+
+    def inputs(self, observation: ObservationSpec) -> ObservationSpec:
+        """Return the observations of an environment as this run's networks see them."""
+        return replace(observation, centre=self.pixel_centre, unit=self.pixel_unit)
 
     def with_runtime(self, **changes: Any) -> RunConfig:
         """Return a copy with other runtime settings."""

@@ -227,6 +227,24 @@ class AtariEnvs:
         self._env.close()
 
 
+def measure_pixels(game: str, *, steps: int = 300, seed: int = 0) -> tuple[int, float]:
+    """Return (centre, unit) of a game's pixels under random play, as presets hold them.
+
+    The centre is the median, so that background becomes exactly 0; the unit is the standard
+    deviation. See `ObservationSpec`.
+    """
+    envs, generator = make_envs(game, 4), np.random.default_rng(seed)
+    envs.reset(seed)
+    frames = []
+    for step in range(steps):
+        obs = envs.step(generator.integers(envs.num_actions, size=envs.num_envs)).obs
+        if step % 10 == 0:
+            frames.append(obs[:, -1].copy())
+    envs.close()
+    pixels = np.concatenate(frames)
+    return int(np.median(pixels)), float(pixels.std())
+
+
 OWN_GAMES = {"catch": CatchEnvs, "cartpole": CartPoleEnvs}
 
 

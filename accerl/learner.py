@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -39,7 +39,10 @@ class LearnerConfig:
     """c_bar of V-trace: bounds the traces"""
     policy_loss: str = "importance"
     """importance (paper eq. 3: truncated ratio times advantage), or clipped: the same with PPO's
-    surrogate around the policy before this update ("decoupled", Hilton et al. 2021)"""
+    surrogate around a recent policy of the learner ("decoupled", Hilton et al. 2021)"""
+    proximal: str = "update"
+    """that recent policy: the one before this update (costs a forward pass), or the one of the
+    first "pass" over the same samples (free, but then the first pass is not clipped)"""
     clip_ratio: float = 0.2
     """width of the clipped surrogate"""
     normalise_advantages: bool = False
@@ -65,6 +68,10 @@ class LearnerConfig:
             raise UserError(
                 f"learner: policy_loss must be importance or clipped, got {self.policy_loss!r}"
             )
+        if self.proximal not in ("update", "pass"):
+            raise UserError(f"learner: proximal must be update or pass, got {self.proximal!r}")
+        if self.policy_loss == "clipped" and self.proximal == "pass" and self.reuse == 1:
+            raise UserError("learner: proximal 'pass' clips nothing without reuse of 2 or more")
         if min(self.unroll, self.reuse, self.minibatches) < 1:
             raise UserError("learner: unroll, reuse and minibatches must be at least 1")
         if not 0.0 <= self.discount <= 1.0 or not 0.0 <= self.lambda_ <= 1.0:
@@ -82,6 +89,17 @@ class UpdateStats:
     kl_nats: Tensor  # [T, B] KL(learner || actor), eq. 5
     entropy_nats: Tensor  # [T, B] of the learner's policy
     losses: dict[str, float]
+    """mean losses and diagnostics: explained_variance of the targets by the values, grad_norm
+    before clipping, dead_units (share of the last hidden layer that no state of the rollout
+    excited)"""
+
+
+class _Output(NamedTuple):
+    """What one part of a rollout made the policy put out; without gradient."""
+
+    logits: Tensor  # [T, B, A]
+    log_prob: Tensor  # [T, B] of the actions that were taken
+    alive: Tensor  # [H] whether a unit of the last hidden layer was above zero for any state
 
 
 class Learner:
@@ -105,27 +123,31 @@ class Learner:
         """
         config = self.config
         batch = {name: torch.from_numpy(array) for name, array in rollout.state_dict().items()}
-        if config.policy_loss == "clipped":
+        if config.policy_loss == "clipped" and config.proximal == "update":
             batch["proximal"] = self._proximal_log_prob(batch)
+        parts = list(self._parts(batch))
+        alive = torch.zeros(self.policy.policy_head.in_features, dtype=torch.bool)
         kl_parts: list[Tensor] = []
         entropy_parts: list[Tensor] = []
         totals: dict[str, float] = {}
         for epoch in range(config.reuse):
-            for part in self._parts(batch):
-                logits, losses, loss = self._loss(part)
+            for part in parts:
+                output, losses, loss = self._loss(part)
                 if epoch == 0:
-                    with torch.no_grad():
-                        kl_parts.append(kl_divergence(logits, part["logits"]))
-                        entropy_parts.append(entropy(logits))
+                    kl_parts.append(kl_divergence(output.logits, part["logits"]))
+                    entropy_parts.append(entropy(output.logits))
+                    alive |= output.alive
+                    part.setdefault("proximal", output.log_prob)
                 self._step(loss, losses)
                 for name, value in losses.items():
                     totals[name] = totals.get(name, 0.0) + value
         self.updates += 1
-        passes = config.reuse * config.minibatches
+        passes = config.reuse * len(parts)
         return UpdateStats(
             kl_nats=torch.cat(kl_parts, dim=1),
             entropy_nats=torch.cat(entropy_parts, dim=1),
-            losses={name: value / passes for name, value in totals.items()},
+            losses={name: value / passes for name, value in totals.items()}
+            | {"dead_units": 1.0 - alive.float().mean().item()},
         )
 
     def _parts(self, batch: dict[str, Tensor]) -> Iterator[dict[str, Tensor]]:
@@ -138,11 +160,10 @@ class Learner:
             low, high = int(columns[0]), int(columns[-1]) + 1
             yield {name: values[:, low:high] for name, values in batch.items() if name != "header"}
 
-    def _loss(self, batch: dict[str, Tensor]) -> tuple[Tensor, dict[str, float], Tensor]:
-        """Return the policy's logits [T, B, A], the named losses and the total to minimise."""
+    def _loss(self, batch: dict[str, Tensor]) -> tuple[_Output, dict[str, float], Tensor]:
+        """Return what the policy put out, the named losses and the total to minimise."""
         config = self.config
-        obs = batch["obs"]
-        logits, values = self._forward(obs)
+        logits, values, alive = self._forward(batch["obs"])
         logits = logits[:-1]
         log_policy = F.log_softmax(logits, dim=-1)
         log_prob = log_policy.gather(-1, batch["action"].unsqueeze(-1)).squeeze(-1)
@@ -157,8 +178,9 @@ class Learner:
             )
         else:
             # Clipping around the behaviour policy would tie the learner to a student that lags.
-            weights = importance_weights(batch["proximal"], behaviour, clip=config.clip_rho)
-            ratio = (log_prob - batch["proximal"]).exp()
+            proximal = batch.get("proximal", log_prob.detach())
+            weights = importance_weights(proximal, behaviour, clip=config.clip_rho)
+            ratio = (log_prob - proximal).exp()
             clipped = ratio.clamp(1.0 - config.clip_ratio, 1.0 + config.clip_ratio)
             surrogate = torch.minimum(ratio * advantages, clipped * advantages)
             policy_loss = -(weights * surrogate).mean()
@@ -172,19 +194,21 @@ class Learner:
             "entropy": entropy_mean.item(),
             "explained_variance": (1.0 - residual).item(),
         }
-        return logits, losses, total
+        return _Output(logits.detach(), log_prob.detach(), alive), losses, total
 
-    def _forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
-        """Return logits [T + 1, B, A] and values [T + 1, B] for obs [T + 1, B, *shape]."""
+    def _forward(self, obs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return logits [T + 1, B, A], values [T + 1, B] and live units for obs [T + 1, B, *]."""
         steps, envs = obs.shape[:2]
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=self.config.precision == "bf16"):
-            logits, values = self.policy(obs.flatten(0, 1))
-        return logits.view(steps, envs, -1), values.view(steps, envs)
+            hidden = self.policy.features(obs.flatten(0, 1))
+        logits, values = self.policy.heads(hidden)
+        alive = (hidden.detach() > 0).any(0)
+        return logits.view(steps, envs, -1), values.view(steps, envs), alive
 
     @torch.no_grad()
     def _proximal_log_prob(self, batch: dict[str, Tensor]) -> Tensor:
         """Return log pi(action) [T, B] of the policy before this update."""
-        logits, _ = self._forward(batch["obs"][:-1])
+        logits, _, _ = self._forward(batch["obs"][:-1])
         log_policy = F.log_softmax(logits, dim=-1)
         return log_policy.gather(-1, batch["action"].unsqueeze(-1)).squeeze(-1)
 

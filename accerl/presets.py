@@ -10,9 +10,12 @@ from accerl.errors import UserError, did_you_mean
 from accerl.learner import LearnerConfig
 
 _ATARI_LEARNER = LearnerConfig(
-    unroll=20,
-    learning_rate=2.5e-4,
-    # Minibatches of 160 samples fit the cache of one core: larger ones cost a third more.
+    unroll=32,
+    learning_rate=5e-4,
+    policy_loss="clipped",
+    proximal="pass",
+    normalise_advantages=True,
+    reuse=3,
     minibatches=4,
     precision="bf16",
 )
@@ -70,6 +73,9 @@ PRESETS = {
     "pong": RunConfig(
         preset="pong",
         game="pong",
+        network="net1",
+        pixel_centre=87,
+        pixel_unit=47.0,
         seconds=1200.0,
         learner=_ATARI_LEARNER,
         runtime=_ATARI_RUNTIME,
@@ -78,6 +84,9 @@ PRESETS = {
     "breakout": RunConfig(
         preset="breakout",
         game="breakout",
+        network="net1",
+        pixel_centre=0,
+        pixel_unit=60.0,
         seconds=3600.0,
         learner=_ATARI_LEARNER,
         runtime=_ATARI_RUNTIME,

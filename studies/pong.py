@@ -71,7 +71,12 @@ def _height(lit: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def fitted_policy(
-    student: str, states: np.ndarray, generator: torch.Generator, *, sparsity: float = 0.0
+    student: str,
+    states: np.ndarray,
+    generator: torch.Generator,
+    *,
+    sparsity: float = 0.0,
+    observation: ObservationSpec = PIXELS,
 ) -> PolicyNet:
     """Return a policy whose heads are fitted to `rule` on states [N, 4, 84, 84].
 
@@ -80,8 +85,9 @@ def fitted_policy(
         states: recorded states.
         generator: of the random body.
         sparsity: fraction of its units that are pruned before the fit.
+        observation: how the network sees pixels.
     """
-    net = prune(make_policy(student, PIXELS, ACTIONS, generator), sparsity)
+    net = prune(make_policy(student, observation, ACTIONS, generator), sparsity)
     actions, values = rule(states)
     logits = torch.eye(ACTIONS)[torch.from_numpy(actions)] * LOGIT_GAP
     targets = torch.cat([logits, torch.from_numpy(values).float()[:, None]], dim=1)

@@ -86,15 +86,18 @@ class Artifact:
 def pack_torch(net: PolicyNet, *, bits: int, head_shift: np.ndarray | None = None) -> bytes:
     """Return a policy as safetensors with its architecture in the metadata.
 
-    At 16 bits the body is stored in bfloat16, with the 1/255 of uint8 inputs folded into the first
-    layer: 0..255 are exact in bfloat16, their 255ths are not. Both heads stay float32.
+    At 16 bits the body is stored in bfloat16, with the unit of uint8 inputs folded into the first
+    layer: -255..255 are exact in bfloat16, their 255ths are not. Both heads stay float32.
 
     Args:
         net: the network.
         bits: 32 or 16.
         head_shift: added to the biases of the logits and, last, of the value [A + 1].
     """
-    scale = 1.0 / 255.0 if bits == 16 and net.observation.dtype == "uint8" else 1.0
+    unit = net.observation.unit
+    scale = 1.0
+    if bits == 16 and net.observation.dtype == "uint8":
+        unit, scale = 1.0, 1.0 / unit
     tensors: dict[str, torch.Tensor] = {}
     description: list[list[Any]] = []
     for index, module in enumerate(net.body):
@@ -119,6 +122,8 @@ def pack_torch(net: PolicyNet, *, bits: int, head_shift: np.ndarray | None = Non
         "body": description,
         "shape": list(net.observation.shape),
         "dtype": net.observation.dtype,
+        "centre": net.observation.centre,
+        "unit": unit,
         "num_actions": net.num_actions,
     }
     return save_tensors(tensors, metadata={"network": json.dumps(network)})
@@ -135,7 +140,12 @@ def unpack_torch(payload: bytes) -> PolicyNet:
         metadata = json.loads(payload[8 : 8 + header_bytes])["__metadata__"]
         network = json.loads(metadata["network"])
         arch = architecture_from_json(network["arch"])
-        observation = ObservationSpec(tuple(network["shape"]), str(network["dtype"]))
+        observation = ObservationSpec(
+            tuple(network["shape"]),
+            str(network["dtype"]),
+            int(network["centre"]),
+            float(network["unit"]),
+        )
         with torch.device("meta"):  # weights follow: do not draw random ones first
             net = PolicyNet(arch, observation, int(network["num_actions"]))
             net.body = nn.Sequential(*(_module(entry) for entry in network["body"]))

@@ -102,16 +102,17 @@ class TorchEngine:
 
 
 class _HalfPolicy(nn.Module):
-    """A bfloat16 body with float32 heads; the input scale is folded into the stored weights."""
+    """A bfloat16 body with float32 heads; the input's unit is folded into the stored weights."""
 
     def __init__(self, net: PolicyNet) -> None:
         super().__init__()
         self.body = net.body
         self.policy_head = net.policy_head
         self.value_head = net.value_head
+        self.centre = net.observation.centre if net.observation.dtype == "uint8" else 0
 
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
-        hidden = self.body(obs.bfloat16()).float()
+        hidden = self.body(obs.bfloat16() - self.centre).float()
         return self.policy_head(hidden), self.value_head(hidden).squeeze(-1)
 
 

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from accerl.compress.engine import open_session
 from accerl.compress.layers import Layer, body_layers, stacked_heads, weight_and_bias
 from accerl.compress.quantize import (
-    PIXEL_SCALE,
     ActivationRanges,
     Affine,
     affine,
@@ -31,17 +30,17 @@ MICROSOFT = "com.microsoft"  # ONNX Runtime's own operators, QGemm among them
 
 
 def onnx_fp32(net: PolicyNet) -> bytes:
-    """Return the float32 graph of `net`; the 1/255 of uint8 inputs is folded into layer one."""
+    """Return the float32 graph of `net`; centre and unit of uint8 inputs fold into layer one."""
     graph = _Graph(net)
     current = "obs"
-    scale = 1.0
-    if net.observation.dtype == "uint8":
+    pixels = net.observation.dtype == "uint8"
+    if pixels:
         current = graph.add("Cast", [current], "floats", to=TensorProto.FLOAT)
-        scale = PIXEL_SCALE
     for index, layer in enumerate(body_layers(net)):
         weight, bias = weight_and_bias(layer.module, f"layer {index}")
-        if index == 0:
-            weight = weight * scale
+        if index == 0 and pixels:
+            weight = weight / net.observation.unit
+            bias = bias - net.observation.centre * weight.flatten(1).sum(1)
         constants = [graph.constant(f"w{index}", weight), graph.constant(f"b{index}", bias)]
         if isinstance(layer.module, nn.Conv2d):
             attributes = _conv_attributes(layer.module)
@@ -62,7 +61,8 @@ def onnx_int8(
 
     That layer puts out float32 and both heads are computed in float32: rounding its output was the
     largest single error, and avoiding it costs nothing. uint8 observations enter the first integer
-    layer as they are, with scale 1/255; float32 ones are quantised with their calibrated range.
+    layer as they are, with their unit and centre; float32 ones are quantised with their calibrated
+    range.
 
     Args:
         net: the float32 network.
@@ -81,7 +81,7 @@ def onnx_int8(
     graph = _Graph(net)
     current = "obs"
     if net.observation.dtype == "uint8":
-        mapping = graph.mapping("obs", Affine(PIXEL_SCALE, 0))
+        mapping = graph.mapping("obs", Affine(1.0 / net.observation.unit, net.observation.centre))
     else:
         mapping = graph.mapping("obs", affine(*ranges.input))
         current = graph.add("QuantizeLinear", [current, *mapping.names], "obs_q")

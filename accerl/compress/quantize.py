@@ -18,7 +18,6 @@ from accerl.errors import UserError
 from accerl.networks import PolicyNet
 
 Range = tuple[float, float]
-PIXEL_SCALE = 1.0 / 255.0
 CALIBRATION_STATES = 64
 """enough for ranges (256 gave the same KL on Pong), and four times cheaper per publication"""
 INPUT_HEADROOM = 0.25
@@ -30,7 +29,7 @@ class ActivationRanges:
     """What values flow through a network, as (low, high) with low <= 0 <= high."""
 
     input: Range
-    """of the observation; (0, 1) for uint8"""
+    """of the observation; (0, 0) for uint8, which needs none"""
     layers: tuple[Range, ...]
     """of each convolution's and linear layer's output, behind its ReLU"""
     heads_mean: tuple[float, ...] = ()
@@ -57,7 +56,7 @@ def affine(low: float, high: float) -> Affine:
         raise ValueError(f"a range must be finite and contain zero, got ({low}, {high})")
     span = high - low
     if span < 1e-30:
-        return Affine(PIXEL_SCALE, 0)
+        return Affine(1.0 / 255.0, 0)
     scale = span / 255.0
     return Affine(scale, min(255, max(0, round(-low / scale))))
 
@@ -79,7 +78,7 @@ def calibrate(
     if len(obs) == 0:
         raise UserError("quantise: no recorded states to calibrate on; call observe() first")
     if obs.dtype == np.uint8:
-        input_range = (0.0, 1.0)
+        input_range = (0.0, 0.0)
     else:
         low, high = float(obs.min()), float(obs.max())  # NaN if there is one
         if not (math.isfinite(low) and math.isfinite(high)):

@@ -18,6 +18,7 @@ from accerl.learner import Learner
 from accerl.networks import make_policy
 from accerl.rollout import RolloutShape, Slab
 from accerl.runtime.interval import IntervalRecorder
+from accerl.runtime.memory import keep_freed_memory
 from accerl.runtime.publisher import Publisher
 from accerl.runtime.run import IntervalReport, Snapshot
 from accerl.runtime.supervise import ActorProcess
@@ -39,11 +40,13 @@ class ProcessRun:
         self.config = config
         runtime = config.runtime
         torch.set_num_threads(runtime.learner_threads)
+        keep_freed_memory()
         probe = make_envs(config.game, 1)
         generator = torch.Generator().manual_seed(config.seed)
-        policy = make_policy(config.network, probe.observation, probe.num_actions, generator)
+        observation = config.inputs(probe.observation)
+        policy = make_policy(config.network, observation, probe.num_actions, generator)
         self.learner = Learner(policy, config.learner)
-        compressor = Compressor(probe.observation, probe.num_actions, config.compression, generator)
+        compressor = Compressor(observation, probe.num_actions, config.compression, generator)
         compressor.observe(probe.reset(config.seed))
         probe.close()
         self.publisher = Publisher(compressor, runtime.publish_every)

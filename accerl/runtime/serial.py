@@ -25,6 +25,7 @@ from accerl.networks import make_policy
 from accerl.rollout import Rollout, RolloutShape
 from accerl.runtime.clock import ActSeconds, Clock
 from accerl.runtime.interval import IntervalRecorder
+from accerl.runtime.memory import keep_freed_memory
 from accerl.runtime.publisher import Publisher
 from accerl.runtime.run import IntervalReport, Snapshot
 from accerl.spec import IDENTITY, Decision
@@ -39,6 +40,7 @@ class SerialRun:
         self.clock = clock
         # Sums depend on how they are split: another number of threads is another run.
         torch.set_num_threads(config.runtime.learner_threads)
+        keep_freed_memory()
         count = num_actors or config.runtime.num_actors
         generator = torch.Generator().manual_seed(config.seed)
         self.actors = [
@@ -46,9 +48,10 @@ class SerialRun:
             for index in range(count)
         ]
         envs = self.actors[0].envs
-        policy = make_policy(config.network, envs.observation, envs.num_actions, generator)
+        observation = config.inputs(envs.observation)
+        policy = make_policy(config.network, observation, envs.num_actions, generator)
         self.learner = Learner(policy, config.learner)
-        compressor = Compressor(envs.observation, envs.num_actions, config.compression, generator)
+        compressor = Compressor(observation, envs.num_actions, config.compression, generator)
         compressor.observe(self.actors[0].obs)
         self.publisher = Publisher(compressor, config.runtime.publish_every)
         self.evaluator = Evaluator(config.game, config.runtime.eval_episodes)

@@ -17,7 +17,13 @@ from accerl.spec import CompressionSpec
 from studies.pong import fitted_policy, record_states
 
 PIXELS = ObservationSpec((4, 84, 84), "uint8")
-OBSERVATIONS = [PIXELS, ObservationSpec((10, 5), "uint8"), ObservationSpec((6,), "float32")]
+CENTRED = ObservationSpec((4, 84, 84), "uint8", centre=87, unit=47.0)
+OBSERVATIONS = [
+    PIXELS,
+    ObservationSpec((10, 5), "uint8"),
+    ObservationSpec((6,), "float32"),
+    CENTRED,
+]
 EVERY_SPEC = [
     CompressionSpec(graph="eager"),
     CompressionSpec(graph="torchscript"),
@@ -86,10 +92,14 @@ def test_every_spec_acts_the_same_behind_a_round_trip(spec: CompressionSpec) -> 
     np.testing.assert_array_equal(values, values_again)
 
 
+@pytest.mark.parametrize("observation", [PIXELS, CENTRED], ids=["plain", "centred"])
 @pytest.mark.parametrize("bits", [8, 16])
-def test_low_precision_on_recorded_pong_states(pong: np.ndarray, bits: int) -> None:
+def test_low_precision_on_recorded_pong_states(
+    pong: np.ndarray, bits: int, observation: ObservationSpec
+) -> None:
     """A policy fitted to follow the ball, on states it was not calibrated on."""
-    net = fitted_policy("net1", pong[128:], torch.Generator().manual_seed(0))
+    generator = torch.Generator().manual_seed(0)
+    net = fitted_policy("net1", pong[128:], generator, observation=observation)
     with torch.no_grad():
         logits, values = (output.numpy() for output in net(torch.from_numpy(pong[:128])))
     assert len(np.unique(logits.argmax(1))) == 3  # stay, up and down: agreement means something

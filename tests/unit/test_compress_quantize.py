@@ -137,7 +137,7 @@ def test_percentile_clips_the_tail_only() -> None:
     for (low, high), (_, less) in zip(widest.layers, clipped.layers, strict=True):
         assert low == 0.0
         assert 0.3 * high < less < high
-    assert widest.input == (0.0, 1.0)
+    assert widest.input == (0.0, 0.0)
 
 
 def test_spread_is_even_and_bounded() -> None:

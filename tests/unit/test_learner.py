@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from accerl.checkpoint import load_checkpoint, save_checkpoint
 from accerl.errors import UserError
@@ -143,7 +143,7 @@ def test_the_next_episode_does_not_leak_into_targets(end: str) -> None:
     def targets() -> tuple[Tensor, Tensor]:
         batch = tensors(rollout)
         with torch.no_grad():
-            logits, values = learner._forward(batch["obs"])
+            logits, values, _ = learner._forward(batch["obs"])
             log_policy = torch.log_softmax(logits[:-1], -1)
             log_prob = log_policy.gather(-1, batch["action"].unsqueeze(-1)).squeeze(-1)
             return learner._targets(batch, values, log_prob)
@@ -189,6 +189,31 @@ def test_one_update_moves_every_weight_towards_what_paid() -> None:
             assert learner.policy(obs)[0].softmax(-1)[:, 2].mean() > chance
 
 
+def test_dead_units_are_counted_over_the_whole_rollout() -> None:
+    learner, rollout = make_learner(replace(CONFIG, minibatches=2)), make_rollout()
+    last = learner.policy.body[-2]
+    assert isinstance(last, nn.Linear)
+    with torch.no_grad():
+        last.bias[:32] = -1e6  # a quarter of 128
+        last.bias[32:] = 1e6
+    assert learner.update(rollout).losses["dead_units"] == pytest.approx(0.25)
+
+
+def test_the_second_pass_is_clipped_around_the_first() -> None:
+    """Far from the proximal policy in the direction of the advantage, the gradient is zero."""
+    config = replace(CONFIG, policy_loss="clipped", proximal="pass", reuse=2, entropy_cost=0.0)
+    learner, batch = make_learner(replace(config, value_cost=0.0)), tensors(make_rollout())
+    output, _, loss = learner._loss(batch)
+    first = torch.autograd.grad(loss, list(learner.policy.policy_head.parameters()))
+    assert sum(gradient.abs().sum() for gradient in first) > 0.0
+    with torch.no_grad():
+        _, advantages = learner._targets(batch, learner._forward(batch["obs"])[1], output.log_prob)
+    batch["proximal"] = output.log_prob - 0.5 * advantages.sign()
+    _, _, loss = learner._loss(batch)
+    again = torch.autograd.grad(loss, list(learner.policy.policy_head.parameters()))
+    assert all(not gradient.any() for gradient in again)
+
+
 def test_minibatches_cover_every_environment_in_every_pass() -> None:
     config = replace(CONFIG, minibatches=3, reuse=2, policy_loss="clipped", learning_rate=1e-9)
     learner, rollout = make_learner(config), make_rollout()
@@ -199,7 +224,7 @@ def test_minibatches_cover_every_environment_in_every_pass() -> None:
         if torch.is_grad_enabled():
             seen.append(sorted(int(number) for number in arguments[0][:, 0]))
 
-    learner.policy.register_forward_pre_hook(note)
+    learner.policy.body[0].register_forward_pre_hook(note)
     stats = learner.update(rollout)
     assert len(seen) == 6
     for first in (0, 3):
@@ -220,7 +245,8 @@ def test_kl_and_entropy_are_those_of_the_learner_against_the_acting_logits() -> 
     stats = learner.update(rollout)
     np.testing.assert_allclose(stats.kl_nats, (p * np.log(p / q)).sum(-1), rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(stats.entropy_nats, -(p * np.log(p)).sum(-1), rtol=1e-4)
-    assert set(stats.losses) == {"policy", "value", "entropy", "explained_variance", "grad_norm"}
+    diagnostics = {"explained_variance", "grad_norm", "dead_units"}
+    assert set(stats.losses) == {"policy", "value", "entropy"} | diagnostics
     assert stats.losses["entropy"] == pytest.approx(float(stats.entropy_nats.mean()), rel=1e-4)
 
 
@@ -261,14 +287,14 @@ def test_heads_stay_in_float32_under_bf16() -> None:
         learner.policy.value_head.weight.mul_(0.005)
         learner.policy.value_head.bias.fill_(-2.4)
     obs = torch.from_numpy(make_rollout().obs)
-    logits, values = learner._forward(obs)
+    logits, values, _ = learner._forward(obs)
     assert (logits.dtype, values.dtype) == (torch.float32, torch.float32)
     rounded = values.bfloat16().unique()
     assert len(rounded) <= 3
     assert len(values.unique()) > 0.8 * values.numel()
     full = make_learner(CONFIG)
     full.policy.load_state_dict(learner.policy.state_dict())
-    exact, _ = full._forward(obs)
+    exact, _, _ = full._forward(obs)
     assert not torch.equal(logits, exact)  # the body did run in bfloat16
     torch.testing.assert_close(logits, exact, rtol=0.05, atol=0.05)
     learner.update(make_rollout())
@@ -322,6 +348,8 @@ def test_a_learner_restored_from_disk_makes_the_same_next_update(tmp_path: Path)
     [
         ({"precision": "fp16"}, "precision must be fp32 or bf16"),
         ({"policy_loss": "ppo"}, "policy_loss must be importance or clipped"),
+        ({"proximal": "target"}, "proximal must be update or pass"),
+        ({"policy_loss": "clipped", "proximal": "pass"}, "clips nothing without reuse"),
         ({"reuse": 0}, "must be at least 1"),
         ({"discount": 1.1}, r"must lie in \[0, 1\]"),
         ({"learning_rate": 0.0}, "learning_rate must be positive"),

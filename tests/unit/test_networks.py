@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -90,6 +92,17 @@ def test_pixels_are_scaled_inside_the_network() -> None:
     net, obs = policy("net3", ATARI), observations(ATARI, 2)
     for scaled, plain in zip(net(obs.float() / 255.0), net(obs), strict=True):
         torch.testing.assert_close(scaled, plain)
+
+
+def test_pixels_are_centred_inside_the_network() -> None:
+    centred = replace(ATARI, centre=87, unit=47.0)
+    net, obs = policy("net3", centred), observations(ATARI, 2)
+    for given, plain in zip(net((obs.float() - 87.0) / 47.0), net(obs), strict=True):
+        torch.testing.assert_close(given, plain)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        low = net(obs)
+    for rounded, plain in zip(low, net(obs), strict=True):
+        torch.testing.assert_close(rounded, plain, atol=0.05, rtol=0.05)
 
 
 def test_heads_stay_in_float32_under_autocast() -> None:

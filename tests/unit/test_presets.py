@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from accerl.envs import make_envs
+from accerl.envs import make_envs, measure_pixels
 from accerl.errors import UserError
 from accerl.presets import PRESETS, load_preset
 from accerl.runtime.latency import paper_profile
@@ -33,6 +33,13 @@ def test_small_games_measure_j_and_large_ones_do_not_stop_for_it() -> None:
     }
     for name in ("pong", "breakout"):
         assert (PRESETS[name].runtime.runtime, PRESETS[name].runtime.clock) == ("process", "real")
+
+
+@pytest.mark.parametrize("name", ["pong", "breakout"])
+def test_pixel_statistics_of_presets_are_the_measured_ones(name: str) -> None:
+    centre, unit = measure_pixels(PRESETS[name].game, steps=100)
+    assert PRESETS[name].pixel_centre == centre
+    assert PRESETS[name].pixel_unit == pytest.approx(unit, rel=0.03)
 
 
 def test_a_preset_that_does_not_exist() -> None:
