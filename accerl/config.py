@@ -10,7 +10,7 @@ from accerl.compress.compressor import CompressionConfig
 from accerl.envs import check_game
 from accerl.errors import UserError, did_you_mean
 from accerl.learner import LearnerConfig
-from accerl.networks import ObservationSpec
+from accerl.observation import ObservationSpec
 from accerl.records import json_hash
 from accerl.spec import STUDENTS
 

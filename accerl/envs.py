@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from accerl.errors import UserError, did_you_mean
-from accerl.networks import ObservationSpec
+from accerl.observation import ObservationSpec
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from accerl.observation import ObservationSpec
+
 
 class ConvSpec(NamedTuple):
     """One convolution without padding: output channels, square kernel, stride."""
@@ -28,26 +30,6 @@ class Architecture:
 
     convs: tuple[ConvSpec, ...]
     hidden: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class ObservationSpec:
-    """Shape and type of one observation, and how the network sees a uint8 one.
-
-    uint8 observations enter as ``(pixel - centre) / unit``. Most pixels of a game are background:
-    taking it away, and dividing by what varies rather than by 255, made Pong learn twice as fast
-    (see `accerl.envs.measure_pixels`). It costs nothing: all of it folds into the first layer.
-    """
-
-    shape: tuple[int, ...]
-    dtype: str  # "uint8" or "float32"
-    centre: int = 0
-    unit: float = 255.0
-
-    @property
-    def is_pixels(self) -> bool:
-        """Whether observations are images [C, H, W] large enough for the paper's convolutions."""
-        return len(self.shape) == 3 and min(self.shape[1:]) >= 84
 
 
 # Table 6 gives filters and kernels; strides 4/2/1 without padding give its 3136 -> 2048 layer.

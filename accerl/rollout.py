@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from accerl.networks import ObservationSpec
+from accerl.observation import ObservationSpec
 
 POISON_BYTE = 0xA5  # a fresh slab is filled with it, so that reading unwritten memory shows
 

@@ -1,21 +1,28 @@
-"""Compressor: prune, distil, factorise, quantise and export the policy that actors act with."""
+"""Compressor: prune, distil, factorise, quantise and export the policy that actors act with.
+
+Names are imported when they are first used: an actor that acts in ONNX Runtime needs no torch.
+"""
 
 from __future__ import annotations
 
-from accerl.compress.artifact import Artifact
-from accerl.compress.chain import (
-    ONNX,
-    CompressionState,
-    CompressorChain,
-    Distillation,
-    Eager,
-    LowRank,
-    Pruning,
-    Quantizer,
-    TorchScript,
-)
-from accerl.compress.compressor import CompressionConfig, Compressor
-from accerl.compress.engine import Engine, make_engine
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from accerl.compress.artifact import Artifact
+    from accerl.compress.chain import (
+        ONNX,
+        CompressionState,
+        CompressorChain,
+        Distillation,
+        Eager,
+        LowRank,
+        Pruning,
+        Quantizer,
+        TorchScript,
+    )
+    from accerl.compress.compressor import CompressionConfig, Compressor
+    from accerl.compress.engine import Engine, make_engine
 
 __all__ = [
     "ONNX",
@@ -33,3 +40,17 @@ __all__ = [
     "TorchScript",
     "make_engine",
 ]
+
+_ELSEWHERE = {
+    "Artifact": "artifact",
+    "CompressionConfig": "compressor",
+    "Compressor": "compressor",
+    "Engine": "engine",
+    "make_engine": "engine",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_ELSEWHERE.get(name, 'chain')}"), name)

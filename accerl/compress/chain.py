@@ -15,13 +15,14 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from accerl.compress.artifact import Artifact, pack_torch
+from accerl.compress.artifact import Artifact
 from accerl.compress.distill import Distiller
-from accerl.compress.engine import TorchEngine
 from accerl.compress.export import onnx_fp32, onnx_int8
 from accerl.compress.lowrank import factorise
 from accerl.compress.prune import prune
 from accerl.compress.quantize import ActivationRanges, calibrate, spread
+from accerl.compress.torch_artifact import pack_torch
+from accerl.compress.torch_engine import TorchEngine
 from accerl.errors import UserError, did_you_mean
 from accerl.networks import PolicyNet, architecture
 from accerl.spec import STUDENTS, CompressionSpec

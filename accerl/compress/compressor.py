@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from accerl.compress.artifact import Artifact, architecture_from_json, architecture_to_json
+from accerl.compress.artifact import Artifact
 from accerl.compress.chain import CompressionState, CompressorChain
 from accerl.compress.distill import Distiller
 from accerl.compress.engine import make_engine
 from accerl.compress.prune import prune
+from accerl.compress.torch_artifact import architecture_from_json, architecture_to_json
 from accerl.errors import UserError
 from accerl.networks import Architecture, ObservationSpec, PolicyNet, make_policy
 from accerl.spec import CompressionSpec

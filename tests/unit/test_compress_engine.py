@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from accerl.compress.artifact import Artifact, pack_torch, unpack_torch
+from accerl.compress.artifact import Artifact
 from accerl.compress.chain import CompressorChain
 from accerl.compress.compressor import kl_nats
 from accerl.compress.engine import make_engine
 from accerl.compress.lowrank import factorise
+from accerl.compress.torch_artifact import pack_torch, unpack_torch
 from accerl.errors import UserError
 from accerl.networks import ObservationSpec, PolicyNet, make_policy
 from accerl.spec import CompressionSpec

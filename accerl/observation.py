@@ -1,0 +1,25 @@
+"""ObservationSpec: what environments show and networks see, for processes that need no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class ObservationSpec:
+    """Shape and type of one observation, and how the network sees a uint8 one.
+
+    uint8 observations enter as ``(pixel - centre) / unit``. Most pixels of a game are background:
+    taking it away, and dividing by what varies rather than by 255, made Pong learn twice as fast
+    (see `accerl.envs.measure_pixels`). It costs nothing: all of it folds into the first layer.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str  # "uint8" or "float32"
+    centre: int = 0
+    unit: float = 255.0
+
+    @property
+    def is_pixels(self) -> bool:
+        """Whether observations are images [C, H, W] large enough for the paper's convolutions."""
+        return len(self.shape) == 3 and min(self.shape[1:]) >= 84
