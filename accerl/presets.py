@@ -23,7 +23,9 @@ _ATARI_COMPRESSION = CompressionConfig(calibration_states=128, distill_updates=2
 _ATARI_RUNTIME = RuntimeConfig(
     runtime="process",
     clock="real",
-    publish_every=4,
+    # An update is twelve gradient steps on 1,024 samples: actors must not lag many of those.
+    queue_rollouts=1,
+    publish_every=1,
     interval_seconds=5.0,
     eval_episodes=0,
 )
