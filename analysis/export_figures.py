@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from accerl.errors import UserError
-from accerl.records import make_out_dir, read_json
+from accerl.records import make_out_dir, read_json, write_json
 from analysis import figures, figures_schedule
 from analysis.contest import write_contest
-from analysis.load import StudyRecord, load_study
+from analysis.figures_runs import run_curves
+from analysis.html_report import label_runs
+from analysis.load import StudyRecord, load_run, load_study
+from analysis.scores import EPISODES, curves_json
 from analysis.theme import Figure, render_png
 
 
@@ -21,8 +25,25 @@ def write_figures(study_dir: Path, out: Path) -> list[Path]:
     study = load_study(Path(study_dir))
     contest = read_json(write_contest(Path(study_dir)))
     make_out_dir(out)
+    return _write(_figures(study, contest), out)
+
+
+def write_run_figures(run_dirs: Sequence[Path], out: Path) -> list[Path]:
+    """Write the learning curves of runs: curves.json, and a PNG for each axis; return the paths.
+
+    Raises:
+        UserError: a run is missing or damaged, or `out` cannot be written.
+    """
+    labelled = label_runs([load_run(path) for path in run_dirs])
+    make_out_dir(out)
+    write_json(out / "curves.json", {"episodes": EPISODES, "runs": curves_json(labelled)})
+    figures = {axis: run_curves(labelled, axis) for axis in ("seconds", "env_steps")}
+    return [out / "curves.json", *_write({item.name: item for item in figures.values()}, out)]
+
+
+def _write(found: Mapping[str, Figure], out: Path) -> list[Path]:
     paths = []
-    for name, figure in _figures(study, contest).items():
+    for name, figure in found.items():
         path = out / f"{name}.png"
         try:
             path.write_bytes(render_png(figure))

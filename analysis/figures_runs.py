@@ -9,6 +9,7 @@ from typing import Any
 from accerl.runtime.run import IntervalReport
 from analysis.figures import COUNT_AXIS, facet, panel_layout
 from analysis.load import RunRecord
+from analysis.scores import EPISODES, is_measured, score_curve
 from analysis.theme import Figure, strategy_colours, strategy_dashes
 
 
@@ -28,20 +29,24 @@ INDICATORS: Mapping[str, Callable[[IntervalReport], float]] = {
 
 
 def run_curves(labelled: Mapping[str, RunRecord], axis: str) -> Figure:
-    """J of every run over `axis` ("seconds" or "env_steps"), one panel an environment."""
+    """Scores of every run over `axis` ("seconds" or "env_steps"), one panel an environment."""
     table = [
-        {"panel": run.env, "run": label, "value": report.learner_return}
-        | {"x": report.total_seconds if axis == "seconds" else report.total_env_steps}
+        {"panel": run.env, "run": label, "value": point.score}
+        | {"x": point.seconds if axis == "seconds" else point.env_steps}
         for label, run in labelled.items()
-        for report in run.reports
-        if report.learner_return is not None
+        for point in score_curve(run)
     ]
     title = "Seconds" if axis == "seconds" else "Environment steps"
+    captions = {
+        True: "Return of the learner's full-precision policy, measured off the clock.",
+        False: f"Mean raw score of the last {EPISODES} episodes, acted by the compressed policy.",
+    }
+    kinds = sorted({is_measured(run) for run in labelled.values()}, reverse=True)
     return Figure(
         name=f"curves-{axis.replace('_', '-')}",
         title=f"Learning curves over {title.lower()}",
-        caption="Return of the learner's full-precision policy, measured off the clock.",
-        spec=_panels(labelled, table, title, "Learner's return (game score)"),
+        caption=" Elsewhere: ".join(captions[kind] for kind in kinds),
+        spec=_panels(labelled, table, title, "Game score"),
         table=table,
     )
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from accerl.errors import UserError
 from accerl.records import make_out_dir, read_json
-from analysis import figures, figures_runs, figures_schedule, formats, tables
+from analysis import figures, figures_runs, figures_schedule, formats, scores, tables
 from analysis.contest import METRICS, PRIMARY, write_contest
 from analysis.load import RunRecord, StudyRecord, is_study, load_run, load_study, machine_warning
 from analysis.theme import Figure, render_svg
@@ -27,8 +27,12 @@ def write_study_report(study_dir: Path, html_path: Path) -> Path:
     return _write(html_path, "study.html.j2", _study_page(study, contest))
 
 
-def write_runs_report(run_dirs: Sequence[Path], html_path: Path) -> Path:
+def write_runs_report(
+    run_dirs: Sequence[Path], html_path: Path, levels: Sequence[float] | None = None
+) -> Path:
     """Write a report of single runs side by side; a lone study directory gets its own report.
+
+    `levels` are the scores whose first reaching is tabled; None chooses some.
 
     Raises:
         UserError: no run is given, one is missing or damaged, or the file cannot be written.
@@ -41,7 +45,7 @@ def write_runs_report(run_dirs: Sequence[Path], html_path: Path) -> Path:
             raise UserError("a study directory gets a report of its own; give it alone")
         return write_study_report(paths[0], html_path)
     runs = label_runs([load_run(path) for path in paths])
-    return _write(html_path, "runs.html.j2", _runs_page(runs))
+    return _write(html_path, "runs.html.j2", _runs_page(runs, levels))
 
 
 def label_runs(runs: Sequence[RunRecord]) -> dict[str, RunRecord]:
@@ -50,7 +54,8 @@ def label_runs(runs: Sequence[RunRecord]) -> dict[str, RunRecord]:
     for parts in (
         lambda run: run.strategy,
         lambda run: f"{run.strategy}, seed {run.seed}",
-        lambda run: f"{run.strategy} on {run.env}, seed {run.seed}",
+        lambda run: f"{run.network}: {run.strategy}, seed {run.seed}",
+        lambda run: f"{run.network}: {run.strategy} on {run.env}, seed {run.seed}",
         lambda run: str(run.path),
     ):
         found = {parts(run): run for run in runs}
@@ -119,8 +124,7 @@ def _study_page(study: StudyRecord, contest: Mapping[str, Any]) -> dict[str, Any
     }
 
 
-def _runs_page(runs: Mapping[str, RunRecord]) -> dict[str, Any]:
-    measured = any(r.learner_return is not None for run in runs.values() for r in run.reports)
+def _runs_page(runs: Mapping[str, RunRecord], levels: Sequence[float] | None) -> dict[str, Any]:
     curves = [figures_runs.run_curves(runs, axis) for axis in ("seconds", "env_steps")]
     notes = [
         f"{label} never finished; what it wrote until then is shown."
@@ -138,7 +142,8 @@ def _runs_page(runs: Mapping[str, RunRecord]) -> dict[str, Any]:
         "title": "AcceRL runs" if len(runs) > 1 else f"AcceRL run: {next(iter(runs))}",
         "warnings": notes + ([warning] if warning else []),
         "summary": tables.run_table(runs),
-        "curves": curves if measured else [],
+        "curves": curves if any(curve.table for curve in curves) else [],
+        "scores": scores.score_table(runs, levels),
         "indicators": figures_runs.run_indicators(runs),
         "strips": figures_schedule.run_strips(runs),
         "phases": figures_schedule.phase_bars(runs),

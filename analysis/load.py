@@ -41,6 +41,11 @@ class RunRecord:
         return str(self.summary.get("strategy", "unknown"))
 
     @property
+    def network(self) -> str:
+        """The learner's network."""
+        return str(self.config.get("network", "original"))
+
+    @property
     def seed(self) -> int:
         """Seed of the run; -1 when it is not recorded."""
         return int(self.summary.get("seed", -1))

@@ -327,25 +327,33 @@ def controller_eval(study: Path, quiet: bool) -> dict[str, Any]:
 
 
 def report(
-    runs: list[Path], html: Path, wandb: Path | None, figures: Path | None
+    runs: list[Path],
+    html: Path,
+    wandb: Path | None,
+    figures: Path | None,
+    scores: tuple[float, ...],
 ) -> dict[str, Any]:
     """Write the HTML report, and W&B runs and pictures if wanted."""
-    from analysis.export_figures import write_figures
-    from analysis.html_report import write_runs_report
-    from analysis.load import is_study
+    from analysis.export_figures import write_figures, write_run_figures
+    from analysis.html_report import label_runs, write_runs_report
+    from analysis.load import is_study, load_run
+    from analysis.scores import score_table
+    from analysis.terminal import rich_table
     from analysis.wandb_report import write_offline_runs
 
     if not runs:
         raise UserError("name a study folder or at least one run directory")
-    written = write_runs_report(runs, html)
+    written = write_runs_report(runs, html, scores)
     console.print(f"wrote {written}")
     lone_study = len(runs) == 1 and is_study(runs[0])
     source: Path | list[Path] = runs[0] if lone_study else runs
     if figures is not None:
-        if not lone_study:
-            raise UserError("--figures goes with one study folder")
-        for path in write_figures(runs[0], figures):
+        paths = write_figures(runs[0], figures) if lone_study else write_run_figures(runs, figures)
+        for path in paths:
             console.print(f"wrote {path}")
+    if not lone_study:
+        labelled = label_runs([load_run(path) for path in runs])
+        console.print(rich_table(score_table(labelled, scores)))
     folders = write_offline_runs(source, wandb) if wandb is not None else []
     for folder in folders:
         console.print(f"wrote {folder} (upload with `wandb sync {folder}`)")

@@ -290,6 +290,7 @@ def report(
     html: Path,
     wandb: Path | None = None,
     figures: Path | None = None,
+    scores: tuple[float, ...] = (),
     json_: Json = False,
 ) -> Any:
     """Write the HTML report of a study folder or of run directories.
@@ -298,10 +299,11 @@ def report(
         runs: one study folder, or run directories
         html: file to write
         wandb: folder to write offline W&B runs to
-        figures: folder to write a study's figures to, as PNG
+        figures: folder to write figures to as PNG, and the curves of runs as JSON
+        scores: of runs, tell when each of these scores was first reached
         json_: print the paths as JSON
     """
-    return commands.report(list(runs), html, wandb, figures)
+    return commands.report(list(runs), html, wandb, figures, scores)
 
 
 def _written(result: Any, out: Path | None, name: str) -> Any:
