@@ -60,10 +60,14 @@ class LearnerConfig:
     """multiplies rewards after clipping"""
     precision: str = "fp32"
     """fp32, or bf16 (autocast of the body; both heads and the optimiser stay in fp32)"""
+    device: str = "auto"
+    """where it learns: cpu, cuda, or auto (cuda if there is one)"""
 
     def __post_init__(self) -> None:
         if self.precision not in ("fp32", "bf16"):
             raise UserError(f"learner: precision must be fp32 or bf16, got {self.precision!r}")
+        if self.device not in ("auto", "cpu", "cuda"):
+            raise UserError(f"learner: device must be auto, cpu or cuda, got {self.device!r}")
         if self.policy_loss not in ("importance", "clipped"):
             raise UserError(
                 f"learner: policy_loss must be importance or clipped, got {self.policy_loss!r}"
@@ -106,7 +110,8 @@ class Learner:
     """Owns the full-precision policy and its optimiser."""
 
     def __init__(self, policy: PolicyNet, config: LearnerConfig) -> None:
-        self.policy = policy
+        self.device = choose_device(config.device)
+        self.policy = policy.to(self.device)
         self.config = config
         self.updates = 0
         self._optimiser = torch.optim.Adam(
@@ -122,11 +127,16 @@ class Learner:
             FloatingPointError: the loss or its gradient is not finite; that step is not taken.
         """
         config = self.config
-        batch = {name: torch.from_numpy(array) for name, array in rollout.state_dict().items()}
+        batch = {
+            name: torch.from_numpy(array).to(self.device, non_blocking=True)
+            for name, array in rollout.state_dict().items()
+        }
         if config.policy_loss == "clipped" and config.proximal == "update":
             batch["proximal"] = self._proximal_log_prob(batch)
         parts = list(self._parts(batch))
-        alive = torch.zeros(self.policy.policy_head.in_features, dtype=torch.bool)
+        alive = torch.zeros(
+            self.policy.policy_head.in_features, dtype=torch.bool, device=self.device
+        )
         kl_parts: list[Tensor] = []
         entropy_parts: list[Tensor] = []
         totals: dict[str, float] = {}
@@ -144,8 +154,8 @@ class Learner:
         self.updates += 1
         passes = config.reuse * len(parts)
         return UpdateStats(
-            kl_nats=torch.cat(kl_parts, dim=1),
-            entropy_nats=torch.cat(entropy_parts, dim=1),
+            kl_nats=torch.cat(kl_parts, dim=1).cpu(),
+            entropy_nats=torch.cat(entropy_parts, dim=1).cpu(),
             losses={name: value / passes for name, value in totals.items()}
             | {"dead_units": 1.0 - alive.float().mean().item()},
         )
@@ -199,7 +209,8 @@ class Learner:
     def _forward(self, obs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return logits [T + 1, B, A], values [T + 1, B] and live units for obs [T + 1, B, *]."""
         steps, envs = obs.shape[:2]
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=self.config.precision == "bf16"):
+        low = self.config.precision == "bf16"
+        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=low):
             hidden = self.policy.features(obs.flatten(0, 1))
         logits, values = self.policy.heads(hidden)
         alive = (hidden.detach() > 0).any(0)
@@ -264,6 +275,19 @@ class Learner:
         self.policy.load_state_dict(state["policy"])
         load_optimiser_state(self._optimiser, state["optimiser"])
         self.updates = state["updates"]
+
+
+def choose_device(wanted: str) -> torch.device:
+    """Return the device that "auto", "cpu" or "cuda" means on this machine.
+
+    Raises:
+        UserError: there is no GPU that torch can use.
+    """
+    if wanted == "auto":
+        wanted = "cuda" if torch.cuda.is_available() else "cpu"
+    if wanted == "cuda" and not torch.cuda.is_available():
+        raise UserError("learner: device cuda asks for a GPU and torch sees none; use cpu or auto")
+    return torch.device(wanted)
 
 
 def optimiser_state(optimiser: torch.optim.Optimizer) -> dict[str, Any]:
