@@ -24,7 +24,8 @@ class CompressionSpec:
     """
 
     student: str = "original"
-    """member of the policy family, largest first"""
+    """original: the learner's own network, whatever its size (`RunConfig.network`), undistilled;
+    net1, net2 or net3: that smaller member of the policy family, distilled from the learner"""
     sparsity: float = 0.0
     """fraction of output channels / neurons REMOVED by structured pruning, in [0, 1)"""
     rank: float = 1.0
@@ -157,6 +158,24 @@ class Decision:
         if len(self.mix) == 1:
             return self.mix[0][0].label
         return " + ".join(f"{share:.0%} {spec.label}" for spec, share in self.mix)
+
+    def check_students(self, network: str) -> None:
+        """Refuse students that are not smaller than the learner's network.
+
+        Args:
+            network: the learner's network, a member of STUDENTS.
+
+        Raises:
+            UserError: a spec asks for one.
+        """
+        smaller = STUDENTS[STUDENTS.index(network) + 1 :]
+        for spec in self.specs:
+            if spec.student != "original" and spec.student not in smaller:
+                raise UserError(
+                    f"spec: student {spec.student!r} is not smaller than the learner's network, "
+                    f"{network!r}; use {' or '.join((*smaller, 'original'))} (its own network), "
+                    "or a larger network for the learner"
+                )
 
     def to_json(self) -> list[dict[str, Any]]:
         """Return the mix as a list of ``{"spec": {...}, "share": float}``."""

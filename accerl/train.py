@@ -29,11 +29,15 @@ from accerl.runtime.latency import LatencyProfile, load_profile, save_profile
 from accerl.runtime.process import ProcessRun
 from accerl.runtime.run import IntervalReport
 from accerl.runtime.serial import SerialRun
-from accerl.spec import IDENTITY, CompressionSpec
+from accerl.spec import IDENTITY, CompressionSpec, Decision
 
 CHECKPOINT = "checkpoint"
 PROFILE = "profile.json"
 CHECKPOINT_EVERY = 6  # intervals
+_FIXED = (
+    "game", "network", "seed", "pixel_centre", "pixel_unit", "learner", "runtime", "compression"
+)  # fmt: skip
+"""settings that a resumed run may not change"""
 OnInterval = Callable[[IntervalReport], None]
 
 
@@ -57,7 +61,8 @@ def make_run(config: RunConfig, profile: LatencyProfile | None = None) -> Serial
     if config.runtime.clock == "real":
         return SerialRun(config, RealClock())
     profile = profile or load_profile(config.runtime.profile)
-    return SerialRun(config, VirtualClock(profile), num_actors=profile.num_actors)
+    clock = VirtualClock(profile.for_network(config.network))
+    return SerialRun(config, clock, num_actors=profile.num_actors)
 
 
 def train(
@@ -224,11 +229,7 @@ def check_resumable(config: RunConfig, out: Path | None, identity: Mapping[str, 
         raise UserError(f"{out} holds no run with a checkpoint; start one with a new --out")
     recorded, data = read_config(out), read_json(out / CONFIG)
     names = [name for name, value in identity.items() if data.get(name) != value]
-    changed = [
-        name
-        for name in ("game", "seed", "learner", "runtime", "compression")
-        if getattr(recorded, name) != getattr(config, name)
-    ]
+    changed = [name for name in _FIXED if getattr(recorded, name) != getattr(config, name)]
     if names or changed:
         raise UserError(
             f"{out} was started with other settings ({', '.join([*changed, *names])}: preset "
@@ -313,6 +314,7 @@ def evaluate_checkpoint(
     if not (path / CONFIG).is_file():
         raise UserError(f"{path} is not a run directory (no {CONFIG})")
     config = read_config(path)
+    Decision.of(spec).check_students(config.network)
     state = load_checkpoint(path / CHECKPOINT)["run"]
     small = config.with_learner(minibatches=1).with_runtime(
         runtime="serial", clock="real", num_actors=1, num_envs=1, eval_episodes=0

@@ -29,6 +29,7 @@ def train(
     profile: str | None = None,
     strategy: str = "fixed",
     spec: str = "{}",
+    network: str | None = None,
     precision: str | None = None,
     out: Path | None = None,
     resume: bool = False,
@@ -46,6 +47,7 @@ def train(
         profile: latency profile of the virtual clock (default: paper)
         strategy: fixed, kl-threshold, reward-gap, linear-kl, or the path of a schedule bundle
         spec: for the fixed strategy: what actors act with, as JSON
+        network: of the learner: original, net1, net2 or net3 (default: the preset's)
         precision: of the learner: fp32 or bf16 (default: the preset's)
         out: run directory (default: runs/PRESET-seedN)
         resume: go on with the run in --out from its last checkpoint
@@ -61,6 +63,7 @@ def train(
         profile=profile,
         strategy=strategy,
         spec=spec,
+        network=network,
         precision=precision,
         out=out,
         resume=resume,

@@ -7,7 +7,7 @@ Table 6, whatever game is played, so that small games keep the trade-offs of the
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -47,17 +47,19 @@ class LatencyProfile:
     env_step_us: float
     """one agent step of one environment on one core"""
     learner_us_per_sample: float
-    """one pass (forward, backward, optimiser) over one sample"""
+    """one pass (forward, backward, optimiser) of Original over one sample"""
     specs: tuple[SpecLatency, ...]
     num_actors: int = 1
     """actors that run beside the learner, each on a core of its own"""
     agents_per_actor: int = 1
     """agents that fill one rollout side by side, each with its share of the environments"""
+    small_learner_us: dict[str, float] = field(default_factory=dict)
+    """the same of learners whose network is net1, net2 or net3, per sample"""
     fingerprint: dict[str, Any] = field(default_factory=dict)
     """the machine that was measured; empty for published numbers"""
 
     def __post_init__(self) -> None:
-        times = [self.env_step_us, self.learner_us_per_sample]
+        times = [self.env_step_us, self.learner_us_per_sample, *self.small_learner_us.values()]
         for row in self.specs:
             times += [row.publish_ms, row.distill_us, *row.infer_us.values()]
         if not times or not all(value > 0.0 for value in times) or not self.specs:
@@ -69,6 +71,31 @@ class LatencyProfile:
     def hash(self) -> str:
         """Identity of the numbers: seconds under different profiles are never mixed."""
         return json_hash(self.to_json())[:12]
+
+    def for_network(self, network: str) -> LatencyProfile:
+        """Return the profile as a learner of that network sees it.
+
+        Its student "original" is the learner's own network and costs what that network costs;
+        smaller students keep their times. Distillation stays what it costs to follow Original:
+        a smaller teacher's forward pass was not measured.
+
+        Raises:
+            UserError: it has no learner times for this network.
+        """
+        if network == "original":
+            return self
+        if network not in self.small_learner_us:
+            raise UserError(
+                f"latency profile {self.name!r} has no times for a learner of {network!r}; "
+                "measure it again (`accerl profile measure`), or use --network original"
+            )
+        own = [row for row in self.specs if row.spec.student == network]
+        smaller = STUDENTS[STUDENTS.index(network) + 1 :]
+        rows = [replace(row, spec=replace(row.spec, student="original")) for row in own]
+        rows += [row for row in self.specs if row.spec.student in smaller]
+        return replace(
+            self, learner_us_per_sample=self.small_learner_us[network], specs=tuple(rows)
+        )
 
     def infer_seconds(self, spec: CompressionSpec, batch: int) -> float:
         """Return seconds to infer one batch of `batch` states with `spec`."""
@@ -122,6 +149,7 @@ class LatencyProfile:
             "source": self.source,
             "env_step_us": self.env_step_us,
             "learner_us_per_sample": self.learner_us_per_sample,
+            "small_learner_us": dict(self.small_learner_us),
             "num_actors": self.num_actors,
             "agents_per_actor": self.agents_per_actor,
             "fingerprint": dict(self.fingerprint),
@@ -173,7 +201,8 @@ def paper_profile() -> LatencyProfile:
     Published: env 3 ms, learner 25 ms per 160 samples, batch-1 inference of the four networks,
     INT8 Original 3.0 ms, ten agents. Derived here: INT8 halves the other networks too, and 16 bits
     lie between; pruning removes its share of what lies above 0.6 ms; a publication takes 100 ms;
-    distillation costs what learning costs, scaled by the network's inference time.
+    learning with a smaller network is scaled by its inference time, and so is distillation, which
+    adds 0.3 of Original's learning for the teacher.
     """
     times_ms = {"original": 6.0, "net1": 2.5, "net2": 1.9, "net3": 1.2}
     floor_ms = 0.6
@@ -198,6 +227,11 @@ def paper_profile() -> LatencyProfile:
         env_step_us=3000.0,
         learner_us_per_sample=learner_us,
         specs=tuple(rows),
+        small_learner_us={
+            student: learner_us * ms / times_ms["original"]
+            for student, ms in times_ms.items()
+            if student != "original"
+        },
         agents_per_actor=10,
     )
 

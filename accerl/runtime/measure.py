@@ -21,7 +21,7 @@ from accerl.presets import load_preset
 from accerl.records import fingerprint
 from accerl.rollout import Rollout, RolloutShape
 from accerl.runtime.latency import LatencyProfile, SpecLatency, standard_specs
-from accerl.spec import CompressionSpec
+from accerl.spec import STUDENTS, CompressionSpec
 
 BATCHES = (1, 16, 32)
 NUM_ENVS = 32
@@ -58,17 +58,23 @@ def _quiet(what: str, done: int, total: int) -> None:
 def _measure(
     name: str, specs: list[CompressionSpec], repeats: int, on_progress: OnProgress
 ) -> LatencyProfile:
-    total = len(specs) + repeats * len(specs) + 2
+    total = len(specs) + repeats * len(specs) + 1 + len(STUDENTS)
     envs = AtariEnvs(GAME, NUM_ENVS)
     states, env_us = _play(envs)
     on_progress("env step", 1, total)
-    policy = make_policy(
-        "original", envs.observation, envs.num_actions, torch.Generator().manual_seed(0)
-    )
+    learners = {
+        network: make_policy(
+            network, envs.observation, envs.num_actions, torch.Generator().manual_seed(0)
+        )
+        for network in STUDENTS
+    }
+    policy = learners["original"]
     machine = fingerprint()
     precision = "bf16" if "avx512_bf16" in machine["features"] else "fp32"
-    learner_us = _time_learner(policy, states, precision)
-    on_progress("learner update", 2, total)
+    learner_us = {}
+    for index, (network, net) in enumerate(learners.items()):
+        learner_us[network] = _time_learner(net, states, precision)
+        on_progress(f"learner update {network}", 2 + index, total)
     compressor = Compressor(
         envs.observation,
         envs.num_actions,
@@ -79,7 +85,7 @@ def _measure(
     built: list[tuple[Artifact, float, float]] = []
     for index, spec in enumerate(specs):
         built.append(_time_build(compressor, policy, spec))
-        on_progress(f"publish {spec.label}", 3 + index, total)
+        on_progress(f"publish {spec.label}", total - (repeats + 1) * len(specs) + index + 1, total)
     infer = _time_inference([artifact for artifact, _, _ in built], states, repeats, on_progress)
     envs.close()
     rows = tuple(
@@ -93,8 +99,9 @@ def _measure(
         source=f"measured here: ALE {GAME}, {NUM_ENVS} environments, one thread, "
         f"{precision} learner, median of {repeats} rounds",
         env_step_us=env_us,
-        learner_us_per_sample=learner_us,
+        learner_us_per_sample=learner_us.pop("original"),
         specs=rows,
+        small_learner_us=learner_us,
         num_actors=max(1, machine["cores"] - 1),
         fingerprint=machine,
     )
@@ -170,8 +177,9 @@ def _time_inference(
                 for _ in range(calls):
                     engine.infer(obs)
                 seen[index][batch].append((perf_counter() - before) / calls / batch * 1e6)
-            done = 3 + len(engines) + round_ * len(engines) + index
-            on_progress(f"inference {engine.spec.label}", done, 2 + len(engines) * (repeats + 1))
+            done = 1 + len(STUDENTS) + len(engines) * (round_ + 1) + index + 1
+            total = 1 + len(STUDENTS) + len(engines) * (repeats + 1)
+            on_progress(f"inference {engine.spec.label}", done, total)
     return [{batch: median(times) for batch, times in row.items()} for row in seen]
 
 

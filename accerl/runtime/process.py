@@ -72,6 +72,7 @@ class ProcessRun:
 
     def apply(self, decision: Decision) -> None:
         """See `InnerRun.apply`."""
+        decision.check_students(self.config.network)
         self.publisher.request(decision)
 
     def advance(self, seconds: float) -> IntervalReport:

@@ -78,6 +78,7 @@ class SerialRun:
 
     def apply(self, decision: Decision) -> None:
         """See `InnerRun.apply`."""
+        decision.check_students(self.config.network)
         self.publisher.request(decision)
 
     def advance(self, seconds: float) -> IntervalReport:

@@ -109,8 +109,45 @@ def test_a_spec_that_was_not_measured_is_not_guessed(spec: CompressionSpec) -> N
         profile().infer_seconds(spec, 1)
 
 
+@pytest.mark.parametrize("network", STUDENTS[1:])
+def test_a_smaller_learner_is_charged_as_what_it_is(network: str) -> None:
+    """Its own network under the name original; smaller students under their own."""
+    paper = paper_profile()
+    seen = paper.for_network(network)
+    for changes in ({}, {"bits": 8}, {"sparsity": 0.4}, {"sparsity": 0.5, "bits": 8}):
+        own = CompressionSpec(**changes)
+        named = CompressionSpec(student=network, **changes)
+        assert seen.infer_seconds(own, 4) == paper.infer_seconds(named, 4)
+        assert seen.infer_seconds(own, 4) < paper.infer_seconds(own, 4)
+        assert seen.publish_seconds(own) == paper.publish_seconds(named)
+        assert seen.distill_seconds(own, 64) == paper.distill_seconds(named, 64)
+        for student in STUDENTS[1:]:
+            spec = CompressionSpec(student=student, **changes)
+            if STUDENTS.index(student) > STUDENTS.index(network):
+                assert seen.infer_seconds(spec, 4) == paper.infer_seconds(spec, 4)
+            else:
+                with pytest.raises(UserError, match="has no times for"):
+                    seen.infer_seconds(spec, 4)
+    share = paper.infer_seconds(CompressionSpec(student=network), 1) / 6e-3
+    assert seen.learn_seconds(160) == pytest.approx(25e-3 * share)
+    assert seen.env_seconds(3) == paper.env_seconds(3)
+    assert paper.for_network("original") == paper
+
+
+def test_a_smaller_learner_that_was_not_measured_is_not_guessed() -> None:
+    assert profile().for_network("original") == profile()
+    with pytest.raises(UserError, match=r"no times for a learner of 'net1'; measure it again"):
+        profile(small_learner_us={"net2": 9.0}).for_network("net1")
+
+
 @pytest.mark.parametrize(
-    "changes", [{"env_step_us": 0.0}, {"learner_us_per_sample": -1.0}, {"specs": ()}]
+    "changes",
+    [
+        {"env_step_us": 0.0},
+        {"learner_us_per_sample": -1.0},
+        {"small_learner_us": {"net1": 0.0}},
+        {"specs": ()},
+    ],
 )
 def test_times_must_be_positive(changes: dict[str, Any]) -> None:
     with pytest.raises(UserError, match="every time must be positive"):
@@ -118,7 +155,7 @@ def test_times_must_be_positive(changes: dict[str, Any]) -> None:
 
 
 def test_a_profile_survives_its_file(tmp_path: Path) -> None:
-    original = profile()
+    original = profile(small_learner_us={"net1": 50.0, "net3": 10.0})
     save_profile(original, tmp_path / "deep" / "test.json")
     restored = load_profile(str(tmp_path / "deep" / "test.json"))
     assert restored == original
@@ -132,10 +169,11 @@ def test_the_hash_tells_profiles_apart() -> None:
         profile(env_step_us=31.0).hash,
         profile(num_actors=3).hash,
         profile(fingerprint={"cpu": "y"}).hash,
+        profile(small_learner_us={"net1": 50.0}).hash,
         profile(specs=profile().specs[:1]).hash,
         profile(specs=(replace(profile().specs[0], publish_ms=6.0), profile().specs[1])).hash,
     }
-    assert len(hashes) == 6
+    assert len(hashes) == 7
 
 
 def test_profiles_are_found_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,6 +198,8 @@ def test_profiles_are_found_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         lambda data: data["specs"][0].update(publish_ms="fast"),
         lambda data: data["specs"][0]["spec"].update(bits=7),
         lambda data: data.update(env_step_us=-1.0),
+        lambda data: data.update(small_learner_us=[3.0]),
+        lambda data: data.update(small_learner_us={"net1": "slow"}),
     ],
 )
 def test_a_damaged_file_is_refused(tmp_path: Path, damage: Any) -> None:

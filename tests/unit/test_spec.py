@@ -142,6 +142,30 @@ def test_impossible_mixes_are_named(mix: Any, message: str) -> None:
         Decision(mix)
 
 
+@pytest.mark.parametrize("network", STUDENTS)
+@pytest.mark.parametrize("student", STUDENTS)
+def test_students_must_be_smaller_than_the_learner(student: str, network: str) -> None:
+    spec = CompressionSpec(student=student)
+    smaller = STUDENTS.index(student) > STUDENTS.index(network)
+    decisions = [Decision.of(spec)]
+    if student != "original":
+        decisions.append(Decision(((IDENTITY, 0.9), (spec, 0.1))))
+    for decision in decisions:
+        if student == "original" or smaller:
+            decision.check_students(network)
+            continue
+        with pytest.raises(UserError) as refused:
+            decision.check_students(network)
+        message = str(refused.value)
+        assert (
+            f"student '{student}' is not smaller than the learner's network, '{network}'" in message
+        )
+        assert "\n" not in message
+        allowed = message.split("use ")[1].split(" (")[0].split(" or ")
+        for name in allowed:
+            Decision.of(CompressionSpec(student=name)).check_students(network)
+
+
 def test_did_you_mean_names_the_closest_first() -> None:
     assert did_you_mean("ponng", ["pong", "hero"]) == "did you mean 'pong'? allowed: pong, hero"
     assert did_you_mean("xyz", ["pong", "hero"]) == "allowed: pong, hero"
