@@ -7,6 +7,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest -q
 PACKAGES := accerl controller studies analysis tests
 MAX_LINES := 400
+# What it asks for (matplotlib, seaborn, pandas) is for watching games; its rules need numpy alone.
+MINATAR := --no-deps minatar==1.0.15
 
 .PHONY: study test test-all check lint types layers lines format clean
 
@@ -49,12 +51,15 @@ $(BIN)/python:
 
 $(VENV)/.installed: pyproject.toml | $(BIN)/python
 	$(PIP) install -q -e .
+	$(PIP) install -q $(MINATAR)
 	touch $@
 
 $(VENV)/.installed-test: pyproject.toml | $(BIN)/python
 	$(PIP) install -q -e '.[test]'
+	$(PIP) install -q $(MINATAR)
 	touch $@ $(VENV)/.installed
 
 $(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
 	$(PIP) install -q -e '.[dev]'
+	$(PIP) install -q $(MINATAR)
 	touch $@ $(VENV)/.installed-test $(VENV)/.installed

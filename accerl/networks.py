@@ -1,4 +1,4 @@
-"""Policy families: the paper's Original and Net1-3 (Table 6), and the same ladder for vectors.
+"""Policy families: the paper's Original and Net1-3 (Table 6), and the same ladder for small games.
 
 A network is fully described by its `Architecture`, so a pruned copy is simply a `PolicyNet`
 of a narrower architecture, and every consumer (export, quantisation, engines) handles both alike.
@@ -39,6 +39,13 @@ PIXELS: dict[str, Architecture] = {
     "net2": Architecture((ConvSpec(8, 8, 4), ConvSpec(16, 4, 2)), (128,)),
     "net3": Architecture((ConvSpec(4, 8, 4), ConvSpec(4, 4, 2)), (32,)),
 }
+# 10x10 boards; the multiply-accumulates fall about as they do in Table 6: 5, 12 and 32 times.
+MINATAR: dict[str, Architecture] = {
+    "original": Architecture((ConvSpec(32, 3, 1), ConvSpec(64, 3, 1)), (256,)),
+    "net1": Architecture((ConvSpec(16, 3, 1), ConvSpec(32, 3, 1)), (64,)),
+    "net2": Architecture((ConvSpec(16, 3, 1),), (64,)),
+    "net3": Architecture((ConvSpec(8, 3, 1),), (32,)),
+}
 VECTOR: dict[str, Architecture] = {
     "original": Architecture((), (128, 128)),
     "net1": Architecture((), (64,)),
@@ -49,7 +56,9 @@ VECTOR: dict[str, Architecture] = {
 
 def architecture(student: str, observation: ObservationSpec) -> Architecture:
     """Return the layer sizes of `student` in the family that fits `observation`."""
-    return (PIXELS if observation.is_pixels else VECTOR)[student]
+    if observation.is_pixels:
+        return PIXELS[student]
+    return (MINATAR if len(observation.shape) == 3 else VECTOR)[student]
 
 
 class PolicyNet(nn.Module):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from accerl.config import RunConfig
+from accerl.envs import check_installed
 from accerl.errors import UserError, did_you_mean
 from accerl.monitor.strategies import STRATEGIES, FixedStrategy, make_strategy
 from accerl.monitor.strategy import Strategy
@@ -21,7 +22,7 @@ from accerl.runtime.latency import (
     save_profile,
 )
 from accerl.runtime.run import IntervalReport
-from accerl.spec import CompressionSpec
+from accerl.spec import CompressionSpec, Decision
 from studies.progress import bar, console, share_bar
 
 
@@ -35,6 +36,7 @@ def train(
     profile: str | None,
     strategy: str,
     spec: str,
+    network: str | None,
     precision: str | None,
     out: Path | None,
     resume: bool,
@@ -56,6 +58,8 @@ def train(
     config = config.with_runtime(**changes)
     if profile is not None and config.runtime.clock == "real":
         raise UserError("--profile goes with the virtual clock; add --runtime serial")
+    if network is not None:
+        config = replace(config, network=network)
     if precision is not None:
         config = config.with_learner(precision=precision)
     chosen = _strategy(strategy, spec)
@@ -87,8 +91,14 @@ def run_recorded(
 
     virtual = config.runtime.clock == "virtual"
     profile = load_profile(config.runtime.profile) if virtual else None
-    if profile is not None and isinstance(strategy, FixedStrategy):
-        profile.infer_seconds(strategy.spec, config.runtime.num_envs)  # refused now or in mid-run
+    # What the run would refuse when it comes to it is refused before anything is written.
+    check_installed(config.game)
+    for decision in _decisions(strategy):
+        decision.check_students(config.network)
+    if profile is not None:
+        times = profile.for_network(config.network)
+        if isinstance(strategy, FixedStrategy):
+            times.infer_seconds(strategy.spec, config.runtime.num_envs)
     if resume:
         check_resumable(config, out, run_identity(strategy_name, profile))
     make_out_dir(out)
@@ -127,6 +137,19 @@ def run_recorded(
         spent = ", ".join(f"{name} {value:.1f}" for name, value in shares.items())
         console.print(f"busy seconds by phase: {spent}")
     return summary
+
+
+def _decisions(strategy: Strategy) -> list[Decision]:
+    """Return what a strategy of the command line may decide; a mix as its parts."""
+    from controller.policy import LearnedStrategy
+    from controller.schedule import ReplayedSchedule
+
+    if isinstance(strategy, LearnedStrategy):
+        return [strategy.actions.decision(indices) for indices in strategy.actions.all_indices()]
+    if isinstance(strategy, ReplayedSchedule):
+        return [point.decision for point in strategy.schedule.points]
+    specs = [value for value in vars(strategy).values() if isinstance(value, CompressionSpec)]
+    return [Decision.of(spec) for spec in specs]
 
 
 def _holds_run(path: Path) -> bool:

@@ -39,7 +39,10 @@ def train(
     """Train one agent: `accerl train pong --seconds 120 --spec '{"bits": 8}'`.
 
     Args:
-        preset: catch, cartpole, pong, breakout
+        preset: a small game (catch, cartpole, acrobot, minatar-breakout, minatar-asterix,
+            minatar-freeway, minatar-seaquest, minatar-space-invaders), an Atari game (pong,
+            breakout, alien, amidar, bank_heist, beam_rider, hero, name_this_game, riverraid,
+            road_runner, seaquest, space_invaders), or paper-pong (the paper's settings)
         seconds: length of the run on its own clock (default: the preset's)
         seed: of everything random
         runtime: serial or process (default: the preset's)

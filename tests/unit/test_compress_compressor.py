@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from accerl.compress import CompressionConfig, Compressor
+from accerl.envs import make_envs
 from accerl.errors import UserError
 from accerl.networks import ObservationSpec, PolicyNet, make_policy
 from accerl.spec import CompressionSpec
@@ -106,6 +107,35 @@ def test_distillation_lowers_the_kl_of_students_and_pruned_networks() -> None:
         assert mean < 0.3 * before
         assert mean <= largest
         assert variance >= 0.0
+
+
+def minatar_states(count: int) -> tuple[ObservationSpec, np.ndarray]:
+    envs, rng = make_envs("minatar-space-invaders", 8), np.random.default_rng(0)
+    envs.reset(0)
+    boards = [envs.step(rng.integers(envs.num_actions, size=8)).obs for _ in range(count // 8)]
+    return envs.observation, np.concatenate(boards)
+
+
+@pytest.mark.parametrize("network", ["original", "net1"])
+def test_minatar_networks_take_every_kind_of_compression(network: str) -> None:
+    observation, boards = minatar_states(128)
+    learner = make_policy(network, observation, 4, torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        learner.policy_head.weight.mul_(200.0)
+    config = CompressionConfig(
+        calibration_states=128, distill_warmup_updates=0, distill_learning_rate=3e-3
+    )
+    compressor = Compressor(observation, 4, config, torch.Generator().manual_seed(0))
+    compressor.observe(boards)
+    for spec in (CompressionSpec(bits=8), CompressionSpec(bits=16), CompressionSpec(rank=0.7)):
+        kl, _, _ = compressor.kl_to(learner, compressor.build(spec, learner, 0), boards)
+        assert 0.0 < kl < 0.05, spec.label
+    for spec in (NET3, PRUNED, CompressionSpec(sparsity=0.25, bits=8, rank=0.9)):
+        before, _, _ = compressor.kl_to(learner, compressor.build(spec, learner, 0), boards)
+        for _ in range(20):
+            compressor.distill(learner, [spec])
+        after, _, _ = compressor.kl_to(learner, compressor.build(spec, learner, 1), boards)
+        assert after < 0.3 * before, spec.label
 
 
 def test_kl_to_an_exact_copy_is_zero() -> None:

@@ -24,6 +24,7 @@ OBSERVATIONS = [
     ObservationSpec((10, 5), "uint8"),
     ObservationSpec((6,), "float32"),
     CENTRED,
+    ObservationSpec((7, 10, 10), "uint8"),
 ]
 EVERY_SPEC = [
     CompressionSpec(graph="eager"),
@@ -74,9 +75,11 @@ def test_float32_engines_equal_the_policy(observation: ObservationSpec, graph: s
         np.testing.assert_allclose(acted_values, values[:batch], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("observation", [OBSERVATIONS[1], OBSERVATIONS[4]], ids=str)
 @pytest.mark.parametrize("spec", EVERY_SPEC, ids=lambda spec: spec.label)
-def test_every_spec_acts_the_same_behind_a_round_trip(spec: CompressionSpec) -> None:
-    observation = OBSERVATIONS[1]
+def test_every_spec_acts_the_same_behind_a_round_trip(
+    spec: CompressionSpec, observation: ObservationSpec
+) -> None:
     net, obs = make(observation, "original"), states(observation)
     artifact = CompressorChain.from_spec(spec).compress(net, observations=obs, version=7)
     # Shared blocks are larger than what they hold.

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from accerl.checkpoint import load_checkpoint, save_checkpoint
-from accerl.envs import AtariEnvs, CartPoleEnvs, CatchEnvs, Step, make_envs
+from accerl.envs import AcrobotEnvs, AtariEnvs, CartPoleEnvs, CatchEnvs, Step, make_envs
+from accerl.envs.minatar import MINATAR_GAMES
 from accerl.errors import UserError
 
 ROWS, COLUMNS = CatchEnvs.ROWS, CatchEnvs.COLUMNS
@@ -207,8 +208,71 @@ def test_atari_starts_from_any_seed() -> None:
     envs.close()
 
 
-@pytest.mark.parametrize("game", ["catch", "cartpole"])
-def test_saved_environments_go_on_bit_by_bit(game: str, tmp_path: Path) -> None:
+def pump(obs: np.ndarray) -> np.ndarray:
+    """Acrobot's simplest swing-up: always push the way the lower link is moving."""
+    return (obs[:, 5] > 0) * 2
+
+
+def test_acrobot_episodes_are_gymnasiums_own() -> None:
+    """Swung up, left hanging until it is cut off, and spun until angles and speeds wrap."""
+    import gymnasium
+
+    envs, rng = AcrobotEnvs(6), np.random.default_rng(0)
+    raw: list[Any] = [gymnasium.make("Acrobot-v1").unwrapped for _ in range(6)]
+    obs = envs.reset(0)
+    for single in raw:
+        single.reset(seed=0)
+    starts = envs.state_dict()["state"]
+    assert (np.abs(starts) <= 0.1).all()
+    assert len(np.unique(starts)) == starts.size
+    ends = [0] * 6
+    for number in range(1, 501):
+        before = envs.state_dict()["state"]
+        actions = pump(obs)
+        actions[4], actions[5] = 1, rng.integers(3)
+        step = envs.step(actions)
+        for i, single in enumerate(raw):
+            single.state = before[:, i]
+            expected, reward, over, _, _ = single.step(int(actions[i]))
+            assert (step.reward[i], step.terminated[i]) == (reward, over)
+            if over or step.truncated[i]:
+                ends[i] += 1
+                assert (np.abs(np.arctan2(step.obs[i, [1, 3]], step.obs[i, [0, 2]])) <= 0.11).all()
+            else:
+                np.testing.assert_allclose(step.obs[i], expected, rtol=1e-4, atol=1e-5)
+        assert step.truncated[4] == (number == 500)
+        obs = step.obs
+    assert min(ends[:4]) >= 2  # swung up, and again
+    assert ends[4] == 1  # hung still until it was cut off
+
+
+def test_acrobot_wraps_angles_and_bounds_speeds_as_gymnasium_does() -> None:
+    import gymnasium
+
+    count = 400
+    envs, rng = AcrobotEnvs(count), np.random.default_rng(0)
+    envs.reset(0)
+    limits = np.array([np.pi, np.pi, 4.0 * np.pi, 9.0 * np.pi])[:, None]
+    state = rng.uniform(-limits, limits, (4, count))
+    envs.load_state_dict({**envs.state_dict(), "state": state})
+    step, raw = envs.step(np.full(count, 2)), gymnasium.make("Acrobot-v1").unwrapped
+    raw.reset(seed=0)
+    wrapped = 0
+    for i in np.flatnonzero(~step.terminated):
+        raw.state = state[:, i]
+        np.testing.assert_allclose(step.obs[i], raw.step(2)[0], rtol=1e-4, atol=1e-4)
+        wrapped += int(np.abs(raw.state[:2] - state[:2, i]).max() > np.pi)
+    assert wrapped > 20
+    angles = envs.state_dict()["state"]
+    assert (np.abs(angles) <= limits + 1e-9).all()
+
+
+@pytest.mark.parametrize(
+    ("game", "steps"),
+    [("catch", 80), ("cartpole", 80), ("acrobot", 520)]
+    + [(game, 2600 if game == "minatar-freeway" else 300) for game in MINATAR_GAMES],
+)
+def test_saved_environments_go_on_bit_by_bit(game: str, steps: int, tmp_path: Path) -> None:
     """Also through the files of a checkpoint, and after the copy has been elsewhere."""
     envs, other = make_envs(game, 5), make_envs(game, 5)
     rng = np.random.default_rng(2)
@@ -220,18 +284,18 @@ def test_saved_environments_go_on_bit_by_bit(game: str, tmp_path: Path) -> None:
     other.step(np.zeros(5, dtype=np.int64))
     np.testing.assert_array_equal(other.load_state_dict(load_checkpoint(tmp_path / "envs")), obs)
     ends = 0
-    for _ in range(80):
+    for _ in range(steps):
         actions = rng.integers(envs.num_actions, size=5)
         one, two = envs.step(actions), other.step(actions)
         for name in ("obs", "reward", "terminated", "truncated"):
             np.testing.assert_array_equal(getattr(one, name), getattr(two, name))
-        ends += int(one.terminated.sum())
-    assert ends > 5  # the random starts agree too
+        ends += int((one.terminated | one.truncated).sum())
+    assert ends >= 5  # the random starts agree too
     assert envs.exact_resume
 
 
 def test_a_saved_state_is_not_changed_by_going_on() -> None:
-    for game in ("catch", "cartpole"):
+    for game in ("catch", "cartpole", "acrobot", *MINATAR_GAMES):
         envs = make_envs(game, 3)
         envs.reset(0)
         state = envs.state_dict()
@@ -242,7 +306,13 @@ def test_a_saved_state_is_not_changed_by_going_on() -> None:
 
 
 @pytest.mark.parametrize(
-    ("game", "hint"), [("katch", "catch"), ("pongg", "pong"), ("SpaceInvaders", "space_invaders")]
+    ("game", "hint"),
+    [
+        ("katch", "catch"),
+        ("pongg", "pong"),
+        ("SpaceInvaders", "space_invaders"),
+        ("minatar_breakout", "minatar-breakout"),
+    ],
 )
 def test_an_unknown_game_is_a_mistake_of_the_user(game: str, hint: str) -> None:
     with pytest.raises(UserError, match=f"game '{game}' does not exist; did you mean .*{hint}"):
@@ -250,5 +320,7 @@ def test_an_unknown_game_is_a_mistake_of_the_user(game: str, hint: str) -> None:
 
 
 def test_a_game_like_no_other_still_gets_a_list() -> None:
-    with pytest.raises(UserError, match=r"allowed: catch, cartpole \(or any Atari game"):
+    with pytest.raises(
+        UserError, match=r"allowed: catch, cartpole, acrobot, minatar-.* \(or any A"
+    ):
         make_envs("zzzzzz", 1)

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from accerl.networks import (
+    MINATAR,
     PIXELS,
     VECTOR,
     Architecture,
@@ -23,7 +24,9 @@ from accerl.spec import STUDENTS
 
 ATARI = ObservationSpec((4, 84, 84), "uint8")
 CARTPOLE = ObservationSpec((4,), "float32")
-MINATAR = ObservationSpec((4, 10, 10), "float32")
+BOARD = ObservationSpec((4, 10, 10), "uint8")
+CATCH = ObservationSpec((10, 5), "uint8")
+FAMILIES = {"pixels": (PIXELS, ATARI), "minatar": (MINATAR, BOARD), "vector": (VECTOR, CARTPOLE)}
 
 
 def policy(student: str, observation: ObservationSpec, seed: int = 0) -> PolicyNet:
@@ -38,13 +41,24 @@ def observations(observation: ObservationSpec, batch: int) -> torch.Tensor:
     return torch.randn(batch, *observation.shape, generator=generator)
 
 
-@pytest.mark.parametrize("family", [PIXELS, VECTOR])
-def test_families_cover_every_student_from_large_to_small(family: dict[str, Architecture]) -> None:
+@pytest.mark.parametrize("name", FAMILIES)
+def test_families_cover_every_student_from_large_to_small(name: str) -> None:
+    family, observation = FAMILIES[name]
     assert tuple(family) == STUDENTS
-    observation = ATARI if family is PIXELS else CARTPOLE
     macs = [count_macs(policy(student, observation)) for student in STUDENTS]
     assert macs == sorted(macs, reverse=True)
     assert len(set(macs)) == len(STUDENTS)
+
+
+@pytest.mark.parametrize("channels", [4, 6, 7, 10])
+def test_minatar_networks_shrink_about_as_much_as_the_papers(channels: int) -> None:
+    def shares(observation: ObservationSpec) -> list[float]:
+        macs = [count_macs(policy(student, observation)) for student in STUDENTS]
+        return [macs[0] / value for value in macs]
+
+    small = shares(ObservationSpec((channels, 10, 10), "uint8"))
+    for mine, papers in zip(small, shares(ATARI), strict=True):
+        assert 0.7 < mine / papers < 1.3
 
 
 def test_the_original_is_the_papers_network() -> None:
@@ -57,7 +71,7 @@ def test_the_original_is_the_papers_network() -> None:
     assert count_macs(net) == weights + 3136 * 2048 + 2048 * 6 + 2048
 
 
-@pytest.mark.parametrize("observation", [ATARI, CARTPOLE, MINATAR])
+@pytest.mark.parametrize("observation", [ATARI, CARTPOLE, BOARD, CATCH])
 @pytest.mark.parametrize("student", STUDENTS)
 def test_every_student_acts_on_every_kind_of_observation(
     student: str, observation: ObservationSpec
@@ -69,9 +83,11 @@ def test_every_student_acts_on_every_kind_of_observation(
     assert torch.isfinite(values).all()
 
 
-def test_small_images_belong_to_the_vector_family() -> None:
+def test_each_kind_of_observation_has_its_family() -> None:
     assert architecture("net1", ATARI) is PIXELS["net1"]
-    assert architecture("net1", MINATAR) is VECTOR["net1"]
+    assert architecture("net1", BOARD) is MINATAR["net1"]
+    assert architecture("net1", CARTPOLE) is VECTOR["net1"]
+    assert architecture("net1", CATCH) is VECTOR["net1"]  # too small for convolutions
 
 
 def test_weights_depend_on_the_generator_alone() -> None:

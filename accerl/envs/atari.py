@@ -1,0 +1,69 @@
+"""Atari 2600 through ale-py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from accerl.envs.base import Step
+from accerl.observation import ObservationSpec
+
+_FRESH_SEED = 7_919  # between the seeds of one actor before and after it was restored
+
+
+class AtariEnvs:
+    """Atari 2600 through ale-py's C++ vector environment: 4 stacked 84x84 frames, frameskip 4."""
+
+    def __init__(self, game: str, num_envs: int, num_threads: int = 1) -> None:
+        from ale_py.vector_env import AtariVectorEnv
+        from gymnasium.spaces import Discrete
+        from gymnasium.vector import AutoresetMode
+
+        self._env = AtariVectorEnv(
+            game,
+            num_envs,
+            # Its threads spin before they sleep, so more than one per process only steals cores.
+            num_threads=num_threads,
+            # Raw scores are recorded; the learner clips.
+            reward_clipping=False,
+            autoreset_mode=AutoresetMode.SAME_STEP,
+        )
+        self.num_envs = num_envs
+        actions = self._env.single_action_space
+        assert isinstance(actions, Discrete)
+        self.num_actions = int(actions.n)
+        self.observation = ObservationSpec((4, 84, 84), "uint8")
+        self.exact_resume = False
+        self._seed = 0
+
+    def reset(self, seed: int) -> np.ndarray:
+        """See `Envs.reset`."""
+        self._seed = seed
+        # Sub-environments take consecutive seeds, and ale-py holds them in 32 bits.
+        obs, _ = self._env.reset(seed=seed * 10_007 % (2**31 - self.num_envs))
+        return obs
+
+    def step(self, actions: np.ndarray) -> Step:
+        """See `Envs.step`."""
+        obs, reward, terminated, truncated, _ = self._env.step(actions)
+        return Step(obs, reward.astype(np.float32), terminated, truncated)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the next seed: the C++ vector environment itself cannot be saved."""
+        return {"seed": self._seed + _FRESH_SEED}
+
+    def load_state_dict(self, state: dict[str, Any]) -> np.ndarray:
+        """Start new episodes from a seed that has not been used yet."""
+        return self.reset(state["seed"])
+
+    def close(self) -> None:
+        """See `Envs.close`."""
+        self._env.close()
+
+
+def atari_games() -> list[str]:
+    """Return the Atari games whose ROM ships with ale-py, in snake case."""
+    from ale_py import roms
+
+    return sorted(roms.get_all_rom_ids())

@@ -1,0 +1,54 @@
+"""The surface that all environments share.
+
+Every surface autoresets in the same step: when an episode ends, `step` returns the first
+observation of the next one, so that each row is a real transition (no junk rows).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from accerl.observation import ObservationSpec
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of all environments; `obs` already belongs to the next episode where one ended."""
+
+    obs: np.ndarray  # [B, *shape]
+    reward: np.ndarray  # [B] float32, raw game score
+    terminated: np.ndarray  # [B] bool: the episode ended in the game
+    truncated: np.ndarray  # [B] bool: the episode was cut off by a time limit
+
+
+class Envs(Protocol):
+    """A batch of environments with same-step autoreset."""
+
+    num_envs: int
+    num_actions: int
+    observation: ObservationSpec
+    exact_resume: bool
+    """whether `load_state_dict` continues bit-exactly; otherwise it starts new episodes"""
+
+    def reset(self, seed: int) -> np.ndarray:
+        """Start every environment anew from `seed`; return observations [B, *shape]."""
+        ...
+
+    def step(self, actions: np.ndarray) -> Step:
+        """Act with `actions` [B] int64."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what is needed to go on: bit-exactly where `exact_resume`."""
+        ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> np.ndarray:
+        """Go on from a state returned by `state_dict`; return the observations [B, *shape]."""
+        ...
+
+    def close(self) -> None:
+        """Release what the environments hold."""
+        ...
