@@ -19,9 +19,10 @@ class Actor:
     Engines change only between rollouts, so every rollout has one version and one spec.
     """
 
-    def __init__(self, envs: Envs, seed: int, *, threads: int = 1) -> None:
+    def __init__(self, envs: Envs, seed: int, *, threads: int = 1, infer_batch: int = 0) -> None:
         self.envs = envs
         self._threads = threads
+        self._infer_batch = infer_batch or envs.num_envs
         self._rng = np.random.default_rng([seed, 1])
         self._obs = envs.reset(seed)
         self._running_return = np.zeros(envs.num_envs, dtype=np.float64)
@@ -41,10 +42,17 @@ class Actor:
 
     def load(self, publication: Publication) -> None:
         """Act with `publication` from the next rollout on."""
+        self._engines = []  # the old ones first: two sets of weights are more than a process needs
         self._engines = [
             make_engine(artifact, threads=self._threads) for artifact in publication.artifacts
         ]
         self._publication = publication
+
+    def drop_artifacts(self) -> None:
+        """Keep the engines only, not the bytes they were made of: `state_dict` loses them."""
+        if self._publication is not None:
+            number, shares = self._publication.number, self._publication.shares
+            self._publication = Publication(number, [], shares)
 
     def collect(self, rollout: Rollout) -> None:
         """Fill `rollout` in place: T steps of every environment with one engine."""
@@ -59,9 +67,11 @@ class Actor:
         for t in range(rollout.action.shape[0]):
             rollout.obs[t] = self._obs
             before = perf_counter()
-            logits, _ = engine.infer(self._obs)
+            logits = rollout.logits[t]
+            for low in range(0, envs.num_envs, self._infer_batch):
+                part = slice(low, low + self._infer_batch)
+                logits[part], _ = engine.infer(self._obs[part])
             infer_seconds += perf_counter() - before
-            rollout.logits[t] = logits
             action = rollout.action[t]
             sample_actions(self._rng, logits, self._noise, out=action)
             before = perf_counter()

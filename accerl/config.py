@@ -36,6 +36,10 @@ class RuntimeConfig:
     """actors that collect side by side; the virtual clock takes the number from its profile"""
     num_envs: int = 32
     """environments per actor, B"""
+    infer_batch: int = 0
+    """states per inference call: the paper's actors infer 1 at a time; 0: all environments'"""
+    compressor_process: bool = True
+    """process runtime: whether a process of its own compresses, or the learner's does"""
     queue_rollouts: int = 2
     """finished rollouts that may wait for the learner before actors have to"""
     publish_every: int = 4
@@ -72,6 +76,11 @@ class RuntimeConfig:
         for name, value in counts.items():
             if value < 1:
                 raise UserError(f"runtime: {name} must be at least 1, got {value}")
+        if not 0 <= self.infer_batch <= self.num_envs:
+            raise UserError(
+                f"runtime: infer_batch must lie in 0..num_envs ({self.num_envs}), got "
+                f"{self.infer_batch}"
+            )
         if not self.interval_seconds > 0.0:
             raise UserError(
                 f"runtime: interval_seconds must be positive, got {self.interval_seconds}"

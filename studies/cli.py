@@ -24,6 +24,7 @@ COMMANDS: dict[str, Any] = {
     "bench infer": options.bench_infer,
     "bench publish": options.bench_publish,
     "bench learner": options.bench_learner,
+    "bench pipeline": options.bench_pipeline,
     "profile measure": options.profile_measure,
     "profile list": options.profile_list,
     "profile show": options.profile_show,

@@ -141,6 +141,47 @@ def bench_learner(*, repeats: int = 3, out: Path | None = None, json_: Json = Fa
     return _written(result, out, "bench-learner.json")
 
 
+def bench_pipeline(
+    *,
+    env: str = "pong",
+    network: str = "original",
+    configs: tuple[str, ...] = (),
+    wiring: bool = False,
+    seconds: float = 20.0,
+    repeats: int = 3,
+    seed: int = 0,
+    out: Path | None = None,
+    json_: Json = False,
+) -> Any:
+    """Compare whole pipelines, interleaved: env steps/s, CPU-seconds, phases, memory, bounds.
+
+    Args:
+        env: Atari game
+        network: the learner's network
+        configs: names to compare, all if none (paper, fp32, int8, net3+int8, env-only, ...)
+        wiring: vary how the INT8 pipeline is wired instead
+        seconds: measured in each run
+        repeats: interleaved runs of each configuration
+        seed: of the first repeat
+        out: folder to write bench-pipeline.json to
+        json_: print the result as JSON
+    """
+    from studies.bench_pipeline import bench_pipeline as measure
+    from studies.tables import print_pipeline
+
+    result = measure(
+        game=env,
+        network=network,
+        names=configs,
+        wiring=wiring,
+        seconds=seconds,
+        repeats=repeats,
+        seed=seed,
+    )
+    print_pipeline(result, console)
+    return _written(result, out, "bench-pipeline.json")
+
+
 def profile_measure(
     *, name: str = "measured", repeats: int = 5, out: Path | None = None, json_: Json = False
 ) -> Any:
