@@ -91,10 +91,11 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
 
 def _flatten(node: Any, prefix: str, tensors: dict[str, torch.Tensor]) -> Any:
     if isinstance(node, torch.Tensor | np.ndarray):
-        tensor = torch.from_numpy(np.ascontiguousarray(node)) if _is_array(node) else node
+        array = isinstance(node, np.ndarray)
+        tensor = torch.from_numpy(np.ascontiguousarray(node)) if array else node
         # safetensors refuses shared storage; a checkpoint owns what it stores.
-        tensors[prefix] = tensor.detach().clone().contiguous()  # type: ignore[union-attr]
-        return {_ARRAY if _is_array(node) else _TENSOR: prefix}
+        tensors[prefix] = tensor.detach().clone().contiguous()
+        return {_ARRAY if array else _TENSOR: prefix}
     if isinstance(node, dict):
         return {key: _flatten(value, f"{prefix}/{key}", tensors) for key, value in node.items()}
     if isinstance(node, list | tuple):
@@ -103,10 +104,6 @@ def _flatten(node: Any, prefix: str, tensors: dict[str, torch.Tensor]) -> Any:
         return node.item()
     json.dumps(node)  # a leaf of any other kind fails here, by name, and not when it is read
     return node
-
-
-def _is_array(node: object) -> bool:
-    return isinstance(node, np.ndarray)
 
 
 def _unflatten(node: Any, tensors: dict[str, torch.Tensor]) -> Any:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +139,47 @@ def test_a_crash_at_any_moment_leaves_a_whole_checkpoint(
     save_checkpoint(path, {"value": "newest"})
     assert load_checkpoint(path) == {"value": "newest"}
     assert not path.with_name("checkpoint.old").exists()
+
+
+KILLER = """
+import os, random, signal, sys, time
+from pathlib import Path
+import torch
+from accerl.checkpoint import load_checkpoint, save_checkpoint
+
+path, kills = Path(sys.argv[1]), int(sys.argv[2])
+generator = random.Random(7)
+last, saved = 0, []
+save_checkpoint(path, {"number": 0, "weights": torch.zeros(20_000)})
+for _ in range(kills):
+    child = os.fork()
+    if child == 0:
+        number = last
+        while True:
+            number += 1
+            weights = torch.full((20_000,), float(number))
+            save_checkpoint(path, {"number": number, "weights": weights})
+    time.sleep(generator.uniform(0.001, 0.04))
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    tree = load_checkpoint(path)
+    assert tree["number"] >= last, (tree["number"], last)
+    assert (tree["weights"] == tree["number"]).all()
+    saved.append(tree["number"] - last)
+    last = tree["number"]
+save_checkpoint(path, {"number": last})
+print(len(saved), sum(count > 0 for count in saved), *sorted(os.listdir(path.parent)))
+"""
+
+
+def test_a_hundred_kills_in_mid_save_leave_a_whole_checkpoint_each_time(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", KILLER, str(tmp_path / "checkpoint"), "100"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    kills, progress, *left = done.stdout.split()
+    assert kills == "100"
+    assert int(progress) > 10  # the children did save, so kills did hit saves
+    assert left == ["checkpoint"]  # the next save tidies up what the killed ones left
 
 
 def test_a_disk_that_refuses_keeps_the_last_checkpoint(
