@@ -316,7 +316,8 @@ def schedule_replay(
     from controller.bundle import load_bundle
 
     strategy = load_bundle(Path(bundle), mode="schedule")
-    config = replace(load_preset(preset), seed=seed, seconds=seconds)
+    # A schedule may choose any size, so the learner has the largest.
+    config = replace(load_preset(preset), network="original", seed=seed, seconds=seconds)
     out = out or _free_folder(Path("runs") / f"{preset}-replay-seed{seed}", resume=False)
     if _holds_run(out):
         raise UserError(f"{out} already holds a run; give another --out")

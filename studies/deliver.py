@@ -11,7 +11,6 @@ from rich.console import Console
 
 from accerl.monitor.strategies import FixedStrategy
 from accerl.monitor.strategy import Strategy
-from accerl.presets import load_preset
 from accerl.records import SUMMARY
 from accerl.runtime.run import IntervalReport
 from accerl.spec import Decision
@@ -22,6 +21,7 @@ from controller.bundle_files import BundleMeta
 from controller.policy import ControllerPolicy
 from controller.schedule import summarise_games
 from studies.inner import GameSetup
+from studies.pipelines import base_config
 from studies.progress import bar, console
 
 REPLAY_GAME = "pong"
@@ -87,7 +87,8 @@ def replay(out: Path, seconds: float, seed: int) -> None:
         if (folder / SUMMARY).is_file():
             continue
         shutil.rmtree(folder, ignore_errors=True)  # a run that was cut short starts again
-        config = replace(load_preset(REPLAY_GAME), seconds=seconds, seed=seed)
+        # The schedule chooses among all sizes, so the learner has the largest.
+        config = replace(base_config(REPLAY_GAME, "original"), seconds=seconds, seed=seed)
         config = config.with_runtime(interval_seconds=seconds / 12)
         with bar(f"Pong, {name}", seconds, unit="share") as advance:
 

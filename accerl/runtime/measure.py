@@ -124,7 +124,7 @@ def _play(envs: AtariEnvs) -> tuple[np.ndarray, float]:
 
 
 def _time_learner(policy: PolicyNet, states: np.ndarray, precision: str) -> float:
-    """Return microseconds per sample of one learner pass, in minibatches of 160 as in the paper."""
+    """Return microseconds per sample of one learner pass, in the minibatches of Pong's preset."""
     config = replace(load_preset(GAME).learner, precision=precision)
     shape = RolloutShape(
         unroll=config.unroll,
