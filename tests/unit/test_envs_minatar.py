@@ -28,13 +28,12 @@ def test_a_game_is_the_packages_own(game: str) -> None:
     raw: list[Any] = []
     for index, state in enumerate(envs.state_dict()["games"]):
         single = Environment(game.removeprefix("minatar-").replace("-", "_"))
-        single.random = np.random.RandomState(0)
-        single.env.random = single.random
         if index == 0:
             assert envs.num_actions == len(single.minimal_action_set())
         # The dice as they were before the first board was drawn.
         bits = np.random.MT19937(np.random.SeedSequence([5, index]))
-        single.random.set_state(bits.state)
+        single.random = np.random.RandomState(bits)
+        single.env.random = single.random
         single.reset()
         assert (
             single.random.get_state(legacy=False)["state"]["pos"] == state["random"]["state"]["pos"]

@@ -114,7 +114,10 @@ def test_a_smaller_learner_is_charged_as_what_it_is(network: str) -> None:
     """Its own network under the name original; smaller students under their own."""
     paper = paper_profile()
     seen = paper.for_network(network)
-    for changes in ({}, {"bits": 8}, {"sparsity": 0.4}, {"sparsity": 0.5, "bits": 8}):
+    levels: list[dict[str, Any]] = [
+        {}, {"bits": 8}, {"sparsity": 0.4}, {"sparsity": 0.5, "bits": 8}
+    ]  # fmt: skip
+    for changes in levels:
         own = CompressionSpec(**changes)
         named = CompressionSpec(student=network, **changes)
         assert seen.infer_seconds(own, 4) == paper.infer_seconds(named, 4)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ NET1, NET2 = CompressionSpec(student="net1"), CompressionSpec(student="net2")
 REFUSED = "student 'net1' is not smaller than the learner's network, 'net1'; use net2 or net3 or"
 
 
-def net1(**runtime: object) -> RunConfig:
+def net1(**runtime: Any) -> RunConfig:
     return replace(tiny_catch(**runtime), network="net1")
 
 
