@@ -255,7 +255,8 @@ def test_acrobot_wraps_angles_and_bounds_speeds_as_gymnasium_does() -> None:
     limits = np.array([np.pi, np.pi, 4.0 * np.pi, 9.0 * np.pi])[:, None]
     state = rng.uniform(-limits, limits, (4, count))
     envs.load_state_dict({**envs.state_dict(), "state": state})
-    step, raw = envs.step(np.full(count, 2)), gymnasium.make("Acrobot-v1").unwrapped
+    step = envs.step(np.full(count, 2))
+    raw: Any = gymnasium.make("Acrobot-v1").unwrapped
     raw.reset(seed=0)
     wrapped = 0
     for i in np.flatnonzero(~step.terminated):
