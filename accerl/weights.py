@@ -1,18 +1,33 @@
-"""Published weights: a versioned shared-memory mailbox from which torn reads are impossible."""
+"""Published weights: versioned shared memory from which torn reads are impossible.
+
+Two things are published. The learner's process puts its full-precision weights, as one flat vector
+(`WeightVector`), where the compressor and the evaluator find them; whoever compresses puts the
+artifacts (`Mailbox`), where actors find them. Both are a `SharedBlock`.
+"""
 
 from __future__ import annotations
 
 import json
+import platform
 import struct
+import zlib
+from collections.abc import Callable, Sequence
 from multiprocessing.shared_memory import SharedMemory
-from typing import Any
+from time import sleep
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
 from accerl.compress.artifact import Artifact
 from accerl.rollout import release
 
+if TYPE_CHECKING:
+    from accerl.networks import PolicyNet
+
+T = TypeVar("T")
 _PREFIX = struct.Struct("<I")
+ORDERED_STORES = platform.machine() in ("x86_64", "AMD64", "i686")
+"""whether one core sees the stores of another in the order in which they were made"""
 
 
 class Publication:
@@ -32,14 +47,15 @@ class Publication:
         return b"".join([_PREFIX.pack(len(text)), text, *bodies])
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Publication:
-        """Read what `to_bytes` wrote."""
-        (length,) = _PREFIX.unpack_from(data)
-        header = json.loads(data[_PREFIX.size : _PREFIX.size + length])
+    def from_bytes(cls, data: bytes | memoryview) -> Publication:
+        """Read what `to_bytes` wrote; nothing of `data` is kept."""
+        view = memoryview(data)
+        (length,) = _PREFIX.unpack_from(view)
+        header = json.loads(bytes(view[_PREFIX.size : _PREFIX.size + length]))
         offset = _PREFIX.size + length
         artifacts = []
         for size in header["sizes"]:
-            artifacts.append(Artifact.from_bytes(data[offset : offset + size]))
+            artifacts.append(Artifact.from_bytes(view[offset : offset + size]))
             offset += size
         return cls(header["number"], artifacts, header["shares"])
 
@@ -56,56 +72,150 @@ def publication_from_state(state: np.ndarray | None) -> Publication | None:
     return None if state is None else Publication.from_bytes(state.tobytes())
 
 
-class Mailbox:
-    """Two buffers and three counters in shared memory: one writer, any number of readers.
+class SharedBlock:
+    """Numbered contents in shared memory: one writer at a time, any number of readers.
 
-    The writer fills the buffer that is not current, then makes it current (a seqlock per buffer:
-    the counter is odd while it is written). A reader that was overtaken twice sees the counter of
-    its buffer change and reads again, so it never returns a mixture of two publications.
+    Each buffer is guarded by a seqlock: its counter is odd while it is written. A reader that sees
+    the counter change while it copies starts again, so it never returns a mixture. With two
+    buffers the writer fills the one that is not current and then makes it current: a reader starts
+    again only if it was overtaken twice, and a writer that was killed in the middle leaves the
+    current contents whole; the next writer simply goes on.
+
+    What this relies on: aligned 64-bit loads and stores are atomic, and stores become visible in
+    the order in which they were made. x86 guarantees both, and numpy's copies are calls, which no
+    compiler moves (glibc fences the streaming stores of large ones). Elsewhere, on aarch64 say, the
+    counter could become visible before the contents, and numpy has no fences: there every
+    contents carries a CRC-32 that readers verify, at about a millisecond per megabyte.
     """
 
-    _COUNTERS = 5  # current publication, then (sequence, size) of each buffer
+    _WORDS = 4  # of each buffer: sequence, number, size, checksum
+    _ATTEMPTS = 10_000
 
-    def __init__(self, capacity_bytes: int, name: str | None = None) -> None:
+    def __init__(
+        self,
+        capacity_bytes: int,
+        buffers: int,
+        name: str | None = None,
+        *,
+        checked: bool = not ORDERED_STORES,
+    ) -> None:
         self.capacity_bytes = capacity_bytes
+        self._count = buffers
+        self._checked = checked
         self._owner = name is None
-        header = self._COUNTERS * 8
-        size = header + 2 * capacity_bytes
+        words = 1 + self._WORDS * buffers  # the first says what is current
+        start = 64 * -(-words * 8 // 64)
+        size = start + buffers * capacity_bytes
         self._segment = (
             SharedMemory(create=True, size=size) if name is None else SharedMemory(name=name)
         )
         self._name = self._segment.name
         self._closed = False
-        self._counters = np.ndarray((self._COUNTERS,), np.int64, self._segment.buf)
+        self._words = np.ndarray((words,), np.int64, self._segment.buf)
         if name is None:
-            self._counters[:] = 0
-            self._counters[0] = -1
+            self._words[:] = 0
+            self._words[0] = -1
         self._buffers = [
-            np.ndarray((capacity_bytes,), np.uint8, self._segment.buf, header + i * capacity_bytes)
-            for i in range(2)
+            np.ndarray((capacity_bytes,), np.uint8, self._segment.buf, start + i * capacity_bytes)
+            for i in range(buffers)
         ]
+
+    @property
+    def name(self) -> str:
+        """What another process needs to open the same block."""
+        return self._name
+
+    @property
+    def latest(self) -> int:
+        """Number of the current contents; -1 before the first."""
+        return int(self._words[0]) // self._count
+
+    def write(self, number: int, parts: Sequence[np.ndarray]) -> int:
+        """Make the bytes of `parts`, one behind the other, current; return how many they are."""
+        size = sum(part.nbytes for part in parts)
+        if size > self.capacity_bytes:
+            raise ValueError(f"publication of {size} bytes exceeds {self.capacity_bytes}")
+        which = (int(self._words[0]) + 1) % self._count
+        head = self._words[1 + which * self._WORDS :][: self._WORDS]
+        head[0] |= 1  # odd already if a writer was killed here
+        offset, checksum = 0, 0
+        for part in parts:
+            data = part.reshape(-1).view(np.uint8)
+            self._buffers[which][offset : offset + len(data)] = data
+            offset += len(data)
+            checksum = zlib.crc32(data.data, checksum) if self._checked else 0
+        head[1:] = (number, size, checksum)
+        head[0] += 1
+        self._words[0] = number * self._count + which
+        return size
+
+    def read(self, copy: Callable[[np.ndarray], T]) -> tuple[int, T]:
+        """Return the current number and what `copy` makes of the current bytes.
+
+        `copy` is called again if what it copied was being written, and may then fail; what it keeps
+        must be a copy.
+
+        Raises:
+            LookupError: nothing has been published yet.
+            TimeoutError: the writer has stopped in the middle.
+        """
+        for attempt in range(self._ATTEMPTS):
+            current = int(self._words[0])
+            if current < 0:
+                raise LookupError("nothing has been published yet")
+            which = current % self._count
+            head = self._words[1 + which * self._WORDS :][: self._WORDS]
+            before = int(head[0])
+            number, size, checksum = (int(word) for word in head[1:])
+            if before % 2 == 0 and 0 <= size <= self.capacity_bytes:
+                data = self._buffers[which][:size]
+                copied = failure = None
+                try:
+                    copied = copy(data)
+                except Exception as error:  # bytes that change meanwhile can look like anything
+                    failure = error
+                intact = not self._checked or zlib.crc32(data.data) == checksum
+                if intact and int(head[0]) == before:
+                    if failure is not None:
+                        raise failure
+                    return number, cast(T, copied)
+            if attempt >= 100:
+                sleep(0.001)  # somebody else needs this core to finish
+        raise TimeoutError("a publication has been in the making for ten seconds")
+
+    def close(self) -> None:
+        """Let go of the memory; the owner also removes it. Safe to call twice."""
+        if self._closed:
+            return
+        self._closed = True
+        self._words = np.zeros(len(self._words), np.int64)
+        self._buffers = []
+        release(self._segment, unlink=self._owner)
+
+
+class Mailbox:
+    """The newest publication, for actors; see `SharedBlock` for what is promised."""
+
+    def __init__(
+        self, capacity_bytes: int, name: str | None = None, *, checked: bool = not ORDERED_STORES
+    ) -> None:
+        self._block = SharedBlock(capacity_bytes, 2, name, checked=checked)
+        self._checked = checked
 
     def handle(self) -> dict[str, Any]:
         """Return what another process needs for `Mailbox(**handle)`."""
-        return {"capacity_bytes": self.capacity_bytes, "name": self._name}
+        capacity, name = self._block.capacity_bytes, self._block.name
+        return {"capacity_bytes": capacity, "name": name, "checked": self._checked}
 
     @property
     def latest(self) -> int:
         """Number of the current publication; -1 before the first."""
-        return int(self._counters[0])
+        return self._block.latest
 
     def put(self, publication: Publication) -> int:
         """Make `publication` current; return its size in bytes."""
-        data = publication.to_bytes()
-        if len(data) > self.capacity_bytes:
-            raise ValueError(f"publication of {len(data)} bytes exceeds {self.capacity_bytes}")
-        which = publication.number % 2
-        self._counters[1 + 2 * which] += 1
-        self._buffers[which][: len(data)] = np.frombuffer(data, np.uint8)
-        self._counters[2 + 2 * which] = len(data)
-        self._counters[1 + 2 * which] += 1
-        self._counters[0] = publication.number
-        return len(data)
+        data = np.frombuffer(publication.to_bytes(), np.uint8)
+        return self._block.write(publication.number, [data])
 
     def get(self) -> Publication:
         """Return the current publication.
@@ -113,22 +223,55 @@ class Mailbox:
         Raises:
             LookupError: nothing has been published yet.
         """
-        while True:
-            number = self.latest
-            if number < 0:
-                raise LookupError("nothing has been published yet")
-            which = number % 2
-            before = int(self._counters[1 + 2 * which])
-            data = self._buffers[which][: int(self._counters[2 + 2 * which])].tobytes()
-            after = int(self._counters[1 + 2 * which])
-            if before == after and before % 2 == 0:
-                return Publication.from_bytes(data)
+        return self._block.read(lambda data: Publication.from_bytes(data.data))[1]
 
     def close(self) -> None:
-        """Let go of the memory; the owner also removes it. Safe to call twice."""
-        if self._closed:
-            return
-        self._closed = True
-        self._counters = np.zeros(self._COUNTERS, np.int64)
-        self._buffers = []
-        release(self._segment, unlink=self._owner)
+        """See `SharedBlock.close`."""
+        self._block.close()
+
+
+class WeightVector:
+    """The learner's weights as one flat float32 vector, numbered by its updates.
+
+    One buffer is enough: the learner asks for readers one at a time and waits until they have
+    read; the seqlock stands guard all the same.
+    """
+
+    def __init__(self, size: int, name: str | None = None) -> None:
+        self.size = size
+        self._block = SharedBlock(4 * size, 1, name)
+
+    def handle(self) -> dict[str, Any]:
+        """Return what another process needs for `WeightVector(**handle)`."""
+        return {"size": self.size, "name": self._block.name}
+
+    def put(self, version: int, policy: PolicyNet) -> None:
+        """Make the weights of `policy` current."""
+        self._block.write(version, [value.detach().cpu().numpy() for value in _tensors(policy)])
+
+    def load_into(self, policy: PolicyNet) -> int:
+        """Copy the current weights into `policy`; return their version.
+
+        Raises:
+            LookupError: there are none yet.
+        """
+
+        def copy(data: np.ndarray) -> None:
+            offset = 0
+            vector = data.view(np.float32)
+            for tensor in _tensors(policy):
+                target = tensor.detach().numpy()
+                target[...] = vector[offset : offset + target.size].reshape(target.shape)
+                offset += target.size
+
+        version, _ = self._block.read(copy)
+        return version
+
+    def close(self) -> None:
+        """See `SharedBlock.close`."""
+        self._block.close()
+
+
+def _tensors(policy: PolicyNet) -> list[Any]:
+    """Return everything a policy consists of, in a fixed order."""
+    return list(policy.state_dict().values())

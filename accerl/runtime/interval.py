@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Mapping
 from typing import Any
 
 from accerl.learner import UpdateStats
 from accerl.monitor.indicators import IntervalMeter
 from accerl.rollout import Rollout
 from accerl.runtime.run import PHASES, IntervalReport
+from accerl.runtime.usage import Memory
 from accerl.spec import CompressionSpec, Decision
 
 
@@ -66,6 +68,9 @@ class IntervalRecorder:
         learner_return: float | None,
         decision: Decision,
         switch_seconds: float,
+        events: tuple[Mapping[str, Any], ...] = (),
+        memory: Mapping[str, Memory] | None = None,
+        cpu_seconds: Mapping[str, float] | None = None,
     ) -> IntervalReport:
         """End the interval and report it."""
         indicators = self._meter.reset()
@@ -93,6 +98,10 @@ class IntervalRecorder:
             spec_seconds=dict(self._spec_seconds),
             switch_seconds=switch_seconds,
             losses={name: value / updates for name, value in self._losses.items()},
+            events=events,
+            rss_bytes={name: held.rss for name, held in (memory or {}).items()},
+            private_bytes={name: held.private for name, held in (memory or {}).items()},
+            cpu_seconds=cpu_seconds or {},
         )
         self._index += 1
         self._clear()

@@ -1,9 +1,9 @@
-"""Process runtime: one process per actor, the learner in this one, shared memory between them."""
+"""Process runtime: actors, compressor and evaluator beside the learner, shared memory between."""
 
 from __future__ import annotations
 
-import sys
-from collections import deque
+import os
+from functools import partial
 from multiprocessing.connection import wait
 from time import perf_counter
 from typing import Any
@@ -13,17 +13,23 @@ import torch
 from accerl.compress.compressor import Compressor
 from accerl.config import RunConfig
 from accerl.envs import make_envs
-from accerl.evaluate import Evaluator
 from accerl.learner import Learner
-from accerl.networks import make_policy
+from accerl.networks import PolicyNet, make_policy
 from accerl.rollout import RolloutShape, Slab
 from accerl.runtime.interval import IntervalRecorder
 from accerl.runtime.memory import keep_freed_memory
-from accerl.runtime.publisher import Publisher
+from accerl.runtime.publisher import Ledger, Publisher
+from accerl.runtime.publishing import InlinePublishing, RemotePublishing
 from accerl.runtime.run import IntervalReport, Snapshot
-from accerl.runtime.supervise import ActorProcess
+from accerl.runtime.safeguard import Safeguard
+from accerl.runtime.samples import SampleRing
+from accerl.runtime.slots import Slots
+from accerl.runtime.supervise import Supervisor, Worker
+from accerl.runtime.usage import CpuMeter, memory_by_name
+from accerl.runtime.wire import PeerGoneError
+from accerl.runtime.workers import collect_rollouts, compress_weights, measure_returns
 from accerl.spec import IDENTITY, Decision
-from accerl.weights import Mailbox
+from accerl.weights import Mailbox, WeightVector
 
 _MAX_SPECS = 2  # specs in one decision: the paper mixes two networks
 
@@ -34,9 +40,12 @@ class ProcessRun:
     Every actor owns a few slots of the slab. It gets their numbers through a pipe, fills them in
     order and sends the numbers back; the learner returns a number when it has used the slot, so
     an actor that runs ahead waits by itself (back-pressure).
+
+    Any process but this one may be killed at any moment: another takes its place, and what it
+    held (slots, an order to publish, a measurement) is taken back or asked for again.
     """
 
-    def __init__(self, config: RunConfig) -> None:
+    def __init__(self, config: RunConfig, *, supervisor: Supervisor | None = None) -> None:
         self.config = config
         runtime = config.runtime
         torch.set_num_threads(runtime.learner_threads)
@@ -46,29 +55,89 @@ class ProcessRun:
         observation = config.inputs(probe.observation)
         policy = make_policy(config.network, observation, probe.num_actions, generator)
         self.learner = Learner(policy, config.learner)
+        self._safeguard = Safeguard(self.learner)
         compressor = Compressor(observation, probe.num_actions, config.compression, generator)
         compressor.observe(probe.reset(config.seed))
         probe.close()
-        self.publisher = Publisher(compressor, runtime.publish_every)
         self.recorder = IntervalRecorder(policy.num_actions)
-        self.evaluator = Evaluator(config.game, runtime.eval_episodes)
         self.now = 0.0
-        self._ready: deque[tuple[ActorProcess, int]] = deque()
+        self._began = 0.0  # perf_counter when the clock was last started
+        self._supervisor = supervisor or Supervisor()
+        self._cpu = CpuMeter()
         # One slot being filled and one being learned from, besides those that may wait.
         each = 2 + -(-runtime.queue_rollouts // runtime.num_actors)
+        self._slots = Slots(runtime.num_actors, each)
         shape = RolloutShape(
             unroll=config.learner.unroll,
             num_envs=runtime.num_envs,
             num_actions=policy.num_actions,
-            observation=policy.observation,
+            observation=observation,
         )
-        self._slab = Slab(shape, each * runtime.num_actors)
-        parameters = sum(tensor.numel() for tensor in policy.state_dict().values())
-        self._mailbox = Mailbox(_MAX_SPECS * (4 * parameters + 65_536))
-        self._slots_each = each
-        self._actors: list[ActorProcess] = []
+        self._slab = Slab(shape, len(self._slots))
+        self._mailbox = Mailbox(_MAX_SPECS * (4 * _size(policy) + 65_536))
+        self._weights = WeightVector(_size(policy))
+        self._samples = SampleRing(observation, config.compression.calibration_states)
+        self._actors = [self._make_actor(index) for index in range(runtime.num_actors)]
+        self._evaluator = self._make_evaluator() if runtime.eval_episodes else None
+        self._learner_return: float | None = None  # what the evaluator has just measured
+        self._publishing = self._make_publishing(compressor)
         self._started = False
+        self._acting = False  # whether actors have been given slots
         self._closed = False
+
+    @property
+    def publisher(self) -> Ledger:
+        """What was asked for and published."""
+        return self._publishing.publisher
+
+    @property
+    def workers(self) -> list[Worker]:
+        """Every process of this run but the learner's."""
+        workers = list(self._actors)
+        if isinstance(self._publishing, RemotePublishing):
+            workers.append(self._publishing.worker)
+        if self._evaluator is not None:
+            workers.append(self._evaluator)
+        return workers
+
+    def _make_actor(self, index: int) -> Worker:
+        def arguments(restarts: int) -> tuple[Any, ...]:
+            runtime = self.config.runtime
+            # A resumed run must not replay the episodes it began with, nor a restarted actor
+            # those of the one that died.
+            seed = 1000 * self.config.seed + 10 * self.learner.updates + index + 500 * restarts
+            handles = (self._slab.handle(), self._mailbox.handle())
+            return *handles, self.config.game, runtime.actor_threads, runtime.infer_batch, seed
+
+        return Worker("actor", index, collect_rollouts, arguments)
+
+    def _make_evaluator(self) -> Worker:
+        game, episodes = self.config.game, self.config.runtime.eval_episodes
+        arguments = (*self._network, game, episodes, self._weights.handle())
+        return Worker("evaluator", None, measure_returns, lambda _: arguments)
+
+    def _make_publishing(self, compressor: Compressor) -> InlinePublishing | RemotePublishing:
+        every = self.config.runtime.publish_every
+        if not self.config.runtime.compressor_process:
+            publisher = Publisher(compressor, every)
+            return InlinePublishing(publisher, self.learner, self.recorder, self._mailbox)
+        handles = [block.handle() for block in (self._weights, self._samples, self._mailbox)]
+        arguments = (*self._network, self.config.compression, *handles)
+        return RemotePublishing(
+            compressor,
+            Worker("compressor", None, compress_weights, lambda _: arguments),
+            self.learner,
+            self.recorder,
+            publish_every=every,
+            weights=self._weights,
+            samples=self._samples,
+        )
+
+    @property
+    def _network(self) -> tuple[Any, ...]:
+        """What another process needs to build the learner's network."""
+        policy = self.learner.policy
+        return self.config.network, policy.observation, policy.num_actions
 
     def apply(self, decision: Decision) -> None:
         """See `InnerRun.apply`."""
@@ -81,117 +150,162 @@ class ProcessRun:
         Starting the processes is off the clock, publishing the first weights is on it. Between
         two calls (while J is measured or a checkpoint is written) the clock stands still, and
         actors can fill no more than the slots they have.
+
+        Raises:
+            UserError: processes keep dying, or one of them was asked for what cannot be.
         """
         if not self._started:
             self._start()
-        before = perf_counter()
-        if self._mailbox.latest < 0:
-            self._publish()
+        self._cpu.forget({"learner": os.getpid()})
+        self._began = perf_counter()
+        deadline = self._began + seconds
+        while self._mailbox.latest < 0:
+            self._publish_first()
+        if not self._acting:
+            self._acting = True
             for actor in self._actors:
-                actor.send_free(actor.slots)
-        while perf_counter() - before < seconds:
-            self._turn(deadline=before + seconds)
-        elapsed = perf_counter() - before
+                self._lend(actor)
+        while perf_counter() < deadline:
+            self._turn(deadline)
+        elapsed = perf_counter() - self._began
         self.now += elapsed
+        self._began = 0.0
+        self._cpu.note(self._pids())
+        learner_return = self._measure()
         decision = self.publisher.decision
         assert decision is not None
         return self.recorder.report(
             seconds=elapsed,
             total_seconds=self.now,
-            learner_return=self.evaluator.measure(self.learner.policy),
+            learner_return=learner_return,
             decision=decision,
             switch_seconds=self.publisher.take_switch_seconds(),
+            events=(*self._supervisor.take_events(), *self._safeguard.take_events()),
+            memory=memory_by_name(self._pids()),
+            cpu_seconds=self._cpu.take(),
         )
 
+    def _pids(self) -> dict[str, int]:
+        return {"learner": os.getpid(), **{worker.name: worker.pid for worker in self.workers}}
+
     def _start(self) -> None:
-        """Start the actors and wait until each is ready."""
-        runtime = self.config.runtime
-        arguments = (
-            self._slab.handle(),
-            self._mailbox.handle(),
-            self.config.game,
-            runtime.actor_threads,
-        )
-        each = self._slots_each
-        # A resumed run must not replay the episodes it began with.
-        seed = 1000 * self.config.seed + 10 * self.learner.updates
-        for index in range(runtime.num_actors):
-            slots = list(range(index * each, (index + 1) * each))
-            self._actors.append(ActorProcess(index, slots, arguments, seed + index))
-        while not all(actor.ready for actor in self._actors):
-            self._receive(timeout_seconds=1.0)
+        """Start all processes and wait until each is ready."""
         if self.publisher.decision is None:
             self.publisher.request(Decision.of(IDENTITY))
+        for worker in self.workers:
+            self._supervisor.start(worker)
+        while not all(worker.ready for worker in self.workers):
+            self._receive(timeout_seconds=1.0)
         self._started = True
+        self._cpu.forget(self._pids())
+        self._cpu.take()
+
+    def _publish_first(self) -> None:
+        """Have the first weights published, or wait until they are."""
+        self._publishing.publish()
+        if self._mailbox.latest < 0:
+            self._receive(timeout_seconds=1.0)
 
     def _turn(self, deadline: float) -> None:
         """Use one rollout, or wait for one until `deadline`."""
         before = perf_counter()
-        self._receive(timeout_seconds=0.0 if self._ready else max(deadline - before, 0.0))
+        self._receive(timeout_seconds=0.0 if self._slots.waiting else max(deadline - before, 0.0))
         self.recorder.add_seconds("wait", perf_counter() - before)
-        if not self._ready:
+        waiting = self._slots.waiting
+        if not waiting:
             return
-        waiting = len(self._ready)
-        actor, slot = self._ready.popleft()
+        slot = self._slots.take()
         rollout = self._slab[slot]
         tag = self.publisher.tag(rollout.publication, rollout.spec_index)
         lag = self.learner.updates - tag.version
         before = perf_counter()
-        stats = self.learner.update(rollout)
+        stats = self._safeguard.update(rollout, seconds=self.now + before - self._began)
         self.recorder.add_seconds("learn", perf_counter() - before)
-        fill = min(waiting / self.config.runtime.queue_rollouts, 1.0)
-        self.recorder.add_rollout(rollout, tag.spec, stats, lag=lag, queue_fill=fill)
-        self.publisher.observe(rollout)
-        if actor.ready:  # a replacement gets its slots when it is
-            self._give_back(actor, slot)
-        before = perf_counter()
-        if self.publisher.distill(self.learner.policy):
-            self.recorder.add_seconds("compress", perf_counter() - before)
-        if self.publisher.is_due(self.learner.updates):
-            self._publish()
+        if stats is not None:
+            fill = min(waiting / self.config.runtime.queue_rollouts, 1.0)
+            self.recorder.add_rollout(rollout, tag.spec, stats, lag=lag, queue_fill=fill)
+            self._publishing.after_update(rollout)
+        self._slots.done(slot)
+        self._lend(self._actors[self._slots.owner(slot)])
 
-    def _give_back(self, actor: ActorProcess, slot: int) -> None:
-        try:
-            actor.send_free([slot])
-        except (BrokenPipeError, ConnectionResetError):
-            self._replace(actor)
+    def _lend(self, actor: Worker) -> None:
+        """Give an actor all slots that it may fill, unless its process is still starting."""
+        assert actor.index is not None
+        if self._acting and actor.ready:
+            actor.send({"fill": self._slots.lend(actor.index)})
 
     def _receive(self, timeout_seconds: float) -> None:
-        """Take what actors have sent; replace those that died."""
-        pipes: dict[Any, ActorProcess] = {actor.pipe: actor for actor in self._actors}
+        """Take what the processes have sent; replace those that died or hang."""
+        pipes: dict[Any, Worker] = {worker.channel.pipe: worker for worker in self.workers}
         for pipe in wait(list(pipes), timeout_seconds):
-            actor = pipes[pipe]
+            worker = pipes[pipe]
             try:
-                slot = actor.receive()
-            except (EOFError, ConnectionResetError):
-                self._replace(actor)
-                continue
-            if slot is not None:
-                self._ready.append((actor, slot))
-            elif self._started:  # a replacement is ready
-                waiting = {ready for _, ready in self._ready}
-                actor.send_free([slot for slot in actor.slots if slot not in waiting])
+                message = worker.receive()
+            except PeerGoneError:
+                self._replace(worker)
+            else:
+                self._handle(worker, message)
+        for worker in self.workers:
+            if self._supervisor.hangs(worker):
+                self._replace(worker)
 
-    def _replace(self, actor: ActorProcess) -> None:
-        exit_code = actor.restart()
-        print(
-            f"actor {actor.index} died (exit code {exit_code}); started it again", file=sys.stderr
-        )
+    def _handle(self, worker: Worker, message: dict[str, Any]) -> None:
+        if worker.role == "actor":
+            assert worker.index is not None
+            if "filled" in message:
+                self._slots.filled(worker.index, message["filled"])
+            else:  # it is ready
+                self._lend(worker)
+        elif isinstance(self._publishing, RemotePublishing) and worker.role == "compressor":
+            self._publishing.handle(message)
+        elif "learner_return" in message:
+            self._learner_return = message["learner_return"]
 
-    def _publish(self) -> None:
-        before = perf_counter()
-        built = self.publisher.build(self.learner.policy, self.learner.updates)
-        self._mailbox.put(built.publication)
-        seconds = perf_counter() - before
-        self.recorder.add_seconds("publish", seconds)
-        self.publisher.charge(seconds)
+    def _replace(self, worker: Worker) -> None:
+        """Put a new process in the place of `worker`'s; take back what that one held."""
+        # Now, while the dead can still be asked; the learner's own seconds may be off the clock.
+        self._cpu.note({worker.name: worker.pid for worker in self.workers})
+        seconds = self.now + (perf_counter() - self._began if self._began else 0.0)
+        replace = partial(self._supervisor.replace, worker, seconds=seconds)
+        if worker.role == "actor":
+            assert worker.index is not None
+            slots = self._slots.reclaim(worker.index)
+            replace(recovered=f"{slots} of its slots reclaimed")
+        elif isinstance(self._publishing, RemotePublishing) and worker.role == "compressor":
+            replace(recovered=self._publishing.died())
+        else:
+            replace(recovered="its measurement is repeated")
+
+    def _measure(self) -> float | None:
+        """Return J, measured by the evaluator; None when turned off."""
+        evaluator = self._evaluator
+        if evaluator is None:
+            return None
+        while isinstance(self._publishing, RemotePublishing) and self._publishing.reading:
+            self._receive(timeout_seconds=1.0)
+        self._weights.put(self.learner.updates, self.learner.policy)
+        self._learner_return = None
+        asked = -1  # restarts of the evaluator that was asked
+        while self._learner_return is None:
+            if evaluator.ready and asked != evaluator.restarts:
+                evaluator.send({"measure": self.learner.updates})
+                asked = evaluator.restarts
+            self._receive(timeout_seconds=1.0)
+        return self._learner_return
 
     def snapshot(self) -> Snapshot:
         """Return learner, compressor and counters; episodes in progress are not part of it."""
+        publishing = self._publishing
+        if isinstance(publishing, RemotePublishing) and not publishing.is_known:
+            publishing.ask_state()
+            while not publishing.is_known:
+                self._receive(timeout_seconds=1.0)
+        learner = self.learner.state_dict()
+        self._safeguard.keep(learner)
         return {
             "now": self.now,
-            "learner": self.learner.state_dict(),
-            "publisher": self.publisher.state_dict(),
+            "learner": learner,
+            "publisher": publishing.state_dict(),
             "recorder": self.recorder.state_dict(),
         }
 
@@ -201,7 +315,8 @@ class ProcessRun:
             raise RuntimeError("a process run can only be restored before it advances")
         self.now = snapshot["now"]
         self.learner.load_state_dict(snapshot["learner"])
-        self.publisher.load_state_dict(snapshot["publisher"])
+        self._safeguard.keep(snapshot["learner"])
+        self._publishing.load_state_dict(snapshot["publisher"])
         self.recorder.load_state_dict(snapshot["recorder"])
 
     def close(self) -> None:
@@ -209,11 +324,14 @@ class ProcessRun:
         if self._closed:
             return
         self._closed = True
-        for actor in self._actors:
-            actor.pipe.close()  # all at once, so that they end side by side
-        for actor in self._actors:
-            actor.end()
-        self._ready.clear()
-        self._mailbox.close()
-        self._slab.close()
-        self.evaluator.close()
+        for worker in self.workers:
+            worker.hang_up()  # all at once, so that they end side by side
+        for worker in self.workers:
+            worker.end()
+        for block in (self._samples, self._weights, self._mailbox, self._slab):
+            block.close()
+
+
+def _size(policy: PolicyNet) -> int:
+    """Return how many numbers the weights of a network are."""
+    return sum(tensor.numel() for tensor in policy.state_dict().values())

@@ -1,17 +1,47 @@
-"""Publisher: turns a decision and the learner's weights into publications, when they are due."""
+"""Publisher: turns a decision and the learner's weights into publications, when they are due.
+
+The bookkeeping (`Ledger`) and the work (`sample_states`, `distill_students`, `build_publication`)
+stand apart, so that the work can be done by another process.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
+import numpy as np
+
 from accerl.compress.artifact import Artifact
-from accerl.compress.compressor import Compressor
+from accerl.compress.compressor import CompressionConfig, Compressor
 from accerl.networks import PolicyNet
 from accerl.rollout import Rollout
 from accerl.spec import CompressionSpec, Decision
 from accerl.weights import Publication
+
+
+@dataclass(frozen=True)
+class Order:
+    """A publication that is to be made."""
+
+    number: int
+    decision: Decision
+    updates: int
+    """learner updates of the weights that it is made of"""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the order as a JSON object."""
+        return {
+            "number": self.number,
+            "decision": self.decision.to_json(),
+            "updates": self.updates,
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Order:
+        """Read an order written by `to_json`."""
+        return cls(data["number"], Decision.from_json(data["decision"]), data["updates"])
 
 
 @dataclass(frozen=True)
@@ -20,7 +50,7 @@ class BuiltPart:
 
     artifact: Artifact
     seconds: float
-    """measured by this process, warm-up included"""
+    """measured by the process that made it, warm-up included"""
     warmup_states: int
     """states that were distilled before a student could act (again)"""
 
@@ -41,16 +71,50 @@ class Tag:
     version: int
 
 
-class Publisher:
-    """Owns the compressor and remembers what actors may still be acting with."""
+def sample_states(rollout: Rollout, config: CompressionConfig) -> np.ndarray:
+    """Return an even sample [N, *shape] of a rollout's states, as a view."""
+    states = rollout.obs[:-1].reshape(-1, *rollout.obs.shape[2:])
+    wanted = max(config.calibration_states // 4, 1)
+    return states[:: max(len(states) // wanted, 1)]
+
+
+def states_per_update(compressor: Compressor) -> int:
+    """Return how many states one distillation update uses."""
+    return min(compressor.config.distill_batch, len(compressor.states))
+
+
+def distill_students(
+    compressor: Compressor, policy: PolicyNet, specs: Iterable[CompressionSpec]
+) -> list[tuple[CompressionSpec, int]]:
+    """Distil every student in use; return the specs that needed it and the states it took."""
+    # Two specs that differ in bits alone share their student.
+    unique = {(spec.student, spec.sparsity): spec for spec in specs}.values()
+    done = [(spec, compressor.distill(policy, [spec])) for spec in unique]
+    return [(spec, updates * states_per_update(compressor)) for spec, updates in done if updates]
+
+
+def build_publication(compressor: Compressor, policy: PolicyNet, order: Order) -> Built:
+    """Compress the policy as `order` says."""
+    parts = []
+    for spec, _ in order.decision.mix:
+        before = perf_counter()
+        artifact = compressor.build(spec, policy, order.updates)
+        seconds = perf_counter() - before
+        warmup = compressor.last_build.distill_updates * states_per_update(compressor)
+        parts.append(BuiltPart(artifact, seconds, warmup))
+    shares = [share for _, share in order.decision.mix]
+    return Built(Publication(order.number, [part.artifact for part in parts], shares), parts)
+
+
+class Ledger:
+    """What was asked for, what was published and when, what it cost, and who acted with what."""
 
     REMEMBERED = 1024  # publications; actors are never that far behind
 
-    def __init__(self, compressor: Compressor, publish_every: int) -> None:
-        self.compressor = compressor
+    def __init__(self, publish_every: int) -> None:
         self.publish_every = publish_every
-        self._pending: Decision | None = None
-        self._decision: Decision | None = None
+        self._asked: Decision | None = None
+        self._decision: Decision | None = None  # in effect
         self._tags: dict[int, list[Tag]] = {}
         self._next_number = 0
         self._last_update = 0
@@ -59,62 +123,53 @@ class Publisher:
     @property
     def decision(self) -> Decision | None:
         """What was asked for last; None before the first request."""
-        return self._pending or self._decision
+        return self._asked
+
+    @property
+    def acting(self) -> tuple[CompressionSpec, ...]:
+        """The specs of the decision that is in effect."""
+        return () if self._decision is None else self._decision.specs
 
     def request(self, decision: Decision) -> None:
         """Act with `decision` from the next publication on."""
-        self._pending = None if decision == self._decision else decision
-
-    @property
-    def distill_states(self) -> int:
-        """States that one distillation update uses."""
-        return min(self.compressor.config.distill_batch, len(self.compressor.states))
+        self._asked = decision
 
     def is_due(self, updates: int) -> bool:
         """Whether a publication should follow update number `updates`."""
-        return self._pending is not None or updates - self._last_update >= self.publish_every
+        changed = self._asked != self._decision
+        return changed or updates - self._last_update >= self.publish_every
 
-    def observe(self, rollout: Rollout) -> None:
-        """Give the compressor an even sample of a rollout's states."""
-        states = rollout.obs[:-1].reshape(-1, *rollout.obs.shape[2:])
-        wanted = max(self.compressor.config.calibration_states // 4, 1)
-        self.compressor.observe(states[:: max(len(states) // wanted, 1)])
+    def order(self, updates: int) -> Order:
+        """Order a publication of what was asked for last; its number is never used again.
 
-    def distill(self, policy: PolicyNet) -> list[tuple[CompressionSpec, int]]:
-        """Distil every student in use; return the specs that needed it and the states it took."""
-        specs = () if self._decision is None else self._decision.specs
-        # Two specs that differ in bits alone share their student.
-        specs = {(spec.student, spec.sparsity): spec for spec in specs}.values()
-        done = [(spec, self.compressor.distill(policy, [spec])) for spec in specs]
-        return [(spec, updates * self.distill_states) for spec, updates in done if updates]
-
-    def build(self, policy: PolicyNet, updates: int) -> Built:
-        """Compress the policy for what was asked for last."""
+        Raises:
+            RuntimeError: nothing was asked for.
+        """
         decision = self.decision
         if decision is None:
             raise RuntimeError("no decision has been applied yet")
-        parts = []
-        for spec, _ in decision.mix:
-            before = perf_counter()
-            artifact = self.compressor.build(spec, policy, updates)
-            seconds = perf_counter() - before
-            warmup = self.compressor.last_build.distill_updates * self.distill_states
-            parts.append(BuiltPart(artifact, seconds, warmup))
         number = self._next_number
-        self._tags[number] = [Tag(part.artifact.spec, updates) for part in parts]
+        self._tags[number] = [Tag(spec, updates) for spec in decision.specs]
         self._tags.pop(number - self.REMEMBERED, None)
         self._next_number += 1
         self._last_update = updates
-        shares = [share for _, share in decision.mix]
-        return Built(Publication(number, [part.artifact for part in parts], shares), parts)
+        return Order(number, decision, updates)
 
-    def charge(self, seconds: float) -> None:
-        """Book what the last publication cost; if it changed the decision, that is switching."""
-        if self._pending is None:
-            return
-        if self._decision is not None:
+    def lost(self) -> None:
+        """The last order will not be delivered, or nobody will say so: order again soon."""
+        self._last_update -= self.publish_every
+
+    def charge(self, seconds: float, decision: Decision | None = None) -> None:
+        """Book what a publication cost; if it changed the decision, that is switching.
+
+        Args:
+            seconds: what it cost.
+            decision: what was published; None stands for what was asked for last.
+        """
+        decision = decision or self._asked
+        if decision != self._decision and self._decision is not None:
             self._switch_seconds += seconds
-        self._decision, self._pending = self._pending, None
+        self._decision = decision
 
     def take_switch_seconds(self) -> float:
         """Return the switching cost booked since the last call."""
@@ -127,10 +182,10 @@ class Publisher:
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything needed to go on bit-exactly."""
+        asked, decision = self._asked, self._decision
         return {
-            "compressor": self.compressor.state_dict(),
-            "pending": None if self._pending is None else self._pending.to_json(),
-            "decision": None if self._decision is None else self._decision.to_json(),
+            "pending": None if asked is None or asked == decision else asked.to_json(),
+            "decision": None if decision is None else decision.to_json(),
             "tags": {
                 str(number): [[tag.spec.to_json(), tag.version] for tag in tags]
                 for number, tags in self._tags.items()
@@ -142,10 +197,9 @@ class Publisher:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a state returned by `state_dict`."""
-        self.compressor.load_state_dict(state["compressor"])
         pending, decision = state["pending"], state["decision"]
-        self._pending = None if pending is None else Decision.from_json(pending)
         self._decision = None if decision is None else Decision.from_json(decision)
+        self._asked = self._decision if pending is None else Decision.from_json(pending)
         self._tags = {
             int(number): [Tag(CompressionSpec.from_json(spec), version) for spec, version in tags]
             for number, tags in state["tags"].items()
@@ -153,3 +207,32 @@ class Publisher:
         self._next_number = state["next_number"]
         self._last_update = state["last_update"]
         self._switch_seconds = state["switch_seconds"]
+
+
+class Publisher(Ledger):
+    """A ledger and the compressor that does the work, in one process."""
+
+    def __init__(self, compressor: Compressor, publish_every: int) -> None:
+        super().__init__(publish_every)
+        self.compressor = compressor
+
+    def observe(self, rollout: Rollout) -> None:
+        """Give the compressor an even sample of a rollout's states."""
+        self.compressor.observe(sample_states(rollout, self.compressor.config))
+
+    def distill(self, policy: PolicyNet) -> list[tuple[CompressionSpec, int]]:
+        """Distil every student in use; return the specs that needed it and the states it took."""
+        return distill_students(self.compressor, policy, self.acting)
+
+    def build(self, policy: PolicyNet, updates: int) -> Built:
+        """Compress the policy for what was asked for last."""
+        return build_publication(self.compressor, policy, self.order(updates))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything needed to go on bit-exactly."""
+        return {"compressor": self.compressor.state_dict(), **super().state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a state returned by `state_dict`."""
+        self.compressor.load_state_dict(state["compressor"])
+        super().load_state_dict(state)

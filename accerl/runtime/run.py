@@ -9,7 +9,10 @@ from typing import Any, Protocol
 from accerl.spec import Decision
 
 PHASES: tuple[str, ...] = ("env", "infer", "write", "wait", "learn", "compress", "publish")
-"""Where seconds go: env, infer, write (actors), wait, learn (learner), compress, publish."""
+"""Where seconds go: env, infer, write (actors), wait, learn (learner), compress, publish.
+
+compress is distilling; both are the learner's seconds too, unless a process of its own does them.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,12 +56,23 @@ class IntervalReport:
     """seconds that the last change of decision cost (compress + publish); 0 without a change"""
     losses: Mapping[str, float] = field(default_factory=dict)
     """learner losses and diagnostics, means over the interval"""
+    events: tuple[Mapping[str, Any], ...] = ()
+    """processes that died or hung: role, index, exit_code, seconds (run clock), cause, action"""
+    rss_bytes: Mapping[str, int] = field(default_factory=dict)
+    """resident memory by process (learner, actor-0, compressor, ...), shared memory included;
+    empty without /proc, and on a virtual clock, whose runs are equal on every machine"""
+    private_bytes: Mapping[str, int] = field(default_factory=dict)
+    """the part of `rss_bytes` that each process holds alone"""
+    cpu_seconds: Mapping[str, float] = field(default_factory=dict)
+    """processor seconds by process since the last report, without start-up and evaluation by the
+    learner; of a process that was replaced, those of both"""
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as one JSON object."""
         data = asdict(self)
         data["decision"] = self.decision.to_json()
         data["episode_returns"] = list(self.episode_returns)
+        data["events"] = [dict(event) for event in self.events]
         return data
 
     @classmethod
@@ -67,6 +81,7 @@ class IntervalReport:
         values = dict(data)
         values["decision"] = Decision.from_json(values["decision"])
         values["episode_returns"] = tuple(values["episode_returns"])
+        values["events"] = tuple(values.get("events", ()))
         return cls(**values)
 
 

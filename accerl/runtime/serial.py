@@ -10,6 +10,7 @@ actors has a queue of its own; here they share one.)
 from __future__ import annotations
 
 import math
+import os
 from time import perf_counter
 from typing import Any
 
@@ -23,11 +24,13 @@ from accerl.evaluate import Evaluator
 from accerl.learner import Learner
 from accerl.networks import make_policy
 from accerl.rollout import Rollout, RolloutShape
-from accerl.runtime.clock import ActSeconds, Clock
+from accerl.runtime.clock import ActSeconds, Clock, RealClock
 from accerl.runtime.interval import IntervalRecorder
 from accerl.runtime.memory import keep_freed_memory
 from accerl.runtime.publisher import Publisher
 from accerl.runtime.run import IntervalReport, Snapshot
+from accerl.runtime.safeguard import Safeguard
+from accerl.runtime.usage import CpuMeter, memory_by_name
 from accerl.spec import IDENTITY, Decision
 from accerl.weights import Publication, publication_from_state, publication_state
 
@@ -44,13 +47,19 @@ class SerialRun:
         count = num_actors or config.runtime.num_actors
         generator = torch.Generator().manual_seed(config.seed)
         self.actors = [
-            Actor(make_envs(config.game, config.runtime.num_envs), 1000 * config.seed + index)
+            Actor(
+                make_envs(config.game, config.runtime.num_envs),
+                1000 * config.seed + index,
+                threads=config.runtime.actor_threads,
+                infer_batch=config.runtime.infer_batch,
+            )
             for index in range(count)
         ]
         envs = self.actors[0].envs
         observation = config.inputs(envs.observation)
         policy = make_policy(config.network, observation, envs.num_actions, generator)
         self.learner = Learner(policy, config.learner)
+        self._safeguard = Safeguard(self.learner)
         compressor = Compressor(observation, envs.num_actions, config.compression, generator)
         compressor.observe(self.actors[0].obs)
         self.publisher = Publisher(compressor, config.runtime.publish_every)
@@ -74,6 +83,9 @@ class SerialRun:
         self._published: Publication | None = None
         self._next_publication: Publication | None = None
         self._started = False
+        # A virtual clock's reports are equal on every machine; what this one uses is not.
+        self._pids = {"learner": os.getpid()} if isinstance(clock, RealClock) else {}
+        self._cpu = CpuMeter()
         self.now = 0.0
 
     def apply(self, decision: Decision) -> None:
@@ -83,6 +95,7 @@ class SerialRun:
 
     def advance(self, seconds: float) -> IntervalReport:
         """See `InnerRun.advance`."""
+        self._cpu.forget(self._pids)
         if not self._started:
             self._start()
         end = self.now + seconds
@@ -100,6 +113,7 @@ class SerialRun:
             self.recorder.add_seconds("wait", end - self._idle_since)
             self._idle_since = end
         self.now = end
+        self._cpu.note(self._pids)
         decision = self.publisher.decision
         assert decision is not None
         return self.recorder.report(
@@ -108,6 +122,9 @@ class SerialRun:
             learner_return=self.evaluator.measure(self.learner.policy),
             decision=decision,
             switch_seconds=self.publisher.take_switch_seconds(),
+            events=self._safeguard.take_events(),
+            memory=memory_by_name(self._pids),
+            cpu_seconds=self._cpu.take(),
         )
 
     def _start(self) -> None:
@@ -165,14 +182,15 @@ class SerialRun:
         tag = self.publisher.tag(rollout.publication, rollout.spec_index)
         lag = self.learner.updates - tag.version
         before = perf_counter()
-        stats = self.learner.update(rollout)
+        stats = self._safeguard.update(rollout, seconds=self.now)
         samples = self.shape.samples * self.config.learner.reuse
         seconds = self.clock.learn(samples, perf_counter() - before)
         self.recorder.add_seconds("learn", seconds)
-        self.recorder.add_rollout(rollout, tag.spec, stats, lag=lag, queue_fill=fill)
-        self.publisher.observe(rollout)
+        if stats is not None:
+            self.recorder.add_rollout(rollout, tag.spec, stats, lag=lag, queue_fill=fill)
+            self.publisher.observe(rollout)
+            seconds += self._distill()
         self._free.append(slot)
-        seconds += self._distill()
         if self.publisher.is_due(self.learner.updates):
             seconds += self._compress()
         self._learner_done_at = self.now + seconds
@@ -214,10 +232,12 @@ class SerialRun:
 
     def snapshot(self) -> Snapshot:
         """See `InnerRun.snapshot`."""
+        learner = self.learner.state_dict()
+        self._safeguard.keep(learner)
         return {
             "now": self.now,
             "started": self._started,
-            "learner": self.learner.state_dict(),
+            "learner": learner,
             "publisher": self.publisher.state_dict(),
             "recorder": self.recorder.state_dict(),
             "actors": [actor.state_dict() for actor in self.actors],
@@ -238,6 +258,7 @@ class SerialRun:
         self.now = snapshot["now"]
         self._started = snapshot["started"]
         self.learner.load_state_dict(snapshot["learner"])
+        self._safeguard.keep(snapshot["learner"])
         self.publisher.load_state_dict(snapshot["publisher"])
         self.recorder.load_state_dict(snapshot["recorder"])
         for actor, state in zip(self.actors, snapshot["actors"], strict=True):

@@ -1,25 +1,32 @@
-"""Supervision of actor processes: start, notice death, start again, end."""
+"""Supervision of a run's processes: start, notice death, start again, give up, end."""
 
 from __future__ import annotations
 
 import multiprocessing
 import signal
+import sys
 import threading
-from collections.abc import Iterator
+import types
+from collections import deque
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from multiprocessing.connection import Connection
+from time import monotonic
 from typing import Any
 
-import torch
-
-from accerl.actor import Actor
-from accerl.envs import make_envs
 from accerl.errors import UserError
-from accerl.rollout import Slab
-from accerl.weights import Mailbox
+from accerl.runtime.wire import Channel, PeerGoneError
+
+MAX_DEATHS = 5
+"""deaths of processes, whatever their roles, within WINDOW_SECONDS that end a run"""
+WINDOW_SECONDS = 60.0
+START_UP_SECONDS = 120.0
+"""a process that is not ready by then hangs"""
 
 # Never fork: torch and ONNX Runtime hold threads that a fork would leave in mid-step.
 _SPAWN = multiprocessing.get_context("spawn")
+
+Body = Callable[..., None]
+"""what a process does: called with its channel and its arguments; importable by name"""
 
 
 @contextmanager
@@ -38,106 +45,205 @@ def ignoring_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, handler)
 
 
-def actor_main(
-    pipe: Connection,
-    slab_handle: dict[str, Any],
-    mailbox_handle: dict[str, Any],
-    game: str,
-    seed: int,
-    threads: int,
-) -> None:
-    """Body of an actor process: receive a slot number, fill the slot, send the number back.
+@contextmanager
+def hiding_main_module() -> Iterator[None]:
+    """Keep spawned processes from importing the program that started them.
 
-    It ends when its pipe closes, which also happens when the learner's process dies.
+    They would import all of it (torch, Optuna, a user's script without a main guard) before
+    they do anything; what they run is found by its own module's name.
     """
-    torch.set_num_threads(threads)
-    slab = Slab(**slab_handle)
-    mailbox = Mailbox(**mailbox_handle)
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
     try:
-        actor = Actor(make_envs(game, slab.shape.num_envs), seed, threads=threads)
-        pipe.send(None)  # ready
-        while True:
-            slot = pipe.recv()
-            if mailbox.latest != actor.publication_number:
-                actor.load(mailbox.get())
-            actor.collect(slab[slot])
-            pipe.send(slot)
-    except (EOFError, BrokenPipeError, ConnectionResetError):
-        return  # the learner has closed its end
+        yield
     finally:
-        mailbox.close()
-        slab.close()
+        sys.modules["__main__"] = main
 
 
-class ActorProcess:
-    """One actor process, its pipe, and the slots that are on its side of it."""
+def process_main(body: Body, channel: Channel, arguments: tuple[Any, ...]) -> None:
+    """Run `body` until it returns or the parent has closed its end, as it does when it dies."""
+    try:
+        body(channel, *arguments)
+    except PeerGoneError:
+        return
+    except UserError as error:  # a mistake of the user's is no death: the parent shall say it
+        channel.send({"mistake": str(error)})
 
-    MAX_RESTARTS = 5
 
-    def __init__(self, index: int, slots: list[int], arguments: tuple[Any, ...], seed: int) -> None:
+class Worker:
+    """One process of a run, its pipe, and what its supervision needs.
+
+    `role` and `index` make its name, such as ``actor-0``; roles that exist once have no index.
+    """
+
+    def __init__(
+        self,
+        role: str,
+        index: int | None,
+        body: Body,
+        arguments: Callable[[int], tuple[Any, ...]],
+    ) -> None:
+        """Describe the process; `arguments` is called with the number of restarts so far."""
+        self.role = role
         self.index = index
-        self.slots = slots
+        self.name = role if index is None else f"{role}-{index}"
         self.restarts = 0
+        self.ready = False
+        self._body = body
         self._arguments = arguments
-        self._seed = seed
-        self._start()
+        self._process: Any = None
+        self.channel: Channel
 
-    def _start(self) -> None:
-        slab_handle, mailbox_handle, game, threads = self._arguments
-        self.pipe, theirs = _SPAWN.Pipe()
-        # A restarted actor must not replay the episodes of the one that died.
-        seed = self._seed + 500 * self.restarts
-        self.process = _SPAWN.Process(
-            target=actor_main,
-            args=(theirs, slab_handle, mailbox_handle, game, seed, threads),
+    @property
+    def pid(self) -> int:
+        """Number of the process."""
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start the process; it says that it is `ready` by a message."""
+        ours, theirs = _SPAWN.Pipe()
+        self.channel = Channel(ours)
+        process = _SPAWN.Process(
+            target=process_main,
+            args=(self._body, Channel(theirs), self._arguments(self.restarts)),
             daemon=True,
-            name=f"accerl-actor-{self.index}",
+            name=f"accerl-{self.name}",
         )
-        with ignoring_interrupts():
-            self.process.start()
+        with ignoring_interrupts(), hiding_main_module():
+            process.start()
+        self._process = process
         theirs.close()
         self.ready = False
 
-    def send_free(self, slots: list[int]) -> None:
-        """Give slots to the actor to fill, in order."""
-        for slot in slots:
-            self.pipe.send(slot)
+    def send(self, message: dict[str, Any]) -> None:
+        """Send a message; if nobody is there to read it, `receive` will say so."""
+        try:
+            self.channel.send(message)
+        except PeerGoneError:
+            return  # what it had sent before it died is still to be read, in order
 
-    def receive(self) -> int | None:
-        """Return the number of a slot that was filled, or None when the actor became ready.
+    def receive(self) -> dict[str, Any]:
+        """Return the next message.
 
         Raises:
-            EOFError: the process has died.
+            PeerGoneError: the process has died.
+            UserError: it has found a mistake of the user's.
         """
-        slot = self.pipe.recv()
-        if slot is None:
+        message = self.channel.receive()
+        if "mistake" in message:
+            raise UserError(message["mistake"])
+        if "ready" in message:
             self.ready = True
-        return slot
+        return message
 
-    def restart(self) -> int | None:
-        """Start a new process in place of a dead one; return the exit code of the old one.
+    def hang_up(self) -> None:
+        """Close the pipe, upon which the process ends when it next looks at it."""
+        if self._process is not None:
+            self.channel.close()
 
-        Raises:
-            UserError: it keeps dying.
+    def end(self, patience_seconds: float = 2.0) -> int | None:
+        """End the process: ask by closing the pipe, then insist; return its exit code.
+
+        It is safe to call twice, and without a start.
         """
-        self.end()
-        exit_code = self.process.exitcode
-        self.restarts += 1
-        if self.restarts > self.MAX_RESTARTS:
-            raise UserError(
-                f"actor {self.index} died {self.restarts} times (last exit code {exit_code}); its "
-                "messages are above; when that is solved, --resume goes on from the checkpoint"
-            )
-        self._start()
+        if self._process is None:
+            return None
+        self.hang_up()
+        self._process.join(patience_seconds)
+        for insist in (self._process.terminate, self._process.kill):
+            if self._process.is_alive():
+                insist()
+                self._process.join(1.0)
+        self._process.join()
+        exit_code = self._process.exitcode
+        self._process.close()  # its descriptors too
+        self._process = None
+        self.ready = False
         return exit_code
 
-    def end(self, patience_seconds: float = 2.0) -> None:
-        """End the process: ask by closing the pipe, then insist."""
-        self.pipe.close()
-        self.process.join(patience_seconds)
-        if self.process.is_alive():
-            self.process.terminate()
-            self.process.join(1.0)
-        if self.process.is_alive():
-            self.process.kill()
-            self.process.join()
+
+class Supervisor:
+    """Replaces processes that die or never get ready, until too many do; keeps the events.
+
+    Raises:
+        UserError: `max_deaths` within `window_seconds` of `clock`, or a process that did not get
+            ready twice in a row.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_deaths: int = MAX_DEATHS,
+        window_seconds: float = WINDOW_SECONDS,
+        start_up_seconds: float = START_UP_SECONDS,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self.max_deaths = max_deaths
+        self.window_seconds = window_seconds
+        self.start_up_seconds = start_up_seconds
+        self._clock = clock
+        self._deaths: deque[float] = deque()
+        self._started: dict[str, float] = {}
+        self._hung: set[str] = set()
+        self._events: list[dict[str, Any]] = []
+
+    def start(self, worker: Worker) -> None:
+        """Start a process and watch it from now on."""
+        worker.start()
+        self._started[worker.name] = self._clock()
+
+    def hangs(self, worker: Worker) -> bool:
+        """Whether a process should have become ready by now."""
+        if worker.ready:
+            self._hung.discard(worker.name)
+            return False
+        return self._clock() - self._started[worker.name] > self.start_up_seconds
+
+    def replace(self, worker: Worker, *, seconds: float, recovered: str) -> None:
+        """Start a new process in place of one that died or hangs.
+
+        Args:
+            worker: what to replace.
+            seconds: the run's clock, for the event.
+            recovered: what was done besides, in words.
+        """
+        hangs = self.hangs(worker)
+        exit_code = worker.end(patience_seconds=0.0 if hangs else 2.0)
+        cause = f"died (exit code {exit_code})"
+        if hangs:
+            cause = f"was not ready after {self.start_up_seconds:.0f} seconds"
+            if worker.name in self._hung:
+                raise UserError(
+                    f"{worker.name} {cause}, twice in a row; is the machine out of memory or "
+                    "overloaded? When that is solved, --resume goes on from the checkpoint"
+                )
+            self._hung.add(worker.name)
+        now = self._clock()
+        self._deaths.append(now)
+        while now - self._deaths[0] > self.window_seconds:
+            self._deaths.popleft()
+        if len(self._deaths) >= self.max_deaths:
+            raise UserError(
+                f"{len(self._deaths)} processes died within {self.window_seconds:.0f} seconds; "
+                f"the last: {worker.name} {cause}; their messages are above; when that is solved, "
+                "--resume goes on from the checkpoint"
+            )
+        worker.restarts += 1
+        self.start(worker)
+        action = f"started it again, {recovered}"
+        print(f"{worker.name} {cause}; {action}", file=sys.stderr)
+        self._events.append(
+            {
+                "role": worker.role,
+                "index": worker.index,
+                "exit_code": exit_code,
+                "seconds": seconds,
+                "cause": cause,
+                "action": action,
+            }
+        )
+
+    def take_events(self) -> tuple[dict[str, Any], ...]:
+        """Return the events since the last call."""
+        events, self._events = tuple(self._events), []
+        return events

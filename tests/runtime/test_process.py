@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 import os
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from time import perf_counter, sleep
+from time import perf_counter
 
 import numpy as np
 import pytest
@@ -25,7 +24,7 @@ from accerl.runtime.run import IntervalReport
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 from accerl.weights import Publication
 from tests.fixtures.inner_runs import tiny_catch, weights_hash
-from tests.fixtures.processes import alive, children, shared_memory, wait_for
+from tests.fixtures.processes import alive, children, shared_memory
 
 INT8 = CompressionSpec(bits=8)
 NET3 = CompressionSpec(student="net3", bits=8)
@@ -43,19 +42,18 @@ class Witness:
         self.rollouts: list[Rollout] = []
         self.slots: set[int] = set()
         self.published: dict[int, Publication] = {}
-        put, update = run._mailbox.put, run.learner.update
-
-        def putting(publication: Publication) -> int:
-            self.published[publication.number] = publication
-            return put(publication)
+        update = run.learner.update
 
         def updating(rollout: Rollout) -> UpdateStats:
+            # One is ordered after an update at most, and none while another is being made.
+            publication = run._mailbox.get()
+            self.published[publication.number] = publication
             slots = range(run._slab.slots)
             self.slots.update(slot for slot in slots if run._slab[slot] is rollout)
             self.rollouts.append(rollout.copy())
             return update(rollout)
 
-        run._mailbox.put, run.learner.update = putting, updating
+        run.learner.update = updating
 
 
 @contextmanager
@@ -65,13 +63,13 @@ def clean(run: ProcessRun) -> Iterator[ProcessRun]:
         yield run
     finally:
         segments = shared_memory(os.getpid())
-        started = [actor.process for actor in run._actors]
+        started = [worker.pid for worker in run.workers]
         run.close()
         run.close()  # twice is once
-    assert len(segments) >= 10  # nine fields and the mailbox
+    assert len(segments) >= 12  # nine fields, mailbox, weights and samples
     assert not [path for path in segments if path.exists()]
     assert started
-    assert not [process.pid for process in started if process.pid and alive(process.pid)]
+    assert not [pid for pid in started if alive(pid)]
 
 
 def advance_until(run: ProcessRun, updates: int) -> list[IntervalReport]:
@@ -92,6 +90,8 @@ def test_pong_runs_in_processes_and_a_switch_takes_effect() -> None:
         assert weights_hash(run.learner.policy) != before
         run.apply(Decision.of(NET3))
         reports += advance_until(run, 20)
+        while not reports[-1].phase_seconds["compress"]:  # until net3 acts and is distilled again
+            reports += advance_until(run, run.learner.updates + 1)
 
     assert [report.index for report in reports] == list(range(len(reports)))
     assert reports[-1].total_env_steps == run.learner.updates * 20
@@ -100,10 +100,18 @@ def test_pong_runs_in_processes_and_a_switch_takes_effect() -> None:
         assert math.isfinite(report.kl_max_nats)
         assert report.policy_lag >= 0.0
         assert 0.0 <= report.queue_fill <= 1.0
-        learner = sum(report.phase_seconds[name] for name in ("learn", "wait", "publish"))
-        assert learner + report.phase_seconds["compress"] <= report.seconds * 1.01
+        learner = sum(report.phase_seconds[name] for name in ("learn", "wait"))
+        assert learner <= report.seconds * 1.01
+        assert report.phase_seconds["compress"] <= report.seconds * 1.01
     for name in ("env", "infer", "learn", "compress", "publish"):
         assert sum(report.phase_seconds[name] for report in reports) > 0.0
+    cpu_seconds = sum(report.cpu_seconds["actor-0"] for report in reports)
+    acting = sum(sum(report.spec_seconds.values()) for report in reports)
+    assert 0.2 * acting < cpu_seconds < 20.0 * acting
+    for name in ("learner", "actor-0", "compressor"):
+        assert reports[-1].rss_bytes[name] > reports[-1].private_bytes[name] > 10 * 2**20
+    # Without torch an actor is small: it makes several per machine affordable.
+    assert reports[-1].rss_bytes["actor-0"] < 200 * 2**20
     labels = {label for report in reports for label in report.spec_seconds}
     assert labels == {IDENTITY.label, NET3.label}
     assert sum(report.switch_seconds > 0.0 for report in reports) == 1
@@ -130,48 +138,17 @@ def test_pong_runs_in_processes_and_a_switch_takes_effect() -> None:
     assert all(update >= version for update, version in enumerate(versions))
 
 
-def test_a_killed_actor_is_replaced_and_nothing_is_lost(capfd: pytest.CaptureFixture[str]) -> None:
-    with clean(ProcessRun(pong(num_actors=2))) as run:
-        advance_until(run, 6)
-        victim = run._actors[0]
-        killed = victim.process.pid
-        assert killed is not None
-        os.kill(killed, signal.SIGKILL)
-        done = run.learner.updates
-        advance_until(run, done + 5)  # the other one goes on meanwhile
-        sleep(2.0)  # a process takes this long to start: leave the cores to it
-
-        def replaced() -> bool:
-            run.advance(0.2)
-            return victim.ready
-
-        wait_for(replaced, "a replacement of the actor")
-        witness = Witness(run)
-        every = set(range(run._slab.slots))
-
-        def all_used() -> bool:
-            run.advance(0.2)
-            return witness.slots == every
-
-        wait_for(all_used, "every slot in use again")
-
-        assert victim.restarts == 1
-        assert victim.process.pid != killed
-    error = capfd.readouterr().err
-    assert "actor 0 died (exit code -9); started it again" in error
-    assert "Traceback" not in error
-
-
 @pytest.mark.slow
 def test_an_actor_that_keeps_dying_ends_the_run_with_one_line() -> None:
     run = ProcessRun(pong())
-    run._slots_each = 1
     # A shape that the shared memory does not have: every actor fails as soon as it starts.
     handle = run._slab.handle()
     handle["slots"] = 10_000
     run._slab.handle = lambda: handle
     try:
-        with pytest.raises(UserError, match=r"actor 0 died \d times") as died:
+        with pytest.raises(
+            UserError, match=r"5 processes died .* actor-0 died \(exit code 1\)"
+        ) as died:
             run.advance(0.1)
         assert "\n" not in str(died.value)
     finally:

@@ -1,73 +1,166 @@
-"""A writer that never stops against a reader in another process: no mixture is ever read."""
+"""A writer that never stops against readers in other processes: no mixture is ever read."""
 
 from __future__ import annotations
 
 import multiprocessing
+import zlib
 from multiprocessing.connection import Connection
-from time import perf_counter
 from typing import Any
 
+import numpy as np
+import pytest
+import torch
+
 from accerl.compress.artifact import Artifact
+from accerl.networks import PolicyNet, make_policy
+from accerl.observation import ObservationSpec
 from accerl.spec import IDENTITY
-from accerl.weights import Mailbox, Publication
+from accerl.weights import Mailbox, Publication, WeightVector
 
-PAYLOAD_BYTES = 400_000
-SECONDS = 2.0
-
-
-def publication(number: int) -> Publication:
-    """Every byte and the length say which publication they belong to."""
-    size = PAYLOAD_BYTES - 1000 * (number % 7)
-    return Publication(
-        number, [Artifact(IDENTITY, number, "onnx", bytes([number % 256]) * size)], [1.0]
-    )
+SMALL_BYTES = 6_000
+OBSERVATION = ObservationSpec((8,), "float32")
 
 
-def read_until_told(handle: dict[str, Any], pipe: Connection) -> None:
+def publication(number: int, most_bytes: int) -> Publication:
+    """Bytes that say which publication they belong to, of ever other lengths, and their CRC."""
+    size = most_bytes - 97 * (number * 31 % (most_bytes // 200))
+    body = bytes([number % 251]) * size
+    payload = zlib.crc32(body).to_bytes(4, "little") + body
+    return Publication(number, [Artifact(IDENTITY, number, "onnx", payload)], [1.0])
+
+
+def problem(read: Publication, most_bytes: int) -> str | None:
+    """Return what is wrong with a publication that was read."""
+    payload = read.artifacts[0].payload
+    if payload != publication(read.number, most_bytes).artifacts[0].payload:
+        return f"publication {read.number} holds {sorted(set(payload[4:]))}, {len(payload)} bytes"
+    if zlib.crc32(payload[4:]) != int.from_bytes(payload[:4], "little"):
+        return f"publication {read.number} has another checksum"
+    if read.artifacts[0].version != read.number:
+        return f"publication {read.number} says that it is {read.artifacts[0].version}"
+    return None
+
+
+def read_until_told(handle: dict[str, Any], most_bytes: int, pipe: Connection) -> None:
     """Read as fast as possible; send back what was wrong, and how many numbers were seen."""
     mailbox = Mailbox(**handle)
     problems: list[str] = []
-    reads, last, distinct = 0, -1, 0
+    last, distinct = -1, 0
     pipe.send("ready")
     while not pipe.poll():
         try:
             read = mailbox.get()
+            found = problem(read, most_bytes)
         except LookupError:
             continue
         except Exception as error:  # whatever a mixture of bytes provokes must be reported
             problems.append(repr(error)[:200])
             continue
-        number, payload = read.number, read.artifacts[0].payload
-        if payload != publication(number).artifacts[0].payload:
-            problems.append(f"publication {number} holds {sorted(set(payload))}")
-        if read.artifacts[0].version != number or number < last:
-            problems.append(f"publication {number} after {last}")
-        reads, distinct, last = reads + 1, distinct + (number != last), number
-    pipe.send((problems[:5], len(problems), reads, distinct))
+        if found or read.number < last:
+            problems.append(found or f"publication {read.number} after {last}")
+        distinct, last = distinct + (read.number != last), read.number
+    pipe.send((problems[:5], len(problems), distinct, last))
     mailbox.close()
 
 
-def test_torn_reads_are_impossible() -> None:
-    mailbox = Mailbox(PAYLOAD_BYTES + 1000)
+def stress(publications: int, readers: int, most_bytes: int, *, checked: bool) -> list[int]:
+    """Publish, with every reader busy; return how many different ones each reader saw."""
+    mailbox = Mailbox(most_bytes + 1000, checked=checked)
+    context = multiprocessing.get_context("spawn")
+    pipes, processes = [], []
+    for _ in range(readers):
+        pipe, theirs = context.Pipe()
+        arguments = (mailbox.handle(), most_bytes, theirs)
+        process = context.Process(target=read_until_told, args=arguments, daemon=True)
+        process.start()
+        pipes.append(pipe)
+        processes.append(process)
+    try:
+        for pipe in pipes:
+            assert pipe.poll(100)
+            assert pipe.recv() == "ready"
+        for number in range(publications):
+            mailbox.put(publication(number, most_bytes))
+        for pipe in pipes:
+            pipe.send("stop")
+        seen = []
+        for pipe in pipes:
+            assert pipe.poll(60)
+            problems, count, distinct, last = pipe.recv()
+            assert count == 0, problems
+            assert last <= publications - 1
+            seen.append(distinct)
+        return seen
+    finally:
+        for process in processes:
+            process.join(10)
+            process.kill()
+            process.join()
+        mailbox.close()
+
+
+@pytest.mark.parametrize("checked", [False, True])
+def test_torn_reads_are_impossible(checked: bool) -> None:
+    seen = stress(10_000, 2, SMALL_BYTES, checked=checked)
+    assert min(seen) > 50
+
+
+def test_large_publications_are_not_torn_either() -> None:
+    assert min(stress(1_000, 1, 400_000, checked=False)) > 20
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_hundred_thousand_publications_against_four_readers() -> None:
+    assert min(stress(100_000, 4, SMALL_BYTES, checked=False)) > 500
+
+
+def policy_of(version: int, net: PolicyNet) -> PolicyNet:
+    """Make every weight of a network the number of its version."""
+    with torch.no_grad():
+        for tensor in net.state_dict().values():
+            tensor.fill_(float(version))
+    return net
+
+
+def load_until_told(handle: dict[str, Any], pipe: Connection) -> None:
+    """Load weights as fast as possible; send back the mixtures, and how many versions were seen."""
+    vector = WeightVector(**handle)
+    net = make_policy("original", OBSERVATION, 3, torch.Generator())
+    mixtures, versions = [], set()
+    pipe.send("ready")
+    while not pipe.poll():
+        try:
+            version = vector.load_into(net)
+        except LookupError:
+            continue
+        values = {float(v) for t in net.state_dict().values() for v in np.unique(t.numpy())}
+        versions.add(version)
+        if values != {float(version)}:
+            mixtures.append((version, sorted(values)[:5]))
+    pipe.send((mixtures[:5], len(versions)))
+    vector.close()
+
+
+def test_weights_are_not_torn() -> None:
+    net = make_policy("original", OBSERVATION, 3, torch.Generator())
+    vector = WeightVector(sum(tensor.numel() for tensor in net.state_dict().values()))
     context = multiprocessing.get_context("spawn")
     pipe, theirs = context.Pipe()
-    process = context.Process(target=read_until_told, args=(mailbox.handle(), theirs))
+    process = context.Process(target=load_until_told, args=(vector.handle(), theirs), daemon=True)
     process.start()
     try:
-        assert pipe.poll(60)
-        assert pipe.recv() == "ready"
-        number, end = 0, perf_counter() + SECONDS
-        while perf_counter() < end:
-            mailbox.put(publication(number))
-            number += 1
+        assert pipe.poll(100)
+        pipe.recv()
+        for version in range(3_000):
+            vector.put(version, policy_of(version, net))
         pipe.send("stop")
         assert pipe.poll(60)
-        problems, count, reads, distinct = pipe.recv()
+        mixtures, versions = pipe.recv()
     finally:
         process.join(10)
-        if process.is_alive():
-            process.kill()
-        mailbox.close()
-    assert count == 0, problems
-    assert number > 200
-    assert distinct > 50, f"{reads} reads saw only {distinct} of {number} publications"
+        process.kill()
+        process.join()
+        vector.close()
+    assert not mixtures
+    assert versions > 20

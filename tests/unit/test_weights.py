@@ -7,10 +7,21 @@ from multiprocessing.shared_memory import SharedMemory
 
 import numpy as np
 import pytest
+import torch
 
 from accerl.compress.artifact import Artifact
+from accerl.networks import make_policy
+from accerl.observation import ObservationSpec
 from accerl.spec import IDENTITY, CompressionSpec
-from accerl.weights import Mailbox, Publication, publication_from_state, publication_state
+from accerl.weights import (
+    Mailbox,
+    Publication,
+    SharedBlock,
+    WeightVector,
+    publication_from_state,
+    publication_state,
+)
+from tests.fixtures.inner_runs import weights_hash
 
 INT8 = CompressionSpec(bits=8)
 
@@ -82,3 +93,96 @@ def test_closing_removes_the_memory(mailbox: Mailbox) -> None:
     mailbox.close()
     with pytest.raises(FileNotFoundError):
         SharedMemory(name=name)
+
+
+def killed_in_the_middle(block: SharedBlock) -> None:
+    """Leave what a writer leaves that dies while it copies."""
+    which = (int(block._words[0]) + 1) % block._count
+    block._words[1 + which * block._WORDS] |= 1
+    block._buffers[which][:10] = 77
+
+
+def test_a_writer_that_was_killed_spoils_nothing(mailbox: Mailbox) -> None:
+    for number in range(4):
+        mailbox.put(publication(2 * number))  # numbers may be left out
+        killed_in_the_middle(mailbox._block)
+        assert mailbox.latest == 2 * number
+        assert equal(mailbox.get(), publication(2 * number))
+    successor = Mailbox(**mailbox.handle())
+    successor.put(publication(9, 300))
+    successor.close()
+    assert equal(mailbox.get(), publication(9, 300))
+
+
+def test_with_one_buffer_a_reader_waits_for_the_next_writer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(SharedBlock, "_ATTEMPTS", 3)
+    block = SharedBlock(100, 1)
+    block.write(5, [np.arange(10, dtype=np.uint8)])
+    killed_in_the_middle(block)
+    with pytest.raises(TimeoutError, match="in the making"):
+        block.read(np.ndarray.tobytes)
+    block.write(6, [np.arange(20, dtype=np.uint8)])
+    assert block.read(np.ndarray.tobytes) == (6, bytes(range(20)))
+    block.close()
+
+
+def test_what_changes_under_a_reader_is_read_again(mailbox: Mailbox) -> None:
+    """The second try sees what overtook the first, whatever the first made of it."""
+    block, seen = mailbox._block, []
+
+    def overtaken(data: np.ndarray) -> bytes:
+        seen.append(bytes(data))
+        if len(seen) == 1:
+            for number in (2, 3):
+                block.write(number, [np.full(30, number, np.uint8)])
+            raise ValueError("half of this is new")
+        return seen[-1]
+
+    block.write(1, [np.full(50, 1, np.uint8)])
+    assert block.read(overtaken) == (3, bytes([3] * 30))
+    assert len(seen) == 2
+    with pytest.raises(ZeroDivisionError):  # a failure that nothing overtook is the reader's own
+        block.read(lambda data: len(data) // 0)
+
+
+@pytest.mark.parametrize("checked", [False, True])
+def test_a_checksum_finds_what_the_counters_do_not(
+    monkeypatch: pytest.MonkeyPatch, checked: bool
+) -> None:
+    """As on a machine where the counters become visible before what they guard."""
+    monkeypatch.setattr(SharedBlock, "_ATTEMPTS", 3)
+    block = SharedBlock(100, 2, checked=checked)
+    block.write(0, [np.zeros(5, np.uint16), np.ones((2, 2), np.float32)])
+    assert block.read(len) == (0, 26)
+    block._buffers[0][3] = 1
+    if checked:
+        with pytest.raises(TimeoutError):
+            block.read(len)
+    else:
+        assert block.read(len) == (0, 26)
+    block.close()
+
+
+def test_weights_travel_as_one_vector() -> None:
+    observation = ObservationSpec((6,), "float32")
+    policy, other = (
+        make_policy("net1", observation, 3, torch.Generator().manual_seed(seed)) for seed in (0, 1)
+    )
+    size = sum(tensor.numel() for tensor in policy.state_dict().values())
+    vector = WeightVector(size)
+    reader = WeightVector(**vector.handle())
+    with pytest.raises(LookupError):
+        reader.load_into(other)
+    vector.put(7, policy)
+    assert weights_hash(other) != weights_hash(policy)
+    assert reader.load_into(other) == 7
+    assert weights_hash(other) == weights_hash(policy)
+    with torch.no_grad():
+        policy.value_head.bias.add_(1.0)
+    vector.put(8, policy)
+    assert reader.load_into(other) == 8
+    assert weights_hash(other) == weights_hash(policy)
+    reader.close()
+    vector.close()

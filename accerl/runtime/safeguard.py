@@ -1,0 +1,80 @@
+"""Safeguard: a learner that diverges is set back to its last good weights, once."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from accerl.errors import UserError
+from accerl.learner import Learner, UpdateStats
+from accerl.rollout import Rollout
+
+
+class Safeguard:
+    """Updates the learner; after a NaN or infinity, goes on from the last state it was shown.
+
+    The step that would have spoilt the weights is never taken (see `Learner.update`), so nothing
+    spoilt is ever published. But the steps before it led there, and their momentum would again.
+    """
+
+    def __init__(self, learner: Learner) -> None:
+        self._learner = learner
+        self._good: dict[str, Any] | None = None
+        self._set_back_at: int | None = None
+        self._events: list[dict[str, Any]] = []
+
+    def keep(self, state: dict[str, Any]) -> None:
+        """Remember a state of the learner (its `state_dict`) to go back to."""
+        self._good = state
+
+    def update(self, rollout: Rollout, *, seconds: float) -> UpdateStats | None:
+        """Update the learner; None if that failed and it was set back: the rollout is spent.
+
+        Args:
+            rollout: what to learn from.
+            seconds: the run's clock, for the event.
+
+        Raises:
+            UserError: it has been set back before.
+            FloatingPointError: there is no state to go back to.
+        """
+        learner = self._learner
+        try:
+            return learner.update(rollout)
+        except FloatingPointError as error:
+            if self._set_back_at is not None:
+                raise UserError(
+                    f"{error} (it had been set back once, at update {self._set_back_at}); the last "
+                    f"good checkpoint is kept; learning_rate is {learner.config.learning_rate:g}, "
+                    f"max_grad_norm {learner.config.max_grad_norm:g}, precision "
+                    f"{learner.config.precision}"
+                ) from error
+            if self._good is None:
+                raise
+            self._set_back(error, seconds)
+            return None
+
+    def _set_back(self, error: FloatingPointError, seconds: float) -> None:
+        assert self._good is not None
+        learner = self._learner
+        updates, good = learner.updates, self._good["updates"]
+        learner.load_state_dict(self._good)
+        learner.updates = updates  # versions count on: what actors act with is not from the future
+        self._set_back_at = updates
+        action = f"set back to the weights of update {good}; a second time would end the run"
+        print(f"{error}; {action}", file=sys.stderr)
+        self._events.append(
+            {
+                "role": "learner",
+                "index": None,
+                "exit_code": None,
+                "seconds": seconds,
+                "cause": str(error),
+                "action": action,
+            }
+        )
+
+    def take_events(self) -> tuple[dict[str, Any], ...]:
+        """Return the events since the last call."""
+        events, self._events = tuple(self._events), []
+        return events

@@ -1,0 +1,156 @@
+"""What the processes of a run do: actors collect, the compressor publishes, the evaluator plays.
+
+Each body is called with the channel to the learner's process, ends when that closes, and imports
+what only it needs: an actor on ONNX Runtime gets by without torch.
+"""
+
+from __future__ import annotations
+
+import sys
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from accerl.actor import Actor
+from accerl.envs import make_envs
+from accerl.observation import ObservationSpec
+from accerl.rollout import Slab
+from accerl.runtime.memory import give_back_large_blocks, keep_freed_memory
+from accerl.runtime.samples import SampleRing
+from accerl.runtime.wire import Channel
+from accerl.spec import CompressionSpec
+from accerl.weights import Mailbox, WeightVector
+
+if TYPE_CHECKING:
+    from accerl.compress.compressor import CompressionConfig
+
+
+def collect_rollouts(
+    channel: Channel,
+    slab_handle: dict[str, Any],
+    mailbox_handle: dict[str, Any],
+    game: str,
+    threads: int,
+    infer_batch: int,
+    seed: int,
+) -> None:
+    """Receive slot numbers, fill the slots in order, send each number back."""
+    give_back_large_blocks()
+    slab = Slab(**slab_handle)
+    mailbox = Mailbox(**mailbox_handle)
+    try:
+        envs = make_envs(game, slab.shape.num_envs)
+        actor = Actor(envs, seed, threads=threads, infer_batch=infer_batch)
+        channel.send({"ready": True})
+        while True:
+            for slot in channel.receive()["fill"]:
+                if mailbox.latest != actor.publication_number:
+                    actor.load(mailbox.get())
+                    actor.drop_artifacts()
+                    if "torch" in sys.modules:  # one of the engines is torch's
+                        sys.modules["torch"].set_num_threads(threads)
+                actor.collect(slab[slot])
+                channel.send({"filled": slot})
+    finally:
+        mailbox.close()
+        slab.close()
+
+
+def compress_weights(
+    channel: Channel,
+    network: str,
+    observation: ObservationSpec,
+    num_actions: int,
+    config: CompressionConfig,
+    weights_handle: dict[str, Any],
+    samples_handle: dict[str, Any],
+    mailbox_handle: dict[str, Any],
+) -> None:
+    """Do one piece of work at a time: take weights and states, distil, compress, publish.
+
+    The messages, in order: this process says `hello` and receives its `state`; it is `ready`; for
+    each work it is sent it says `taken` when it has copied weights and states, and then `done`
+    with what that took; asked for its `state`, it sends it.
+    """
+    import torch
+
+    from accerl.compress.compressor import Compressor
+
+    torch.set_num_threads(1)
+    keep_freed_memory()
+    policy = _policy(network, observation, num_actions)
+    # With the first optimiser torch imports its compiler: a second that belongs to the start.
+    torch.optim.Adam(policy.parameters())
+    compressor = Compressor(observation, num_actions, config, torch.Generator())
+    weights = WeightVector(**weights_handle)
+    samples = SampleRing(**samples_handle)
+    mailbox = Mailbox(**mailbox_handle)
+    try:
+        channel.send({"hello": True})
+        compressor.load_state_dict(channel.receive()["state"])
+        channel.send({"ready": True})
+        while True:
+            message = channel.receive()
+            if "work" not in message:
+                channel.send({"state": compressor.state_dict()})
+                continue
+            weights.load_into(policy)
+            compressor.observe(samples.lent(*message["states"]))
+            channel.send({"taken": True})
+            channel.send({"done": _work(compressor, policy, mailbox, message["work"])})
+    finally:
+        mailbox.close()
+        samples.close()
+        weights.close()
+
+
+def _work(compressor: Any, policy: Any, mailbox: Mailbox, work: dict[str, Any]) -> dict[str, Any]:
+    """Distil the students in use, then publish what was ordered; return the seconds of both."""
+    from accerl.runtime.publisher import Order, build_publication, distill_students
+
+    before = perf_counter()
+    specs = [CompressionSpec.from_json(spec) for spec in work["distill"]]
+    distilled = bool(distill_students(compressor, policy, specs))
+    distill_seconds = perf_counter() - before if distilled else 0.0
+    if work["order"] is None:
+        return {"distill_seconds": distill_seconds, "publish_seconds": None}
+    before = perf_counter()
+    order = Order.from_json(work["order"])
+    mailbox.put(build_publication(compressor, policy, order).publication)
+    seconds = perf_counter() - before
+    return {"distill_seconds": distill_seconds, "publish_seconds": seconds}
+
+
+def measure_returns(
+    channel: Channel,
+    network: str,
+    observation: ObservationSpec,
+    num_actions: int,
+    game: str,
+    episodes: int,
+    weights_handle: dict[str, Any],
+) -> None:
+    """Measure J of the current weights whenever asked."""
+    import torch
+
+    from accerl.evaluate import Evaluator
+
+    torch.set_num_threads(1)
+    policy = _policy(network, observation, num_actions)
+    evaluator = Evaluator(game, episodes)
+    weights = WeightVector(**weights_handle)
+    try:
+        channel.send({"ready": True})
+        while True:
+            channel.receive()
+            version = weights.load_into(policy)
+            channel.send({"measured": version, "learner_return": evaluator.measure(policy)})
+    finally:
+        weights.close()
+        evaluator.close()
+
+
+def _policy(network: str, observation: ObservationSpec, num_actions: int) -> Any:
+    """Return a network to copy weights into."""
+    from accerl.networks import PolicyNet, architecture
+
+    return PolicyNet(architecture(network, observation), observation, num_actions)

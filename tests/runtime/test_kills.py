@@ -1,0 +1,161 @@
+"""kill -9 at random moments: another process takes over, nothing is lost, all is recorded."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from accerl.config import RunConfig
+from accerl.errors import UserError
+from accerl.monitor.strategies import FixedStrategy
+from accerl.records import read_json, read_metrics
+from accerl.runtime.process import ProcessRun
+from accerl.runtime.run import IntervalReport
+from accerl.runtime.supervise import Supervisor, Worker
+from accerl.spec import CompressionSpec, Decision
+from accerl.train import train
+from tests.fixtures.inner_runs import weights_hash
+from tests.fixtures.process_runs import Killer, immortal, quick_catch
+
+NET3 = CompressionSpec(student="net3", bits=8)
+INT8 = CompressionSpec(bits=8)
+
+
+def shoot(kills: int, config: RunConfig, seed: int) -> Killer:
+    """Kill so many processes of one run, one after the other; return what happened."""
+    run = ProcessRun(config, supervisor=immortal())
+    try:
+        run.apply(Decision.of(NET3))
+        killer = Killer(run, seed)
+        killer.recover()
+        before = weights_hash(run.learner.policy)
+        for number in range(kills):
+            killer.strike(run.workers[number % len(run.workers)] if number < 4 else None)
+            if number % 5 == 3:
+                run.apply(Decision.of(INT8 if number % 10 == 3 else NET3))
+                run.snapshot()
+        killer.recover()
+        assert weights_hash(run.learner.policy) != before
+        killer.check()
+        # It acts with what was asked for last, made from recent weights.
+        published = run._mailbox.get()
+        tag = run.publisher.tag(published.number, 0)
+        assert run.publisher.decision is not None
+        assert (tag.spec,) == run.publisher.decision.specs
+        assert published.artifacts[0].version == tag.version
+        return killer
+    finally:
+        run.close()
+
+
+def test_a_run_survives_the_death_of_every_role(capfd: pytest.CaptureFixture[str]) -> None:
+    killer = shoot(6, quick_catch(num_actors=2, eval_episodes=4), seed=1)
+    assert {"actor-0", "actor-1", "compressor", "evaluator"} == set(killer.killed)
+    error = capfd.readouterr().err
+    assert "compressor died (exit code -9); started it again, with the students of update" in error
+    assert "Traceback" not in error
+    assert "leaked" not in error
+    assert all(report.learner_return is not None for report in killer.reports)
+    # What the dead had used is not lost from the sum.
+    used = sum(report.cpu_seconds.get("compressor", 0.0) for report in killer.reports)
+    assert used > 0.5  # a start of torch and more
+    events = [event for report in killer.reports for event in report.events]
+    assert len(events) == 6
+    copy = IntervalReport.from_json(json.loads(json.dumps(killer.reports[-1].to_json())))
+    assert copy == killer.reports[-1]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_fifty_kills_in_one_run() -> None:
+    killer = shoot(50, quick_catch(num_actors=2, eval_episodes=4), seed=2)
+    assert len(killer.killed) == 50
+    assert sum(len(report.events) for report in killer.reports) == 50
+
+
+@pytest.mark.slow
+def test_without_a_process_of_its_own_the_compressor_cannot_be_killed() -> None:
+    config = quick_catch(num_actors=2, compressor_process=False)
+    killer = shoot(4, config, seed=3)
+    assert set(killer.killed) == {"actor-0", "actor-1"}
+
+
+@pytest.mark.slow
+def test_a_compressor_goes_on_with_the_students_that_were_last_known() -> None:
+    run = ProcessRun(quick_catch(), supervisor=immortal())
+    try:
+        run.apply(Decision.of(NET3))
+        killer = Killer(run)
+        killer.recover()
+        known = run.snapshot()["publisher"]["compressor"]
+        (distiller,) = known["distillers"]
+        assert distiller["state"]["updates"] > 0
+        (worker,) = (worker for worker in run.workers if worker.role == "compressor")
+        killer.strike(worker)
+        again = run.snapshot()["publisher"]["compressor"]
+        assert again["version"] == known["version"]  # the new one is still starting
+        killer.recover()
+        later = run.snapshot()["publisher"]["compressor"]
+        # Its Adam counts on: the student was not made anew.
+        assert later["distillers"][0]["state"]["updates"] > distiller["state"]["updates"]
+        assert later["version"] > known["version"]
+    finally:
+        run.close()
+
+
+def kill_an_actor(_: IntervalReport) -> None:
+    """Kill an actor of this process, from outside the run."""
+    for process in multiprocessing.active_children():
+        if process.name.startswith("accerl-actor") and process.pid is not None:
+            os.kill(process.pid, signal.SIGKILL)
+
+
+def test_five_deaths_in_a_minute_end_the_run_with_a_checkpoint_to_resume_from(
+    tmp_path: Path,
+) -> None:
+    config = quick_catch(compressor_process=False)
+    strategy = FixedStrategy(INT8)
+    long = RunConfig.from_json({**config.to_json(), "seconds": 600.0})
+    with pytest.raises(UserError, match=r"5 processes died within 60 seconds") as error:
+        train(long, strategy, out=tmp_path / "run", on_interval=kill_an_actor)
+    assert "\n" not in str(error.value)
+    assert not multiprocessing.active_children()
+    reports = list(read_metrics(tmp_path / "run"))
+    assert sum(len(report.events) for report in reports) == 4  # the fifth ended it
+    seconds = reports[-1].total_seconds + 0.3
+    result = train(
+        RunConfig.from_json({**config.to_json(), "seconds": seconds}),
+        strategy,
+        out=tmp_path / "run",
+        resume=True,
+    )
+    assert result.reports[: len(reports)] == reports
+    assert result.reports[-1].total_seconds >= seconds
+    assert result.reports[-1].total_learner_updates > reports[-1].total_learner_updates
+    assert read_json(tmp_path / "run" / "summary.json")["seconds"] >= seconds
+
+
+def test_a_process_that_hangs_at_the_start_is_noticed() -> None:
+    """Frozen in mid-start, twice, while the clock of the supervisor jumps ahead."""
+    seconds = [0.0]
+    supervisor = Supervisor(clock=lambda: seconds[0])
+    start = supervisor.start
+
+    def start_frozen(worker: Worker) -> None:
+        start(worker)
+        os.kill(run.workers[0].pid, signal.SIGSTOP)
+        seconds[0] += 121.0
+
+    run = ProcessRun(quick_catch(compressor_process=False), supervisor=supervisor)
+    supervisor.start = start_frozen
+    try:
+        with pytest.raises(UserError, match="actor-0 was not ready after 120 seconds, twice"):
+            run.advance(0.1)
+    finally:
+        run.close()
+    assert not multiprocessing.active_children()

@@ -1,0 +1,68 @@
+"""Many runs in one process leave nothing behind: no memory, no process, no descriptor."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from accerl.config import RunConfig
+from accerl.runtime.process import ProcessRun
+from accerl.spec import CompressionSpec, Decision
+from tests.fixtures.process_runs import Killer, immortal, quick_catch
+from tests.fixtures.processes import children, shared_memory
+
+
+def traces() -> tuple[set[Path], list[int], set[str]]:
+    """Return the shared memory, child processes, and open descriptors of this process."""
+    descriptors = set()
+    for entry in Path("/proc/self/fd").iterdir():
+        if entry.is_symlink():  # the one that lists the folder has gone by now
+            descriptors.add(entry.name)
+    return shared_memory(os.getpid()), children(os.getpid()), descriptors
+
+
+def play(config: RunConfig, *, kill: bool = False) -> None:
+    run = ProcessRun(config, supervisor=immortal())
+    try:
+        run.apply(Decision.of(CompressionSpec(bits=8)))
+        run.advance(0.05)
+        run.snapshot()
+        if kill:
+            Killer(run).strike()
+    finally:
+        segments = shared_memory(os.getpid())
+        run.close()
+    assert len(segments) >= 12
+    assert not [path for path in segments if path.exists()]
+
+
+def leaves_nothing(configs: list[RunConfig]) -> None:
+    play(configs[0])  # the first also starts Python's own process for shared memory
+    before = traces()
+    for number, config in enumerate(configs):
+        play(config, kill=number % 4 == 3)
+    assert traces() == before
+
+
+def test_twenty_runs_leave_nothing() -> None:
+    leaves_nothing([quick_catch(compressor_process=False, num_envs=4)] * 20)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_runs_with_every_role_leave_nothing() -> None:
+    leaves_nothing([quick_catch(num_actors=2, eval_episodes=2)] * 8)
+
+
+@pytest.mark.parametrize("moment", ["built", "started"])
+def test_a_run_that_fails_at_the_start_leaves_nothing(moment: str) -> None:
+    play(quick_catch(compressor_process=False))
+    before = traces()
+    run = ProcessRun(quick_catch())
+    if moment == "started":
+        for worker in run.workers:
+            worker.start()
+    run.close()
+    assert traces() == before

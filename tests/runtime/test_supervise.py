@@ -1,0 +1,155 @@
+"""Supervision of small processes: death, hanging, giving up, messages, and no trace afterwards."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from accerl.errors import UserError
+from accerl.runtime.supervise import Supervisor, Worker
+from accerl.runtime.wire import PeerGoneError
+from tests.fixtures.bodies import echo, hang
+from tests.fixtures.processes import alive
+
+
+class Clock:
+    """A clock that the test sets."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+@pytest.fixture
+def worker() -> Iterator[Worker]:
+    worker = Worker("actor", 3, echo, lambda restarts: (f"number {restarts}",))
+    yield worker
+    worker.end()
+
+
+def test_a_worker_speaks_and_ends_without_a_trace(worker: Worker) -> None:
+    worker.end()  # before it was started there is nothing to end
+    worker.start()  # the first start of all also starts Python's own process for shared memory
+    worker.end()
+    before = os.listdir("/proc/self/fd")
+    worker.start()
+    assert worker.name == "actor-3"
+    assert not worker.ready
+    greeting = worker.receive()
+    assert (greeting["greeting"], worker.ready) == ("number 0", True)
+    assert greeting["torch"] is False  # the program that started it stays outside
+    worker.send({"x": [1, 2.5, None]})
+    assert worker.receive() == {"x": [1, 2.5, None]}
+    pid = worker.pid
+    assert worker.end() == 0
+    assert worker.end() is None
+    assert not alive(pid)
+    assert sorted(os.listdir("/proc/self/fd")) == sorted(before)
+
+
+def test_a_mistake_of_the_user_is_said_by_the_parent(worker: Worker) -> None:
+    worker.start()
+    worker.receive()
+    worker.send({"ask for": "net7"})
+    with pytest.raises(UserError, match="there is no net7; use another"):
+        worker.receive()
+
+
+def kill(worker: Worker) -> None:
+    """Kill a ready worker, and notice it."""
+    while not worker.ready:
+        worker.receive()
+    os.kill(worker.pid, signal.SIGKILL)
+    with pytest.raises(PeerGoneError):
+        worker.receive()
+    worker.send({"nobody": "reads this"})
+
+
+def test_a_dead_process_is_replaced_and_the_event_kept(
+    worker: Worker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    supervisor = Supervisor()
+    supervisor.start(worker)
+    kill(worker)
+    supervisor.replace(worker, seconds=12.5, recovered="2 slots reclaimed")
+    assert worker.receive()["greeting"] == "number 1"
+    worker.send({"exit": 7})
+    with pytest.raises(PeerGoneError):
+        worker.receive()
+    supervisor.replace(worker, seconds=13.0, recovered="nothing lost")
+    events = supervisor.take_events()
+    assert events[0] == {
+        "role": "actor",
+        "index": 3,
+        "exit_code": -9,
+        "seconds": 12.5,
+        "cause": "died (exit code -9)",
+        "action": "started it again, 2 slots reclaimed",
+    }
+    assert (events[1]["exit_code"], len(events)) == (7, 2)
+    assert supervisor.take_events() == ()
+    error = capsys.readouterr().err
+    assert "actor-3 died (exit code -9); started it again, 2 slots reclaimed" in error
+
+
+def test_five_deaths_in_a_minute_are_too_many_but_not_in_a_longer_time(worker: Worker) -> None:
+    clock = Clock()
+    supervisor = Supervisor(clock=clock)
+    supervisor.start(worker)
+    for _ in range(5):
+        kill(worker)
+        supervisor.replace(worker, seconds=0.0, recovered="")
+        clock.seconds += 15.1  # four of them in a minute at most
+    kill(worker)
+    supervisor.replace(worker, seconds=0.0, recovered="")
+    kill(worker)
+    with pytest.raises(UserError, match=r"processes died within 60 .* actor-3 died") as error:
+        supervisor.replace(worker, seconds=0.0, recovered="")
+    assert "\n" not in str(error.value)
+    assert "--resume" in str(error.value)
+    assert len(supervisor.take_events()) == 6
+    assert not supervisor.take_events()
+
+
+def test_a_process_that_never_gets_ready_is_killed_and_twice_ends_the_run() -> None:
+    clock = Clock()
+    supervisor = Supervisor(clock=clock)
+    worker = Worker("compressor", None, hang, lambda _: ())
+    supervisor.start(worker)
+    first = worker.pid
+    clock.seconds = 119.0
+    assert not supervisor.hangs(worker)
+    clock.seconds = 121.0
+    assert supervisor.hangs(worker)
+    supervisor.replace(worker, seconds=0.0, recovered="nothing lost")
+    assert not alive(first)
+    (event,) = supervisor.take_events()
+    assert event["cause"] == "was not ready after 120 seconds"
+    assert event["index"] is None
+    assert event["exit_code"] < 0
+    assert not supervisor.hangs(worker)  # the new one has its own two minutes
+    clock.seconds = 242.0
+    second = worker.pid
+    with pytest.raises(UserError, match="compressor was not ready after 120 seconds, twice"):
+        supervisor.replace(worker, seconds=0.0, recovered="nothing lost")
+    assert not alive(second)
+    worker.end()
+
+
+def test_hanging_once_is_forgiven_when_the_next_one_gets_ready(worker: Worker) -> None:
+    clock = Clock()
+    supervisor = Supervisor(clock=clock)
+    supervisor.start(worker)
+    for _ in range(3):
+        clock.seconds += 121.0
+        assert supervisor.hangs(worker)  # nobody has read that it is ready
+        supervisor.replace(worker, seconds=0.0, recovered="")
+        worker.receive()
+        assert not supervisor.hangs(worker)
+        kill(worker)
+        supervisor.replace(worker, seconds=0.0, recovered="")
