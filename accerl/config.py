@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from accerl.compress.compressor import CompressionConfig
 from accerl.envs import check_game
 from accerl.errors import UserError, did_you_mean
-from accerl.learner import LearnerConfig
+from accerl.learner import LearnerConfig, choose_device
 from accerl.observation import ObservationSpec
 from accerl.records import json_hash
 from accerl.spec import STUDENTS
@@ -33,7 +34,8 @@ class RuntimeConfig:
     profile: str = "paper"
     """latency profile of the virtual clock: paper, the name of a measured one, or a JSON file"""
     num_actors: int = 1
-    """actors that collect side by side; the virtual clock takes the number from its profile"""
+    """actors that collect side by side; 0: one for each core that the learner leaves free; the
+    virtual clock takes the number from its profile"""
     num_envs: int = 32
     """environments per actor, B"""
     infer_batch: int = 0
@@ -66,7 +68,6 @@ class RuntimeConfig:
                 "the process runtime runs on the real clock: use --clock real, or --runtime serial"
             )
         counts = {
-            "num_actors": self.num_actors,
             "num_envs": self.num_envs,
             "queue_rollouts": self.queue_rollouts,
             "publish_every": self.publish_every,
@@ -76,6 +77,8 @@ class RuntimeConfig:
         for name, value in counts.items():
             if value < 1:
                 raise UserError(f"runtime: {name} must be at least 1, got {value}")
+        if self.num_actors < 0:
+            raise UserError(f"runtime: num_actors must not be negative, got {self.num_actors}")
         if not 0 <= self.infer_batch <= self.num_envs:
             raise UserError(
                 f"runtime: infer_batch must lie in 0..num_envs ({self.num_envs}), got "
@@ -149,6 +152,24 @@ class RunConfig:
     def inputs(self, observation: ObservationSpec) -> ObservationSpec:
         """Return the observations of an environment as this run's networks see them."""
         return replace(observation, centre=self.pixel_centre, unit=self.pixel_unit)
+
+    def adapted(self) -> RunConfig:
+        """Return a copy in which what is left to the machine (actors, device) is decided.
+
+        Raises:
+            UserError: the learner is to use a GPU that is not there, or where it cannot.
+        """
+        beside = self.runtime.runtime == "process" and self.runtime.compressor_process
+        if self.learner.device == "cuda" and not beside:
+            raise UserError(
+                "learner: device cuda needs the process runtime with a compressor process: what "
+                "compresses in the learner's own process does so on the CPU"
+            )
+        device = choose_device(self.learner.device if beside else "cpu").type
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        free = (cores or 1) - (1 if device == "cpu" else 0)
+        actors = self.runtime.num_actors or max(1, free)
+        return self.with_learner(device=device).with_runtime(num_actors=actors)
 
     def with_runtime(self, **changes: Any) -> RunConfig:
         """Return a copy with other runtime settings."""

@@ -68,6 +68,7 @@ _ATARI_COMPRESSION = CompressionConfig(calibration_states=128, distill_updates=2
 _ATARI_RUNTIME = RuntimeConfig(
     runtime="process",
     clock="real",
+    num_actors=0,
     # An update is twelve gradient steps on 1,024 samples: actors must not lag many of those.
     queue_rollouts=1,
     publish_every=1,
@@ -98,7 +99,7 @@ def _atari(
 # NA = 12 agents are 12 actors, but each steps 32 environments where the paper's had one. ND = 4
 # distillers have no counterpart: one compressor distils all students. Table 5 does not print the
 # length of a run, the clipping of gradients, or how values are scaled. The paper acts one state at
-# a time in plain torch: --spec '{"graph": "eager"}' comes closest.
+# a time (infer_batch) in plain torch: add --spec '{"graph": "eager"}' for that.
 _PAPER_PONG = RunConfig(
     preset="paper-pong",
     game="pong",
@@ -114,7 +115,7 @@ _PAPER_PONG = RunConfig(
         lambda_=1.0,
         precision="fp32",  # as its GTX 1080 Ti had to
     ),
-    runtime=replace(_ATARI_RUNTIME, num_actors=12, num_envs=32),
+    runtime=replace(_ATARI_RUNTIME, num_actors=12, num_envs=32, infer_batch=1),
     compression=CompressionConfig(),
 )
 

@@ -56,6 +56,7 @@ def make_run(config: RunConfig, profile: LatencyProfile | None = None) -> Serial
         config: what to run.
         profile: latencies of the virtual clock; None loads the one that `config` names.
     """
+    config = config.adapted()
     if config.runtime.runtime == "process":
         return ProcessRun(config)
     if config.runtime.clock == "real":
@@ -254,7 +255,11 @@ def summarise(
     phases: Counter[str] = Counter()
     spec_seconds: Counter[str] = Counter()
     decisions: list[dict[str, Any]] = []
+    events = Counter(str(event["role"]) for report in reports for event in report.events)
+    rss_bytes: dict[str, int] = {}
     for report in reports:
+        for name, held in report.rss_bytes.items():
+            rss_bytes[name] = max(held, rss_bytes.get(name, 0))
         phases.update(report.phase_seconds)
         spec_seconds.update(report.spec_seconds)
         entry = report.decision.to_json()
@@ -279,6 +284,8 @@ def summarise(
         "phases": dict(phases),
         "spec_seconds": dict(spec_seconds),
         "decisions": decisions,
+        "events": dict(events),
+        "rss_bytes_max": rss_bytes,
         "config_hash": config.hash,
         "versions": versions(),
         "fingerprint": fingerprint(),
@@ -316,10 +323,10 @@ def evaluate_checkpoint(
     config = read_config(path)
     Decision.of(spec).check_students(config.network)
     state = load_checkpoint(path / CHECKPOINT)["run"]
-    small = config.with_learner(minibatches=1).with_runtime(
-        runtime="serial", clock="real", num_actors=1, num_envs=1, eval_episodes=0
+    small = config.with_learner(minibatches=1, device="cpu").with_runtime(
+        runtime="serial", clock="real", num_actors=1, num_envs=1, infer_batch=0, eval_episodes=0
     )
-    run = make_run(small)
+    run = SerialRun(small, RealClock())
     envs = make_envs(config.game, episodes)
     try:
         run.learner.load_state_dict(state["learner"])

@@ -47,7 +47,8 @@ def base_config(game: str, network: str) -> RunConfig:
     config = config.with_learner(
         unroll=20, minibatches=1, reuse=1, policy_loss="importance", proximal="update"
     )
-    return config.with_runtime(queue_rollouts=2, publish_every=4, interval_seconds=3600.0)
+    config = config.with_runtime(queue_rollouts=2, publish_every=4, interval_seconds=3600.0)
+    return config.adapted()
 
 
 def pipelines(game: str, network: str) -> dict[str, Pipeline]:

@@ -245,3 +245,20 @@ def test_the_real_clock_charges_what_was_measured() -> None:
     assert report.learner_updates > 0
     assert all(report.phase_seconds[name] > 0.0 for name in ("env", "infer", "learn", "publish"))
     assert report.learner_return is not None
+
+
+def test_usage_is_reported_on_the_real_clock_only() -> None:
+    """A virtual clock's reports are equal on every machine; memory is not."""
+    with catch() as run:
+        report = run.advance(0.01)
+        assert (report.rss_bytes, report.private_bytes, report.cpu_seconds) == ({}, {}, {})
+    run = SerialRun(tiny_catch(eval_episodes=0).with_runtime(clock="real"), RealClock())
+    try:
+        reports = [run.advance(0.1) for _ in range(2)]
+    finally:
+        run.close()
+    for report in reports:
+        assert report.rss_bytes.keys() == report.cpu_seconds.keys() == {"learner"}
+        assert report.rss_bytes["learner"] > report.private_bytes["learner"] > 10 * 2**20
+        assert 0.0 < report.cpu_seconds["learner"] < 60.0
+        assert report.events == ()

@@ -11,6 +11,7 @@ import pytest
 from accerl.config import RunConfig, RuntimeConfig
 from accerl.errors import UserError
 from accerl.learner import LearnerConfig
+from accerl.presets import load_preset
 
 CONFIG = RunConfig(preset="test", game="catch", seed=3)
 
@@ -22,7 +23,8 @@ CONFIG = RunConfig(preset="test", game="catch", seed=3)
         ({"runtime": "processo"}, "did you mean 'process'"),
         ({"clock": "sun"}, "clock 'sun' does not exist"),
         ({"runtime": "process"}, "the process runtime runs on the real clock"),
-        ({"num_actors": 0}, "num_actors must be at least 1, got 0"),
+        ({"num_actors": -1}, "num_actors must not be negative, got -1"),
+        ({"infer_batch": 33}, r"infer_batch must lie in 0..num_envs \(32\), got 33"),
         ({"num_envs": -2}, "num_envs must be at least 1"),
         ({"queue_rollouts": 0}, "queue_rollouts must be at least 1"),
         ({"publish_every": 0}, "publish_every must be at least 1"),
@@ -99,3 +101,25 @@ def test_configurations_do_not_change() -> None:
     with pytest.raises(FrozenInstanceError):
         CONFIG.__setattr__("seed", 5)
     assert RuntimeConfig() == RuntimeConfig()
+
+
+def test_what_is_left_to_the_machine_is_decided_when_a_run_is_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pong = load_preset("pong")
+    assert pong.runtime.num_actors == 0
+    for cores, actors in ((1, 1), (2, 1), (16, 15)):
+        monkeypatch.setattr("os.sched_getaffinity", lambda _, cores=cores: set(range(cores)))
+        adapted = pong.with_learner(device="cpu").adapted()
+        assert (adapted.runtime.num_actors, adapted.learner.device) == (actors, "cpu")
+    assert pong.with_runtime(num_actors=3).adapted().runtime.num_actors == 3
+    # A learner on a GPU needs no core.
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    adapted = pong.adapted()
+    assert (adapted.runtime.num_actors, adapted.learner.device) == (16, "cuda")
+    assert load_preset("catch").adapted().learner.device == "cpu"
+    with pytest.raises(UserError, match="needs the process runtime with a compressor process"):
+        load_preset("catch").with_learner(device="cuda").adapted()
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(UserError, match="torch sees none"):
+        pong.with_learner(device="cuda").adapted()

@@ -14,6 +14,7 @@ from accerl.networks import ObservationSpec
 from accerl.rollout import Rollout, RolloutShape
 from accerl.runtime.interval import IntervalRecorder
 from accerl.runtime.run import PHASES, IntervalReport
+from accerl.runtime.usage import Memory
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 
 INT8 = CompressionSpec(bits=8)
@@ -101,6 +102,36 @@ def test_before_the_first_rollout_the_policy_is_uniform() -> None:
     made = report(IntervalRecorder(num_actions=4))
     assert made.entropy_nats == pytest.approx(math.log(4))
     assert (made.kl_mean_nats, made.kl_max_nats, made.policy_lag, made.queue_fill) == (0, 0, 0, 0)
+
+
+def test_events_and_usage_are_reported_and_survive_a_file() -> None:
+    event = {"role": "actor", "index": 0, "exit_code": -9, "seconds": 1.5, "cause": "died"}
+    made = IntervalRecorder(num_actions=4).report(
+        seconds=1.0,
+        total_seconds=1.0,
+        learner_return=None,
+        decision=Decision.of(INT8),
+        switch_seconds=0.0,
+        events=(event,),
+        memory={"learner": Memory(500, 300), "actor-0": Memory(100, 60)},
+        cpu_seconds={"learner": 0.75},
+    )
+    assert made.events == (event,)
+    assert dict(made.rss_bytes) == {"learner": 500, "actor-0": 100}
+    assert dict(made.private_bytes) == {"learner": 300, "actor-0": 60}
+    assert dict(made.cpu_seconds) == {"learner": 0.75}
+    assert IntervalReport.from_json(json.loads(json.dumps(made.to_json()))) == made
+
+
+def test_records_from_before_events_and_usage_still_load() -> None:
+    made = report(IntervalRecorder(num_actions=4))
+    old = {
+        name: value
+        for name, value in made.to_json().items()
+        if name not in ("events", "rss_bytes", "private_bytes", "cpu_seconds")
+    }
+    assert IntervalReport.from_json(old) == made
+    assert (made.events, made.rss_bytes, made.cpu_seconds) == ((), {}, {})
 
 
 def test_an_unknown_phase_is_a_mistake() -> None:
