@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
 import sys
 import threading
 import types
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import Any
 
@@ -63,11 +64,12 @@ def hiding_main_module() -> Iterator[None]:
 def process_main(body: Body, channel: Channel, arguments: tuple[Any, ...]) -> None:
     """Run `body` until it returns or the parent has closed its end, as it does when it dies."""
     try:
-        body(channel, *arguments)
-    except PeerGoneError:
-        return
+        with suppress(PeerGoneError):
+            body(channel, *arguments)
     except UserError as error:  # a mistake of the user's is no death: the parent shall say it
         channel.send({"mistake": str(error)})
+    sys.stderr.flush()
+    os._exit(0)  # the body has tidied up; taking torch down would last longer than a second
 
 
 class Worker:
