@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -237,3 +239,25 @@ def test_a_saved_actor_goes_on_bit_by_bit(tmp_path: Path) -> None:
         for name, array in one.state_dict().items():
             compared = slice(2) if name == "header" else slice(None)  # the rest is seconds
             np.testing.assert_array_equal(array[compared], two.state_dict()[name][compared])
+
+
+def test_it_acts_the_same_without_the_bytes_of_its_engines() -> None:
+    rollouts = []
+    for drop in (False, True):
+        envs = make_envs("catch", 4)
+        actor, rollout = Actor(envs, 0), blank(envs, 10)
+        actor.load(publish(envs, [CompressionSpec(), CompressionSpec(bits=8)], number=6))
+        if drop:
+            actor.drop_artifacts()
+        actor.collect(rollout)
+        assert actor.publication_number == rollout.publication == 6
+        rollouts.append(rollout)
+    np.testing.assert_array_equal(rollouts[0].logits, rollouts[1].logits)
+    np.testing.assert_array_equal(rollouts[0].action, rollouts[1].action)
+
+
+def test_an_actor_on_onnx_runtime_imports_no_torch() -> None:
+    """torch costs 165 MB and two seconds of start in every actor's process."""
+    code = "import accerl.runtime.workers, sys; print({'torch', 'onnx'} & sys.modules.keys())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
