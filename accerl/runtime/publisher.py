@@ -72,10 +72,12 @@ class Tag:
 
 
 def sample_states(rollout: Rollout, config: CompressionConfig) -> np.ndarray:
-    """Return an even sample [N, *shape] of a rollout's states, as a view."""
-    states = rollout.obs[:-1].reshape(-1, *rollout.obs.shape[2:])
-    wanted = max(config.calibration_states // 4, 1)
-    return states[:: max(len(states) // wanted, 1)]
+    """Return a sample [N, *shape] of a rollout's states, spread over its steps and environments."""
+    steps, envs = rollout.action.shape
+    wanted = min(max(config.calibration_states // 4, 1), steps * envs)
+    step = np.linspace(0, steps - 1, wanted).round().astype(int)
+    # An even stride through [T, B] would meet the same few environments at every step.
+    return rollout.obs[step, np.arange(wanted) % envs]
 
 
 def states_per_update(compressor: Compressor) -> int:

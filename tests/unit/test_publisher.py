@@ -129,15 +129,22 @@ def test_students_in_use_are_distilled_once_each(policy: PolicyNet) -> None:
         assert [count for _, count in publisher.distill(policy)] == states, decision.label
 
 
-def test_it_observes_an_even_sample_of_a_rollout() -> None:
+@pytest.mark.parametrize(("steps", "envs"), [(16, 16), (20, 32), (6, 2), (2, 3)])
+def test_it_observes_every_environment_at_every_time(steps: int, envs: int) -> None:
+    """A calibration on one environment's game would clip what the others see."""
     publisher = make()
-    shape = RolloutShape(unroll=8, num_envs=4, num_actions=3, observation=OBSERVATION)
+    shape = RolloutShape(unroll=steps, num_envs=envs, num_actions=3, observation=OBSERVATION)
     rollout = Rollout.allocate(shape)
-    rollout.obs[:] = 100.0 + np.arange(9)[:, None, None]
+    rollout.obs[..., 0] = np.arange(steps + 1)[:, None]
+    rollout.obs[..., 1] = np.arange(envs)
     publisher.observe(rollout)
-    seen = {float(value) for value in publisher.compressor.states[:, 0] if value >= 100.0}
-    assert seen == {100.0 + t for t in range(8)}  # every step, but not the bootstrap row
-    assert (publisher.compressor.states[:, 0] < 100.0).sum() == 32 - 8
+    seen = publisher.compressor.states
+    newest = min(8, steps * envs)
+    seen = np.roll(seen, -publisher.compressor.state_dict()["next"], axis=0)[-newest:]
+    assert len({(step, env) for step, env in seen[:, :2]}) == newest
+    assert set(seen[:, 1]) == set(range(min(envs, newest)))
+    assert seen[0, 0] == 0
+    assert seen[-1, 0] == steps - 1  # the last row of obs belongs to the next rollout
 
 
 def test_a_saved_publisher_goes_on_bit_by_bit(policy: PolicyNet) -> None:
