@@ -80,6 +80,7 @@ class Actor:
             rollout.reward[t] = step.reward
             rollout.terminated[t] = step.terminated
             rollout.truncated[t] = step.truncated
+            rollout.life_lost[t] = False if step.life_lost is None else step.life_lost
             self._running_return += step.reward
             done = step.terminated | step.truncated
             if done.any():

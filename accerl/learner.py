@@ -58,6 +58,8 @@ class LearnerConfig:
     """rewards are clipped to [-reward_clip, reward_clip]; 0 leaves them raw"""
     reward_scale: float = 1.0
     """multiplies rewards after clipping"""
+    life_loss_ends: bool = False
+    """whether to learn as if the episode ended with each life (scores still count whole games)"""
     precision: str = "fp32"
     """fp32, or bf16 (autocast of the body; both heads and the optimiser stay in fp32)"""
     device: str = "auto"
@@ -232,6 +234,9 @@ class Learner:
         if config.reward_clip:
             reward = reward.clamp(-config.reward_clip, config.reward_clip)
         truncated = batch["truncated"]
+        ended = batch["terminated"]
+        if config.life_loss_ends:
+            ended = ended | batch["life_lost"]
         # A truncated episode goes on, unseen: the state before the cut stands in for the one
         # after it, and the trace ends there so that nothing leaks in from the next episode.
         next_values = torch.where(truncated, values[:-1], values[1:])
@@ -239,7 +244,7 @@ class Learner:
             values[:-1],
             next_values,
             reward * config.reward_scale,
-            config.discount * (~batch["terminated"]).float(),
+            config.discount * (~ended).float(),
             (log_prob - batch["log_prob"]).exp(),
             lambda_=config.lambda_ * (~truncated).float(),
             clip_rho=config.clip_rho,

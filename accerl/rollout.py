@@ -38,6 +38,7 @@ class RolloutShape:
             "reward": ((t, b), np.dtype(np.float32)),
             "terminated": ((t, b), np.dtype(np.bool_)),
             "truncated": ((t, b), np.dtype(np.bool_)),
+            "life_lost": ((t, b), np.dtype(np.bool_)),
             "logits": ((t, b, self.num_actions), np.dtype(np.float32)),
             "log_prob": ((t, b), np.dtype(np.float32)),
             "episode_return": ((t, b), np.dtype(np.float32)),
@@ -57,6 +58,7 @@ class Rollout:
     reward: np.ndarray  # [T, B] float32, raw game score
     terminated: np.ndarray  # [T, B] bool
     truncated: np.ndarray  # [T, B] bool
+    life_lost: np.ndarray  # [T, B] bool, the game goes on
     logits: np.ndarray  # [T, B, A] float32, of the compressed engine that acted
     log_prob: np.ndarray  # [T, B] float32, log mu(action), from the same logits
     episode_return: np.ndarray  # [T, B] float32, score of an episode that ended here, else NaN

@@ -36,18 +36,23 @@ class AtariEnvs:
         self.observation = ObservationSpec((4, 84, 84), "uint8")
         self.exact_resume = False
         self._seed = 0
+        self._lives = np.zeros(num_envs, np.int64)
 
     def reset(self, seed: int) -> np.ndarray:
         """See `Envs.reset`."""
         self._seed = seed
         # Sub-environments take consecutive seeds, and ale-py holds them in 32 bits.
-        obs, _ = self._env.reset(seed=seed * 10_007 % (2**31 - self.num_envs))
+        obs, info = self._env.reset(seed=seed * 10_007 % (2**31 - self.num_envs))
+        self._lives[:] = info["lives"]
         return obs
 
     def step(self, actions: np.ndarray) -> Step:
         """See `Envs.step`."""
-        obs, reward, terminated, truncated, _ = self._env.step(actions)
-        return Step(obs, reward.astype(np.float32), terminated, truncated)
+        obs, reward, terminated, truncated, info = self._env.step(actions)
+        # Where a game ended, the count is already the next one's: there are more, not fewer.
+        life_lost = (info["lives"] < self._lives) & ~terminated & ~truncated
+        self._lives[:] = info["lives"]
+        return Step(obs, reward.astype(np.float32), terminated, truncated, life_lost)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the next seed: the C++ vector environment itself cannot be saved."""

@@ -22,6 +22,7 @@ class Step:
     reward: np.ndarray  # [B] float32, raw game score
     terminated: np.ndarray  # [B] bool: the episode ended in the game
     truncated: np.ndarray  # [B] bool: the episode was cut off by a time limit
+    life_lost: np.ndarray | None = None  # [B] bool: a life went, the game goes on; None: no lives
 
 
 class Envs(Protocol):

@@ -306,6 +306,25 @@ def test_a_saved_state_is_not_changed_by_going_on() -> None:
         assert json.dumps(state, default=np.ndarray.tolist) == before
 
 
+def test_a_game_of_breakout_has_five_lives() -> None:
+    envs = make_envs("breakout", 4)
+    try:
+        envs.reset(3)
+        rng = np.random.default_rng(0)
+        lost, games = np.zeros(4, dtype=int), 0
+        while games < 4:
+            step = envs.step(rng.integers(envs.num_actions, size=4))
+            assert step.life_lost is not None
+            over = step.terminated | step.truncated
+            assert not (over & step.life_lost).any()
+            lost += step.life_lost
+            assert (lost[over] == 4).all()  # the fifth ends the game
+            lost[over] = 0
+            games += int(over.sum())
+    finally:
+        envs.close()
+
+
 @pytest.mark.parametrize(
     ("game", "hint"),
     [

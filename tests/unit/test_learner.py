@@ -158,6 +158,23 @@ def test_the_next_episode_does_not_leak_into_targets(end: str) -> None:
         assert same[:3, 1].all() == (end != "neither")
 
 
+def test_a_lost_life_ends_the_episode_only_where_that_is_asked_for() -> None:
+    rollout = make_rollout(ends=0.0)
+    values, on_policy = torch.full((T + 1, B), 7.0), tensors(rollout)["log_prob"]
+
+    def targets(field: str, *, life_loss_ends: bool) -> Tensor:
+        learner = make_learner(replace(CONFIG, life_loss_ends=life_loss_ends))
+        ended = torch.zeros(T, B, dtype=torch.bool)
+        ended[2, 1] = True
+        return learner._targets({**tensors(rollout), field: ended}, values, on_policy)[0]
+
+    as_death = targets("life_lost", life_loss_ends=True)
+    torch.testing.assert_close(as_death, targets("terminated", life_loss_ends=True))
+    kept = targets("life_lost", life_loss_ends=False)
+    torch.testing.assert_close(kept, targets("unused", life_loss_ends=False))
+    assert not torch.isclose(as_death[2, 1], kept[2, 1])
+
+
 def test_a_truncated_episode_is_worth_more_than_its_last_reward() -> None:
     """At a termination the target is the reward alone; at a truncation the value goes on."""
     learner = make_learner(replace(CONFIG, clip_rho=100.0, clip_c=100.0))

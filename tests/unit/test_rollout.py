@@ -26,6 +26,7 @@ def test_every_field_has_the_shape_that_the_learner_expects() -> None:
         "reward": ((3, 2), "float32"),
         "terminated": ((3, 2), "bool"),
         "truncated": ((3, 2), "bool"),
+        "life_lost": ((3, 2), "bool"),
         "logits": ((3, 2, 4), "float32"),
         "log_prob": ((3, 2), "float32"),
         "episode_return": ((3, 2), "float32"),
