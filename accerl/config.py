@@ -43,7 +43,8 @@ class RuntimeConfig:
     compressor_process: bool = True
     """process runtime: whether a process of its own compresses, or the learner's does"""
     queue_rollouts: int = 2
-    """finished rollouts that may wait for the learner before actors have to"""
+    """finished rollouts that may wait for the learner before actors have to; 0: an actor fills one
+    while the learner uses the other"""
     publish_every: int = 4
     """learner updates between two publications of compressed weights"""
     interval_seconds: float = 5.0
@@ -69,7 +70,6 @@ class RuntimeConfig:
             )
         counts = {
             "num_envs": self.num_envs,
-            "queue_rollouts": self.queue_rollouts,
             "publish_every": self.publish_every,
             "actor_threads": self.actor_threads,
             "learner_threads": self.learner_threads,
@@ -77,6 +77,10 @@ class RuntimeConfig:
         for name, value in counts.items():
             if value < 1:
                 raise UserError(f"runtime: {name} must be at least 1, got {value}")
+        if self.queue_rollouts < 0:
+            raise UserError(
+                f"runtime: queue_rollouts must not be negative, got {self.queue_rollouts}"
+            )
         if self.num_actors < 0:
             raise UserError(f"runtime: num_actors must not be negative, got {self.num_actors}")
         if not 0 <= self.infer_batch <= self.num_envs:

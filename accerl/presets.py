@@ -63,6 +63,7 @@ _ATARI_LEARNER = LearnerConfig(
     reuse=3,
     minibatches=4,
     precision="bf16",
+    life_loss_ends=True,
 )
 _ATARI_COMPRESSION = CompressionConfig(calibration_states=128, distill_updates=2, distill_batch=64)
 _ATARI_RUNTIME = RuntimeConfig(
@@ -70,7 +71,7 @@ _ATARI_RUNTIME = RuntimeConfig(
     clock="real",
     num_actors=0,
     # An update is twelve gradient steps on 1,024 samples: actors must not lag many of those.
-    queue_rollouts=1,
+    queue_rollouts=0,
     publish_every=1,
     interval_seconds=5.0,
     eval_episodes=0,

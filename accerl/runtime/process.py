@@ -222,7 +222,7 @@ class ProcessRun:
         stats = self._safeguard.update(rollout, seconds=self.now + before - self._began)
         self.recorder.add_seconds("learn", perf_counter() - before)
         if stats is not None:
-            fill = min(waiting / self.config.runtime.queue_rollouts, 1.0)
+            fill = min(waiting / max(self.config.runtime.queue_rollouts, 1), 1.0)
             self.recorder.add_rollout(rollout, tag.spec, stats, lag=lag, queue_fill=fill)
             self._publishing.after_update(rollout)
         self._slots.done(slot)

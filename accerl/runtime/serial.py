@@ -145,10 +145,13 @@ class SerialRun:
 
     def _finish_rollout(self, actor: int) -> None:
         self._ready_at[actor] = math.inf
-        if len(self._queue) < self.config.runtime.queue_rollouts:
+        if self._learner_done_at == math.inf or self._has_room():
             self._hand_over(actor)
         else:
             self._waiting.append(actor)
+
+    def _has_room(self) -> bool:
+        return len(self._queue) < self.config.runtime.queue_rollouts
 
     def _hand_over(self, actor: int) -> None:
         self._queue.append(self._holding[actor])
@@ -173,11 +176,15 @@ class SerialRun:
 
     def _start_learning(self) -> None:
         """Take the oldest rollout if the learner is idle, and let a waiting actor go on."""
-        if self._learner_done_at != math.inf or not self._queue:
+        if self._learner_done_at != math.inf:
+            return
+        if self._waiting and not self._queue:  # there is no queue: queue_rollouts is 0
+            self._hand_over(self._waiting.pop(0))
+        if not self._queue:
             return
         self.recorder.add_seconds("wait", self.now - self._idle_since)
         slot = self._queue.pop(0)
-        fill = (len(self._queue) + 1) / self.config.runtime.queue_rollouts
+        fill = (len(self._queue) + 1) / max(self.config.runtime.queue_rollouts, 1)
         rollout = self._slots[slot]
         tag = self.publisher.tag(rollout.publication, rollout.spec_index)
         lag = self.learner.updates - tag.version
@@ -194,7 +201,7 @@ class SerialRun:
         if self.publisher.is_due(self.learner.updates):
             seconds += self._compress()
         self._learner_done_at = self.now + seconds
-        if self._waiting:
+        if self._waiting and self._has_room():
             self._hand_over(self._waiting.pop(0))
 
     def _finish_learning(self) -> None:

@@ -26,7 +26,7 @@ CONFIG = RunConfig(preset="test", game="catch", seed=3)
         ({"num_actors": -1}, "num_actors must not be negative, got -1"),
         ({"infer_batch": 33}, r"infer_batch must lie in 0..num_envs \(32\), got 33"),
         ({"num_envs": -2}, "num_envs must be at least 1"),
-        ({"queue_rollouts": 0}, "queue_rollouts must be at least 1"),
+        ({"queue_rollouts": -1}, "queue_rollouts must not be negative"),
         ({"publish_every": 0}, "publish_every must be at least 1"),
         ({"learner_threads": 0}, "learner_threads must be at least 1"),
         ({"interval_seconds": 0.0}, "interval_seconds must be positive"),
