@@ -8,6 +8,8 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -46,8 +48,9 @@ def bench_pipeline(
 ) -> dict[str, Any]:
     """Measure whole pipelines: env steps per second, processor seconds, phases, memory.
 
-    Every repeat runs each configuration once, in rotated order; ratios are formed within a repeat
-    before their median is taken. Each ratio has a bound beside it, see `speed_bound`.
+    Every repeat runs each configuration once, in rotated order, each in a fresh process: the
+    memory that one run leaves behind must not count against the next. Ratios are formed within a
+    repeat before their median is taken. Each ratio has a bound beside it, see `speed_bound`.
 
     Args:
         game: an Atari game.
@@ -76,7 +79,7 @@ def bench_pipeline(
     with bar("pipelines", len(order) * repeats) as advance:
         for repeat in range(repeats):
             for name in order:
-                found[name].append(measure(chosen[name], seconds, seed + repeat))
+                found[name].append(_measure_apart(name, chosen[name], seconds, seed + repeat))
                 speed = found[name][-1]["env_steps_per_second"]
                 advance(1, f"{name}: {speed:,.0f} env steps/s")
             order = [*order[1:], order[0]]
@@ -93,6 +96,18 @@ def bench_pipeline(
         "configs": {name: _medians(rows) for name, rows in found.items()},
         **_ratios(found, pairs),
     }
+
+
+def _measure_apart(name: str, pipeline: Pipeline, seconds: float, seed: int) -> dict[str, Any]:
+    """Return what `measure` returns in a process of its own."""
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=spawn) as fresh:
+        try:
+            return fresh.submit(measure, pipeline, seconds, seed).result()
+        except BrokenProcessPool as error:
+            raise UserError(
+                f"the process that measured {name!r} was killed: is there memory enough?"
+            ) from error
 
 
 def measure(pipeline: Pipeline, seconds: float, seed: int) -> dict[str, Any]:
