@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +29,7 @@ from accerl.runtime.latency import LatencyProfile, load_profile, save_profile
 from accerl.runtime.process import ProcessRun
 from accerl.runtime.run import IntervalReport
 from accerl.runtime.serial import SerialRun
+from accerl.runtime.usage import growth_per_minute
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 
 CHECKPOINT = "checkpoint"
@@ -256,10 +257,7 @@ def summarise(
     spec_seconds: Counter[str] = Counter()
     decisions: list[dict[str, Any]] = []
     events = Counter(str(event["role"]) for report in reports for event in report.events)
-    rss_bytes: dict[str, int] = {}
     for report in reports:
-        for name, held in report.rss_bytes.items():
-            rss_bytes[name] = max(held, rss_bytes.get(name, 0))
         phases.update(report.phase_seconds)
         spec_seconds.update(report.spec_seconds)
         entry = report.decision.to_json()
@@ -285,10 +283,24 @@ def summarise(
         "spec_seconds": dict(spec_seconds),
         "decisions": decisions,
         "events": dict(events),
-        "rss_bytes_max": rss_bytes,
+        **_memory(reports),
         "config_hash": config.hash,
         "versions": versions(),
         "fingerprint": fingerprint(),
+    }
+
+
+def _memory(reports: list[IntervalReport]) -> dict[str, dict[str, Any]]:
+    """Return the largest resident memory of each process, and how fast it grew in the end."""
+    held: defaultdict[str, list[tuple[float, int]]] = defaultdict(list)
+    for report in reports:
+        for name, rss in report.rss_bytes.items():
+            held[name].append((report.total_seconds, rss))
+    return {
+        "rss_bytes_max": {name: max(rss for _, rss in found) for name, found in held.items()},
+        "rss_bytes_per_minute": {
+            name: growth_per_minute(*zip(*found, strict=True)) for name, found in held.items()
+        },
     }
 
 

@@ -157,6 +157,7 @@ def _report_values(report: IntervalReport) -> dict[str, float]:
         "charts/policy_lag": report.policy_lag,
         "charts/queue_fill": report.queue_fill,
         "charts/entropy_nats": report.entropy_nats,
+        "charts/learner_rss_mb": report.rss_bytes.get("learner", math.nan) / 1e6,
         "kl/mean_nats": report.kl_mean_nats,
         "kl/max_nats": report.kl_max_nats,
         "kl/var": report.kl_var,

@@ -114,7 +114,9 @@ def run_recorded(
             if not result and scores:
                 result = f"return {sum(scores) / len(scores):.1f}"
             note = f"{report.env_steps / report.seconds:,.0f} steps/s, {report.decision.label}"
-            advance(report.seconds, f"{note} {result}".rstrip())
+            held = "+".join(f"{rss / 1e6:.0f}" for rss in report.rss_bytes.values())
+            memory = f"{held} MB" if held else ""
+            advance(report.seconds, " ".join(part for part in (note, memory, result) if part))
 
         result = run(
             config,
@@ -136,6 +138,14 @@ def run_recorded(
         shares = {k: v for k, v in summary["phases"].items() if v > 0.0}
         spent = ", ".join(f"{name} {value:.1f}" for name, value in shares.items())
         console.print(f"busy seconds by phase: {spent}")
+        grown = summary["rss_bytes_per_minute"]
+        memory = [
+            f"{name} {rss / 1e6:.0f} MB"
+            + (f" ({grown[name] / 1e6:+.2f} MB/min)" if grown[name] is not None else "")
+            for name, rss in summary["rss_bytes_max"].items()
+        ]
+        if memory:
+            console.print(f"resident memory at most, and its growth at last: {', '.join(memory)}")
     return summary
 
 

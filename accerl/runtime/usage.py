@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
+
+import numpy as np
 
 
 class Memory(NamedTuple):
@@ -31,6 +33,23 @@ def memory_by_name(pids: Mapping[str, int]) -> dict[str, Memory]:
     """Return the resident memory of several processes, as far as it is known."""
     found = {name: memory(pid) for name, pid in pids.items()}
     return {name: held for name, held in found.items() if held is not None}
+
+
+def growth_per_minute(seconds: Sequence[float], held: Sequence[float]) -> float | None:
+    """Return the slope of a least-squares line through `held`, per minute.
+
+    Only the second half of the time counts: until then buffers fill and allocators settle. None
+    if fewer than three points lie in it.
+    """
+    if not seconds:
+        return None
+    middle = (seconds[0] + seconds[-1]) / 2
+    late = [(x, y) for x, y in zip(seconds, held, strict=True) if x >= middle]
+    if len(late) < 3:
+        return None
+    x, y = np.array(late, dtype=np.float64).T
+    x -= x.mean()
+    return 60.0 * float(x @ (y - y.mean()) / (x @ x))
 
 
 def cpu_seconds(pid: int) -> float | None:

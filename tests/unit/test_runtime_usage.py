@@ -8,7 +8,15 @@ import subprocess
 import sys
 import time
 
-from accerl.runtime.usage import CpuMeter, cpu_seconds, memory, memory_by_name
+import pytest
+
+from accerl.runtime.usage import (
+    CpuMeter,
+    cpu_seconds,
+    growth_per_minute,
+    memory,
+    memory_by_name,
+)
 
 BUSY = """
 import time
@@ -85,3 +93,12 @@ def test_the_meter_adds_up_processes_that_followed_each_other() -> None:
         pass
     meter.note({"learner": os.getpid()})
     assert 0.1 <= meter.take()["learner"] < 5.0
+
+
+def test_growth_is_that_of_the_second_half() -> None:
+    seconds = [5.0 * i for i in range(21)]
+    held = [1000.0 + 3.0 * t if t >= 50.0 else 20.0 * t for t in seconds]
+    assert growth_per_minute(seconds, held) == pytest.approx(180.0)
+    assert growth_per_minute(seconds, [7.0] * 21) == 0.0
+    assert growth_per_minute(seconds[:3], held[:3]) is None
+    assert growth_per_minute([], []) is None
