@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from accerl.compress.artifact import Artifact
+from accerl.compress.criteria import PruneMethod
 from accerl.compress.distill import Distiller
 from accerl.compress.export import onnx_fp32, onnx_int8
 from accerl.compress.lowrank import factorise
@@ -105,12 +106,13 @@ class Pruning:
     """the network a chain starts from if `compress` is given none"""
     sparsity: float
     """fraction removed, in [0, 1)"""
-    criterion: str = "l1"
+    method: PruneMethod = PruneMethod()
+    """how what goes is chosen"""
     stage = Stage.PRUNE
 
     def apply(self, state: CompressionState) -> CompressionState:
         """Return the state with a narrower network."""
-        net = prune(state.net, self.sparsity, criterion=self.criterion)
+        net = prune(state.net, self.sparsity, self.method, obs=state.observations)
         return replace(state, net=net, sparsity=self.sparsity)
 
 

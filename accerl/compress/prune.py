@@ -1,4 +1,4 @@
-"""Structured L1 pruning: whole convolution channels and hidden neurons are removed.
+"""Structured pruning: whole convolution channels and hidden neurons are removed.
 
 What remains is a narrower, dense network, so it is faster on any hardware (paper, section 2.2).
 """
@@ -8,55 +8,42 @@ from __future__ import annotations
 import copy
 from dataclasses import replace
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from accerl.compress.compensate import compensate
+from accerl.compress.criteria import PruneMethod, keep_best, kept_counts, unit_scores
 from accerl.compress.layers import body_layers
-from accerl.errors import UserError, did_you_mean
+from accerl.errors import UserError
 from accerl.networks import PolicyNet
 
-CRITERIA = ("l1", "l2")
+DEFAULT = PruneMethod()
 
 
-def kept_units(units: int, sparsity: float) -> int:
-    """Return how many of `units` stay when the fraction `sparsity` is removed; at least one."""
-    return max(1, round(units * (1.0 - sparsity)))
-
-
-def masks(net: PolicyNet, sparsity: float, *, criterion: str = "l1") -> list[Tensor]:
-    """Return which units of each hidden layer stay: the ones with the largest incoming norm.
+def masks(net: PolicyNet, sparsity: float, method: PruneMethod = DEFAULT) -> list[Tensor]:
+    """Return which units of each hidden layer stay.
 
     Args:
         net: the network to judge.
-        sparsity: fraction of units removed from every hidden layer, in [0, 1).
-        criterion: ``l1`` or ``l2`` norm of a unit's weights and bias.
+        sparsity: fraction of units removed, in [0, 1).
+        method: how to choose.
 
     Returns:
         One boolean tensor [units] per convolution and linear layer of the body.
 
     Raises:
-        UserError: sparsity or criterion is not allowed.
+        UserError: the sparsity is not allowed, or the criterion lacks gradients.
     """
     if not 0.0 <= sparsity < 1.0:
         raise UserError(
             f"prune: sparsity is the fraction removed and must lie in [0, 1), got {sparsity!r}"
         )
-    if criterion not in CRITERIA:
-        hint = did_you_mean(criterion, list(CRITERIA))
-        raise UserError(f"prune: criterion {criterion!r} does not exist; {hint}")
-    power = CRITERIA.index(criterion) + 1
-    found: list[Tensor] = []
-    for layer in body_layers(net):
-        weight = layer.module.weight.detach()
-        score = weight.flatten(1).abs().pow(power).sum(1)
-        if layer.module.bias is not None:
-            score = score + layer.module.bias.detach().abs().pow(power)
-        # A stable sort breaks ties by position, so equal seeds prune equal units everywhere.
-        order = torch.sort(score, descending=True, stable=True).indices
-        mask = torch.zeros(len(score), dtype=torch.bool, device=score.device)
-        mask[order[: kept_units(len(score), sparsity)]] = True
-        found.append(mask)
-    return found
+    scores = unit_scores(net, method if sparsity else DEFAULT)
+    if not sparsity:  # rounding widths would remove units nobody asked to remove
+        return [torch.ones_like(score, dtype=torch.bool) for score in scores]
+    counts = kept_counts(scores, sparsity, method)
+    return [keep_best(score, count) for score, count in zip(scores, counts, strict=True)]
 
 
 def masked_copy(net: PolicyNet, masks: list[Tensor]) -> PolicyNet:
@@ -70,16 +57,30 @@ def masked_copy(net: PolicyNet, masks: list[Tensor]) -> PolicyNet:
     return copied
 
 
-def prune(net: PolicyNet, sparsity: float, *, criterion: str = "l1") -> PolicyNet:
+def prune(
+    net: PolicyNet,
+    sparsity: float,
+    method: PruneMethod = DEFAULT,
+    *,
+    obs: np.ndarray | None = None,
+) -> PolicyNet:
     """Return `net` without the fraction `sparsity` of its hidden units.
 
     Every consumer of a removed unit is rewired: the next convolution, the linear layer behind a
     flatten, the next linear layer and both heads. The order of the units that stay is kept.
 
+    Args:
+        net: the network to prune; it stays as it is.
+        sparsity: fraction of units removed, in [0, 1).
+        method: how to choose them.
+        obs: recorded states [N, *shape], for a method that compensates.
+
     Raises:
-        UserError: sparsity or criterion is not allowed.
+        UserError: the sparsity is not allowed, or what the method needs is missing.
     """
-    keep = masks(net, sparsity, criterion=criterion)
+    keep = masks(net, sparsity, method)
+    if method.compensate and (obs is None or len(obs) == 0):
+        raise UserError("prune: compensating needs recorded states; call observe() first")
     counts = [int(mask.sum()) for mask in keep]
     convs = len(net.arch.convs)
     if len(keep) != convs + len(net.arch.hidden):
@@ -105,6 +106,8 @@ def prune(net: PolicyNet, sparsity: float, *, criterion: str = "l1") -> PolicyNe
             (net.value_head, narrow.value_head),
         ):
             _copy_units(old, new, torch.ones(len(old.weight), dtype=torch.bool), inputs)
+    if method.compensate and sparsity and obs is not None:
+        compensate(narrow, net, keep, obs)
     return narrow
 
 

@@ -5,7 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accerl.compress.prune import CRITERIA, kept_units, masked_copy, masks, prune
+from accerl.compress.criteria import BUDGETS, CRITERIA, PruneMethod, kept_units
+from accerl.compress.prune import masked_copy, masks, prune
 from accerl.networks import Architecture, ConvSpec, ObservationSpec, PolicyNet, count_macs
 
 IMAGE = ObservationSpec((3, 20, 20), "uint8")
@@ -39,15 +40,25 @@ def states(observation: ObservationSpec, seed: int) -> torch.Tensor:
     observation=st.sampled_from([IMAGE, VECTOR]),
     sparsity=st.floats(0.0, 0.99),
     criterion=st.sampled_from(CRITERIA),
+    budget=st.sampled_from(BUDGETS),
+    round_to=st.sampled_from([1, 4, 8]),
     seed=st.integers(0, 10_000),
 )
 def test_pruned_network_equals_the_masked_original(
-    observation: ObservationSpec, sparsity: float, criterion: str, seed: int
+    observation: ObservationSpec,
+    sparsity: float,
+    criterion: str,
+    budget: str,
+    round_to: int,
+    seed: int,
 ) -> None:
+    method = PruneMethod(criterion=criterion, budget=budget, round_to=round_to)
     net = random_net(observation, seed)
-    keep = masks(net, sparsity, criterion=criterion)
-    pruned = prune(net, sparsity, criterion=criterion)
     obs = states(observation, seed)
+    logits, values = net(obs)
+    (logits.square().sum() + values.square().sum()).backward()  # for the Taylor criterion
+    keep = masks(net, sparsity, method)
+    pruned = prune(net, sparsity, method)
     with torch.no_grad():
         expected = masked_copy(net, keep)(obs)
         actual = pruned(obs)
@@ -55,7 +66,16 @@ def test_pruned_network_equals_the_masked_original(
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
     sizes = [conv.channels for conv in net.arch.convs] + list(net.arch.hidden)
     narrow = [conv.channels for conv in pruned.arch.convs] + list(pruned.arch.hidden)
-    assert narrow == [kept_units(size, sparsity) for size in sizes]
+    assert narrow == [int(mask.sum()) for mask in keep]
+    if not sparsity:
+        assert narrow == sizes
+    elif budget == "uniform":
+        assert narrow == [kept_units(size, sparsity, round_to=round_to) for size in sizes]
+    else:
+        assert all(width >= min(size, round_to) for width, size in zip(narrow, sizes, strict=True))
+        if round_to == 1:
+            floor = sum(-(-size // 10) for size in sizes)
+            assert sum(narrow) == max(kept_units(sum(sizes), sparsity), floor)
     assert count_macs(pruned) <= count_macs(net)
 
 
