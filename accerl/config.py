@@ -45,6 +45,8 @@ class RuntimeConfig:
     queue_rollouts: int = 2
     """finished rollouts that may wait for the learner before actors have to; 0: an actor fills one
     while the learner uses the other"""
+    patience_seconds: float = 0.2
+    """process runtime: how long an actor that may fill a slot waits for weights on their way"""
     publish_every: int = 4
     """learner updates between two publications of compressed weights"""
     interval_seconds: float = 5.0
@@ -87,6 +89,10 @@ class RuntimeConfig:
             raise UserError(
                 f"runtime: infer_batch must lie in 0..num_envs ({self.num_envs}), got "
                 f"{self.infer_batch}"
+            )
+        if not 0.0 <= self.patience_seconds <= 10.0:
+            raise UserError(
+                f"runtime: patience_seconds must lie in 0..10, got {self.patience_seconds}"
             )
         if not self.interval_seconds > 0.0:
             raise UserError(

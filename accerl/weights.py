@@ -233,21 +233,32 @@ class Mailbox:
 class WeightVector:
     """The learner's weights as one flat float32 vector, numbered by its updates.
 
+    With `gradients`, those of its last step follow: the Taylor criterion of pruning reads them.
+
     One buffer is enough: the learner asks for readers one at a time and waits until they have
     read; the seqlock stands guard all the same.
     """
 
-    def __init__(self, size: int, name: str | None = None) -> None:
+    def __init__(self, size: int, name: str | None = None, *, gradients: bool = False) -> None:
         self.size = size
-        self._block = SharedBlock(4 * size, 1, name)
+        self.gradients = gradients
+        self._block = SharedBlock(4 * size * (2 if gradients else 1), 1, name)
 
     def handle(self) -> dict[str, Any]:
         """Return what another process needs for `WeightVector(**handle)`."""
-        return {"size": self.size, "name": self._block.name}
+        return {"size": self.size, "name": self._block.name, "gradients": self.gradients}
 
     def put(self, version: int, policy: PolicyNet) -> None:
-        """Make the weights of `policy` current."""
-        self._block.write(version, [value.detach().cpu().numpy() for value in _tensors(policy)])
+        """Make the weights of `policy` current; gradients it does not have yet are zeros."""
+        arrays = [tensor.detach().cpu().numpy() for tensor in _tensors(policy)]
+        if self.gradients:
+            arrays += [
+                np.zeros(tuple(weight.shape), np.float32)
+                if weight.grad is None
+                else weight.grad.cpu().numpy()
+                for weight in policy.parameters()
+            ]
+        self._block.write(version, arrays)
 
     def load_into(self, policy: PolicyNet) -> int:
         """Copy the current weights into `policy`; return their version.
@@ -259,7 +270,13 @@ class WeightVector:
         def copy(data: np.ndarray) -> None:
             offset = 0
             vector = data.view(np.float32)
-            for tensor in _tensors(policy):
+            tensors = _tensors(policy)
+            if self.gradients:
+                for weight in policy.parameters():
+                    if weight.grad is None:
+                        weight.grad = weight.detach().clone()
+                    tensors.append(weight.grad)
+            for tensor in tensors:
                 target = tensor.detach().numpy()
                 target[...] = vector[offset : offset + target.size].reshape(target.shape)
                 offset += target.size

@@ -111,6 +111,8 @@ def wirings(game: str, network: str) -> dict[str, Pipeline]:
         "compress in the learner": runtime(compressor_process=False),
         "publish every 1": runtime(publish_every=1),
         "publish every 16": runtime(publish_every=16),
+        "act at once": runtime(patience_seconds=0.0),
+        "no queue": runtime(queue_rollouts=0),
         "pinned": replace(int8, pinned=True),
         "serial, 2 threads": serial,
         "learner fp32": learner(precision="fp32"),

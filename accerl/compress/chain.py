@@ -20,7 +20,7 @@ from accerl.compress.criteria import PruneMethod
 from accerl.compress.distill import Distiller
 from accerl.compress.export import onnx_fp32, onnx_int8
 from accerl.compress.lowrank import factorise
-from accerl.compress.prune import prune
+from accerl.compress.prune import DEFAULT, prune
 from accerl.compress.quantize import ActivationRanges, calibrate, spread
 from accerl.compress.torch_artifact import pack_torch
 from accerl.compress.torch_engine import TorchEngine
@@ -106,7 +106,7 @@ class Pruning:
     """the network a chain starts from if `compress` is given none"""
     sparsity: float
     """fraction removed, in [0, 1)"""
-    method: PruneMethod = PruneMethod()
+    method: PruneMethod = DEFAULT
     """how what goes is chosen"""
     stage = Stage.PRUNE
 

@@ -12,6 +12,7 @@ import torch
 
 from accerl.compress.artifact import Artifact
 from accerl.compress.chain import CompressionState, CompressorChain
+from accerl.compress.criteria import PruneMethod, has_gradients
 from accerl.compress.distill import Distiller
 from accerl.compress.engine import make_engine
 from accerl.compress.prune import prune
@@ -43,8 +44,14 @@ class CompressionConfig:
     """distillation updates of every student in use after each learner update"""
     distill_warmup_updates: int = 20
     """distillation updates before a student acts for the first time, or acts again"""
+    prune_criterion: str = "l1"
+    """these four: see `PruneMethod`"""
+    prune_budget: str = "uniform"
+    prune_round_to: int = 1
+    prune_compensate: bool = False
 
     def __post_init__(self) -> None:
+        _ = self.prune_method  # it refuses what is not allowed
         counts = ("calibration_states", "distill_sync_every", "distill_batch", "distill_updates")
         for name in counts:
             if getattr(self, name) < 1:
@@ -61,6 +68,17 @@ class CompressionConfig:
                 raise UserError(
                     f"compression: {name} must not be negative, got {getattr(self, name)}"
                 )
+
+
+    @property
+    def prune_method(self) -> PruneMethod:
+        """How units to prune are chosen."""
+        return PruneMethod(
+            criterion=self.prune_criterion,
+            budget=self.prune_budget,
+            round_to=self.prune_round_to,
+            compensate=self.prune_compensate,
+        )
 
 
 @dataclass(frozen=True)
@@ -214,7 +232,11 @@ class Compressor:
             "seed": self._seed,
             "policy_arch": None if arch is None else architecture_to_json(arch),
             "distillers": [
-                {"trainee": [trainee.student, trainee.sparsity], "state": distiller.state_dict()}
+                {
+                    "trainee": [trainee.student, trainee.sparsity],
+                    "arch": architecture_to_json(distiller.net.arch),
+                    "state": distiller.state_dict(),
+                }
                 for trainee, distiller in self._distillers.items()
             ],
             "version": self._version,
@@ -234,12 +256,15 @@ class Compressor:
         self._acted = {Trainee(str(name), float(part)) for name, part in state["acted"]}
         self._distillers = {}
         if state["policy_arch"] is not None:
-            arch = architecture_from_json(state["policy_arch"])
-            learner = PolicyNet(arch, self.observation, self.num_actions)
+            self._policy_arch = architecture_from_json(state["policy_arch"])
+            learner = PolicyNet(self._policy_arch, self.observation, self.num_actions)
             for entry in state["distillers"]:
                 name, sparsity = entry["trainee"]
-                distiller = self._distiller(Trainee(str(name), float(sparsity)), learner)
+                arch = architecture_from_json(entry["arch"])
+                net = PolicyNet(arch, self.observation, self.num_actions)
+                distiller = self._make_distiller(net, learner, torch.Generator())
                 distiller.load_state_dict(entry["state"])
+                self._distillers[Trainee(str(name), float(sparsity))] = distiller
 
     def _train(self, trainee: Trainee, policy: PolicyNet, *, updates: int) -> Distiller:
         self._require_states()
@@ -260,8 +285,18 @@ class Compressor:
             net = make_policy(trainee.student, self.observation, self.num_actions, generator)
             net = net.to(policy.policy_head.weight.device)
         self._policy_arch = policy.arch
-        self._distillers[trainee] = Distiller(
-            prune(net, trainee.sparsity),
+        method = self.config.prune_method
+        if method.criterion == "taylor" and not has_gradients(net):
+            method = replace(method, criterion="l1")  # nothing was learned yet
+        pruned = prune(net, trainee.sparsity, method, obs=self.states)
+        self._distillers[trainee] = self._make_distiller(pruned, policy, generator)
+        return self._distillers[trainee]
+
+    def _make_distiller(
+        self, net: PolicyNet, policy: PolicyNet, generator: torch.Generator
+    ) -> Distiller:
+        return Distiller(
+            net,
             policy,
             learning_rate=self.config.distill_learning_rate,
             entropy_cost=self.config.distill_entropy_cost,
@@ -269,7 +304,6 @@ class Compressor:
             generator=generator,
             batch=self.config.distill_batch,
         )
-        return self._distillers[trainee]
 
     def _require_states(self) -> None:
         if self._filled == 0:

@@ -81,6 +81,12 @@ def unit_scores(net: PolicyNet, method: PruneMethod) -> list[Tensor]:
     return scores
 
 
+def has_gradients(net: PolicyNet) -> bool:
+    """Whether a network's hidden layers have gradients, and not all of them zero."""
+    slopes = [layer.module.weight.grad for layer in body_layers(net)]
+    return all(slope is not None and bool(slope.any()) for slope in slopes)
+
+
 def _rows(weight: Tensor, bias: Tensor | None) -> Tensor:
     """Return [units, inputs (+ 1)]: everything that belongs to each unit of a layer."""
     rows = weight.detach().flatten(1)

@@ -75,7 +75,8 @@ class ProcessRun:
         )
         self._slab = Slab(shape, len(self._slots))
         self._mailbox = Mailbox(_MAX_SPECS * (4 * _size(policy) + 65_536))
-        self._weights = WeightVector(_size(policy))
+        taylor = config.compression.prune_criterion == "taylor"
+        self._weights = WeightVector(_size(policy), gradients=taylor)
         self._samples = SampleRing(observation, config.compression.calibration_states)
         self._actors = [self._make_actor(index) for index in range(runtime.num_actors)]
         self._evaluator = self._make_evaluator() if runtime.eval_episodes else None
@@ -107,7 +108,8 @@ class ProcessRun:
             # those of the one that died.
             seed = 1000 * self.config.seed + 10 * self.learner.updates + index + 500 * restarts
             handles = (self._slab.handle(), self._mailbox.handle())
-            return *handles, self.config.game, runtime.actor_threads, runtime.infer_batch, seed
+            acting = (runtime.actor_threads, runtime.infer_batch, runtime.patience_seconds)
+            return *handles, self.config.game, *acting, seed
 
         return Worker("actor", index, collect_rollouts, arguments)
 
@@ -232,7 +234,8 @@ class ProcessRun:
         """Give an actor all slots that it may fill, unless its process is still starting."""
         assert actor.index is not None
         if self._acting and actor.ready:
-            actor.send({"fill": self._slots.lend(actor.index)})
+            slots = self._slots.lend(actor.index)
+            actor.send({"fill": slots, "publication": self.publisher.last_ordered})
 
     def _receive(self, timeout_seconds: float) -> None:
         """Take what the processes have sent; replace those that died or hang."""

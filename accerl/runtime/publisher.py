@@ -128,6 +128,11 @@ class Ledger:
         return self._asked
 
     @property
+    def last_ordered(self) -> int:
+        """Number of the newest publication that was ordered, finished or not; -1 before any."""
+        return self._next_number - 1
+
+    @property
     def acting(self) -> tuple[CompressionSpec, ...]:
         """The specs of the decision that is in effect."""
         return () if self._decision is None else self._decision.specs

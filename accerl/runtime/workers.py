@@ -7,7 +7,7 @@ what only it needs: an actor on ONNX Runtime gets by without torch.
 from __future__ import annotations
 
 import sys
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Any
 
 from accerl.actor import Actor
@@ -31,9 +31,15 @@ def collect_rollouts(
     game: str,
     threads: int,
     infer_batch: int,
+    patience_seconds: float,
     seed: int,
 ) -> None:
-    """Receive slot numbers, fill the slots in order, send each number back."""
+    """Receive slot numbers, fill the slots in order, send each number back.
+
+    With the numbers comes that of the last publication that was ordered, by the update that freed
+    the slots as a rule. An actor with time on its hands gets here before that publication does:
+    it waits a few milliseconds more rather than act with weights that are one update older.
+    """
     give_back_large_blocks()
     slab = Slab(**slab_handle)
     mailbox = Mailbox(**mailbox_handle)
@@ -42,7 +48,9 @@ def collect_rollouts(
         actor = Actor(envs, seed, threads=threads, infer_batch=infer_batch)
         channel.send({"ready": True})
         while True:
-            for slot in channel.receive()["fill"]:
+            message = channel.receive()
+            _wait_for(mailbox, message["publication"], patience_seconds)
+            for slot in message["fill"]:
                 if mailbox.latest != actor.publication_number:
                     actor.load(mailbox.get())
                     actor.drop_artifacts()
@@ -53,6 +61,13 @@ def collect_rollouts(
     finally:
         mailbox.close()
         slab.close()
+
+
+def _wait_for(mailbox: Mailbox, number: int, seconds: float) -> None:
+    """Return when that publication, or a newer one, is there, or patience ends."""
+    deadline = perf_counter() + seconds
+    while mailbox.latest < number and perf_counter() < deadline:
+        sleep(0.001)
 
 
 def compress_weights(

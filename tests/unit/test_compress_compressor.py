@@ -165,17 +165,41 @@ def test_equal_seeds_give_equal_bytes() -> None:
     assert runs[0] != runs[2]
 
 
-def test_resuming_is_bit_exact() -> None:
-    whole, learner = make_compressor(3), make_learner()
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"prune_criterion": "taylor", "prune_budget": "global", "prune_compensate": True}],
+    ids=["default", "taylor"],
+)
+def test_resuming_is_bit_exact(settings: dict[str, Any]) -> None:
+    whole, learner = make_compressor(3, **settings), make_learner()
+    logits, values = learner(torch.from_numpy(states()))
+    (logits.square().sum() + values.square().sum()).backward()
     steps(whole, learner, 0, 4)
     saved = whole.state_dict()
     weights = {name: value.clone() for name, value in learner.state_dict().items()}
     expected = steps(whole, learner, 4, 9)
 
-    resumed, other = make_compressor(99), make_learner(1)
+    resumed, other = make_compressor(99, **settings), make_learner(1)
     resumed.load_state_dict(saved)
     other.load_state_dict(weights)
     assert steps(resumed, other, 4, 9) == expected
+
+
+def test_pruning_follows_the_configuration() -> None:
+    learner = make_learner()
+    settings = {"prune_round_to": 8, "prune_compensate": True, "prune_criterion": "taylor"}
+    built = {}
+    for gradients in (False, True):
+        compressor = make_compressor(**settings, distill_warmup_updates=0)
+        compressor.observe(states())
+        if gradients:
+            logits, _ = learner(torch.from_numpy(states()))
+            logits.square().sum().backward()
+        built[gradients] = compressor.build(CompressionSpec(sparsity=0.3), learner, 0)
+        (entry,) = compressor.state_dict()["distillers"]
+        assert entry["arch"]["hidden"] == [88, 88]  # 0.7 of 128, in eights
+    # Before anything was learned there is no gradient, and the norm stands in.
+    assert built[False].payload != built[True].payload
 
 
 def test_the_saved_tree_is_plain() -> None:
@@ -212,4 +236,12 @@ def test_the_saved_tree_is_plain() -> None:
 )
 def test_configuration_is_validated(settings: dict[str, Any]) -> None:
     with pytest.raises(UserError, match=f"compression: {next(iter(settings))} must"):
+        CompressionConfig(**settings)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"prune_criterion": "l7"}, {"prune_budget": "local"}, {"prune_round_to": 0}]
+)
+def test_a_way_of_pruning_is_validated_at_once(settings: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match=f"prune: {next(iter(settings))[6:]}"):
         CompressionConfig(**settings)

@@ -186,3 +186,27 @@ def test_weights_travel_as_one_vector() -> None:
     assert weights_hash(other) == weights_hash(policy)
     reader.close()
     vector.close()
+
+
+def test_gradients_follow_where_asked_for() -> None:
+    observation = ObservationSpec((6,), "float32")
+    policy, other = (
+        make_policy("net1", observation, 3, torch.Generator().manual_seed(seed)) for seed in (0, 1)
+    )
+    size = sum(tensor.numel() for tensor in policy.state_dict().values())
+    vector = WeightVector(size, gradients=True)
+    reader = WeightVector(**vector.handle())
+    vector.put(0, policy)  # nothing was learned yet
+    assert reader.load_into(other) == 0
+    assert all(weight.grad is not None and not weight.grad.any() for weight in other.parameters())
+    logits, values = policy(torch.ones(2, 6))
+    (logits.sum() + values.sum()).backward()
+    vector.put(1, policy)
+    assert reader.load_into(other) == 1
+    assert weights_hash(other) == weights_hash(policy)
+    for one, two in zip(policy.parameters(), other.parameters(), strict=True):
+        assert one.grad is not None
+        assert two.grad is not None
+        assert torch.equal(one.grad, two.grad)
+    reader.close()
+    vector.close()
