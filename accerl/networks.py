@@ -157,14 +157,12 @@ def make_policy(
 def count_macs(net: PolicyNet) -> int:
     """Return the multiply-accumulates of one forward pass of one observation."""
     macs = 0
-    if net.arch.convs:
-        channels, height, width = net.observation.shape
-        for conv in net.arch.convs:
-            height = (height - conv.kernel) // conv.stride + 1
-            width = (width - conv.kernel) // conv.stride + 1
-            macs += channels * conv.kernel**2 * conv.channels * height * width
-            channels = conv.channels
+    sides = net.observation.shape[1:]
     for module in (*net.body, net.policy_head, net.value_head):
-        if isinstance(module, nn.Linear):
+        if isinstance(module, nn.Conv2d):
+            kernel, stride = module.kernel_size[0], module.stride[0]
+            sides = tuple((side - kernel) // stride + 1 for side in sides)
+            macs += module.weight.numel() * math.prod(sides)
+        elif isinstance(module, nn.Linear):
             macs += module.in_features * module.out_features
     return macs

@@ -19,7 +19,8 @@ from accerl.compress.artifact import Artifact
 from accerl.compress.criteria import PruneMethod
 from accerl.compress.distill import Distiller
 from accerl.compress.export import onnx_fp32, onnx_int8
-from accerl.compress.lowrank import factorise
+from accerl.compress.lowrank import DEFAULT as EVERY_RANK
+from accerl.compress.lowrank import LowRankMethod, factorise
 from accerl.compress.prune import DEFAULT, prune
 from accerl.compress.quantize import ActivationRanges, calibrate, spread
 from accerl.compress.torch_artifact import pack_torch
@@ -158,11 +159,14 @@ class LowRank:
 
     rank: float
     """fraction of singular values kept, in (0, 1]"""
+    method: LowRankMethod = EVERY_RANK
+    """what is factorised, and whether fewer may do"""
     stage = Stage.FACTORISE
 
     def apply(self, state: CompressionState) -> CompressionState:
-        """Return the state with thin pairs of layers."""
-        return replace(state, net=factorise(state.net, self.rank), rank=self.rank)
+        """Return the state with thin layers."""
+        net = factorise(state.net, self.rank, self.method)
+        return replace(state, net=net, rank=self.rank)
 
 
 @dataclass(frozen=True)

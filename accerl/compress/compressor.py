@@ -15,6 +15,7 @@ from accerl.compress.chain import CompressionState, CompressorChain
 from accerl.compress.criteria import PruneMethod, has_gradients
 from accerl.compress.distill import Distiller
 from accerl.compress.engine import make_engine
+from accerl.compress.lowrank import Factoriser, LowRankMethod
 from accerl.compress.prune import prune
 from accerl.compress.torch_artifact import architecture_from_json, architecture_to_json
 from accerl.errors import UserError
@@ -49,9 +50,12 @@ class CompressionConfig:
     prune_budget: str = "uniform"
     prune_round_to: int = 1
     prune_compensate: bool = False
+    rank_energy: float = 1.0
+    """these two: see `LowRankMethod`"""
+    rank_convolutions: bool = False
 
     def __post_init__(self) -> None:
-        _ = self.prune_method  # it refuses what is not allowed
+        _ = self.prune_method, self.rank_method  # they refuse what is not allowed
         counts = ("calibration_states", "distill_sync_every", "distill_batch", "distill_updates")
         for name in counts:
             if getattr(self, name) < 1:
@@ -69,7 +73,6 @@ class CompressionConfig:
                     f"compression: {name} must not be negative, got {getattr(self, name)}"
                 )
 
-
     @property
     def prune_method(self) -> PruneMethod:
         """How units to prune are chosen."""
@@ -79,6 +82,11 @@ class CompressionConfig:
             round_to=self.prune_round_to,
             compensate=self.prune_compensate,
         )
+
+    @property
+    def rank_method(self) -> LowRankMethod:
+        """What is factorised, and whether fewer ranks may do."""
+        return LowRankMethod(energy=self.rank_energy, convolutions=self.rank_convolutions)
 
 
 @dataclass(frozen=True)
@@ -131,6 +139,7 @@ class Compressor:
         self._filled = 0
         self._seed = int(torch.randint(2**31, (), generator=generator))
         self._distillers: dict[Trainee, Distiller] = {}
+        self._factorisers: dict[tuple[Trainee | None, float], Factoriser] = {}
         self._policy_arch: Architecture | None = None
         # Who acted at the last two publications: whoever did not must be warmed up again.
         self._version = -1
@@ -200,6 +209,8 @@ class Compressor:
             net = self._train(trainee, policy, updates=updates).net
             self._acting.add(trainee)
         self.last_build = BuildReport(distill_updates=updates)
+        if spec.rank < 1.0:
+            net = self._factoriser(trainee, spec.rank).factorise(net)
         state = CompressionState(
             policy=policy,
             net=net,
@@ -207,9 +218,10 @@ class Compressor:
             version=version,
             student=spec.student,
             sparsity=spec.sparsity,
+            rank=spec.rank,
         )
-        # The network at hand is already distilled and pruned; what is left is to finish it.
-        rest = replace(spec, student="original", sparsity=0.0)
+        # The network at hand is distilled, pruned and factorised; what is left is to finish it.
+        rest = replace(spec, student="original", sparsity=0.0, rank=1.0)
         return CompressorChain.from_spec(rest).run(state)
 
     def kl_to(
@@ -239,6 +251,14 @@ class Compressor:
                 }
                 for trainee, distiller in self._distillers.items()
             ],
+            "factorisers": [
+                {
+                    "trainee": None if trainee is None else [trainee.student, trainee.sparsity],
+                    "rank": rank,
+                    "state": factoriser.state_dict(),
+                }
+                for (trainee, rank), factoriser in self._factorisers.items()
+            ],
             "version": self._version,
             "acting": _pairs(self._acting),
             "acted": _pairs(self._acted),
@@ -254,6 +274,11 @@ class Compressor:
         self._version = int(state["version"])
         self._acting = {Trainee(str(name), float(part)) for name, part in state["acting"]}
         self._acted = {Trainee(str(name), float(part)) for name, part in state["acted"]}
+        self._factorisers = {}
+        for entry in state["factorisers"]:
+            named = entry["trainee"]
+            trainee = None if named is None else Trainee(str(named[0]), float(named[1]))
+            self._factoriser(trainee, float(entry["rank"])).load_state_dict(entry["state"])
         self._distillers = {}
         if state["policy_arch"] is not None:
             self._policy_arch = architecture_from_json(state["policy_arch"])
@@ -291,6 +316,13 @@ class Compressor:
         pruned = prune(net, trainee.sparsity, method, obs=self.states)
         self._distillers[trainee] = self._make_distiller(pruned, policy, generator)
         return self._distillers[trainee]
+
+    def _factoriser(self, trainee: Trainee | None, rank: float) -> Factoriser:
+        """Return what factorises that network to that rank, and remembers its last result."""
+        key = (trainee, rank)
+        if key not in self._factorisers:
+            self._factorisers[key] = Factoriser(rank, self.config.rank_method)
+        return self._factorisers[key]
 
     def _make_distiller(
         self, net: PolicyNet, policy: PolicyNet, generator: torch.Generator

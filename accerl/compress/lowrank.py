@@ -1,8 +1,15 @@
-"""Low-rank factorisation: a large linear layer becomes two thin ones."""
+"""Low-rank factorisation: a large layer becomes two or three thin ones (the paper's "ongoing").
+
+Linear layers by a truncated singular value decomposition, convolutions by Tucker-2 (Kim et al.
+2016): 1x1, k x k between fewer channels, 1x1.
+"""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +19,30 @@ from accerl.networks import PolicyNet
 
 OVERSAMPLING = 8
 POWER_ITERATIONS = 2
+TUCKER_ITERATIONS = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class LowRankMethod:
+    """How ranks are chosen, and what is factorised.
+
+    Raises:
+        UserError: a value is not allowed.
+    """
+
+    energy: float = 1.0
+    """share of a layer's squared weights that its factors must hold: fewer singular values than
+    the rank allows are kept where fewer hold as much; 1 keeps as many as the rank says"""
+    convolutions: bool = False
+    """whether convolutions behind the first are factorised too (the first one reads pixels, from
+    so few channels that there is nothing to gain)"""
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.energy <= 1.0:
+            raise UserError(f"low rank: energy must lie in (0, 1], got {self.energy!r}")
+
+
+DEFAULT = LowRankMethod()
 
 
 def kept_rank(rows: int, columns: int, rank: float) -> int | None:
@@ -24,60 +55,164 @@ def kept_rank(rows: int, columns: int, rank: float) -> int | None:
     return kept if kept * (rows + columns) < rows * columns else None
 
 
-def factorise(net: PolicyNet, rank: float) -> PolicyNet:
-    """Return a copy of `net` with its hidden linear layers factorised, W ~ U_r S_r V_r^T.
+def factorise(net: PolicyNet, rank: float, method: LowRankMethod = DEFAULT) -> PolicyNet:
+    """Return a copy of `net` with thin layers in place of large ones; see `Factoriser`."""
+    return Factoriser(rank, method).factorise(net)
 
-    Layers where it would not save multiplications stay as they are; convolutions always do.
 
-    Args:
-        net: the network to factorise.
-        rank: fraction of singular values kept, in (0, 1].
+class Factoriser:
+    """Factorises the same network again and again while it learns.
+
+    A policy moves little between two publications, so each factorisation starts from the subspace
+    of the last one, and one pass over the weights takes the place of several.
 
     Raises:
         UserError: `rank` is not allowed.
     """
-    if not 0.0 < rank <= 1.0:
-        raise UserError(
-            f"low rank: rank is the fraction of singular values kept and must lie in (0, 1], "
-            f"got {rank!r}"
-        )
-    copied = copy.deepcopy(net)
-    modules: list[nn.Module] = []
-    for module in copied.body:
-        modules += _thin_layers(module, rank) if isinstance(module, nn.Linear) else [module]
-    copied.body = nn.Sequential(*modules)
-    return copied
+
+    def __init__(self, rank: float, method: LowRankMethod = DEFAULT) -> None:
+        if not 0.0 < rank <= 1.0:
+            raise UserError(
+                f"low rank: rank is the fraction of singular values kept and must lie in (0, 1], "
+                f"got {rank!r}"
+            )
+        self.rank = rank
+        self.method = method
+        self._bases: dict[str, Tensor] = {}  # by the layer's place in the body
+
+    def factorise(self, net: PolicyNet) -> PolicyNet:
+        """Return a copy of `net`; layers where it would not save multiplications stay."""
+        copied = copy.deepcopy(net)
+        modules: list[nn.Module] = []
+        size = net.observation.shape[1:] if net.arch.convs else ()
+        for index, module in enumerate(copied.body):
+            layers = [module]
+            if isinstance(module, nn.Linear):
+                layers = self._thin_linear(str(index), module)
+            elif isinstance(module, nn.Conv2d):
+                if self.method.convolutions and index > 0:
+                    layers = _thin_convolution(module, self.rank, self.method.energy, size)
+                size = tuple(
+                    (side - module.kernel_size[0]) // module.stride[0] + 1 for side in size
+                )
+            modules += layers
+        copied.body = nn.Sequential(*modules)
+        return copied
+
+    def _thin_linear(self, name: str, layer: nn.Linear) -> list[nn.Module]:
+        """Return the two layers that replace `layer`; the second one carries the bias."""
+        kept = kept_rank(layer.out_features, layer.in_features, self.rank)
+        if kept is None:
+            return [layer]
+        weight = layer.weight.detach().float()
+        u, s, v = truncated_svd(weight, kept, start=self._bases.get(name))
+        self._bases[name] = v
+        kept = _enough(s, weight, self.method.energy)
+        u, s, v = u[:, :kept], s[:kept], v[:, :kept]
+        first = nn.Linear(layer.in_features, kept, bias=False)
+        second = nn.Linear(kept, layer.out_features)
+        root = s.sqrt()  # split evenly, so that both factors quantise equally well
+        with torch.no_grad():
+            first.weight.copy_(root[:, None] * v.T)
+            second.weight.copy_(u * root)
+            second.bias.copy_(layer.bias)
+        return [first.to(weight.device), second.to(weight.device)]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return copies of everything that an exact resume needs."""
+        return {name: basis.clone() for name, basis in self._bases.items()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state returned by `state_dict`."""
+        self._bases = {name: basis.clone() for name, basis in state.items()}
 
 
-def _thin_layers(layer: nn.Linear, rank: float) -> list[nn.Module]:
-    """Return the two layers that replace `layer`; the second one carries the bias."""
-    kept = kept_rank(layer.out_features, layer.in_features, rank)
-    if kept is None:
-        return [layer]
+def _thin_convolution(
+    layer: nn.Conv2d, rank: float, energy: float, size: tuple[int, ...]
+) -> list[nn.Module]:
+    """Return the three layers that replace `layer`, the last one with its bias.
+
+    Args:
+        layer: a convolution without padding.
+        rank: fraction of its input and output channels kept.
+        energy: share of the squared weights that must be kept on either side.
+        size: height and width of its input.
+    """
     weight = layer.weight.detach().float()
-    u, s, v = truncated_svd(weight, kept)
-    first = nn.Linear(layer.in_features, kept, bias=False)
-    second = nn.Linear(kept, layer.out_features)
-    root = s.sqrt()  # split evenly, so that both factors quantise equally well
+    outputs, inputs, kernel, _ = weight.shape
+    wide = (max(1, round(outputs * rank)), max(1, round(inputs * rank)))
+    out_basis, s = _leading(weight.flatten(1), wide[0])
+    out_basis = out_basis[:, : _enough(s, weight, energy)]
+    in_basis, s = _leading(weight.transpose(0, 1).flatten(1), wide[1])
+    in_basis = in_basis[:, : _enough(s, weight, energy)]
+    # Each side again, seen through the other: higher-order orthogonal iteration.
+    for _ in range(TUCKER_ITERATIONS):
+        seen = torch.einsum("oikl,ir->orkl", weight, in_basis).flatten(1)
+        out_basis, _ = _leading(seen, out_basis.shape[1])
+        seen = torch.einsum("oikl,or->irkl", weight, out_basis).flatten(1)
+        in_basis, _ = _leading(seen, in_basis.shape[1])
+    narrow_out, narrow_in = out_basis.shape[1], in_basis.shape[1]
+    before = size[0] * size[1]
+    after = ((size[0] - kernel) // layer.stride[0] + 1) * (
+        (size[1] - kernel) // layer.stride[1] + 1
+    )
+    work = inputs * narrow_in * before
+    work += (narrow_in * narrow_out * kernel * kernel + narrow_out * outputs) * after
+    if work >= inputs * outputs * kernel * kernel * after:
+        return [layer]
+    core = torch.einsum("oikl,or,is->rskl", weight, out_basis, in_basis)
+    first = nn.Conv2d(inputs, narrow_in, 1, bias=False)
+    middle = nn.Conv2d(narrow_in, narrow_out, kernel, layer.stride[0], bias=False)
+    last = nn.Conv2d(narrow_out, outputs, 1)
     with torch.no_grad():
-        first.weight.copy_(root[:, None] * v.T)
-        second.weight.copy_(u * root)
-        second.bias.copy_(layer.bias)
-    return [first.to(weight.device), second.to(weight.device)]
+        first.weight.copy_(in_basis.T[:, :, None, None])
+        middle.weight.copy_(core)
+        last.weight.copy_(out_basis[:, :, None, None])
+        assert last.bias is not None
+        assert layer.bias is not None
+        last.bias.copy_(layer.bias)
+    return [module.to(weight.device) for module in (first, middle, last)]
 
 
-def truncated_svd(matrix: Tensor, rank: int) -> tuple[Tensor, Tensor, Tensor]:
+def _leading(matrix: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Return the first `count` left singular vectors [m, count] and singular values."""
+    u, s, _ = torch.linalg.svd(matrix, full_matrices=False)
+    return u[:, :count], s[:count]
+
+
+def _enough(singular: Tensor, weight: Tensor, energy: float) -> int:
+    """Return how many leading singular values hold `energy` of the squared weights, or all."""
+    if energy >= 1.0:
+        return len(singular)
+    held = singular.square().cumsum(0) >= energy * weight.square().sum()
+    return int(held.int().argmax()) + 1 if bool(held.any()) else len(singular)
+
+
+def truncated_svd(
+    matrix: Tensor, rank: int, *, start: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return U [m, r], S [r], V [n, r] by randomised subspace iteration (Halko et al., 2011).
 
     A full SVD of the paper's 3136 x 2048 layer takes seconds, more than a publication may. The
     sketch is drawn from a fixed seed: equal matrices give equal factors.
+
+    Args:
+        matrix: [m, n].
+        rank: r.
+        start: V [n, r] of a similar matrix, from which one pass is enough.
     """
     rows, columns = matrix.shape
     size = min(rank + OVERSAMPLING, rows, columns)
     generator = torch.Generator().manual_seed(0)
-    sketch = torch.randn(columns, size, generator=generator).to(matrix.device)
-    basis = torch.linalg.qr(matrix @ sketch).Q
-    for _ in range(POWER_ITERATIONS):
+    passes = POWER_ITERATIONS
+    if start is None or start.shape != (columns, rank):
+        sketch = torch.randn(columns, size, generator=generator)
+    else:
+        # What is new must be found too: a few random directions keep the old company.
+        fresh = torch.randn(columns, size - rank, generator=generator) / columns**0.5
+        sketch, passes = torch.cat([start.cpu(), fresh], dim=1), 1
+    basis = torch.linalg.qr(matrix @ sketch.to(matrix.device)).Q
+    for _ in range(passes):
         basis = torch.linalg.qr(matrix.T @ basis).Q
         basis = torch.linalg.qr(matrix @ basis).Q
     u, s, vh = torch.linalg.svd(basis.T @ matrix, full_matrices=False)

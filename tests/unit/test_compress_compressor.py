@@ -16,6 +16,7 @@ OBSERVATION = ObservationSpec((6,), "float32")
 NET3 = CompressionSpec(student="net3", bits=8)
 PRUNED = CompressionSpec(sparsity=0.5)
 INT8 = CompressionSpec(bits=8)
+THIN = CompressionSpec(rank=0.1, bits=8)
 
 
 def make_learner(seed: int = 0) -> PolicyNet:
@@ -154,7 +155,7 @@ def steps(compressor: Compressor, learner: PolicyNet, first: int, last: int) -> 
         drift(learner, index)
         compressor.observe(states(16, seed=index))
         compressor.distill(learner, [NET3, PRUNED])
-        specs = [NET3] if index % 3 else [INT8, PRUNED]
+        specs = [NET3, THIN] if index % 3 else [INT8, PRUNED]
         published += [compressor.build(spec, learner, index).to_bytes() for spec in specs]
     return published
 
