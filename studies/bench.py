@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from accerl.compress import Artifact, CompressionState, CompressorChain, make_engine
-from accerl.compress.compressor import kl_nats
+from accerl.compress.check import kl_nats
 from accerl.compress.quantize import spread
 from accerl.learner import Learner, LearnerConfig
 from accerl.networks import ObservationSpec, PolicyNet, count_macs, make_policy

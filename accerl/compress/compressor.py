@@ -12,11 +12,13 @@ import torch
 
 from accerl.compress.artifact import Artifact
 from accerl.compress.chain import CompressionState, CompressorChain
+from accerl.compress.check import check_engine, kl_nats
 from accerl.compress.criteria import PruneMethod, has_gradients
 from accerl.compress.distill import Distiller
 from accerl.compress.engine import make_engine
 from accerl.compress.lowrank import Factoriser, LowRankMethod
 from accerl.compress.prune import prune
+from accerl.compress.quantize import spread
 from accerl.compress.torch_artifact import architecture_from_json, architecture_to_json
 from accerl.errors import UserError
 from accerl.networks import Architecture, ObservationSpec, PolicyNet, make_policy
@@ -141,6 +143,8 @@ class Compressor:
         self._distillers: dict[Trainee, Distiller] = {}
         self._factorisers: dict[tuple[Trainee | None, float], Factoriser] = {}
         self._policy_arch: Architecture | None = None
+        self._checked: set[CompressionSpec] = set()
+        self._last_good: CompressionSpec | None = None
         # Who acted at the last two publications: whoever did not must be warmed up again.
         self._version = -1
         self._acting: set[Trainee] = set()
@@ -187,7 +191,8 @@ class Compressor:
         """Compress `policy` as `spec` says.
 
         A student that did not act at the previous publication is warmed up first; `last_build`
-        then says with how many updates.
+        then says with how many updates. What is built for the first time is checked against its
+        network, see `check_engine`.
 
         Args:
             spec: how hard to compress.
@@ -196,6 +201,7 @@ class Compressor:
 
         Raises:
             UserError: no state was recorded yet, or the weights are not finite.
+            EngineMismatchError: the engine acts unlike its network.
         """
         self._require_states()
         if version != self._version:
@@ -222,7 +228,19 @@ class Compressor:
         )
         # The network at hand is distilled, pruned and factorised; what is left is to finish it.
         rest = replace(spec, student="original", sparsity=0.0, rank=1.0)
-        return CompressorChain.from_spec(rest).run(state)
+        artifact = CompressorChain.from_spec(rest).run(state)
+        if spec not in self._checked:
+            check_engine(artifact, net, spread(self.states))
+            self._checked.add(spec)
+        self._last_good = spec
+        return artifact
+
+    def fallback(self, policy: PolicyNet, version: int) -> Artifact:
+        """Compress `policy` as was last done with success, in place of what failed its check.
+
+        If nothing was yet, that is the policy itself in plain torch.
+        """
+        return self.build(self._last_good or CompressionSpec(graph="eager"), policy, version)
 
     def kl_to(
         self, policy: PolicyNet, artifact: Artifact, obs: np.ndarray
@@ -342,17 +360,6 @@ class Compressor:
             raise UserError(
                 "compress: no state was recorded yet; call observe() with the first observations"
             )
-
-
-def kl_nats(logits: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Return KL(softmax(logits) || softmax(other)) of each row, [B] in nats; never negative."""
-    log_p, log_q = _log_softmax(logits), _log_softmax(other)
-    return np.maximum((np.exp(log_p) * (log_p - log_q)).sum(-1), 0.0)  # rounding: -1e-17
-
-
-def _log_softmax(logits: np.ndarray) -> np.ndarray:
-    shifted = logits.astype(np.float64) - logits.max(-1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
 
 
 def _pairs(trainees: set[Trainee]) -> list[list[Any]]:

@@ -182,7 +182,11 @@ class ProcessRun:
             learner_return=learner_return,
             decision=decision,
             switch_seconds=self.publisher.take_switch_seconds(),
-            events=(*self._supervisor.take_events(), *self._safeguard.take_events()),
+            events=(
+                *self._supervisor.take_events(),
+                *self._safeguard.take_events(),
+                *self.publisher.take_events(self.now),
+            ),
             memory=memory_by_name(self._pids()),
             cpu_seconds=self._cpu.take(),
         )

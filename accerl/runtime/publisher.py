@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from accerl.compress.artifact import Artifact
+from accerl.compress.check import EngineMismatchError
 from accerl.compress.compressor import CompressionConfig, Compressor
 from accerl.networks import PolicyNet
 from accerl.rollout import Rollout
@@ -48,11 +49,14 @@ class Order:
 class BuiltPart:
     """One artifact of a publication and what it took."""
 
+    asked: CompressionSpec
     artifact: Artifact
     seconds: float
     """measured by the process that made it, warm-up included"""
     warmup_states: int
     """states that were distilled before a student could act (again)"""
+    rejected: str | None = None
+    """why the engine that was asked for does not act; `artifact` stands in for it"""
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,16 @@ class Built:
 
     publication: Publication
     parts: list[BuiltPart]
+
+    @property
+    def acted(self) -> list[list[Any]]:
+        """What acts: spec and version of each part, as `Ledger.delivered` takes them."""
+        return [[part.artifact.spec.to_json(), part.artifact.version] for part in self.parts]
+
+    @property
+    def rejected(self) -> dict[str, str]:
+        """Why parts that were asked for do not act, by their label."""
+        return {part.asked.label: part.rejected for part in self.parts if part.rejected}
 
 
 @dataclass(frozen=True)
@@ -96,14 +110,18 @@ def distill_students(
 
 
 def build_publication(compressor: Compressor, policy: PolicyNet, order: Order) -> Built:
-    """Compress the policy as `order` says."""
+    """Compress the policy as `order` says; in place of what fails its check acts what last passed."""
     parts = []
     for spec, _ in order.decision.mix:
         before = perf_counter()
-        artifact = compressor.build(spec, policy, order.updates)
+        rejected = None
+        try:
+            artifact = compressor.build(spec, policy, order.updates)
+        except EngineMismatchError as error:
+            artifact, rejected = compressor.fallback(policy, order.updates), str(error)
         seconds = perf_counter() - before
         warmup = compressor.last_build.distill_updates * states_per_update(compressor)
-        parts.append(BuiltPart(artifact, seconds, warmup))
+        parts.append(BuiltPart(spec, artifact, seconds, warmup, rejected))
     shares = [share for _, share in order.decision.mix]
     return Built(Publication(order.number, [part.artifact for part in parts], shares), parts)
 
@@ -121,6 +139,8 @@ class Ledger:
         self._next_number = 0
         self._last_update = 0
         self._switch_seconds = 0.0
+        self._rejected: set[str] = set()
+        self._events: list[str] = []
 
     @property
     def decision(self) -> Decision | None:
@@ -161,6 +181,35 @@ class Ledger:
         self._next_number += 1
         self._last_update = updates
         return Order(number, decision, updates)
+
+    def delivered(self, number: int, acted: list[list[Any]], rejected: dict[str, str]) -> None:
+        """Note what a publication really holds.
+
+        Args:
+            number: of the publication.
+            acted: [spec as JSON, version] of each of its parts.
+            rejected: why parts that were ordered are not in it, by the label of their spec.
+        """
+        self._tags[number] = [Tag(CompressionSpec.from_json(spec), v) for spec, v in acted]
+        # A spec that fails does so at every publication: once is enough to know.
+        self._events += [cause for label, cause in rejected.items() if label not in self._rejected]
+        self._rejected |= set(rejected)
+
+    def take_events(self, seconds: float) -> tuple[dict[str, Any], ...]:
+        """Return what was rejected since the last call; `seconds` is the run's clock."""
+        events, self._events = self._events, []
+        action = "actors go on as they were compressed before"
+        return tuple(
+            {
+                "role": "compressor",
+                "index": None,
+                "exit_code": None,
+                "seconds": seconds,
+                "cause": cause,
+                "action": action,
+            }
+            for cause in events
+        )
 
     def lost(self) -> None:
         """The last order will not be delivered, or nobody will say so: order again soon."""
@@ -233,7 +282,10 @@ class Publisher(Ledger):
 
     def build(self, policy: PolicyNet, updates: int) -> Built:
         """Compress the policy for what was asked for last."""
-        return build_publication(self.compressor, policy, self.order(updates))
+        order = self.order(updates)
+        built = build_publication(self.compressor, policy, order)
+        self.delivered(order.number, built.acted, built.rejected)
+        return built
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything needed to go on bit-exactly."""

@@ -136,11 +136,18 @@ class RemotePublishing:
         else:
             self._finished(**message["done"])
 
-    def _finished(self, *, distill_seconds: float, publish_seconds: float | None) -> None:
+    def _finished(
+        self,
+        *,
+        distill_seconds: float,
+        publish_seconds: float | None,
+        delivered: dict[str, Any] | None,
+    ) -> None:
         self.idle = True
         self._recorder.add_seconds("compress", distill_seconds)
-        if publish_seconds is not None:
+        if publish_seconds is not None and delivered is not None:
             assert self._order is not None
+            self.publisher.delivered(self._order.number, **delivered)
             self._recorder.add_seconds("publish", publish_seconds)
             self.publisher.charge(publish_seconds, self._order.decision)
             self._order = None

@@ -122,7 +122,7 @@ class SerialRun:
             learner_return=self.evaluator.measure(self.learner.policy),
             decision=decision,
             switch_seconds=self.publisher.take_switch_seconds(),
-            events=self._safeguard.take_events(),
+            events=(*self._safeguard.take_events(), *self.publisher.take_events(end)),
             memory=memory_by_name(self._pids),
             cpu_seconds=self._cpu.take(),
         )

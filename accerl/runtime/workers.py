@@ -127,12 +127,18 @@ def _work(compressor: Any, policy: Any, mailbox: Mailbox, work: dict[str, Any]) 
     distilled = bool(distill_students(compressor, policy, specs))
     distill_seconds = perf_counter() - before if distilled else 0.0
     if work["order"] is None:
-        return {"distill_seconds": distill_seconds, "publish_seconds": None}
+        return {"distill_seconds": distill_seconds, "publish_seconds": None, "delivered": None}
     before = perf_counter()
     order = Order.from_json(work["order"])
-    mailbox.put(build_publication(compressor, policy, order).publication)
+    built = build_publication(compressor, policy, order)
+    mailbox.put(built.publication)
     seconds = perf_counter() - before
-    return {"distill_seconds": distill_seconds, "publish_seconds": seconds}
+    delivered = {"acted": built.acted, "rejected": built.rejected}
+    return {
+        "distill_seconds": distill_seconds,
+        "publish_seconds": seconds,
+        "delivered": delivered,
+    }
 
 
 def measure_returns(

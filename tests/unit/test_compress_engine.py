@@ -8,7 +8,7 @@ import torch
 
 from accerl.compress.artifact import Artifact
 from accerl.compress.chain import CompressorChain
-from accerl.compress.compressor import kl_nats
+from accerl.compress.check import kl_nats
 from accerl.compress.engine import make_engine
 from accerl.compress.lowrank import factorise
 from accerl.compress.torch_artifact import pack_torch, unpack_torch

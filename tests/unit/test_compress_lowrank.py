@@ -72,6 +72,7 @@ def test_tucker_keeps_a_convolution_of_low_rank_exactly() -> None:
             torch.linalg.qr(torch.randn(n, r, generator=generator)).Q for n, r in ((64, 8), (32, 4))
         )
         conv.weight.copy_(0.05 * torch.einsum("rskl,or,is->oikl", core, left, right))
+        assert conv.bias is not None
         conv.bias.copy_(torch.randn(64, generator=generator))
     thin = factorise(net, 0.125, TUCKER)
     kinds = [type(module).__name__ for module in thin.body]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from onnx import numpy_helper
 
 from accerl.compress.artifact import Artifact
-from accerl.compress.compressor import kl_nats
+from accerl.compress.check import kl_nats
 from accerl.compress.engine import make_engine
 from accerl.compress.export import onnx_fp32, onnx_int8
 from accerl.compress.layers import body_layers

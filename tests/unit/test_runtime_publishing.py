@@ -11,6 +11,9 @@ import numpy as np
 import pytest
 import torch
 
+from accerl.compress import compressor as compressor_module
+from accerl.compress.artifact import Artifact
+from accerl.compress.check import EngineMismatchError
 from accerl.compress.compressor import CompressionConfig, Compressor
 from accerl.learner import Learner, LearnerConfig
 from accerl.networks import make_policy
@@ -276,3 +279,28 @@ def test_a_restored_run_starts_its_compressor_from_the_checkpoint(room: Room) ->
     remote.take("state")
     assert str(remote.state_dict()) == str(inline.state_dict())
     remote.thread.stop()
+
+
+def test_rollouts_are_tagged_with_what_really_acted(
+    room: Room, remote: Remote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(artifact: Artifact, *_: object) -> float:
+        if artifact.spec.bits == 8:
+            raise EngineMismatchError(f"{artifact.spec.label} is far away")
+        return 0.0
+
+    monkeypatch.setattr(compressor_module, "check_engine", fail)
+    remote.publisher.request(Decision.of(IDENTITY))
+    remote.after_update(room.update())
+    remote.take("taken", "done")
+    remote.publisher.request(Decision.of(INT8))
+    for _ in range(3):
+        for _ in range(2):
+            remote.after_update(room.update())
+        remote.take("taken", "done")
+    assert room.mailbox.latest == 3
+    tags = [remote.publisher.tag(number, 0) for number in range(4)]
+    assert tags == [Tag(IDENTITY, version) for version in (1, 2, 4, 6)]
+    (event,) = remote.publisher.take_events(7.0)
+    assert (event["cause"], event["seconds"]) == ("original INT8 is far away", 7.0)
+    assert remote.publisher.take_events(8.0) == ()

@@ -1,0 +1,74 @@
+"""Check: whether an engine acts as the network it was made from, before anything acts with it."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from accerl.compress.artifact import Artifact
+from accerl.compress.engine import make_engine
+from accerl.networks import PolicyNet
+
+EXPECTED_KL_NATS = {32: 1e-3, 16: 0.1, 8: 0.25}
+"""largest mean KL by bits. What was measured is a hundredth of it: this finds what is broken, and
+leaves it to the monitor to say what is merely rough"""
+EXPECTED_ERROR = {32: 1e-3, 16: 0.05, 8: 0.1}
+"""largest error of the logits as a share of their spread over actions, for an untrained policy is
+so close to uniform that its KL to anything is small; measured: 0 to 0.007 and 0.004 to 0.025"""
+
+
+class EngineMismatchError(RuntimeError):
+    """An engine acts unlike its network."""
+
+
+def check_engine(artifact: Artifact, net: PolicyNet, obs: np.ndarray) -> float:
+    """Return the mean KL(net || engine) over states obs [N, *shape], in nats.
+
+    Args:
+        artifact: what was exported.
+        net: the float32 network it was exported from: distilled, pruned, factorised.
+        obs: recorded states.
+
+    Raises:
+        EngineMismatchError: the engine does not run, or its policy is not finite or too far away.
+    """
+    with torch.no_grad():
+        states = torch.from_numpy(np.ascontiguousarray(obs)).to(net.policy_head.weight.device)
+        logits = net(states)[0].float().cpu().numpy()
+    label, limit = artifact.spec.label, EXPECTED_KL_NATS[artifact.spec.bits]
+    try:
+        acted, values = make_engine(artifact).infer(obs)
+    except Exception as error:  # whatever a runtime throws: none of it may end a run
+        raise EngineMismatchError(f"{label} does not run: {str(error).splitlines()[0]}") from error
+    if not (np.isfinite(acted).all() and np.isfinite(values).all()):
+        raise EngineMismatchError(f"{label} puts out NaN or infinite values")
+    kl = float(kl_nats(logits, acted).mean())
+    if not kl <= limit:
+        raise EngineMismatchError(
+            f"{label} is {kl:.3g} nats away from its network, {limit:g} at most were expected"
+        )
+    error = _centred(logits - acted)
+    share = float(np.sqrt(np.square(error).mean() / np.square(_centred(logits)).mean()))
+    limit = EXPECTED_ERROR[artifact.spec.bits]
+    if not share <= limit:
+        raise EngineMismatchError(
+            f"{label} has errors of {share:.0%} of its logits' spread, {limit:.0%} at most were "
+            "expected"
+        )
+    return kl
+
+
+def _centred(logits: np.ndarray) -> np.ndarray:
+    """Return logits less their mean over actions, which a softmax does not see."""
+    return logits.astype(np.float64) - logits.mean(-1, keepdims=True)
+
+
+def kl_nats(logits: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Return KL(softmax(logits) || softmax(other)) of each row, [B] in nats; never negative."""
+    log_p, log_q = _log_softmax(logits), _log_softmax(other)
+    return np.maximum((np.exp(log_p) * (log_p - log_q)).sum(-1), 0.0)  # rounding: -1e-17
+
+
+def _log_softmax(logits: np.ndarray) -> np.ndarray:
+    shifted = logits.astype(np.float64) - logits.max(-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
