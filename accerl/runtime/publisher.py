@@ -110,7 +110,7 @@ def distill_students(
 
 
 def build_publication(compressor: Compressor, policy: PolicyNet, order: Order) -> Built:
-    """Compress the policy as `order` says; in place of what fails its check acts what last passed."""
+    """Compress the policy as `order` says; what fails its check is replaced, see `fallback`."""
     parts = []
     for spec, _ in order.decision.mix:
         before = perf_counter()
