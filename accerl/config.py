@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from accerl.compress.compressor import CompressionConfig
+from accerl.compress.sparse import TopologyConfig
 from accerl.envs import check_game
 from accerl.errors import UserError, did_you_mean
 from accerl.learner import LearnerConfig, choose_device
@@ -152,7 +153,10 @@ class RunConfig:
         """Read a configuration written by `to_json`; unknown keys are errors."""
         values = {key: value for key, value in data.items() if key != "hash"}
         try:
-            values["learner"] = LearnerConfig(**values["learner"])
+            learner = dict(values["learner"])
+            if learner.get("sparse") is not None:
+                learner["sparse"] = TopologyConfig(**learner["sparse"])
+            values["learner"] = LearnerConfig(**learner)
             values["runtime"] = RuntimeConfig(**values["runtime"])
             values["compression"] = CompressionConfig(**values["compression"])
             return cls(**values)

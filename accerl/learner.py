@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from accerl.compress.sparse import SparseTopology, TopologyConfig
 from accerl.correct import importance_sampling_policy_loss, importance_weights, vtrace
 from accerl.errors import UserError
 from accerl.monitor.indicators import entropy, kl_divergence
@@ -64,6 +65,8 @@ class LearnerConfig:
     """fp32, or bf16 (autocast of the body; both heads and the optimiser stay in fp32)"""
     device: str = "auto"
     """where it learns: cpu, cuda, or auto (cuda if there is one)"""
+    sparse: TopologyConfig | None = None
+    """how the network is kept sparse while it learns; None: it is dense"""
 
     def __post_init__(self) -> None:
         if self.precision not in ("fp32", "bf16"):
@@ -111,7 +114,13 @@ class _Output(NamedTuple):
 class Learner:
     """Owns the full-precision policy and its optimiser."""
 
-    def __init__(self, policy: PolicyNet, config: LearnerConfig) -> None:
+    def __init__(
+        self,
+        policy: PolicyNet,
+        config: LearnerConfig,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        """Take over `policy`; masks of a sparse one are drawn from `generator` (seed 0 if None)."""
         self.device = choose_device(config.device)
         self.policy = policy.to(self.device)
         self.config = config
@@ -119,6 +128,10 @@ class Learner:
         self._optimiser = torch.optim.Adam(
             policy.parameters(), lr=config.learning_rate, eps=config.adam_eps, fused=True
         )
+        self.topology: SparseTopology | None = None
+        if config.sparse is not None:
+            generator = generator or torch.Generator().manual_seed(0)
+            self.topology = SparseTopology(policy, config.sparse, generator)
 
     def update(self, rollout: Rollout) -> UpdateStats:
         """Improve the policy with one rollout.
@@ -255,6 +268,8 @@ class Learner:
     def _step(self, loss: Tensor, losses: dict[str, float]) -> None:
         self._optimiser.zero_grad(set_to_none=True)
         loss.backward()
+        if self.topology is not None:
+            self.topology.before_step(self._optimiser)
         norm = torch.nn.utils.clip_grad_norm_(
             self.policy.parameters(), self.config.max_grad_norm, foreach=True
         )
@@ -266,6 +281,8 @@ class Learner:
                 "lower the learning rate"
             )
         self._optimiser.step()
+        if self.topology is not None:
+            self.topology.after_step()
 
     def state_dict(self) -> dict[str, Any]:
         """Return weights, optimiser state and counters as a tree of tensors and numbers."""
@@ -273,6 +290,7 @@ class Learner:
             "policy": {name: value.clone() for name, value in self.policy.state_dict().items()},
             "optimiser": optimiser_state(self._optimiser),
             "updates": self.updates,
+            "topology": None if self.topology is None else self.topology.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -280,6 +298,8 @@ class Learner:
         self.policy.load_state_dict(state["policy"])
         load_optimiser_state(self._optimiser, state["optimiser"])
         self.updates = state["updates"]
+        if self.topology is not None:
+            self.topology.load_state_dict(state["topology"])
 
 
 def choose_device(wanted: str) -> torch.device:

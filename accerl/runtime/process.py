@@ -54,7 +54,7 @@ class ProcessRun:
         generator = torch.Generator().manual_seed(config.seed)
         observation = config.inputs(probe.observation)
         policy = make_policy(config.network, observation, probe.num_actions, generator)
-        self.learner = Learner(policy, config.learner)
+        self.learner = Learner(policy, config.learner, generator)
         self._safeguard = Safeguard(self.learner)
         compressor = Compressor(observation, probe.num_actions, config.compression, generator)
         compressor.observe(probe.reset(config.seed))

@@ -58,7 +58,7 @@ class SerialRun:
         envs = self.actors[0].envs
         observation = config.inputs(envs.observation)
         policy = make_policy(config.network, observation, envs.num_actions, generator)
-        self.learner = Learner(policy, config.learner)
+        self.learner = Learner(policy, config.learner, generator)
         self._safeguard = Safeguard(self.learner)
         compressor = Compressor(observation, envs.num_actions, config.compression, generator)
         compressor.observe(self.actors[0].obs)

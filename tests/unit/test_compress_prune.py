@@ -65,7 +65,7 @@ def test_sparsity_is_the_fraction_removed(sparsity: float) -> None:
     ("changes", "message"),
     [
         ({"criterion": "tailor"}, "criterion 'tailor' does not exist; did you mean 'taylor'"),
-        ({"budget": "globel"}, "budget 'globel' does not exist; did you mean 'global'"),
+        ({"budget": "globall"}, "budget 'globall' does not exist; did you mean 'global'"),
         ({"round_to": 0}, "round_to must be at least 1"),
     ],
     ids=str,
