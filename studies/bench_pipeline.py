@@ -120,6 +120,8 @@ def measure(pipeline: Pipeline, seconds: float, seed: int) -> dict[str, Any]:
             run.learner.update = hand_back
         run.apply(Decision.of(pipeline.spec))
         run.advance(WARM_UP_SECONDS)
+        if not pipeline.learns and isinstance(run, ProcessRun):
+            run.publishing.after_update = leave_it  # nothing new: nothing to distil either
         with pinned(run) if pipeline.pinned else contextlib.nullcontext():
             report = run.advance(seconds)
     finally:
@@ -147,6 +149,10 @@ def hand_back(rollout: Rollout) -> UpdateStats:
     """Learn nothing from a rollout: its slot is free at once, and the actor never waits."""
     nothing = torch.zeros(rollout.action.shape)
     return UpdateStats(kl_nats=nothing, entropy_nats=nothing, losses={})
+
+
+def leave_it(rollout: Rollout) -> None:
+    """Neither distil nor publish after a rollout."""
 
 
 def _measured(

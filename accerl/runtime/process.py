@@ -81,7 +81,7 @@ class ProcessRun:
         self._actors = [self._make_actor(index) for index in range(runtime.num_actors)]
         self._evaluator = self._make_evaluator() if runtime.eval_episodes else None
         self._learner_return: float | None = None  # what the evaluator has just measured
-        self._publishing = self._make_publishing(compressor)
+        self.publishing = self._make_publishing(compressor)
         self._started = False
         self._acting = False  # whether actors have been given slots
         self._closed = False
@@ -89,14 +89,14 @@ class ProcessRun:
     @property
     def publisher(self) -> Ledger:
         """What was asked for and published."""
-        return self._publishing.publisher
+        return self.publishing.publisher
 
     @property
     def workers(self) -> list[Worker]:
         """Every process of this run but the learner's."""
         workers = list(self._actors)
-        if isinstance(self._publishing, RemotePublishing):
-            workers.append(self._publishing.worker)
+        if isinstance(self.publishing, RemotePublishing):
+            workers.append(self.publishing.worker)
         if self._evaluator is not None:
             workers.append(self._evaluator)
         return workers
@@ -208,7 +208,7 @@ class ProcessRun:
 
     def _publish_first(self) -> None:
         """Have the first weights published, or wait until they are."""
-        self._publishing.publish()
+        self.publishing.publish()
         if self._mailbox.latest < 0:
             self._receive(timeout_seconds=1.0)
 
@@ -230,7 +230,7 @@ class ProcessRun:
         if stats is not None:
             fill = min(waiting / max(self.config.runtime.queue_rollouts, 1), 1.0)
             self.recorder.add_rollout(rollout, tag.spec, stats, lag=lag, queue_fill=fill)
-            self._publishing.after_update(rollout)
+            self.publishing.after_update(rollout)
         self._slots.done(slot)
         self._lend(self._actors[self._slots.owner(slot)])
 
@@ -263,8 +263,8 @@ class ProcessRun:
                 self._slots.filled(worker.index, message["filled"])
             else:  # it is ready
                 self._lend(worker)
-        elif isinstance(self._publishing, RemotePublishing) and worker.role == "compressor":
-            self._publishing.handle(message)
+        elif isinstance(self.publishing, RemotePublishing) and worker.role == "compressor":
+            self.publishing.handle(message)
         elif "learner_return" in message:
             self._learner_return = message["learner_return"]
 
@@ -278,8 +278,8 @@ class ProcessRun:
             assert worker.index is not None
             slots = self._slots.reclaim(worker.index)
             replace(recovered=f"{slots} of its slots reclaimed")
-        elif isinstance(self._publishing, RemotePublishing) and worker.role == "compressor":
-            replace(recovered=self._publishing.died())
+        elif isinstance(self.publishing, RemotePublishing) and worker.role == "compressor":
+            replace(recovered=self.publishing.died())
         else:
             replace(recovered="its measurement is repeated")
 
@@ -288,7 +288,7 @@ class ProcessRun:
         evaluator = self._evaluator
         if evaluator is None:
             return None
-        while isinstance(self._publishing, RemotePublishing) and self._publishing.reading:
+        while isinstance(self.publishing, RemotePublishing) and self.publishing.reading:
             self._receive(timeout_seconds=1.0)
         self._weights.put(self.learner.updates, self.learner.policy)
         self._learner_return = None
@@ -302,7 +302,7 @@ class ProcessRun:
 
     def snapshot(self) -> Snapshot:
         """Return learner, compressor and counters; episodes in progress are not part of it."""
-        publishing = self._publishing
+        publishing = self.publishing
         if isinstance(publishing, RemotePublishing) and not publishing.is_known:
             publishing.ask_state()
             while not publishing.is_known:
@@ -323,7 +323,7 @@ class ProcessRun:
         self.now = snapshot["now"]
         self.learner.load_state_dict(snapshot["learner"])
         self._safeguard.keep(snapshot["learner"])
-        self._publishing.load_state_dict(snapshot["publisher"])
+        self.publishing.load_state_dict(snapshot["publisher"])
         self.recorder.load_state_dict(snapshot["recorder"])
 
     def close(self) -> None:

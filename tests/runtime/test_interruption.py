@@ -29,6 +29,8 @@ class Started:
                 stderr=errors,
                 stdout=subprocess.DEVNULL,
                 start_new_session=True,
+                # A suite started in the background ignores SIGINT, and its children would too.
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             )
         metrics = out / "metrics.jsonl"
         wait_for(lambda: metrics.is_file() and metrics.stat().st_size > 0, "a first interval")
