@@ -53,6 +53,10 @@ class LearnerConfig:
     minibatches: int = 1
     """parts (by environment) that one pass is split into"""
     entropy_cost: float = 0.01
+    anneal_updates: int = 0
+    """updates within which learning rate and entropy cost fall linearly to `anneal_to` of their
+    values, where they stay; 0: they never change"""
+    anneal_to: float = 0.2
     value_cost: float = 0.25
     max_grad_norm: float = 0.5
     reward_clip: float = 1.0
@@ -87,8 +91,20 @@ class LearnerConfig:
             raise UserError("learner: discount and lambda_ must lie in [0, 1]")
         if self.learning_rate <= 0.0:
             raise UserError("learner: learning_rate must be positive")
+        if self.anneal_updates < 0:
+            raise UserError(
+                f"learner: anneal_updates must not be negative, got {self.anneal_updates}"
+            )
+        if not 0.0 < self.anneal_to <= 1.0:
+            raise UserError(f"learner: anneal_to must lie in (0, 1], got {self.anneal_to}")
         if self.clip_rho < self.clip_c:
             raise UserError("learner: V-trace needs clip_rho >= clip_c")
+
+    def annealed(self, updates: int) -> float:
+        """Return the share of learning rate and entropy cost that is left after `updates`."""
+        if not self.anneal_updates:
+            return 1.0
+        return 1.0 - (1.0 - self.anneal_to) * min(updates / self.anneal_updates, 1.0)
 
 
 @dataclass(frozen=True)
@@ -142,6 +158,8 @@ class Learner:
             FloatingPointError: the loss or its gradient is not finite; that step is not taken.
         """
         config = self.config
+        for group in self._optimiser.param_groups:
+            group["lr"] = config.learning_rate * config.annealed(self.updates)
         batch = {
             name: torch.from_numpy(array).to(self.device, non_blocking=True)
             for name, array in rollout.state_dict().items()
@@ -211,7 +229,8 @@ class Learner:
             policy_loss = -(weights * surrogate).mean()
         value_loss = 0.5 * (targets - values[:-1]).square().mean()
         entropy_mean = -(log_policy.exp() * log_policy).sum(-1).mean()
-        total = policy_loss + config.value_cost * value_loss - config.entropy_cost * entropy_mean
+        entropy_cost = config.entropy_cost * config.annealed(self.updates)
+        total = policy_loss + config.value_cost * value_loss - entropy_cost * entropy_mean
         residual = (targets - values[:-1]).var() / targets.var().clamp_min(1e-8)
         losses = {
             "policy": policy_loss.item(),

@@ -64,6 +64,7 @@ _ATARI_LEARNER = LearnerConfig(
     minibatches=4,
     precision="bf16",
     life_loss_ends=True,
+    anneal_updates=4000,  # 4.1M samples
 )
 _ATARI_COMPRESSION = CompressionConfig(calibration_states=128, distill_updates=2, distill_batch=64)
 _ATARI_RUNTIME = RuntimeConfig(
@@ -79,7 +80,12 @@ _ATARI_RUNTIME = RuntimeConfig(
 
 
 def _atari(
-    game: str, *, pixel_centre: int, pixel_unit: float, seconds: float = 3600.0
+    game: str,
+    *,
+    pixel_centre: int,
+    pixel_unit: float,
+    seconds: float = 3600.0,
+    anneal_updates: int = _ATARI_LEARNER.anneal_updates,
 ) -> RunConfig:
     """Return the preset of an Atari game; its pixels were measured with `measure_pixels`."""
     return RunConfig(
@@ -89,7 +95,7 @@ def _atari(
         pixel_centre=pixel_centre,
         pixel_unit=pixel_unit,
         seconds=seconds,
-        learner=_ATARI_LEARNER,
+        learner=replace(_ATARI_LEARNER, anneal_updates=anneal_updates),
         runtime=_ATARI_RUNTIME,
         compression=_ATARI_COMPRESSION,
     )
@@ -163,7 +169,7 @@ _PRESETS = [
     _atari("road_runner", pixel_centre=94, pixel_unit=82.0),
     _atari("seaquest", pixel_centre=32, pixel_unit=42.0),
     _atari("space_invaders", pixel_centre=0, pixel_unit=28.0),
-    _atari("pong", pixel_centre=87, pixel_unit=47.0, seconds=1200.0),
+    _atari("pong", pixel_centre=87, pixel_unit=47.0, seconds=1200.0, anneal_updates=1000),
     _atari("breakout", pixel_centre=0, pixel_unit=60.0, seconds=3600.0),
     _PAPER_PONG,
 ]
