@@ -7,7 +7,7 @@ import os
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from accerl.compress.compressor import CompressionConfig
+from accerl.compress.config import CompressionConfig
 from accerl.compress.sparse import TopologyConfig
 from accerl.envs import check_game
 from accerl.errors import UserError, did_you_mean

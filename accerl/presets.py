@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from accerl.compress.compressor import CompressionConfig
+from accerl.compress.config import CompressionConfig
 from accerl.config import RunConfig, RuntimeConfig
 from accerl.envs.minatar import MINATAR_GAMES
 from accerl.errors import UserError, did_you_mean

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
         Quantizer,
         TorchScript,
     )
-    from accerl.compress.compressor import CompressionConfig, Compressor
+    from accerl.compress.compressor import Compressor
+    from accerl.compress.config import CompressionConfig
     from accerl.compress.engine import Engine, make_engine
 
 __all__ = [
@@ -43,7 +44,7 @@ __all__ = [
 
 _ELSEWHERE = {
     "Artifact": "artifact",
-    "CompressionConfig": "compressor",
+    "CompressionConfig": "config",
     "Compressor": "compressor",
     "Engine": "engine",
     "make_engine": "engine",

@@ -22,7 +22,9 @@ from accerl.compress.export import onnx_fp32, onnx_int8
 from accerl.compress.lowrank import DEFAULT as EVERY_RANK
 from accerl.compress.lowrank import LowRankMethod, factorise
 from accerl.compress.prune import DEFAULT, prune
-from accerl.compress.quantize import ActivationRanges, calibrate, spread
+from accerl.compress.quantize import CALIBRATION_STATES, QuantiseMethod, spread
+from accerl.compress.quantize import DEFAULT as EVERY_BYTE
+from accerl.compress.ranges import ActivationRanges, RangeTracker
 from accerl.compress.torch_artifact import pack_torch
 from accerl.compress.torch_engine import TorchEngine
 from accerl.errors import UserError, did_you_mean
@@ -30,6 +32,8 @@ from accerl.networks import PolicyNet, architecture
 from accerl.spec import STUDENTS, CompressionSpec
 
 PRECISIONS = {"INT8": 8, "BF16": 16}
+REFRESHING_STATES = 8
+"""measured at a publication where ranges are remembered from earlier ones"""
 
 
 class Stage(IntEnum):
@@ -72,6 +76,10 @@ class CompressionState:
     bits: int = 32
     ranges: ActivationRanges | None = None
     """activation ranges, once a Quantizer has measured them"""
+    measured: np.ndarray | None = None
+    """the states that it measured them on"""
+    method: QuantiseMethod = EVERY_BYTE
+    """how it wants integers to be chosen"""
     artifact: Artifact | None = None
     """the result, once exported"""
 
@@ -174,6 +182,10 @@ class Quantizer:
     """Lowers the precision: INT8 (static, calibrated here) or BF16."""
 
     precision: str
+    method: QuantiseMethod = EVERY_BYTE
+    """how integers are chosen"""
+    tracker: RangeTracker | None = None
+    """what remembers the ranges of earlier publications; None: all recorded states are measured"""
     stage = Stage.QUANTISE
 
     def __post_init__(self) -> None:
@@ -188,8 +200,11 @@ class Quantizer:
 
     def apply(self, state: CompressionState) -> CompressionState:
         """Return the state with its bits and what was measured on its states."""
-        ranges = calibrate(state.net, spread(state.observations))
-        return replace(state, bits=self.bits, ranges=ranges)
+        tracker = self.tracker or RangeTracker(self.method.ranges)
+        many = REFRESHING_STATES if tracker.used else CALIBRATION_STATES
+        measured = spread(state.observations, many)
+        ranges = tracker.measure(state.net, measured)
+        return replace(state, bits=self.bits, ranges=ranges, measured=measured, method=self.method)
 
 
 @dataclass(frozen=True)
@@ -204,9 +219,12 @@ class ONNX:
             return _torch_export(state, "onnx")
         if state.bits == 32 or state.ranges is None:
             payload = onnx_fp32(state.net)
+        elif state.method.weights_only:
+            payload = onnx_fp32(state.net, weights_only_int8=True)
         else:
-            states = spread(state.observations)  # the ones that Quantizer measured on
-            payload = onnx_int8(state.net, state.ranges, states=states)
+            payload = onnx_int8(
+                state.net, state.ranges, states=state.measured, levels=state.method.levels
+            )
         artifact = Artifact(state.spec("onnx"), state.version, "onnx", payload)
         return replace(state, artifact=artifact)
 
@@ -237,9 +255,9 @@ def _torch_export(state: CompressionState, graph: str) -> CompressionState:
     artifact = Artifact(
         state.spec(graph), state.version, "torch", pack_torch(state.net, bits=state.bits)
     )
-    if state.ranges is not None:
+    if state.ranges is not None and state.measured is not None:
         # As in INT8: rounding errors add up to a bias that all states share.
-        logits, values = TorchEngine(artifact).infer(spread(state.observations))
+        logits, values = TorchEngine(artifact).infer(state.measured)
         shift = np.array(state.ranges.heads_mean) - np.append(logits.mean(0), values.mean())
         payload = pack_torch(state.net, bits=state.bits, head_shift=shift)
         artifact = replace(artifact, payload=payload)
@@ -328,12 +346,21 @@ class CompressorChain:
         return state.artifact
 
     @classmethod
-    def from_spec(cls, spec: CompressionSpec, student: PolicyNet | None = None) -> CompressorChain:
+    def from_spec(
+        cls,
+        spec: CompressionSpec,
+        student: PolicyNet | None = None,
+        *,
+        method: QuantiseMethod = EVERY_BYTE,
+        tracker: RangeTracker | None = None,
+    ) -> CompressorChain:
         """Return the chain that `spec` means: student, prune, factorise, quantise, export.
 
         Args:
             spec: how hard to compress.
             student: the distilled network of `spec.student`; not needed for the original.
+            method: how integers are chosen.
+            tracker: what remembers activation ranges.
 
         Raises:
             UserError: the spec names a student and none is given.
@@ -348,8 +375,7 @@ class CompressorChain:
         if spec.rank < 1.0:
             chain.add(LowRank(spec.rank))
         if spec.bits != 32:
-            chain.add(
-                Quantizer(next(name for name, bits in PRECISIONS.items() if bits == spec.bits))
-            )
+            precision = next(name for name, bits in PRECISIONS.items() if bits == spec.bits)
+            chain.add(Quantizer(precision, method, tracker))
         export = {"onnx": ONNX, "torchscript": TorchScript, "eager": Eager}[spec.graph]
         return chain.add(export())

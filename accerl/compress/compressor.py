@@ -13,82 +13,18 @@ import torch
 from accerl.compress.artifact import Artifact
 from accerl.compress.chain import CompressionState, CompressorChain
 from accerl.compress.check import check_engine, kl_nats
-from accerl.compress.criteria import PruneMethod, has_gradients
+from accerl.compress.config import CompressionConfig
+from accerl.compress.criteria import has_gradients
 from accerl.compress.distill import Distiller
 from accerl.compress.engine import make_engine
-from accerl.compress.lowrank import Factoriser, LowRankMethod
+from accerl.compress.lowrank import Factoriser
 from accerl.compress.prune import prune
 from accerl.compress.quantize import spread
+from accerl.compress.ranges import RangeTracker
 from accerl.compress.torch_artifact import architecture_from_json, architecture_to_json
 from accerl.errors import UserError
 from accerl.networks import Architecture, ObservationSpec, PolicyNet, make_policy
 from accerl.spec import CompressionSpec
-
-
-@dataclass(frozen=True, kw_only=True)
-class CompressionConfig:
-    """How students are distilled and integer ranges calibrated.
-
-    Raises:
-        UserError: a value is out of range.
-    """
-
-    calibration_states: int = 256
-    """newest states kept for calibration and distillation"""
-    distill_learning_rate: float = 1e-3
-    """step size of each student's Adam"""
-    distill_entropy_cost: float = 1e-3
-    """beta of the distillation loss (paper, equation 1)"""
-    distill_sync_every: int = 4
-    """distillation updates between two copies of the learner into the teacher"""
-    distill_batch: int = 128
-    """states per distillation update"""
-    distill_updates: int = 4
-    """distillation updates of every student in use after each learner update"""
-    distill_warmup_updates: int = 20
-    """distillation updates before a student acts for the first time, or acts again"""
-    prune_criterion: str = "l1"
-    """these four: see `PruneMethod`"""
-    prune_budget: str = "uniform"
-    prune_round_to: int = 1
-    prune_compensate: bool = False
-    rank_energy: float = 1.0
-    """these two: see `LowRankMethod`"""
-    rank_convolutions: bool = False
-
-    def __post_init__(self) -> None:
-        _ = self.prune_method, self.rank_method  # they refuse what is not allowed
-        counts = ("calibration_states", "distill_sync_every", "distill_batch", "distill_updates")
-        for name in counts:
-            if getattr(self, name) < 1:
-                raise UserError(
-                    f"compression: {name} must be at least 1, got {getattr(self, name)}"
-                )
-        if not self.distill_learning_rate > 0.0:
-            raise UserError(
-                f"compression: distill_learning_rate must be positive, "
-                f"got {self.distill_learning_rate}"
-            )
-        for name in ("distill_entropy_cost", "distill_warmup_updates"):
-            if not getattr(self, name) >= 0:
-                raise UserError(
-                    f"compression: {name} must not be negative, got {getattr(self, name)}"
-                )
-
-    @property
-    def prune_method(self) -> PruneMethod:
-        """How units to prune are chosen."""
-        return PruneMethod(
-            criterion=self.prune_criterion,
-            budget=self.prune_budget,
-            round_to=self.prune_round_to,
-            compensate=self.prune_compensate,
-        )
-
-    @property
-    def rank_method(self) -> LowRankMethod:
-        """What is factorised, and whether fewer ranks may do."""
-        return LowRankMethod(energy=self.rank_energy, convolutions=self.rank_convolutions)
 
 
 @dataclass(frozen=True)
@@ -142,6 +78,7 @@ class Compressor:
         self._seed = int(torch.randint(2**31, (), generator=generator))
         self._distillers: dict[Trainee, Distiller] = {}
         self._factorisers: dict[tuple[Trainee | None, float], Factoriser] = {}
+        self._trackers: dict[tuple[Trainee | None, float], RangeTracker] = {}
         self._policy_arch: Architecture | None = None
         self._checked: set[CompressionSpec] = set()
         self._last_good: CompressionSpec | None = None
@@ -228,7 +165,10 @@ class Compressor:
         )
         # The network at hand is distilled, pruned and factorised; what is left is to finish it.
         rest = replace(spec, student="original", sparsity=0.0, rank=1.0)
-        artifact = CompressorChain.from_spec(rest).run(state)
+        chain = CompressorChain.from_spec(
+            rest, method=self.config.quantise_method, tracker=self._tracker(trainee, spec.rank)
+        )
+        artifact = chain.run(state)
         if spec not in self._checked:
             check_engine(artifact, net, spread(self.states))
             self._checked.add(spec)
@@ -277,6 +217,14 @@ class Compressor:
                 }
                 for (trainee, rank), factoriser in self._factorisers.items()
             ],
+            "trackers": [
+                {
+                    "trainee": None if trainee is None else [trainee.student, trainee.sparsity],
+                    "rank": rank,
+                    "state": tracker.state_dict(),
+                }
+                for (trainee, rank), tracker in self._trackers.items()
+            ],
             "version": self._version,
             "acting": _pairs(self._acting),
             "acted": _pairs(self._acted),
@@ -292,11 +240,11 @@ class Compressor:
         self._version = int(state["version"])
         self._acting = {Trainee(str(name), float(part)) for name, part in state["acting"]}
         self._acted = {Trainee(str(name), float(part)) for name, part in state["acted"]}
-        self._factorisers = {}
+        self._factorisers, self._trackers = {}, {}
         for entry in state["factorisers"]:
-            named = entry["trainee"]
-            trainee = None if named is None else Trainee(str(named[0]), float(named[1]))
-            self._factoriser(trainee, float(entry["rank"])).load_state_dict(entry["state"])
+            self._factoriser(*_key(entry)).load_state_dict(entry["state"])
+        for entry in state["trackers"]:
+            self._tracker(*_key(entry)).load_state_dict(entry["state"])
         self._distillers = {}
         if state["policy_arch"] is not None:
             self._policy_arch = architecture_from_json(state["policy_arch"])
@@ -342,6 +290,13 @@ class Compressor:
             self._factorisers[key] = Factoriser(rank, self.config.rank_method)
         return self._factorisers[key]
 
+    def _tracker(self, trainee: Trainee | None, rank: float) -> RangeTracker:
+        """Return what remembers the activation ranges of that network."""
+        key = (trainee, rank)
+        if key not in self._trackers:
+            self._trackers[key] = RangeTracker(self.config.quantise_method.ranges)
+        return self._trackers[key]
+
     def _make_distiller(
         self, net: PolicyNet, policy: PolicyNet, generator: torch.Generator
     ) -> Distiller:
@@ -364,3 +319,10 @@ class Compressor:
 
 def _pairs(trainees: set[Trainee]) -> list[list[Any]]:
     return sorted([trainee.student, trainee.sparsity] for trainee in trainees)
+
+
+def _key(entry: Mapping[str, Any]) -> tuple[Trainee | None, float]:
+    """Return which network an entry of a `state_dict` belongs to."""
+    named = entry["trainee"]
+    trainee = None if named is None else Trainee(str(named[0]), float(named[1]))
+    return trainee, float(entry["rank"])

@@ -12,15 +12,22 @@ for torch's engines only: an actor's process without it is 165 MB smaller and st
 
 from __future__ import annotations
 
+import struct
 from typing import Protocol
 
 import numpy as np
 import onnxruntime
-from onnxruntime.capi.onnxruntime_pybind11_state import InvalidProtobuf
+from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidProtobuf, RuntimeException
 
 from accerl.compress.artifact import Artifact
 from accerl.errors import UserError
 from accerl.spec import CompressionSpec
+
+DAMAGED = "artifact: the ONNX payload is damaged; write it again"
+LENGTH = struct.Struct("<Q")
+"""of the graph at the start of an ONNX payload, see `accerl.compress.onnx_payload`"""
+LOCATION = "payload"
+"""what the graph's external data calls the bytes that its constants lie in"""
 
 
 class Engine(Protocol):
@@ -41,8 +48,28 @@ class Engine(Protocol):
         ...
 
 
-def open_session(payload: bytes, *, threads: int = 1) -> onnxruntime.InferenceSession:
+def graph_of(payload: bytes | bytearray) -> bytes:
+    """Return the serialised graph at the start of an ONNX payload.
+
+    Raises:
+        UserError: the payload is damaged.
+    """
+    if len(payload) >= LENGTH.size:
+        (length,) = LENGTH.unpack_from(payload)
+        if length <= len(payload) - LENGTH.size:
+            return bytes(memoryview(payload)[LENGTH.size : LENGTH.size + length])
+    raise UserError(DAMAGED)
+
+
+def open_session(
+    payload: bytes | bytearray, *, threads: int = 1, for_one_run: bool = False
+) -> onnxruntime.InferenceSession:
     """Return an ONNX Runtime session on the CPU whose threads sleep while they wait.
+
+    Args:
+        payload: a graph and its constants; nothing of it is kept.
+        threads: intra-op threads.
+        for_one_run: do not rearrange weights for speed, which takes longer than one run.
 
     Raises:
         UserError: the payload is damaged.
@@ -54,10 +81,14 @@ def open_session(payload: bytes, *, threads: int = 1) -> onnxruntime.InferenceSe
     # Spinning threads would take a whole core from the environments next door.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.add_session_config_entry("session.inter_op.allow_spinning", "0")
+    if for_one_run:
+        options.add_session_config_entry("session.disable_prepacking", "1")
+    options.add_external_initializers_from_files_in_memory([LOCATION], [payload], [len(payload)])
+    graph = graph_of(payload)
     try:
-        return onnxruntime.InferenceSession(payload, options, providers=["CPUExecutionProvider"])
-    except InvalidProtobuf as error:
-        raise UserError("artifact: the ONNX payload is damaged; write it again") from error
+        return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+    except (InvalidProtobuf, Fail, RuntimeException) as error:
+        raise UserError(DAMAGED) from error
 
 
 class OrtEngine:

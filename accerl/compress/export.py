@@ -1,7 +1,8 @@
 """ONNX graphs authored by hand from a PolicyNet: publishing takes milliseconds, not seconds.
 
 Both graphs take `obs` [batch, *shape] in its recorded type and return `logits` [batch, A] and
-`value` [batch], float32. Every weight is a constant, so that ONNX Runtime can pack it once.
+`value` [batch], float32. Every weight is a constant, so that ONNX Runtime can pack it once. A graph
+is built once for each kind of network; from then on only its constants change, see `onnx_payload`.
 """
 
 from __future__ import annotations
@@ -10,28 +11,40 @@ from typing import Any
 
 import numpy as np
 import onnx
+import torch
 from onnx import TensorProto, helper, numpy_helper
 from torch import Tensor, nn
 
 from accerl.compress.engine import open_session
 from accerl.compress.layers import Layer, body_layers, stacked_heads, weight_and_bias
+from accerl.compress.onnx_payload import Template, TemplateCache
 from accerl.compress.quantize import (
-    ActivationRanges,
+    LEVELS,
     Affine,
     affine,
     quantise_bias,
     quantise_weight,
 )
+from accerl.compress.ranges import ActivationRanges
 from accerl.networks import PolicyNet
 
 OPSET = 17
 IR_VERSION = 8
 MICROSOFT = "com.microsoft"  # ONNX Runtime's own operators, QGemm among them
+ONE_RUN_BYTES = 2_000_000
+TEMPLATES = TemplateCache()
+"""of this process; pruning to ever new widths must not fill its memory"""
 
 
-def onnx_fp32(net: PolicyNet) -> bytes:
-    """Return the float32 graph of `net`; centre and unit of uint8 inputs fold into layer one."""
-    graph = _Graph(net)
+def onnx_fp32(net: PolicyNet, *, weights_only_int8: bool = False) -> bytes:
+    """Return the float32 graph of `net`; centre and unit of uint8 inputs fold into layer one.
+
+    Args:
+        net: the network.
+        weights_only_int8: send the body's weights as integers of 8 bits, symmetric per output
+            channel, which a session turns into float32 once, when it is made.
+    """
+    graph = _Graph(net, "weights-only" if weights_only_int8 else "fp32")
     current = "obs"
     pixels = net.observation.dtype == "uint8"
     if pixels:
@@ -41,7 +54,15 @@ def onnx_fp32(net: PolicyNet) -> bytes:
         if index == 0 and pixels:
             weight = weight / net.observation.unit
             bias = bias - net.observation.centre * weight.flatten(1).sum(1)
-        constants = [graph.constant(f"w{index}", weight), graph.constant(f"b{index}", bias)]
+        if weights_only_int8:
+            integers, scales = quantise_weight(weight, torch.zeros_like(bias), 1.0)
+            zeros = graph.constant(f"w{index}_zero", np.zeros(len(scales), np.int8))
+            names = [graph.constant(f"w{index}", integers)]
+            names += [graph.constant(f"w{index}_scale", scales), zeros]
+            name = graph.add("DequantizeLinear", names, f"w{index}_float", axis=0)
+        else:
+            name = graph.constant(f"w{index}", weight)
+        constants = [name, graph.constant(f"b{index}", bias)]
         if isinstance(layer.module, nn.Conv2d):
             attributes = _conv_attributes(layer.module)
             current = graph.add("Conv", [current, *constants], f"conv{index}", **attributes)
@@ -51,11 +72,15 @@ def onnx_fp32(net: PolicyNet) -> bytes:
             current = graph.add("Gemm", [current, *constants], f"linear{index}", transB=1)
         if layer.relu:
             current = graph.add("Relu", [current], f"relu{index}")
-    return graph.finish(current).SerializeToString()
+    return bytes(graph.finish(current))
 
 
 def onnx_int8(
-    net: PolicyNet, ranges: ActivationRanges, *, states: np.ndarray | None = None
+    net: PolicyNet,
+    ranges: ActivationRanges,
+    *,
+    states: np.ndarray | None = None,
+    levels: int = LEVELS,
 ) -> bytes:
     """Return the static INT8 graph of `net`, up to the last hidden layer.
 
@@ -71,6 +96,7 @@ def onnx_int8(
             head biases are shifted until mean logits and values equal the float32 ones: rounding
             errors add up to a bias, because every state shares most of its pixels, and removing
             it lowered the KL tenfold on Pong.
+        levels: the largest integer weight.
 
     Raises:
         ValueError: `ranges` were measured on another network.
@@ -78,7 +104,7 @@ def onnx_int8(
     layers = body_layers(net)
     if len(ranges.layers) != len(layers):
         raise ValueError(f"{len(ranges.layers)} activation ranges for {len(layers)} layers")
-    graph = _Graph(net)
+    graph = _Graph(net, "int8")
     current = "obs"
     if net.observation.dtype == "uint8":
         mapping = graph.mapping("obs", Affine(1.0 / net.observation.unit, net.observation.centre))
@@ -88,35 +114,36 @@ def onnx_int8(
     for index, (layer, limits) in enumerate(zip(layers, ranges.layers, strict=True)):
         last = index == len(layers) - 1 and isinstance(layer.module, nn.Linear)
         output = None if last else graph.mapping(f"y{index}", affine(*limits))
-        current = _integer_layer(graph, index, layer, current, mapping, output)
+        current = _integer_layer(graph, index, layer, current, mapping, output, levels)
         if output is None:
             current = graph.add("Relu", [current], "hidden") if layer.relu else current
         else:
             mapping = output
     if isinstance(layers[-1].module, nn.Conv2d):
         current = graph.add("DequantizeLinear", [current, *mapping.names], "hidden")
-    model = graph.finish(current)
+    payload = graph.finish(current)
     if states is not None:
-        _correct_heads(model, states, np.array(ranges.heads_mean))
-    return model.SerializeToString()
-
-
-def _correct_heads(model: onnx.ModelProto, states: np.ndarray, target: np.ndarray) -> None:
-    """Shift the head biases of `model` so that its mean outputs on `states` become `target`."""
-    run = open_session(model.SerializeToString()).run
-    logits, values = run(("logits", "value"), {"obs": states})
-    mean = np.append(np.asarray(logits).mean(0), np.asarray(values).mean())
-    (bias,) = (tensor for tensor in model.graph.initializer if tensor.name == "heads_b")
-    shifted = (numpy_helper.to_array(bias) + target - mean).astype(np.float32)
-    bias.CopyFrom(numpy_helper.from_array(shifted, "heads_b"))
+        # Rearranging large weights takes longer than the run; small ones are rearranged at once.
+        session = open_session(payload, for_one_run=len(payload) > ONE_RUN_BYTES)
+        logits, values = session.run(("logits", "value"), {"obs": states})
+        mean = np.append(np.asarray(logits).mean(0), np.asarray(values).mean())
+        bias = graph.place(payload, "heads_b")
+        bias += (np.array(ranges.heads_mean) - mean).astype(np.float32)
+    return bytes(payload)
 
 
 def _integer_layer(
-    graph: _Graph, index: int, layer: Layer, current: str, x: _Mapping, y: _Mapping | None
+    graph: _Graph,
+    index: int,
+    layer: Layer,
+    current: str,
+    x: _Mapping,
+    y: _Mapping | None,
+    levels: int,
 ) -> str:
     """Add one integer layer; the ReLU is folded into `y`, and without `y` it puts out float32."""
     weight, bias = weight_and_bias(layer.module, f"layer {index}")
-    integers, scales = quantise_weight(weight, bias, x.affine.scale)
+    integers, scales = quantise_weight(weight, bias, x.affine.scale, levels=levels)
     quantised = [
         graph.constant(f"w{index}", integers),
         graph.constant(f"w{index}_scale", scales),
@@ -148,16 +175,17 @@ class _Mapping:
 
 
 class _Graph:
-    """Collects the nodes and constants of one policy graph."""
+    """Collects the constants of one policy graph, and its nodes if its template is not known."""
 
-    def __init__(self, net: PolicyNet) -> None:
+    def __init__(self, net: PolicyNet, kind: str) -> None:
         self.net = net
-        self.nodes: list[onnx.NodeProto] = []
-        self.constants: list[onnx.TensorProto] = []
+        layers = tuple(_signature(module) for module in net.body)
+        self._key = (kind, layers, net.observation, net.num_actions)
+        self._nodes: list[onnx.NodeProto] = []
+        self._constants: dict[str, np.ndarray] = {}
 
     def constant(self, name: str, value: np.ndarray | np.generic | Tensor) -> str:
-        array = value.numpy() if isinstance(value, Tensor) else np.asarray(value)
-        self.constants.append(numpy_helper.from_array(array, name))
+        self._constants[name] = value.numpy() if isinstance(value, Tensor) else np.asarray(value)
         return name
 
     def mapping(self, name: str, affine: Affine) -> _Mapping:
@@ -166,35 +194,51 @@ class _Graph:
         return _Mapping(affine, [scale, zero])
 
     def add(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> str:
-        self.nodes.append(helper.make_node(kind, inputs, [output], name=output, **attributes))
+        self._nodes.append(helper.make_node(kind, inputs, [output], name=output, **attributes))
         return output
 
-    def finish(self, features: str) -> onnx.ModelProto:
-        """Append both heads as one matrix product and return the model."""
-        actions = self.net.num_actions
+    def place(self, payload: bytearray, name: str) -> np.ndarray:
+        """Return the constant `name` of a payload that `finish` returned, as a view of it."""
+        return self._template().place(payload, name, self._constants[name])
+
+    def finish(self, features: str) -> bytearray:
+        """Append both heads as one matrix product and return the payload."""
         if not self.net.arch.hidden:
             features = self.add("Flatten", [features], "flat")
         weight, bias = stacked_heads(self.net)
         heads = [self.constant("heads_w", weight), self.constant("heads_b", bias)]
         self.add("Gemm", [features, *heads], "heads", transB=1)
-        sizes = self.constant("head_sizes", np.array([actions, 1], np.int64))
-        axis = self.constant("value_axis", np.array([1], np.int64))
-        self.nodes.append(
-            helper.make_node("Split", ["heads", sizes], ["logits", "values"], name="split", axis=1)
-        )
-        self.add("Squeeze", ["values", axis], "value")
-        observation = self.net.observation
+        sizes = ["heads", "head_sizes"]
+        self._nodes.append(helper.make_node("Split", sizes, ["logits", "values"], axis=1))
+        self.add("Squeeze", ["values", "value_axis"], "value")
+        return self._template().fill(self._constants)
+
+    def _template(self) -> Template:
+        return TEMPLATES.get(self._key, lambda: Template.of(self._model(), self._constants))
+
+    def _model(self) -> onnx.ModelProto:
+        actions, observation = self.net.num_actions, self.net.observation
+        sizes = numpy_helper.from_array(np.array([actions, 1], np.int64), "head_sizes")
+        axis = numpy_helper.from_array(np.array([1], np.int64), "value_axis")
         kind = TensorProto.UINT8 if observation.dtype == "uint8" else TensorProto.FLOAT
-        shape = ["batch", *observation.shape]
         graph = helper.make_graph(
-            self.nodes,
+            self._nodes,
             "policy",
-            [helper.make_tensor_value_info("obs", kind, shape)],
+            [helper.make_tensor_value_info("obs", kind, ["batch", *observation.shape])],
             [
                 helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", actions]),
                 helper.make_tensor_value_info("value", TensorProto.FLOAT, ["batch"]),
             ],
-            self.constants,
+            [sizes, axis],
         )
         opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(MICROSOFT, 1)]
         return helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
+
+
+def _signature(module: nn.Module) -> tuple[Any, ...]:
+    """Return what a module adds to the graph besides numbers."""
+    if isinstance(module, nn.Conv2d):
+        return ("conv", tuple(module.weight.shape), module.stride)
+    if isinstance(module, nn.Linear):
+        return ("linear", tuple(module.weight.shape))
+    return (type(module).__name__,)

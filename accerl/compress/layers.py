@@ -54,7 +54,7 @@ def weight_and_bias(module: nn.Conv2d | nn.Linear, name: str) -> tuple[Tensor, T
     else:
         bias = module.bias.detach().float().cpu()
     # A sum is NaN or infinite as soon as one term is, and is much cheaper than isfinite().all().
-    if not bool(torch.isfinite(weight.sum(dtype=torch.float64) + bias.sum())):
+    if not bool(torch.isfinite(weight.sum() + bias.sum())):
         raise UserError(
             f"compress: {name} holds NaN or infinite weights, so training has diverged; "
             f"lower the learning rate or clip gradients"

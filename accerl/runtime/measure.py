@@ -12,7 +12,8 @@ import numpy as np
 import torch
 
 from accerl.compress.artifact import Artifact
-from accerl.compress.compressor import CompressionConfig, Compressor
+from accerl.compress.compressor import Compressor
+from accerl.compress.config import CompressionConfig
 from accerl.compress.engine import make_engine
 from accerl.envs import AtariEnvs
 from accerl.learner import Learner

@@ -15,7 +15,8 @@ import numpy as np
 
 from accerl.compress.artifact import Artifact
 from accerl.compress.check import EngineMismatchError
-from accerl.compress.compressor import CompressionConfig, Compressor
+from accerl.compress.compressor import Compressor
+from accerl.compress.config import CompressionConfig
 from accerl.networks import PolicyNet
 from accerl.rollout import Rollout
 from accerl.spec import CompressionSpec, Decision

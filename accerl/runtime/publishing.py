@@ -5,7 +5,8 @@ from __future__ import annotations
 from time import perf_counter
 from typing import Any
 
-from accerl.compress.compressor import CompressionConfig, Compressor
+from accerl.compress.compressor import Compressor
+from accerl.compress.config import CompressionConfig
 from accerl.learner import Learner
 from accerl.rollout import Rollout
 from accerl.runtime.interval import IntervalRecorder

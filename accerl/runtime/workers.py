@@ -21,7 +21,7 @@ from accerl.spec import CompressionSpec
 from accerl.weights import Mailbox, WeightVector
 
 if TYPE_CHECKING:
-    from accerl.compress.compressor import CompressionConfig
+    from accerl.compress.config import CompressionConfig
 
 
 def collect_rollouts(

@@ -15,7 +15,8 @@ from scipy.stats import chisquare
 
 from accerl.actor import Actor, action_log_prob, sample_actions
 from accerl.checkpoint import load_checkpoint, save_checkpoint
-from accerl.compress.compressor import CompressionConfig, Compressor
+from accerl.compress.compressor import Compressor
+from accerl.compress.config import CompressionConfig
 from accerl.compress.engine import make_engine
 from accerl.envs import Envs, Step, make_envs
 from accerl.networks import PolicyNet, make_policy

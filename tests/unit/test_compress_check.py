@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from accerl.compress import chain
 from accerl.compress.artifact import Artifact
 from accerl.compress.chain import CompressorChain
 from accerl.compress.check import EngineMismatchError, check_engine
-from accerl.compress.compressor import CompressionConfig, Compressor
-from accerl.compress.quantize import ActivationRanges, calibrate
+from accerl.compress.compressor import Compressor
+from accerl.compress.config import CompressionConfig
+from accerl.compress.ranges import ActivationRanges, RangeTracker
 from accerl.monitor.strategies import FixedStrategy
 from accerl.networks import ObservationSpec, PolicyNet, make_policy
 from accerl.spec import IDENTITY, CompressionSpec
@@ -47,11 +46,13 @@ def states(count: int = 64) -> np.ndarray:
 def break_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every activation clip, as ranges from the wrong states would."""
 
-    def wrong(net: PolicyNet, obs: np.ndarray, **settings: Any) -> ActivationRanges:
-        ranges = calibrate(net, obs, **settings)
+    measure = RangeTracker.measure
+
+    def wrong(self: RangeTracker, net: PolicyNet, obs: np.ndarray) -> ActivationRanges:
+        ranges = measure(self, net, obs)
         return replace(ranges, input=(-1e-6, 1e-6), layers=((0.0, 1e-6),) * len(ranges.layers))
 
-    monkeypatch.setattr(chain, "calibrate", wrong)
+    monkeypatch.setattr(RangeTracker, "measure", wrong)
 
 
 @pytest.mark.parametrize("sharp", [1.0, 200.0], ids=["untrained", "sharp"])

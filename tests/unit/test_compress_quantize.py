@@ -13,14 +13,15 @@ from accerl.compress.check import kl_nats
 from accerl.compress.engine import make_engine
 from accerl.compress.export import onnx_fp32, onnx_int8
 from accerl.compress.layers import body_layers
+from accerl.compress.onnx_payload import standalone
 from accerl.compress.quantize import (
     Affine,
     affine,
-    calibrate,
     quantise_bias,
     quantise_weight,
     spread,
 )
+from accerl.compress.ranges import ActivationRanges, RangeMethod, RangeTracker
 from accerl.errors import UserError
 from accerl.networks import Architecture, ConvSpec, ObservationSpec, PolicyNet, make_policy
 from accerl.spec import CompressionSpec
@@ -43,6 +44,12 @@ def states(observation: ObservationSpec, count: int = 64) -> np.ndarray:
     if observation.dtype == "uint8":
         return generator.integers(0, 256, shape).astype(np.uint8)
     return generator.normal(2.0, 3.0, size=shape).astype(np.float32)
+
+
+def calibrate(
+    net: PolicyNet, obs: np.ndarray, method: RangeMethod | None = None
+) -> ActivationRanges:
+    return RangeTracker(method or RangeMethod()).measure(net, obs)
 
 
 def torch_outputs(net: PolicyNet, obs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -133,7 +140,10 @@ def test_ranges_of_another_network_are_refused() -> None:
 
 def test_percentile_clips_the_tail_only() -> None:
     net, obs = make(BOARD), states(BOARD, 256)
-    widest, clipped = calibrate(net, obs), calibrate(net, obs, percentile=99.0)
+    widest, clipped = (
+        calibrate(net, obs),
+        calibrate(net, obs, RangeMethod(name="percentile", percentile=99.0)),
+    )
     for (low, high), (_, less) in zip(widest.layers, clipped.layers, strict=True):
         assert low == 0.0
         assert 0.3 * high < less < high
@@ -170,7 +180,8 @@ def test_head_correction_restores_the_means() -> None:
 def test_the_int8_graph_is_made_of_packed_constants() -> None:
     observation = ObservationSpec((4, 84, 84), "uint8")
     net = make(observation, "net3")
-    model = onnx.load_from_string(onnx_int8(net, calibrate(net, states(observation, 4))))
+    model = standalone(onnx_int8(net, calibrate(net, states(observation, 4))))
+    onnx.checker.check_model(model, full_check=False)
     kinds = [node.op_type for node in model.graph.node]
     assert kinds == [
         "QLinearConv",

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from accerl.compress.compressor import CompressionConfig, Compressor
+from accerl.compress.compressor import Compressor
+from accerl.compress.config import CompressionConfig
 from accerl.networks import ObservationSpec, PolicyNet, make_policy
 from accerl.rollout import Rollout, RolloutShape
 from accerl.runtime.publisher import Publisher, Tag

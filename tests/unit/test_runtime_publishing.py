@@ -14,7 +14,8 @@ import torch
 from accerl.compress import compressor as compressor_module
 from accerl.compress.artifact import Artifact
 from accerl.compress.check import EngineMismatchError
-from accerl.compress.compressor import CompressionConfig, Compressor
+from accerl.compress.compressor import Compressor
+from accerl.compress.config import CompressionConfig
 from accerl.learner import Learner, LearnerConfig
 from accerl.networks import make_policy
 from accerl.observation import ObservationSpec

@@ -1,0 +1,99 @@
+"""CompressionConfig: how a run prunes, distils, factorises and quantises, whatever its spec."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from accerl.compress.criteria import PruneMethod
+from accerl.compress.lowrank import LowRankMethod
+from accerl.compress.quantize import QuantiseMethod
+from accerl.compress.ranges import RangeMethod
+from accerl.errors import UserError
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompressionConfig:
+    """How students are distilled and integer ranges calibrated.
+
+    Raises:
+        UserError: a value is out of range.
+    """
+
+    calibration_states: int = 256
+    """newest states kept for calibration and distillation"""
+    distill_learning_rate: float = 1e-3
+    """step size of each student's Adam"""
+    distill_entropy_cost: float = 1e-3
+    """beta of the distillation loss (paper, equation 1)"""
+    distill_sync_every: int = 4
+    """distillation updates between two copies of the learner into the teacher"""
+    distill_batch: int = 128
+    """states per distillation update"""
+    distill_updates: int = 4
+    """distillation updates of every student in use after each learner update"""
+    distill_warmup_updates: int = 20
+    """distillation updates before a student acts for the first time, or acts again"""
+    prune_criterion: str = "l1"
+    """these four: see `PruneMethod`"""
+    prune_budget: str = "uniform"
+    prune_round_to: int = 1
+    prune_compensate: bool = False
+    rank_energy: float = 1.0
+    """these two: see `LowRankMethod`"""
+    rank_convolutions: bool = False
+    quantise_ranges: str = "minmax"
+    """these three: see `RangeMethod`"""
+    quantise_percentile: float = 99.99
+    quantise_memory: float = 0.9
+    quantise_reduce_range: bool | None = None
+    """these two: see `QuantiseMethod`"""
+    quantise_weights_only: bool = False
+
+    def __post_init__(self) -> None:
+        # They refuse what is not allowed.
+        _ = self.prune_method, self.rank_method, self.quantise_method
+        counts = ("calibration_states", "distill_sync_every", "distill_batch", "distill_updates")
+        for name in counts:
+            if getattr(self, name) < 1:
+                raise UserError(
+                    f"compression: {name} must be at least 1, got {getattr(self, name)}"
+                )
+        if not self.distill_learning_rate > 0.0:
+            raise UserError(
+                f"compression: distill_learning_rate must be positive, "
+                f"got {self.distill_learning_rate}"
+            )
+        for name in ("distill_entropy_cost", "distill_warmup_updates"):
+            if not getattr(self, name) >= 0:
+                raise UserError(
+                    f"compression: {name} must not be negative, got {getattr(self, name)}"
+                )
+
+    @property
+    def prune_method(self) -> PruneMethod:
+        """How units to prune are chosen."""
+        return PruneMethod(
+            criterion=self.prune_criterion,
+            budget=self.prune_budget,
+            round_to=self.prune_round_to,
+            compensate=self.prune_compensate,
+        )
+
+    @property
+    def rank_method(self) -> LowRankMethod:
+        """What is factorised, and whether fewer ranks may do."""
+        return LowRankMethod(energy=self.rank_energy, convolutions=self.rank_convolutions)
+
+    @property
+    def quantise_method(self) -> QuantiseMethod:
+        """How integers are chosen."""
+        ranges = RangeMethod(
+            name=self.quantise_ranges,
+            percentile=self.quantise_percentile,
+            memory=self.quantise_memory,
+        )
+        return QuantiseMethod(
+            ranges=ranges,
+            reduce_range=self.quantise_reduce_range,
+            weights_only=self.quantise_weights_only,
+        )
