@@ -26,7 +26,8 @@ class Artifact:
     """learner updates when it was made"""
     kind: str
     """onnx (payload: a serialised ModelProto) or torch (payload: safetensors)"""
-    payload: bytes
+    payload: bytes | bytearray
+    """not to be written to"""
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:

@@ -36,7 +36,7 @@ TEMPLATES = TemplateCache()
 """of this process; pruning to ever new widths must not fill its memory"""
 
 
-def onnx_fp32(net: PolicyNet, *, weights_only_int8: bool = False) -> bytes:
+def onnx_fp32(net: PolicyNet, *, weights_only_int8: bool = False) -> bytearray:
     """Return the float32 graph of `net`; centre and unit of uint8 inputs fold into layer one.
 
     Args:
@@ -72,7 +72,7 @@ def onnx_fp32(net: PolicyNet, *, weights_only_int8: bool = False) -> bytes:
             current = graph.add("Gemm", [current, *constants], f"linear{index}", transB=1)
         if layer.relu:
             current = graph.add("Relu", [current], f"relu{index}")
-    return bytes(graph.finish(current))
+    return graph.finish(current)
 
 
 def onnx_int8(
@@ -81,7 +81,7 @@ def onnx_int8(
     *,
     states: np.ndarray | None = None,
     levels: int = LEVELS,
-) -> bytes:
+) -> bytearray:
     """Return the static INT8 graph of `net`, up to the last hidden layer.
 
     That layer puts out float32 and both heads are computed in float32: rounding its output was the
@@ -129,7 +129,7 @@ def onnx_int8(
         mean = np.append(np.asarray(logits).mean(0), np.asarray(values).mean())
         bias = graph.place(payload, "heads_b")
         bias += (np.array(ranges.heads_mean) - mean).astype(np.float32)
-    return bytes(payload)
+    return payload
 
 
 def _integer_layer(

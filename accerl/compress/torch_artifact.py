@@ -65,7 +65,7 @@ def pack_torch(net: PolicyNet, *, bits: int, head_shift: np.ndarray | None = Non
     return save_tensors(tensors, metadata={"network": json.dumps(network)})
 
 
-def unpack_torch(payload: bytes) -> PolicyNet:
+def unpack_torch(payload: bytes | bytearray) -> PolicyNet:
     """Return the network that `pack_torch` wrote, in its stored precision.
 
     Raises:
@@ -85,7 +85,7 @@ def unpack_torch(payload: bytes) -> PolicyNet:
         with torch.device("meta"):  # weights follow: do not draw random ones first
             net = PolicyNet(arch, observation, int(network["num_actions"]))
             net.body = nn.Sequential(*(_module(entry) for entry in network["body"]))
-        net.load_state_dict(load_tensors(payload), assign=True)
+        net.load_state_dict(load_tensors(bytes(payload)), assign=True)
     except (ValueError, KeyError, TypeError, struct.error, SafetensorError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
         raise UserError(f"artifact: the torch payload is damaged ({reason})") from error

@@ -25,14 +25,14 @@ def make(seed: int = 0) -> PolicyNet:
     return make_policy("net3", PIXELS, 6, torch.Generator().manual_seed(seed))
 
 
-def payloads(net: PolicyNet) -> dict[str, bytes]:
+def payloads(net: PolicyNet) -> dict[str, bytearray]:
     return {
         "fp32": onnx_fp32(net),
         "int8": onnx_int8(net, RangeTracker().measure(net, OBS), states=OBS),
     }
 
 
-def outputs(payload: bytes) -> np.ndarray:
+def outputs(payload: bytes | bytearray) -> np.ndarray:
     return np.asarray(open_session(payload).run(("logits",), {"obs": OBS})[0])
 
 

@@ -58,7 +58,7 @@ def torch_outputs(net: PolicyNet, obs: np.ndarray) -> tuple[np.ndarray, np.ndarr
     return logits.numpy(), values.numpy()
 
 
-def run(payload: bytes, obs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def run(payload: bytes | bytearray, obs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return make_engine(Artifact(INT8, 0, "onnx", payload)).infer(obs)
 
 
