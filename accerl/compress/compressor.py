@@ -26,12 +26,17 @@ from accerl.errors import UserError
 from accerl.networks import Architecture, ObservationSpec, PolicyNet, make_policy
 from accerl.spec import CompressionSpec
 
+COMPARED_STATES = 16
+"""on which a student is compared with the learner at each publication"""
+
 
 @dataclass(frozen=True)
 class BuildReport:
     """What the last build had to do besides exporting, so that a clock can charge it."""
 
     distill_updates: int = 0
+    student_kl_nats: float | None = None
+    """of a student or pruned network: KL(learner || it) over recorded states"""
 
 
 @dataclass(frozen=True)
@@ -151,7 +156,8 @@ class Compressor:
                 updates = self.config.distill_warmup_updates
             net = self._train(trainee, policy, updates=updates).net
             self._acting.add(trainee)
-        self.last_build = BuildReport(distill_updates=updates)
+        kl = None if trainee is None else self._kl(policy, net)
+        self.last_build = BuildReport(distill_updates=updates, student_kl_nats=kl)
         if spec.rank < 1.0:
             net = self._factoriser(trainee, spec.rank).factorise(net)
         state = CompressionState(
@@ -192,6 +198,14 @@ class Compressor:
         acted, _ = make_engine(artifact).infer(obs)
         kl = kl_nats(logits.cpu().numpy(), acted)
         return float(kl.mean()), float(kl.var()), float(kl.max())
+
+    def _kl(self, policy: PolicyNet, net: PolicyNet) -> float:
+        """Return the mean KL(policy || net) over some recorded states, in nats."""
+        states = torch.from_numpy(np.ascontiguousarray(spread(self.states, COMPARED_STATES)))
+        states = states.to(policy.policy_head.weight.device)
+        with torch.no_grad():
+            logits, others = (part(states)[0].cpu().numpy() for part in (policy, net))
+        return float(kl_nats(logits, others).mean())
 
     def state_dict(self) -> dict[str, Any]:
         """Return copies of everything that an exact resume needs, as a plain tree."""

@@ -105,6 +105,26 @@ def standalone(payload: bytes | bytearray) -> onnx.ModelProto:
     return model
 
 
+def same_integers(first: bytes | bytearray, second: bytes | bytearray) -> bool:
+    """Whether two payloads differ by less than half a step of 8 bits in every constant.
+
+    Integers must be equal; float constants (scales, heads) may move by half of 1/127 of the
+    largest value of their row, which is what rounding does to the integers as well.
+    """
+    if graph_of(first) != graph_of(second):
+        return False
+    others = read_constants(second)
+    for name, value in read_constants(first).items():
+        if value.dtype != np.float32:
+            alike = np.array_equal(value, others[name])
+        else:
+            step = np.abs(value).max(axis=-1, initial=0.0, keepdims=True) / 127.0
+            alike = bool((np.abs(value - others[name]) <= 0.5 * step).all())
+        if not alike:
+            return False
+    return True
+
+
 def _head(
     model: onnx.ModelProto, constants: Mapping[str, np.ndarray], offsets: Mapping[str, int]
 ) -> bytes:

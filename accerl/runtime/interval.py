@@ -33,6 +33,10 @@ class IntervalRecorder:
         self._fill = 0.0
         self._spec_seconds: defaultdict[str, float] = defaultdict(float)
         self._losses: defaultdict[str, float] = defaultdict(float)
+        self._publications = 0
+        self._unchanged = 0
+        self._publication_bytes = 0
+        self._student_kl_nats: dict[str, float] = {}
 
     def add_seconds(self, phase: str, seconds: float) -> None:
         """Book seconds under one of PHASES."""
@@ -59,6 +63,15 @@ class IntervalRecorder:
         self._meter.add_rollout(stats.kl_nats, stats.entropy_nats, lag)
         for name, value in stats.losses.items():
             self._losses[name] += value
+
+    def add_publication(
+        self, unchanged: bool, size_bytes: int, student_kl_nats: Mapping[str, float]
+    ) -> None:
+        """Book a publication: its bytes, and how far students are from the learner, by spec."""
+        self._publications += 1
+        self._unchanged += unchanged
+        self._publication_bytes += size_bytes
+        self._student_kl_nats.update(student_kl_nats)
 
     def report(
         self,
@@ -102,6 +115,10 @@ class IntervalRecorder:
             rss_bytes={name: held.rss for name, held in (memory or {}).items()},
             private_bytes={name: held.private for name, held in (memory or {}).items()},
             cpu_seconds=cpu_seconds or {},
+            publications=self._publications,
+            publications_unchanged=self._unchanged,
+            publication_bytes=self._publication_bytes,
+            student_kl_nats=self._student_kl_nats,
         )
         self._index += 1
         self._clear()
@@ -121,6 +138,10 @@ class IntervalRecorder:
             "fill": self._fill,
             "spec_seconds": dict(self._spec_seconds),
             "losses": dict(self._losses),
+            "publications": self._publications,
+            "unchanged": self._unchanged,
+            "publication_bytes": self._publication_bytes,
+            "student_kl_nats": dict(self._student_kl_nats),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -136,3 +157,7 @@ class IntervalRecorder:
         self._fill = state["fill"]
         self._spec_seconds = defaultdict(float, state["spec_seconds"])
         self._losses = defaultdict(float, state["losses"])
+        self._publications = state["publications"]
+        self._unchanged = state["unchanged"]
+        self._publication_bytes = state["publication_bytes"]
+        self._student_kl_nats = dict(state["student_kl_nats"])

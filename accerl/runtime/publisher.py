@@ -17,6 +17,7 @@ from accerl.compress.artifact import Artifact
 from accerl.compress.check import EngineMismatchError
 from accerl.compress.compressor import Compressor
 from accerl.compress.config import CompressionConfig
+from accerl.compress.onnx_payload import same_integers
 from accerl.networks import PolicyNet
 from accerl.rollout import Rollout
 from accerl.spec import CompressionSpec, Decision
@@ -58,6 +59,8 @@ class BuiltPart:
     """states that were distilled before a student could act (again)"""
     rejected: str | None = None
     """why the engine that was asked for does not act; `artifact` stands in for it"""
+    student_kl_nats: float | None = None
+    """of a student or pruned network: KL(learner || it) over recorded states"""
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,20 @@ class Built:
 
     publication: Publication
     parts: list[BuiltPart]
+    unchanged: bool = False
+    """whether what acts already would act alike, so that nothing needs to be sent"""
+
+    @property
+    def size_bytes(self) -> int:
+        """What is sent to each actor."""
+        artifacts = self.publication.artifacts
+        return 0 if self.unchanged else sum(len(artifact.payload) for artifact in artifacts)
+
+    @property
+    def student_kl_nats(self) -> dict[str, float]:
+        """How far students and pruned networks are from the learner, by the label of their spec."""
+        found = {part.artifact.spec.label: part.student_kl_nats for part in self.parts}
+        return {label: kl for label, kl in found.items() if kl is not None}
 
     @property
     def acted(self) -> list[list[Any]]:
@@ -110,8 +127,17 @@ def distill_students(
     return [(spec, updates * states_per_update(compressor)) for spec, updates in done if updates]
 
 
-def build_publication(compressor: Compressor, policy: PolicyNet, order: Order) -> Built:
-    """Compress the policy as `order` says; what fails its check is replaced, see `fallback`."""
+def build_publication(
+    compressor: Compressor, policy: PolicyNet, order: Order, current: Publication | None = None
+) -> Built:
+    """Compress the policy as `order` says; what fails its check is replaced, see `fallback`.
+
+    Args:
+        compressor: what compresses.
+        policy: the learner's policy.
+        order: what is asked for.
+        current: what acts now, if that is known: it may serve on.
+    """
     parts = []
     for spec, _ in order.decision.mix:
         before = perf_counter()
@@ -122,9 +148,22 @@ def build_publication(compressor: Compressor, policy: PolicyNet, order: Order) -
             artifact, rejected = compressor.fallback(policy, order.updates), str(error)
         seconds = perf_counter() - before
         warmup = compressor.last_build.distill_updates * states_per_update(compressor)
-        parts.append(BuiltPart(spec, artifact, seconds, warmup, rejected))
+        kl = compressor.last_build.student_kl_nats
+        parts.append(BuiltPart(spec, artifact, seconds, warmup, rejected, kl))
     shares = [share for _, share in order.decision.mix]
-    return Built(Publication(order.number, [part.artifact for part in parts], shares), parts)
+    publication = Publication(order.number, [part.artifact for part in parts], shares)
+    return Built(publication, parts, current is not None and acts_alike(publication, current))
+
+
+def acts_alike(publication: Publication, current: Publication) -> bool:
+    """Whether two publications hold the same integers; only INT8 can be alike in that sense."""
+    pairs = list(zip(publication.artifacts, current.artifacts, strict=False))
+    return (
+        publication.shares == current.shares
+        and len(publication.artifacts) == len(current.artifacts)
+        and all(new.spec == old.spec and new.spec.bits == 8 for new, old in pairs)
+        and all(same_integers(new.payload, old.payload) for new, old in pairs)
+    )
 
 
 class Ledger:
@@ -138,6 +177,8 @@ class Ledger:
         self._decision: Decision | None = None  # in effect
         self._tags: dict[int, list[Tag]] = {}
         self._next_number = 0
+        self._current = -1  # what was delivered last
+        self._last_ordered = -1
         self._last_update = 0
         self._switch_seconds = 0.0
         self._rejected: set[str] = set()
@@ -150,8 +191,8 @@ class Ledger:
 
     @property
     def last_ordered(self) -> int:
-        """Number of the newest publication that was ordered, finished or not; -1 before any."""
-        return self._next_number - 1
+        """Number of the newest publication that acts or will; -1 before any was ordered."""
+        return self._last_ordered
 
     @property
     def acting(self) -> tuple[CompressionSpec, ...]:
@@ -178,8 +219,10 @@ class Ledger:
             raise RuntimeError("no decision has been applied yet")
         number = self._next_number
         self._tags[number] = [Tag(spec, updates) for spec in decision.specs]
-        self._tags.pop(number - self.REMEMBERED, None)
+        if (stale := number - self.REMEMBERED) != self._current:
+            self._tags.pop(stale, None)
         self._next_number += 1
+        self._last_ordered = number
         self._last_update = updates
         return Order(number, decision, updates)
 
@@ -191,10 +234,16 @@ class Ledger:
             acted: [spec as JSON, version] of each of its parts.
             rejected: why parts that were ordered are not in it, by the label of their spec.
         """
+        self._current = number
         self._tags[number] = [Tag(CompressionSpec.from_json(spec), v) for spec, v in acted]
         # A spec that fails does so at every publication: once is enough to know.
         self._events += [cause for label, cause in rejected.items() if label not in self._rejected]
         self._rejected |= set(rejected)
+
+    def unchanged(self, number: int) -> None:
+        """Note that what acts already stands for that publication too, which is not sent."""
+        self._tags[self._current] = self._tags.pop(number)
+        self._last_ordered = self._current
 
     def take_events(self, seconds: float) -> tuple[dict[str, Any], ...]:
         """Return what was rejected since the last call; `seconds` is the run's clock."""
@@ -248,6 +297,8 @@ class Ledger:
                 for number, tags in self._tags.items()
             },
             "next_number": self._next_number,
+            "current": self._current,
+            "last_ordered": self._last_ordered,
             "last_update": self._last_update,
             "switch_seconds": self._switch_seconds,
         }
@@ -262,6 +313,8 @@ class Ledger:
             for number, tags in state["tags"].items()
         }
         self._next_number = state["next_number"]
+        self._current = state["current"]
+        self._last_ordered = state["last_ordered"]
         self._last_update = state["last_update"]
         self._switch_seconds = state["switch_seconds"]
 
@@ -281,11 +334,14 @@ class Publisher(Ledger):
         """Distil every student in use; return the specs that needed it and the states it took."""
         return distill_students(self.compressor, policy, self.acting)
 
-    def build(self, policy: PolicyNet, updates: int) -> Built:
-        """Compress the policy for what was asked for last."""
+    def build(self, policy: PolicyNet, updates: int, current: Publication | None = None) -> Built:
+        """Compress the policy for what was asked for last; `current` is what acts now."""
         order = self.order(updates)
-        built = build_publication(self.compressor, policy, order)
-        self.delivered(order.number, built.acted, built.rejected)
+        built = build_publication(self.compressor, policy, order, current)
+        if built.unchanged:
+            self.unchanged(order.number)
+        else:
+            self.delivered(order.number, built.acted, built.rejected)
         return built
 
     def state_dict(self) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from accerl.runtime.interval import IntervalRecorder
 from accerl.runtime.publisher import Ledger, Order, Publisher, sample_states
 from accerl.runtime.samples import SampleRing
 from accerl.runtime.supervise import Worker
-from accerl.weights import Mailbox, WeightVector
+from accerl.weights import Mailbox, Publication, WeightVector
 
 
 class InlinePublishing:
@@ -26,6 +26,7 @@ class InlinePublishing:
         self._learner = learner
         self._recorder = recorder
         self._mailbox = mailbox
+        self._current: Publication | None = None
 
     def after_update(self, rollout: Rollout) -> None:
         """Record states, distil, and publish if it is time."""
@@ -39,10 +40,13 @@ class InlinePublishing:
     def publish(self) -> None:
         """Compress and publish the learner's weights."""
         before = perf_counter()
-        built = self.publisher.build(self._learner.policy, self._learner.updates)
-        self._mailbox.put(built.publication)
+        built = self.publisher.build(self._learner.policy, self._learner.updates, self._current)
+        if not built.unchanged:
+            self._mailbox.put(built.publication)
+            self._current = built.publication
         seconds = perf_counter() - before
         self._recorder.add_seconds("publish", seconds)
+        self._recorder.add_publication(built.unchanged, built.size_bytes, built.student_kl_nats)
         self.publisher.charge(seconds)
 
     def state_dict(self) -> dict[str, Any]:
@@ -148,10 +152,26 @@ class RemotePublishing:
         self._recorder.add_seconds("compress", distill_seconds)
         if publish_seconds is not None and delivered is not None:
             assert self._order is not None
-            self.publisher.delivered(self._order.number, **delivered)
+            self._deliver(self._order.number, **delivered)
             self._recorder.add_seconds("publish", publish_seconds)
             self.publisher.charge(publish_seconds, self._order.decision)
             self._order = None
+
+    def _deliver(
+        self,
+        number: int,
+        *,
+        acted: list[list[Any]],
+        rejected: dict[str, str],
+        unchanged: bool,
+        size_bytes: int,
+        student_kl_nats: dict[str, float],
+    ) -> None:
+        if unchanged:
+            self.publisher.unchanged(number)
+        else:
+            self.publisher.delivered(number, acted, rejected)
+        self._recorder.add_publication(unchanged, size_bytes, student_kl_nats)
 
     def died(self) -> str:
         """Its process has ended; return what was done about it."""

@@ -66,6 +66,14 @@ class IntervalReport:
     cpu_seconds: Mapping[str, float] = field(default_factory=dict)
     """processor seconds by process since the last report, without start-up and evaluation by the
     learner; of a process that was replaced, those of both"""
+    publications: int = 0
+    """how often the policy was compressed"""
+    publications_unchanged: int = 0
+    """those of them whose integers were what acted already, so that nothing was sent"""
+    publication_bytes: int = 0
+    """what was sent to each actor"""
+    student_kl_nats: Mapping[str, float] = field(default_factory=dict)
+    """KL(learner || student or pruned network) at the last publication, by spec label"""
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as one JSON object."""

@@ -226,7 +226,8 @@ class SerialRun:
 
     def _compress(self) -> float:
         """Build the next publication; return the seconds charged."""
-        built = self.publisher.build(self.learner.policy, self.learner.updates)
+        current = self._next_publication or self._published
+        built = self.publisher.build(self.learner.policy, self.learner.updates, current)
         seconds = 0.0
         for part in built.parts:
             warmup, rest = self.clock.publish(part.artifact.spec, part.warmup_states, part.seconds)
@@ -234,7 +235,9 @@ class SerialRun:
             self.recorder.add_seconds("publish", rest)
             seconds += warmup + rest
         self.publisher.charge(seconds)
-        self._next_publication = built.publication
+        self.recorder.add_publication(built.unchanged, built.size_bytes, built.student_kl_nats)
+        if not built.unchanged:
+            self._next_publication = built.publication
         return seconds
 
     def snapshot(self) -> Snapshot:

@@ -18,7 +18,7 @@ from accerl.runtime.memory import give_back_large_blocks, keep_freed_memory
 from accerl.runtime.samples import SampleRing
 from accerl.runtime.wire import Channel
 from accerl.spec import CompressionSpec
-from accerl.weights import Mailbox, WeightVector
+from accerl.weights import Mailbox, Publication, WeightVector
 
 if TYPE_CHECKING:
     from accerl.compress.config import CompressionConfig
@@ -99,6 +99,7 @@ def compress_weights(
     weights = WeightVector(**weights_handle)
     samples = SampleRing(**samples_handle)
     mailbox = Mailbox(**mailbox_handle)
+    current: Publication | None = None
     try:
         channel.send({"hello": True})
         compressor.load_state_dict(channel.receive()["state"])
@@ -111,34 +112,52 @@ def compress_weights(
             weights.load_into(policy)
             compressor.observe(samples.lent(*message["states"]))
             channel.send({"taken": True})
-            channel.send({"done": _work(compressor, policy, mailbox, message["work"])})
+            done, current = _work(compressor, policy, mailbox, message["work"], current)
+            channel.send({"done": done})
     finally:
         mailbox.close()
         samples.close()
         weights.close()
 
 
-def _work(compressor: Any, policy: Any, mailbox: Mailbox, work: dict[str, Any]) -> dict[str, Any]:
-    """Distil the students in use, then publish what was ordered; return the seconds of both."""
+def _work(
+    compressor: Any,
+    policy: Any,
+    mailbox: Mailbox,
+    work: dict[str, Any],
+    current: Publication | None,
+) -> tuple[dict[str, Any], Publication | None]:
+    """Distil the students in use, then publish what was ordered.
+
+    Returns:
+        the seconds of both and what was published, for the learner's process; and what acts now.
+    """
     from accerl.runtime.publisher import Order, build_publication, distill_students
 
     before = perf_counter()
     specs = [CompressionSpec.from_json(spec) for spec in work["distill"]]
     distilled = bool(distill_students(compressor, policy, specs))
-    distill_seconds = perf_counter() - before if distilled else 0.0
-    if work["order"] is None:
-        return {"distill_seconds": distill_seconds, "publish_seconds": None, "delivered": None}
-    before = perf_counter()
-    order = Order.from_json(work["order"])
-    built = build_publication(compressor, policy, order)
-    mailbox.put(built.publication)
-    seconds = perf_counter() - before
-    delivered = {"acted": built.acted, "rejected": built.rejected}
-    return {
-        "distill_seconds": distill_seconds,
-        "publish_seconds": seconds,
-        "delivered": delivered,
+    done: dict[str, Any] = {
+        "distill_seconds": perf_counter() - before if distilled else 0.0,
+        "publish_seconds": None,
+        "delivered": None,
     }
+    if work["order"] is None:
+        return done, current
+    before = perf_counter()
+    built = build_publication(compressor, policy, Order.from_json(work["order"]), current)
+    if not built.unchanged:
+        mailbox.put(built.publication)
+        current = built.publication
+    done["publish_seconds"] = perf_counter() - before
+    done["delivered"] = {
+        "acted": built.acted,
+        "rejected": built.rejected,
+        "unchanged": built.unchanged,
+        "size_bytes": built.size_bytes,
+        "student_kl_nats": built.student_kl_nats,
+    }
+    return done, current
 
 
 def measure_returns(

@@ -10,7 +10,7 @@ from accerl.compress.compressor import Compressor
 from accerl.compress.config import CompressionConfig
 from accerl.networks import ObservationSpec, PolicyNet, make_policy
 from accerl.rollout import Rollout, RolloutShape
-from accerl.runtime.publisher import Publisher, Tag
+from accerl.runtime.publisher import Built, Publisher, Tag
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 
 OBSERVATION = ObservationSpec((4,), "float32")
@@ -99,6 +99,60 @@ def test_tags_are_not_kept_for_ever(policy: PolicyNet, monkeypatch: pytest.Monke
     assert publisher.tag(3, 0) == Tag(IDENTITY, 0)
     with pytest.raises(KeyError):
         publisher.tag(2, 0)
+
+
+def settled(publisher: Publisher, policy: PolicyNet, spec: CompressionSpec) -> Built:
+    """Publish until the ranges have forgotten that they were once measured on more states."""
+    publisher.request(Decision.of(spec))
+    for version in range(100):
+        built = publisher.build(policy, version)
+    return built
+
+
+def test_integers_that_did_not_change_are_not_sent(policy: PolicyNet) -> None:
+    publisher = make()
+    acting = settled(publisher, policy, INT8)
+    assert not acting.unchanged
+    assert acting.size_bytes == len(acting.publication.artifacts[0].payload)
+    number = acting.publication.number
+    again = publisher.build(policy, 500, acting.publication)
+    assert again.unchanged
+    assert again.size_bytes == 0
+    assert publisher.last_ordered == number  # nobody need wait for it
+    assert publisher.tag(number, 0) == Tag(INT8, 500)  # what acts is as good as new
+    for _ in range(publisher.REMEMBERED + 10):  # however long that lasts
+        publisher.order(500)
+        publisher.unchanged(publisher.last_ordered)
+    assert publisher.tag(number, 0) == Tag(INT8, 500)
+    with torch.no_grad():
+        policy.policy_head.weight.mul_(1.1)
+    moved = publisher.build(policy, 501, acting.publication)
+    assert not moved.unchanged
+    assert publisher.last_ordered == moved.publication.number > number
+    assert publisher.tag(moved.publication.number, 0) == Tag(INT8, 501)
+
+
+@pytest.mark.parametrize("spec", [IDENTITY, CompressionSpec(bits=16)], ids=lambda spec: spec.label)
+def test_floats_are_sent_always(policy: PolicyNet, spec: CompressionSpec) -> None:
+    publisher = make()
+    acting = settled(publisher, policy, spec)
+    assert not publisher.build(policy, 500, acting.publication).unchanged
+
+
+def test_another_decision_is_a_change(policy: PolicyNet) -> None:
+    publisher = make()
+    acting = settled(publisher, policy, INT8)
+    for decision in (Decision(((INT8, 0.5), (NET3_INT8, 0.5))), Decision.of(NET3_INT8)):
+        publisher.request(decision)
+        assert not publisher.build(policy, 500, acting.publication).unchanged
+
+
+def test_a_students_distance_from_the_learner_comes_with_it(policy: PolicyNet) -> None:
+    publisher = make()
+    publisher.request(Decision(((INT8, 0.5), (NET3_INT8, 0.5))))
+    built = publisher.build(policy, 0)
+    assert set(built.student_kl_nats) == {NET3_INT8.label}
+    assert 0.0 < built.student_kl_nats[NET3_INT8.label] < 10.0
 
 
 def test_a_student_is_warmed_up_before_it_acts_and_again_after_a_rest(policy: PolicyNet) -> None:
