@@ -25,6 +25,9 @@ INDICATORS: Mapping[str, Callable[[IntervalReport], float]] = {
     "Env steps per second": lambda report: report.env_steps / max(report.seconds, 1e-9),
     "Policy lag (learner updates)": lambda report: report.policy_lag,
     "Queue fill": lambda report: report.queue_fill,
+    "Sent to each actor (MB per second)": lambda report: (
+        report.publication_bytes / 1e6 / max(report.seconds, 1e-9)
+    ),
     "Resident memory of the learner (MB)": lambda report: (
         report.rss_bytes.get("learner", math.nan) / 1e6
     ),

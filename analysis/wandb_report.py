@@ -158,12 +158,14 @@ def _report_values(report: IntervalReport) -> dict[str, float]:
         "charts/queue_fill": report.queue_fill,
         "charts/entropy_nats": report.entropy_nats,
         "charts/learner_rss_mb": report.rss_bytes.get("learner", math.nan) / 1e6,
+        "charts/publication_mb": report.publication_bytes / 1e6,
         "kl/mean_nats": report.kl_mean_nats,
         "kl/max_nats": report.kl_max_nats,
         "kl/var": report.kl_var,
     }
     if report.learner_return is not None:
         values["charts/learner_return"] = report.learner_return
+    values |= {f"kl/student {label}": kl for label, kl in report.student_kl_nats.items()}
     return values | {f"losses/{key}": float(value) for key, value in report.losses.items()}
 
 
