@@ -286,9 +286,12 @@ def _summary_so_far(
             spec_seconds[label] = spec_seconds.get(label, 0.0) + seconds
         for phase, seconds in report.phase_seconds.items():
             phases[phase] = phases.get(phase, 0.0) + seconds
-    known = {key: config[key] for key in ("seed", "strategy", "runtime", "tier") if key in config}
-    if isinstance(config.get("env"), str):
-        known["env"] = config["env"]
+    names = {"env": "game", "preset": "preset", "seed": "seed", "strategy": "strategy"}
+    names["config_hash"] = "hash"
+    known = {name: config[key] for name, key in names.items() if key in config}
+    if isinstance(runtime := config.get("runtime"), Mapping):
+        known["runtime"] = runtime.get("runtime", "unknown")
+        known["tier"] = "virtual" if runtime.get("clock") == "virtual" else "real"
     return known | {
         "seconds": last.total_seconds,
         "env_steps": last.total_env_steps,

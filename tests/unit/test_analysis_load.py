@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from accerl.errors import UserError
+from accerl.presets import load_preset
 from accerl.spec import Decision
 from analysis.load import Game, is_study, load_run, load_study, machine_warning, read_rows
 from tests.fixtures.synthetic_study import FULL, GAMES, make_report, write_run, write_study
@@ -34,6 +36,18 @@ def test_an_unfinished_run_is_read_as_far_as_it_got(tmp_path: Path) -> None:
     assert len(run.reports) == 3
     assert run.summary["final_return"] == 2.0
     assert run.summary["spec_seconds"] == {"original fp32": pytest.approx(6.0)}
+
+
+def test_an_unfinished_run_is_told_by_its_configuration(tmp_path: Path) -> None:
+    reports = [make_report(0, 2.0, 1.0, Decision.of(FULL))]
+    path = write_run(tmp_path / "run", reports, finish=False)
+    config = replace(load_preset("pong"), seed=7)
+    data = {**config.to_json(), "strategy": "fixed original INT8"}
+    (path / "config.json").write_text(json.dumps(data))
+    run = load_run(path)
+    told = (run.env, run.seed, run.strategy, run.clock, run.network)
+    assert told == ("pong", 7, "fixed original INT8", "process, real", "net1")
+    assert run.summary["config_hash"] == config.hash
 
 
 def test_what_is_not_a_run_directory_is_said_plainly(tmp_path: Path) -> None:
