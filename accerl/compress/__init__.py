@@ -10,20 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from accerl.compress.artifact import Artifact
-    from accerl.compress.chain import (
+    from accerl.compress.chain import CompressorChain
+    from accerl.compress.compressor import Compressor
+    from accerl.compress.config import CompressionConfig
+    from accerl.compress.engine import Engine, make_engine
+    from accerl.compress.links import (
         ONNX,
         CompressionState,
-        CompressorChain,
         Distillation,
         Eager,
         LowRank,
         Pruning,
         Quantizer,
+        SimulatedQuantizer,
         TorchScript,
     )
-    from accerl.compress.compressor import Compressor
-    from accerl.compress.config import CompressionConfig
-    from accerl.compress.engine import Engine, make_engine
 
 __all__ = [
     "ONNX",
@@ -38,12 +39,14 @@ __all__ = [
     "LowRank",
     "Pruning",
     "Quantizer",
+    "SimulatedQuantizer",
     "TorchScript",
     "make_engine",
 ]
 
 _ELSEWHERE = {
     "Artifact": "artifact",
+    "CompressorChain": "chain",
     "CompressionConfig": "config",
     "Compressor": "compressor",
     "Engine": "engine",
@@ -54,4 +57,4 @@ _ELSEWHERE = {
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_ELSEWHERE.get(name, 'chain')}"), name)
+    return getattr(import_module(f"{__name__}.{_ELSEWHERE.get(name, 'links')}"), name)

@@ -11,16 +11,18 @@ import numpy as np
 import torch
 
 from accerl.compress.artifact import Artifact
-from accerl.compress.chain import CompressionState, CompressorChain
+from accerl.compress.chain import CompressorChain
 from accerl.compress.check import check_engine, kl_nats
 from accerl.compress.config import CompressionConfig
 from accerl.compress.criteria import has_gradients
 from accerl.compress.distill import Distiller
 from accerl.compress.engine import make_engine
+from accerl.compress.links import CompressionState
 from accerl.compress.lowrank import Factoriser
 from accerl.compress.prune import prune
 from accerl.compress.quantize import spread
 from accerl.compress.ranges import RangeTracker
+from accerl.compress.rounding import round_weights
 from accerl.compress.torch_artifact import architecture_from_json, architecture_to_json
 from accerl.errors import UserError
 from accerl.networks import Architecture, ObservationSpec, PolicyNet, make_policy
@@ -160,6 +162,8 @@ class Compressor:
         self.last_build = BuildReport(distill_updates=updates, student_kl_nats=kl)
         if spec.rank < 1.0:
             net = self._factoriser(trainee, spec.rank).factorise(net)
+        if self.config.simulated_bits and spec.bits == 32:
+            net = round_weights(net, self.config.simulated_bits)
         state = CompressionState(
             policy=policy,
             net=net,

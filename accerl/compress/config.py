@@ -8,6 +8,7 @@ from accerl.compress.criteria import PruneMethod
 from accerl.compress.lowrank import LowRankMethod
 from accerl.compress.quantize import QuantiseMethod
 from accerl.compress.ranges import RangeMethod
+from accerl.compress.rounding import check_simulated_bits
 from accerl.errors import UserError
 
 
@@ -46,12 +47,18 @@ class CompressionConfig:
     quantise_percentile: float = 99.99
     quantise_memory: float = 0.9
     quantise_reduce_range: bool | None = None
-    """these two: see `QuantiseMethod`"""
+    """these four: see `QuantiseMethod`"""
     quantise_weights_only: bool = False
+    quantise_tuning_updates: int = 0
+    quantise_tuning_learning_rate: float = 1e-4
+    simulated_bits: int = 0
+    """2 to 8: what is asked for in 32 bits has weights rounded to these (QuaRL); acts in float32"""
 
     def __post_init__(self) -> None:
         # They refuse what is not allowed.
         _ = self.prune_method, self.rank_method, self.quantise_method
+        if self.simulated_bits:
+            check_simulated_bits(self.simulated_bits)
         counts = ("calibration_states", "distill_sync_every", "distill_batch", "distill_updates")
         for name in counts:
             if getattr(self, name) < 1:
@@ -96,4 +103,6 @@ class CompressionConfig:
             ranges=ranges,
             reduce_range=self.quantise_reduce_range,
             weights_only=self.quantise_weights_only,
+            tuning_updates=self.quantise_tuning_updates,
+            tuning_learning_rate=self.quantise_tuning_learning_rate,
         )

@@ -16,6 +16,7 @@ from torch import Tensor
 from accerl.compress.cpu import dots_bytes_exactly
 from accerl.compress.ranges import DEFAULT as MINMAX
 from accerl.compress.ranges import RangeMethod
+from accerl.errors import UserError
 
 CALIBRATION_STATES = 64
 """enough for ranges that are measured once (256 gave the same KL on Pong)"""
@@ -26,14 +27,31 @@ _ROWS = 64
 
 @dataclass(frozen=True, kw_only=True)
 class QuantiseMethod:
-    """How a network becomes integers."""
+    """How a network becomes integers.
+
+    Raises:
+        UserError: a value is out of range.
+    """
 
     ranges: RangeMethod = MINMAX
     """how activation ranges follow from recorded states"""
     reduce_range: bool | None = None
     """weights of 7 bits, whose products cannot saturate; None: where the CPU lacks VNNI"""
+    tuning_updates: int = 0
+    """gradient steps by which what is published is trained to be rounded, see `rounding`"""
+    tuning_learning_rate: float = 1e-4
     weights_only: bool = False
     """integers on the way to the actors only, which act in float32: a quarter of the bytes"""
+
+    def __post_init__(self) -> None:
+        if self.tuning_updates < 0:
+            raise UserError(
+                f"quantise: tuning_updates must not be negative, got {self.tuning_updates}"
+            )
+        if not self.tuning_learning_rate > 0.0:
+            raise UserError(
+                f"quantise: tuning_learning_rate must be positive, got {self.tuning_learning_rate}"
+            )
 
     @property
     def levels(self) -> int:

@@ -18,7 +18,7 @@ from accerl.compress import (
     TorchScript,
     make_engine,
 )
-from accerl.compress.chain import Link, Stage
+from accerl.compress.links import Link, Stage
 from accerl.compress.prune import prune
 from accerl.errors import UserError
 from accerl.networks import Architecture, ObservationSpec, PolicyNet, make_policy
