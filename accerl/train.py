@@ -333,8 +333,6 @@ def evaluate_checkpoint(
     """
     if episodes < 1:
         raise UserError(f"--episodes must be at least 1, got {episodes}")
-    if not (path / CONFIG).is_file():
-        raise UserError(f"{path} is not a run directory (no {CONFIG})")
     config = read_config(path)
     Decision.of(spec).check_students(config.network)
     state = load_checkpoint(path / CHECKPOINT)["run"]
@@ -365,7 +363,13 @@ def evaluate_checkpoint(
 
 
 def read_config(path: Path) -> RunConfig:
-    """Return the configuration that a run directory was started with."""
+    """Return the configuration that a run directory was started with.
+
+    Raises:
+        UserError: it is none, or of another version of AcceRL.
+    """
+    if not (path / CONFIG).is_file():
+        raise UserError(f"{path} is not a run directory (no {CONFIG})")
     data = read_json(path / CONFIG)
     extra = ("strategy", "profile_hash")
     return RunConfig.from_json({key: value for key, value in data.items() if key not in extra})

@@ -25,7 +25,7 @@ def write_figures(study_dir: Path, out: Path) -> list[Path]:
     study = load_study(Path(study_dir))
     contest = read_json(write_contest(Path(study_dir)))
     make_out_dir(out)
-    return _write(_figures(study, contest), out)
+    return write_pngs(_figures(study, contest), out)
 
 
 def write_run_figures(run_dirs: Sequence[Path], out: Path) -> list[Path]:
@@ -38,10 +38,15 @@ def write_run_figures(run_dirs: Sequence[Path], out: Path) -> list[Path]:
     make_out_dir(out)
     write_json(out / "curves.json", {"episodes": EPISODES, "runs": curves_json(labelled)})
     figures = {axis: run_curves(labelled, axis) for axis in ("seconds", "env_steps")}
-    return [out / "curves.json", *_write({item.name: item for item in figures.values()}, out)]
+    return [out / "curves.json", *write_pngs({item.name: item for item in figures.values()}, out)]
 
 
-def _write(found: Mapping[str, Figure], out: Path) -> list[Path]:
+def write_pngs(found: Mapping[str, Figure], out: Path) -> list[Path]:
+    """Write figures as PNG under their names; return the paths.
+
+    Raises:
+        UserError: `out` cannot be written.
+    """
     paths = []
     for name, figure in found.items():
         path = out / f"{name}.png"

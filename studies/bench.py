@@ -1,4 +1,4 @@
-"""What `accerl bench infer|publish|learner` measures on the machine at hand.
+"""What `accerl bench publish|learner` measures on the machine at hand, and how all are measured.
 
 Configurations are interleaved within every repeat, and ratios are formed within a repeat before
 their median is taken: a machine that slows down for a second slows both sides of a ratio.
@@ -12,130 +12,62 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+import onnxruntime
 import torch
 from rich.console import Console
 from rich.table import Table
 
-from accerl.compress import Artifact, CompressionState, CompressorChain, make_engine
-from accerl.compress.check import kl_nats
+from accerl.compress import CompressionConfig, Compressor, make_engine
+from accerl.compress.prune import prune
 from accerl.compress.quantize import spread
 from accerl.learner import Learner, LearnerConfig
-from accerl.networks import ObservationSpec, PolicyNet, count_macs, make_policy
+from accerl.networks import ObservationSpec, PolicyNet, make_policy
 from accerl.records import fingerprint, versions
 from accerl.rollout import Rollout, RolloutShape
 from accerl.spec import CompressionSpec
-from studies.pong import PIXELS, fitted_policy, record_states
+from studies.pong import ACTIONS, PIXELS, fitted_policy, record_states
 from studies.progress import console
 
 Key = TypeVar("Key", bound=Hashable)
-EAGER = CompressionSpec(graph="eager")
-INFER_SPECS = (
-    EAGER,
-    CompressionSpec(),
-    CompressionSpec(bits=8),
-    CompressionSpec(bits=16),
-    CompressionSpec(sparsity=0.5),
-    CompressionSpec(sparsity=0.5, bits=8),
-    *(
-        CompressionSpec(student=student, bits=bits)
-        for student in ("net1", "net2", "net3")
-        for bits in (32, 8)
-    ),
-)
 PUBLISH_SPECS = (
     CompressionSpec(),
     CompressionSpec(bits=8),
     CompressionSpec(sparsity=0.5, bits=8),
-    CompressionSpec(student="net1", bits=8),
-    CompressionSpec(student="net3", bits=8),
+    *(CompressionSpec(student=student, bits=8) for student in ("net1", "net2", "net3")),
 )
-STATES = 640  # recorded: 384 to fit and calibrate on, 256 to compare on
-COMPARED = 256
+STATES = 256
 LEARNER_ENVS, LEARNER_UNROLL = 32, 5  # the paper's batch of 160
-
-
-def bench_infer(
-    batches: Sequence[int] = (1, 16),
-    repeats: int = 15,
-    seconds_per_call: float = 0.02,
-    seed: int = 0,
-) -> dict[str, Any]:
-    """Measure acting: microseconds per state of each compression, and what it costs in KL.
-
-    Every policy has an orthogonal random body and heads fitted to a simple Pong rule (see
-    `studies.pong`): a freshly initialised policy is uniform, which no compression could hurt.
-    Networks are measured as they are, without distillation, and their KL and argmax agreement
-    compare them with their *own* float32 version on states they were not calibrated on, so both
-    show the loss of precision alone.
-
-    Args:
-        batches: states per call.
-        repeats: interleaved rounds.
-        seconds_per_call: how long one configuration is timed in one round.
-        seed: of the recorded states and weights.
-
-    Returns:
-        `rows` as in the command line's contract; ratios are speed-ups over Original in eager
-        torch and in ONNX Runtime float32, at the same batch.
-    """
-    states = record_states(STATES, seed)
-    compared, calibration = states[:COMPARED], states[COMPARED:]
-    with torch_threads(1):
-        nets = _networks(INFER_SPECS, calibration, seed)
-        artifacts = {spec: build(spec, nets[spec], calibration) for spec in INFER_SPECS}
-        engines = {spec: make_engine(artifact) for spec, artifact in artifacts.items()}
-        rows = []
-        for batch in batches:
-            calls = {
-                spec: _infer_call(engine.infer, compared[:batch])
-                for spec, engine in engines.items()
-            }
-            seconds = interleaved(calls, repeats, seconds_per_call)
-            for spec in INFER_SPECS:
-                kl_mean, agreement = _loss_of_precision(nets[spec], artifacts[spec], compared)
-                rows.append(
-                    {
-                        "spec": spec.to_json(),
-                        "batch": batch,
-                        **_per_item(seconds[spec] / batch),
-                        "ratio_eager": float(np.median(seconds[EAGER] / seconds[spec])),
-                        "ratio_ort_fp32": float(
-                            np.median(seconds[CompressionSpec()] / seconds[spec])
-                        ),
-                        "bytes": len(artifacts[spec].payload),
-                        "macs": count_macs(nets[spec]),
-                        "kl_mean": kl_mean,
-                        "argmax_agreement": agreement,
-                    }
-                )
-    return _result("infer", rows)
 
 
 def bench_publish(repeats: int = 5, seed: int = 0) -> dict[str, Any]:
     """Measure publishing: from a policy's weights to an engine that acts, in milliseconds.
 
-    `naive_ms` is what the libraries offer: torch.onnx.export, and for INT8 ONNX Runtime's
-    pre-processing and static quantisation on the same states; then a session, as here.
+    What is measured is every publication but the first: its graph is known, its ranges are
+    refreshed. `naive_ms` is what the libraries offer: torch.onnx.export, and for INT8 ONNX
+    Runtime's pre-processing and static quantisation on as many states as a first publication
+    uses; then a session, as here.
     """
     states = record_states(STATES, seed)
-    calibration = states[COMPARED:]
     rows = []
     with torch_threads(1):
-        nets = _networks(PUBLISH_SPECS, calibration, seed)
+        policy = fitted_policy("original", states, torch.Generator().manual_seed(seed))
+        config = CompressionConfig(calibration_states=len(states), distill_warmup_updates=1)
+        compressor = Compressor(PIXELS, ACTIONS, config, torch.Generator().manual_seed(seed))
+        compressor.observe(states)
         for spec in PUBLISH_SPECS:
+            compressor.build(spec, policy, 0)
             own, naive, payload_bytes = [], [], 0
             for _ in range(repeats):
                 start = time.perf_counter()
-                artifact = build(spec, nets[spec], calibration)
+                artifact = compressor.build(spec, policy, 0)
                 make_engine(artifact)
                 own.append(time.perf_counter() - start)
                 start = time.perf_counter()
-                make_engine(naive_artifact(spec, nets[spec], calibration))
+                naive_session(spec, network(spec, policy), states)
                 naive.append(time.perf_counter() - start)
                 payload_bytes = len(artifact.payload)
             rows.append(
@@ -147,7 +79,7 @@ def bench_publish(repeats: int = 5, seed: int = 0) -> dict[str, Any]:
                     "bytes": payload_bytes,
                 }
             )
-    return _result("publish", rows)
+    return result_of("publish", rows)
 
 
 def bench_learner(
@@ -169,23 +101,25 @@ def bench_learner(
                     "student": student,
                     "precision": precision,
                     "batch": LEARNER_ENVS * LEARNER_UNROLL,
-                    **_per_item(measured / (LEARNER_ENVS * LEARNER_UNROLL), "us_per_sample"),
+                    **per_item(measured / (LEARNER_ENVS * LEARNER_UNROLL), "us_per_sample"),
                     "threads": threads,
                 }
             )
-    return _result("learner", rows)
+    return result_of("learner", rows)
 
 
-def build(spec: CompressionSpec, net: PolicyNet, states: np.ndarray) -> Artifact:
-    """Return the artifact of `net`, which is already the student that `spec` names, pruned."""
-    state = CompressionState(
-        policy=net, net=net, observations=states, student=spec.student, sparsity=spec.sparsity
-    )
-    rest = replace(spec, student="original", sparsity=0.0)
-    return CompressorChain.from_spec(rest).run(state)
+def network(spec: CompressionSpec, policy: PolicyNet) -> PolicyNet:
+    """Return a network with the layers of `policy` compressed to `spec`; its weights are new."""
+    net = policy
+    if spec.student != "original":
+        generator = torch.Generator()
+        net = make_policy(spec.student, policy.observation, policy.num_actions, generator)
+    return prune(net, spec.sparsity)
 
 
-def naive_artifact(spec: CompressionSpec, net: PolicyNet, states: np.ndarray) -> Artifact:
+def naive_session(
+    spec: CompressionSpec, net: PolicyNet, states: np.ndarray
+) -> onnxruntime.InferenceSession:
     """Return what torch's exporter and ONNX Runtime's quantiser make of `net` (32 or 8 bits)."""
     from onnxruntime.quantization import QuantType, quantize_static
     from onnxruntime.quantization.calibrate import CalibrationDataReader
@@ -223,7 +157,12 @@ def naive_artifact(spec: CompressionSpec, net: PolicyNet, states: np.ndarray) ->
                 weight_type=QuantType.QInt8,
             )
             path = small
-        return Artifact(spec, 0, "onnx", path.read_bytes())
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        options.log_severity_level = 3
+        return onnxruntime.InferenceSession(
+            path.read_bytes(), options, providers=["CPUExecutionProvider"]
+        )
 
 
 def interleaved(
@@ -258,8 +197,8 @@ def torch_threads(threads: int) -> Iterator[None]:
 
 
 EXPLANATIONS = {
-    "infer": "Acting, one core. Ratios are speed-ups over Original at the same batch; KL and "
-    "agreement are against the same network in float32.",
+    "infer": "Acting, one core. Ratios are speed-ups over Original at the same batch; KL (nats) "
+    "and agreement of greedy actions are with Original, on states that nothing was fitted to.",
     "publish": "From weights to an engine that acts. naive: torch.onnx.export, ONNX Runtime's "
     "static quantisation and a session.",
     "learner": "One update of the learner on the paper's batch of 160.",
@@ -288,7 +227,8 @@ def _cell(value: Any) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
-def _result(name: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
+def result_of(name: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return a benchmark's rows with the machine and the versions that they were measured on."""
     return {
         "bench": name,
         "fingerprint": fingerprint(),
@@ -298,41 +238,10 @@ def _result(name: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _per_item(seconds: np.ndarray, name: str = "us_per_state") -> dict[str, float]:
+def per_item(seconds: np.ndarray, name: str = "us_per_state") -> dict[str, float]:
+    """Return the median of `seconds` [repeats] in microseconds, and their interquartile range."""
     low, median, high = np.percentile(seconds * 1e6, (25, 50, 75))
     return {name: float(median), "spread": float(high - low)}
-
-
-def _networks(
-    specs: Sequence[CompressionSpec], states: np.ndarray, seed: int
-) -> dict[CompressionSpec, PolicyNet]:
-    """Return a fitted network for each spec; specs of equal layers share one."""
-    shapes = dict.fromkeys((spec.student, spec.sparsity) for spec in specs)
-    fitted = {
-        (student, sparsity): fitted_policy(
-            student, states, torch.Generator().manual_seed(seed), sparsity=sparsity
-        )
-        for student, sparsity in shapes
-    }
-    return {spec: fitted[spec.student, spec.sparsity] for spec in specs}
-
-
-def _infer_call(
-    infer: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]], obs: np.ndarray
-) -> Callable[[], object]:
-    contiguous = np.ascontiguousarray(obs)
-    return lambda: infer(contiguous)
-
-
-def _loss_of_precision(
-    net: PolicyNet, artifact: Artifact, states: np.ndarray
-) -> tuple[float, float]:
-    """Return mean KL in nats and argmax agreement of an artifact with its float32 network."""
-    with torch.no_grad():
-        logits = net(torch.from_numpy(states))[0].numpy()
-    acted, _ = make_engine(artifact).infer(states)
-    agreement = (logits.argmax(-1) == acted.argmax(-1)).mean()
-    return float(kl_nats(logits, acted).mean()), float(agreement)
 
 
 def _learner_call(student: str, precision: str, seed: int) -> Callable[[], object]:

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import tyro
 
+from accerl.errors import UserError
 from accerl.records import make_out_dir
 from studies import commands
 from studies.progress import console
@@ -98,19 +99,41 @@ def evaluate(
     return _written(commands.evaluate(Path(run), episodes, spec, seed), out, "eval.json")
 
 
-def bench_infer(*, repeats: int = 7, out: Path | None = None, json_: Json = False) -> Any:
-    """Time every engine on recorded Pong states, interleaved; median and spread.
+def bench_infer(
+    *,
+    run: Path | None = None,
+    batches: tuple[int, ...] = (1, 8, 16, 32),
+    repeats: int = 7,
+    distill_updates: int = 150,
+    out: Path | None = None,
+    json_: Json = False,
+) -> Any:
+    """Time every compression when it acts, interleaved, and tell its KL to Original.
 
     Args:
+        run: run directory whose learner's policy is compressed (without one, a policy that was
+            fitted to follow Pong's ball)
+        batches: states per call
         repeats: interleaved rounds
-        out: folder to write bench-infer.json to
+        distill_updates: gradient steps of each student and pruned network
+        out: folder to write bench-infer.json to, and pareto-batch-N.png: time against KL
         json_: print the result as JSON
     """
-    from studies.bench import bench_infer as measure
+    from studies.bench_infer import bench_infer as measure
+    from studies.bench_infer import draw_pareto
 
-    return _written(
-        commands.bench(lambda: measure(repeats=repeats), json_), out, "bench-infer.json"
+    for name, value in (("--repeats", repeats), ("--distill-updates", distill_updates)):
+        if value < 1:
+            raise UserError(f"{name} must be at least 1, got {value}")
+    if not batches or min(batches) < 1:
+        raise UserError(f"--batches must be positive, got {' '.join(map(str, batches)) or 'none'}")
+    result = commands.bench(
+        lambda: measure(batches, repeats, run=run, distill_updates=distill_updates), json_
     )
+    if out is not None:
+        for path in draw_pareto(result, out):
+            console.print(f"wrote {path}")
+    return _written(result, out, "bench-infer.json")
 
 
 def bench_publish(*, repeats: int = 3, out: Path | None = None, json_: Json = False) -> Any:

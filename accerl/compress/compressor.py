@@ -261,7 +261,7 @@ class Compressor:
         self._factorisers, self._trackers = {}, {}
         for entry in state["factorisers"]:
             self._factoriser(*_key(entry)).load_state_dict(entry["state"])
-        for entry in state["trackers"]:
+        for entry in state.get("trackers", ()):  # checkpoints once had none
             self._tracker(*_key(entry)).load_state_dict(entry["state"])
         self._distillers = {}
         if state["policy_arch"] is not None:
