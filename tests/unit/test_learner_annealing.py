@@ -1,0 +1,32 @@
+"""Learning rate and entropy cost that fall while a policy is learned."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.unit.test_learner import CONFIG, make_learner, make_rollout, tensors
+
+
+def test_learning_rate_and_entropy_cost_fall_linearly_and_stay() -> None:
+    config = replace(CONFIG, anneal_updates=4, anneal_to=0.2)
+    shares = [config.annealed(updates) for updates in range(7)]
+    assert shares == pytest.approx([1.0, 0.8, 0.6, 0.4, 0.2, 0.2, 0.2])
+    assert CONFIG.annealed(10**9) == 1.0
+    # Entropy alone drives it, and Adam's first step is as long as the learning rate.
+    still = replace(config, entropy_cost=1.0, value_cost=0.0, max_grad_norm=1e-3)
+    moved = {}
+    for updates in (0, 4):
+        learner = make_learner(still)
+        learner.updates = updates
+        before = learner.policy.policy_head.weight.detach().clone()
+        learner.update(make_rollout())
+        moved[updates] = (learner.policy.policy_head.weight - before).abs().median().item()
+    assert moved[4] == pytest.approx(0.2 * moved[0], rel=0.05)
+    learner = make_learner(replace(config, entropy_cost=0.1))
+    batch = tensors(make_rollout())
+    _, losses, first = learner._loss(batch)
+    learner.updates = 4
+    difference = learner._loss(batch)[2] - first
+    assert difference.item() == pytest.approx(0.8 * 0.1 * losses["entropy"], rel=1e-4)
