@@ -28,6 +28,7 @@ from accerl.learner import Learner, LearnerConfig
 from accerl.networks import ObservationSpec, PolicyNet, make_policy
 from accerl.records import fingerprint, versions
 from accerl.rollout import Rollout, RolloutShape
+from accerl.runtime.memory import keep_freed_memory
 from accerl.spec import CompressionSpec
 from studies.pong import ACTIONS, PIXELS, fitted_policy, record_states
 from studies.progress import console
@@ -51,6 +52,7 @@ def bench_publish(repeats: int = 5, seed: int = 0) -> dict[str, Any]:
     Runtime's pre-processing and static quantisation on as many states as a first publication
     uses; then a session, as here.
     """
+    keep_freed_memory()  # as the process that compresses does
     states = record_states(STATES, seed)
     rows = []
     with torch_threads(1):

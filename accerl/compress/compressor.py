@@ -37,8 +37,6 @@ class BuildReport:
     """What the last build had to do besides exporting, so that a clock can charge it."""
 
     distill_updates: int = 0
-    student_kl_nats: float | None = None
-    """of a student or pruned network: KL(learner || it) over recorded states"""
 
 
 @dataclass(frozen=True)
@@ -158,8 +156,7 @@ class Compressor:
                 updates = self.config.distill_warmup_updates
             net = self._train(trainee, policy, updates=updates).net
             self._acting.add(trainee)
-        kl = None if trainee is None else self._kl(policy, net)
-        self.last_build = BuildReport(distill_updates=updates, student_kl_nats=kl)
+        self.last_build = BuildReport(distill_updates=updates)
         if spec.rank < 1.0:
             net = self._factoriser(trainee, spec.rank).factorise(net)
         if self.config.simulated_bits and spec.bits == 32:
@@ -203,12 +200,19 @@ class Compressor:
         kl = kl_nats(logits.cpu().numpy(), acted)
         return float(kl.mean()), float(kl.var()), float(kl.max())
 
-    def _kl(self, policy: PolicyNet, net: PolicyNet) -> float:
-        """Return the mean KL(policy || net) over some recorded states, in nats."""
+    def student_kl_nats(self, spec: CompressionSpec, policy: PolicyNet) -> float | None:
+        """Return the mean KL(policy || student or pruned network of `spec`) over recorded states.
+
+        None if `spec` acts with the learner's own network, or nothing was built for it yet.
+        """
+        trainee = Trainee.of(spec)
+        if trainee is None or trainee not in self._distillers:
+            return None
         states = torch.from_numpy(np.ascontiguousarray(spread(self.states, COMPARED_STATES)))
         states = states.to(policy.policy_head.weight.device)
         with torch.no_grad():
-            logits, others = (part(states)[0].cpu().numpy() for part in (policy, net))
+            nets = (policy, self._distillers[trainee].net)
+            logits, others = (net(states)[0].cpu().numpy() for net in nets)
         return float(kl_nats(logits, others).mean())
 
     def state_dict(self) -> dict[str, Any]:

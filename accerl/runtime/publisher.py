@@ -59,8 +59,6 @@ class BuiltPart:
     """states that were distilled before a student could act (again)"""
     rejected: str | None = None
     """why the engine that was asked for does not act; `artifact` stands in for it"""
-    student_kl_nats: float | None = None
-    """of a student or pruned network: KL(learner || it) over recorded states"""
 
 
 @dataclass(frozen=True)
@@ -77,12 +75,6 @@ class Built:
         """What is sent to each actor."""
         artifacts = self.publication.artifacts
         return 0 if self.unchanged else sum(len(artifact.payload) for artifact in artifacts)
-
-    @property
-    def student_kl_nats(self) -> dict[str, float]:
-        """How far students and pruned networks are from the learner, by the label of their spec."""
-        found = {part.artifact.spec.label: part.student_kl_nats for part in self.parts}
-        return {label: kl for label, kl in found.items() if kl is not None}
 
     @property
     def acted(self) -> list[list[Any]]:
@@ -148,11 +140,21 @@ def build_publication(
             artifact, rejected = compressor.fallback(policy, order.updates), str(error)
         seconds = perf_counter() - before
         warmup = compressor.last_build.distill_updates * states_per_update(compressor)
-        kl = compressor.last_build.student_kl_nats
-        parts.append(BuiltPart(spec, artifact, seconds, warmup, rejected, kl))
+        parts.append(BuiltPart(spec, artifact, seconds, warmup, rejected))
     shares = [share for _, share in order.decision.mix]
     publication = Publication(order.number, [part.artifact for part in parts], shares)
     return Built(publication, parts, current is not None and acts_alike(publication, current))
+
+
+def students_kl_nats(
+    compressor: Compressor, policy: PolicyNet, specs: Iterable[CompressionSpec]
+) -> dict[str, float]:
+    """Return how far students and pruned networks are from the learner, by the label of their spec.
+
+    Measured when they are published already: nobody waits for it.
+    """
+    found = {spec.label: compressor.student_kl_nats(spec, policy) for spec in specs}
+    return {label: kl for label, kl in found.items() if kl is not None}
 
 
 def acts_alike(publication: Publication, current: Publication) -> bool:
@@ -343,6 +345,10 @@ class Publisher(Ledger):
         else:
             self.delivered(order.number, built.acted, built.rejected)
         return built
+
+    def students_kl_nats(self, policy: PolicyNet) -> dict[str, float]:
+        """Return how far students in use are from the learner, see `students_kl_nats`."""
+        return students_kl_nats(self.compressor, policy, self.acting)
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything needed to go on bit-exactly."""

@@ -46,8 +46,9 @@ class InlinePublishing:
             self._current = built.publication
         seconds = perf_counter() - before
         self._recorder.add_seconds("publish", seconds)
-        self._recorder.add_publication(built.unchanged, built.size_bytes, built.student_kl_nats)
         self.publisher.charge(seconds)
+        kl_nats = self.publisher.students_kl_nats(self._learner.policy)
+        self._recorder.add_publication(built.unchanged, built.size_bytes, kl_nats)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the publisher's state."""

@@ -235,7 +235,8 @@ class SerialRun:
             self.recorder.add_seconds("publish", rest)
             seconds += warmup + rest
         self.publisher.charge(seconds)
-        self.recorder.add_publication(built.unchanged, built.size_bytes, built.student_kl_nats)
+        kl_nats = self.publisher.students_kl_nats(self.learner.policy)
+        self.recorder.add_publication(built.unchanged, built.size_bytes, kl_nats)
         if not built.unchanged:
             self._next_publication = built.publication
         return seconds

@@ -132,7 +132,12 @@ def _work(
     Returns:
         the seconds of both and what was published, for the learner's process; and what acts now.
     """
-    from accerl.runtime.publisher import Order, build_publication, distill_students
+    from accerl.runtime.publisher import (
+        Order,
+        build_publication,
+        distill_students,
+        students_kl_nats,
+    )
 
     before = perf_counter()
     specs = [CompressionSpec.from_json(spec) for spec in work["distill"]]
@@ -145,7 +150,8 @@ def _work(
     if work["order"] is None:
         return done, current
     before = perf_counter()
-    built = build_publication(compressor, policy, Order.from_json(work["order"]), current)
+    order = Order.from_json(work["order"])
+    built = build_publication(compressor, policy, order, current)
     if not built.unchanged:
         mailbox.put(built.publication)
         current = built.publication
@@ -155,7 +161,7 @@ def _work(
         "rejected": built.rejected,
         "unchanged": built.unchanged,
         "size_bytes": built.size_bytes,
-        "student_kl_nats": built.student_kl_nats,
+        "student_kl_nats": students_kl_nats(compressor, policy, order.decision.specs),
     }
     return done, current
 

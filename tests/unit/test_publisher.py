@@ -147,12 +147,15 @@ def test_another_decision_is_a_change(policy: PolicyNet) -> None:
         assert not publisher.build(policy, 500, acting.publication).unchanged
 
 
-def test_a_students_distance_from_the_learner_comes_with_it(policy: PolicyNet) -> None:
+def test_a_students_distance_from_the_learner_is_known(policy: PolicyNet) -> None:
     publisher = make()
     publisher.request(Decision(((INT8, 0.5), (NET3_INT8, 0.5))))
-    built = publisher.build(policy, 0)
-    assert set(built.student_kl_nats) == {NET3_INT8.label}
-    assert 0.0 < built.student_kl_nats[NET3_INT8.label] < 10.0
+    assert publisher.students_kl_nats(policy) == {}
+    publisher.build(policy, 0)
+    publisher.charge(0.0)
+    found = publisher.students_kl_nats(policy)
+    assert set(found) == {NET3_INT8.label}
+    assert 0.0 < found[NET3_INT8.label] < 10.0
 
 
 def test_a_student_is_warmed_up_before_it_acts_and_again_after_a_rest(policy: PolicyNet) -> None:
