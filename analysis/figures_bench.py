@@ -19,9 +19,14 @@ def pareto_front(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """
     front: list[Mapping[str, Any]] = []
     for row in sorted(rows, key=lambda item: (item["us_per_state"], item["kl_mean"])):
-        if not front or row["kl_mean"] < front[-1]["kl_mean"]:
+        if not front or _drawn(row) < _drawn(front[-1]):
             front.append(row)
     return front[::-1]
+
+
+def _drawn(row: Mapping[str, Any]) -> float:
+    """Return a row's KL, at least the floor: rounding is no difference between two policies."""
+    return max(row["kl_mean"], KL_FLOOR_NATS)
 
 
 def pareto(result: Mapping[str, Any], batch: int) -> Figure:
@@ -37,7 +42,7 @@ def pareto(result: Mapping[str, Any], batch: int) -> Figure:
     table = [
         {
             "label": CompressionSpec.from_json(row["spec"]).label,
-            "kl": max(row["kl_mean"], KL_FLOOR_NATS),
+            "kl": _drawn(row),
             "time": row["us_per_state"],
             "front": "fastest at its KL budget" if id(row) in best else "beaten",
         }
@@ -52,7 +57,7 @@ def pareto(result: Mapping[str, Any], batch: int) -> Figure:
     y = {
         "field": "time",
         "type": "quantitative",
-        "scale": {"type": "log"},
+        "scale": {"type": "log", "nice": False, "padding": 20},
         "title": f"Microseconds per state, batch {batch}",
     }
     kinds = {
@@ -71,11 +76,12 @@ def pareto(result: Mapping[str, Any], batch: int) -> Figure:
         "strokeWidth": 1.5,
         "interpolate": "step-after",
     }
-    text = {"type": "text", "align": "left", "dx": 7, "fontSize": 11, "color": INK}
+    text = {"type": "text", "align": "left", "dx": 6, "dy": -8, "fontSize": 11, "color": INK}
     return Figure(
         name=f"pareto-batch-{batch}",
         title="Time against KL",
-        caption="Left and below is better. Students and pruned networks were distilled.",
+        caption="Left and below is better; what is beaten has no name. Students and pruned "
+        "networks were distilled.",
         spec={
             "width": 640,
             "height": 380,
@@ -86,6 +92,7 @@ def pareto(result: Mapping[str, Any], batch: int) -> Figure:
                     "encoding": {"x": x, "y": y, "color": kinds},
                 },
                 {
+                    "transform": chosen,
                     "mark": text,
                     "encoding": {"x": x, "y": y, "text": {"field": "label", "type": "nominal"}},
                 },
