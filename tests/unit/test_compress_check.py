@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from accerl.compress import check
 from accerl.compress.artifact import Artifact
 from accerl.compress.chain import CompressorChain
 from accerl.compress.check import EngineMismatchError, check_engine
@@ -60,7 +61,17 @@ def break_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_right_passes(spec: CompressionSpec, sharp: float) -> None:
     compressor = Compressor(OBSERVATION, 4, CompressionConfig(), torch.Generator().manual_seed(0))
     compressor.observe(states())
-    compressor.build(spec, make(sharp=sharp), 0)
+    assert compressor.build(spec, make(sharp=sharp), 0).spec == spec
+
+
+@pytest.mark.parametrize("spec", [IDENTITY, INT8], ids=lambda spec: spec.label)
+def test_a_policy_that_is_quite_dead_may_act(spec: CompressionSpec) -> None:
+    net = make()
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.zero_()
+    artifact = CompressorChain.from_spec(spec).compress(net, observations=states())
+    assert check_engine(artifact, net, states()) == 0.0
 
 
 @pytest.mark.parametrize("sharp", [1.0, 200.0], ids=["untrained", "sharp"])
@@ -69,6 +80,15 @@ def test_another_networks_engine_is_found_out(spec: CompressionSpec, sharp: floa
     other = CompressorChain.from_spec(spec).compress(make(1, sharp), observations=states())
     with pytest.raises(EngineMismatchError, match="at most were expected"):
         check_engine(other, make(0, sharp), states())
+
+
+def test_an_error_without_words_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(artifact: Artifact) -> None:
+        raise RuntimeError
+
+    monkeypatch.setattr(check, "make_engine", broken)
+    with pytest.raises(EngineMismatchError, match="does not run: RuntimeError"):
+        check_engine(Artifact(INT8, 0, "onnx", b""), make(), states())
 
 
 def test_an_engine_that_does_not_run_is_found_out() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -146,6 +148,6 @@ def test_training_for_integers_brings_them_closer() -> None:
 @pytest.mark.parametrize(
     "changes", [{"tuning_updates": -1}, {"tuning_learning_rate": 0.0}], ids=str
 )
-def test_tuning_out_of_range_is_refused(changes: dict[str, float]) -> None:
+def test_tuning_out_of_range_is_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(UserError, match=next(iter(changes))):
-        QuantiseMethod(**changes)  # type: ignore[arg-type]
+        QuantiseMethod(**changes)

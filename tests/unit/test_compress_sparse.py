@@ -110,10 +110,11 @@ def test_rigl_grows_where_the_gradient_is_largest() -> None:
     wanted = torch.zeros_like(live)
     for parameter in net.parameters():
         parameter.grad = torch.zeros_like(parameter)
+    assert weight.grad is not None
     places = (~live).nonzero()[:3]
     for row, column in places.tolist():
         wanted[row, column] = True
-        weight.grad[row, column] = -5.0  # type: ignore[index]
+        weight.grad[row, column] = -5.0
     optimiser.state[weight] = {"step": torch.tensor(1.0), "exp_avg": torch.ones_like(weight)}
     topology.before_step(optimiser)
     now = topology.masks[0]
