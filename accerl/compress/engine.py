@@ -24,8 +24,9 @@ from accerl.errors import UserError
 from accerl.spec import CompressionSpec
 
 DAMAGED = "artifact: the ONNX payload is damaged; write it again"
-LENGTH = struct.Struct("<Q")
-"""of the graph at the start of an ONNX payload, see `accerl.compress.onnx_payload`"""
+PREFIX = struct.Struct("<II")
+"""of an ONNX payload: the graph's length, and 1 if it is finished, so that ONNX Runtime need not
+look for anything to fuse; see `accerl.compress.onnx_payload`"""
 LOCATION = "payload"
 """what the graph's external data calls the bytes that its constants lie in"""
 
@@ -54,22 +55,24 @@ def graph_of(payload: bytes | bytearray) -> bytes:
     Raises:
         UserError: the payload is damaged.
     """
-    if len(payload) >= LENGTH.size:
-        (length,) = LENGTH.unpack_from(payload)
-        if length <= len(payload) - LENGTH.size:
-            return bytes(memoryview(payload)[LENGTH.size : LENGTH.size + length])
+    return _prefix_and_graph(payload)[1]
+
+
+def _prefix_and_graph(payload: bytes | bytearray) -> tuple[bool, bytes]:
+    if len(payload) >= PREFIX.size:
+        length, finished = PREFIX.unpack_from(payload)
+        if length <= len(payload) - PREFIX.size and finished <= 1:
+            graph = memoryview(payload)[PREFIX.size : PREFIX.size + length]
+            return bool(finished), bytes(graph)
     raise UserError(DAMAGED)
 
 
-def open_session(
-    payload: bytes | bytearray, *, threads: int = 1, for_one_run: bool = False
-) -> onnxruntime.InferenceSession:
+def open_session(payload: bytes | bytearray, *, threads: int = 1) -> onnxruntime.InferenceSession:
     """Return an ONNX Runtime session on the CPU whose threads sleep while they wait.
 
     Args:
         payload: a graph and its constants; nothing of it is kept.
         threads: intra-op threads.
-        for_one_run: do not rearrange weights for speed, which takes longer than one run.
 
     Raises:
         UserError: the payload is damaged.
@@ -81,10 +84,10 @@ def open_session(
     # Spinning threads would take a whole core from the environments next door.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.add_session_config_entry("session.inter_op.allow_spinning", "0")
-    if for_one_run:
-        options.add_session_config_entry("session.disable_prepacking", "1")
+    finished, graph = _prefix_and_graph(payload)
+    if finished:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.add_external_initializers_from_files_in_memory([LOCATION], [payload], [len(payload)])
-    graph = graph_of(payload)
     try:
         return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
     except (InvalidProtobuf, Fail, RuntimeException) as error:

@@ -7,7 +7,7 @@ is built once for each kind of network; from then on only its constants change, 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -15,23 +15,29 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 from torch import Tensor, nn
 
-from accerl.compress.engine import open_session
-from accerl.compress.layers import Layer, body_layers, stacked_heads, weight_and_bias
+from accerl.compress.head_shift import HeadShift
+from accerl.compress.layers import (
+    Layer,
+    body_layers,
+    refuse_diverged,
+    stacked_heads,
+    weight_and_bias,
+)
 from accerl.compress.onnx_payload import Template, TemplateCache
 from accerl.compress.quantize import (
     LEVELS,
     Affine,
+    Probe,
     affine,
     quantise_bias,
     quantise_weight,
 )
-from accerl.compress.ranges import ActivationRanges
+from accerl.compress.ranges import ActivationRanges, rounded_layers
 from accerl.networks import PolicyNet
 
 OPSET = 17
 IR_VERSION = 8
 MICROSOFT = "com.microsoft"  # ONNX Runtime's own operators, QGemm among them
-ONE_RUN_BYTES = 2_000_000
 TEMPLATES = TemplateCache()
 """of this process; pruning to ever new widths must not fill its memory"""
 
@@ -84,18 +90,15 @@ def onnx_int8(
 ) -> bytearray:
     """Return the static INT8 graph of `net`, up to the last hidden layer.
 
-    That layer puts out float32 and both heads are computed in float32: rounding its output was the
-    largest single error, and avoiding it costs nothing. uint8 observations enter the first integer
-    layer as they are, with their unit and centre; float32 ones are quantised with their calibrated
-    range.
+    That layer puts out float32 and both heads are computed in float32, see `rounded_layers`. uint8
+    observations enter the first integer layer as they are, with their unit and centre; float32 ones
+    are quantised with their calibrated range.
 
     Args:
         net: the float32 network.
         ranges: its activation ranges.
-        states: the states that `ranges` were measured on. If given, the graph runs on them and its
-            head biases are shifted until mean logits and values equal the float32 ones: rounding
-            errors add up to a bias, because every state shares most of its pixels, and removing
-            it lowered the KL tenfold on Pong.
+        states: the states that `ranges` were measured on. If given, the heads' biases are shifted
+            until mean logits and values on them equal the float32 ones, see `head_shift`.
         levels: the largest integer weight.
 
     Raises:
@@ -111,55 +114,43 @@ def onnx_int8(
     else:
         mapping = graph.mapping("obs", affine(*ranges.input))
         current = graph.add("QuantizeLinear", [current, *mapping.names], "obs_q")
-    for index, (layer, limits) in enumerate(zip(layers, ranges.layers, strict=True)):
-        last = index == len(layers) - 1 and isinstance(layer.module, nn.Linear)
-        output = None if last else graph.mapping(f"y{index}", affine(*limits))
-        current = _integer_layer(graph, index, layer, current, mapping, output, levels)
-        if output is None:
-            current = graph.add("Relu", [current], "hidden") if layer.relu else current
-        else:
-            mapping = output
-    if isinstance(layers[-1].module, nn.Conv2d):
+    shift = None if states is None else HeadShift(net, ranges, states, mapping.affine)
+    rounded = rounded_layers(layers)
+    for index, layer in enumerate(layers[:rounded]):
+        output = graph.mapping(f"y{index}", affine(*ranges.layers[index]))
+        integers = _Integers.of(layer, f"layer {index}", mapping.affine, levels)
+        current = graph.add_integers(index, layer, integers, current, mapping, output)
+        if shift is not None:
+            shift.through(layer, *integers, output.affine)
+        mapping = output
+    if rounded == len(layers):
         current = graph.add("DequantizeLinear", [current, *mapping.names], "hidden")
-    payload = graph.finish(current)
-    if states is not None:
-        # Rearranging large weights takes longer than the run; small ones are rearranged at once.
-        session = open_session(payload, for_one_run=len(payload) > ONE_RUN_BYTES)
-        logits, values = session.run(("logits", "value"), {"obs": states})
-        mean = np.append(np.asarray(logits).mean(0), np.asarray(values).mean())
-        bias = graph.place(payload, "heads_b")
-        bias += (np.array(ranges.heads_mean) - mean).astype(np.float32)
-    return payload
+    else:
+        last = layers[-1]
+        probe = None if shift is None else shift.probe(len(last.module.weight))
+        integers = _Integers.of(last, f"layer {rounded}", mapping.affine, levels, probe)
+        current = graph.add_integers(rounded, last, integers, current, mapping, None)
+        current = graph.add("Relu", [current], "hidden") if last.relu else current
+        if shift is not None:
+            shift.finish(last, integers.bias)
+    return graph.finish(current, shift)
 
 
-def _integer_layer(
-    graph: _Graph,
-    index: int,
-    layer: Layer,
-    current: str,
-    x: _Mapping,
-    y: _Mapping | None,
-    levels: int,
-) -> str:
-    """Add one integer layer; the ReLU is folded into `y`, and without `y` it puts out float32."""
-    weight, bias = weight_and_bias(layer.module, f"layer {index}")
-    integers, scales = quantise_weight(weight, bias, x.affine.scale, levels=levels)
-    quantised = [
-        graph.constant(f"w{index}", integers),
-        graph.constant(f"w{index}_scale", scales),
-        graph.constant(f"w{index}_zero", np.zeros(len(scales), np.int8)),
-    ]
-    constant_bias = graph.constant(f"b{index}", quantise_bias(bias, x.affine.scale, scales))
-    if isinstance(layer.module, nn.Conv2d):
-        if y is None:
-            raise ValueError("a convolution needs a quantised output")
-        inputs = [current, *x.names, *quantised, *y.names, constant_bias]
-        attributes = _conv_attributes(layer.module)
-        return graph.add("QLinearConv", inputs, f"conv{index}", **attributes)
-    if layer.flatten:
-        current = graph.add("Flatten", [current], f"flat{index}")
-    inputs = [current, *x.names, *quantised, constant_bias, *(y.names if y else [])]
-    return graph.add("QGemm", inputs, f"linear{index}", domain=MICROSOFT, transB=1)
+class _Integers(NamedTuple):
+    """A layer's weights as integers, and its bias in float32."""
+
+    weight: Tensor
+    scales: Tensor
+    bias: Tensor
+
+    @classmethod
+    def of(
+        cls, layer: Layer, name: str, x: Affine, levels: int, probe: Probe | None = None
+    ) -> _Integers:
+        weight, bias = weight_and_bias(layer.module, name, checked=False)
+        integers, scales = quantise_weight(weight, bias, x.scale, levels=levels, probe=probe)
+        refuse_diverged(name, scales, bias)
+        return cls(integers, scales, bias)
 
 
 def _conv_attributes(conv: nn.Conv2d) -> dict[str, Any]:
@@ -197,15 +188,40 @@ class _Graph:
         self._nodes.append(helper.make_node(kind, inputs, [output], name=output, **attributes))
         return output
 
-    def place(self, payload: bytearray, name: str) -> np.ndarray:
-        """Return the constant `name` of a payload that `finish` returned, as a view of it."""
-        return self._template().place(payload, name, self._constants[name])
+    def add_integers(
+        self,
+        index: int,
+        layer: Layer,
+        integers: _Integers,
+        current: str,
+        x: _Mapping,
+        y: _Mapping | None,
+    ) -> str:
+        """Add an integer layer; its ReLU is folded into `y`, without which it puts out float32."""
+        scales = integers.scales
+        quantised = [
+            self.constant(f"w{index}", integers.weight),
+            self.constant(f"w{index}_scale", scales),
+            self.constant(f"w{index}_zero", np.zeros(len(scales), np.int8)),
+        ]
+        rounded_bias = quantise_bias(integers.bias, x.affine.scale, scales)
+        bias = self.constant(f"b{index}", rounded_bias)
+        if isinstance(layer.module, nn.Conv2d):
+            assert y is not None
+            inputs = [current, *x.names, *quantised, *y.names, bias]
+            return self.add("QLinearConv", inputs, f"conv{index}", **_conv_attributes(layer.module))
+        if layer.flatten:
+            current = self.add("Flatten", [current], f"flat{index}")
+        inputs = [current, *x.names, *quantised, bias, *(y.names if y else [])]
+        return self.add("QGemm", inputs, f"linear{index}", domain=MICROSOFT, transB=1)
 
-    def finish(self, features: str) -> bytearray:
+    def finish(self, features: str, shift: HeadShift | None = None) -> bytearray:
         """Append both heads as one matrix product and return the payload."""
         if not self.net.arch.hidden:
             features = self.add("Flatten", [features], "flat")
         weight, bias = stacked_heads(self.net)
+        if shift is not None:
+            bias += shift.of(weight)
         heads = [self.constant("heads_w", weight), self.constant("heads_b", bias)]
         self.add("Gemm", [features, *heads], "heads", transB=1)
         sizes = ["heads", "head_sizes"]
@@ -214,7 +230,12 @@ class _Graph:
         return self._template().fill(self._constants)
 
     def _template(self) -> Template:
-        return TEMPLATES.get(self._key, lambda: Template.of(self._model(), self._constants))
+        return TEMPLATES.get(self._key, self._make_template)
+
+    def _make_template(self) -> Template:
+        # Of the other kinds, ONNX Runtime fuses ReLUs, packs channels and unfolds weights.
+        finished = self._key[0] == "int8"
+        return Template.of(self._model(), self._constants, finished=finished)
 
     def _model(self) -> onnx.ModelProto:
         actions, observation = self.net.num_actions, self.net.observation

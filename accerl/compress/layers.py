@@ -42,8 +42,23 @@ def body_layers(net: PolicyNet) -> list[Layer]:
     return layers
 
 
-def weight_and_bias(module: nn.Conv2d | nn.Linear, name: str) -> tuple[Tensor, Tensor]:
+def apply_layer(layer: Layer, inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Return what `layer` makes of `inputs` [N, ...] with another weight and bias, without ReLU."""
+    module = layer.module
+    if isinstance(module, nn.Conv2d):
+        return nn.functional.conv2d(inputs, weight, bias, module.stride)
+    return nn.functional.linear(inputs.flatten(1) if layer.flatten else inputs, weight, bias)
+
+
+def weight_and_bias(
+    module: nn.Conv2d | nn.Linear, name: str, *, checked: bool = True
+) -> tuple[Tensor, Tensor]:
     """Return float32 CPU copies of a layer's weight and bias (zeros if it has none).
+
+    Args:
+        module: the layer.
+        name: what to call it.
+        checked: whether values must be finite; who does not ask must call `refuse_diverged`.
 
     Raises:
         UserError: a value is NaN or infinite: training has diverged.
@@ -53,13 +68,23 @@ def weight_and_bias(module: nn.Conv2d | nn.Linear, name: str) -> tuple[Tensor, T
         bias = torch.zeros(weight.shape[0])
     else:
         bias = module.bias.detach().float().cpu()
+    if checked:
+        refuse_diverged(name, weight, bias)
+    return weight, bias
+
+
+def refuse_diverged(name: str, *tensors: Tensor) -> None:
+    """Refuse values that are not numbers.
+
+    Raises:
+        UserError: a value is NaN or infinite: training has diverged.
+    """
     # A sum is NaN or infinite as soon as one term is, and is much cheaper than isfinite().all().
-    if not bool(torch.isfinite(weight.sum() + bias.sum())):
+    if not all(bool(torch.isfinite(tensor.sum())) for tensor in tensors):
         raise UserError(
             f"compress: {name} holds NaN or infinite weights, so training has diverged; "
             f"lower the learning rate or clip gradients"
         )
-    return weight, bias
 
 
 def stacked_heads(net: PolicyNet) -> tuple[Tensor, Tensor]:

@@ -61,7 +61,7 @@ class CompressionState:
     ranges: ActivationRanges | None = None
     """activation ranges, once a Quantizer has measured them"""
     measured: np.ndarray | None = None
-    """the states that it measured them on"""
+    """states on which logits and values must keep their mean when they are rounded"""
     method: QuantiseMethod = EVERY_BYTE
     """how it wants integers to be chosen"""
     artifact: Artifact | None = None
@@ -184,12 +184,15 @@ class Quantizer:
 
     def apply(self, state: CompressionState) -> CompressionState:
         """Return the state with its bits and what was measured on its states."""
+        if self.bits == 16:
+            many = CALIBRATION_STATES if self.tracker is None else REFRESHING_STATES
+            return replace(state, bits=16, measured=spread(state.observations, many))
         tracker = self.tracker or RangeTracker(self.method.ranges)
         many = REFRESHING_STATES if tracker.used else CALIBRATION_STATES
         measured = spread(state.observations, many)
         ranges = tracker.measure(state.net, measured)
-        state = replace(state, bits=self.bits, ranges=ranges, measured=measured, method=self.method)
-        if not self.method.tuning_updates or self.bits != 8:
+        state = replace(state, bits=8, ranges=ranges, measured=measured, method=self.method)
+        if not self.method.tuning_updates:
             return state
         tuned = tune_for_integers(
             state.net,
@@ -199,7 +202,7 @@ class Quantizer:
             updates=self.method.tuning_updates,
             learning_rate=self.method.tuning_learning_rate,
         )
-        return replace(state, net=tuned)
+        return replace(state, net=tuned, measured=None)  # it was trained to need no shift
 
 
 @dataclass(frozen=True)
@@ -269,13 +272,21 @@ def _torch_export(state: CompressionState, graph: str) -> CompressionState:
     artifact = Artifact(
         state.spec(graph), state.version, "torch", pack_torch(state.net, bits=state.bits)
     )
-    if state.ranges is not None and state.measured is not None:
+    if state.bits == 16 and state.measured is not None:
         # As in INT8: rounding errors add up to a bias that all states share.
-        logits, values = TorchEngine(artifact).infer(state.measured)
-        shift = np.array(state.ranges.heads_mean) - np.append(logits.mean(0), values.mean())
+        states = torch.from_numpy(np.ascontiguousarray(state.measured))
+        with torch.no_grad():
+            exact = state.net(states.to(state.net.policy_head.weight.device))
+        shift = _means(*(output.cpu().numpy() for output in exact))
+        shift -= _means(*TorchEngine(artifact).infer(state.measured))
         payload = pack_torch(state.net, bits=state.bits, head_shift=shift)
         artifact = replace(artifact, payload=payload)
     return replace(state, artifact=artifact)
+
+
+def _means(logits: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Return mean logits and, last, the mean value [A + 1]."""
+    return np.append(logits.mean(0), values.mean())
 
 
 def student_name(net: PolicyNet) -> str:

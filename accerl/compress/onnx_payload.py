@@ -4,7 +4,7 @@ A publication changes numbers only. So the graph is serialised once per network 
 its constants declared as ONNX external data; publishing copies arrays to known places, and ONNX
 Runtime reads them from there, with no protobuf of megabytes in between.
 
-payload = length of the graph (8 bytes) | ModelProto | padding | constants, each 64-byte aligned
+payload = prefix (8 bytes, see `PREFIX`) | ModelProto | padding | constants, each 64-byte aligned
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from accerl.compress.engine import LENGTH, LOCATION, graph_of
+from accerl.compress.engine import LOCATION, PREFIX, graph_of
 
 _ALIGNMENT = 64
 _DIGITS = 12  # of an offset in the graph: its length must not depend on where constants lie
@@ -33,15 +33,23 @@ class Template:
     size_bytes: int
 
     @classmethod
-    def of(cls, model: onnx.ModelProto, constants: Mapping[str, np.ndarray]) -> Template:
-        """Return the template of `model`, which lacks `constants`; their values do not matter."""
-        head = _head(model, constants, dict.fromkeys(constants, 0))
+    def of(
+        cls, model: onnx.ModelProto, constants: Mapping[str, np.ndarray], *, finished: bool
+    ) -> Template:
+        """Return the template of `model`, which lacks `constants`; their values do not matter.
+
+        Args:
+            model: a graph.
+            constants: what it lacks.
+            finished: whether nothing in it is left to fuse.
+        """
+        head = _head(model, constants, dict.fromkeys(constants, 0), finished)
         offsets, end = {}, len(head)
         for name, value in constants.items():
             end = _aligned(end)
             offsets[name] = end
             end += value.nbytes
-        return cls(_head(model, constants, offsets), offsets, end)
+        return cls(_head(model, constants, offsets, finished), offsets, end)
 
     def fill(self, constants: Mapping[str, np.ndarray]) -> bytearray:
         """Return a payload with these constants.
@@ -126,7 +134,10 @@ def same_integers(first: bytes | bytearray, second: bytes | bytearray) -> bool:
 
 
 def _head(
-    model: onnx.ModelProto, constants: Mapping[str, np.ndarray], offsets: Mapping[str, int]
+    model: onnx.ModelProto,
+    constants: Mapping[str, np.ndarray],
+    offsets: Mapping[str, int],
+    finished: bool,
 ) -> bytes:
     """Return prefix, graph and padding; their length does not depend on `offsets`."""
     whole = onnx.ModelProto()
@@ -146,7 +157,7 @@ def _head(
             entry = tensor.external_data.add()
             entry.key, entry.value = key, text
     graph = whole.SerializeToString()
-    head = LENGTH.pack(len(graph)) + graph
+    head = PREFIX.pack(len(graph), finished) + graph
     return head.ljust(_aligned(len(head)), b"\0")
 
 

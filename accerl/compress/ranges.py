@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from accerl.compress.layers import body_layers
+from accerl.compress.layers import Layer, body_layers
 from accerl.errors import UserError, did_you_mean
 from accerl.networks import PolicyNet
 
@@ -30,9 +30,10 @@ class ActivationRanges:
     input: Range
     """of the observation; (0, 0) for uint8, which needs none"""
     layers: tuple[Range, ...]
-    """of each convolution's and linear layer's output, behind its ReLU"""
-    heads_mean: tuple[float, ...] = ()
-    """mean float32 logits and, last, mean value over the calibration states"""
+    """of each convolution's and linear layer's output, behind its ReLU; (0, 0) for a linear layer
+    in front of the heads, which is never rounded"""
+    features: Tensor | None = field(default=None, compare=False, repr=False)
+    """what enters that last linear layer (or the heads, if there is none) for each state [N, F]"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +92,7 @@ class RangeTracker:
         if len(obs) == 0:
             raise UserError("quantise: no recorded states to calibrate on; call observe() first")
         self._input = self._blend(self._input, _input_range(obs))
-        outputs, heads_mean = _outputs(net, obs)
+        outputs, features = _outputs(net, obs)
         seen = [_finite_range(values) for values in outputs]
         if len(self._layers) != len(seen):
             self._layers = list(seen)  # the first, or another network
@@ -108,7 +109,8 @@ class RangeTracker:
                 seen = [_clipped(pair, limit) for pair, limit in zip(seen, limits, strict=True)]
             pairs = zip(self._layers, seen, strict=True)
             self._layers = [self._blend(old, new) for old, new in pairs]
-        return ActivationRanges(self._input, tuple(self._layers), heads_mean)
+        unused = [(0.0, 0.0)] * (len(body_layers(net)) - len(seen))
+        return ActivationRanges(self._input, (*self._layers, *unused), features)
 
     def _blend(self, old: Range | None, new: Range) -> Range:
         if old is None:
@@ -185,20 +187,28 @@ def _information_lost(counts: np.ndarray, bins: int) -> float:
     return float((p * np.log(p / q)).sum())
 
 
-def _outputs(net: PolicyNet, obs: np.ndarray) -> tuple[list[Tensor], tuple[float, ...]]:
-    """Return what each layer puts out behind its ReLU, and the mean logits and value."""
+def _outputs(net: PolicyNet, obs: np.ndarray) -> tuple[list[Tensor], Tensor]:
+    """Return what each layer that is rounded puts out behind its ReLU, and what then follows."""
     found: list[Tensor] = []
+    layers = body_layers(net)
     with torch.no_grad():
         states = torch.from_numpy(np.ascontiguousarray(obs))
         hidden = net.scale(states.to(net.policy_head.weight.device))
-        for layer in body_layers(net):
+        for layer in layers[: rounded_layers(layers)]:
             hidden = layer.module(hidden.flatten(1) if layer.flatten else hidden)
             if layer.relu:
                 hidden = hidden.relu_()
             found.append(hidden)
-        hidden = hidden.flatten(1)
-        heads = torch.cat([net.policy_head(hidden), net.value_head(hidden)], dim=1)
-    return found, tuple(heads.mean(0).tolist())
+    return found, hidden.flatten(1)
+
+
+def rounded_layers(layers: Sequence[Layer]) -> int:
+    """Return how many layers have integer outputs: all but a linear one in front of the heads.
+
+    Rounding its output was the largest single error, and leaving it in float32 costs nothing.
+    """
+    last = len(layers) > 0 and isinstance(layers[-1].module, nn.Linear)
+    return len(layers) - 1 if last else len(layers)
 
 
 def _input_range(obs: np.ndarray) -> Range:

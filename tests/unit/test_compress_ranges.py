@@ -51,13 +51,14 @@ def test_minmax_grows_at_once_and_shrinks_slowly() -> None:
     np.testing.assert_allclose(after.input, small.input, rtol=1e-3)
 
 
-def test_means_of_the_heads_are_those_of_the_last_states() -> None:
+def test_features_are_those_of_the_last_states() -> None:
     net, tracker = make(), RangeTracker()
     tracker.measure(net, states(scale=10.0))
+    features = tracker.measure(net, states()).features
+    assert features is not None
     with torch.no_grad():
-        logits, values = net(torch.from_numpy(states()))
-    expected = [*logits.mean(0).tolist(), values.mean().item()]
-    assert tracker.measure(net, states()).heads_mean == pytest.approx(expected, abs=1e-5)
+        hidden = torch.relu(net.body[-2](features))
+        torch.testing.assert_close(net.heads(hidden)[0], net(torch.from_numpy(states()))[0])
 
 
 @pytest.mark.parametrize("name", METHODS)
