@@ -121,6 +121,8 @@ class RunConfig:
     pixel_unit: float = 255.0
     seconds: float = 60.0
     """length of the run on its own clock"""
+    start: str = ""
+    """run directory whose learner, with its optimiser, this run begins with"""
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
     compression: CompressionConfig = field(default_factory=CompressionConfig)

@@ -24,6 +24,7 @@ from accerl.records import (
     read_metrics,
     versions,
 )
+from accerl.run_folder import CHECKPOINT, read_config, saved_run, starting_learner
 from accerl.runtime.clock import RealClock, VirtualClock
 from accerl.runtime.latency import LatencyProfile, load_profile, save_profile
 from accerl.runtime.process import ProcessRun
@@ -32,11 +33,11 @@ from accerl.runtime.serial import SerialRun
 from accerl.runtime.usage import growth_per_minute
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 
-CHECKPOINT = "checkpoint"
 PROFILE = "profile.json"
 CHECKPOINT_EVERY = 6  # intervals
 _FIXED = (
-    "game", "network", "seed", "pixel_centre", "pixel_unit", "learner", "runtime", "compression"
+    "game", "network", "seed", "pixel_centre", "pixel_unit", "start",
+    "learner", "runtime", "compression",
 )  # fmt: skip
 """settings that a resumed run may not change"""
 OnInterval = Callable[[IntervalReport], None]
@@ -79,8 +80,9 @@ def train(
 ) -> RunResult:
     """Run `config` under `strategy` until its clock has reached `config.seconds`.
 
-    With `out`, the run directory is written as it goes, and a checkpoint after the first and then
-    every `CHECKPOINT_EVERY` intervals, at the end, and when it is interrupted.
+    It begins with the learner of the run in `config.start`, if that is named. With `out`, the run
+    directory is written as it goes, and a checkpoint after the first and then every
+    `CHECKPOINT_EVERY` intervals, at the end, and when it is interrupted.
 
     Raises:
         UserError: the output cannot be written, or there is nothing to resume.
@@ -100,6 +102,8 @@ def train(
     run = None
     try:
         run = make_run(config, profile)
+        if config.start and not resume:
+            run.learner.load_state_dict(starting_learner(config))
         driver = _Driver(config, strategy, run)
         if writer is not None and out is not None:
             if resume:
@@ -335,7 +339,7 @@ def evaluate_checkpoint(
         raise UserError(f"--episodes must be at least 1, got {episodes}")
     config = read_config(path)
     Decision.of(spec).check_students(config.network)
-    state = load_checkpoint(path / CHECKPOINT)["run"]
+    state = saved_run(path)
     small = config.with_learner(minibatches=1, device="cpu").with_runtime(
         runtime="serial", clock="real", num_actors=1, num_envs=1, infer_batch=0, eval_episodes=0
     )
@@ -360,16 +364,3 @@ def evaluate_checkpoint(
         "std_return": float(scores.std()),
         "returns": [float(score) for score in scores],
     }
-
-
-def read_config(path: Path) -> RunConfig:
-    """Return the configuration that a run directory was started with.
-
-    Raises:
-        UserError: it is none, or of another version of AcceRL.
-    """
-    if not (path / CONFIG).is_file():
-        raise UserError(f"{path} is not a run directory (no {CONFIG})")
-    data = read_json(path / CONFIG)
-    extra = ("strategy", "profile_hash")
-    return RunConfig.from_json({key: value for key, value in data.items() if key not in extra})

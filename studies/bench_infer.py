@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from accerl.checkpoint import load_checkpoint
 from accerl.compress import Artifact, CompressionConfig, Compressor, make_engine
 from accerl.compress.check import kl_nats
 from accerl.compress.lowrank import factorise
@@ -19,8 +18,8 @@ from accerl.errors import UserError
 from accerl.evaluate import policy_infer
 from accerl.networks import PolicyNet, architecture, count_macs
 from accerl.records import make_out_dir
+from accerl.run_folder import read_config, saved_run
 from accerl.spec import CompressionSpec
-from accerl.train import CHECKPOINT, read_config
 from studies.bench import interleaved, network, per_item, result_of, torch_threads
 from studies.pong import fitted_policy, record_states
 
@@ -74,7 +73,7 @@ def trained(path: Path, seed: int) -> Subject:
             f"{path}: bench infer compares with Original and this run learns {config.network}; "
             "train one with --network original"
         )
-    weights = load_checkpoint(path / CHECKPOINT)["run"]["learner"]["policy"]
+    weights = saved_run(path)["learner"]["policy"]
     envs = make_envs(config.game, 8)
     generator = np.random.default_rng(seed)
     try:

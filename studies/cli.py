@@ -16,15 +16,16 @@ from typing import Any
 import tyro
 
 from accerl.errors import UserError, did_you_mean
-from studies import options
+from studies import bench_options, options
 
 COMMANDS: dict[str, Any] = {
     "train": options.train,
     "eval": options.evaluate,
-    "bench infer": options.bench_infer,
-    "bench publish": options.bench_publish,
-    "bench learner": options.bench_learner,
-    "bench pipeline": options.bench_pipeline,
+    "bench infer": bench_options.bench_infer,
+    "bench publish": bench_options.bench_publish,
+    "bench learner": bench_options.bench_learner,
+    "bench pipeline": bench_options.bench_pipeline,
+    "bench training": bench_options.bench_training,
     "profile measure": options.profile_measure,
     "profile list": options.profile_list,
     "profile show": options.profile_show,

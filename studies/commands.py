@@ -8,204 +8,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from accerl.config import RunConfig
-from accerl.envs import check_installed
 from accerl.errors import UserError, did_you_mean
-from accerl.monitor.strategies import STRATEGIES, FixedStrategy, make_strategy
-from accerl.monitor.strategy import Strategy
 from accerl.presets import load_preset
-from accerl.records import METRICS, make_out_dir
 from accerl.runtime.latency import (
     load_profile,
     profile_folder,
     profile_names,
     save_profile,
 )
-from accerl.runtime.run import IntervalReport
-from accerl.spec import CompressionSpec, Decision
-from studies.progress import bar, console, share_bar
-
-
-def train(
-    preset: str,
-    *,
-    seconds: float | None,
-    seed: int,
-    runtime: str | None,
-    clock: str | None,
-    profile: str | None,
-    strategy: str,
-    spec: str,
-    network: str | None,
-    precision: str | None,
-    out: Path | None,
-    resume: bool,
-    wandb: bool,
-    quiet: bool,
-) -> dict[str, Any]:
-    """Resolve the options of `accerl train` and run it."""
-    config = replace(load_preset(preset), seed=seed)
-    if seconds is not None:
-        config = replace(config, seconds=seconds)
-    changes: dict[str, Any] = {}
-    if runtime is not None:
-        changes["runtime"] = runtime
-        changes["clock"] = clock or ("virtual" if runtime == "serial" else "real")
-    elif clock is not None:
-        changes["clock"] = clock
-    if profile is not None:
-        changes["profile"] = profile
-    config = config.with_runtime(**changes)
-    if profile is not None and config.runtime.clock == "real":
-        raise UserError("--profile goes with the virtual clock; add --runtime serial")
-    if network is not None:
-        config = replace(config, network=network)
-    if precision is not None:
-        config = config.with_learner(precision=precision)
-    chosen = _strategy(strategy, spec)
-    out = out or _free_folder(Path("runs") / f"{preset}-seed{seed}", resume)
-    if _holds_run(out) and not resume:
-        raise UserError(f"{out} already holds a run; add --resume, or give another --out")
-    name = f"fixed {CompressionSpec.from_json(spec).label}" if strategy == "fixed" else strategy
-    summary = run_recorded(config, chosen, name, out, resume=resume, quiet=quiet)
-    if wandb:
-        from analysis.wandb_report import write_offline_runs
-
-        for folder in write_offline_runs([out], out / "wandb"):
-            console.print(f"wrote {folder} (upload with `wandb sync {folder}`)")
-    return summary
-
-
-def run_recorded(
-    config: RunConfig,
-    strategy: Strategy,
-    strategy_name: str,
-    out: Path,
-    *,
-    resume: bool = False,
-    quiet: bool = False,
-) -> dict[str, Any]:
-    """Train with a progress bar, print what came of it, return the summary."""
-    from accerl.train import check_resumable, run_identity
-    from accerl.train import train as run
-
-    virtual = config.runtime.clock == "virtual"
-    profile = load_profile(config.runtime.profile) if virtual else None
-    # What the run would refuse when it comes to it is refused before anything is written.
-    check_installed(config.game)
-    for decision in _decisions(strategy):
-        decision.check_students(config.network)
-    if profile is not None:
-        times = profile.for_network(config.network)
-        if isinstance(strategy, FixedStrategy):
-            times.infer_seconds(strategy.spec, config.runtime.num_envs)
-    if resume:
-        check_resumable(config, out, run_identity(strategy_name, profile))
-    make_out_dir(out)
-    console.print(
-        f"{config.preset}: {config.game}, seed {config.seed}, {config.runtime.runtime} runtime, "
-        f"{config.runtime.clock} clock, {config.seconds:g} s, strategy {strategy_name}"
-    )
-    with bar("training", config.seconds, unit="share") as advance:
-
-        def on_interval(report: IntervalReport) -> None:
-            scores = report.episode_returns
-            result = f"J {report.learner_return:.2f}" if report.learner_return is not None else ""
-            if not result and scores:
-                result = f"return {sum(scores) / len(scores):.1f}"
-            note = f"{report.env_steps / report.seconds:,.0f} steps/s, {report.decision.label}"
-            held = "+".join(f"{rss / 1e6:.0f}" for rss in report.rss_bytes.values())
-            memory = f"{held} MB" if held else ""
-            advance(report.seconds, " ".join(part for part in (note, memory, result) if part))
-
-        result = run(
-            config,
-            strategy,
-            strategy_name=strategy_name,
-            out=out,
-            resume=resume,
-            profile=profile,
-            on_interval=on_interval,
-        )
-    summary = result.summary
-    final = summary["final_return"]
-    console.print(
-        f"{summary['env_steps']:,} env steps in {summary['seconds']:.1f} s: "
-        f"{summary['env_steps_per_second']:,.0f} per second; final return "
-        f"{'none finished yet' if final is None else f'{final:.2f}'}; records in {out}"
-    )
-    if not quiet:
-        shares = {k: v for k, v in summary["phases"].items() if v > 0.0}
-        spent = ", ".join(f"{name} {value:.1f}" for name, value in shares.items())
-        console.print(f"busy seconds by phase: {spent}")
-        grown = summary["rss_bytes_per_minute"]
-        memory = [
-            f"{name} {rss / 1e6:.0f} MB"
-            + (f" ({grown[name] / 1e6:+.2f} MB/min)" if grown[name] is not None else "")
-            for name, rss in summary["rss_bytes_max"].items()
-        ]
-        if memory:
-            console.print(f"resident memory at most, and its growth at last: {', '.join(memory)}")
-    return summary
-
-
-def _decisions(strategy: Strategy) -> list[Decision]:
-    """Return what a strategy of the command line may decide; a mix as its parts."""
-    from controller.policy import LearnedStrategy
-    from controller.schedule import ReplayedSchedule
-
-    if isinstance(strategy, LearnedStrategy):
-        return [strategy.actions.decision(indices) for indices in strategy.actions.all_indices()]
-    if isinstance(strategy, ReplayedSchedule):
-        return [point.decision for point in strategy.schedule.points]
-    specs = [value for value in vars(strategy).values() if isinstance(value, CompressionSpec)]
-    return [Decision.of(spec) for spec in specs]
-
-
-def _holds_run(path: Path) -> bool:
-    """Whether a folder holds intervals of a run; one that ended before its first holds nothing."""
-    metrics = path / METRICS
-    return metrics.is_file() and metrics.stat().st_size > 0
-
-
-def _strategy(name: str, spec: str) -> Strategy:
-    """Return the strategy of that name, or the one that a bundle holds."""
-    from controller.bundle import is_bundle, load_bundle
-
-    if name != "fixed" and spec != "{}":
-        raise UserError(f"--spec goes with the fixed strategy; {name!r} chooses its own specs")
-    if name in STRATEGIES:
-        parsed = CompressionSpec.from_json(spec)
-        return FixedStrategy(parsed) if name == "fixed" else make_strategy(name)
-    if is_bundle(name):
-        return load_bundle(Path(name), mode="policy")
-    if Path(name).exists():
-        raise UserError(f"--strategy {name}: this is not a schedule bundle (no bundle.json)")
-    hint = did_you_mean(name, list(STRATEGIES))
-    raise UserError(f"strategy {name!r} does not exist; {hint}, or the folder of a bundle")
-
-
-def _free_folder(path: Path, resume: bool) -> Path:
-    """Return `path`, or the first of path-2, path-3, ... that holds no run."""
-    if resume:
-        return path
-    candidate, number = path, 1
-    while _holds_run(candidate):
-        number += 1
-        candidate = path.with_name(f"{path.name}-{number}")
-    return candidate
-
-
-def evaluate(run: Path, episodes: int, spec: str, seed: int) -> dict[str, Any]:
-    """Play a checkpoint and print the mean."""
-    from accerl.train import evaluate_checkpoint
-
-    result = evaluate_checkpoint(run, episodes, CompressionSpec.from_json(spec), seed)
-    console.print(
-        f"{episodes} episodes: mean return {result['mean_return']:.2f}, "
-        f"standard deviation {result['std_return']:.2f}"
-    )
-    return result
+from studies.progress import console, share_bar
+from studies.run_commands import free_folder, holds_run, run_recorded
 
 
 def bench(measure: Callable[[], dict[str, Any]], quiet: bool) -> dict[str, Any]:
@@ -328,8 +140,8 @@ def schedule_replay(
     strategy = load_bundle(Path(bundle), mode="schedule")
     # A schedule may choose any size, so the learner has the largest.
     config = replace(load_preset(preset), network="original", seed=seed, seconds=seconds)
-    out = out or _free_folder(Path("runs") / f"{preset}-replay-seed{seed}", resume=False)
-    if _holds_run(out):
+    out = out or free_folder(Path("runs") / f"{preset}-replay-seed{seed}", resume=False)
+    if holds_run(out):
         raise UserError(f"{out} already holds a run; give another --out")
     return run_recorded(config, strategy, f"schedule {bundle}", out, quiet=quiet)
 

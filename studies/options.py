@@ -10,13 +10,13 @@ from typing import Annotated, Any
 
 import tyro
 
-from accerl.errors import UserError
 from accerl.records import make_out_dir
-from studies import commands
+from studies import commands, run_commands
 from studies.progress import console
 
 Json = Annotated[bool, tyro.conf.arg(name="json", help="print one JSON object on standard output")]
 Name = tyro.conf.Positional[str]
+Settings = Annotated[tuple[str, ...], tyro.conf.arg(name="set", metavar="SECTION.NAME=VALUE")]
 
 
 def train(
@@ -32,6 +32,8 @@ def train(
     spec: str = "{}",
     network: str | None = None,
     precision: str | None = None,
+    set_: Settings = (),
+    start: Path | None = None,
     out: Path | None = None,
     resume: bool = False,
     wandb: bool = False,
@@ -53,12 +55,14 @@ def train(
         spec: for the fixed strategy: what actors act with, as JSON
         network: of the learner: original, net1, net2 or net3 (default: the preset's)
         precision: of the learner: fp32 or bf16 (default: the preset's)
+        set_: other settings of the preset, such as compression.prune_criterion=taylor
+        start: run directory whose learner this run begins with
         out: run directory (default: runs/PRESET-seedN)
         resume: go on with the run in --out from its last checkpoint
         wandb: also write an offline W&B run to the run directory
         json_: print the summary as JSON
     """
-    return commands.train(
+    return run_commands.train(
         preset,
         seconds=seconds,
         seed=seed,
@@ -69,6 +73,8 @@ def train(
         spec=spec,
         network=network,
         precision=precision,
+        settings=set_,
+        start=start,
         out=out,
         resume=resume,
         wandb=wandb,
@@ -96,113 +102,7 @@ def evaluate(
         out: folder to write eval.json to
         json_: print the result as JSON
     """
-    return _written(commands.evaluate(Path(run), episodes, spec, seed), out, "eval.json")
-
-
-def bench_infer(
-    *,
-    run: Path | None = None,
-    batches: tuple[int, ...] = (1, 8, 16, 32),
-    repeats: int = 7,
-    distill_updates: int = 150,
-    out: Path | None = None,
-    json_: Json = False,
-) -> Any:
-    """Time every compression when it acts, interleaved, and tell its KL to Original.
-
-    Args:
-        run: run directory whose learner's policy is compressed (without one, a policy that was
-            fitted to follow Pong's ball)
-        batches: states per call
-        repeats: interleaved rounds
-        distill_updates: gradient steps of each student and pruned network
-        out: folder to write bench-infer.json to, and pareto-batch-N.png: time against KL
-        json_: print the result as JSON
-    """
-    from studies.bench_infer import bench_infer as measure
-    from studies.bench_infer import draw_pareto
-
-    for name, value in (("--repeats", repeats), ("--distill-updates", distill_updates)):
-        if value < 1:
-            raise UserError(f"{name} must be at least 1, got {value}")
-    if not batches or min(batches) < 1:
-        raise UserError(f"--batches must be positive, got {' '.join(map(str, batches)) or 'none'}")
-    result = commands.bench(
-        lambda: measure(batches, repeats, run=run, distill_updates=distill_updates), json_
-    )
-    if out is not None:
-        for path in draw_pareto(result, out):
-            console.print(f"wrote {path}")
-    return _written(result, out, "bench-infer.json")
-
-
-def bench_publish(*, repeats: int = 3, out: Path | None = None, json_: Json = False) -> Any:
-    """Time publications: compress, export, make ready to act.
-
-    Args:
-        repeats: interleaved rounds
-        out: folder to write bench-publish.json to
-        json_: print the result as JSON
-    """
-    from studies.bench import bench_publish as measure
-
-    result = commands.bench(lambda: measure(repeats=repeats), json_)
-    return _written(result, out, "bench-publish.json")
-
-
-def bench_learner(*, repeats: int = 3, out: Path | None = None, json_: Json = False) -> Any:
-    """Time learner updates in float32 and bfloat16.
-
-    Args:
-        repeats: interleaved rounds
-        out: folder to write bench-learner.json to
-        json_: print the result as JSON
-    """
-    from studies.bench import bench_learner as measure
-
-    result = commands.bench(lambda: measure(repeats=repeats), json_)
-    return _written(result, out, "bench-learner.json")
-
-
-def bench_pipeline(
-    *,
-    env: str = "pong",
-    network: str = "original",
-    configs: tuple[str, ...] = (),
-    wiring: bool = False,
-    seconds: float = 20.0,
-    repeats: int = 3,
-    seed: int = 0,
-    out: Path | None = None,
-    json_: Json = False,
-) -> Any:
-    """Compare whole pipelines, interleaved: env steps/s, CPU-seconds, phases, memory, bounds.
-
-    Args:
-        env: Atari game
-        network: the learner's network
-        configs: names to compare, all if none (paper, fp32, int8, net3+int8, env-only, ...)
-        wiring: vary how the INT8 pipeline is wired instead
-        seconds: measured in each run
-        repeats: interleaved runs of each configuration
-        seed: of the first repeat
-        out: folder to write bench-pipeline.json to
-        json_: print the result as JSON
-    """
-    from studies.bench_pipeline import bench_pipeline as measure
-    from studies.tables import print_pipeline
-
-    result = measure(
-        game=env,
-        network=network,
-        names=configs,
-        wiring=wiring,
-        seconds=seconds,
-        repeats=repeats,
-        seed=seed,
-    )
-    print_pipeline(result, console)
-    return _written(result, out, "bench-pipeline.json")
+    return written(run_commands.evaluate(Path(run), episodes, spec, seed), out, "eval.json")
 
 
 def profile_measure(
@@ -350,7 +250,7 @@ def controller_eval(study: Name, /, *, out: Path | None = None, json_: Json = Fa
         out: folder to write contest.json to
         json_: print the contest as JSON
     """
-    return _written(commands.controller_eval(Path(study), json_), out, "contest.json")
+    return written(commands.controller_eval(Path(study), json_), out, "contest.json")
 
 
 def report(
@@ -376,7 +276,7 @@ def report(
     return commands.report(list(runs), html, wandb, figures, scores)
 
 
-def _written(result: Any, out: Path | None, name: str) -> Any:
+def written(result: Any, out: Path | None, name: str) -> Any:
     """Also write a result into --out, if given."""
     if out is not None:
         from accerl.records import write_json

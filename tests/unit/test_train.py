@@ -21,9 +21,10 @@ from accerl.monitor.features import Features
 from accerl.monitor.strategies import FixedStrategy, KLThresholdStrategy
 from accerl.monitor.strategy import Strategy
 from accerl.records import read_json, read_metrics
+from accerl.run_folder import CHECKPOINT
 from accerl.runtime.run import PHASES, IntervalReport
 from accerl.spec import IDENTITY, CompressionSpec, Decision
-from accerl.train import CHECKPOINT, CHECKPOINT_EVERY, RunResult, evaluate_checkpoint, train
+from accerl.train import CHECKPOINT_EVERY, RunResult, evaluate_checkpoint, train
 from tests.fixtures.inner_runs import fast_profile, files_hash, tiny_catch
 
 INT8 = CompressionSpec(bits=8)

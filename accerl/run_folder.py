@@ -1,0 +1,56 @@
+"""What a run directory holds for those who come after: its configuration and its learner."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from accerl.checkpoint import has_checkpoint, load_checkpoint
+from accerl.config import RunConfig
+from accerl.errors import UserError
+from accerl.records import CONFIG, read_json
+
+CHECKPOINT = "checkpoint"
+
+
+def read_config(path: Path) -> RunConfig:
+    """Return the configuration that a run directory was started with.
+
+    Raises:
+        UserError: it is none, or of another version of AcceRL.
+    """
+    if not (path / CONFIG).is_file():
+        raise UserError(f"{path} is not a run directory (no {CONFIG})")
+    data = read_json(path / CONFIG)
+    extra = ("strategy", "profile_hash")
+    return RunConfig.from_json({key: value for key, value in data.items() if key not in extra})
+
+
+def saved_run(path: Path) -> dict[str, Any]:
+    """Return the last snapshot of the run in `path`.
+
+    Raises:
+        UserError: there is no such run or checkpoint, or it is damaged.
+    """
+    read_config(path)
+    if not has_checkpoint(path / CHECKPOINT):
+        raise UserError(f"{path} holds no checkpoint yet; let its run finish an interval first")
+    return load_checkpoint(path / CHECKPOINT)["run"]
+
+
+def starting_learner(config: RunConfig) -> dict[str, Any]:
+    """Return the learner that a run with `config` starts from, as another run has left it.
+
+    Raises:
+        UserError: there is none, or it learned another game or network, or saw other pixels.
+    """
+    path = Path(config.start)
+    other = read_config(path)
+    names = ("game", "network", "pixel_centre", "pixel_unit")
+    for name in names:
+        theirs, ours = getattr(other, name), getattr(config, name)
+        if theirs != ours:
+            raise UserError(f"--start {path}: its {name} is {theirs!r}, this run's is {ours!r}")
+    if (other.learner.sparse is None) != (config.learner.sparse is None):
+        raise UserError(f"--start {path}: one of the two learns sparse layers and the other not")
+    return saved_run(path)["learner"]

@@ -1,0 +1,147 @@
+"""The options of `accerl bench`; see `options`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from accerl.errors import UserError
+from accerl.spec import CompressionSpec
+from studies import commands
+from studies.options import Json, written
+from studies.progress import console
+
+
+def bench_infer(
+    *,
+    run: Path | None = None,
+    batches: tuple[int, ...] = (1, 8, 16, 32),
+    repeats: int = 7,
+    distill_updates: int = 150,
+    out: Path | None = None,
+    json_: Json = False,
+) -> Any:
+    """Time every compression when it acts, interleaved, and tell its KL to Original.
+
+    Args:
+        run: run directory whose learner's policy is compressed (without one, a policy that was
+            fitted to follow Pong's ball)
+        batches: states per call
+        repeats: interleaved rounds
+        distill_updates: gradient steps of each student and pruned network
+        out: folder to write bench-infer.json to, and pareto-batch-N.png: time against KL
+        json_: print the result as JSON
+    """
+    from studies.bench_infer import bench_infer as measure
+    from studies.bench_infer import draw_pareto
+
+    for name, value in (("--repeats", repeats), ("--distill-updates", distill_updates)):
+        if value < 1:
+            raise UserError(f"{name} must be at least 1, got {value}")
+    if not batches or min(batches) < 1:
+        raise UserError(f"--batches must be positive, got {' '.join(map(str, batches)) or 'none'}")
+    result = commands.bench(
+        lambda: measure(batches, repeats, run=run, distill_updates=distill_updates), json_
+    )
+    if out is not None:
+        for path in draw_pareto(result, out):
+            console.print(f"wrote {path}")
+    return written(result, out, "bench-infer.json")
+
+
+def bench_publish(*, repeats: int = 3, out: Path | None = None, json_: Json = False) -> Any:
+    """Time publications: compress, export, make ready to act.
+
+    Args:
+        repeats: interleaved rounds
+        out: folder to write bench-publish.json to
+        json_: print the result as JSON
+    """
+    from studies.bench import bench_publish as measure
+
+    result = commands.bench(lambda: measure(repeats=repeats), json_)
+    return written(result, out, "bench-publish.json")
+
+
+def bench_learner(*, repeats: int = 3, out: Path | None = None, json_: Json = False) -> Any:
+    """Time learner updates in float32 and bfloat16.
+
+    Args:
+        repeats: interleaved rounds
+        out: folder to write bench-learner.json to
+        json_: print the result as JSON
+    """
+    from studies.bench import bench_learner as measure
+
+    result = commands.bench(lambda: measure(repeats=repeats), json_)
+    return written(result, out, "bench-learner.json")
+
+
+def bench_pipeline(
+    *,
+    env: str = "pong",
+    network: str = "original",
+    configs: tuple[str, ...] = (),
+    wiring: bool = False,
+    seconds: float = 20.0,
+    repeats: int = 3,
+    seed: int = 0,
+    out: Path | None = None,
+    json_: Json = False,
+) -> Any:
+    """Compare whole pipelines, interleaved: env steps/s, CPU-seconds, phases, memory, bounds.
+
+    Args:
+        env: Atari game
+        network: the learner's network
+        configs: names to compare, all if none (paper, fp32, int8, net3+int8, env-only, ...)
+        wiring: vary how the INT8 pipeline is wired instead
+        seconds: measured in each run
+        repeats: interleaved runs of each configuration
+        seed: of the first repeat
+        out: folder to write bench-pipeline.json to
+        json_: print the result as JSON
+    """
+    from studies.bench_pipeline import bench_pipeline as measure
+    from studies.tables import print_pipeline
+
+    result = measure(
+        game=env,
+        network=network,
+        names=configs,
+        wiring=wiring,
+        seconds=seconds,
+        repeats=repeats,
+        seed=seed,
+    )
+    print_pipeline(result, console)
+    return written(result, out, "bench-pipeline.json")
+
+
+def bench_training(
+    *,
+    run: Path,
+    out: Path,
+    specs: tuple[str, ...] = (),
+    seconds: float = 300.0,
+    seeds: int = 3,
+    json_: Json = False,
+) -> Any:
+    """Go on from a run's learner with every compression: KL, lag, env steps/s, scores.
+
+    Args:
+        run: run directory to start from; its settings are kept
+        out: folder for the runs, which can be reported, and bench-training.json; runs that it
+            holds already are not repeated
+        specs: what to compare, each as JSON (default: one of each compressor, and compositions)
+        seconds: length of each run
+        seeds: runs of each
+        json_: print the result as JSON
+    """
+    from studies.bench_training import bench_training as measure
+    from studies.tables import print_training
+
+    parsed = [CompressionSpec.from_json(spec) for spec in specs]
+    result = measure(run, out, specs=parsed, seconds=seconds, seeds=seeds)
+    print_training(result, console)
+    return result
