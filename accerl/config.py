@@ -41,6 +41,8 @@ class RuntimeConfig:
     """environments per actor, B"""
     infer_batch: int = 0
     """states per inference call: the paper's actors infer 1 at a time; 0: all environments'"""
+    num_distillers: int = 0
+    """process runtime: processes that distil, ND of the paper; 0: the compressor's does that too"""
     compressor_process: bool = True
     """process runtime: whether a process of its own compresses, or the learner's does"""
     queue_rollouts: int = 2
@@ -84,6 +86,12 @@ class RuntimeConfig:
             raise UserError(
                 f"runtime: queue_rollouts must not be negative, got {self.queue_rollouts}"
             )
+        if self.num_distillers < 0:
+            raise UserError(
+                f"runtime: num_distillers must not be negative, got {self.num_distillers}"
+            )
+        if self.num_distillers and not self.compressor_process:
+            raise UserError("runtime: num_distillers needs a compressor process")
         if self.num_actors < 0:
             raise UserError(f"runtime: num_actors must not be negative, got {self.num_actors}")
         if not 0 <= self.infer_batch <= self.num_envs:

@@ -17,11 +17,16 @@ from accerl.observation import ObservationSpec
 
 
 class ConvSpec(NamedTuple):
-    """One convolution without padding: output channels, square kernel, stride."""
+    """One convolution: output channels, square kernel, stride, zeros added on each side."""
 
     channels: int
     kernel: int
     stride: int
+    padding: int = 0
+
+    def side(self, length: int) -> int:
+        """Return the height or width of what comes out where `length` goes in."""
+        return (length + 2 * self.padding - self.kernel) // self.stride + 1
 
 
 @dataclass(frozen=True)
@@ -76,10 +81,8 @@ class PolicyNet(nn.Module):
         if arch.convs:
             channels, height, width = observation.shape
             for conv in arch.convs:
-                layers += [nn.Conv2d(channels, conv.channels, conv.kernel, conv.stride), nn.ReLU()]
-                channels = conv.channels
-                height = (height - conv.kernel) // conv.stride + 1
-                width = (width - conv.kernel) // conv.stride + 1
+                layers += [nn.Conv2d(channels, *conv), nn.ReLU()]
+                channels, height, width = conv.channels, conv.side(height), conv.side(width)
             features = channels * height * width
         else:
             features = math.prod(observation.shape)
@@ -90,6 +93,11 @@ class PolicyNet(nn.Module):
         self.body = nn.Sequential(*layers)
         self.policy_head = nn.Linear(features, num_actions)
         self.value_head = nn.Linear(features, 1)
+
+    @property
+    def device(self) -> torch.device:
+        """Where its weights are."""
+        return self.policy_head.weight.device
 
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """Return policy logits [B, A] and state values [B] for observations [B, *shape].
@@ -133,7 +141,7 @@ class PolicyNet(nn.Module):
         if self.observation.centre:
             pixels -= self.observation.centre
         weight = first.weight * (1.0 / self.observation.unit)
-        return nn.functional.conv2d(pixels, weight, first.bias, first.stride)
+        return nn.functional.conv2d(pixels, weight, first.bias, first.stride, first.padding)
 
 
 def make_policy(
@@ -154,14 +162,20 @@ def make_policy(
     return net
 
 
+def conv_spec(module: nn.Conv2d) -> ConvSpec:
+    """Return the sizes of a convolution whose kernel, stride and padding are square."""
+    padding = module.padding[0]
+    assert isinstance(padding, int)
+    return ConvSpec(module.out_channels, module.kernel_size[0], module.stride[0], padding)
+
+
 def count_macs(net: PolicyNet) -> int:
     """Return the multiply-accumulates of one forward pass of one observation."""
     macs = 0
     sides = net.observation.shape[1:]
     for module in (*net.body, net.policy_head, net.value_head):
         if isinstance(module, nn.Conv2d):
-            kernel, stride = module.kernel_size[0], module.stride[0]
-            sides = tuple((side - kernel) // stride + 1 for side in sides)
+            sides = tuple(conv_spec(module).side(side) for side in sides)
             macs += module.weight.numel() * math.prod(sides)
         elif isinstance(module, nn.Linear):
             macs += module.in_features * module.out_features

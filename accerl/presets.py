@@ -103,10 +103,9 @@ def _atari(
 
 # Table 5 of the paper: n-steps 5, learning rate 3e-4, discount 0.99, entropy 0.02, value 0.25, and
 # batches of 160, which are 32 environments here: an update learns from one rollout of one actor.
-# NA = 12 agents are 12 actors, but each steps 32 environments where the paper's had one. ND = 4
-# distillers have no counterpart: one compressor distils all students. Table 5 does not print the
-# length of a run, the clipping of gradients, or how values are scaled. The paper acts one state at
-# a time (infer_batch) in plain torch: add --spec '{"graph": "eager"}' for that.
+# NA = 12 agents are 12 actors, but each steps 32 environments where the paper's had one. Table 5
+# does not print the length of a run, the clipping of gradients, or how values are scaled. The paper
+# acts one state at a time (infer_batch) in plain torch: add --spec '{"graph": "eager"}' for that.
 _PAPER_PONG = RunConfig(
     preset="paper-pong",
     game="pong",
@@ -122,7 +121,7 @@ _PAPER_PONG = RunConfig(
         lambda_=1.0,
         precision="fp32",  # as its GTX 1080 Ti had to
     ),
-    runtime=replace(_ATARI_RUNTIME, num_actors=12, num_envs=32, infer_batch=1),
+    runtime=replace(_ATARI_RUNTIME, num_actors=12, num_distillers=4, num_envs=32, infer_batch=1),
     compression=CompressionConfig(),
 )
 

@@ -25,7 +25,8 @@ class CompressionSpec:
 
     student: str = "original"
     """original: the learner's own network, whatever its size (`RunConfig.network`), undistilled;
-    net1, net2 or net3: that smaller member of the policy family, distilled from the learner"""
+    net1, net2 or net3: that smaller member of the policy family, distilled from the learner;
+    module:function: your own, see `accerl.students.make_student`"""
     sparsity: float = 0.0
     """fraction of output channels / neurons REMOVED by structured pruning, in [0, 1)"""
     rank: float = 1.0
@@ -36,7 +37,7 @@ class CompressionSpec:
     """eager | torchscript | onnx"""
 
     def __post_init__(self) -> None:
-        if self.student not in STUDENTS:
+        if self.student not in STUDENTS and not is_own_student(self.student):
             hint = did_you_mean(str(self.student), list(STUDENTS))
             raise UserError(f"spec: student {self.student!r} does not exist; {hint}")
         if isinstance(self.bits, bool) or self.bits not in BITS:
@@ -78,6 +79,13 @@ class CompressionSpec:
             parts.append(self.graph)
         return " ".join(parts)
 
+    @property
+    def size_rank(self) -> float:
+        """Place in the policy family, 0 for the largest; your own network counts as middle."""
+        if self.student in STUDENTS:
+            return float(STUDENTS.index(self.student))
+        return (len(STUDENTS) - 1) / 2
+
     def to_json(self) -> dict[str, Any]:
         """Return all fields as a JSON object."""
         return asdict(self)
@@ -103,6 +111,12 @@ class CompressionSpec:
             if key not in known:
                 raise UserError(f"spec: unknown key {key!r}; {did_you_mean(str(key), known)}")
         return cls(**data)
+
+
+def is_own_student(student: str) -> bool:
+    """Whether `student` is the import path of a user's network, such as ``mynets:small``."""
+    path, colon, name = str(student).partition(":")
+    return bool(colon) and name.isidentifier() and all(map(str.isidentifier, path.split(".")))
 
 
 def _require_number(name: str, value: object) -> None:
@@ -170,7 +184,7 @@ class Decision:
         """
         smaller = STUDENTS[STUDENTS.index(network) + 1 :]
         for spec in self.specs:
-            if spec.student != "original" and spec.student not in smaller:
+            if spec.student not in ("original", *smaller) and not is_own_student(spec.student):
                 raise UserError(
                     f"spec: student {spec.student!r} is not smaller than the learner's network, "
                     f"{network!r}; use {' or '.join((*smaller, 'original'))} (its own network), "

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from accerl.spec import STUDENTS, CompressionSpec
+from accerl.spec import CompressionSpec
 
 INK = "#24292f"
 """ink of all text and axes; rendered as currentColor, so that figures follow dark pages too"""
@@ -127,7 +127,7 @@ def strategy_dashes(names: Sequence[str], subject: str | None = None) -> dict[st
 
 def compression_rank(spec: CompressionSpec) -> tuple[float, ...]:
     """Return a sort key from no compression to the hardest: student, then bits, sparsity, rank."""
-    return (STUDENTS.index(spec.student), -spec.bits, spec.sparsity, -spec.rank)
+    return (spec.size_rank, -spec.bits, spec.sparsity, -spec.rank)
 
 
 def ramp(count: int) -> list[str]:

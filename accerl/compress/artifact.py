@@ -1,6 +1,7 @@
 """Artifact: one compressed policy as bytes, on its way to the actors or into a checkpoint.
 
-Nothing here is unpickled: a header in JSON, and ONNX or safetensors behind it.
+Nothing here is unpickled by Python: a header in JSON, and ONNX, safetensors or TorchScript behind
+it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from accerl.errors import UserError
 from accerl.spec import CompressionSpec
 
 MAGIC = b"ACRL"
-KINDS = ("onnx", "torch")
+KINDS = ("onnx", "torch", "script")
 _PREFIX = struct.Struct("<4sI")  # magic, length of the JSON header
 
 
@@ -25,7 +26,8 @@ class Artifact:
     version: int
     """learner updates when it was made"""
     kind: str
-    """onnx (payload: a serialised ModelProto) or torch (payload: safetensors)"""
+    """onnx (payload: see `onnx_payload`), torch (safetensors) or script (TorchScript, of a user's
+    own network that is no chain of layers)"""
     payload: bytes | bytearray
     """not to be written to"""
 

@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from torch import nn
 
+from accerl.adopt import as_policy
 from accerl.compress.artifact import Artifact
 from accerl.compress.links import (
     ONNX,
@@ -30,6 +32,7 @@ from accerl.compress.quantize import QuantiseMethod
 from accerl.compress.ranges import RangeTracker
 from accerl.errors import UserError
 from accerl.networks import PolicyNet
+from accerl.observation import ObservationSpec
 from accerl.spec import CompressionSpec
 
 REASONS = {
@@ -74,12 +77,14 @@ class CompressorChain:
         return self
 
     def compress(
-        self, policy: PolicyNet | None = None, *, observations: np.ndarray, version: int = 0
+        self, policy: nn.Module | None = None, *, observations: np.ndarray, version: int = 0
     ) -> Artifact:
         """Compress `policy` (by default the one its first link was given).
 
         Args:
-            policy: the learner's policy.
+            policy: the learner's policy: a PolicyNet, or any module that returns logits and
+                values. One that is no chain of layers (see `accerl.adopt`) can be exported to
+                torch only, or serve as the teacher.
             observations: recorded states [N, *shape].
             version: learner updates of `policy`.
 
@@ -90,6 +95,8 @@ class CompressorChain:
         source = next((net for net in [policy, *given] if net is not None), None)
         if source is None:
             raise UserError("chain: which policy? give one to compress() or to the first link")
+        kind = ObservationSpec(observations.shape[1:], str(observations.dtype))
+        source = as_policy(source, kind)
         state = CompressionState(
             policy=source, net=source, observations=observations, version=version
         )

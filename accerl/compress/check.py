@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from accerl.adopt import OpaquePolicy
 from accerl.compress.artifact import Artifact
 from accerl.compress.engine import make_engine
 from accerl.networks import PolicyNet
@@ -24,7 +25,7 @@ class EngineMismatchError(RuntimeError):
     """An engine acts unlike its network."""
 
 
-def check_engine(artifact: Artifact, net: PolicyNet, obs: np.ndarray) -> float:
+def check_engine(artifact: Artifact, net: PolicyNet | OpaquePolicy, obs: np.ndarray) -> float:
     """Return the mean KL(net || engine) over states obs [N, *shape], in nats.
 
     Args:
@@ -36,7 +37,7 @@ def check_engine(artifact: Artifact, net: PolicyNet, obs: np.ndarray) -> float:
         EngineMismatchError: the engine does not run, or its policy is not finite or too far away.
     """
     with torch.no_grad():
-        states = torch.from_numpy(np.ascontiguousarray(obs)).to(net.policy_head.weight.device)
+        states = torch.from_numpy(np.ascontiguousarray(obs)).to(net.device)
         logits = net(states)[0].float().cpu().numpy()
     label, limit = artifact.spec.label, EXPECTED_KL_NATS[artifact.spec.bits]
     try:

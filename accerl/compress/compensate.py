@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from accerl.compress.layers import body_layers
-from accerl.networks import PolicyNet
+from accerl.networks import PolicyNet, conv_spec
 
 RIDGE = 1e-2
 """share of the mean squared activation that is added to each: recorded states are few"""
@@ -32,7 +32,7 @@ def compensate(
         keep: which units of each hidden layer stayed, as `masks` returns them.
         obs: recorded states [N, *shape].
     """
-    device = original.policy_head.weight.device
+    device = original.device
     states = torch.from_numpy(np.ascontiguousarray(obs)).to(device)
     before, after = original.scale(states), pruned.scale(states)
     for index, (old, new, mask) in enumerate(
@@ -63,7 +63,9 @@ def _fit(layer: nn.Conv2d | nn.Linear, inputs: Tensor, wanted: Tensor) -> None:
     """
     missing = wanted - layer(inputs)
     if isinstance(layer, nn.Conv2d):
-        patches = functional.unfold(inputs, layer.kernel_size, stride=layer.stride)
+        patches = functional.unfold(
+            inputs, layer.kernel_size, padding=conv_spec(layer).padding, stride=layer.stride
+        )
         rows = patches.transpose(1, 2).flatten(0, 1)
         targets = missing.flatten(2).transpose(1, 2).flatten(0, 1)
     else:

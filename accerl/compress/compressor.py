@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from accerl.adopt import OpaquePolicy, require_chain
 from accerl.compress.artifact import Artifact
 from accerl.compress.chain import CompressorChain
 from accerl.compress.check import check_engine, kl_nats
@@ -24,9 +25,11 @@ from accerl.compress.quantize import spread
 from accerl.compress.ranges import RangeTracker
 from accerl.compress.rounding import round_weights
 from accerl.compress.torch_artifact import architecture_from_json, architecture_to_json
+from accerl.compress.trainee import Trainee, empty_net, net_to_json, require_smaller
 from accerl.errors import UserError
-from accerl.networks import Architecture, ObservationSpec, PolicyNet, make_policy
+from accerl.networks import Architecture, ObservationSpec, PolicyNet
 from accerl.spec import CompressionSpec
+from accerl.students import make_student
 
 COMPARED_STATES = 16
 """on which a student is compared with the learner at each publication"""
@@ -37,26 +40,6 @@ class BuildReport:
     """What the last build had to do besides exporting, so that a clock can charge it."""
 
     distill_updates: int = 0
-
-
-@dataclass(frozen=True)
-class Trainee:
-    """A network that must be distilled before it can act: a student, or a pruned network."""
-
-    student: str
-    sparsity: float
-
-    @property
-    def key(self) -> str:
-        """A name for state dicts, such as ``net3@0.5``."""
-        return f"{self.student}@{self.sparsity!r}"
-
-    @classmethod
-    def of(cls, spec: CompressionSpec) -> Trainee | None:
-        """Return whom `spec` needs distilled; None if it acts with the learner's own network."""
-        if spec.student == "original" and spec.sparsity == 0.0:
-            return None
-        return cls(spec.student, spec.sparsity)
 
 
 class Compressor:
@@ -82,6 +65,7 @@ class Compressor:
         self._filled = 0
         self._seed = int(torch.randint(2**31, (), generator=generator))
         self._distillers: dict[Trainee, Distiller] = {}
+        self._shown: dict[Trainee, PolicyNet | OpaquePolicy] = {}  # distilled by other processes
         self._factorisers: dict[tuple[Trainee | None, float], Factoriser] = {}
         self._trackers: dict[tuple[Trainee | None, float], RangeTracker] = {}
         self._policy_arch: Architecture | None = None
@@ -152,15 +136,16 @@ class Compressor:
         trainee = Trainee.of(spec)
         net, updates = policy, 0
         if trainee is not None:
-            if trainee not in self._acted | self._acting:
+            rested = trainee not in self._acted | self._acting
+            if rested and trainee not in self._shown:
                 updates = self.config.distill_warmup_updates
-            net = self._train(trainee, policy, updates=updates).net
+            net = self._student(trainee, policy, updates)
             self._acting.add(trainee)
         self.last_build = BuildReport(distill_updates=updates)
         if spec.rank < 1.0:
-            net = self._factoriser(trainee, spec.rank).factorise(net)
+            net = self._factoriser(trainee, spec.rank).factorise(require_chain(net))
         if self.config.simulated_bits and spec.bits == 32:
-            net = round_weights(net, self.config.simulated_bits)
+            net = round_weights(require_chain(net), self.config.simulated_bits)
         state = CompressionState(
             policy=policy,
             net=net,
@@ -189,13 +174,33 @@ class Compressor:
         """
         return self.build(self._last_good or CompressionSpec(graph="eager"), policy, version)
 
+    def students(self, specs: Iterable[CompressionSpec]) -> list[dict[str, Any]]:
+        """Return the networks that were distilled here for `specs`, for `take_students`."""
+        wanted = {Trainee.of(spec) for spec in specs}
+        return [
+            {
+                "trainee": trainee.to_json(),
+                "arch": net_to_json(distiller.net),
+                "weights": distiller.net.state_dict(),
+            }
+            for trainee, distiller in self._distillers.items()
+            if trainee in wanted
+        ]
+
+    def take_students(self, students: Iterable[Mapping[str, Any]]) -> None:
+        """Act from now on with students that another process distils, see `students`."""
+        for entry in students:
+            net = self._empty_net(entry)
+            net.load_state_dict(entry["weights"])
+            self._shown[Trainee.from_json(entry["trainee"])] = net.eval()
+
     def kl_to(
         self, policy: PolicyNet, artifact: Artifact, obs: np.ndarray
     ) -> tuple[float, float, float]:
         """Return mean, variance and maximum of KL(policy || artifact) over obs, in nats (eq. 5)."""
         with torch.no_grad():
             states = torch.from_numpy(np.ascontiguousarray(obs))
-            logits, _ = policy(states.to(policy.policy_head.weight.device))
+            logits, _ = policy(states.to(policy.device))
         acted, _ = make_engine(artifact).infer(obs)
         kl = kl_nats(logits.cpu().numpy(), acted)
         return float(kl.mean()), float(kl.var()), float(kl.max())
@@ -206,12 +211,12 @@ class Compressor:
         None if `spec` acts with the learner's own network, or nothing was built for it yet.
         """
         trainee = Trainee.of(spec)
-        if trainee is None or trainee not in self._distillers:
+        if trainee is None or trainee not in self._distillers | self._shown:
             return None
         states = torch.from_numpy(np.ascontiguousarray(spread(self.states, COMPARED_STATES)))
-        states = states.to(policy.policy_head.weight.device)
+        states = states.to(policy.device)
         with torch.no_grad():
-            nets = (policy, self._distillers[trainee].net)
+            nets = (policy, self._student(trainee, policy, 0))
             logits, others = (net(states)[0].cpu().numpy() for net in nets)
         return float(kl_nats(logits, others).mean())
 
@@ -225,15 +230,15 @@ class Compressor:
             "policy_arch": None if arch is None else architecture_to_json(arch),
             "distillers": [
                 {
-                    "trainee": [trainee.student, trainee.sparsity],
-                    "arch": architecture_to_json(distiller.net.arch),
+                    "trainee": trainee.to_json(),
+                    "arch": net_to_json(distiller.net),
                     "state": distiller.state_dict(),
                 }
                 for trainee, distiller in self._distillers.items()
             ],
             "factorisers": [
                 {
-                    "trainee": None if trainee is None else [trainee.student, trainee.sparsity],
+                    "trainee": None if trainee is None else trainee.to_json(),
                     "rank": rank,
                     "state": factoriser.state_dict(),
                 }
@@ -241,15 +246,15 @@ class Compressor:
             ],
             "trackers": [
                 {
-                    "trainee": None if trainee is None else [trainee.student, trainee.sparsity],
+                    "trainee": None if trainee is None else trainee.to_json(),
                     "rank": rank,
                     "state": tracker.state_dict(),
                 }
                 for (trainee, rank), tracker in self._trackers.items()
             ],
             "version": self._version,
-            "acting": _pairs(self._acting),
-            "acted": _pairs(self._acted),
+            "acting": sorted(trainee.to_json() for trainee in self._acting),
+            "acted": sorted(trainee.to_json() for trainee in self._acted),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -260,8 +265,8 @@ class Compressor:
         self._next = int(state["next"])
         self._seed = int(state["seed"])
         self._version = int(state["version"])
-        self._acting = {Trainee(str(name), float(part)) for name, part in state["acting"]}
-        self._acted = {Trainee(str(name), float(part)) for name, part in state["acted"]}
+        self._acting = set(map(Trainee.from_json, state["acting"]))
+        self._acted = set(map(Trainee.from_json, state["acted"]))
         self._factorisers, self._trackers = {}, {}
         for entry in state["factorisers"]:
             self._factoriser(*_key(entry)).load_state_dict(entry["state"])
@@ -272,12 +277,18 @@ class Compressor:
             self._policy_arch = architecture_from_json(state["policy_arch"])
             learner = PolicyNet(self._policy_arch, self.observation, self.num_actions)
             for entry in state["distillers"]:
-                name, sparsity = entry["trainee"]
-                arch = architecture_from_json(entry["arch"])
-                net = PolicyNet(arch, self.observation, self.num_actions)
+                net = self._empty_net(entry)
                 distiller = self._make_distiller(net, learner, torch.Generator())
                 distiller.load_state_dict(entry["state"])
-                self._distillers[Trainee(str(name), float(sparsity))] = distiller
+                self._distillers[Trainee.from_json(entry["trainee"])] = distiller
+
+    def _student(
+        self, trainee: Trainee, policy: PolicyNet, updates: int
+    ) -> PolicyNet | OpaquePolicy:
+        """Return the network of `trainee` as it was shown, or after `updates` more updates here."""
+        if trainee in self._shown:
+            return self._shown[trainee]
+        return self._train(trainee, policy, updates=updates).net
 
     def _train(self, trainee: Trainee, policy: PolicyNet, *, updates: int) -> Distiller:
         self._require_states()
@@ -295,15 +306,22 @@ class Compressor:
         generator = torch.Generator().manual_seed(seed)
         net = policy
         if trainee.student != "original":
-            net = make_policy(trainee.student, self.observation, self.num_actions, generator)
-            net = net.to(policy.policy_head.weight.device)
+            net = make_student(trainee.student, self.observation, self.num_actions, generator)
+            net = net.to(policy.device)
+            require_smaller(net, policy, trainee.student)
         self._policy_arch = policy.arch
-        method = self.config.prune_method
-        if method.criterion == "taylor" and not has_gradients(net):
-            method = replace(method, criterion="l1")  # nothing was learned yet
-        pruned = prune(net, trainee.sparsity, method, obs=self.states)
-        self._distillers[trainee] = self._make_distiller(pruned, policy, generator)
+        if trainee.student == "original" or trainee.sparsity:
+            chain, method = require_chain(net), self.config.prune_method
+            if method.criterion == "taylor" and not has_gradients(chain):
+                method = replace(method, criterion="l1")  # nothing was learned yet
+            net = prune(chain, trainee.sparsity, method, obs=self.states)
+        self._distillers[trainee] = self._make_distiller(net, policy, generator)
         return self._distillers[trainee]
+
+    def _empty_net(self, entry: Mapping[str, Any]) -> PolicyNet | OpaquePolicy:
+        """Return a network for the weights of an entry of `state_dict` or `students`."""
+        trainee = Trainee.from_json(entry["trainee"])
+        return empty_net(trainee, entry["arch"], self.observation, self.num_actions)
 
     def _factoriser(self, trainee: Trainee | None, rank: float) -> Factoriser:
         """Return what factorises that network to that rank, and remembers its last result."""
@@ -320,7 +338,7 @@ class Compressor:
         return self._trackers[key]
 
     def _make_distiller(
-        self, net: PolicyNet, policy: PolicyNet, generator: torch.Generator
+        self, net: PolicyNet | OpaquePolicy, policy: PolicyNet, generator: torch.Generator
     ) -> Distiller:
         return Distiller(
             net,
@@ -339,12 +357,7 @@ class Compressor:
             )
 
 
-def _pairs(trainees: set[Trainee]) -> list[list[Any]]:
-    return sorted([trainee.student, trainee.sparsity] for trainee in trainees)
-
-
 def _key(entry: Mapping[str, Any]) -> tuple[Trainee | None, float]:
     """Return which network an entry of a `state_dict` belongs to."""
     named = entry["trainee"]
-    trainee = None if named is None else Trainee(str(named[0]), float(named[1]))
-    return trainee, float(entry["rank"])
+    return None if named is None else Trainee.from_json(named), float(entry["rank"])

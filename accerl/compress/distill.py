@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
+from accerl.adopt import OpaquePolicy
 from accerl.networks import PolicyNet
 
 ADAM_MOMENTS = ("step", "exp_avg", "exp_avg_sq")
@@ -65,8 +66,8 @@ class Distiller:
 
     def __init__(
         self,
-        student: PolicyNet,
-        learner_policy: PolicyNet,
+        student: PolicyNet | OpaquePolicy,
+        learner_policy: PolicyNet | OpaquePolicy,
         *,
         learning_rate: float,
         entropy_cost: float,
@@ -85,7 +86,9 @@ class Distiller:
         self._teacher = copy.deepcopy(learner_policy).requires_grad_(False)
         self._adam = torch.optim.Adam(student.parameters(), lr=learning_rate)
 
-    def update(self, obs: Tensor, learner_policy: PolicyNet, updates: int = 1) -> float:
+    def update(
+        self, obs: Tensor, learner_policy: PolicyNet | OpaquePolicy, updates: int = 1
+    ) -> float:
         """Do `updates` Adam steps on states obs [N, *shape] and return the last loss.
 
         The teacher may be synchronised at the start of a call, never within it: it looks at every
@@ -97,10 +100,11 @@ class Distiller:
         if self.updates - self._synchronised >= self.sync_every or self.updates == 0:
             self._teacher.load_state_dict(learner_policy.state_dict())
             self._synchronised = self.updates
-        obs = obs.to(self.net.policy_head.weight.device)
+        obs = obs.to(self.net.device)
         with torch.no_grad():
             teacher_logits, teacher_values = self._teacher(obs)
         loss = torch.zeros(())
+        self.net.train()
         for _ in range(updates):
             drawn = self._draw(len(obs))
             logits, values = self.net(obs[drawn])
@@ -110,6 +114,7 @@ class Distiller:
             self._adam.zero_grad(set_to_none=True)
             loss.backward()
             self._adam.step()
+        self.net.eval()
         self.updates += updates
         return loss.item()
 
@@ -149,5 +154,5 @@ class Distiller:
         self._synchronised = int(state["synchronised"])
 
 
-def _copies(net: PolicyNet) -> dict[str, Tensor]:
+def _copies(net: nn.Module) -> dict[str, Tensor]:
     return {name: tensor.detach().clone() for name, tensor in net.state_dict().items()}

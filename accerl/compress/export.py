@@ -33,7 +33,7 @@ from accerl.compress.quantize import (
     quantise_weight,
 )
 from accerl.compress.ranges import ActivationRanges, rounded_layers
-from accerl.networks import PolicyNet
+from accerl.networks import PolicyNet, conv_spec
 
 OPSET = 17
 IR_VERSION = 8
@@ -55,11 +55,16 @@ def onnx_fp32(net: PolicyNet, *, weights_only_int8: bool = False) -> bytearray:
     pixels = net.observation.dtype == "uint8"
     if pixels:
         current = graph.add("Cast", [current], "floats", to=TensorProto.FLOAT)
+    centre = net.observation.centre if pixels else 0
+    if centre and net.arch.convs and net.arch.convs[0].padding:
+        # Zeros at the border are added to centred pixels, so the centre cannot hide in the bias.
+        current = graph.add("Sub", [current, graph.constant("centre", np.float32(centre))], "moved")
+        centre = 0
     for index, layer in enumerate(body_layers(net)):
         weight, bias = weight_and_bias(layer.module, f"layer {index}")
         if index == 0 and pixels:
             weight = weight / net.observation.unit
-            bias = bias - net.observation.centre * weight.flatten(1).sum(1)
+            bias = bias - centre * weight.flatten(1).sum(1)
         if weights_only_int8:
             integers, scales = quantise_weight(weight, torch.zeros_like(bias), 1.0)
             zeros = graph.constant(f"w{index}_zero", np.zeros(len(scales), np.int8))
@@ -154,7 +159,12 @@ class _Integers(NamedTuple):
 
 
 def _conv_attributes(conv: nn.Conv2d) -> dict[str, Any]:
-    return {"kernel_shape": list(conv.kernel_size), "strides": list(conv.stride)}
+    sizes = conv_spec(conv)
+    return {
+        "kernel_shape": [sizes.kernel] * 2,
+        "strides": [sizes.stride] * 2,
+        "pads": [sizes.padding] * 4,
+    }
 
 
 class _Mapping:
@@ -259,7 +269,7 @@ class _Graph:
 def _signature(module: nn.Module) -> tuple[Any, ...]:
     """Return what a module adds to the graph besides numbers."""
     if isinstance(module, nn.Conv2d):
-        return ("conv", tuple(module.weight.shape), module.stride)
+        return ("conv", tuple(module.weight.shape), module.stride, module.padding)
     if isinstance(module, nn.Linear):
         return ("linear", tuple(module.weight.shape))
     return (type(module).__name__,)

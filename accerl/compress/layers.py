@@ -46,7 +46,7 @@ def apply_layer(layer: Layer, inputs: Tensor, weight: Tensor, bias: Tensor | Non
     """Return what `layer` makes of `inputs` [N, ...] with another weight and bias, without ReLU."""
     module = layer.module
     if isinstance(module, nn.Conv2d):
-        return nn.functional.conv2d(inputs, weight, bias, module.stride)
+        return nn.functional.conv2d(inputs, weight, bias, module.stride, module.padding)
     return nn.functional.linear(inputs.flatten(1) if layer.flatten else inputs, weight, bias)
 
 

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Protocol
 
 import numpy as np
 import torch
+from torch import nn
 
+from accerl.adopt import OpaquePolicy, as_policy, require_chain
 from accerl.compress.artifact import Artifact
 from accerl.compress.criteria import PruneMethod
 from accerl.compress.distill import Distiller
 from accerl.compress.export import onnx_fp32, onnx_int8
 from accerl.compress.lowrank import DEFAULT as EVERY_RANK
-from accerl.compress.lowrank import LowRankMethod, factorise
-from accerl.compress.prune import DEFAULT, prune
+from accerl.compress.lowrank import LowRankMethod, check_rank, factorise
+from accerl.compress.prune import DEFAULT, check_sparsity, prune
 from accerl.compress.quantize import CALIBRATION_STATES, QuantiseMethod, spread
 from accerl.compress.quantize import DEFAULT as EVERY_BYTE
 from accerl.compress.ranges import ActivationRanges, RangeTracker
 from accerl.compress.rounding import check_simulated_bits, round_weights, tune_for_integers
-from accerl.compress.torch_artifact import pack_torch
+from accerl.compress.torch_artifact import pack_script, pack_torch
 from accerl.compress.torch_engine import TorchEngine
 from accerl.errors import UserError, did_you_mean
 from accerl.networks import PolicyNet, architecture
@@ -46,9 +49,9 @@ class Stage(IntEnum):
 class CompressionState:
     """What one link hands to the next."""
 
-    policy: PolicyNet
+    policy: PolicyNet | OpaquePolicy
     """the learner's policy, the teacher of every distillation"""
-    net: PolicyNet
+    net: PolicyNet | OpaquePolicy
     """the network compressed so far"""
     observations: np.ndarray
     """recorded states [N, *shape] for calibration and distillation"""
@@ -95,7 +98,7 @@ class Link(Protocol):
 class Pruning:
     """Removes whole channels and neurons."""
 
-    policy: PolicyNet | None
+    policy: nn.Module | None
     """the network a chain starts from if `compress` is given none"""
     sparsity: float
     """fraction removed, in [0, 1)"""
@@ -103,9 +106,12 @@ class Pruning:
     """how what goes is chosen"""
     stage = Stage.PRUNE
 
+    def __post_init__(self) -> None:
+        check_sparsity(self.sparsity)
+
     def apply(self, state: CompressionState) -> CompressionState:
         """Return the state with a narrower network."""
-        net = prune(state.net, self.sparsity, self.method, obs=state.observations)
+        net = prune(require_chain(state.net), self.sparsity, self.method, obs=state.observations)
         return replace(state, net=net, sparsity=self.sparsity)
 
 
@@ -113,14 +119,21 @@ class Pruning:
 class Distillation:
     """Swaps in a student that is distilled elsewhere, or tunes the pruned network (eq. 1)."""
 
-    policy: PolicyNet | None = None
+    policy: nn.Module | None = None
     """the network a chain starts from if `compress` is given none"""
-    student: PolicyNet | None = None
-    """the student to swap in; None: the network at hand learns from the policy, here and now"""
+    student: nn.Module | None = None
+    """the student to swap in, of the policy family or your own; None: the network at hand learns
+    from the policy, here and now"""
     updates: int = 20
     """gradient steps over all recorded states, if there is no `student`"""
     learning_rate: float = 1e-3
     entropy_cost: float = 1e-3
+
+    def __post_init__(self) -> None:
+        if self.updates < 0:
+            raise UserError(f"distil: updates must not be negative, got {self.updates}")
+        if not self.learning_rate > 0.0:
+            raise UserError(f"distil: learning_rate must be positive, got {self.learning_rate}")
 
     @property
     def stage(self) -> Stage:
@@ -130,9 +143,10 @@ class Distillation:
     def apply(self, state: CompressionState) -> CompressionState:
         """Return the state with the student, or with a tuned copy of its network."""
         if self.student is not None:
-            return replace(state, net=self.student, student=student_name(self.student))
+            net = as_policy(self.student, state.net.observation)
+            return replace(state, net=net, student=student_name(self.student))
         distiller = Distiller(
-            prune(state.net, 0.0),  # a copy: the learner's own policy must not move
+            copy.deepcopy(state.net),  # the learner's own policy must not move
             state.policy,
             learning_rate=self.learning_rate,
             entropy_cost=self.entropy_cost,
@@ -155,9 +169,12 @@ class LowRank:
     """what is factorised, and whether fewer may do"""
     stage = Stage.FACTORISE
 
+    def __post_init__(self) -> None:
+        check_rank(self.rank)
+
     def apply(self, state: CompressionState) -> CompressionState:
         """Return the state with thin layers."""
-        net = factorise(state.net, self.rank, self.method)
+        net = factorise(require_chain(state.net), self.rank, self.method)
         return replace(state, net=net, rank=self.rank)
 
 
@@ -184,18 +201,19 @@ class Quantizer:
 
     def apply(self, state: CompressionState) -> CompressionState:
         """Return the state with its bits and what was measured on its states."""
+        net = require_chain(state.net)
         if self.bits == 16:
             many = CALIBRATION_STATES if self.tracker is None else REFRESHING_STATES
             return replace(state, bits=16, measured=spread(state.observations, many))
         tracker = self.tracker or RangeTracker(self.method.ranges)
         many = REFRESHING_STATES if tracker.used else CALIBRATION_STATES
         measured = spread(state.observations, many)
-        ranges = tracker.measure(state.net, measured)
+        ranges = tracker.measure(net, measured)
         state = replace(state, bits=8, ranges=ranges, measured=measured, method=self.method)
         if not self.method.tuning_updates:
             return state
         tuned = tune_for_integers(
-            state.net,
+            net,
             ranges,
             spread(state.observations),
             levels=self.method.levels,
@@ -221,7 +239,7 @@ class SimulatedQuantizer:
 
     def apply(self, state: CompressionState) -> CompressionState:
         """Return the state with rounded weights."""
-        return replace(state, net=round_weights(state.net, self.bits))
+        return replace(state, net=round_weights(require_chain(state.net), self.bits))
 
 
 @dataclass(frozen=True)
@@ -234,13 +252,14 @@ class ONNX:
         """Return the state with its artifact."""
         if state.bits == 16:
             return _torch_export(state, "onnx")
+        net = require_chain(state.net)
         if state.bits == 32 or state.ranges is None:
-            payload = onnx_fp32(state.net)
+            payload = onnx_fp32(net)
         elif state.method.weights_only:
-            payload = onnx_fp32(state.net, weights_only_int8=True)
+            payload = onnx_fp32(net, weights_only_int8=True)
         else:
             payload = onnx_int8(
-                state.net, state.ranges, states=state.measured, levels=state.method.levels
+                net, state.ranges, states=state.measured, levels=state.method.levels
             )
         artifact = Artifact(state.spec("onnx"), state.version, "onnx", payload)
         return replace(state, artifact=artifact)
@@ -269,6 +288,11 @@ class Eager:
 
 
 def _torch_export(state: CompressionState, graph: str) -> CompressionState:
+    if isinstance(state.net, OpaquePolicy):
+        payload = pack_script(state.net)
+        return replace(
+            state, artifact=Artifact(state.spec(graph), state.version, "script", payload)
+        )
     artifact = Artifact(
         state.spec(graph), state.version, "torch", pack_torch(state.net, bits=state.bits)
     )
@@ -276,7 +300,7 @@ def _torch_export(state: CompressionState, graph: str) -> CompressionState:
         # As in INT8: rounding errors add up to a bias that all states share.
         states = torch.from_numpy(np.ascontiguousarray(state.measured))
         with torch.no_grad():
-            exact = state.net(states.to(state.net.policy_head.weight.device))
+            exact = state.net(states.to(state.net.device))
         shift = _means(*(output.cpu().numpy() for output in exact))
         shift -= _means(*TorchEngine(artifact).infer(state.measured))
         payload = pack_torch(state.net, bits=state.bits, head_shift=shift)
@@ -289,16 +313,10 @@ def _means(logits: np.ndarray, values: np.ndarray) -> np.ndarray:
     return np.append(logits.mean(0), values.mean())
 
 
-def student_name(net: PolicyNet) -> str:
-    """Return which member of the policy family `net` is.
-
-    Raises:
-        UserError: it is none of them.
-    """
-    for name in STUDENTS:
-        if architecture(name, net.observation) == net.arch:
-            return name
-    raise UserError(
-        f"distil: a student with layers {net.arch} is not of the policy family; "
-        f"allowed: {', '.join(STUDENTS)}"
-    )
+def student_name(net: nn.Module) -> str:
+    """Return which member of the policy family `net` is, or where its class is defined."""
+    if isinstance(net, PolicyNet):
+        for name in STUDENTS:
+            if architecture(name, net.observation) == net.arch:
+                return name
+    return f"{type(net).__module__}:{type(net).__name__}"

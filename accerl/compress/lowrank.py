@@ -7,6 +7,7 @@ Linear layers by a truncated singular value decomposition, convolutions by Tucke
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from accerl.errors import UserError
-from accerl.networks import PolicyNet
+from accerl.networks import PolicyNet, conv_spec
 
 OVERSAMPLING = 8
 POWER_ITERATIONS = 2
@@ -60,6 +61,19 @@ def factorise(net: PolicyNet, rank: float, method: LowRankMethod = DEFAULT) -> P
     return Factoriser(rank, method).factorise(net)
 
 
+def check_rank(rank: float) -> None:
+    """Refuse what is no fraction of singular values that can be kept.
+
+    Raises:
+        UserError: it is not in (0, 1].
+    """
+    if not 0.0 < rank <= 1.0:
+        raise UserError(
+            f"low rank: rank is the fraction of singular values kept and must lie in (0, 1], "
+            f"got {rank!r}"
+        )
+
+
 class Factoriser:
     """Factorises the same network again and again while it learns.
 
@@ -71,11 +85,7 @@ class Factoriser:
     """
 
     def __init__(self, rank: float, method: LowRankMethod = DEFAULT) -> None:
-        if not 0.0 < rank <= 1.0:
-            raise UserError(
-                f"low rank: rank is the fraction of singular values kept and must lie in (0, 1], "
-                f"got {rank!r}"
-            )
+        check_rank(rank)
         self.rank = rank
         self.method = method
         self._bases: dict[str, Tensor] = {}  # by the layer's place in the body
@@ -92,9 +102,7 @@ class Factoriser:
             elif isinstance(module, nn.Conv2d):
                 if self.method.convolutions and index > 0:
                     layers = _thin_convolution(module, self.rank, self.method.energy, size)
-                size = tuple(
-                    (side - module.kernel_size[0]) // module.stride[0] + 1 for side in size
-                )
+                size = tuple(conv_spec(module).side(side) for side in size)
             modules += layers
         copied.body = nn.Sequential(*modules)
         return copied
@@ -133,7 +141,7 @@ def _thin_convolution(
     """Return the three layers that replace `layer`, the last one with its bias.
 
     Args:
-        layer: a convolution without padding.
+        layer: a convolution.
         rank: fraction of its input and output channels kept.
         energy: share of the squared weights that must be kept on either side.
         size: height and width of its input.
@@ -152,17 +160,16 @@ def _thin_convolution(
         seen = torch.einsum("oikl,or->irkl", weight, out_basis).flatten(1)
         in_basis, _ = _leading(seen, in_basis.shape[1])
     narrow_out, narrow_in = out_basis.shape[1], in_basis.shape[1]
+    sizes = conv_spec(layer)
     before = size[0] * size[1]
-    after = ((size[0] - kernel) // layer.stride[0] + 1) * (
-        (size[1] - kernel) // layer.stride[1] + 1
-    )
+    after = math.prod(sizes.side(side) for side in size)
     work = inputs * narrow_in * before
     work += (narrow_in * narrow_out * kernel * kernel + narrow_out * outputs) * after
     if work >= inputs * outputs * kernel * kernel * after:
         return [layer]
     core = torch.einsum("oikl,or,is->rskl", weight, out_basis, in_basis)
     first = nn.Conv2d(inputs, narrow_in, 1, bias=False)
-    middle = nn.Conv2d(narrow_in, narrow_out, kernel, layer.stride[0], bias=False)
+    middle = nn.Conv2d(narrow_in, narrow_out, kernel, sizes.stride, sizes.padding, bias=False)
     last = nn.Conv2d(narrow_out, outputs, 1)
     with torch.no_grad():
         first.weight.copy_(in_basis.T[:, :, None, None])

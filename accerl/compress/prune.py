@@ -35,15 +35,24 @@ def masks(net: PolicyNet, sparsity: float, method: PruneMethod = DEFAULT) -> lis
     Raises:
         UserError: the sparsity is not allowed, or the criterion lacks gradients.
     """
-    if not 0.0 <= sparsity < 1.0:
-        raise UserError(
-            f"prune: sparsity is the fraction removed and must lie in [0, 1), got {sparsity!r}"
-        )
+    check_sparsity(sparsity)
     scores = unit_scores(net, method if sparsity else DEFAULT)
     if not sparsity:  # rounding widths would remove units nobody asked to remove
         return [torch.ones_like(score, dtype=torch.bool) for score in scores]
     counts = kept_counts(scores, sparsity, method)
     return [keep_best(score, count) for score, count in zip(scores, counts, strict=True)]
+
+
+def check_sparsity(sparsity: float) -> None:
+    """Refuse what is no fraction that can be removed.
+
+    Raises:
+        UserError: it is not in [0, 1).
+    """
+    if not 0.0 <= sparsity < 1.0:
+        raise UserError(
+            f"prune: sparsity is the fraction removed and must lie in [0, 1), got {sparsity!r}"
+        )
 
 
 def masked_copy(net: PolicyNet, masks: list[Tensor]) -> PolicyNet:
@@ -95,7 +104,7 @@ def prune(
     )
     with torch.device("meta"):  # every weight is copied below: do not draw random ones first
         narrow = PolicyNet(arch, net.observation, net.num_actions)
-    narrow = narrow.to_empty(device=net.policy_head.weight.device)
+    narrow = narrow.to_empty(device=net.device)
     inputs: Tensor | None = None  # mask over the input columns of the layer at hand; None: all
     with torch.no_grad():
         for old, new, mask in zip(body_layers(net), body_layers(narrow), keep, strict=True):

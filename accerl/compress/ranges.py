@@ -193,7 +193,7 @@ def _outputs(net: PolicyNet, obs: np.ndarray) -> tuple[list[Tensor], Tensor]:
     layers = body_layers(net)
     with torch.no_grad():
         states = torch.from_numpy(np.ascontiguousarray(obs))
-        hidden = net.scale(states.to(net.policy_head.weight.device))
+        hidden = net.scale(states.to(net.device))
         for layer in layers[: rounded_layers(layers)]:
             hidden = layer.module(hidden.flatten(1) if layer.flatten else hidden)
             if layer.relu:

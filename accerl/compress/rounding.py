@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from accerl.compress.distill import distillation_loss
-from accerl.compress.layers import body_layers
+from accerl.compress.layers import apply_layer, body_layers
 from accerl.compress.quantize import affine
-from accerl.compress.ranges import ActivationRanges
+from accerl.compress.ranges import ActivationRanges, rounded_layers
 from accerl.errors import UserError
 from accerl.networks import PolicyNet
 
@@ -88,7 +88,7 @@ def tune_for_integers(
     """
     tuned = copy.deepcopy(net)
     optimiser = torch.optim.Adam(tuned.parameters(), lr=learning_rate)
-    states = torch.from_numpy(np.ascontiguousarray(obs)).to(net.policy_head.weight.device)
+    states = torch.from_numpy(np.ascontiguousarray(obs)).to(net.device)
     with torch.no_grad():
         logits, values = net(states)
     for _ in range(updates):
@@ -109,14 +109,11 @@ def rounded_outputs(
         hidden = _round_activation(hidden, ranges.input)
     layers = body_layers(net)
     for index, (layer, limits) in enumerate(zip(layers, ranges.layers, strict=True)):
-        module, inputs = layer.module, hidden.flatten(1) if layer.flatten else hidden
+        module = layer.module
         weight = _round_weight(module.weight, levels)
-        if isinstance(module, nn.Conv2d):
-            hidden = nn.functional.conv2d(inputs, weight, module.bias, module.stride)
-        else:
-            hidden = nn.functional.linear(inputs, weight, module.bias)
+        hidden = apply_layer(layer, hidden, weight, module.bias)
         hidden = hidden.relu() if layer.relu else hidden
-        if index < len(layers) - 1 or isinstance(module, nn.Conv2d):  # as in `export.onnx_int8`
+        if index < rounded_layers(layers):
             hidden = _round_activation(hidden, limits)
     return net.heads(hidden.flatten(1))
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import io
 import json
 import struct
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,9 +17,10 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import nn
 
+from accerl.adopt import OpaquePolicy
 from accerl.compress.layers import stacked_heads, weight_and_bias
 from accerl.errors import UserError
-from accerl.networks import Architecture, ConvSpec, ObservationSpec, PolicyNet
+from accerl.networks import Architecture, ConvSpec, ObservationSpec, PolicyNet, conv_spec
 
 
 def pack_torch(net: PolicyNet, *, bits: int, head_shift: np.ndarray | None = None) -> bytes:
@@ -65,6 +69,42 @@ def pack_torch(net: PolicyNet, *, bits: int, head_shift: np.ndarray | None = Non
     return save_tensors(tensors, metadata={"network": json.dumps(network)})
 
 
+def pack_script(net: OpaquePolicy) -> bytes:
+    """Return a network that is no chain of layers, as TorchScript, traced.
+
+    Raises:
+        UserError: it cannot be traced.
+    """
+    states = torch.zeros((2, *net.observation.shape), dtype=getattr(torch, net.observation.dtype))
+    copied = copy.deepcopy(net).cpu().eval()
+    file = io.BytesIO()
+    try:
+        with torch.no_grad(), warnings.catch_warnings():
+            # torch announces torch.export as the successor, which needs seconds for each export.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            torch.jit.save(torch.jit.trace(copied, states, check_trace=False), file)
+    except Exception as error:  # whatever the user's forward does
+        reason = str(error).splitlines()[0]
+        raise UserError(
+            f"{type(net.module).__name__} cannot be traced by TorchScript: {reason}"
+        ) from error
+    return file.getvalue()
+
+
+def unpack_script(payload: bytes | bytearray) -> nn.Module:
+    """Return the module that `pack_script` wrote.
+
+    Raises:
+        UserError: the payload is damaged.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # as above
+            return torch.jit.load(io.BytesIO(bytes(payload)), map_location="cpu").eval()
+    except RuntimeError as error:
+        raise UserError("artifact: the TorchScript payload is damaged; write it again") from error
+
+
 def unpack_torch(payload: bytes | bytearray) -> PolicyNet:
     """Return the network that `pack_torch` wrote, in its stored precision.
 
@@ -105,8 +145,7 @@ def architecture_from_json(data: Mapping[str, Any]) -> Architecture:
 
 def _describe(module: nn.Module) -> list[Any]:
     if isinstance(module, nn.Conv2d):
-        sizes = [module.in_channels, module.out_channels, module.kernel_size[0], module.stride[0]]
-        return ["conv", *sizes]
+        return ["conv", module.in_channels, *conv_spec(module)]
     if isinstance(module, nn.Linear):
         return ["linear", module.in_features, module.out_features]
     return [type(module).__name__.lower()]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from accerl.compress.artifact import Artifact
-from accerl.compress.torch_artifact import unpack_torch
+from accerl.compress.torch_artifact import unpack_script, unpack_torch
 from accerl.networks import PolicyNet
 
 
@@ -21,8 +21,11 @@ class TorchEngine:
     def __init__(self, artifact: Artifact) -> None:
         self.spec = artifact.spec
         self.version = artifact.version
+        if artifact.kind == "script":
+            self._module: nn.Module = unpack_script(artifact.payload)
+            return
         net = unpack_torch(artifact.payload).eval()
-        self._module: nn.Module = _HalfPolicy(net) if artifact.spec.bits == 16 else net
+        self._module = _HalfPolicy(net) if artifact.spec.bits == 16 else net
         if artifact.spec.graph == "torchscript":
             self._module = _frozen(self._module, net)
             states = np.zeros((1, *net.observation.shape), net.observation.dtype)

@@ -124,7 +124,7 @@ class FeatureBuilder:
                 math.log10(report.policy_lag + 1.0),
                 sum(share * (5 - math.log2(spec.bits)) / 2.0 for spec, share in shares),
                 sum(share * spec.sparsity for spec, share in shares),
-                sum(share * STUDENTS.index(spec.student) / students for spec, share in shares),
+                sum(share * spec.size_rank / students for spec, share in shares),
                 min(self._since_switch, 10) / 10.0,
             ],
             dtype=np.float32,

@@ -16,6 +16,7 @@ from accerl.envs import make_envs
 from accerl.learner import Learner
 from accerl.networks import PolicyNet, make_policy
 from accerl.rollout import RolloutShape, Slab
+from accerl.runtime.distilling import Board, Distiller, DistillerPool, distill_students
 from accerl.runtime.interval import IntervalRecorder
 from accerl.runtime.memory import keep_freed_memory
 from accerl.runtime.publisher import Ledger, Publisher
@@ -31,7 +32,12 @@ from accerl.runtime.workers import collect_rollouts, compress_weights, measure_r
 from accerl.spec import IDENTITY, Decision
 from accerl.weights import Mailbox, WeightVector
 
+PUBLISHING = ("compressor", "distiller")
+"""roles that make what actors act with"""
+STUDENTS_EACH = 4
+"""networks that a distiller may be in charge of, each of the learner's size at most"""
 _MAX_SPECS = 2  # specs in one decision: the paper mixes two networks
+_SLACK_BYTES = 262_144  # of an artifact besides its weights
 
 
 class ProcessRun:
@@ -74,7 +80,7 @@ class ProcessRun:
             observation=observation,
         )
         self._slab = Slab(shape, len(self._slots))
-        self._mailbox = Mailbox(_MAX_SPECS * (4 * _size(policy) + 65_536))
+        self._mailbox = Mailbox(_MAX_SPECS * (4 * _size(policy) + _SLACK_BYTES))
         taylor = config.compression.prune_criterion == "taylor"
         self._weights = WeightVector(_size(policy), gradients=taylor)
         self._samples = SampleRing(observation, config.compression.calibration_states)
@@ -96,7 +102,7 @@ class ProcessRun:
         """Every process of this run but the learner's."""
         workers = list(self._actors)
         if isinstance(self.publishing, RemotePublishing):
-            workers.append(self.publishing.worker)
+            workers += self.publishing.workers
         if self._evaluator is not None:
             workers.append(self._evaluator)
         return workers
@@ -123,8 +129,10 @@ class ProcessRun:
         if not self.config.runtime.compressor_process:
             publisher = Publisher(compressor, every)
             return InlinePublishing(publisher, self.learner, self.recorder, self._mailbox)
+        pool = self._make_distillers()
+        boards = [distiller.board.handle() for distiller in pool.distillers]
         handles = [block.handle() for block in (self._weights, self._samples, self._mailbox)]
-        arguments = (*self._network, self.config.compression, *handles)
+        arguments = (*self._network, self.config.compression, *handles, boards)
         return RemotePublishing(
             compressor,
             Worker("compressor", None, compress_weights, lambda _: arguments),
@@ -133,7 +141,22 @@ class ProcessRun:
             publish_every=every,
             weights=self._weights,
             samples=self._samples,
+            pool=pool,
         )
+
+    def _make_distillers(self) -> DistillerPool:
+        """Return the processes that distil beside the compressor, with their shared memory."""
+        config = self.config.compression
+        capacity = STUDENTS_EACH * (4 * _size(self.learner.policy) + _SLACK_BYTES)
+        found = []
+        for index in range(self.config.runtime.num_distillers):
+            samples = SampleRing(self.learner.policy.observation, config.calibration_states)
+            board = Board(capacity)
+            handles = (self._weights.handle(), samples.handle(), board.handle())
+            arguments = (*self._network, config, *handles)
+            worker = Worker("distiller", index, distill_students, lambda _, given=arguments: given)
+            found.append(Distiller(worker, samples, board))
+        return DistillerPool(found)
 
     @property
     def _network(self) -> tuple[Any, ...]:
@@ -263,8 +286,8 @@ class ProcessRun:
                 self._slots.filled(worker.index, message["filled"])
             else:  # it is ready
                 self._lend(worker)
-        elif isinstance(self.publishing, RemotePublishing) and worker.role == "compressor":
-            self.publishing.handle(message)
+        elif isinstance(self.publishing, RemotePublishing) and worker.role in PUBLISHING:
+            self.publishing.handle(worker, message)
         elif "learner_return" in message:
             self._learner_return = message["learner_return"]
 
@@ -278,8 +301,8 @@ class ProcessRun:
             assert worker.index is not None
             slots = self._slots.reclaim(worker.index)
             replace(recovered=f"{slots} of its slots reclaimed")
-        elif isinstance(self.publishing, RemotePublishing) and worker.role == "compressor":
-            replace(recovered=self.publishing.died())
+        elif isinstance(self.publishing, RemotePublishing) and worker.role in PUBLISHING:
+            replace(recovered=self.publishing.died(worker))
         else:
             replace(recovered="its measurement is repeated")
 
@@ -337,6 +360,8 @@ class ProcessRun:
             worker.end()
         for block in (self._samples, self._weights, self._mailbox, self._slab):
             block.close()
+        if isinstance(self.publishing, RemotePublishing):
+            self.publishing.pool.close()
 
 
 def _size(policy: PolicyNet) -> int:

@@ -9,6 +9,7 @@ from accerl.compress.compressor import Compressor
 from accerl.compress.config import CompressionConfig
 from accerl.learner import Learner
 from accerl.rollout import Rollout
+from accerl.runtime.distilling import DistillerPool
 from accerl.runtime.interval import IntervalRecorder
 from accerl.runtime.publisher import Ledger, Order, Publisher, sample_states
 from accerl.runtime.samples import SampleRing
@@ -79,6 +80,7 @@ class RemotePublishing:
         publish_every: int,
         weights: WeightVector,
         samples: SampleRing,
+        pool: DistillerPool,
     ) -> None:
         self.publisher = Ledger(publish_every)
         self.worker = worker
@@ -95,10 +97,14 @@ class RemotePublishing:
         self._recorder = recorder
         self._weights = weights
         self._samples = samples
+        self.pool = pool
 
     def after_update(self, rollout: Rollout) -> None:
         """Record states; if the compressor has nothing to do, give it what there is."""
-        self._samples.add(sample_states(rollout, self._config))
+        states = sample_states(rollout, self._config)
+        self._samples.add(states)
+        if self.pool.distillers:
+            self.pool.after_update(states, self.publisher.acting, self._put_weights)
         due = self.publisher.is_due(self._learner.updates)
         if self.idle and (due or self._students()):
             self._send(publish=due)
@@ -109,7 +115,9 @@ class RemotePublishing:
             self._send(publish=True)
 
     def _students(self) -> list[dict[str, Any]]:
-        """Return the specs in effect whose network must be distilled."""
+        """Return the specs in effect whose network the compressor must distil."""
+        if self.pool.distillers:
+            return []
         return [
             spec.to_json()
             for spec in self.publisher.acting
@@ -119,7 +127,7 @@ class RemotePublishing:
     def _send(self, *, publish: bool) -> None:
         before = perf_counter()
         updates = self._learner.updates
-        self._weights.put(updates, self._learner.policy)
+        self._put_weights()
         if publish:
             self._order = self.publisher.order(updates)
         order = None if self._order is None else self._order.to_json()
@@ -128,10 +136,16 @@ class RemotePublishing:
         self.worker.send({"work": work, "states": self._samples.lend()})
         self._recorder.add_seconds("publish", perf_counter() - before)
 
-    def handle(self, message: dict[str, Any]) -> None:
-        """Take a message of the compressor's process."""
-        if "hello" in message:
-            self.worker.send({"state": self._known})
+    def _put_weights(self) -> None:
+        self._weights.put(self._learner.updates, self._learner.policy)
+
+    def handle(self, worker: Worker, message: dict[str, Any]) -> None:
+        """Take a message of the compressor's process, or of a distiller's."""
+        if worker is not self.worker:
+            seconds = self.pool.handle(worker, message, self._known)
+            self._recorder.add_seconds("compress", seconds)
+        elif "hello" in message:
+            self.worker.send({"state": self.pool.merged(self._known)})
         elif "ready" in message:
             self.idle = True
         elif "taken" in message:
@@ -174,8 +188,10 @@ class RemotePublishing:
             self.publisher.delivered(number, acted, rejected)
         self._recorder.add_publication(unchanged, size_bytes, student_kl_nats)
 
-    def died(self) -> str:
-        """Its process has ended; return what was done about it."""
+    def died(self, worker: Worker) -> str:
+        """The compressor's process has ended, or a distiller's; return what was done about it."""
+        if worker is not self.worker:
+            return self.pool.died(worker)
         self.idle, self._fresh = False, True
         self._returned()
         if self._order is not None:
@@ -190,15 +206,22 @@ class RemotePublishing:
     @property
     def is_known(self) -> bool:
         """Whether `state_dict` would be up to date."""
-        return self._fresh
+        return self._fresh and self.pool.is_known
 
     def ask_state(self) -> None:
-        """Ask the process for its state, which it sends when its work is done."""
-        self.worker.send({"state": None})
+        """Ask the processes for their state, which they send when their work is done."""
+        if not self._fresh:
+            self.worker.send({"state": None})
+        self.pool.ask_state()
+
+    @property
+    def workers(self) -> list[Worker]:
+        """The compressor's process and the distillers'."""
+        return [self.worker, *self.pool.workers]
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of an inline publisher, with the compressor's as it was last known."""
-        return {"compressor": self._known, **self.publisher.state_dict()}
+        return {"compressor": self.pool.merged(self._known), **self.publisher.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a state of either kind of publishing; only before the process starts."""

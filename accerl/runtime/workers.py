@@ -14,6 +14,7 @@ from accerl.actor import Actor
 from accerl.envs import make_envs
 from accerl.observation import ObservationSpec
 from accerl.rollout import Slab
+from accerl.runtime.distilling import Board
 from accerl.runtime.memory import give_back_large_blocks, keep_freed_memory
 from accerl.runtime.samples import SampleRing
 from accerl.runtime.wire import Channel
@@ -79,12 +80,14 @@ def compress_weights(
     weights_handle: dict[str, Any],
     samples_handle: dict[str, Any],
     mailbox_handle: dict[str, Any],
+    board_handles: list[dict[str, Any]],
 ) -> None:
     """Do one piece of work at a time: take weights and states, distil, compress, publish.
 
     The messages, in order: this process says `hello` and receives its `state`; it is `ready`; for
     each work it is sent it says `taken` when it has copied weights and states, and then `done`
-    with what that took; asked for its `state`, it sends it.
+    with what that took; asked for its `state`, it sends it. What other processes distil it finds
+    on their boards.
     """
     import torch
 
@@ -92,13 +95,14 @@ def compress_weights(
 
     torch.set_num_threads(1)
     keep_freed_memory()
-    policy = _policy(network, observation, num_actions)
+    policy = empty_policy(network, observation, num_actions)
     # With the first optimiser torch imports its compiler: a second that belongs to the start.
     torch.optim.Adam(policy.parameters())
     compressor = Compressor(observation, num_actions, config, torch.Generator())
     weights = WeightVector(**weights_handle)
     samples = SampleRing(**samples_handle)
     mailbox = Mailbox(**mailbox_handle)
+    boards = [Board(**handle) for handle in board_handles]
     current: Publication | None = None
     try:
         channel.send({"hello": True})
@@ -112,12 +116,13 @@ def compress_weights(
             weights.load_into(policy)
             compressor.observe(samples.lent(*message["states"]))
             channel.send({"taken": True})
+            for board in boards:
+                compressor.take_students(board.news())
             done, current = _work(compressor, policy, mailbox, message["work"], current)
             channel.send({"done": done})
     finally:
-        mailbox.close()
-        samples.close()
-        weights.close()
+        for block in (mailbox, samples, weights, *boards):
+            block.close()
 
 
 def _work(
@@ -181,7 +186,7 @@ def measure_returns(
     from accerl.evaluate import Evaluator
 
     torch.set_num_threads(1)
-    policy = _policy(network, observation, num_actions)
+    policy = empty_policy(network, observation, num_actions)
     evaluator = Evaluator(game, episodes)
     weights = WeightVector(**weights_handle)
     try:
@@ -195,7 +200,7 @@ def measure_returns(
         evaluator.close()
 
 
-def _policy(network: str, observation: ObservationSpec, num_actions: int) -> Any:
+def empty_policy(network: str, observation: ObservationSpec, num_actions: int) -> Any:
     """Return a network to copy weights into."""
     from accerl.networks import PolicyNet, architecture
 

@@ -1,0 +1,238 @@
+"""Distillers: processes that only distil, beside the one that compresses (ND in the paper).
+
+Each distils the students and pruned networks that it is in charge of, over and over, from the
+learner's weights and the recorded states in shared memory, and puts what they have become on its
+board. The compressor reads the boards when it publishes; nobody waits for anybody. Students that
+rest are kept close to the learner while none of a distiller's acts: they need no warm-up when they
+act again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from accerl.observation import ObservationSpec
+from accerl.runtime.memory import keep_freed_memory
+from accerl.runtime.samples import SampleRing
+from accerl.runtime.supervise import Worker
+from accerl.runtime.wire import Channel, pack, unpack
+from accerl.spec import CompressionSpec
+from accerl.weights import SharedBlock, WeightVector
+
+if TYPE_CHECKING:
+    from accerl.compress.config import CompressionConfig
+
+Body = Callable[..., None]
+
+
+class Board:
+    """Where a distiller puts its students, numbered by how often it did."""
+
+    def __init__(self, capacity_bytes: int, name: str | None = None) -> None:
+        self._block = SharedBlock(capacity_bytes, 2, name)
+        self._read = -1
+
+    def handle(self) -> dict[str, Any]:
+        """Return what another process needs for `Board(**handle)`."""
+        return {"capacity_bytes": self._block.capacity_bytes, "name": self._block.name}
+
+    def put(self, students: list[dict[str, Any]]) -> None:
+        """Show `students`, as `Compressor.students` returns them."""
+        data = np.frombuffer(pack(students), np.uint8)
+        self._block.write(self._block.latest + 1, [data])
+
+    def news(self) -> list[dict[str, Any]]:
+        """Return what was put since the last call, if anything was."""
+        if self._block.latest == self._read:
+            return []
+        self._read, students = self._block.read(lambda data: unpack(data.tobytes()))
+        return students
+
+    def close(self) -> None:
+        """See `SharedBlock.close`."""
+        self._block.close()
+
+
+class Distiller:
+    """One distilling process as the learner's process sees it."""
+
+    def __init__(self, worker: Worker, samples: SampleRing, board: Board) -> None:
+        self.worker = worker
+        self.samples = samples
+        self.board = board
+        self.idle = False
+        self.fresh = True
+        """whether what is known of its state is what it holds"""
+        self.specs: dict[tuple[str, float], CompressionSpec] = {}
+        """what it is in charge of, by student and sparsity"""
+
+
+class DistillerPool:
+    """All distilling processes of a run, and which student is whose.
+
+    Like the compressor's, their state is asked for at snapshots only: one that is killed goes on
+    from the last of them.
+    """
+
+    def __init__(self, distillers: Sequence[Distiller]) -> None:
+        self.distillers = list(distillers)
+        self.known: dict[tuple[str, float], Any] = {}
+        """entries of the compressor's `state_dict`, by student and sparsity"""
+        self._policy_arch: Any = None
+
+    @property
+    def workers(self) -> list[Worker]:
+        """Their processes."""
+        return [distiller.worker for distiller in self.distillers]
+
+    @property
+    def is_known(self) -> bool:
+        """Whether `known` is up to date."""
+        return all(distiller.fresh for distiller in self.distillers)
+
+    def assign(self, specs: Sequence[CompressionSpec]) -> None:
+        """Put the least busy distiller in charge of each network that is new."""
+        for spec in specs:
+            key = (spec.student, spec.sparsity)
+            if key == ("original", 0.0) or any(key in each.specs for each in self.distillers):
+                continue
+            least = min(self.distillers, key=lambda each: len(each.specs))
+            least.specs[key] = spec
+
+    def after_update(
+        self, states: np.ndarray, acting: Sequence[CompressionSpec], put_weights: Callable[[], None]
+    ) -> None:
+        """Give work to every distiller that is idle.
+
+        Args:
+            states: recorded states [N, *shape] of the last rollout.
+            acting: the specs in effect.
+            put_weights: makes the learner's weights current; called if anybody gets work.
+        """
+        self.assign(acting)
+        used = {(spec.student, spec.sparsity) for spec in acting}
+        given = False
+        for distiller in self.distillers:
+            distiller.samples.add(states)
+            if not (distiller.idle and distiller.specs):
+                continue
+            if not given:
+                put_weights()
+                given = True
+            now = [spec for key, spec in distiller.specs.items() if key in used]
+            chosen = now or list(distiller.specs.values())
+            distiller.idle, distiller.fresh = False, False
+            distiller.worker.send(
+                {"distill": [spec.to_json() for spec in chosen], "states": distiller.samples.lend()}
+            )
+
+    def handle(self, worker: Worker, message: dict[str, Any], known: dict[str, Any]) -> float:
+        """Take a message of a distiller; return the seconds that it says it distilled.
+
+        Args:
+            worker: who sent it.
+            message: what it sent.
+            known: the compressor's `state_dict`, from which a new process starts.
+        """
+        distiller = self._of(worker)
+        if "hello" in message:
+            worker.send({"state": self.merged(known)})
+        elif "taken" in message:
+            distiller.samples.returned()
+        elif "state" in message:
+            entries = message["state"]["distillers"]
+            found = {_trainee(entry): entry for entry in entries}
+            self.known |= {key: found[key] for key in distiller.specs if key in found}
+            self._policy_arch = message["state"]["policy_arch"]
+            distiller.fresh = True
+        else:  # it is ready, or done
+            distiller.idle = True
+        return float(message.get("done", 0.0))
+
+    def died(self, worker: Worker) -> str:
+        """Its process has ended; return what was done about it."""
+        distiller = self._of(worker)
+        distiller.idle, distiller.fresh = False, True
+        distiller.samples.returned()
+        return f"its {len(distiller.specs)} students go on from the last checkpoint"
+
+    def ask_state(self) -> None:
+        """Ask all whose state is not known; they answer when their work is done."""
+        for distiller in self.distillers:
+            if not distiller.fresh:
+                distiller.worker.send({"state": None})
+
+    def merged(self, state: dict[str, Any]) -> dict[str, Any]:
+        """Return the compressor's `state_dict` with what distillers know better."""
+        entries = {_trainee(entry): entry for entry in state["distillers"]} | self.known
+        arch = state["policy_arch"] or self._policy_arch
+        return {**state, "policy_arch": arch, "distillers": list(entries.values())}
+
+    def close(self) -> None:
+        """Let go of the shared memory."""
+        for distiller in self.distillers:
+            distiller.samples.close()
+            distiller.board.close()
+
+    def _of(self, worker: Worker) -> Distiller:
+        return next(each for each in self.distillers if each.worker is worker)
+
+
+def _trainee(entry: dict[str, Any]) -> tuple[str, float]:
+    student, sparsity = entry["trainee"]
+    return str(student), float(sparsity)
+
+
+def distill_students(
+    channel: Channel,
+    network: str,
+    observation: ObservationSpec,
+    num_actions: int,
+    config: CompressionConfig,
+    weights_handle: dict[str, Any],
+    samples_handle: dict[str, Any],
+    board_handle: dict[str, Any],
+) -> None:
+    """Body of a distiller's process: take weights and states, distil, show the students.
+
+    The messages, in order: this process says `hello` and receives the compressor's `state`; it is
+    `ready`; for each work it says `taken` when it has copied the states, and then `done` with the
+    seconds that it took; asked for its `state`, it sends it.
+    """
+    import torch
+
+    from accerl.compress.compressor import Compressor
+    from accerl.runtime.workers import empty_policy
+
+    torch.set_num_threads(1)
+    keep_freed_memory()
+    policy = empty_policy(network, observation, num_actions)
+    torch.optim.Adam(policy.parameters())  # imports torch's compiler, before anybody waits
+    compressor = Compressor(observation, num_actions, config, torch.Generator())
+    weights, samples = WeightVector(**weights_handle), SampleRing(**samples_handle)
+    board = Board(**board_handle)
+    try:
+        channel.send({"hello": True})
+        compressor.load_state_dict(channel.receive()["state"])
+        channel.send({"ready": True})
+        while True:
+            message = channel.receive()
+            if "distill" not in message:
+                channel.send({"state": compressor.state_dict()})
+                continue
+            before = perf_counter()
+            weights.load_into(policy)
+            compressor.observe(samples.lent(*message["states"]))
+            channel.send({"taken": True})
+            specs = [CompressionSpec.from_json(spec) for spec in message["distill"]]
+            compressor.distill(policy, specs)
+            board.put(compressor.students(specs))
+            channel.send({"done": perf_counter() - before})
+    finally:
+        board.close()
+        samples.close()
+        weights.close()

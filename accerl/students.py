@@ -1,0 +1,74 @@
+"""Students by name: members of the policy family, or a user's own network from an import path."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import torch
+from torch import nn
+
+from accerl.adopt import OpaquePolicy, as_policy
+from accerl.errors import UserError
+from accerl.networks import PolicyNet, make_policy
+from accerl.observation import ObservationSpec
+from accerl.spec import is_own_student
+
+
+def make_student(
+    student: str, observation: ObservationSpec, num_actions: int, generator: torch.Generator
+) -> PolicyNet | OpaquePolicy:
+    """Return a fresh student.
+
+    Args:
+        student: net1, net2 or net3; or ``module:function``, where the function takes an
+            `ObservationSpec` and the number of actions and returns a module. That takes states as
+            they are recorded and returns logits [B, A] and values, [B] or [B, 1]. If it is a chain
+            of layers (see `adopt`) it can be pruned, factorised and quantised like any other;
+            batch norms are folded away before it learns.
+        observation: of the states.
+        num_actions: A.
+        generator: of the weights.
+
+    Raises:
+        UserError: there is no such function, or what it returns does not fit.
+    """
+    if not is_own_student(student):
+        return make_policy(student, observation, num_actions, generator)
+    seed = int(torch.randint(2**31, (), generator=generator))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        module = _call(student, observation, num_actions)
+    policy = as_policy(module, observation)
+    _check(student, policy, observation, num_actions)
+    return policy
+
+
+def _call(student: str, observation: ObservationSpec, num_actions: int) -> nn.Module:
+    path, name = student.split(":")
+    try:
+        make = getattr(import_module(path), name)
+    except (ImportError, AttributeError) as error:
+        raise UserError(
+            f"student {student!r}: {error}; give the import path of a function, as in "
+            "mynets:small, of a module that can be imported from here"
+        ) from error
+    module = make(observation, num_actions)
+    if not isinstance(module, nn.Module):
+        raise UserError(f"student {student!r} returned {type(module).__name__}, not a torch module")
+    return module
+
+
+def _check(student: str, policy: nn.Module, observation: ObservationSpec, num_actions: int) -> None:
+    """Refuse a network that does not take the game's states or return logits and values."""
+    states = torch.zeros((2, *observation.shape), dtype=getattr(torch, observation.dtype))
+    try:
+        with torch.no_grad():
+            logits, values = policy(states)
+    except Exception as error:  # anything may be wrong in a user's own forward
+        reason = str(error).splitlines()[0]
+        raise UserError(f"student {student!r} cannot act on {observation}: {reason}") from error
+    if logits.shape != (2, num_actions) or values.shape != (2,):
+        raise UserError(
+            f"student {student!r} returns logits {tuple(logits.shape)} and values "
+            f"{tuple(values.shape)} for 2 states; (2, {num_actions}) and (2,) or (2, 1) are needed"
+        )

@@ -1,0 +1,111 @@
+"""Distillers in processes of their own: who is in charge of what, and what a death costs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from accerl.compress import CompressionConfig, Compressor
+from accerl.compress.compliance import VECTOR, decided_policy, random_states
+from accerl.config import RuntimeConfig
+from accerl.errors import UserError
+from accerl.monitor.strategies import FixedStrategy
+from accerl.runtime.distilling import Board, Distiller, DistillerPool
+from accerl.runtime.process import ProcessRun
+from accerl.runtime.samples import SampleRing
+from accerl.runtime.supervise import Worker
+from accerl.spec import CompressionSpec, Decision
+from accerl.train import train
+from tests.fixtures.process_runs import Killer, immortal, quick_catch
+
+NET2, NET3 = CompressionSpec(student="net2", bits=8), CompressionSpec(student="net3", bits=8)
+MIX = Decision(((NET2, 0.5), (NET3, 0.5)))
+TWO = quick_catch(num_distillers=2)
+
+
+def made(seed: int = 0) -> Compressor:
+    config = CompressionConfig(calibration_states=64)
+    compressor = Compressor(VECTOR, 5, config, torch.Generator().manual_seed(seed))
+    compressor.observe(random_states(VECTOR))
+    return compressor
+
+
+def test_a_board_carries_students_to_who_publishes_them() -> None:
+    distiller, publisher, policy = made(), made(1), decided_policy(VECTOR)
+    board = Board(1_000_000)
+    reader = Board(**board.handle())
+    try:
+        assert reader.news() == []
+        distiller.distill(policy, [NET3])
+        board.put(distiller.students([NET2, NET3]))
+        news = reader.news()
+        assert [entry["trainee"] for entry in news] == [["net3", 0.0]]
+        assert reader.news() == []
+        publisher.take_students(news)
+        shown = publisher.build(NET3, policy, 1)
+        assert publisher.last_build.distill_updates == 0  # it was warm
+        assert publisher.student_kl_nats(NET3, policy) == distiller.student_kl_nats(NET3, policy)
+        assert shown.spec == NET3
+    finally:
+        reader.close()
+        board.close()
+
+
+def test_students_are_shared_out_evenly() -> None:
+    def distiller(index: int) -> Distiller:
+        worker = Worker("distiller", index, lambda *_: None, lambda _: ())
+        return Distiller(worker, SampleRing(VECTOR, 4), Board(64))
+
+    pool = DistillerPool([distiller(0), distiller(1)])
+    try:
+        specs = [NET2, NET3, CompressionSpec(bits=8), CompressionSpec(student="net3", bits=16)]
+        pool.assign([*specs, CompressionSpec(sparsity=0.5)])
+        pool.assign(specs)
+        keys = [set(each.specs) for each in pool.distillers]
+        assert keys == [{("net2", 0.0), ("original", 0.5)}, {("net3", 0.0)}]
+    finally:
+        pool.close()
+
+
+@pytest.mark.timeout(240)
+def test_two_distillers_keep_two_students_and_survive_their_deaths() -> None:
+    run = ProcessRun(TWO, supervisor=immortal())
+    try:
+        run.apply(MIX)
+        killer = Killer(run)
+        killer.recover()
+        known = run.snapshot()["publisher"]["compressor"]
+        before = {tuple(e["trainee"]): e["state"]["updates"] for e in known["distillers"]}
+        assert set(before) == {("net2", 0.0), ("net3", 0.0)}
+        for worker in [worker for worker in run.workers if worker.role == "distiller"]:
+            killer.strike(worker)
+        killer.recover()
+        known = run.snapshot()["publisher"]["compressor"]
+        after = {tuple(e["trainee"]): e["state"]["updates"] for e in known["distillers"]}
+        assert all(after[key] > before[key] for key in before)
+        killer.check()
+        assert {label for r in killer.reports for label in r.student_kl_nats} == {
+            NET2.label,
+            NET3.label,
+        }
+    finally:
+        run.close()
+
+
+@pytest.mark.timeout(240)
+def test_a_run_with_distillers_is_recorded_and_resumed(tmp_path: Path) -> None:
+    first = train(TWO, FixedStrategy(NET3), out=tmp_path / "run")
+    longer = type(TWO).from_json({**TWO.to_json(), "seconds": 2.0})
+    second = train(longer, FixedStrategy(NET3), out=tmp_path / "run", resume=True)
+    assert second.reports[: len(first.reports)] == first.reports
+    assert {"distiller-0", "distiller-1"} <= set(second.summary["rss_bytes_max"])
+    assert not [event for report in second.reports for event in report.events]
+
+
+def test_distillers_need_a_compressor_process() -> None:
+    with pytest.raises(UserError, match="num_distillers must not be negative"):
+        RuntimeConfig(num_distillers=-1)
+    with pytest.raises(UserError, match="needs a compressor process"):
+        RuntimeConfig(num_distillers=1, compressor_process=False)
