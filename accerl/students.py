@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
+from typing import Any
 
 import torch
 from torch import nn
@@ -34,28 +36,32 @@ def make_student(
     """
     if not is_own_student(student):
         return make_policy(student, observation, num_actions, generator)
+    make = find_student(student)
     seed = int(torch.randint(2**31, (), generator=generator))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        module = _call(student, observation, num_actions)
+        module = make(observation, num_actions)
+    if not isinstance(module, nn.Module):
+        raise UserError(f"student {student!r} returned {type(module).__name__}, not a torch module")
     policy = as_policy(module, observation)
     _check(student, policy, observation, num_actions)
     return policy
 
 
-def _call(student: str, observation: ObservationSpec, num_actions: int) -> nn.Module:
+def find_student(student: str) -> Callable[[ObservationSpec, int], Any]:
+    """Return the function at an import path such as ``mynets:small``.
+
+    Raises:
+        UserError: there is none.
+    """
     path, name = student.split(":")
     try:
-        make = getattr(import_module(path), name)
+        return getattr(import_module(path), name)
     except (ImportError, AttributeError) as error:
         raise UserError(
             f"student {student!r}: {error}; give the import path of a function, as in "
             "mynets:small, of a module that can be imported from here"
         ) from error
-    module = make(observation, num_actions)
-    if not isinstance(module, nn.Module):
-        raise UserError(f"student {student!r} returned {type(module).__name__}, not a torch module")
-    return module
 
 
 def _check(student: str, policy: nn.Module, observation: ObservationSpec, num_actions: int) -> None:

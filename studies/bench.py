@@ -29,6 +29,7 @@ from accerl.networks import ObservationSpec, PolicyNet, make_policy
 from accerl.records import fingerprint, versions
 from accerl.rollout import Rollout, RolloutShape
 from accerl.runtime.memory import keep_freed_memory
+from accerl.runtime.usage import memory
 from accerl.spec import CompressionSpec
 from studies.pong import ACTIONS, PIXELS, fitted_policy, record_states
 from studies.progress import console
@@ -44,13 +45,19 @@ STATES = 256
 LEARNER_ENVS, LEARNER_UNROLL = 32, 5  # the paper's batch of 160
 
 
-def bench_publish(repeats: int = 5, seed: int = 0) -> dict[str, Any]:
+def bench_publish(repeats: int = 5, seed: int = 0, publications: int = 0) -> dict[str, Any]:
     """Measure publishing: from a policy's weights to an engine that acts, in milliseconds.
 
     What is measured is every publication but the first: its graph is known, its ranges are
     refreshed. `naive_ms` is what the libraries offer: torch.onnx.export, and for INT8 ONNX
     Runtime's pre-processing and static quantisation on as many states as a first publication
     uses; then a session, as here.
+
+    Args:
+        repeats: interleaved rounds.
+        seed: of the weights and states.
+        publications: then publish so often, with changing weights and specs, and report how much
+            memory this process holds after every tenth of them.
     """
     keep_freed_memory()  # as the process that compresses does
     states = record_states(STATES, seed)
@@ -81,7 +88,23 @@ def bench_publish(repeats: int = 5, seed: int = 0) -> dict[str, Any]:
                     "bytes": payload_bytes,
                 }
             )
-    return result_of("publish", rows)
+        memory = _memory_over(publications, compressor, policy)
+    return result_of("publish", rows) | ({"memory_mb": memory} if memory else {})
+
+
+def _memory_over(publications: int, compressor: Compressor, policy: PolicyNet) -> list[float]:
+    """Return resident megabytes of this process after each tenth of so many publications."""
+    held, generator = [], torch.Generator().manual_seed(0)
+    for number in range(1, publications + 1):
+        spec = PUBLISH_SPECS[number % len(PUBLISH_SPECS)]
+        with torch.no_grad():
+            head = policy.policy_head.weight
+            head += 1e-3 * torch.randn(head.shape, generator=generator)
+        make_engine(compressor.build(spec, policy, number))
+        if number % max(publications // 10, 1) == 0:
+            now = memory(os.getpid())
+            held.append(0.0 if now is None else now.rss_bytes / 2**20)
+    return held
 
 
 def bench_learner(
@@ -198,11 +221,14 @@ def torch_threads(threads: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+LABELS = ("spec", "name")
 EXPLANATIONS = {
     "infer": "Acting, one core. Ratios are speed-ups over Original at the same batch; KL (nats) "
     "and agreement of greedy actions are with Original, on states that nothing was fitted to.",
     "publish": "From weights to an engine that acts. naive: torch.onnx.export, ONNX Runtime's "
     "static quantisation and a session.",
+    "graphs": "The same Original in every way that it can be run, one core. logit_difference is "
+    "the largest from eager; ready_ms is how long it took until it could act.",
     "learner": "One update of the learner on the paper's batch of 160.",
 }
 
@@ -212,12 +238,23 @@ def print_table(result: dict[str, Any], stream: Console = console) -> None:
     table = Table(title=f"bench {result['bench']}", title_justify="left")
     for name in result["rows"][0]:
         table.add_column(
-            name, justify="left" if name == "spec" else "right", no_wrap=name == "spec"
+            name, justify="left" if name in LABELS else "right", no_wrap=name in LABELS
         )
     for row in result["rows"]:
         table.add_row(*(_cell(value) for value in row.values()))
     stream.print(table)
     stream.print(EXPLANATIONS[result["bench"]])
+    if held := result.get("memory_mb"):
+        sizes = ", ".join(f"{size:,.0f}" for size in held)
+        stream.print(f"resident memory after each tenth of the publications: {sizes} MB")
+    for row in result.get("sparse", ()):
+        best = min(row["ratio_fp32"], row["ratio_int8"])
+        verdict = "faster" if best > 1.0 else "not faster"
+        stream.print(
+            f"its linear layer with {row['sparsity']:.0%} zeros in CSR, batch {row['batch']}: "
+            f"{row['ratio_fp32']:.2f} times the speed of dense fp32, {row['ratio_int8']:.2f} times "
+            f"that of INT8 ({verdict})"
+        )
     stream.print(f"spread: {result['spread_is']}; machine: {result['fingerprint']['cpu']}")
 
 

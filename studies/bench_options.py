@@ -49,18 +49,44 @@ def bench_infer(
     return written(result, out, "bench-infer.json")
 
 
-def bench_publish(*, repeats: int = 3, out: Path | None = None, json_: Json = False) -> Any:
+def bench_publish(
+    *, repeats: int = 3, publications: int = 0, out: Path | None = None, json_: Json = False
+) -> Any:
     """Time publications: compress, export, make ready to act.
 
     Args:
         repeats: interleaved rounds
+        publications: then publish so many times and tell how much memory that leaves in use
         out: folder to write bench-publish.json to
         json_: print the result as JSON
     """
     from studies.bench import bench_publish as measure
 
-    result = commands.bench(lambda: measure(repeats=repeats), json_)
+    result = commands.bench(lambda: measure(repeats, publications=publications), json_)
     return written(result, out, "bench-publish.json")
+
+
+def bench_graphs(
+    *,
+    batches: tuple[int, ...] = (1, 16),
+    repeats: int = 7,
+    compile: bool = True,
+    out: Path | None = None,
+    json_: Json = False,
+) -> Any:
+    """Time the same network in eager torch, TorchScript, torch.compile and ONNX, and sparse.
+
+    Args:
+        batches: states per call
+        repeats: interleaved rounds
+        compile: also torch.compile, which needs a C++ compiler and up to a minute per batch size
+        out: folder to write bench-graphs.json to
+        json_: print the result as JSON
+    """
+    from studies.bench_graphs import bench_graphs as measure
+
+    result = commands.bench(lambda: measure(batches, repeats, compile_torch=compile), json_)
+    return written(result, out, "bench-graphs.json")
 
 
 def bench_learner(*, repeats: int = 3, out: Path | None = None, json_: Json = False) -> Any:

@@ -108,6 +108,8 @@ def _train(config: RunConfig, spec: CompressionSpec, folder: Path) -> None:
 def measured(folder: Path) -> dict[str, Any]:
     """Return what one finished run shows."""
     reports = [report for report in read_metrics(folder) if report.env_steps]
+    if not reports:
+        raise UserError(f"the run in {folder} collected nothing; give it more --seconds")
     scores = [score for report in reports for score in report.episode_returns]
     steps = np.array([report.env_steps for report in reports], float)
     distances = [kl for report in reports for kl in report.student_kl_nats.values()]

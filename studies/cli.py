@@ -23,6 +23,7 @@ COMMANDS: dict[str, Any] = {
     "eval": options.evaluate,
     "bench infer": bench_options.bench_infer,
     "bench publish": bench_options.bench_publish,
+    "bench graphs": bench_options.bench_graphs,
     "bench learner": bench_options.bench_learner,
     "bench pipeline": bench_options.bench_pipeline,
     "bench training": bench_options.bench_training,
@@ -50,6 +51,8 @@ def run(arguments: list[str]) -> int:
     """Run one command and return its exit code."""
     # A terminated command tidies up like one that was interrupted.
     signal.signal(signal.SIGTERM, _interrupt)
+    if "" not in sys.path:
+        sys.path.insert(0, "")  # a user's own students lie in the folder that they work in
     try:
         result = _dispatch(arguments)
     except UserError as error:

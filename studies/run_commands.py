@@ -17,7 +17,8 @@ from accerl.records import METRICS, make_out_dir
 from accerl.run_folder import starting_learner
 from accerl.runtime.latency import load_profile
 from accerl.runtime.run import IntervalReport
-from accerl.spec import CompressionSpec, Decision
+from accerl.spec import CompressionSpec, Decision, is_own_student
+from accerl.students import find_student
 from studies.progress import bar, console
 from studies.settings import with_settings
 
@@ -98,6 +99,9 @@ def run_recorded(
         starting_learner(config)
     for decision in _decisions(strategy):
         decision.check_students(config.network)
+        for spec in decision.specs:
+            if is_own_student(spec.student):
+                find_student(spec.student)
     if profile is not None:
         times = profile.for_network(config.network)
         if isinstance(strategy, FixedStrategy):

@@ -42,15 +42,18 @@ TEMPLATES = TemplateCache()
 """of this process; pruning to ever new widths must not fill its memory"""
 
 
-def onnx_fp32(net: PolicyNet, *, weights_only_int8: bool = False) -> bytearray:
+def onnx_fp32(
+    net: PolicyNet, *, weights_only_int8: bool = False, batch: int | None = None
+) -> bytearray:
     """Return the float32 graph of `net`; centre and unit of uint8 inputs fold into layer one.
 
     Args:
         net: the network.
         weights_only_int8: send the body's weights as integers of 8 bits, symmetric per output
             channel, which a session turns into float32 once, when it is made.
+        batch: states per call, if it is always the same number; None: any.
     """
-    graph = _Graph(net, "weights-only" if weights_only_int8 else "fp32")
+    graph = _Graph(net, "weights-only" if weights_only_int8 else "fp32", batch)
     current = "obs"
     pixels = net.observation.dtype == "uint8"
     if pixels:
@@ -92,6 +95,7 @@ def onnx_int8(
     *,
     states: np.ndarray | None = None,
     levels: int = LEVELS,
+    batch: int | None = None,
 ) -> bytearray:
     """Return the static INT8 graph of `net`, up to the last hidden layer.
 
@@ -105,6 +109,7 @@ def onnx_int8(
         states: the states that `ranges` were measured on. If given, the heads' biases are shifted
             until mean logits and values on them equal the float32 ones, see `head_shift`.
         levels: the largest integer weight.
+        batch: states per call, if it is always the same number; None: any.
 
     Raises:
         ValueError: `ranges` were measured on another network.
@@ -112,7 +117,7 @@ def onnx_int8(
     layers = body_layers(net)
     if len(ranges.layers) != len(layers):
         raise ValueError(f"{len(ranges.layers)} activation ranges for {len(layers)} layers")
-    graph = _Graph(net, "int8")
+    graph = _Graph(net, "int8", batch)
     current = "obs"
     if net.observation.dtype == "uint8":
         mapping = graph.mapping("obs", Affine(1.0 / net.observation.unit, net.observation.centre))
@@ -178,10 +183,11 @@ class _Mapping:
 class _Graph:
     """Collects the constants of one policy graph, and its nodes if its template is not known."""
 
-    def __init__(self, net: PolicyNet, kind: str) -> None:
+    def __init__(self, net: PolicyNet, kind: str, batch: int | None) -> None:
         self.net = net
+        self._batch = batch or "batch"
         layers = tuple(_signature(module) for module in net.body)
-        self._key = (kind, layers, net.observation, net.num_actions)
+        self._key = (kind, self._batch, layers, net.observation, net.num_actions)
         self._nodes: list[onnx.NodeProto] = []
         self._constants: dict[str, np.ndarray] = {}
 
@@ -255,10 +261,10 @@ class _Graph:
         graph = helper.make_graph(
             self._nodes,
             "policy",
-            [helper.make_tensor_value_info("obs", kind, ["batch", *observation.shape])],
+            [helper.make_tensor_value_info("obs", kind, [self._batch, *observation.shape])],
             [
-                helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", actions]),
-                helper.make_tensor_value_info("value", TensorProto.FLOAT, ["batch"]),
+                helper.make_tensor_value_info("logits", TensorProto.FLOAT, [self._batch, actions]),
+                helper.make_tensor_value_info("value", TensorProto.FLOAT, [self._batch]),
             ],
             [sizes, axis],
         )

@@ -246,7 +246,13 @@ class SimulatedQuantizer:
 class ONNX:
     """Exports to ONNX Runtime; 16 bits stay in torch, which alone has kernels for them."""
 
+    batch: int | None = None
+    """states per call, if it is always the same number; None: any"""
     stage = Stage.EXPORT
+
+    def __post_init__(self) -> None:
+        if self.batch is not None and self.batch < 1:
+            raise UserError(f"export: a fixed batch must be at least 1, got {self.batch}")
 
     def apply(self, state: CompressionState) -> CompressionState:
         """Return the state with its artifact."""
@@ -254,12 +260,16 @@ class ONNX:
             return _torch_export(state, "onnx")
         net = require_chain(state.net)
         if state.bits == 32 or state.ranges is None:
-            payload = onnx_fp32(net)
+            payload = onnx_fp32(net, batch=self.batch)
         elif state.method.weights_only:
-            payload = onnx_fp32(net, weights_only_int8=True)
+            payload = onnx_fp32(net, weights_only_int8=True, batch=self.batch)
         else:
             payload = onnx_int8(
-                net, state.ranges, states=state.measured, levels=state.method.levels
+                net,
+                state.ranges,
+                states=state.measured,
+                levels=state.method.levels,
+                batch=self.batch,
             )
         artifact = Artifact(state.spec("onnx"), state.version, "onnx", payload)
         return replace(state, artifact=artifact)

@@ -15,7 +15,7 @@ import numpy as np
 
 from accerl.errors import UserError, did_you_mean
 from accerl.records import json_hash, read_json, write_json
-from accerl.spec import STUDENTS, CompressionSpec
+from accerl.spec import STUDENTS, CompressionSpec, is_own_student
 
 FORMAT = 1
 
@@ -134,9 +134,11 @@ class LatencyProfile:
             key=lambda row: row.spec.sparsity,
         )
         if not rows:
+            hint = "choose a spec it lists (`accerl profile show`) or measure another profile"
+            if is_own_student(spec.student):
+                hint = "your own students act on the real clock: add --clock real"
             raise UserError(
-                f"latency profile {self.name!r} has no times for {spec.label!r}; "
-                "choose a spec it lists (`accerl profile show`) or measure another profile"
+                f"latency profile {self.name!r} has no times for {spec.label!r}; {hint}"
             )
         levels = [row.spec.sparsity for row in rows]
         return float(np.interp(spec.sparsity, levels, [value(row) for row in rows]))

@@ -20,6 +20,7 @@ from accerl.learner import Learner, LearnerConfig
 from accerl.networks import make_policy
 from accerl.observation import ObservationSpec
 from accerl.rollout import Rollout, RolloutShape
+from accerl.runtime.distilling import DistillerPool
 from accerl.runtime.interval import IntervalRecorder
 from accerl.runtime.publisher import Publisher, Tag
 from accerl.runtime.publishing import InlinePublishing, RemotePublishing
@@ -95,7 +96,7 @@ class ThreadWorker(Worker):
         self.ready = False
         room = self._room
         handles = [block.handle() for block in (room.weights, room.samples, room.mailbox)]
-        arguments = (Channel(theirs), "original", OBSERVATION, 3, CONFIG, *handles)
+        arguments = (Channel(theirs), "original", OBSERVATION, 3, CONFIG, *handles, [])
         self.thread = threading.Thread(target=self._run, args=arguments, daemon=True)
         self.thread.start()
 
@@ -124,6 +125,7 @@ class Remote(RemotePublishing):
             publish_every=publish_every,
             weights=room.weights,
             samples=room.samples,
+            pool=DistillerPool([]),
         )
 
     def take(self, *kinds: str) -> None:
@@ -131,7 +133,7 @@ class Remote(RemotePublishing):
         for kind in kinds:
             message = self.worker.receive()
             assert kind in message, f"expected {kind}, got {message.keys()}"
-            self.handle(message)
+            self.handle(self.worker, message)
 
 
 @pytest.fixture
@@ -247,7 +249,7 @@ def test_an_order_of_a_dead_compressor_is_given_again(room: Room, published: boo
         remote.thread.stop()
         remote.after_update(room.update())
     assert room.mailbox.latest == int(published)
-    assert remote.died() == "with the students of update 2"
+    assert remote.died(remote.worker) == "with the students of update 2"
     assert not remote.idle
     remote.after_update(room.update())  # nobody is there: nothing happens
     remote.thread.start()
@@ -276,7 +278,7 @@ def test_a_restored_run_starts_its_compressor_from_the_checkpoint(room: Room) ->
     assert remote.publisher.decision == Decision.of(NET3)
     remote.thread.start()
     remote.take("hello", "ready")
-    remote.ask_state()
+    remote.worker.send({"state": None})
     remote.take("state")
     assert str(remote.state_dict()) == str(inline.state_dict())
     remote.thread.stop()
