@@ -53,6 +53,9 @@ class LearnerConfig:
     minibatches: int = 1
     """parts (by environment) that one pass is split into"""
     entropy_cost: float = 0.01
+    actor_kl_cost: float = 0.0
+    """weight of KL(what acted || learner), which keeps the learner where its compressed actors can
+    follow (Actor-Learner Distillation, Parisotto and Salakhutdinov 2021)"""
     anneal_updates: int = 0
     """updates within which learning rate and entropy cost fall linearly to `anneal_to` of their
     values, where they stay; 0: they never change"""
@@ -91,6 +94,10 @@ class LearnerConfig:
             raise UserError("learner: discount and lambda_ must lie in [0, 1]")
         if self.learning_rate <= 0.0:
             raise UserError("learner: learning_rate must be positive")
+        if not self.actor_kl_cost >= 0.0:
+            raise UserError(
+                f"learner: actor_kl_cost must not be negative, got {self.actor_kl_cost}"
+            )
         if self.anneal_updates < 0:
             raise UserError(
                 f"learner: anneal_updates must not be negative, got {self.anneal_updates}"
@@ -231,6 +238,10 @@ class Learner:
         entropy_mean = -(log_policy.exp() * log_policy).sum(-1).mean()
         entropy_cost = config.entropy_cost * config.annealed(self.updates)
         total = policy_loss + config.value_cost * value_loss - entropy_cost * entropy_mean
+        if config.actor_kl_cost:
+            acted = F.log_softmax(batch["logits"], dim=-1)
+            actor_kl = (acted.exp() * (acted - log_policy)).sum(-1).mean()
+            total = total + config.actor_kl_cost * actor_kl
         residual = (targets - values[:-1]).var() / targets.var().clamp_min(1e-8)
         losses = {
             "policy": policy_loss.item(),

@@ -125,6 +125,21 @@ _PAPER_PONG = RunConfig(
     compression=CompressionConfig(),
 )
 
+# Actor-Learner Distillation (Parisotto and Salakhutdinov 2021), without its transformers: the large
+# network learns and never acts, a small one acts and is distilled without pause from the learner as
+# it is now, by processes of its own; the learner is drawn to where it can be followed. Choose the
+# actors' network with --spec '{"student": "net2"}'. The divergence is that of equation 1 here.
+_ALD_PONG = replace(
+    _atari("pong", pixel_centre=87, pixel_unit=47.0, seconds=1200.0, anneal_updates=0),
+    preset="ald-pong",
+    network="original",
+    learner=replace(_ATARI_LEARNER, anneal_updates=0, actor_kl_cost=0.01),
+    runtime=replace(_ATARI_RUNTIME, num_distillers=1),
+    compression=replace(
+        _ATARI_COMPRESSION, distill_sync_every=1, distill_updates=8, distill_entropy_cost=0.0
+    ),
+)
+
 _PRESETS = [
     RunConfig(
         preset="catch",
@@ -171,6 +186,7 @@ _PRESETS = [
     _atari("pong", pixel_centre=87, pixel_unit=47.0, seconds=1200.0, anneal_updates=0),
     _atari("breakout", pixel_centre=0, pixel_unit=60.0, seconds=3600.0),
     _PAPER_PONG,
+    _ALD_PONG,
 ]
 PRESETS = {config.preset: config for config in _PRESETS}
 

@@ -103,7 +103,7 @@ def _memory_over(publications: int, compressor: Compressor, policy: PolicyNet) -
         make_engine(compressor.build(spec, policy, number))
         if number % max(publications // 10, 1) == 0:
             now = memory(os.getpid())
-            held.append(0.0 if now is None else now.rss_bytes / 2**20)
+            held.append(0.0 if now is None else now.rss / 2**20)
     return held
 
 

@@ -45,7 +45,8 @@ def train(
         preset: a small game (catch, cartpole, acrobot, minatar-breakout, minatar-asterix,
             minatar-freeway, minatar-seaquest, minatar-space-invaders), an Atari game (pong,
             breakout, alien, amidar, bank_heist, beam_rider, hero, name_this_game, riverraid,
-            road_runner, seaquest, space_invaders), or paper-pong (the paper's settings)
+            road_runner, seaquest, space_invaders), paper-pong (the paper's settings), or ald-pong
+            (Actor-Learner Distillation)
         seconds: length of the run on its own clock (default: the preset's)
         seed: of everything random
         runtime: serial or process (default: the preset's)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from accerl.adopt import require_chain
 from accerl.compress import (
     ONNX,
     CompressionState,
@@ -131,7 +132,7 @@ class HalveLogits:
     stage = Stage.TUNE
 
     def apply(self, state: CompressionState) -> CompressionState:
-        net = prune(state.net, 0.0)
+        net = prune(require_chain(state.net), 0.0)
         with torch.no_grad():
             net.policy_head.weight.mul_(0.5)
             net.policy_head.bias.mul_(0.5)

@@ -1,11 +1,13 @@
-"""Learning rate and entropy cost that fall while a policy is learned."""
+"""Costs of the loss: those that fall while a policy is learned, and that of leaving the actors."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import pytest
+from torch.distributions import Categorical, kl_divergence
 
+from accerl.errors import UserError
 from tests.unit.test_learner import CONFIG, make_learner, make_rollout, tensors
 
 
@@ -30,3 +32,24 @@ def test_learning_rate_and_entropy_cost_fall_linearly_and_stay() -> None:
     learner.updates = 4
     difference = learner._loss(batch)[2] - first
     assert difference.item() == pytest.approx(0.8 * 0.1 * losses["entropy"], rel=1e-4)
+
+
+def test_the_learner_is_drawn_towards_what_acted() -> None:
+    batch = tensors(make_rollout())
+    plain = make_learner(CONFIG)._loss(batch)[2]
+    output, _, drawn = make_learner(replace(CONFIG, actor_kl_cost=0.5))._loss(batch)
+    acted, learned = (Categorical(logits=logits) for logits in (batch["logits"], output.logits))
+    kl = kl_divergence(acted, learned)
+    assert (drawn - plain).item() == pytest.approx(0.5 * kl.mean().item(), rel=1e-4)
+    assert kl.mean() > 0.01
+    distances = {}
+    for cost in (0.0, 100.0):
+        config = replace(CONFIG, actor_kl_cost=cost, learning_rate=1e-2, entropy_cost=0.0)
+        learner = make_learner(config)
+        for _ in range(20):
+            learner.update(make_rollout())
+        stats = learner.update(make_rollout())
+        distances[cost] = stats.kl_nats.mean().item()
+    assert distances[100.0] < 0.5 * distances[0.0]
+    with pytest.raises(UserError, match="actor_kl_cost must not be negative"):
+        replace(CONFIG, actor_kl_cost=-0.1)
