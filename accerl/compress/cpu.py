@@ -1,4 +1,4 @@
-"""What the processor can do with 8-bit integers."""
+"""What the processor can do with integers of 8 bits and floats of 16."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import platform
 from pathlib import Path
 
 X86 = ("x86_64", "AMD64", "i686")
+BF16_FLAGS = {"avx512_bf16", "avx_ne_convert", "amx_bf16", "bf16"}
 VNNI_FLAGS = {"avx512_vnni", "avx_vnni", "amx_int8"}
 
 
@@ -21,9 +22,19 @@ def dots_bytes_exactly(
     """
     if machine not in X86:
         return True  # Arm multiplies into 16 bits and adds in 32
+    return bool(VNNI_FLAGS & _flags(cpuinfo))
+
+
+@functools.cache
+def computes_bfloat16(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
+    """Return whether the processor multiplies bfloat16; where it cannot be found out, no."""
+    return bool(BF16_FLAGS & _flags(cpuinfo))
+
+
+def _flags(cpuinfo: Path) -> set[str]:
+    """Return what the first processor is said to have, on Linux; elsewhere nothing."""
     try:
         lines = cpuinfo.read_text().splitlines()
     except OSError:
-        return False
-    flags = next((line for line in lines if line.startswith("flags")), "")
-    return bool(VNNI_FLAGS & set(flags.split()))
+        return set()
+    return set(next((line for line in lines if line.startswith(("flags", "Features"))), "").split())

@@ -188,7 +188,7 @@ class _Graph:
         self._batch = batch or "batch"
         layers = tuple(_signature(module) for module in net.body)
         self._key = (kind, self._batch, layers, net.observation, net.num_actions)
-        self._nodes: list[onnx.NodeProto] = []
+        self._nodes: list[tuple[str, list[str], list[str], dict[str, Any]]] = []
         self._constants: dict[str, np.ndarray] = {}
 
     def constant(self, name: str, value: np.ndarray | np.generic | Tensor) -> str:
@@ -201,7 +201,7 @@ class _Graph:
         return _Mapping(affine, [scale, zero])
 
     def add(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> str:
-        self._nodes.append(helper.make_node(kind, inputs, [output], name=output, **attributes))
+        self._nodes.append((kind, inputs, [output], attributes))
         return output
 
     def add_integers(
@@ -241,7 +241,7 @@ class _Graph:
         heads = [self.constant("heads_w", weight), self.constant("heads_b", bias)]
         self.add("Gemm", [features, *heads], "heads", transB=1)
         sizes = ["heads", "head_sizes"]
-        self._nodes.append(helper.make_node("Split", sizes, ["logits", "values"], axis=1))
+        self._nodes.append(("Split", sizes, ["logits", "values"], {"axis": 1}))
         self.add("Squeeze", ["values", "value_axis"], "value")
         return self._template().fill(self._constants)
 
@@ -259,7 +259,10 @@ class _Graph:
         axis = numpy_helper.from_array(np.array([1], np.int64), "value_axis")
         kind = TensorProto.UINT8 if observation.dtype == "uint8" else TensorProto.FLOAT
         graph = helper.make_graph(
-            self._nodes,
+            [
+                helper.make_node(kind, inputs, outputs, name=outputs[0], **attributes)
+                for kind, inputs, outputs, attributes in self._nodes
+            ],
             "policy",
             [helper.make_tensor_value_info("obs", kind, [self._batch, *observation.shape])],
             [

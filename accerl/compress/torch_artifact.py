@@ -18,25 +18,39 @@ from safetensors.torch import save as save_tensors
 from torch import nn
 
 from accerl.adopt import OpaquePolicy
+from accerl.compress.cpu import computes_bfloat16
 from accerl.compress.layers import stacked_heads, weight_and_bias
 from accerl.errors import UserError
 from accerl.networks import Architecture, ConvSpec, ObservationSpec, PolicyNet, conv_spec
 
 
-def pack_torch(net: PolicyNet, *, bits: int, head_shift: np.ndarray | None = None) -> bytes:
+def pack_torch(
+    net: PolicyNet,
+    *,
+    bits: int,
+    head_shift: np.ndarray | None = None,
+    bfloat16: bool | None = None,
+) -> bytes:
     """Return a policy as safetensors with its architecture in the metadata.
 
     At 16 bits the body is stored in bfloat16, with the unit of uint8 inputs folded into the first
-    layer: -255..255 are exact in bfloat16, their 255ths are not. Both heads stay float32.
+    layer: -255..255 are exact in bfloat16, their 255ths are not. Both heads stay float32. Where
+    the processor has no bfloat16 the body is stored in float16 instead, which halves the bytes and
+    is turned into float32 before it acts: no faster.
 
     Args:
         net: the network.
         bits: 32 or 16.
         head_shift: added to the biases of the logits and, last, of the value [A + 1].
+        bfloat16: whether 16 bits are bfloat16; None: if the processor multiplies them.
     """
+    stored = torch.float32
+    if bits == 16:
+        wanted = computes_bfloat16() if bfloat16 is None else bfloat16
+        stored = torch.bfloat16 if wanted else torch.float16
     unit = net.observation.unit
     scale = 1.0
-    if bits == 16 and net.observation.dtype == "uint8":
+    if stored == torch.bfloat16 and net.observation.dtype == "uint8":
         unit, scale = 1.0, 1.0 / unit
     tensors: dict[str, torch.Tensor] = {}
     description: list[list[Any]] = []
@@ -45,8 +59,8 @@ def pack_torch(net: PolicyNet, *, bits: int, head_shift: np.ndarray | None = Non
         if isinstance(module, nn.Conv2d | nn.Linear):
             weight, bias = weight_and_bias(module, f"layer {index}")
             weight, scale = weight * scale, 1.0
-            tensors[f"body.{index}.weight"] = weight.bfloat16() if bits == 16 else weight
-            tensors[f"body.{index}.bias"] = bias.bfloat16() if bits == 16 else bias
+            tensors[f"body.{index}.weight"] = weight.to(stored)
+            tensors[f"body.{index}.bias"] = bias.to(stored)
     weight, bias = stacked_heads(net)
     if head_shift is not None:
         bias = bias + torch.from_numpy(head_shift).float()

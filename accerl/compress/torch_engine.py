@@ -25,7 +25,8 @@ class TorchEngine:
             self._module: nn.Module = unpack_script(artifact.payload)
             return
         net = unpack_torch(artifact.payload).eval()
-        self._module = _HalfPolicy(net) if artifact.spec.bits == 16 else net
+        low = next(net.body.parameters()).dtype
+        self._module = _HalfPolicy(net) if low == torch.bfloat16 else net.float()
         if artifact.spec.graph == "torchscript":
             self._module = _frozen(self._module, net)
             states = np.zeros((1, *net.observation.shape), net.observation.dtype)

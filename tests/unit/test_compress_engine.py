@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +10,8 @@ import torch
 from accerl.compress.artifact import Artifact
 from accerl.compress.chain import CompressorChain
 from accerl.compress.check import kl_nats
+from accerl.compress.compliance import BOARD, VECTOR, decided_policy, random_states
+from accerl.compress.cpu import computes_bfloat16
 from accerl.compress.engine import make_engine
 from accerl.compress.lowrank import factorise
 from accerl.compress.torch_artifact import pack_torch, unpack_torch
@@ -172,3 +175,25 @@ def test_read_only_observations_are_accepted() -> None:
     expected = engine.infer(obs)[0]
     obs.setflags(write=False)
     np.testing.assert_array_equal(engine.infer(obs)[0], expected)
+
+
+@pytest.mark.parametrize("observation", [BOARD, VECTOR])
+def test_without_bfloat16_half_precision_is_a_way_to_store(observation: ObservationSpec) -> None:
+    net, obs = decided_policy(observation), random_states(observation)
+    payload = pack_torch(net, bits=16, bfloat16=False)
+    assert len(payload) < 0.6 * len(pack_torch(net, bits=32))
+    logits, values = make_engine(Artifact(CompressionSpec(bits=16), 0, "torch", payload)).infer(obs)
+    with torch.no_grad():
+        wanted, wanted_values = net(torch.from_numpy(obs))
+    # Ten bits of mantissa, and sums in float32: closer than bfloat16's seven.
+    np.testing.assert_allclose(logits, wanted, atol=2e-3 * float(wanted.abs().max()))
+    np.testing.assert_allclose(values, wanted_values, atol=2e-3 * float(wanted_values.abs().max()))
+
+
+def test_what_the_processor_has_is_read_from_its_flags(tmp_path: Path) -> None:
+    for number, (line, expected) in enumerate(
+        [("flags : fpu avx512_bf16", True), ("flags : fpu avx2", False), ("Features : bf16", True)]
+    ):
+        (tmp_path / f"{number}").write_text(f"model name : x\n{line}\n")
+        assert computes_bfloat16(tmp_path / f"{number}") == expected
+    assert not computes_bfloat16(tmp_path / "none")
