@@ -151,6 +151,7 @@ def bench_training(
     specs: tuple[str, ...] = (),
     seconds: float = 300.0,
     seeds: int = 3,
+    episodes: int = 16,
     json_: Json = False,
 ) -> Any:
     """Go on from a run's learner with every compression: KL, lag, env steps/s, scores.
@@ -162,12 +163,13 @@ def bench_training(
         specs: what to compare, each as JSON (default: one of each compressor, and compositions)
         seconds: length of each run
         seeds: runs of each
+        episodes: played with the learner's own policy after each run, uncompressed
         json_: print the result as JSON
     """
     from studies.bench_training import bench_training as measure
     from studies.tables import print_training
 
     parsed = [CompressionSpec.from_json(spec) for spec in specs]
-    result = measure(run, out, specs=parsed, seconds=seconds, seeds=seeds)
+    result = measure(run, out, specs=parsed, seconds=seconds, seeds=seeds, episodes=episodes)
     print_training(result, console)
     return result

@@ -15,13 +15,22 @@ import numpy as np
 from accerl.config import RunConfig
 from accerl.errors import UserError
 from accerl.monitor.strategies import FixedStrategy
-from accerl.records import SUMMARY, fingerprint, make_out_dir, read_metrics, versions, write_json
+from accerl.records import (
+    SUMMARY,
+    fingerprint,
+    make_out_dir,
+    read_json,
+    read_metrics,
+    versions,
+    write_json,
+)
 from accerl.run_folder import read_config, starting_learner
 from accerl.runtime.run import IntervalReport
 from accerl.spec import IDENTITY, STUDENTS, CompressionSpec, Decision
-from accerl.train import train
+from accerl.train import evaluate_checkpoint, train
 from studies.progress import bar
 
+EVALUATION = "eval.json"
 EPISODES = 20
 """at the start and at the end of a run, whose mean scores are compared"""
 
@@ -42,7 +51,13 @@ def specs_for(network: str) -> list[CompressionSpec]:
 
 
 def bench_training(
-    run: Path, out: Path, *, specs: Sequence[CompressionSpec] = (), seconds: float, seeds: int
+    run: Path,
+    out: Path,
+    *,
+    specs: Sequence[CompressionSpec] = (),
+    seconds: float,
+    seeds: int,
+    episodes: int = 16,
 ) -> dict[str, Any]:
     """Go on from a run's learner with every compression, interleaved; return a row for each.
 
@@ -54,6 +69,7 @@ def bench_training(
         specs: what actors act with; the first is what speeds are compared with.
         seconds: length of each run.
         seeds: runs of each spec.
+        episodes: played with the learner's own policy after each run; 0: none.
 
     Raises:
         UserError: there is no such run, or a number or spec is not allowed.
@@ -76,6 +92,12 @@ def bench_training(
                 row = measured(folder)
                 advance(1, f"{spec.label}: {row['env_steps_per_second']:,.0f} env steps/s")
             order = [*order[1:], order[0]]
+    if episodes:
+        with bar("playing", len(folders)) as advance:
+            for folder in folders.values():
+                if not (folder / EVALUATION).is_file():
+                    write_json(folder / EVALUATION, evaluate_checkpoint(folder, episodes))
+                advance(1, folder.name)
     found = {spec: [measured(folders[spec, seed]) for seed in range(seeds)] for spec in specs}
     result = {
         "bench": "training",
@@ -124,6 +146,11 @@ def measured(folder: Path) -> dict[str, Any]:
         / 1e3,
         "return_first": float(np.mean(scores[:EPISODES])) if scores else None,
         "return_last": float(np.mean(scores[-EPISODES:])) if scores else None,
+        "learner_return": (
+            read_json(folder / EVALUATION)["mean_return"]
+            if (folder / EVALUATION).is_file()
+            else None
+        ),
         "events": sum(len(report.events) for report in reports),
     }
 
@@ -144,6 +171,7 @@ def _row(
         found[name] = float(np.median(values)) if values else None
     found["env_steps_per_second_ratio"] = float(np.median(ratios))
     found["env_steps_per_second_all"] = speeds
+    found["learner_return_all"] = [row["learner_return"] for row in rows]
     found["return_last_all"] = [row["return_last"] for row in rows]
     found["return_first_all"] = [row["return_first"] for row in rows]
     return found

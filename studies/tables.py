@@ -92,7 +92,17 @@ def print_training(result: Mapping[str, Any], console: Console) -> None:
         title_justify="left",
     )
     table.add_column("spec", no_wrap=True)
-    for name in ("steps/s", "ratio", "lag", "KL", "student KL", "kB", "first score", "last score"):
+    for name in (
+        "steps/s",
+        "ratio",
+        "lag",
+        "KL",
+        "student KL",
+        "kB",
+        "first score",
+        "last score",
+        "learner",
+    ):
         table.add_column(name, justify="right")
     for row in result["rows"]:
         student = row["student_kl_nats"]
@@ -106,13 +116,15 @@ def print_training(result: Mapping[str, Any], console: Console) -> None:
             f"{row['publication_kb']:,.0f}",
             _scores(row["return_first_all"]),
             _scores(row["return_last_all"]),
+            _scores(row["learner_return_all"]),
         )
     console.print(table)
     console.print(
         "Medians over seeds. lag: learner updates between the weights that acted and the update "
         "that used them; KL (nats): learner at that update from what acted, lag included; student "
         "KL: learner from student or pruned network at its publication; kB: of a publication; "
-        "scores: mean of the first and last 20 episodes, of each seed."
+        "scores: mean of the first and last 20 episodes that the compressed policy played, of each "
+        "seed; learner: what the learner's own policy scores after the run."
     )
 
 

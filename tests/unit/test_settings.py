@@ -103,7 +103,7 @@ def test_training_is_compared_from_one_learner_and_not_repeated(tmp_path: Path) 
     config = quick_catch()
     train(config, FixedStrategy(IDENTITY), out=tmp_path / "start")
     specs = [IDENTITY, CompressionSpec(bits=8), CompressionSpec(student="net3", bits=8)]
-    arguments = {"specs": specs, "seconds": 1.0, "seeds": 1}
+    arguments = {"specs": specs, "seconds": 1.0, "seeds": 1, "episodes": 2}
     result = bench_training(tmp_path / "start", tmp_path / "out", **arguments)
     rows = result["rows"]
     assert [row["spec"] for row in rows] == [spec.to_json() for spec in specs]
@@ -112,6 +112,7 @@ def test_training_is_compared_from_one_learner_and_not_repeated(tmp_path: Path) 
     assert rows[2]["student_kl_nats"] > 0.0
     assert all(row["env_steps_per_second"] > 0.0 for row in rows)
     assert rows[1]["kl_mean_nats"] >= 0.0
+    assert all(len(row["learner_return_all"]) == 1 for row in rows)
     stamps = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("metrics.jsonl")}
     assert len(stamps) == 3
     again = bench_training(tmp_path / "start", tmp_path / "out", **arguments)
