@@ -14,39 +14,8 @@ from torch import Tensor, nn
 from accerl.checkpoint import load_checkpoint, save_checkpoint
 from accerl.errors import UserError
 from accerl.learner import Learner, LearnerConfig
-from accerl.networks import ObservationSpec, make_policy
-from accerl.rollout import Rollout, RolloutShape
-
-T, B, A = 6, 5, 3
-VECTOR = ObservationSpec((4,), "float32")
-CONFIG = LearnerConfig(unroll=T, learning_rate=1e-3, max_grad_norm=1e9)
-
-
-def make_learner(config: LearnerConfig = CONFIG, seed: int = 0) -> Learner:
-    policy = make_policy("original", VECTOR, A, torch.Generator().manual_seed(seed))
-    with torch.no_grad():
-        policy.policy_head.weight.mul_(50.0)
-    return Learner(policy, config)
-
-
-def make_rollout(seed: int = 0, ends: float = 0.15) -> Rollout:
-    """Random numbers in every field, consistent where the learner relies on it."""
-    rng = np.random.default_rng(seed)
-    shape = RolloutShape(unroll=T, num_envs=B, num_actions=A, observation=VECTOR)
-    rollout = Rollout.allocate(shape)
-    rollout.obs[:] = rng.normal(size=rollout.obs.shape)
-    rollout.action[:] = rng.integers(A, size=(T, B))
-    rollout.reward[:] = 3.0 * rng.normal(size=(T, B))
-    rollout.terminated[:] = rng.random((T, B)) < ends
-    rollout.truncated[:] = (rng.random((T, B)) < ends) & ~rollout.terminated
-    rollout.logits[:] = rng.normal(size=(T, B, A))
-    shifted = rollout.logits - np.log(np.exp(rollout.logits).sum(-1, keepdims=True))
-    rollout.log_prob[:] = np.take_along_axis(shifted, rollout.action[..., None], -1)[..., 0]
-    return rollout
-
-
-def tensors(rollout: Rollout) -> dict[str, Tensor]:
-    return {name: torch.from_numpy(array.copy()) for name, array in rollout.state_dict().items()}
+from accerl.rollout import Rollout
+from tests.fixtures.learners import CONFIG, A, B, T, make_learner, make_rollout, tensors
 
 
 def slow_targets(
