@@ -39,7 +39,7 @@ MISTAKES: list[tuple[list[str], str]] = [
     ([*TRAIN, "--runtime", "process", "--clock", "virtual"], "runs on the real clock"),
     ([*TRAIN, "--set", "compression.prune_criterion=tayler"], "did you mean 'taylor'?"),
     ([*TRAIN, "--set", "compression.prune_criterium=l1"], "did you mean 'prune_criterion'?"),
-    ([*TRAIN, "--set", "compresion.prune_criterion=l1"], "did you mean 'compression'?"),
+    ([*TRAIN, "--set", "compressor.prune_criterion=l1"], "did you mean 'compression'?"),
     ([*TRAIN, "--set", "prune_criterion=l1"], "write it like compression.prune_criterion=taylor"),
     ([*TRAIN, "--set", "runtime.num_envs=many"], "a value like 32 is needed, got 'many'"),
     ([*TRAIN, "--set", "learner.sparse=0.9"], "a value like null is needed, got '0.9'"),
