@@ -92,8 +92,11 @@ def bench_training(
                 row = measured(folder)
                 advance(1, f"{spec.label}: {row['env_steps_per_second']:,.0f} env steps/s")
             order = [*order[1:], order[0]]
+    start_return = None
     if episodes:
-        with bar("playing", len(folders)) as advance:
+        with bar("playing", len(folders) + 1) as advance:
+            start_return = evaluate_checkpoint(run, episodes)["mean_return"]
+            advance(1, "the learner to start from")
             for folder in folders.values():
                 if not (folder / EVALUATION).is_file():
                     write_json(folder / EVALUATION, evaluate_checkpoint(folder, episodes))
@@ -104,6 +107,7 @@ def bench_training(
         "game": config.game,
         "network": config.network,
         "start": run.name,
+        "start_return": start_return,
         "seconds": seconds,
         "seeds": list(range(seeds)),
         "fingerprint": fingerprint(),

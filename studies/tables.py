@@ -126,6 +126,8 @@ def print_training(result: Mapping[str, Any], console: Console) -> None:
         "scores: mean of the first and last 20 episodes that the compressed policy played, of each "
         "seed; learner: what the learner's own policy scores after the run."
     )
+    if result["start_return"] is not None:
+        console.print(f"The learner that all began with scores {result['start_return']:.1f}.")
 
 
 def _scores(values: list[float | None]) -> str:
