@@ -235,8 +235,8 @@ class WeightVector:
 
     With `gradients`, those of its last step follow: the Taylor criterion of pruning reads them.
 
-    One buffer is enough: the learner asks for readers one at a time and waits until they have
-    read; the seqlock stands guard all the same.
+    One buffer is enough: the learner writes far less often than a copy takes, and a reader that is
+    overtaken, as only distillers can be, starts again.
     """
 
     def __init__(self, size: int, name: str | None = None, *, gradients: bool = False) -> None:
