@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from accerl.adopt import OpaquePolicy, as_policy
+from accerl.adopt import OpaquePolicy, as_policy, require_chain
 from accerl.errors import UserError
 from accerl.networks import PolicyNet, make_policy
 from accerl.observation import ObservationSpec
-from accerl.spec import is_own_student
+from accerl.spec import CompressionSpec, is_own_student
 
 
 def make_student(
@@ -62,6 +62,19 @@ def find_student(student: str) -> Callable[[ObservationSpec, int], Any]:
             f"student {student!r}: {error}; give the import path of a function, as in "
             "mynets:small, of a module that can be imported from here"
         ) from error
+
+
+def check_own_student(
+    spec: CompressionSpec, observation: ObservationSpec, num_actions: int
+) -> None:
+    """Refuse a spec that asks for a user's own student which cannot be made, or not like that.
+
+    Raises:
+        UserError: there is none, it does not fit, or it is no chain of layers and should be one.
+    """
+    net = make_student(spec.student, observation, num_actions, torch.Generator())
+    if spec.graph == "onnx" or spec.bits != 32 or spec.sparsity or spec.rank < 1.0:
+        require_chain(net)
 
 
 def _check(student: str, policy: nn.Module, observation: ObservationSpec, num_actions: int) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from accerl.config import RunConfig
-from accerl.envs import check_installed
+from accerl.envs import check_installed, make_envs
 from accerl.errors import UserError, did_you_mean
 from accerl.monitor.strategies import STRATEGIES, FixedStrategy, make_strategy
 from accerl.monitor.strategy import Strategy
@@ -18,7 +18,7 @@ from accerl.run_folder import starting_learner
 from accerl.runtime.latency import load_profile
 from accerl.runtime.run import IntervalReport
 from accerl.spec import CompressionSpec, Decision, is_own_student
-from accerl.students import find_student
+from accerl.students import check_own_student
 from studies.progress import bar, console
 from studies.settings import with_settings
 
@@ -99,9 +99,7 @@ def run_recorded(
         starting_learner(config)
     for decision in _decisions(strategy):
         decision.check_students(config.network)
-        for spec in decision.specs:
-            if is_own_student(spec.student):
-                find_student(spec.student)
+        _check_own_students(config, decision)
     if profile is not None:
         times = profile.for_network(config.network)
         if isinstance(strategy, FixedStrategy):
@@ -154,6 +152,15 @@ def run_recorded(
         if memory:
             console.print(f"resident memory at most, and its growth at last: {', '.join(memory)}")
     return summary
+
+
+def _check_own_students(config: RunConfig, decision: Decision) -> None:
+    own = [spec for spec in decision.specs if is_own_student(spec.student)]
+    if own:
+        envs = make_envs(config.game, 1)
+        for spec in own:
+            check_own_student(spec, config.inputs(envs.observation), envs.num_actions)
+        envs.close()
 
 
 def _decisions(strategy: Strategy) -> list[Decision]:

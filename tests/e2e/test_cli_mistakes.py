@@ -46,6 +46,10 @@ MISTAKES: list[tuple[list[str], str]] = [
     ([*TRAIN, "--start", "no-such-run"], "no-such-run is not a run directory"),
     ([*TRAIN, "--spec", '{"student": "os:walk"}'], "on the real clock: add --clock real"),
     ([*TRAIN, "--clock", "real", "--spec", '{"student": "no.such:net"}'], "give the import path"),
+    (
+        [*TRAIN, "--clock", "real", "--spec", '{"student": "tests.fixtures.own_networks:tanh"}'],
+        "student 'tests.fixtures.own_networks:tanh' cannot act on",
+    ),
     (["bench", "training", "--run", "none", "--out", "x"], "none is not a run directory"),
     ([*TRAIN, "--precision", "fp8"], "precision must be fp32 or bf16"),
     (["train", "catch", "--spec", '{"rank": 0.5, "bits": 16}'], "has no times for"),
