@@ -40,7 +40,14 @@ def make_student(
     seed = int(torch.randint(2**31, (), generator=generator))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        module = make(observation, num_actions)
+        try:
+            module = make(observation, num_actions)
+        except Exception as error:  # a user's own code may fail in any way
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise UserError(
+                f"student {student!r} cannot be made for {observation} and {num_actions} actions: "
+                f"{reason}"
+            ) from error
     if not isinstance(module, nn.Module):
         raise UserError(f"student {student!r} returned {type(module).__name__}, not a torch module")
     policy = as_policy(module, observation)
