@@ -40,6 +40,8 @@ class OpaquePolicy(nn.Module):
         self.observation = observation
         self.reason = reason
         """why it cannot be pruned, factorised or quantised"""
+        self.traced: dict[str, Any] = {}
+        """its TorchScript, once it was made: torch never frees what it has traced"""
 
     @property
     def device(self) -> torch.device:

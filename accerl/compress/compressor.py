@@ -190,9 +190,10 @@ class Compressor:
     def take_students(self, students: Iterable[Mapping[str, Any]]) -> None:
         """Act from now on with students that another process distils, see `students`."""
         for entry in students:
-            net = self._empty_net(entry)
+            trainee = Trainee.from_json(entry["trainee"])
+            net = self._shown.get(trainee) or self._empty_net(entry).eval()
             net.load_state_dict(entry["weights"])
-            self._shown[Trainee.from_json(entry["trainee"])] = net.eval()
+            self._shown[trainee] = net
 
     def kl_to(
         self, policy: PolicyNet, artifact: Artifact, obs: np.ndarray

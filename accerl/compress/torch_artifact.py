@@ -89,20 +89,27 @@ def pack_script(net: OpaquePolicy) -> bytes:
     Raises:
         UserError: it cannot be traced.
     """
-    states = torch.zeros((2, *net.observation.shape), dtype=getattr(torch, net.observation.dtype))
-    copied = copy.deepcopy(net).cpu().eval()
     file = io.BytesIO()
     try:
-        with torch.no_grad(), warnings.catch_warnings():
-            # torch announces torch.export as the successor, which needs seconds for each export.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            torch.jit.save(torch.jit.trace(copied, states, check_trace=False), file)
+        if "script" not in net.traced:
+            net.traced["script"] = _trace(net)
+        net.traced["script"].load_state_dict(net.state_dict())
+        torch.jit.save(net.traced["script"], file)
     except Exception as error:  # whatever the user's forward does
         reason = str(error).splitlines()[0]
         raise UserError(
             f"{type(net.module).__name__} cannot be traced by TorchScript: {reason}"
         ) from error
     return file.getvalue()
+
+
+def _trace(net: OpaquePolicy) -> Any:
+    states = torch.zeros((2, *net.observation.shape), dtype=getattr(torch, net.observation.dtype))
+    copied = copy.deepcopy(net).cpu().eval()
+    with torch.no_grad(), warnings.catch_warnings():
+        # torch announces torch.export as the successor, which needs seconds for each export.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return torch.jit.trace(copied, states, check_trace=False)
 
 
 def unpack_script(payload: bytes | bytearray) -> nn.Module:
