@@ -94,7 +94,9 @@ def pack_script(net: OpaquePolicy) -> bytes:
         if "script" not in net.traced:
             net.traced["script"] = _trace(net)
         net.traced["script"].load_state_dict(net.state_dict())
-        torch.jit.save(net.traced["script"], file)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # as in `_trace`
+            torch.jit.save(net.traced["script"], file)
     except Exception as error:  # whatever the user's forward does
         reason = str(error).splitlines()[0]
         raise UserError(
@@ -120,7 +122,7 @@ def unpack_script(payload: bytes | bytearray) -> nn.Module:
     """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # as above
+            warnings.simplefilter("ignore", DeprecationWarning)  # as in `_trace`
             return torch.jit.load(io.BytesIO(bytes(payload)), map_location="cpu").eval()
     except RuntimeError as error:
         raise UserError("artifact: the TorchScript payload is damaged; write it again") from error
