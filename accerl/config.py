@@ -11,7 +11,7 @@ from accerl.compress.config import CompressionConfig
 from accerl.compress.sparse import TopologyConfig
 from accerl.envs import check_game
 from accerl.errors import UserError, did_you_mean
-from accerl.learner import LearnerConfig, choose_device
+from accerl.learner_config import LearnerConfig, choose_device
 from accerl.observation import ObservationSpec
 from accerl.records import json_hash
 from accerl.spec import STUDENTS

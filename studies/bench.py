@@ -24,7 +24,8 @@ from rich.table import Table
 from accerl.compress import CompressionConfig, Compressor, make_engine
 from accerl.compress.prune import prune
 from accerl.compress.quantize import spread
-from accerl.learner import Learner, LearnerConfig
+from accerl.learner import Learner
+from accerl.learner_config import LearnerConfig
 from accerl.networks import ObservationSpec, PolicyNet, make_policy
 from accerl.records import fingerprint, versions
 from accerl.rollout import Rollout, RolloutShape

@@ -23,7 +23,8 @@ from accerl.compress.sparse import (
 )
 from accerl.config import RunConfig
 from accerl.errors import UserError
-from accerl.learner import Learner, LearnerConfig
+from accerl.learner import Learner
+from accerl.learner_config import LearnerConfig
 from accerl.monitor.strategies import FixedStrategy
 from accerl.networks import ObservationSpec, PolicyNet, make_policy
 from accerl.rollout import Rollout, RolloutShape

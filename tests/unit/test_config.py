@@ -10,7 +10,7 @@ import pytest
 
 from accerl.config import RunConfig, RuntimeConfig
 from accerl.errors import UserError
-from accerl.learner import LearnerConfig
+from accerl.learner_config import LearnerConfig
 from accerl.presets import load_preset
 
 CONFIG = RunConfig(preset="test", game="catch", seed=3)

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from accerl.checkpoint import load_checkpoint, save_checkpoint
 from accerl.errors import UserError
-from accerl.learner import Learner, LearnerConfig
+from accerl.learner import Learner
+from accerl.learner_config import LearnerConfig
 from accerl.rollout import Rollout
 from tests.fixtures.learners import CONFIG, A, B, T, make_learner, make_rollout, tensors
 

@@ -16,7 +16,8 @@ from accerl.compress.artifact import Artifact
 from accerl.compress.check import EngineMismatchError
 from accerl.compress.compressor import Compressor
 from accerl.compress.config import CompressionConfig
-from accerl.learner import Learner, LearnerConfig
+from accerl.learner import Learner
+from accerl.learner_config import LearnerConfig
 from accerl.networks import make_policy
 from accerl.observation import ObservationSpec
 from accerl.rollout import Rollout, RolloutShape

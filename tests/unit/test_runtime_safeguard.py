@@ -12,7 +12,8 @@ import torch
 
 from accerl.checkpoint import load_checkpoint
 from accerl.errors import UserError
-from accerl.learner import Learner, LearnerConfig, UpdateStats
+from accerl.learner import Learner, UpdateStats
+from accerl.learner_config import LearnerConfig
 from accerl.monitor.strategies import FixedStrategy
 from accerl.networks import ObservationSpec, make_policy
 from accerl.records import read_json, read_metrics
