@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +16,7 @@ from torch.nn import functional as F
 from accerl.compress.sparse import SparseTopology
 from accerl.correct import importance_sampling_policy_loss, importance_weights, vtrace
 from accerl.learner_config import LearnerConfig, choose_device
-from accerl.monitor.indicators import entropy, kl_divergence
+from accerl.monitor.divergence import measure_rollout
 from accerl.networks import PolicyNet
 from accerl.rollout import Rollout
 
@@ -26,9 +28,12 @@ class UpdateStats:
     kl_nats: Tensor  # [T, B] KL(learner || actor), eq. 5
     entropy_nats: Tensor  # [T, B] of the learner's policy
     losses: dict[str, float]
-    """mean losses and diagnostics: explained_variance of the targets by the values, grad_norm
-    before clipping, dead_units (share of the last hidden layer that no state of the rollout
-    excited)"""
+    """mean losses and diagnostics: explained_variance of the targets by the values and value_error
+    (root mean square, in the learner's scaled rewards), grad_norm before clipping, dead_units
+    (share of the last hidden layer that no state of the rollout excited), and argmax_agreement,
+    ess_fraction, clipped_share (see `RolloutMeasures`)"""
+    monitor_seconds: float = 0.0
+    """what measuring all that took, learning apart"""
 
 
 class _Output(NamedTuple):
@@ -82,15 +87,13 @@ class Learner:
         alive = torch.zeros(
             self.policy.policy_head.in_features, dtype=torch.bool, device=self.device
         )
-        kl_parts: list[Tensor] = []
-        entropy_parts: list[Tensor] = []
+        outputs: list[_Output] = []
         totals: dict[str, float] = {}
         for epoch in range(config.reuse):
             for part in parts:
                 output, losses, loss = self._loss(part)
                 if epoch == 0:
-                    kl_parts.append(kl_divergence(output.logits, part["logits"]))
-                    entropy_parts.append(entropy(output.logits))
+                    outputs.append(output)
                     alive |= output.alive
                     part.setdefault("proximal", output.log_prob)
                 self._step(loss, losses)
@@ -98,12 +101,27 @@ class Learner:
                     totals[name] = totals.get(name, 0.0) + value
         self.updates += 1
         passes = config.reuse * len(parts)
-        return UpdateStats(
-            kl_nats=torch.cat(kl_parts, dim=1).cpu(),
-            entropy_nats=torch.cat(entropy_parts, dim=1).cpu(),
-            losses={name: value / passes for name, value in totals.items()}
-            | {"dead_units": 1.0 - alive.float().mean().item()},
+        losses = {name: value / passes for name, value in totals.items()}
+        losses["value_error"] = math.sqrt(2.0 * losses["value"])
+        losses["dead_units"] = 1.0 - alive.float().mean().item()
+        return self._measured(batch, outputs, losses)
+
+    def _measured(
+        self, batch: dict[str, Tensor], outputs: list[_Output], losses: dict[str, float]
+    ) -> UpdateStats:
+        """Return the losses with what the first pass says about who acted."""
+        before = perf_counter()
+        measured = measure_rollout(
+            torch.cat([output.logits for output in outputs], dim=1),
+            batch["logits"],
+            torch.cat([output.log_prob for output in outputs], dim=1),
+            batch["log_prob"],
+            rho_bar=self.config.clip_rho,
         )
+        kl_nats, entropy_nats = measured.kl_nats.cpu(), measured.entropy_nats.cpu()
+        names = ("argmax_agreement", "ess_fraction", "clipped_share")
+        losses |= {name: getattr(measured, name) for name in names}
+        return UpdateStats(kl_nats, entropy_nats, losses, perf_counter() - before)
 
     def _parts(self, batch: dict[str, Tensor]) -> Iterator[dict[str, Tensor]]:
         """Yield the rollout by groups of environments."""

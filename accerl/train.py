@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,9 @@ from accerl.config import RunConfig
 from accerl.envs import make_envs
 from accerl.errors import UserError
 from accerl.evaluate import EVALUATION_SEED, engine_infer, play_episodes, policy_infer
-from accerl.monitor.features import FeatureBuilder, Features
+from accerl.monitor.features import Features
+from accerl.monitor.indicators import Indicator
+from accerl.monitor.monitor import Monitor
 from accerl.monitor.strategy import Strategy
 from accerl.records import (
     CONFIG,
@@ -76,13 +78,16 @@ def train(
     out: Path | None = None,
     resume: bool = False,
     profile: LatencyProfile | None = None,
+    indicators: Sequence[Indicator] = (),
     on_interval: OnInterval | None = None,
 ) -> RunResult:
     """Run `config` under `strategy` until its clock has reached `config.seconds`.
 
-    It begins with the learner of the run in `config.start`, if that is named. With `out`, the run
-    directory is written as it goes, and a checkpoint after the first and then every
-    `CHECKPOINT_EVERY` intervals, at the end, and when it is interrupted.
+    The strategy finds the values of `indicators`, made new for this run, in `Features.raw` by
+    their names, beside those of `Monitor`. The run begins with the learner of the run in
+    `config.start`, if that is named. With `out`, the run directory is written as it goes, and a
+    checkpoint after the first and then every `CHECKPOINT_EVERY` intervals, at the end, and when
+    it is interrupted.
 
     Raises:
         UserError: the output cannot be written, or there is nothing to resume.
@@ -104,7 +109,7 @@ def train(
         run = make_run(config, profile)
         if config.start and not resume:
             run.learner.load_state_dict(starting_learner(config))
-        driver = _Driver(config, strategy, run)
+        driver = _Driver(config, strategy, run, indicators)
         if writer is not None and out is not None:
             if resume:
                 driver.load_state_dict(load_checkpoint(out / CHECKPOINT))
@@ -152,15 +157,21 @@ def _drive_recorded(
 class _Driver:
     """The loop that every run shares: features -> decision -> interval."""
 
-    def __init__(self, config: RunConfig, strategy: Strategy, run: SerialRun | ProcessRun) -> None:
+    def __init__(
+        self,
+        config: RunConfig,
+        strategy: Strategy,
+        run: SerialRun | ProcessRun,
+        indicators: Sequence[Indicator],
+    ) -> None:
         self.config = config
         self.strategy = strategy
         self.run = run
         self.reports: list[IntervalReport] = []
         self.intervals = 0
         num_actions = run.learner.policy.num_actions
-        self._builder = FeatureBuilder(num_actions, config.seconds)
-        self._features: Features = self._builder.start()
+        self._monitor = Monitor(num_actions, config.seconds, indicators)
+        self._features: Features = self._monitor.start()
         strategy.reset()
 
     @property
@@ -173,7 +184,7 @@ class _Driver:
         self.run.apply(self.strategy.decide(self._features))
         left = self.config.seconds - self.run.now
         report = self.run.advance(min(self.config.runtime.interval_seconds, left))
-        self._features = self._builder.update(report)
+        self._features = self._monitor.update(report)
         self.reports.append(report)
         self.intervals += 1
         return report
@@ -205,7 +216,7 @@ class _Driver:
                     f"{report.decision.label!r} where this one decides {decision.label!r}; resume "
                     "it with the same --strategy and --spec, or choose another --out"
                 )
-            self._features = self._builder.update(report)
+            self._features = self._monitor.update(report)
 
 
 def run_identity(strategy_name: str, profile: LatencyProfile | None) -> dict[str, Any]:

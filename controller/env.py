@@ -11,7 +11,8 @@ import numpy as np
 from gymnasium import spaces
 
 from accerl.errors import UserError
-from accerl.monitor.features import FEATURE_NAMES, FeatureBuilder, Features
+from accerl.monitor.features import FEATURE_NAMES, Features
+from accerl.monitor.monitor import Monitor
 from accerl.runtime.run import InnerRun
 from accerl.spec import Decision
 from controller.actions import ActionSpace
@@ -26,7 +27,7 @@ DEFAULT_INTERVAL_SECONDS = 3.0
 class CompressionControlEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     """The outer problem over any InnerRun, as a Gymnasium environment.
 
-    Observation: the unitless feature vector, float32 [15]. Action: one level index per head of
+    Observation: the unitless feature vector, float32 [F]. Action: one level index per head of
     the action space. Reward: the gain of J in one interval, normalised per game and *not*
     discounted; ``info["discount"]`` = exp(-beta * interval) discounts the next step, so the
     discounted return is `objective.discounted_gain` up to a constant factor.
@@ -83,8 +84,8 @@ class CompressionControlEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         self.observation_space = spaces.Box(-3.0, 3.0, (len(FEATURE_NAMES),), np.float32)
         self.action_space = spaces.MultiDiscrete(list(self.actions.sizes))
         self._run: InnerRun | None = None
-        self._builder = FeatureBuilder(num_actions, horizon_seconds)
-        self._features = self._builder.start()
+        self._monitor = Monitor(num_actions, horizon_seconds)
+        self._features = self._monitor.start()
         self._measured_seconds = 0.0
         self._measured_return = reference.random_return
         self._done = True
@@ -102,8 +103,8 @@ class CompressionControlEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         self.close()
         run_seed = int(self.np_random.integers(2**31)) if seed is None else seed
         self._run = self.make_run(run_seed)
-        self._builder = FeatureBuilder(self.num_actions, self.horizon_seconds)
-        self._features = self._builder.start()
+        self._monitor = Monitor(self.num_actions, self.horizon_seconds)
+        self._features = self._monitor.start()
         # A run that starts above random play, such as a resumed one, says so itself.
         self._measured_return = getattr(self._run, "initial_return", self.reference.random_return)
         self._measured_seconds = 0.0
@@ -126,7 +127,7 @@ class CompressionControlEnv(gymnasium.Env[np.ndarray, np.ndarray]):
             raise gymnasium.error.ResetNeeded("call reset() first: no inner run is in progress")
         self._run.apply(decision)
         report = self._run.advance(self.interval_seconds)
-        self._features = self._builder.update(report)
+        self._features = self._monitor.update(report)
         reward, ratio = 0.0, math.nan
         if report.learner_return is not None:
             reward = (report.learner_return - self._measured_return) / self.reference.span

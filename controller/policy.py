@@ -44,7 +44,7 @@ class ControllerPolicy(nn.Module):
         *,
         generator: torch.Generator,
         num_features: int = len(FEATURE_NAMES),
-        hidden: int = 16,
+        hidden: int = 8,
     ) -> None:
         """Start from the uniform policy: slopes near zero, offsets zero."""
         super().__init__()

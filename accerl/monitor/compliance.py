@@ -6,14 +6,15 @@ import math
 
 import numpy as np
 
-from accerl.monitor.features import FEATURE_NAMES, FeatureBuilder, Features
+from accerl.monitor.features import FEATURE_NAMES, Features
+from accerl.monitor.monitor import Monitor
 from accerl.monitor.strategy import Strategy
 from accerl.spec import Decision
 
 
 def made_up_features(**raw: float) -> Features:
     """Return the features of a run's start, with some raw indicators set."""
-    start = FeatureBuilder(num_actions=4, horizon_seconds=60.0).start()
+    start = Monitor(num_actions=4, horizon_seconds=60.0).start()
     return Features(raw={**start.raw, **raw}, vector=start.vector)
 
 

@@ -1,209 +1,292 @@
-"""Indicators: how far the acting policy is from the learner's, and how it does (paper, 2.4)."""
+"""Indicators: what a run's reports say about it, by name and in their own units (paper, 2.4)."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Protocol
 
-import torch
-from torch import Tensor
+from accerl.monitor.trend import Trend, TrendWindow
+from accerl.runtime.run import IntervalReport
+from accerl.spec import STUDENTS
+
+Raw = Mapping[str, float]
 
 
-def kl_divergence(logits_p: Tensor, logits_q: Tensor) -> Tensor:
-    """Return KL(p || q) in nats for every state (paper, eq. 5).
+class Indicator(Protocol):
+    """One or several numbers made of every interval's report.
 
-    Computed from log-softmax, so that it is exact for any size of logits; differentiable.
+    A user's own needs no more than these two::
 
-    Args:
-        logits_p: logits of the original policy (the learner's), [..., A].
-        logits_q: logits of the compressed policy as its engine produced them, [..., A].
+        class Deaths:
+            names = ("deaths",)
 
-    Returns:
-        The divergence, [...], at least 0.
+            def update(self, report, raw):
+                return {"deaths": float(len(report.events))}
 
-    Raises:
-        ValueError: the shapes differ.
+    An indicator that remembers is made anew for every run.
     """
-    if logits_p.shape != logits_q.shape:
-        raise ValueError(
-            f"logits_p is {tuple(logits_p.shape)} but logits_q is {tuple(logits_q.shape)}"
-        )
-    log_p = torch.log_softmax(logits_p.float(), dim=-1)
-    log_q = torch.log_softmax(logits_q.float(), dim=-1)
-    # Rounding can leave a sum of -1e-8 where the policies agree.
-    return (log_p.exp() * (log_p - log_q)).sum(-1).clamp(min=0.0)
-
-
-def entropy(logits: Tensor) -> Tensor:
-    """Return the entropy in nats [...] of the policies with logits [..., A]; differentiable."""
-    log_p = torch.log_softmax(logits.float(), dim=-1)
-    return -(log_p.exp() * log_p).sum(-1)
-
-
-@dataclass
-class RunningMoments:
-    """Mean, variance and maximum of everything added, exact in any order and grouping.
-
-    Parts are pooled with the update of Chan, Golub and LeVeque (1983), which does not cancel.
-    """
-
-    count: int = 0
-    mean: float = 0.0
-    squares: float = 0.0
-    """sum of squared deviations from the mean"""
-    maximum: float = -math.inf
 
     @property
-    def variance(self) -> float:
-        """Variance over the values themselves (not an estimate for a larger population)."""
-        return self.squares / self.count if self.count else 0.0
+    def names(self) -> Sequence[str]:
+        """What it is called by; before the first interval each is NaN."""
+        ...
 
-    def add(self, values: Tensor) -> None:
-        """Add every element of `values`."""
-        if values.numel() == 0:
-            return
-        flat = values.detach().double().flatten()
-        variance, mean = torch.var_mean(flat, correction=0)
-        count = flat.numel()
-        self.merge(
-            RunningMoments(
-                count=count,
-                mean=mean.item(),
-                squares=variance.item() * count,
-                maximum=flat.max().item(),
-            )
-        )
-
-    def merge(self, other: RunningMoments) -> None:
-        """Take in what `other` has seen."""
-        if other.count == 0:
-            return
-        count = self.count + other.count
-        gap = other.mean - self.mean
-        self.squares += other.squares + gap * gap * self.count * other.count / count
-        self.mean += gap * other.count / count
-        self.count = count
-        # A diverged network must not hide behind an earlier, finite maximum.
-        self.maximum = math.nan if math.isnan(other.maximum) else max(self.maximum, other.maximum)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return plain numbers; the maximum of nothing is None, as JSON has no infinity."""
-        return asdict(self) | {"maximum": self.maximum if self.count else None}
-
-    @classmethod
-    def from_state_dict(cls, state: Mapping[str, Any]) -> RunningMoments:
-        """Read what `state_dict` returned."""
-        maximum = -math.inf if state["maximum"] is None else state["maximum"]
-        return cls(**{**state, "maximum": maximum})
-
-
-class ReturnWindow:
-    """The last `size` episode returns: the paper's cumulative reward indicator."""
-
-    def __init__(self, size: int = 20) -> None:
-        if size < 1:
-            raise ValueError(f"size must be at least 1 episode, got {size}")
-        self.size = size
-        self._returns: list[float] = []
-
-    def add(self, returns: Iterable[float]) -> None:
-        """Add finished episodes, oldest first."""
-        self._returns = [*self._returns, *map(float, returns)][-self.size :]
-
-    @property
-    def mean(self) -> float:
-        """Mean return of the window; NaN before the first episode."""
-        return sum(self._returns) / len(self._returns) if self._returns else math.nan
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return plain numbers."""
-        return {"returns": list(self._returns)}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over what `state_dict` returned."""
-        self._returns = [float(value) for value in state["returns"]]
-
-
-class IntervalIndicators(NamedTuple):
-    """The indicators of one interval, named as in IntervalReport."""
-
-    kl_mean_nats: float
-    kl_var: float
-    kl_max_nats: float
-    entropy_nats: float
-    policy_lag: float
-
-
-class IntervalMeter:
-    """Pools what the learner sees of every rollout into the indicators of one interval.
-
-    An interval that no rollout reached reports the last ones that were measured: a strategy must
-    not take silence for agreement. Before the first rollout they are 0, and the entropy is
-    `initial_entropy_nats` (log of the number of actions, for a network that starts uniform).
-    """
-
-    def __init__(self, initial_entropy_nats: float = 0.0) -> None:
-        self._last = IntervalIndicators(0.0, 0.0, 0.0, initial_entropy_nats, 0.0)
-        self._clear()
-
-    def _clear(self) -> None:
-        self._kl = RunningMoments()
-        self._entropy = RunningMoments()
-        self._lag = RunningMoments()
-
-    def add_rollout(self, kl_nats: Tensor, entropy_nats: Tensor, policy_lag: float) -> None:
-        """Add one rollout.
+    def update(self, report: IntervalReport, raw: Raw) -> Raw:
+        """Return a value for each name after `report`; NaN where it cannot be known.
 
         Args:
-            kl_nats: KL(learner || actor) of every state, [T, B].
-            entropy_nats: entropy of the learner's policy in every state, [T, B].
-            policy_lag: learner updates between the acting weights and the learner's.
+            report: what happened in the interval.
+            raw: the values of the indicators before this one, after the same report.
         """
-        self._kl.add(kl_nats)
-        self._entropy.add(entropy_nats)
-        # Weighted by states, as the KL is: rollouts may differ in length.
-        self._lag.merge(
-            RunningMoments(count=kl_nats.numel(), mean=float(policy_lag), maximum=float(policy_lag))
+        ...
+
+
+def last_known(known: dict[str, float], measured: Mapping[str, float | None]) -> dict[str, float]:
+    """Return `known` with what was measured now; an interval that measures nothing changes nothing.
+
+    A strategy must not take silence for agreement.
+    """
+    known.update({name: value for name, value in measured.items() if value is not None})
+    return known
+
+
+class KLIndicator:
+    """How far what acts is from the learner, in nats: the paper's main indicator (eq. 5).
+
+    The total (mean, variance, max) is KL(learner || actor) over every state of every rollout, from
+    the logits that the engines produced. Two things make it up, which are measured apart on
+    sampled states: compression (the same weights, compressed or not) and staleness (the learner
+    against its own weights one publication earlier).
+    """
+
+    names = (
+        "kl_mean_nats",
+        "kl_var",
+        "kl_max_nats",
+        "compression_kl_nats",
+        "staleness_kl_nats",
+        "argmax_agreement",
+    )
+
+    def __init__(self) -> None:
+        self._known: dict[str, float] = dict.fromkeys(self.names[3:], math.nan)
+        self._by_spec: dict[str, float] = {}
+
+    def update(self, report: IntervalReport, raw: Raw) -> Raw:
+        """See `Indicator.update`."""
+        self._by_spec.update(report.compression_kl_nats)
+        mix = [(self._by_spec.get(spec.label), share) for spec, share in report.decision.mix]
+        shares = [(kl_nats, share) for kl_nats, share in mix if kl_nats is not None]
+        total = sum(share for _, share in shares)
+        compression = sum(kl * share for kl, share in shares) / total if shares else None
+        known = last_known(
+            self._known,
+            {
+                "compression_kl_nats": compression,
+                "staleness_kl_nats": report.staleness_kl_nats,
+                "argmax_agreement": report.losses.get("argmax_agreement"),
+            },
         )
-
-    def merge(self, other: IntervalMeter) -> None:
-        """Take in what `other` has seen since its last reset."""
-        self._kl.merge(other._kl)
-        self._entropy.merge(other._entropy)
-        self._lag.merge(other._lag)
-
-    def indicators(self) -> IntervalIndicators:
-        """Return the indicators of everything since the last reset."""
-        if self._kl.count == 0:
-            return self._last
-        return IntervalIndicators(
-            kl_mean_nats=self._kl.mean,
-            kl_var=self._kl.variance,
-            kl_max_nats=self._kl.maximum,
-            entropy_nats=self._entropy.mean,
-            policy_lag=self._lag.mean,
-        )
-
-    def reset(self) -> IntervalIndicators:
-        """End the interval: return its indicators and start the next one."""
-        self._last = self.indicators()
-        self._clear()
-        return self._last
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return plain numbers."""
         return {
-            "kl": self._kl.state_dict(),
-            "entropy": self._entropy.state_dict(),
-            "lag": self._lag.state_dict(),
-            "last": list(self._last),
+            "kl_mean_nats": report.kl_mean_nats,
+            "kl_var": report.kl_var,
+            "kl_max_nats": report.kl_max_nats,
+            **known,
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over what `state_dict` returned."""
-        self._kl = RunningMoments.from_state_dict(state["kl"])
-        self._entropy = RunningMoments.from_state_dict(state["entropy"])
-        self._lag = RunningMoments.from_state_dict(state["lag"])
-        self._last = IntervalIndicators(*state["last"])
+
+class EntropyIndicator:
+    """Entropy of the learner's policy, in nats and as a share of the largest possible."""
+
+    names = ("entropy_nats", "entropy_fraction")
+
+    def __init__(self, num_actions: int) -> None:
+        self._largest_nats = math.log(num_actions)
+
+    def update(self, report: IntervalReport, raw: Raw) -> Raw:
+        """See `Indicator.update`."""
+        share = report.entropy_nats / self._largest_nats
+        return {"entropy_nats": report.entropy_nats, "entropy_fraction": share}
+
+
+class ReturnIndicator:
+    """The paper's cumulative reward: raw scores of the actors' episodes, and the learner's J.
+
+    `actor_return` is the mean of the last `WINDOW` episodes; low, median and high are quantiles
+    (10, 50, 90%) of the last `QUANTILE_WINDOW`. The reward gap is J minus `actor_return`: what
+    compression costs in points, as far as both are known. Level and trend place `actor_return`
+    within the range that it has had.
+    """
+
+    WINDOW: ClassVar[int] = 20
+    QUANTILE_WINDOW: ClassVar[int] = 100
+    TREND_INTERVALS: ClassVar[int] = 4
+    names = (
+        "actor_return",
+        "actor_return_low",
+        "actor_return_median",
+        "actor_return_high",
+        "learner_return",
+        "reward_gap",
+        "return_level",
+        "return_trend",
+    )
+
+    def __init__(self) -> None:
+        self._episodes: list[float] = []
+        self._levels: list[float] = []
+        self._low, self._high = math.inf, -math.inf
+        self._learner_return = math.nan
+
+    def update(self, report: IntervalReport, raw: Raw) -> Raw:
+        """See `Indicator.update`."""
+        self._episodes = [*self._episodes, *report.episode_returns][-self.QUANTILE_WINDOW :]
+        if report.learner_return is not None:
+            self._learner_return = report.learner_return
+        recent = self._episodes[-self.WINDOW :]
+        actor_return = sum(recent) / len(recent) if recent else math.nan
+        ordered = sorted(self._episodes)
+        low, median, high = (_quantile(ordered, share) for share in (0.1, 0.5, 0.9))
+        level, trend = self._on_own_range(actor_return)
+        return {
+            "actor_return": actor_return,
+            "actor_return_low": low,
+            "actor_return_median": median,
+            "actor_return_high": high,
+            "learner_return": self._learner_return,
+            "reward_gap": self._learner_return - actor_return,
+            "return_level": level,
+            "return_trend": trend,
+        }
+
+    def _on_own_range(self, actor_return: float) -> tuple[float, float]:
+        """Return where the return lies in its own running range, and its change of late on that."""
+        if math.isnan(actor_return):
+            return 0.0, 0.0
+        self._low, self._high = min(self._low, actor_return), max(self._high, actor_return)
+        self._levels = [*self._levels, actor_return][-self.TREND_INTERVALS :]
+        span = self._high - self._low
+        if span <= 0.0:
+            return 0.0, 0.0
+        return (actor_return - self._low) / span, (actor_return - self._levels[0]) / span
+
+
+def _quantile(ordered: Sequence[float], share: float) -> float:
+    """Return the value below which that share of `ordered` lies, between two by interpolation."""
+    if not ordered:
+        return math.nan
+    place = share * (len(ordered) - 1)
+    below = int(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
+
+
+class SlopeIndicator:
+    """How fast the actors' return rises, and how surely: least squares over recent episodes.
+
+    `return_slope_t` is the slope over its standard error; `return_gain_share` is the rise over
+    the window as a share of the range that interval means have had.
+    """
+
+    names = ("return_slope_per_second", "return_slope_t", "return_gain_share")
+
+    def __init__(self, intervals: int = 6) -> None:
+        self._window = TrendWindow(intervals)
+
+    def update(self, report: IntervalReport, raw: Raw) -> Raw:
+        """See `Indicator.update`."""
+        self._window.add(report.total_seconds, report.episode_returns)
+        trend: Trend = self._window.trend()
+        return dict(zip(self.names, trend, strict=True))
+
+
+class CorrectionIndicator:
+    """How much the correctors have to do, and how well the values fit what they make."""
+
+    names = ("ess_fraction", "clipped_share", "value_error", "explained_variance")
+
+    def __init__(self) -> None:
+        self._known: dict[str, float] = dict.fromkeys(self.names, math.nan)
+
+    def update(self, report: IntervalReport, raw: Raw) -> Raw:
+        """See `Indicator.update`."""
+        measured = {name: report.losses.get(name) for name in self.names}
+        return dict(last_known(self._known, measured))
+
+
+class MachineIndicator:
+    """Where the seconds go: throughput, who waits for whom, and what publishing costs.
+
+    `env_share`, `infer_share` and `write_share` are of the actors' busy seconds;
+    `publish_share` (compressing, distilling, publishing) and `switch_share` are of the interval's.
+    """
+
+    names = (
+        "env_steps_per_second",
+        "speed_ratio",
+        "learner_idle",
+        "queue_fill",
+        "policy_lag",
+        "env_share",
+        "infer_share",
+        "write_share",
+        "publish_share",
+        "bytes_per_second",
+        "switch_seconds",
+        "switch_share",
+    )
+
+    def __init__(self) -> None:
+        self._first_speed = 0.0
+
+    def update(self, report: IntervalReport, raw: Raw) -> Raw:
+        """See `Indicator.update`."""
+        seconds = max(report.seconds, 1e-9)
+        speed = report.env_steps / seconds
+        if self._first_speed == 0.0:
+            self._first_speed = speed
+        phases = report.phase_seconds
+        learning = phases.get("learn", 0.0) + phases.get("wait", 0.0)
+        actors = ("env", "infer", "write")
+        acting = sum(phases.get(name, 0.0) for name in actors)
+        publishing = phases.get("compress", 0.0) + phases.get("publish", 0.0)
+        return {
+            "env_steps_per_second": speed,
+            "speed_ratio": speed / self._first_speed if self._first_speed > 0.0 else 1.0,
+            "learner_idle": phases.get("wait", 0.0) / learning if learning > 0.0 else 0.0,
+            "queue_fill": report.queue_fill,
+            "policy_lag": report.policy_lag,
+            **{
+                f"{name}_share": phases.get(name, 0.0) / acting if acting > 0.0 else 0.0
+                for name in actors
+            },
+            "publish_share": publishing / seconds,
+            "bytes_per_second": report.publication_bytes / seconds,
+            "switch_seconds": report.switch_seconds,
+            "switch_share": report.switch_seconds / seconds,
+        }
+
+
+class DecisionIndicator:
+    """What has been acting, as numbers: means over the mix, 0 for no compression."""
+
+    names = ("bits_level", "sparsity", "student_level", "intervals_since_switch")
+
+    def __init__(self) -> None:
+        self._last_mix: str | None = None
+        self._since_switch = 0
+
+    def update(self, report: IntervalReport, raw: Raw) -> Raw:
+        """See `Indicator.update`."""
+        shares = report.decision.mix
+        mix = str(report.decision.to_json())
+        self._since_switch = self._since_switch + 1 if mix == self._last_mix else 0
+        self._last_mix = mix
+        students = max(len(STUDENTS) - 1, 1)
+        return {
+            "bits_level": sum(share * (5 - math.log2(spec.bits)) / 2.0 for spec, share in shares),
+            "sparsity": sum(share * spec.sparsity for spec, share in shares),
+            "student_level": sum(share * spec.size_rank / students for spec, share in shares),
+            "intervals_since_switch": float(self._since_switch),
+        }

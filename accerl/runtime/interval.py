@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping
+from time import perf_counter
 from typing import Any
 
 from accerl.learner import UpdateStats
-from accerl.monitor.indicators import IntervalMeter
+from accerl.monitor.meter import IntervalMeter
 from accerl.rollout import Rollout
+from accerl.runtime.probe import KLSplit
 from accerl.runtime.run import PHASES, IntervalReport
 from accerl.runtime.usage import Memory
 from accerl.spec import CompressionSpec, Decision
@@ -18,7 +20,9 @@ from accerl.spec import CompressionSpec, Decision
 class IntervalRecorder:
     """Sums of one interval; totals since the start of the run."""
 
-    def __init__(self, num_actions: int) -> None:
+    def __init__(self, num_actions: int, *, times_itself: bool = True) -> None:
+        """Start at nothing; a virtual clock's reports do not say what measuring took here."""
+        self._times_itself = times_itself
         self._meter = IntervalMeter(initial_entropy_nats=math.log(num_actions))
         self._index = 0
         self._total_env_steps = 0
@@ -37,6 +41,9 @@ class IntervalRecorder:
         self._unchanged = 0
         self._publication_bytes = 0
         self._student_kl_nats: dict[str, float] = {}
+        self._compression_kl_nats: dict[str, float] = {}
+        self._staleness: tuple[float | None, int] = (None, 0)
+        self._monitor_seconds: defaultdict[str, float] = defaultdict(float)
 
     def add_seconds(self, phase: str, seconds: float) -> None:
         """Book seconds under one of PHASES."""
@@ -52,6 +59,7 @@ class IntervalRecorder:
         queue_fill: float,
     ) -> None:
         """Book a rollout when the learner has used it."""
+        before = perf_counter()
         env, infer, write = (float(value) for value in rollout.header[2:5])
         for phase, seconds in (("env", env), ("infer", infer), ("write", write)):
             self._phases[phase] += seconds
@@ -63,15 +71,38 @@ class IntervalRecorder:
         self._meter.add_rollout(stats.kl_nats, stats.entropy_nats, lag)
         for name, value in stats.losses.items():
             self._losses[name] += value
+        self._add_monitoring("learner", stats.monitor_seconds + perf_counter() - before)
+
+    def _add_monitoring(self, process: str, seconds: float) -> None:
+        if self._times_itself:
+            self._monitor_seconds[process] += seconds
 
     def add_publication(
-        self, unchanged: bool, size_bytes: int, student_kl_nats: Mapping[str, float]
+        self,
+        unchanged: bool,
+        size_bytes: int,
+        student_kl_nats: Mapping[str, float],
+        split: KLSplit,
+        *,
+        by: str = "learner",
     ) -> None:
-        """Book a publication: its bytes, and how far students are from the learner, by spec."""
+        """Book a publication: its bytes, and how far what acts is from the learner, and why.
+
+        Args:
+            unchanged: whether nothing was sent.
+            size_bytes: what was sent.
+            student_kl_nats: how far students are from the learner, by spec label.
+            split: what a sample says.
+            by: the process that took it.
+        """
         self._publications += 1
         self._unchanged += unchanged
         self._publication_bytes += size_bytes
         self._student_kl_nats.update(student_kl_nats)
+        self._compression_kl_nats.update(split.compression_nats)
+        if split.staleness_nats is not None:
+            self._staleness = (split.staleness_nats, split.staleness_updates)
+        self._add_monitoring(by, split.seconds)
 
     def report(
         self,
@@ -119,6 +150,10 @@ class IntervalRecorder:
             publications_unchanged=self._unchanged,
             publication_bytes=self._publication_bytes,
             student_kl_nats=self._student_kl_nats,
+            compression_kl_nats=self._compression_kl_nats,
+            staleness_kl_nats=self._staleness[0],
+            staleness_updates=self._staleness[1],
+            monitor_seconds=dict(self._monitor_seconds),
         )
         self._index += 1
         self._clear()
@@ -142,6 +177,9 @@ class IntervalRecorder:
             "unchanged": self._unchanged,
             "publication_bytes": self._publication_bytes,
             "student_kl_nats": dict(self._student_kl_nats),
+            "compression_kl_nats": dict(self._compression_kl_nats),
+            "staleness": list(self._staleness),
+            "monitor_seconds": dict(self._monitor_seconds),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -161,3 +199,8 @@ class IntervalRecorder:
         self._unchanged = state["unchanged"]
         self._publication_bytes = state["publication_bytes"]
         self._student_kl_nats = dict(state["student_kl_nats"])
+        # Checkpoints once had none of these.
+        self._compression_kl_nats = dict(state.get("compression_kl_nats", {}))
+        nats, updates = state.get("staleness", (None, 0))
+        self._staleness = (nats, updates)
+        self._monitor_seconds = defaultdict(float, state.get("monitor_seconds", {}))

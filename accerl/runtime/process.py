@@ -18,8 +18,10 @@ from accerl.networks import PolicyNet, make_policy
 from accerl.rollout import RolloutShape, Slab
 from accerl.runtime.distilling import Board, Distiller, DistillerPool, distill_students
 from accerl.runtime.interval import IntervalRecorder
+from accerl.runtime.ledger import Ledger
 from accerl.runtime.memory import keep_freed_memory
-from accerl.runtime.publisher import Ledger, Publisher
+from accerl.runtime.probe import KLProbe
+from accerl.runtime.publisher import Publisher
 from accerl.runtime.publishing import InlinePublishing, RemotePublishing
 from accerl.runtime.run import IntervalReport, Snapshot
 from accerl.runtime.safeguard import Safeguard
@@ -126,8 +128,9 @@ class ProcessRun:
 
     def _make_publishing(self, compressor: Compressor) -> InlinePublishing | RemotePublishing:
         every = self.config.runtime.publish_every
+        check_every = KLProbe.check_every(self._slab.shape.samples)
         if not self.config.runtime.compressor_process:
-            publisher = Publisher(compressor, every)
+            publisher = Publisher(compressor, every, check_every)
             return InlinePublishing(publisher, self.learner, self.recorder, self._mailbox)
         pool = self._make_distillers()
         boards = [distiller.board.handle() for distiller in pool.distillers]
@@ -139,6 +142,7 @@ class ProcessRun:
             self.learner,
             self.recorder,
             publish_every=every,
+            check_every=check_every,
             weights=self._weights,
             samples=self._samples,
             pool=pool,

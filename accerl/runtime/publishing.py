@@ -11,7 +11,9 @@ from accerl.learner import Learner
 from accerl.rollout import Rollout
 from accerl.runtime.distilling import DistillerPool
 from accerl.runtime.interval import IntervalRecorder
-from accerl.runtime.publisher import Ledger, Order, Publisher, sample_states
+from accerl.runtime.ledger import Ledger, Order
+from accerl.runtime.probe import KLSplit
+from accerl.runtime.publisher import Publisher, sample_states
 from accerl.runtime.samples import SampleRing
 from accerl.runtime.supervise import Worker
 from accerl.weights import Mailbox, Publication, WeightVector
@@ -48,8 +50,10 @@ class InlinePublishing:
         seconds = perf_counter() - before
         self._recorder.add_seconds("publish", seconds)
         self.publisher.charge(seconds)
-        kl_nats = self.publisher.students_kl_nats(self._learner.policy)
-        self._recorder.add_publication(built.unchanged, built.size_bytes, kl_nats)
+        policy = self._learner.policy
+        kl_nats = self.publisher.students_kl_nats(policy)
+        split = self.publisher.split(policy, built)
+        self._recorder.add_publication(built.unchanged, built.size_bytes, kl_nats, split)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the publisher's state."""
@@ -78,11 +82,12 @@ class RemotePublishing:
         recorder: IntervalRecorder,
         *,
         publish_every: int,
+        check_every: int,
         weights: WeightVector,
         samples: SampleRing,
         pool: DistillerPool,
     ) -> None:
-        self.publisher = Ledger(publish_every)
+        self.publisher = Ledger(publish_every, check_every)
         self.worker = worker
         self.idle = False
         """whether it is ready and has nothing to do"""
@@ -181,12 +186,15 @@ class RemotePublishing:
         unchanged: bool,
         size_bytes: int,
         student_kl_nats: dict[str, float],
+        split: dict[str, Any],
     ) -> None:
         if unchanged:
             self.publisher.unchanged(number)
         else:
             self.publisher.delivered(number, acted, rejected)
-        self._recorder.add_publication(unchanged, size_bytes, student_kl_nats)
+        self._recorder.add_publication(
+            unchanged, size_bytes, student_kl_nats, KLSplit(**split), by=self.worker.name
+        )
 
     def died(self, worker: Worker) -> str:
         """The compressor's process has ended, or a distiller's; return what was done about it."""

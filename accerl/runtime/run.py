@@ -74,6 +74,15 @@ class IntervalReport:
     """what was sent to each actor"""
     student_kl_nats: Mapping[str, float] = field(default_factory=dict)
     """KL(learner || student or pruned network) at the last publication, by spec label"""
+    compression_kl_nats: Mapping[str, float] = field(default_factory=dict)
+    """KL(learner || what was published of the same weights) on sampled states, by spec label;
+    empty where no publication of the interval was sampled"""
+    staleness_kl_nats: float | None = None
+    """KL(learner || itself one publication earlier) on sampled states; None: not sampled"""
+    staleness_updates: int = 0
+    """learner updates between those two"""
+    monitor_seconds: Mapping[str, float] = field(default_factory=dict)
+    """seconds spent on measuring indicators, by process; empty on a virtual clock"""
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as one JSON object."""

@@ -27,6 +27,7 @@ from accerl.rollout import Rollout, RolloutShape
 from accerl.runtime.clock import ActSeconds, Clock, RealClock
 from accerl.runtime.interval import IntervalRecorder
 from accerl.runtime.memory import keep_freed_memory
+from accerl.runtime.probe import KLProbe
 from accerl.runtime.publisher import Publisher
 from accerl.runtime.run import IntervalReport, Snapshot
 from accerl.runtime.safeguard import Safeguard
@@ -62,9 +63,11 @@ class SerialRun:
         self._safeguard = Safeguard(self.learner)
         compressor = Compressor(observation, envs.num_actions, config.compression, generator)
         compressor.observe(self.actors[0].obs)
-        self.publisher = Publisher(compressor, config.runtime.publish_every)
+        check_every = KLProbe.check_every(config.learner.unroll * config.runtime.num_envs)
+        self.publisher = Publisher(compressor, config.runtime.publish_every, check_every)
         self.evaluator = Evaluator(config.game, config.runtime.eval_episodes)
-        self.recorder = IntervalRecorder(envs.num_actions)
+        real = isinstance(clock, RealClock)
+        self.recorder = IntervalRecorder(envs.num_actions, times_itself=real)
         self.shape = RolloutShape(
             unroll=config.learner.unroll,
             num_envs=envs.num_envs,
@@ -84,7 +87,7 @@ class SerialRun:
         self._next_publication: Publication | None = None
         self._started = False
         # A virtual clock's reports are equal on every machine; what this one uses is not.
-        self._pids = {"learner": os.getpid()} if isinstance(clock, RealClock) else {}
+        self._pids = {"learner": os.getpid()} if real else {}
         self._cpu = CpuMeter()
         self.now = 0.0
 
@@ -236,7 +239,8 @@ class SerialRun:
             seconds += warmup + rest
         self.publisher.charge(seconds)
         kl_nats = self.publisher.students_kl_nats(self.learner.policy)
-        self.recorder.add_publication(built.unchanged, built.size_bytes, kl_nats)
+        split = self.publisher.split(self.learner.policy, built)
+        self.recorder.add_publication(built.unchanged, built.size_bytes, kl_nats, split)
         if not built.unchanged:
             self._next_publication = built.publication
         return seconds
@@ -250,6 +254,7 @@ class SerialRun:
             "started": self._started,
             "learner": learner,
             "publisher": self.publisher.state_dict(),
+            "probe": self.publisher.probe.state_dict(),
             "recorder": self.recorder.state_dict(),
             "actors": [actor.state_dict() for actor in self.actors],
             "slots": [slot.copy().state_dict() for slot in self._slots],
@@ -271,6 +276,8 @@ class SerialRun:
         self.learner.load_state_dict(snapshot["learner"])
         self._safeguard.keep(snapshot["learner"])
         self.publisher.load_state_dict(snapshot["publisher"])
+        if "probe" in snapshot:  # checkpoints once had none
+            self.publisher.probe.load_state_dict(snapshot["probe"])
         self.recorder.load_state_dict(snapshot["recorder"])
         for actor, state in zip(self.actors, snapshot["actors"], strict=True):
             actor.load_state_dict(state)

@@ -92,6 +92,7 @@ def compress_weights(
     import torch
 
     from accerl.compress.compressor import Compressor
+    from accerl.runtime.probe import KLProbe
 
     torch.set_num_threads(1)
     keep_freed_memory()
@@ -99,6 +100,7 @@ def compress_weights(
     # With the first optimiser torch imports its compiler: a second that belongs to the start.
     torch.optim.Adam(policy.parameters())
     compressor = Compressor(observation, num_actions, config, torch.Generator())
+    probe = KLProbe()
     weights = WeightVector(**weights_handle)
     samples = SampleRing(**samples_handle)
     mailbox = Mailbox(**mailbox_handle)
@@ -118,7 +120,7 @@ def compress_weights(
             channel.send({"taken": True})
             for board in boards:
                 compressor.take_students(board.news())
-            done, current = _work(compressor, policy, mailbox, message["work"], current)
+            done, current = _work(compressor, policy, probe, mailbox, message["work"], current)
             channel.send({"done": done})
     finally:
         for block in (mailbox, samples, weights, *boards):
@@ -128,6 +130,7 @@ def compress_weights(
 def _work(
     compressor: Any,
     policy: Any,
+    probe: Any,
     mailbox: Mailbox,
     work: dict[str, Any],
     current: Publication | None,
@@ -137,12 +140,8 @@ def _work(
     Returns:
         the seconds of both and what was published, for the learner's process; and what acts now.
     """
-    from accerl.runtime.publisher import (
-        Order,
-        build_publication,
-        distill_students,
-        students_kl_nats,
-    )
+    from accerl.runtime.ledger import Order
+    from accerl.runtime.publisher import build_publication, distill_students, students_kl_nats
 
     before = perf_counter()
     specs = [CompressionSpec.from_json(spec) for spec in work["distill"]]
@@ -167,6 +166,9 @@ def _work(
         "unchanged": built.unchanged,
         "size_bytes": built.size_bytes,
         "student_kl_nats": students_kl_nats(compressor, policy, order.decision.specs),
+        "split": probe.measure(
+            policy, built.publication, compressor.states, check=built.check
+        ).to_json(),
     }
     return done, current
 

@@ -14,7 +14,8 @@ import torch
 
 from accerl.errors import UserError
 from accerl.monitor.compliance import StrategyCompliance
-from accerl.monitor.features import FEATURE_NAMES, FeatureBuilder, Features
+from accerl.monitor.features import FEATURE_NAMES, Features
+from accerl.monitor.monitor import Monitor
 from accerl.monitor.strategy import Strategy
 from accerl.records import json_hash, write_json
 from accerl.spec import CompressionSpec, Decision
@@ -77,7 +78,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def features_at(seconds: float, horizon_seconds: float, seed: int = 0) -> Features:
-    raw = {**FeatureBuilder(6, horizon_seconds).start().raw, "seconds": seconds}
+    raw = {**Monitor(6, horizon_seconds).start().raw, "seconds": seconds}
     vector = np.random.default_rng(seed).uniform(-2, 2, len(FEATURE_NAMES)).astype(np.float32)
     return Features(raw=raw, vector=vector)
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from accerl.errors import UserError
-from accerl.monitor.features import Features
+from accerl.monitor.features import FEATURE_NAMES, Features
 from accerl.spec import CompressionSpec, Decision
 from controller.cloning import clone, record
 from controller.env import CompressionControlEnv
@@ -47,7 +47,7 @@ def test_a_clone_repeats_the_rule_on_a_fresh_run() -> None:
     env, rule = CompressionControlEnv(), Halfway()
     vectors, indices = record(env, rule, seeds=(0, 1, 2))
     assert rule.resets == 3
-    assert vectors.shape == (60, 15)
+    assert vectors.shape == (60, len(FEATURE_NAMES))
     assert indices[0].tolist() == [1, 0, 3]
     policy = make_policy(env)
     assert clone(policy, vectors, indices) > 0.95

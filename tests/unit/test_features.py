@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import replace
 from typing import Any
@@ -12,7 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accerl.monitor.features import FEATURE_NAMES, FeatureBuilder, Features
+from accerl.errors import UserError
+from accerl.monitor.features import FEATURE_NAMES, FEATURES, Features
+from accerl.monitor.indicators import Raw, ReturnIndicator
+from accerl.monitor.monitor import Monitor
 from accerl.runtime.run import PHASES, IntervalReport
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 
@@ -39,8 +41,8 @@ REPORT = IntervalReport(
 )
 
 
-def builder() -> FeatureBuilder:
-    return FeatureBuilder(num_actions=6, horizon_seconds=20.0)
+def builder() -> Monitor:
+    return Monitor(num_actions=6, horizon_seconds=20.0)
 
 
 def value(features: Features, name: str) -> float:
@@ -107,7 +109,7 @@ def test_returns_are_seen_on_their_own_range() -> None:
     for scale in (1.0, 1000.0):
         build = builder()
         for actor_return in (-20.0, 0.0, 20.0):
-            episodes = (actor_return * scale,) * FeatureBuilder.RETURN_WINDOW
+            episodes = (actor_return * scale,) * ReturnIndicator.WINDOW
             features = build.update(replace(REPORT, episode_returns=episodes))
         levels.append(value(features, "return_level"))
         trends.append(value(features, "return_trend"))
@@ -158,22 +160,62 @@ def test_the_vector_is_finite_and_bounded(sequence: list[IntervalReport]) -> Non
         assert np.abs(vector).max() <= 3.0
 
 
-def test_memory_survives_a_restart() -> None:
-    whole = builder()
-    sequence = [
-        replace(REPORT, index=step, episode_returns=(float(step % 3),), env_steps=100 * (step + 1))
-        for step in range(6)
-    ]
-    for report in sequence[:3]:
-        whole.update(report)
-    resumed = builder()
-    resumed.load_state_dict(json.loads(json.dumps(whole.state_dict())))
-    for report in sequence[3:]:
-        assert np.array_equal(whole.update(report).vector, resumed.update(report).vector)
+def test_every_entry_reads_an_indicator_of_the_monitor() -> None:
+    raw = builder().start().raw
+    assert {feature.source for feature in FEATURES} <= set(raw)
+    assert len(FEATURE_NAMES) == len(set(FEATURE_NAMES)) == 26
 
 
-def test_an_unused_memory_is_valid_json() -> None:
-    text = json.dumps(builder().state_dict(), allow_nan=False)
-    fresh = builder()
-    fresh.load_state_dict(json.loads(text))
-    assert np.array_equal(fresh.update(REPORT).vector, builder().update(REPORT).vector)
+def test_the_first_entries_are_those_of_version_1() -> None:
+    first = "log_kl_mean log_kl_max log_kl_std entropy_fraction return_level return_trend "
+    first += "time_fraction log_speed learner_idle queue_fill log_policy_lag bits_level sparsity "
+    first += "student_level since_switch"
+    assert FEATURE_NAMES[:15] == tuple(first.split())
+
+
+def test_what_was_not_measured_has_its_own_value() -> None:
+    start = builder().start()
+    expected = {
+        "log_compression_kl": -1.0,
+        "argmax_agreement": 1.0,
+        "ess_fraction": 1.0,
+        "clipped_share": 0.0,
+        "return_slope": 0.0,
+        "stage": 0.0,
+    }
+    for name, wanted in expected.items():
+        assert value(start, name) == wanted, name
+
+
+class Deaths:
+    """As a user would write it."""
+
+    names = ("deaths",)
+
+    def update(self, report: IntervalReport, raw: Raw) -> Raw:
+        return {"deaths": float(len(report.events)) + 0.0 * raw["seconds"]}
+
+
+def test_an_indicator_of_the_users_own_joins_the_others() -> None:
+    monitor = Monitor(6, 20.0, [Deaths()])
+    start = monitor.start()
+    assert math.isnan(start.raw["deaths"])
+    features = monitor.update(replace(REPORT, events=({"role": "actor"},)))
+    assert features.raw["deaths"] == 1.0
+    assert np.array_equal(features.vector, builder().update(REPORT).vector)
+
+
+def test_an_indicator_may_not_take_the_name_of_another() -> None:
+    class Clash(Deaths):
+        names = ("kl_mean_nats",)
+
+    with pytest.raises(UserError, match="choose another name"):
+        Monitor(6, 20.0, [Clash()])
+
+
+def test_an_indicator_must_return_what_it_names() -> None:
+    class Forgetful(Deaths):
+        names = ("deaths", "births")
+
+    with pytest.raises(ValueError, match="births"):
+        Monitor(6, 20.0, [Forgetful()]).update(REPORT)

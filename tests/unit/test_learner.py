@@ -232,7 +232,8 @@ def test_kl_and_entropy_are_those_of_the_learner_against_the_acting_logits() -> 
     stats = learner.update(rollout)
     np.testing.assert_allclose(stats.kl_nats, (p * np.log(p / q)).sum(-1), rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(stats.entropy_nats, -(p * np.log(p)).sum(-1), rtol=1e-4)
-    diagnostics = {"explained_variance", "grad_norm", "dead_units"}
+    diagnostics = {"explained_variance", "grad_norm", "dead_units", "value_error"}
+    diagnostics |= {"argmax_agreement", "ess_fraction", "clipped_share"}
     assert set(stats.losses) == {"policy", "value", "entropy"} | diagnostics
     assert stats.losses["entropy"] == pytest.approx(float(stats.entropy_nats.mean()), rel=1e-4)
 

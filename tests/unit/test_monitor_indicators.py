@@ -1,183 +1,186 @@
-"""Indicators: exact numbers, exact pooling, and survival of a restart."""
+"""Indicators: what reports say, by hand; and what an interval without data must not change."""
 
 from __future__ import annotations
 
-import json
 import math
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from hypothesis import given
-from hypothesis import strategies as st
-from torch import Tensor
+from scipy import stats
 
-from accerl.monitor.indicators import (
-    IntervalMeter,
-    ReturnWindow,
-    RunningMoments,
-    entropy,
-    kl_divergence,
+from accerl.monitor.indicators import Raw
+from accerl.monitor.monitor import Monitor
+from accerl.monitor.trend import TrendWindow
+from accerl.runtime.run import PHASES, IntervalReport
+from accerl.spec import IDENTITY, CompressionSpec, Decision
+
+INT8 = CompressionSpec(bits=8)
+REPORT = IntervalReport(
+    index=0,
+    seconds=2.0,
+    total_seconds=2.0,
+    env_steps=400,
+    total_env_steps=400,
+    learner_updates=10,
+    total_learner_updates=10,
+    phase_seconds=dict.fromkeys(PHASES, 0.0),
+    queue_fill=0.25,
+    policy_lag=9.0,
+    kl_mean_nats=0.01,
+    kl_var=0.0001,
+    kl_max_nats=14.0,
+    entropy_nats=math.log(6) / 2,
+    episode_returns=(),
+    learner_return=None,
+    decision=Decision.of(INT8),
+    spec_seconds={},
+    switch_seconds=0.0,
 )
 
 
-def slow_kl(logits_p: np.ndarray, logits_q: np.ndarray) -> float:
-    """Equation 5, term by term, for one state."""
-    p = np.exp(logits_p) / np.exp(logits_p).sum()
-    q = np.exp(logits_q) / np.exp(logits_q).sum()
-    return sum(p[a] * math.log(p[a] / q[a]) for a in range(len(p)))
+def raw_after(*changes: dict[str, Any]) -> Raw:
+    """Return the raw indicators after reports with these changes, one after the other."""
+    monitor = Monitor(num_actions=6, horizon_seconds=100.0)
+    features = monitor.start()
+    for step, change in enumerate(changes):
+        at = {"index": step, "total_seconds": 2.0 * (step + 1)}
+        features = monitor.update(replace(REPORT, **(at | change)))
+    return features.raw
 
 
-def normal(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+def test_the_paper_s_indicators_have_their_units() -> None:
+    raw = raw_after({})
+    assert (raw["kl_mean_nats"], raw["kl_var"], raw["kl_max_nats"]) == (0.01, 0.0001, 14.0)
+    assert raw["entropy_nats"] == math.log(6) / 2
+    assert raw["entropy_fraction"] == pytest.approx(0.5)
 
 
-def test_kl_is_equation_5_for_every_state() -> None:
-    p, q = normal(3, 4, 6, seed=1), normal(3, 4, 6, seed=2)
-    kl = kl_divergence(p, q)
-    assert kl.shape == (3, 4)
-    for index in np.ndindex(3, 4):
-        expected = slow_kl(p[index].double().numpy(), q[index].double().numpy())
-        assert kl[index].item() == pytest.approx(expected, rel=1e-4)
+def test_compression_kl_is_the_mix_s_and_stays_known() -> None:
+    mix = Decision(((INT8, 0.75), (IDENTITY, 0.25)))
+    measured = {
+        "decision": mix,
+        "compression_kl_nats": {INT8.label: 0.4, IDENTITY.label: 0.0},
+        "staleness_kl_nats": 0.02,
+    }
+    raw = raw_after(measured, {"decision": mix})
+    assert raw["compression_kl_nats"] == pytest.approx(0.3)
+    assert raw["staleness_kl_nats"] == 0.02
+    assert math.isnan(raw_after({})["compression_kl_nats"])
+    # What has not been sampled yet says nothing about what has.
+    only = raw_after({"decision": mix, "compression_kl_nats": {INT8.label: 0.4}})
+    assert only["compression_kl_nats"] == pytest.approx(0.4)
 
 
-def test_kl_has_a_direction() -> None:
-    p, q = torch.tensor([[4.0, 0.0]]), torch.tensor([[0.0, 0.0]])
-    assert kl_divergence(p, q).item() == pytest.approx(slow_kl(p[0].numpy(), q[0].numpy()))
-    assert kl_divergence(p, q).item() != pytest.approx(kl_divergence(q, p).item(), rel=0.1)
+def test_correction_indicators_outlive_an_interval_without_rollouts() -> None:
+    losses = {
+        "argmax_agreement": 0.9,
+        "ess_fraction": 0.8,
+        "clipped_share": 0.3,
+        "value_error": 0.2,
+        "explained_variance": 0.7,
+    }
+    raw = raw_after({"losses": losses}, {"losses": {}})
+    assert {name: raw[name] for name in losses} == losses
 
 
-@given(st.integers(0, 10_000), st.floats(0.01, 50.0), st.floats(-100.0, 100.0))
-def test_kl_is_never_negative_and_blind_to_shifts(seed: int, scale: float, shift: float) -> None:
-    p, q = normal(5, 4, seed=seed) * scale, normal(5, 4, seed=seed + 1) * scale
-    kl = kl_divergence(p, q)
-    assert (kl >= 0).all()
-    torch.testing.assert_close(kl_divergence(p + shift, q), kl, rtol=1e-2, atol=1e-3)
-    assert torch.equal(kl_divergence(p, p), torch.zeros(5))
+def test_returns_are_quantiles_means_and_a_gap() -> None:
+    scores = tuple(float(score) for score in range(40))
+    raw = raw_after({"episode_returns": scores, "learner_return": 50.0})
+    assert raw["actor_return"] == np.mean(scores[-20:])
+    low, median, high = np.quantile(scores, (0.1, 0.5, 0.9))
+    found = (raw["actor_return_low"], raw["actor_return_median"], raw["actor_return_high"])
+    assert found == pytest.approx((low, median, high))
+    assert raw["reward_gap"] == pytest.approx(50.0 - 29.5)
+    # J is measured now and then: the last one counts until the next.
+    later = raw_after({"episode_returns": scores, "learner_return": 50.0}, {})
+    assert later["reward_gap"] == raw["reward_gap"]
 
 
-def test_kl_of_extreme_logits_is_exact() -> None:
-    p, q = torch.tensor([[1000.0, 0.0]]), torch.tensor([[0.0, 1000.0]])
-    assert kl_divergence(p, q).item() == pytest.approx(1000.0)
+def test_the_machine_s_shares_add_up() -> None:
+    phases = {"env": 3.0, "infer": 1.0, "write": 0.0, "wait": 0.5, "learn": 1.5}
+    phases |= {"compress": 0.4, "publish": 0.2}
+    changes = {"phase_seconds": phases, "publication_bytes": 1000, "switch_seconds": 0.5}
+    raw = raw_after(changes, changes | {"env_steps": 800})
+    assert (raw["env_share"], raw["infer_share"], raw["write_share"]) == (0.75, 0.25, 0.0)
+    assert raw["learner_idle"] == 0.25
+    assert raw["publish_share"] == pytest.approx(0.3)
+    assert raw["bytes_per_second"] == 500.0
+    assert (raw["switch_seconds"], raw["switch_share"]) == (0.5, 0.25)
+    assert (raw["env_steps_per_second"], raw["speed_ratio"]) == (400.0, 2.0)
 
 
-def test_kl_teaches_the_second_policy() -> None:
-    p, q = normal(2, 3, seed=1), normal(2, 3, seed=2).requires_grad_()
-    kl_divergence(p, q).sum().backward()
-    expected = (torch.softmax(q, -1) - torch.softmax(p, -1)).detach()
-    torch.testing.assert_close(q.grad, expected)
+def test_slope_and_its_t_are_those_of_a_regression() -> None:
+    generator = np.random.default_rng(0)
+    window = TrendWindow(intervals=4)
+    times: list[float] = []
+    scores: list[float] = []
+    for step in range(6):
+        seconds, found = 5.0 * step, generator.normal(0.3 * step, 1.0, 7)
+        window.add(seconds, found)
+        if step >= 2:
+            times += [seconds] * 7
+            scores += found.tolist()
+    expected: Any = stats.linregress(times, scores)
+    trend = window.trend()
+    assert trend.slope_per_second == pytest.approx(expected.slope)
+    assert trend.slope_t == pytest.approx(expected.slope / expected.stderr)
 
 
-def test_kl_refuses_policies_of_different_shapes() -> None:
-    with pytest.raises(ValueError, match=r"logits_p is \(2, 3\) but logits_q is \(2, 1\)"):
-        kl_divergence(torch.zeros(2, 3), torch.zeros(2, 1))
+def test_slope_is_unknown_until_enough_episodes_ended_at_two_times() -> None:
+    window = TrendWindow()
+    window.add(1.0, [1.0] * 20)
+    window.add(2.0, [])
+    assert all(math.isnan(number) for number in window.trend())
+    window.add(3.0, [2.0])
+    assert window.trend().slope_per_second == pytest.approx(0.5)
 
 
-def test_entropy_spans_zero_to_log_actions() -> None:
-    logits = torch.tensor([[0.0] * 6, [500.0] + [0.0] * 5])
-    assert entropy(logits).tolist() == pytest.approx([math.log(6), 0.0])
+def test_a_gain_is_a_share_of_the_range_so_far() -> None:
+    window = TrendWindow(intervals=2)
+    for seconds, score in ((1.0, 0.0), (2.0, 8.0), (3.0, 10.0)):
+        window.add(seconds, [score] * 10)
+    assert window.trend().gain_share == pytest.approx(0.2)
+    assert window.trend().slope_t == math.inf
 
 
-@given(st.lists(st.integers(1, 40), min_size=1, max_size=6), st.floats(-1e4, 1e4))
-def test_pooled_moments_are_those_of_all_values(sizes: list[int], offset: float) -> None:
-    parts = [normal(size, seed=size).double() + offset for size in sizes]
-    together = torch.cat(parts).numpy()
-    added, merged = RunningMoments(), RunningMoments()
-    for part in parts:
-        added.add(part)
-        other = RunningMoments()
-        other.add(part)
-        merged.merge(other)
-    for moments in (added, merged):
-        assert moments.count == len(together)
-        assert moments.mean == pytest.approx(together.mean(), rel=1e-9, abs=1e-9)
-        assert moments.variance == pytest.approx(together.var(), rel=1e-6, abs=1e-9)
-        assert moments.maximum == together.max()
+def stages(means: list[float], *, noise: float = 0.5, seed: int = 0) -> list[float]:
+    """Return the stage after each interval of 8 episodes around a mean."""
+    generator = np.random.default_rng(seed)
+    monitor = Monitor(num_actions=6, horizon_seconds=1000.0)
+    found = []
+    for step, mean in enumerate(means):
+        episodes = tuple(generator.normal(mean, noise, 8).tolist())
+        report = replace(REPORT, total_seconds=10.0 * (step + 1), episode_returns=episodes)
+        found.append(monitor.update(report).raw["stage"])
+    return found
 
 
-def test_moments_of_nothing() -> None:
-    moments = RunningMoments()
-    moments.add(torch.zeros(0))
-    moments.merge(RunningMoments())
-    assert (moments.count, moments.mean, moments.variance) == (0, 0.0, 0.0)
-    assert RunningMoments.from_state_dict(json.loads(json.dumps(moments.state_dict()))) == moments
+CURVE = [-21.0] * 8 + [-21.0 + 2.0 * step for step in range(1, 21)] + [19.0] * 14
 
 
-@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_a_diverged_network_shows_in_the_maximum(order: tuple[int, int]) -> None:
-    values = (torch.tensor([math.nan, 1.0]), torch.tensor([2.0]))
-    moments = RunningMoments()
-    for index in order:
-        moments.add(values[index])
-    assert math.isnan(moments.maximum)
-    assert math.isnan(moments.mean)
+@pytest.mark.parametrize("seed", range(5))
+def test_a_learning_curve_has_three_stages(seed: int) -> None:
+    found = stages(CURVE, seed=seed)
+    assert found[:8] == [0.0] * 8
+    assert found[12:28] == [1.0] * 16
+    assert found[-5:] == [2.0] * 5
+    assert found == sorted(found)
 
 
-def test_return_window_keeps_the_latest_episodes() -> None:
-    window = ReturnWindow(size=3)
-    assert math.isnan(window.mean)
-    window.add([100.0, 1.0])
-    window.add([2.0, 3.0])
-    assert window.mean == 2.0
-    other = ReturnWindow(size=3)
-    other.load_state_dict(json.loads(json.dumps(window.state_dict())))
-    other.add([7.0])
-    assert other.mean == 4.0
-    with pytest.raises(ValueError, match="at least 1 episode"):
-        ReturnWindow(size=0)
+def test_a_stage_does_not_flicker() -> None:
+    """A plateau of a few intervals in the middle of learning is not convergence."""
+    curve = [-21.0, -19.0, -17.0, -15.0, -13.0, -13.0, -13.0, -11.0, -9.0, -7.0, -5.0]
+    assert stages(curve)[4:] == [1.0] * 7
 
 
-def filled_meter() -> tuple[IntervalMeter, list[Tensor]]:
-    meter = IntervalMeter()
-    rollouts = [normal(4, 3, seed=1).abs(), normal(2, 3, seed=2).abs() * 5]
-    for lag, kl_nats in zip((2.0, 8.0), rollouts, strict=True):
-        meter.add_rollout(kl_nats, kl_nats / 10, lag)
-    return meter, rollouts
+def test_learning_that_goes_on_after_a_plateau_is_improving_again() -> None:
+    found = stages([*CURVE, *(19.0 + 2.0 * step for step in range(1, 9))])
+    assert found[len(CURVE) - 1] == 2.0
+    assert found[-1] == 1.0
 
 
-def test_meter_pools_the_states_of_an_interval() -> None:
-    meter, rollouts = filled_meter()
-    kl = torch.cat([item.flatten() for item in rollouts]).double()
-    result = meter.indicators()
-    assert result.kl_mean_nats == pytest.approx(kl.mean().item())
-    assert result.kl_var == pytest.approx(kl.var(correction=0).item())
-    assert result.kl_max_nats == kl.max().item()
-    assert result.entropy_nats == pytest.approx(kl.mean().item() / 10, rel=1e-5)
-    assert result.policy_lag == pytest.approx((12 * 2.0 + 6 * 8.0) / 18)
-
-
-def test_meter_starts_every_interval_anew() -> None:
-    meter, _ = filled_meter()
-    first = meter.reset()
-    meter.add_rollout(torch.full((1, 2), 0.5), torch.full((1, 2), 0.25), 1.0)
-    assert meter.indicators() == (0.5, 0.0, 0.5, 0.25, 1.0)
-    assert first.kl_max_nats > 0.5
-
-
-def test_meter_does_not_take_silence_for_agreement() -> None:
-    meter, _ = filled_meter()
-    measured = meter.reset()
-    assert measured.kl_mean_nats > 0.0
-    assert meter.reset() == measured
-    assert IntervalMeter(math.log(6)).reset() == (0.0, 0.0, 0.0, math.log(6), 0.0)
-
-
-def test_meters_of_several_workers_merge_exactly() -> None:
-    whole, rollouts = filled_meter()
-    parts = [IntervalMeter(), IntervalMeter()]
-    for part, lag, kl_nats in zip(parts, (2.0, 8.0), rollouts, strict=True):
-        part.add_rollout(kl_nats, kl_nats / 10, lag)
-    parts[0].merge(parts[1])
-    assert parts[0].indicators() == pytest.approx(whole.indicators())
-
-
-def test_meter_survives_a_restart() -> None:
-    meter, rollouts = filled_meter()
-    meter.reset()
-    meter.add_rollout(rollouts[0], rollouts[0], 3.0)
-    other = IntervalMeter()
-    other.load_state_dict(json.loads(json.dumps(meter.state_dict())))
-    for item in (meter, other):
-        item.add_rollout(rollouts[1], rollouts[1], 4.0)
-    assert other.indicators() == meter.indicators()
-    assert other.reset() == meter.reset()
+@pytest.mark.parametrize("seed", range(10))
+def test_noise_alone_is_exploration(seed: int) -> None:
+    assert max(stages([0.0] * 40, noise=3.0, seed=seed)) == 0.0

@@ -10,7 +10,8 @@ from accerl.compress.compressor import Compressor
 from accerl.compress.config import CompressionConfig
 from accerl.networks import ObservationSpec, PolicyNet, make_policy
 from accerl.rollout import Rollout, RolloutShape
-from accerl.runtime.publisher import Built, Publisher, Tag
+from accerl.runtime.ledger import Tag
+from accerl.runtime.publisher import Built, Publisher
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 
 OBSERVATION = ObservationSpec((4,), "float32")

@@ -23,7 +23,8 @@ from accerl.observation import ObservationSpec
 from accerl.rollout import Rollout, RolloutShape
 from accerl.runtime.distilling import DistillerPool
 from accerl.runtime.interval import IntervalRecorder
-from accerl.runtime.publisher import Publisher, Tag
+from accerl.runtime.ledger import Tag
+from accerl.runtime.publisher import Publisher
 from accerl.runtime.publishing import InlinePublishing, RemotePublishing
 from accerl.runtime.samples import SampleRing
 from accerl.runtime.supervise import Worker
@@ -124,6 +125,7 @@ class Remote(RemotePublishing):
             room.learner,
             room.recorder,
             publish_every=publish_every,
+            check_every=1,
             weights=room.weights,
             samples=room.samples,
             pool=DistillerPool([]),

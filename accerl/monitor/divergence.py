@@ -1,0 +1,100 @@
+"""Divergence: how far the policy that acted is from the learner's, state by state (paper, 2.4)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+def kl_divergence(logits_p: Tensor, logits_q: Tensor) -> Tensor:
+    """Return KL(p || q) in nats for every state (paper, eq. 5).
+
+    Computed from log-softmax, so that it is exact for any size of logits; differentiable.
+
+    Args:
+        logits_p: logits of the original policy (the learner's), [..., A].
+        logits_q: logits of the compressed policy as its engine produced them, [..., A].
+
+    Returns:
+        The divergence, [...], at least 0.
+
+    Raises:
+        ValueError: the shapes differ.
+    """
+    if logits_p.shape != logits_q.shape:
+        raise ValueError(
+            f"logits_p is {tuple(logits_p.shape)} but logits_q is {tuple(logits_q.shape)}"
+        )
+    log_p = torch.log_softmax(logits_p.float(), dim=-1)
+    return _kl(log_p.exp(), log_p, torch.log_softmax(logits_q.float(), dim=-1))
+
+
+def _kl(p: Tensor, log_p: Tensor, log_q: Tensor) -> Tensor:
+    # Rounding can leave a sum of -1e-8 where the policies agree.
+    return (p * (log_p - log_q)).sum(-1).clamp(min=0.0)
+
+
+def entropy(logits: Tensor) -> Tensor:
+    """Return the entropy in nats [...] of the policies with logits [..., A]; differentiable."""
+    log_p = torch.log_softmax(logits.float(), dim=-1)
+    return -(log_p.exp() * log_p).sum(-1)
+
+
+class RolloutMeasures(NamedTuple):
+    """What one rollout says about who acted in it; without gradient."""
+
+    kl_nats: Tensor
+    """KL(learner || actor) of every state, [T, B] (paper, eq. 5)"""
+    entropy_nats: Tensor
+    """entropy of the learner's policy in every state, [T, B]"""
+    argmax_agreement: float
+    """share of the states in which both find the same action best"""
+    ess_fraction: float
+    """effective sample size of the importance weights over the number of samples, in (0, 1]
+    (Kish 1965): 1 when all ratios are equal"""
+    clipped_share: float
+    """share of the ratios that rho_bar truncates"""
+
+
+@torch.no_grad()
+def measure_rollout(
+    logits: Tensor,
+    behaviour_logits: Tensor,
+    log_prob: Tensor,
+    behaviour_log_prob: Tensor,
+    *,
+    rho_bar: float = 1.0,
+) -> RolloutMeasures:
+    """Compare the learner's policy with the one that acted.
+
+    Args:
+        logits: of the learner's policy, [T, B, A].
+        behaviour_logits: of the engine that acted, [T, B, A].
+        log_prob: log pi(a|x) of the learner's policy, [T, B].
+        behaviour_log_prob: log mu(a|x) of the engine that acted, [T, B].
+        rho_bar: the truncation level of the ratios pi / mu.
+
+    Raises:
+        ValueError: the shapes differ.
+    """
+    if logits.shape != behaviour_logits.shape or log_prob.shape != behaviour_log_prob.shape:
+        raise ValueError(
+            f"the learner's {tuple(logits.shape)} and {tuple(log_prob.shape)} do not match the "
+            f"actor's {tuple(behaviour_logits.shape)} and {tuple(behaviour_log_prob.shape)}"
+        )
+    log_p = torch.log_softmax(logits.float(), dim=-1)
+    log_q = torch.log_softmax(behaviour_logits.float(), dim=-1)
+    p = log_p.exp()
+    log_ratio = (log_prob - behaviour_log_prob).double()
+    # Scaled by the largest, which changes nothing: the square of a huge ratio would overflow.
+    weights = (log_ratio - log_ratio.max()).exp()
+    agree = logits.argmax(-1) == behaviour_logits.argmax(-1)
+    return RolloutMeasures(
+        kl_nats=_kl(p, log_p, log_q),
+        entropy_nats=-(p * log_p).sum(-1),
+        argmax_agreement=agree.float().mean().item(),
+        ess_fraction=(weights.sum().square() / weights.square().sum() / weights.numel()).item(),
+        clipped_share=(log_ratio.exp() > rho_bar).float().mean().item(),
+    )

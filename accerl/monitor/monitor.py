@@ -1,0 +1,116 @@
+"""Monitor: turns every interval's report into the features that a strategy decides on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from accerl.errors import UserError
+from accerl.monitor.features import Features
+from accerl.monitor.indicators import (
+    CorrectionIndicator,
+    DecisionIndicator,
+    EntropyIndicator,
+    Indicator,
+    KLIndicator,
+    MachineIndicator,
+    ReturnIndicator,
+    SlopeIndicator,
+)
+from accerl.monitor.stage import StageIndicator
+from accerl.runtime.run import IntervalReport
+
+_AT_START = {
+    "kl_mean_nats": 0.0,
+    "kl_var": 0.0,
+    "kl_max_nats": 0.0,
+    "queue_fill": 0.0,
+    "policy_lag": 0.0,
+    "learner_idle": 0.0,
+    "env_steps_per_second": 0.0,
+    "return_level": 0.0,
+    "return_trend": 0.0,
+    "speed_ratio": 1.0,
+    "bits_level": 0.0,
+    "sparsity": 0.0,
+    "student_level": 0.0,
+    "intervals_since_switch": 0.0,
+    "stage": 0.0,
+}
+"""What is known before anything was measured; everything else is NaN."""
+
+
+class Monitor:
+    """The indicators of one run, its own and the user's, and the features made of them.
+
+    Args:
+        num_actions: actions of the game: the scale of entropy.
+        horizon_seconds: length of the run on its clock.
+        indicators: the user's own; their values join the others in `Features.raw`, where
+            strategies find them by name. The vector stays what it is.
+
+    Raises:
+        UserError: an indicator's name is taken.
+    """
+
+    def __init__(
+        self, num_actions: int, horizon_seconds: float, indicators: Sequence[Indicator] = ()
+    ) -> None:
+        self.num_actions = num_actions
+        self.horizon_seconds = horizon_seconds
+        self.indicators: tuple[Indicator, ...] = (
+            KLIndicator(),
+            EntropyIndicator(num_actions),
+            ReturnIndicator(),
+            SlopeIndicator(),
+            StageIndicator(),
+            CorrectionIndicator(),
+            MachineIndicator(),
+            DecisionIndicator(),
+            *indicators,
+        )
+        taken = set(self._clock(0.0, 0, 0))
+        for indicator in self.indicators:
+            for name in indicator.names:
+                if name in taken:
+                    raise UserError(
+                        f"indicator {type(indicator).__name__}: {name!r} is the name of another "
+                        "indicator; choose another name"
+                    )
+                taken.add(name)
+
+    def _clock(self, seconds: float, env_steps: int, updates: int) -> dict[str, float]:
+        return {
+            "seconds": seconds,
+            "horizon_seconds": self.horizon_seconds,
+            "time_fraction": seconds / self.horizon_seconds,
+            "env_steps": float(env_steps),
+            "learner_updates": float(updates),
+        }
+
+    def start(self) -> Features:
+        """Return the features before the first interval: next to nothing is known."""
+        raw = self._clock(0.0, 0, 0)
+        for indicator in self.indicators:
+            raw |= {name: _AT_START.get(name, math.nan) for name in indicator.names}
+        raw |= {"entropy_nats": math.log(self.num_actions), "entropy_fraction": 1.0}
+        return Features.of(raw)
+
+    def update(self, report: IntervalReport) -> Features:
+        """Return the features after `report`.
+
+        Raises:
+            ValueError: an indicator did not return a value for each of its names.
+        """
+        raw = self._clock(
+            report.total_seconds, report.total_env_steps, report.total_learner_updates
+        )
+        for indicator in self.indicators:
+            values = indicator.update(report, raw)
+            if set(values) != set(indicator.names):
+                raise ValueError(
+                    f"indicator {type(indicator).__name__} is to return "
+                    f"{sorted(indicator.names)}, it returned {sorted(values)}"
+                )
+            raw |= values
+        return Features.of(raw)

@@ -1,0 +1,107 @@
+"""KLProbe: what the actors' KL is made of, measured on sampled states beside a publication."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from accerl.compress.check import kl_nats
+from accerl.compress.engine import make_engine
+from accerl.weights import Publication
+
+
+@dataclass(frozen=True, kw_only=True)
+class KLSplit:
+    """The two parts of KL(learner || actor), each alone; means over sampled states, in nats."""
+
+    compression_nats: dict[str, float] = field(default_factory=dict)
+    """KL(learner || engine made of the same weights), by spec label"""
+    staleness_nats: float | None = None
+    """KL(learner || its own weights one publication earlier)"""
+    staleness_updates: int = 0
+    """learner updates between those two"""
+    seconds: float = 0.0
+    """what measuring took"""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the split as keyword arguments of the same class."""
+        return asdict(self)
+
+
+class KLProbe:
+    """Samples a publication now and then, and again the one that follows it.
+
+    The engine that is published is compared with the network it was made from, so nothing but
+    compression tells them apart; at the next publication the same states tell how far the learner
+    itself has moved meanwhile. Each costs one pass of `STATES` states, and nobody waits for it.
+    """
+
+    STATES = 32
+    SAMPLES_BETWEEN = 16_384
+    """samples that the learner uses between two checks: their passes forwards and backwards cost
+    a thousand times as much as a check's"""
+
+    @classmethod
+    def check_every(cls, samples: int) -> int:
+        """Return the updates of `samples` samples each that lie between two checks."""
+        return max(1, round(cls.SAMPLES_BETWEEN / samples))
+
+    def __init__(self) -> None:
+        self._states: np.ndarray | None = None
+        self._logits: np.ndarray | None = None
+        self._version = 0
+
+    def measure(
+        self, policy: nn.Module, publication: Publication, states: np.ndarray, *, check: bool
+    ) -> KLSplit:
+        """Compare what can be compared at this publication.
+
+        Args:
+            policy: the learner's policy, as it was when the publication was made of it.
+            publication: what was made.
+            states: recorded states [N, *shape].
+            check: whether to sample this publication.
+        """
+        before = perf_counter()
+        version = max(artifact.version for artifact in publication.artifacts)
+        staleness, updates = None, 0
+        if self._states is not None and self._logits is not None:
+            staleness = float(kl_nats(_logits(policy, self._states), self._logits).mean())
+            updates = version - self._version
+            self._states = self._logits = None
+        compression: dict[str, float] = {}
+        if check:
+            chosen = np.linspace(0, len(states) - 1, min(self.STATES, len(states)))
+            sampled = states[chosen.round().astype(int)]
+            logits = _logits(policy, sampled)
+            for artifact in publication.artifacts:
+                acted, _ = make_engine(artifact).infer(sampled)
+                compression[artifact.spec.label] = float(kl_nats(logits, acted).mean())
+            self._states, self._logits, self._version = sampled, logits, version
+        return KLSplit(
+            compression_nats=compression,
+            staleness_nats=staleness,
+            staleness_updates=updates,
+            seconds=perf_counter() - before,
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what was sampled last."""
+        return {"states": self._states, "logits": self._logits, "version": self._version}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a state returned by `state_dict`."""
+        self._states, self._logits = state["states"], state["logits"]
+        self._version = state["version"]
+
+
+def _logits(policy: nn.Module, states: np.ndarray) -> np.ndarray:
+    """Return the logits [N, A] of a policy on the CPU or a GPU."""
+    device = next(policy.parameters()).device
+    with torch.no_grad():
+        return policy(torch.from_numpy(states).to(device))[0].float().cpu().numpy()
