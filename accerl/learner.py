@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from time import perf_counter
+from time import thread_time
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,8 +32,8 @@ class UpdateStats:
     (root mean square, in the learner's scaled rewards), grad_norm before clipping, dead_units
     (share of the last hidden layer that no state of the rollout excited), and argmax_agreement,
     ess_fraction, clipped_share (see `RolloutMeasures`)"""
-    monitor_seconds: float = 0.0
-    """what measuring all that took, learning apart"""
+    monitor_cpu_seconds: float = 0.0
+    """processor seconds that measuring took, learning apart"""
 
 
 class _Output(NamedTuple):
@@ -110,7 +110,7 @@ class Learner:
         self, batch: dict[str, Tensor], outputs: list[_Output], losses: dict[str, float]
     ) -> UpdateStats:
         """Return the losses with what the first pass says about who acted."""
-        before = perf_counter()
+        before = thread_time()
         measured = measure_rollout(
             torch.cat([output.logits for output in outputs], dim=1),
             batch["logits"],
@@ -121,7 +121,7 @@ class Learner:
         kl_nats, entropy_nats = measured.kl_nats.cpu(), measured.entropy_nats.cpu()
         names = ("argmax_agreement", "ess_fraction", "clipped_share")
         losses |= {name: getattr(measured, name) for name in names}
-        return UpdateStats(kl_nats, entropy_nats, losses, perf_counter() - before)
+        return UpdateStats(kl_nats, entropy_nats, losses, thread_time() - before)
 
     def _parts(self, batch: dict[str, Tensor]) -> Iterator[dict[str, Tensor]]:
         """Yield the rollout by groups of environments."""

@@ -103,6 +103,33 @@ def bench_learner(*, repeats: int = 3, out: Path | None = None, json_: Json = Fa
     return written(result, out, "bench-learner.json")
 
 
+def bench_monitor(
+    *,
+    presets: tuple[str, ...] = ("pong", "minatar-breakout", "cartpole"),
+    seconds: float = 30.0,
+    repeats: int = 3,
+    seed: int = 0,
+    out: Path | None = None,
+    json_: Json = False,
+) -> Any:
+    """Tell what share of a run's processor time its monitor takes, with INT8 actors.
+
+    Args:
+        presets: what to run, interleaved
+        seconds: length of each run
+        repeats: interleaved runs of each preset
+        seed: of the first repeat
+        out: folder to write bench-monitor.json to
+        json_: print the result as JSON
+    """
+    from studies.bench_monitor import bench_monitor as measure
+    from studies.bench_monitor import print_monitor
+
+    result = measure(presets, seconds=seconds, repeats=repeats, seed=seed)
+    print_monitor(result, console)
+    return written(result, out, "bench-monitor.json")
+
+
 def bench_pipeline(
     *,
     env: str = "pong",

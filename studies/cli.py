@@ -26,6 +26,7 @@ COMMANDS: dict[str, Any] = {
     "bench graphs": bench_options.bench_graphs,
     "bench learner": bench_options.bench_learner,
     "bench pipeline": bench_options.bench_pipeline,
+    "bench monitor": bench_options.bench_monitor,
     "bench training": bench_options.bench_training,
     "profile measure": options.profile_measure,
     "profile list": options.profile_list,

@@ -33,7 +33,7 @@ class RunningMoments:
         """Add every element of `values`."""
         if values.numel() == 0:
             return
-        flat = values.detach().double().flatten()
+        flat = values.detach().double()
         variance, mean = torch.var_mean(flat, correction=0)
         count = flat.numel()
         self.merge(
@@ -44,6 +44,10 @@ class RunningMoments:
                 maximum=flat.max().item(),
             )
         )
+
+    def add_mean(self, mean: float, count: int) -> None:
+        """Add `count` values that all are `mean`, or of which no more than the mean matters."""
+        self.merge(RunningMoments(count=count, mean=mean, maximum=mean))
 
     def merge(self, other: RunningMoments) -> None:
         """Take in what `other` has seen."""
@@ -104,11 +108,9 @@ class IntervalMeter:
             policy_lag: learner updates between the acting weights and the learner's.
         """
         self._kl.add(kl_nats)
-        self._entropy.add(entropy_nats)
+        self._entropy.add_mean(entropy_nats.mean().item(), entropy_nats.numel())
         # Weighted by states, as the KL is: rollouts may differ in length.
-        self._lag.merge(
-            RunningMoments(count=kl_nats.numel(), mean=float(policy_lag), maximum=float(policy_lag))
-        )
+        self._lag.add_mean(float(policy_lag), kl_nats.numel())
 
     def merge(self, other: IntervalMeter) -> None:
         """Take in what `other` has seen since its last reset."""

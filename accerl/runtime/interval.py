@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping
-from time import perf_counter
+from time import thread_time
 from typing import Any
 
 from accerl.learner import UpdateStats
@@ -43,7 +43,7 @@ class IntervalRecorder:
         self._student_kl_nats: dict[str, float] = {}
         self._compression_kl_nats: dict[str, float] = {}
         self._staleness: tuple[float | None, int] = (None, 0)
-        self._monitor_seconds: defaultdict[str, float] = defaultdict(float)
+        self._monitor_cpu_seconds: defaultdict[str, float] = defaultdict(float)
 
     def add_seconds(self, phase: str, seconds: float) -> None:
         """Book seconds under one of PHASES."""
@@ -59,7 +59,7 @@ class IntervalRecorder:
         queue_fill: float,
     ) -> None:
         """Book a rollout when the learner has used it."""
-        before = perf_counter()
+        before = thread_time()
         env, infer, write = (float(value) for value in rollout.header[2:5])
         for phase, seconds in (("env", env), ("infer", infer), ("write", write)):
             self._phases[phase] += seconds
@@ -71,11 +71,11 @@ class IntervalRecorder:
         self._meter.add_rollout(stats.kl_nats, stats.entropy_nats, lag)
         for name, value in stats.losses.items():
             self._losses[name] += value
-        self._add_monitoring("learner", stats.monitor_seconds + perf_counter() - before)
+        self._add_monitoring("learner", stats.monitor_cpu_seconds + thread_time() - before)
 
     def _add_monitoring(self, process: str, seconds: float) -> None:
         if self._times_itself:
-            self._monitor_seconds[process] += seconds
+            self._monitor_cpu_seconds[process] += seconds
 
     def add_publication(
         self,
@@ -102,7 +102,7 @@ class IntervalRecorder:
         self._compression_kl_nats.update(split.compression_nats)
         if split.staleness_nats is not None:
             self._staleness = (split.staleness_nats, split.staleness_updates)
-        self._add_monitoring(by, split.seconds)
+        self._add_monitoring(by, split.cpu_seconds)
 
     def report(
         self,
@@ -153,7 +153,7 @@ class IntervalRecorder:
             compression_kl_nats=self._compression_kl_nats,
             staleness_kl_nats=self._staleness[0],
             staleness_updates=self._staleness[1],
-            monitor_seconds=dict(self._monitor_seconds),
+            monitor_cpu_seconds=dict(self._monitor_cpu_seconds),
         )
         self._index += 1
         self._clear()
@@ -179,7 +179,7 @@ class IntervalRecorder:
             "student_kl_nats": dict(self._student_kl_nats),
             "compression_kl_nats": dict(self._compression_kl_nats),
             "staleness": list(self._staleness),
-            "monitor_seconds": dict(self._monitor_seconds),
+            "monitor_cpu_seconds": dict(self._monitor_cpu_seconds),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -203,4 +203,4 @@ class IntervalRecorder:
         self._compression_kl_nats = dict(state.get("compression_kl_nats", {}))
         nats, updates = state.get("staleness", (None, 0))
         self._staleness = (nats, updates)
-        self._monitor_seconds = defaultdict(float, state.get("monitor_seconds", {}))
+        self._monitor_cpu_seconds = defaultdict(float, state.get("monitor_cpu_seconds", {}))

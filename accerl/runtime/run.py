@@ -81,8 +81,8 @@ class IntervalReport:
     """KL(learner || itself one publication earlier) on sampled states; None: not sampled"""
     staleness_updates: int = 0
     """learner updates between those two"""
-    monitor_seconds: Mapping[str, float] = field(default_factory=dict)
-    """seconds spent on measuring indicators, by process; empty on a virtual clock"""
+    monitor_cpu_seconds: Mapping[str, float] = field(default_factory=dict)
+    """processor seconds spent on measuring indicators, by process; empty on a virtual clock"""
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as one JSON object."""
