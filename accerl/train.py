@@ -15,7 +15,8 @@ from accerl.envs import make_envs
 from accerl.errors import UserError
 from accerl.evaluate import EVALUATION_SEED, engine_infer, play_episodes, policy_infer
 from accerl.monitor.features import FeatureBuilder, Features
-from accerl.monitor.strategy import Strategy
+from accerl.monitor.strategies import HandSetStrategy
+from accerl.monitor.strategy import Strategy, check_needs
 from accerl.records import (
     CONFIG,
     RunWriter,
@@ -85,13 +86,15 @@ def train(
     `CHECKPOINT_EVERY` intervals, at the end, and when it is interrupted.
 
     Raises:
-        UserError: the output cannot be written, or there is nothing to resume.
+        UserError: the strategy could never act, the output cannot be written, or there is nothing
+            to resume.
     """
+    check_needs(strategy, config.runtime)
     if config.runtime.clock == "virtual" and profile is None:
         profile = load_profile(config.runtime.profile)
     if config.runtime.clock == "real":
         profile = None
-    identity = run_identity(strategy_name, profile)
+    identity = run_identity(strategy, strategy_name, profile)
     if resume:
         check_resumable(config, out, identity)
     writer = None
@@ -203,15 +206,20 @@ class _Driver:
                 raise UserError(
                     f"the run was started with another strategy: it acted with "
                     f"{report.decision.label!r} where this one decides {decision.label!r}; resume "
-                    "it with the same --strategy and --spec, or choose another --out"
+                    "it with the same --strategy, --strategy-params and --spec, or choose another "
+                    "--out"
                 )
             self._features = self._builder.update(report)
 
 
-def run_identity(strategy_name: str, profile: LatencyProfile | None) -> dict[str, Any]:
+def run_identity(
+    strategy: Strategy, strategy_name: str, profile: LatencyProfile | None
+) -> dict[str, Any]:
     """Return what config.json says besides the configuration, for `check_resumable`."""
+    hand_set = isinstance(strategy, HandSetStrategy)
     return {
         "strategy": strategy_name,
+        "strategy_params": strategy.to_json()["params"] if hand_set else None,
         "profile_hash": None if profile is None else profile.hash,
     }
 
@@ -234,7 +242,9 @@ def check_resumable(config: RunConfig, out: Path | None, identity: Mapping[str, 
     if not (out / CONFIG).is_file() or not has_checkpoint(out / CHECKPOINT):
         raise UserError(f"{out} holds no run with a checkpoint; start one with a new --out")
     recorded, data = read_config(out), read_json(out / CONFIG)
-    names = [name for name, value in identity.items() if data.get(name) != value]
+    # Runs of earlier versions did not record parameters: there, the replay of decisions tells.
+    told = {"strategy_params": identity["strategy_params"], **data}
+    names = [name for name, value in identity.items() if told.get(name) != value]
     changed = [name for name in _FIXED if getattr(recorded, name) != getattr(config, name)]
     if names or changed:
         raise UserError(
