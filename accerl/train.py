@@ -89,7 +89,7 @@ def train(
         UserError: the strategy could never act, the output cannot be written, or there is nothing
             to resume.
     """
-    check_needs(strategy, config.runtime)
+    check_needs(strategy, config.runtime.eval_episodes)
     if config.runtime.clock == "virtual" and profile is None:
         profile = load_profile(config.runtime.profile)
     if config.runtime.clock == "real":

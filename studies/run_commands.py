@@ -99,7 +99,7 @@ def run_recorded(
     check_installed(config.game)
     if config.start and not resume:
         starting_learner(config)
-    check_needs(strategy, config.runtime)
+    check_needs(strategy, config.runtime.eval_episodes)
     specs = specs_of(strategy)
     for spec in specs:
         Decision.of(spec).check_students(config.network)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from accerl.config import RuntimeConfig
 from accerl.errors import UserError
 from accerl.monitor.features import Features
 from accerl.spec import CompressionSpec, Decision
@@ -44,13 +43,17 @@ def fires(strategy: Strategy) -> bool:
     return bool(getattr(strategy, "fires", True))
 
 
-def check_needs(strategy: Strategy, runtime: RuntimeConfig) -> None:
+def check_needs(strategy: Strategy, eval_episodes: int) -> None:
     """Refuse a strategy that could never act in a run.
+
+    Args:
+        strategy: see `needs_of`.
+        eval_episodes: of the run's measurements of J; 0: it measures none.
 
     Raises:
         UserError: it needs J, which is not measured.
     """
-    if runtime.eval_episodes == 0 and "learner_return" in needs_of(strategy):
+    if eval_episodes == 0 and "learner_return" in needs_of(strategy):
         name = getattr(strategy, "name", type(strategy).__name__)
         raise UserError(
             f"strategy {name}: it compares with the learner's return, which this run does not "
