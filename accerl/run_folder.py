@@ -22,7 +22,7 @@ def read_config(path: Path) -> RunConfig:
     if not (path / CONFIG).is_file():
         raise UserError(f"{path} is not a run directory (no {CONFIG})")
     data = read_json(path / CONFIG)
-    extra = ("strategy", "profile_hash")
+    extra = ("strategy", "strategy_params", "profile_hash")
     return RunConfig.from_json({key: value for key, value in data.items() if key not in extra})
 
 

@@ -17,7 +17,8 @@ from accerl.evaluate import EVALUATION_SEED, engine_infer, play_episodes, policy
 from accerl.monitor.features import Features
 from accerl.monitor.indicators import Indicator
 from accerl.monitor.monitor import Monitor
-from accerl.monitor.strategy import Strategy
+from accerl.monitor.strategies import HandSetStrategy
+from accerl.monitor.strategy import Strategy, check_needs
 from accerl.records import (
     CONFIG,
     RunWriter,
@@ -90,13 +91,15 @@ def train(
     it is interrupted.
 
     Raises:
-        UserError: the output cannot be written, or there is nothing to resume.
+        UserError: the strategy could never act, the output cannot be written, or there is nothing
+            to resume.
     """
+    check_needs(strategy, config.runtime.eval_episodes)
     if config.runtime.clock == "virtual" and profile is None:
         profile = load_profile(config.runtime.profile)
     if config.runtime.clock == "real":
         profile = None
-    identity = run_identity(strategy_name, profile)
+    identity = run_identity(strategy, strategy_name, profile)
     if resume:
         check_resumable(config, out, identity)
     writer = None
@@ -214,15 +217,20 @@ class _Driver:
                 raise UserError(
                     f"the run was started with another strategy: it acted with "
                     f"{report.decision.label!r} where this one decides {decision.label!r}; resume "
-                    "it with the same --strategy and --spec, or choose another --out"
+                    "it with the same --strategy, --strategy-params and --spec, or choose another "
+                    "--out"
                 )
             self._features = self._monitor.update(report)
 
 
-def run_identity(strategy_name: str, profile: LatencyProfile | None) -> dict[str, Any]:
+def run_identity(
+    strategy: Strategy, strategy_name: str, profile: LatencyProfile | None
+) -> dict[str, Any]:
     """Return what config.json says besides the configuration, for `check_resumable`."""
+    hand_set = isinstance(strategy, HandSetStrategy)
     return {
         "strategy": strategy_name,
+        "strategy_params": strategy.to_json()["params"] if hand_set else None,
         "profile_hash": None if profile is None else profile.hash,
     }
 
@@ -245,7 +253,9 @@ def check_resumable(config: RunConfig, out: Path | None, identity: Mapping[str, 
     if not (out / CONFIG).is_file() or not has_checkpoint(out / CHECKPOINT):
         raise UserError(f"{out} holds no run with a checkpoint; start one with a new --out")
     recorded, data = read_config(out), read_json(out / CONFIG)
-    names = [name for name, value in identity.items() if data.get(name) != value]
+    # Runs of earlier versions did not record parameters: there, the replay of decisions tells.
+    told = {"strategy_params": identity["strategy_params"], **data}
+    names = [name for name, value in identity.items() if told.get(name) != value]
     changed = [name for name in _FIXED if getattr(recorded, name) != getattr(config, name)]
     if names or changed:
         raise UserError(

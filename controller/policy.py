@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from accerl.errors import UserError
 from accerl.monitor.features import FEATURE_NAMES, FEATURES_VERSION, Features
-from accerl.spec import Decision
+from accerl.spec import CompressionSpec, Decision
 from controller.actions import ActionSpace
 from controller.normalise import FeatureNormaliser
 
@@ -188,6 +188,11 @@ class LearnedStrategy:
         self.sample_seed = sample_seed
         self.min_dwell_intervals = min_dwell_intervals
         self.reset()
+
+    @property
+    def specs(self) -> tuple[CompressionSpec, ...]:
+        """Every spec of the action space."""
+        return tuple(map(self.actions.spec, self.actions.all_indices()))
 
     def reset(self) -> None:
         """Forget the decision that is being held and pick up the first dice again."""

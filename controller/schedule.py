@@ -9,7 +9,7 @@ from typing import Any
 
 from accerl.errors import UserError
 from accerl.monitor.features import Features
-from accerl.spec import Decision
+from accerl.spec import CompressionSpec, Decision
 from controller.actions import ActionSpace
 from controller.objective import num_intervals
 
@@ -134,6 +134,12 @@ class ReplayedSchedule:
 
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
+
+    @property
+    def specs(self) -> tuple[CompressionSpec, ...]:
+        """Every spec of the schedule, each once."""
+        decisions = (point.decision for point in self.schedule.points)
+        return tuple(dict.fromkeys(spec for decision in decisions for spec in decision.specs))
 
     def reset(self) -> None:
         """Nothing to forget."""

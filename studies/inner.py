@@ -111,10 +111,17 @@ def build_strategy(description: dict[str, Any], setup: GameSetup) -> Strategy:
     if description["name"] == "learned":
         policy = ControllerPolicy.from_json(description["policy"])
         return LearnedStrategy(policy, ActionSpace.from_json(description["actions"]))
+    return make_strategy(description["name"], **_in_units(description, setup)["params"])
+
+
+def _in_units(description: dict[str, Any], setup: GameSetup) -> dict[str, Any]:
+    """Return a hand-set strategy, or a composition of some, with the game's scale of scores."""
     params = dict(description["params"])
     if description["name"] == "reward-gap":
         params["scale"] = setup.reference.span
-    return make_strategy(description["name"], **params)
+    if description["name"] == "first-that-fires":
+        params["rules"] = [_in_units(rule, setup) for rule in params["rules"]]
+    return {"name": description["name"], "params": params}
 
 
 def do_job(job: dict[str, Any]) -> dict[str, Any]:

@@ -30,6 +30,7 @@ def train(
     profile: str | None = None,
     strategy: str = "fixed",
     spec: str = "{}",
+    strategy_params: str = "{}",
     network: str | None = None,
     precision: str | None = None,
     set_: Settings = (),
@@ -52,8 +53,10 @@ def train(
         runtime: serial or process (default: the preset's)
         clock: virtual or real; the serial runtime defaults to virtual
         profile: latency profile of the virtual clock (default: paper)
-        strategy: fixed, kl-threshold, reward-gap, linear-kl, or the path of a schedule bundle
+        strategy: fixed, kl-threshold, reward-gap, linear-kl, three-stage, random,
+            first-that-fires, or the path of a schedule bundle
         spec: for the fixed strategy: what actors act with, as JSON
+        strategy_params: of a hand-set strategy, as JSON: '{"threshold_nats": 2.0}'
         network: of the learner: original, net1, net2 or net3 (default: the preset's)
         precision: of the learner: fp32 or bf16 (default: the preset's)
         set_: other settings of the preset, such as compression.prune_criterion=taylor
@@ -72,6 +75,7 @@ def train(
         profile=profile,
         strategy=strategy,
         spec=spec,
+        params=strategy_params,
         network=network,
         precision=precision,
         settings=set_,

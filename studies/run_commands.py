@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,8 +11,8 @@ from typing import Any
 from accerl.config import RunConfig
 from accerl.envs import check_installed, make_envs
 from accerl.errors import UserError, did_you_mean
-from accerl.monitor.strategies import STRATEGIES, FixedStrategy, make_strategy
-from accerl.monitor.strategy import Strategy
+from accerl.monitor.strategies import STRATEGIES, HandSetStrategy, make_strategy
+from accerl.monitor.strategy import Strategy, check_needs, specs_of
 from accerl.presets import load_preset
 from accerl.records import METRICS, make_out_dir
 from accerl.run_folder import starting_learner
@@ -33,6 +34,7 @@ def train(
     profile: str | None,
     strategy: str,
     spec: str,
+    params: str,
     network: str | None,
     precision: str | None,
     settings: Sequence[str],
@@ -64,11 +66,11 @@ def train(
     if start is not None:
         config = replace(config, start=str(start.absolute()))
     config = with_settings(config, settings)
-    chosen = _strategy(strategy, spec)
+    chosen = _strategy(strategy, spec, params)
     out = out or free_folder(Path("runs") / f"{preset}-seed{seed}", resume)
     if holds_run(out) and not resume:
         raise UserError(f"{out} already holds a run; add --resume, or give another --out")
-    name = f"fixed {CompressionSpec.from_json(spec).label}" if strategy == "fixed" else strategy
+    name = chosen.label if isinstance(chosen, HandSetStrategy) else strategy
     summary = run_recorded(config, chosen, name, out, resume=resume, quiet=quiet)
     if wandb:
         from analysis.wandb_report import write_offline_runs
@@ -97,15 +99,17 @@ def run_recorded(
     check_installed(config.game)
     if config.start and not resume:
         starting_learner(config)
-    for decision in _decisions(strategy):
-        decision.check_students(config.network)
-        _check_own_students(config, decision)
+    check_needs(strategy, config.runtime.eval_episodes)
+    specs = specs_of(strategy)
+    for spec in specs:
+        Decision.of(spec).check_students(config.network)
+    _check_own_students(config, specs)
     if profile is not None:
         times = profile.for_network(config.network)
-        if isinstance(strategy, FixedStrategy):
-            times.infer_seconds(strategy.spec, config.runtime.num_envs)
+        for spec in specs:
+            times.infer_seconds(spec, config.runtime.num_envs)
     if resume:
-        check_resumable(config, out, run_identity(strategy_name, profile))
+        check_resumable(config, out, run_identity(strategy, strategy_name, profile))
     make_out_dir(out)
     console.print(
         f"{config.preset}: {config.game}, seed {config.seed}, {config.runtime.runtime} runtime, "
@@ -154,26 +158,13 @@ def run_recorded(
     return summary
 
 
-def _check_own_students(config: RunConfig, decision: Decision) -> None:
-    own = [spec for spec in decision.specs if is_own_student(spec.student)]
+def _check_own_students(config: RunConfig, specs: Sequence[CompressionSpec]) -> None:
+    own = [spec for spec in specs if is_own_student(spec.student)]
     if own:
         envs = make_envs(config.game, 1)
         for spec in own:
             check_own_student(spec, config.inputs(envs.observation), envs.num_actions)
         envs.close()
-
-
-def _decisions(strategy: Strategy) -> list[Decision]:
-    """Return what a strategy of the command line may decide; a mix as its parts."""
-    from controller.policy import LearnedStrategy
-    from controller.schedule import ReplayedSchedule
-
-    if isinstance(strategy, LearnedStrategy):
-        return [strategy.actions.decision(indices) for indices in strategy.actions.all_indices()]
-    if isinstance(strategy, ReplayedSchedule):
-        return [point.decision for point in strategy.schedule.points]
-    specs = [value for value in vars(strategy).values() if isinstance(value, CompressionSpec)]
-    return [Decision.of(spec) for spec in specs]
 
 
 def holds_run(path: Path) -> bool:
@@ -182,21 +173,46 @@ def holds_run(path: Path) -> bool:
     return metrics.is_file() and metrics.stat().st_size > 0
 
 
-def _strategy(name: str, spec: str) -> Strategy:
-    """Return the strategy of that name, or the one that a bundle holds."""
+def _strategy(name: str, spec: str, params: str) -> Strategy:
+    """Return the strategy of that name and those parameters, or the one that a bundle holds."""
     from controller.bundle import is_bundle, load_bundle
 
     if name != "fixed" and spec != "{}":
         raise UserError(f"--spec goes with the fixed strategy; {name!r} chooses its own specs")
     if name in STRATEGIES:
-        parsed = CompressionSpec.from_json(spec)
-        return FixedStrategy(parsed) if name == "fixed" else make_strategy(name)
+        given = _read_params(params)
+        if name == "fixed" and spec != "{}":
+            if given:
+                raise UserError("--spec and --strategy-params both set the fixed spec; give one")
+            given = {"spec": spec}
+        return make_strategy(name, **given)
     if is_bundle(name):
+        if params != "{}":
+            raise UserError(
+                f"--strategy-params goes with a hand-set strategy; {name!r} is a schedule bundle, "
+                "which holds its own parameters"
+            )
         return load_bundle(Path(name), mode="policy")
     if Path(name).exists():
         raise UserError(f"--strategy {name}: this is not a schedule bundle (no bundle.json)")
     hint = did_you_mean(name, list(STRATEGIES))
     raise UserError(f"strategy {name!r} does not exist; {hint}, or the folder of a bundle")
+
+
+def _read_params(text: str) -> dict[str, Any]:
+    """Return the JSON object of --strategy-params."""
+    example = '{"threshold_nats": 2.0}'
+    try:
+        params = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise UserError(
+            f"--strategy-params: not valid JSON ({error}); write it like {example}"
+        ) from error
+    if not isinstance(params, dict):
+        raise UserError(
+            f"--strategy-params: expected a JSON object such as {example}, got {params!r}"
+        )
+    return params
 
 
 def free_folder(path: Path, resume: bool) -> Path:

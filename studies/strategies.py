@@ -11,8 +11,17 @@ from typing import Any
 import optuna
 from optuna.storages.journal import JournalFileBackend
 
-from accerl.spec import CompressionSpec
-from controller.actions import ActionSpace
+from accerl.monitor.strategies import (
+    FirstThatFires,
+    FixedStrategy,
+    KLThresholdStrategy,
+    Levels,
+    LinearKLMixStrategy,
+    RandomStrategy,
+    RewardGapStrategy,
+    ThreeStageStrategy,
+    all_specs,
+)
 
 Params = dict[str, Any]
 
@@ -26,65 +35,46 @@ class SearchSpace:
     key: str
     """folder and row name in the study"""
     label: str
-    suggest: Callable[[optuna.Trial, ActionSpace], Params]
+    suggest: Callable[[optuna.Trial, Levels], Params]
     grid: bool = False
     """try every static spec instead of sampling"""
 
 
-def all_specs(actions: ActionSpace) -> list[CompressionSpec]:
-    """Return every spec that the controller could choose: the statics' grid."""
-    return [actions.spec(indices) for indices in actions.all_indices()]
-
-
-def _suggest_static(trial: optuna.Trial, actions: ActionSpace) -> Params:
-    specs = all_specs(actions)
-    return {"spec": specs[trial.suggest_int("spec", 0, len(specs) - 1)].to_json()}
-
-
-def _suggest_pair(trial: optuna.Trial, actions: ActionSpace) -> Params:
-    """Return an aggressive and a milder spec, which any threshold rule switches between."""
-    students = list(actions.students)
-    aggressive: Params = {
-        "student": trial.suggest_categorical("student", students),
-        "sparsity": trial.suggest_categorical("sparsity", list(actions.sparsities)),
-        "bits": 8,
-    }
-    # The other end: the paper relaxes one knob, here to full size at either bit-width.
-    conservative: Params = {
-        "bits": trial.suggest_categorical("conservative_bits", list(actions.bits))
-    }
-    if CompressionSpec(**aggressive) == CompressionSpec(**conservative):
-        conservative = {"bits": 32}
-    return {
-        "aggressive": CompressionSpec(**aggressive).to_json(),
-        "conservative": CompressionSpec(**conservative).to_json(),
-    }
-
-
-def _suggest_kl(trial: optuna.Trial, actions: ActionSpace) -> Params:
-    threshold = trial.suggest_float("threshold_nats", 0.01, 3.0, log=True)
-    # The paper's rule never goes back; a ratio below 1 lets it, with hysteresis.
-    returns = trial.suggest_categorical("returns", [False, True])
-    return {
-        **_suggest_pair(trial, actions),
-        "indicator": "kl_mean_nats",
-        "threshold_nats": threshold,
-        "return_below_nats": threshold / 2.0 if returns else None,
-    }
-
-
-def _suggest_gap(trial: optuna.Trial, actions: ActionSpace) -> Params:
-    return {
-        **_suggest_pair(trial, actions),
-        # A share of what can be learned in the game: inner runs add the game's scale.
-        "gap": trial.suggest_float("gap", 0.02, 0.5, log=True),
-    }
-
-
-STATIC = SearchSpace("fixed", "static", "best static spec", _suggest_static, grid=True)
-KL_THRESHOLD = SearchSpace("kl-threshold", "kl_threshold", "KL threshold", _suggest_kl)
-REWARD_GAP = SearchSpace("reward-gap", "reward_gap", "reward gap", _suggest_gap)
+STATIC = SearchSpace("fixed", "static", "best static spec", FixedStrategy.suggest, grid=True)
+KL_THRESHOLD = SearchSpace(
+    "kl-threshold", "kl_threshold", "KL threshold", KLThresholdStrategy.suggest
+)
+REWARD_GAP = SearchSpace("reward-gap", "reward_gap", "reward gap", RewardGapStrategy.suggest)
 SEARCH_SPACES = (STATIC, KL_THRESHOLD, REWARD_GAP)
+"""what the quickstart's contest tunes"""
+SPACES_BY_NAME = {
+    "fixed": STATIC,
+    "kl-threshold": KL_THRESHOLD,
+    "kl-threshold-dwell": SearchSpace(
+        "kl-threshold",
+        "kl_threshold_dwell",
+        "KL threshold with dwell",
+        KLThresholdStrategy.suggest_with_dwell,
+    ),
+    "reward-gap": REWARD_GAP,
+    "reward-gap-dwell": SearchSpace(
+        "reward-gap",
+        "reward_gap_dwell",
+        "reward gap with dwell",
+        RewardGapStrategy.suggest_with_dwell,
+    ),
+    "linear-kl": SearchSpace(
+        "linear-kl", "linear_kl", "linear KL mix", LinearKLMixStrategy.suggest
+    ),
+    "three-stage": SearchSpace(
+        "three-stage", "three_stage", "three stages", ThreeStageStrategy.suggest
+    ),
+    "random": SearchSpace("random", "random", "random specs", RandomStrategy.suggest),
+    "first-that-fires": SearchSpace(
+        "first-that-fires", "first_that_fires", "first that fires", FirstThatFires.suggest
+    ),
+}
+"""every space that a study can tune: of each strategy its own, of two also a richer one"""
 
 
 @dataclass(frozen=True)
@@ -105,7 +95,7 @@ class Tuned:
 
 def tune(
     space: SearchSpace,
-    actions: ActionSpace,
+    actions: Levels,
     evaluate: Callable[[dict[str, Any]], tuple[float, int]],
     *,
     trials: int,

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from accerl.errors import UserError
 from accerl.monitor.features import Features
-from accerl.spec import Decision
+from accerl.spec import CompressionSpec, Decision
 
 
 class Strategy(Protocol):
-    """A hand-set rule, a bandit, the learned controller or a replayed schedule."""
+    """A hand-set rule, a bandit, the learned controller or a replayed schedule.
+
+    Three more attributes are optional, and read with `specs_of`, `needs_of` and `fires`:
+    `specs`, every spec that it may act with, lets a run refuse what it cannot build before it
+    begins; `needs`, the names of raw indicators without which it can never act, likewise; and
+    `fires`, whether its last decision was away from its state of rest, makes room for other rules
+    in a composition.
+    """
 
     def reset(self) -> None:
         """Forget everything of the last run; called before the first decision of a run."""
@@ -18,3 +26,36 @@ class Strategy(Protocol):
     def decide(self, features: Features) -> Decision:
         """Return what to act with during the next interval."""
         ...
+
+
+def specs_of(strategy: Strategy) -> tuple[CompressionSpec, ...]:
+    """Return every spec that a strategy declares to act with; none: it does not say."""
+    return tuple(getattr(strategy, "specs", ()))
+
+
+def needs_of(strategy: Strategy) -> frozenset[str]:
+    """Return the raw indicators without which a strategy can never act."""
+    return frozenset(getattr(strategy, "needs", ()))
+
+
+def fires(strategy: Strategy) -> bool:
+    """Whether a strategy was away from rest in its last decision; one that does not say was."""
+    return bool(getattr(strategy, "fires", True))
+
+
+def check_needs(strategy: Strategy, eval_episodes: int) -> None:
+    """Refuse a strategy that could never act in a run.
+
+    Args:
+        strategy: see `needs_of`.
+        eval_episodes: of the run's measurements of J; 0: it measures none.
+
+    Raises:
+        UserError: it needs J, which is not measured.
+    """
+    if eval_episodes == 0 and "learner_return" in needs_of(strategy):
+        name = getattr(strategy, "name", type(strategy).__name__)
+        raise UserError(
+            f"strategy {name}: it compares with the learner's return, which this run does not "
+            "measure; add --set runtime.eval_episodes=16"
+        )

@@ -15,6 +15,8 @@ from tests.fixtures.command_line import Finished, accerl, call
 from tests.fixtures.inner_runs import files_hash
 
 TRAIN = ["train", "catch", "--seconds", "2"]
+PARAMS = "--strategy-params"
+KL = ["--strategy", "kl-threshold", PARAMS]
 
 MISTAKES: list[tuple[list[str], str]] = [
     (["train", "pongg"], "preset 'pongg' does not exist; did you mean 'pong'?"),
@@ -32,6 +34,29 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["train", "catch", "--seed", "-1"], "--seed must not be negative, got -1"),
     ([*TRAIN, "--strategy", "kl-treshold"], "did you mean 'kl-threshold'?"),
     ([*TRAIN, "--strategy", "kl-threshold", "--spec", '{"bits": 8}'], "--spec goes with the fixed"),
+    ([*TRAIN, *KL, "{threshold_nats: 1}"], "--strategy-params: not valid JSON"),
+    ([*TRAIN, *KL, "[1]"], "--strategy-params: expected a JSON object such as"),
+    ([*TRAIN, *KL, '{"threshold": 1}'], "unknown parameter 'threshold'; did you mean 'threshold_n"),
+    ([*TRAIN, *KL, '{"threshold_nats": "1"}'], "threshold_nats must be a number at least 0.0"),
+    ([*TRAIN, *KL, '{"aggressive": {"bit": 8}}'], "spec: unknown key 'bit'; did you mean 'bits'?"),
+    ([*TRAIN, *KL, '{"dwell_seconds": -1}'], "dwell_seconds must be a number at least 0.0, got -1"),
+    ([*TRAIN, "--strategy", "random"], "strategy random: give it specs, such as"),
+    ([*TRAIN, "--strategy", "first-that-fires"], "strategy first-that-fires: give it rules, such"),
+    (
+        [*TRAIN, "--strategy", "first-that-fires", PARAMS, '{"rules": [{"name": "fixd"}]}'],
+        "strategy 'fixd' does not exist; did you mean 'fixed'?",
+    ),
+    (
+        [*TRAIN, "--spec", '{"bits": 8}', PARAMS, '{"spec": {"bits": 8}}'],
+        "--spec and --strategy-params both set the fixed spec; give one",
+    ),
+    ([*TRAIN, PARAMS, '{"bits": 8}'], "strategy fixed: unknown parameter 'bits'; allowed: spec"),
+    ([*TRAIN, *KL, '{"conservative": {"rank": 0.5}}'], "has no times for 'original rank 50%"),
+    (
+        [*TRAIN, "--strategy", "reward-gap", "--set", "runtime.eval_episodes=0"],
+        "add --set runtime.eval_episodes=16",
+    ),
+    (["train", "catch", "--strategy", "kl-treshold", PARAMS, "{"], "did you mean 'kl-threshold'?"),
     ([*TRAIN, "--profile", "papper"], "latency profile 'papper' does not exist; did you mean"),
     ([*TRAIN, "--profile", "missing.json"], "missing.json does not exist"),
     ([*TRAIN, "--clock", "sundial"], "clock 'sundial' does not exist"),
@@ -117,6 +142,15 @@ def users(capsys: pytest.CaptureFixture[str], bundle: Path, out: Path) -> list[F
     ]
 
 
+def test_a_bundle_has_its_own_parameters(
+    bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    done = accerl(capsys, *TRAIN, "--strategy", bundle, PARAMS, '{"seed": 1}', "--out", out)
+    assert "--strategy-params goes with a hand-set strategy" in done.complaint
+    assert not out.exists()
+
+
 def test_a_folder_that_is_no_bundle(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder, out = tmp_path / "folder", tmp_path / "out"
     folder.mkdir()
@@ -173,6 +207,7 @@ def test_an_existing_run_is_never_overwritten(
         ["--seed", "1"],
         ["--spec", '{"bits": 8}'],
         ["--strategy", "kl-threshold"],
+        [PARAMS, '{"spec": {"bits": 8}}'],
         ["--precision", "bf16"],
         ["--clock", "real"],
         ["--runtime", "process"],
@@ -186,6 +221,18 @@ def test_resuming_a_run_with_other_settings(
     refused = accerl(capsys, "train", "catch", "--seconds", 4, *other, "--out", run, "--resume")
     assert "was started with other settings" in refused.complaint
     assert files_hash(run) == before
+
+
+def test_a_strategy_is_resumed_with_its_own_parameters_only(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, specs = tmp_path / "run", '"specs": [{"bits": 8}, {"student": "net3"}]'
+    command = ["train", "catch", "--strategy", "random", "--out", out, "--json"]
+    first = accerl(capsys, *command, "--seconds", 2, PARAMS, f'{{{specs}, "seed": 1}}').json
+    assert first["strategy"] == "random(specs=[original INT8, net3 fp32], seed=1)"
+    more = [*command, "--seconds", 3, "--resume"]
+    assert "started with other" in accerl(capsys, *more, PARAMS, f"{{{specs}}}").complaint
+    assert accerl(capsys, *more, PARAMS, f'{{{specs}, "seed": 1}}').json["seconds"] >= 3.0
 
 
 def test_resuming_what_is_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,27 +1,29 @@
-"""The paper's hand-set strategies: when they switch, when they return, and what they refuse."""
+"""The hand-set strategies: when they switch, when they return, how long they stay."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import FrozenInstanceError
-from typing import Any
+from collections import Counter
+from dataclasses import FrozenInstanceError, dataclass
+from typing import Any, ClassVar
 
 import pytest
 
-from accerl.errors import UserError
 from accerl.monitor.compliance import StrategyCompliance, made_up_features
+from accerl.monitor.features import Features
 from accerl.monitor.strategies import (
-    STRATEGIES,
     FixedStrategy,
     KLThresholdStrategy,
     LinearKLMixStrategy,
+    RandomStrategy,
     RewardGapStrategy,
-    make_strategy,
+    ThreeStageStrategy,
 )
-from accerl.monitor.strategy import Strategy
+from accerl.monitor.strategy import Strategy, fires
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 
 INT8, BF16 = CompressionSpec(bits=8), CompressionSpec(bits=16)
+NET3 = CompressionSpec(student="net3")
 
 
 class TestFixed(StrategyCompliance):
@@ -34,14 +36,34 @@ class TestKLThreshold(StrategyCompliance):
         return KLThresholdStrategy(return_below_nats=1.0)
 
 
+class TestKLThresholdWithDwell(StrategyCompliance):
+    def make(self) -> Strategy:
+        return KLThresholdStrategy(return_below_nats=1.0, dwell_seconds=12.0)
+
+
 class TestRewardGap(StrategyCompliance):
     def make(self) -> Strategy:
-        return RewardGapStrategy()
+        return RewardGapStrategy(return_below=1.0)
 
 
 class TestLinearKLMix(StrategyCompliance):
     def make(self) -> Strategy:
         return LinearKLMixStrategy()
+
+
+class TestThreeStagesByTime(StrategyCompliance):
+    def make(self) -> Strategy:
+        return ThreeStageStrategy()
+
+
+class TestThreeStagesByStage(StrategyCompliance):
+    def make(self) -> Strategy:
+        return ThreeStageStrategy(by="stage")
+
+
+class TestRandom(StrategyCompliance):
+    def make(self) -> Strategy:
+        return RandomStrategy((IDENTITY, INT8, BF16), seed=4, hold_seconds=10.0)
 
 
 class ForgetfulReset:
@@ -65,6 +87,39 @@ def test_the_compliance_suite_catches_a_memory_that_survives_reset() -> None:
 
     with pytest.raises(AssertionError):
         Forgetful().test_reset_forgets_the_last_run()
+
+
+@dataclass
+class Undeclared:
+    """A strategy that leaves out of `specs` what it acts with, and whose copies share a memory."""
+
+    specs: tuple[CompressionSpec, ...] = (INT8,)
+    needs: str = "learner_return"
+    seen: ClassVar[list[object]] = []
+
+    def reset(self) -> None:
+        self.seen.clear()
+
+    def decide(self, features: object) -> Decision:
+        self.seen.append(features)
+        return Decision.of(INT8 if len(self.seen) > 9 else IDENTITY)
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "test_decisions_hold_only_declared_specs",
+        "test_two_strategies_share_no_memory",
+        "test_needs_are_names_in_a_collection",
+    ],
+)
+def test_the_compliance_suite_catches_false_declarations(test: str) -> None:
+    class Misleading(StrategyCompliance):
+        def make(self) -> Any:
+            return Undeclared()
+
+    with pytest.raises(AssertionError):
+        getattr(Misleading(), test)()
 
 
 def test_fixed_strategy_never_moves() -> None:
@@ -142,49 +197,143 @@ def test_linear_mix_acts_with_the_large_network_when_one_diverged() -> None:
     assert decision == Decision.of(IDENTITY)
 
 
-@pytest.mark.parametrize("name", sorted(STRATEGIES))
-def test_every_name_makes_a_strategy_with_the_papers_parameters(name: str) -> None:
-    assert isinstance(make_strategy(name).decide(made_up_features()), Decision)
-
-
-def test_specs_may_be_given_as_json() -> None:
-    strategy = make_strategy("kl-threshold", aggressive='{"student": "net2", "bits": 8}')
-    assert strategy.decide(made_up_features()).main == CompressionSpec(student="net2", bits=8)
-    strategy = make_strategy("fixed", spec={"sparsity": 0.5})
-    assert strategy.decide(made_up_features()).main.sparsity == 0.5
-
-
 def test_parameters_cannot_be_changed_later() -> None:
     strategy: Any = KLThresholdStrategy()
     with pytest.raises(FrozenInstanceError):
         strategy.threshold_nats = 1.0
 
 
+def dwelling(
+    strategy: Strategy, moments: list[tuple[float, dict[str, float]]]
+) -> list[CompressionSpec]:
+    strategy.reset()
+    return [
+        strategy.decide(made_up_features(seconds=seconds, **raw)).main for seconds, raw in moments
+    ]
+
+
+def kl(*nats: float) -> list[dict[str, float]]:
+    return [{"kl_max_nats": value} for value in nats]
+
+
+def gap(*points: float) -> list[dict[str, float]]:
+    return [{"actor_return": 0.0, "learner_return": value} for value in points]
+
+
 @pytest.mark.parametrize(
-    ("name", "params", "message"),
+    ("strategy", "levels"),
     [
-        ("kl-treshold", {}, "'kl-treshold' does not exist; did you mean 'kl-threshold'"),
-        ("kl-threshold", {"threshold": 1}, "unknown parameter 'threshold'; did you mean 'thresh"),
-        ("kl-threshold", {"_switch": 1}, "unknown parameter '_switch'"),
-        ("kl-threshold", {"threshold_nats": -1.0}, r"threshold_nats must be .* at least 0.0, got"),
-        ("kl-threshold", {"threshold_nats": math.nan}, "threshold_nats must be a number"),
-        ("kl-threshold", {"threshold_nats": True}, "threshold_nats must be a number"),
-        ("kl-threshold", {"threshold_nats": "14"}, "threshold_nats must be a number"),
-        ("kl-threshold", {"indicator": "kl_max"}, "did you mean 'kl_max_nats'"),
-        ("kl-threshold", {"return_below_nats": 15.0}, "must not exceed threshold_nats 14.0"),
-        ("kl-threshold", {"conservative": INT8}, "aggressive and conservative are the same"),
-        ("kl-threshold", {"conservative": 16}, "conservative must be a spec, got 16"),
-        ("kl-threshold", {"conservative": '{"bits": 7}'}, "bits must be one of"),
-        ("reward-gap", {"gap": -1.0}, "gap must be a number at least 0.0"),
-        ("reward-gap", {"scale": 0.0}, "scale must be a number above 0.0"),
-        ("reward-gap", {"return_below": 11.0}, "must not exceed gap 10.0"),
-        ("reward-gap", {"return_below": math.inf}, "return_below must be a number, got inf"),
-        ("linear-kl", {"kl_high_nats": 0.05}, "kl_high_nats must be a number above 0.05"),
-        ("linear-kl", {"small": IDENTITY}, "small and large are the same spec"),
-        ("fixed", {"spec": None}, "spec must be a spec, got None"),
+        (
+            KLThresholdStrategy(INT8, BF16, 14.0, return_below_nats=2.0, dwell_seconds=10.0),
+            kl(20.0, 1.0, 1.0, 20.0, 20.0, 1.0, 20.0),
+        ),
+        (
+            RewardGapStrategy(INT8, BF16, 14.0, return_below=2.0, dwell_seconds=10.0),
+            gap(20.0, 1.0, 1.0, 20.0, 20.0, 1.0, 20.0),
+        ),
     ],
+    ids=["kl-threshold", "reward-gap"],
 )
-def test_mistakes_are_named(name: str, params: dict[str, Any], message: str) -> None:
-    with pytest.raises(UserError, match=message) as caught:
-        make_strategy(name, **params)
-    assert "\n" not in str(caught.value)
+def test_a_switch_stays_for_its_dwell(strategy: Strategy, levels: list[dict[str, float]]) -> None:
+    """The first switch is not delayed; a return asked for too early is made when it is due."""
+    seconds = [0.0, 9.9, 10.0, 19.0, 20.0, 25.0, 30.0]
+    expected = [BF16, BF16, INT8, INT8, BF16, BF16, BF16]
+    for _ in range(2):  # a reset forgets when it last switched
+        assert dwelling(strategy, list(zip(seconds, levels, strict=True))) == expected
+
+
+def test_a_dwell_counts_from_the_switch_and_not_from_the_last_excess() -> None:
+    strategy = KLThresholdStrategy(INT8, BF16, 14.0, return_below_nats=2.0, dwell_seconds=10.0)
+    moments = list(zip([3.0, 8.0, 12.9, 13.0], kl(20.0, 20.0, 1.0, 1.0), strict=True))
+    assert dwelling(strategy, moments) == [BF16, BF16, BF16, INT8]
+
+
+def test_a_dwell_is_over_although_the_clock_was_summed_up_from_intervals() -> None:
+    strategy = KLThresholdStrategy(INT8, BF16, 14.0, return_below_nats=2.0, dwell_seconds=0.2)
+    assert 0.3 - 0.1 < 0.2
+    moments = list(zip([0.1, 0.3], kl(20.0, 1.0), strict=True))
+    assert dwelling(strategy, moments) == [BF16, INT8]
+
+
+def test_three_stages_by_time_are_shares_of_the_horizon() -> None:
+    strategy = ThreeStageStrategy(NET3, IDENTITY, INT8, improving_from=0.25, converged_from=0.5)
+    moments: list[tuple[float, dict[str, float]]] = [
+        (seconds, {"horizon_seconds": 8.0, "stage": 2.0})
+        for seconds in (0.0, 1.9, 2.0, 3.9, 4.0, 8.0)
+    ]
+    assert dwelling(strategy, moments) == [NET3, NET3, IDENTITY, IDENTITY, INT8, INT8]
+
+
+def test_three_stages_follow_the_detected_stage_wherever_it_goes() -> None:
+    """By stage, the time plays no part; a stage that is missing or NaN is exploration."""
+    strategy = ThreeStageStrategy(NET3, IDENTITY, INT8, by="stage")
+    stages = (0.0, 1.0, 2.0, 1.0, math.nan, 2.0)
+    moments: list[tuple[float, dict[str, float]]] = [(59.0, {}), (59.0, {"stage": 0.0})]
+    moments += [(1.0, {"stage": stage}) for stage in stages]
+    assert dwelling(strategy, moments) == [
+        NET3, NET3, NET3, IDENTITY, INT8, IDENTITY, NET3, INT8
+    ]  # fmt: skip
+
+
+def test_three_stages_are_smallest_then_largest_then_fewer_bits_by_default() -> None:
+    strategy = ThreeStageStrategy()
+    assert dwelling(strategy, [(0.0, {}), (30.0, {}), (50.0, {})]) == [
+        CompressionSpec(student="net3"), IDENTITY, INT8
+    ]  # fmt: skip
+
+
+EIGHT = tuple(
+    CompressionSpec(student=student, sparsity=sparsity, bits=bits)
+    for student in ("original", "net3")
+    for sparsity in (0.0, 0.5)
+    for bits in (32, 8)
+)
+
+
+def draws(strategy: RandomStrategy, count: int, every_seconds: float = 1.0) -> list[Decision]:
+    strategy.reset()
+    start = made_up_features()
+    return [
+        strategy.decide(Features({**start.raw, "seconds": every_seconds * step}, start.vector))
+        for step in range(count)
+    ]
+
+
+def test_random_specs_are_uniform() -> None:
+    """Pearson's statistic stays below the 0.999 quantile of 7 degrees of freedom."""
+    counts = Counter(decision.main for decision in draws(RandomStrategy(EIGHT), 4000))
+    assert set(counts) == set(EIGHT)
+    assert sum((count - 500) ** 2 / 500 for count in counts.values()) < 24.3
+
+
+def test_random_specs_depend_on_the_seed_alone() -> None:
+    first = draws(RandomStrategy(EIGHT, seed=1), 30)
+    assert draws(RandomStrategy(EIGHT, seed=1), 30) == first
+    assert draws(RandomStrategy(EIGHT, seed=2), 30) != first
+
+
+def test_a_random_spec_is_held() -> None:
+    """For 0.3 s at 0.1 s an interval: as drawn without holding, each three times."""
+    held = draws(RandomStrategy(EIGHT, hold_seconds=0.3), 30, every_seconds=0.1)
+    drawn = draws(RandomStrategy(EIGHT), 10)
+    assert held == [decision for decision in drawn for _ in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "timeline"),
+    [
+        (KLThresholdStrategy(return_below_nats=1.0), [(2.0, False), (20.0, True), (0.0, False)]),
+        (LinearKLMixStrategy(), [(0.01, False), (0.3, True), (9.0, True), (0.0, False)]),
+        (FixedStrategy(), [(0.0, True)]),
+        (ThreeStageStrategy(), [(0.0, True)]),
+        (RandomStrategy((INT8,)), [(0.0, True)]),
+    ],
+    ids=lambda value: getattr(value, "name", ""),
+)
+def test_a_strategy_fires_while_it_is_away_from_rest(
+    strategy: Strategy, timeline: list[tuple[float, bool]]
+) -> None:
+    strategy.reset()
+    for kl_nats, expected in timeline:
+        strategy.decide(made_up_features(kl_max_nats=kl_nats, kl_mean_nats=kl_nats))
+        assert fires(strategy) is expected

@@ -120,6 +120,9 @@ def test_worker_processes_give_the_same_results(tmp_path: Path) -> None:
 def test_the_reward_gap_is_measured_in_units_of_the_game() -> None:
     strategy: Any = build_strategy({"name": "reward-gap", "params": {"gap": 0.2}}, SETUP)
     assert strategy.scale == pytest.approx(1.5)
+    rules = [{"name": "fixed", "params": {}}, {"name": "reward-gap", "params": {"gap": 0.2}}]
+    composed: Any = build_strategy({"name": "first-that-fires", "params": {"rules": rules}}, SETUP)
+    assert composed.rules[1].scale == pytest.approx(1.5)
     fixed: Any = build_strategy({"name": "fixed", "params": {}}, SETUP)
     assert fixed.spec == IDENTITY
 

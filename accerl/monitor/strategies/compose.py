@@ -1,0 +1,90 @@
+"""FirstThatFires: strategies of which the first that wants something else gets its way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from accerl.errors import UserError
+from accerl.monitor.features import Features
+from accerl.monitor.strategies.base import HandSetStrategy
+from accerl.monitor.strategies.search import Levels
+from accerl.monitor.strategies.threshold import KLThresholdStrategy, RewardGapStrategy
+from accerl.monitor.strategy import Strategy, fires, needs_of, specs_of
+from accerl.spec import CompressionSpec, Decision
+
+if TYPE_CHECKING:
+    import optuna
+
+
+@dataclass(frozen=True)
+class FirstThatFires(HandSetStrategy):
+    """Asks every rule and takes the decision of the first that fires, else of the last one.
+
+    A rule fires while it is away from its state of rest: a threshold strategy while conservative,
+    the linear mix while it acts with any of the large network. Rules without such a state (fixed,
+    random, three-stage), and those of your own without a property `fires`, always fire: put them
+    last. All rules see every interval, so that hysteresis and dwell go on while another one rules.
+    A composition fires while one of its rules does, and may be part of another.
+
+    Raises:
+        UserError: there are no rules, or one is not a strategy.
+    """
+
+    name: ClassVar[str] = "first-that-fires"
+    rules: tuple[Strategy, ...] = field(
+        metadata={"example": '[{"name": "kl-threshold"}, {"name": "linear-kl"}]'}
+    )
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.rules, tuple | list) or not self.rules:
+            raise UserError(
+                f"strategy {self.name}: rules must be a list of at least one strategy, "
+                f"got {self.rules!r}"
+            )
+        object.__setattr__(self, "rules", tuple(self.rules))
+        for index, rule in enumerate(self.rules):
+            if not (hasattr(rule, "decide") and hasattr(rule, "reset")):
+                raise UserError(
+                    f"strategy {self.name}: rules[{index}] must be a strategy, which has reset "
+                    f"and decide, got {rule!r}"
+                )
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Whatever one of the rules needs."""
+        return frozenset().union(*map(needs_of, self.rules))
+
+    @property
+    def specs(self) -> tuple[CompressionSpec, ...]:
+        """The specs that the rules declare, each once."""
+        return tuple(dict.fromkeys(spec for rule in self.rules for spec in specs_of(rule)))
+
+    @property
+    def fires(self) -> bool:
+        """Whether one of the rules fired."""
+        return any(map(fires, self.rules))
+
+    def reset(self) -> None:
+        """Reset every rule."""
+        for rule in self.rules:
+            rule.reset()
+
+    def decide(self, features: Features) -> Decision:
+        """Return the decision of the first rule that fires."""
+        decisions = [rule.decide(features) for rule in self.rules]
+        pairs = zip(self.rules, decisions, strict=True)
+        return next((decision for rule, decision in pairs if fires(rule)), decisions[-1])
+
+    @classmethod
+    def suggest(cls, trial: optuna.Trial, actions: Levels) -> dict[str, Any]:
+        """Return the KL and the reward gap as two alarms that relax the same aggressive spec.
+
+        Both spaces name their specs alike, and a trial proposes a value once a name.
+        """
+        alarms = (KLThresholdStrategy, RewardGapStrategy)
+        return {
+            "rules": [
+                {"name": rule.name, "params": rule.suggest(trial, actions)} for rule in alarms
+            ]
+        }

@@ -1,0 +1,119 @@
+"""Strategies that look at nothing: one spec for good, or any spec at random."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from accerl.errors import UserError
+from accerl.monitor.features import Features
+from accerl.monitor.strategies._checks import require_number, require_spec
+from accerl.monitor.strategies.base import SECONDS_EPSILON, HandSetStrategy
+from accerl.monitor.strategies.search import Levels, all_specs, suggest_seconds
+from accerl.spec import IDENTITY, CompressionSpec, Decision
+
+if TYPE_CHECKING:
+    import optuna
+
+
+@dataclass(frozen=True)
+class FixedStrategy(HandSetStrategy):
+    """Acts with one spec from start to end: the paper's INT8 and pruning experiments.
+
+    Raises:
+        UserError: the spec is none.
+    """
+
+    name: ClassVar[str] = "fixed"
+    spec: CompressionSpec = IDENTITY
+
+    def __post_init__(self) -> None:
+        require_spec(self.name, "spec", self.spec)
+
+    @property
+    def specs(self) -> tuple[CompressionSpec, ...]:
+        """The one spec."""
+        return (self.spec,)
+
+    @property
+    def label(self) -> str:
+        """Its name and its spec, such as ``fixed original INT8``."""
+        return f"{self.name} {self.spec.label}"
+
+    def decide(self, features: Features) -> Decision:
+        """Return the same decision whatever the features."""
+        return Decision.of(self.spec)
+
+    @classmethod
+    def suggest(cls, trial: optuna.Trial, actions: Levels) -> dict[str, Any]:
+        """Return one spec of the grid."""
+        specs = all_specs(actions)
+        return {"spec": specs[trial.suggest_int("spec", 0, len(specs) - 1)].to_json()}
+
+
+@dataclass
+class _Draw:
+    """What is being held, since when, and the dice for the next one."""
+
+    dice: np.random.Generator
+    decision: Decision | None = None
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class RandomStrategy(HandSetStrategy):
+    """Acts with a uniformly random spec and holds it for a while: the baseline that knows nothing.
+
+    Every reset starts the same sequence again.
+
+    Raises:
+        UserError: a parameter lies outside what is allowed.
+    """
+
+    name: ClassVar[str] = "random"
+    specs: tuple[CompressionSpec, ...] = field(metadata={"example": '[{"bits": 32}, {"bits": 8}]'})
+    seed: int = 0
+    hold_seconds: float = 0.0
+    """how long a spec is kept at least; 0: a new one is drawn at every decision"""
+    _draw: _Draw = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.specs, tuple | list) or not self.specs:
+            raise UserError(
+                f"strategy {self.name}: specs must be a list of at least one spec, "
+                f"got {self.specs!r}"
+            )
+        object.__setattr__(self, "specs", tuple(self.specs))
+        for index, spec in enumerate(self.specs):
+            require_spec(self.name, f"specs[{index}]", spec)
+            if spec in self.specs[:index]:
+                raise UserError(f"strategy {self.name}: specs holds {spec.label!r} twice")
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int) or self.seed < 0:
+            raise UserError(
+                f"strategy {self.name}: seed must be a whole number at least 0, got {self.seed!r}"
+            )
+        require_number(self.name, "hold_seconds", self.hold_seconds, at_least=0.0)
+        self.reset()
+
+    def reset(self) -> None:
+        """Pick up the first dice again."""
+        object.__setattr__(self, "_draw", _Draw(np.random.default_rng(self.seed)))
+
+    def decide(self, features: Features) -> Decision:
+        """Return the spec that is being held, or draw another one."""
+        draw, now = self._draw, features.raw["seconds"]
+        held_seconds = now - draw.seconds
+        if draw.decision is None or held_seconds >= self.hold_seconds - SECONDS_EPSILON:
+            draw.decision = Decision.of(self.specs[int(draw.dice.integers(len(self.specs)))])
+            draw.seconds = now
+        return draw.decision
+
+    @classmethod
+    def suggest(cls, trial: optuna.Trial, actions: Levels) -> dict[str, Any]:
+        """Return the whole grid and how long to hold; a seed is no parameter to tune."""
+        return {
+            "specs": [spec.to_json() for spec in all_specs(actions)],
+            "hold_seconds": suggest_seconds(trial, "hold_seconds"),
+        }

@@ -1,0 +1,87 @@
+"""Strategies that act with two specs side by side, in shares that an indicator sets."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from accerl.monitor.features import Features
+from accerl.monitor.strategies._checks import require_number, require_pair
+from accerl.monitor.strategies.base import HandSetStrategy
+from accerl.monitor.strategies.search import Levels, suggest_pair
+from accerl.spec import CompressionSpec, Decision
+
+if TYPE_CHECKING:
+    import optuna
+
+
+@dataclass
+class _LastShare:
+    """What a mix remembers: the small network's share in the last decision."""
+
+    alpha: float = 1.0
+
+
+@dataclass(frozen=True)
+class LinearKLMixStrategy(HandSetStrategy):
+    """Mixes a small and a large network; the small one's share falls with the mean KL (Fig. 9).
+
+    alpha, the probability of acting with `small`, is 1 up to `kl_low_nats`, 0 from `kl_high_nats`
+    on, and linear between. The paper mixes Net3 and Original on Pong and does not print its bounds.
+    A KL that is not a number counts as high. Its state of rest is to act with `small` alone.
+
+    Raises:
+        UserError: a parameter lies outside what is allowed.
+    """
+
+    name: ClassVar[str] = "linear-kl"
+    small: CompressionSpec = CompressionSpec(student="net3")
+    large: CompressionSpec = CompressionSpec(student="original")
+    kl_low_nats: float = 0.05
+    kl_high_nats: float = 0.5
+    _last: _LastShare = field(default_factory=_LastShare, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        require_pair(self.name, "small", self.small, "large", self.large)
+        require_number(self.name, "kl_low_nats", self.kl_low_nats, at_least=0.0)
+        require_number(self.name, "kl_high_nats", self.kl_high_nats, above=self.kl_low_nats)
+
+    @property
+    def specs(self) -> tuple[CompressionSpec, ...]:
+        """Both specs of the mix."""
+        return (self.small, self.large)
+
+    @property
+    def fires(self) -> bool:
+        """Whether the last mix held any of the large network."""
+        return self._last.alpha < 1.0
+
+    def reset(self) -> None:
+        """Forget the last share."""
+        self._last.alpha = 1.0
+
+    def alpha(self, kl_mean_nats: float) -> float:
+        """Return the share of the small network, in [0, 1], at a mean KL in nats."""
+        if math.isnan(kl_mean_nats):
+            return 0.0
+        span = self.kl_high_nats - self.kl_low_nats
+        return min(1.0, max(0.0, (self.kl_high_nats - kl_mean_nats) / span))
+
+    def decide(self, features: Features) -> Decision:
+        """Return the mix at the present mean KL."""
+        alpha = self._last.alpha = self.alpha(features.raw["kl_mean_nats"])
+        shares = ((self.small, alpha), (self.large, 1.0 - alpha))
+        return Decision(tuple((spec, share) for spec, share in shares if share > 0.0))
+
+    @classmethod
+    def suggest(cls, trial: optuna.Trial, actions: Levels) -> dict[str, Any]:
+        """Return two specs and the KL at which the share begins and ceases to fall."""
+        pair = suggest_pair(trial, actions)
+        kl_low_nats = trial.suggest_float("kl_low_nats", 0.001, 1.0, log=True)
+        return {
+            "small": pair["aggressive"],
+            "large": pair["conservative"],
+            "kl_low_nats": kl_low_nats,
+            "kl_high_nats": kl_low_nats * trial.suggest_float("kl_ratio", 2.0, 100.0, log=True),
+        }

@@ -1,0 +1,77 @@
+"""What the search spaces of the hand-set strategies are made of.
+
+Every strategy declares its own space in its classmethod `suggest`, in the terms of Optuna, which
+is needed by whoever calls it and not by this package.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import TYPE_CHECKING, Any, Protocol
+
+from accerl.spec import CompressionSpec
+
+if TYPE_CHECKING:
+    import optuna
+
+
+class Levels(Protocol):
+    """The compression levels to choose from, each knob from mild to hard."""
+
+    @property
+    def students(self) -> tuple[str, ...]:
+        """Members of the policy family."""
+        ...
+
+    @property
+    def sparsities(self) -> tuple[float, ...]:
+        """Fractions removed by structured pruning."""
+        ...
+
+    @property
+    def bits(self) -> tuple[int, ...]:
+        """Bit-widths."""
+        ...
+
+    @property
+    def graph(self) -> str:
+        """What every spec runs in."""
+        ...
+
+
+def all_specs(actions: Levels) -> list[CompressionSpec]:
+    """Return every combination of the levels, the mildest first."""
+    return [
+        CompressionSpec(bits=bits, sparsity=sparsity, student=student, graph=actions.graph)
+        for bits, sparsity, student in product(actions.bits, actions.sparsities, actions.students)
+    ]
+
+
+def suggest_spec(trial: optuna.Trial, actions: Levels, name: str) -> dict[str, Any]:
+    """Return a spec that takes any level of every knob; `name` begins the knobs' names."""
+    return CompressionSpec(
+        student=trial.suggest_categorical(f"{name}_student", list(actions.students)),
+        sparsity=trial.suggest_categorical(f"{name}_sparsity", list(actions.sparsities)),
+        bits=trial.suggest_categorical(f"{name}_bits", list(actions.bits)),
+    ).to_json()
+
+
+def suggest_pair(trial: optuna.Trial, actions: Levels) -> dict[str, Any]:
+    """Return an aggressive and a conservative spec, which are never the same."""
+    aggressive = CompressionSpec(
+        student=trial.suggest_categorical("student", list(actions.students)),
+        sparsity=trial.suggest_categorical("sparsity", list(actions.sparsities)),
+        bits=8,
+    )
+    # The other end: the paper relaxes one knob, here to full size at either bit-width.
+    conservative = CompressionSpec(
+        bits=trial.suggest_categorical("conservative_bits", list(actions.bits))
+    )
+    if aggressive == conservative:
+        conservative = CompressionSpec(bits=32)
+    return {"aggressive": aggressive.to_json(), "conservative": conservative.to_json()}
+
+
+def suggest_seconds(trial: optuna.Trial, name: str) -> float:
+    """Return how long to keep a decision, from less than any interval to a minute."""
+    return trial.suggest_float(name, 0.1, 60.0, log=True)

@@ -1,0 +1,203 @@
+"""Strategies that switch to a conservative spec when an indicator exceeds a threshold."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from accerl.monitor.features import Features
+from accerl.monitor.strategies._checks import (
+    require_choice,
+    require_number,
+    require_pair,
+    require_return_level,
+)
+from accerl.monitor.strategies.base import SECONDS_EPSILON, HandSetStrategy
+from accerl.monitor.strategies.search import Levels, suggest_pair, suggest_seconds
+from accerl.spec import CompressionSpec, Decision
+
+if TYPE_CHECKING:
+    import optuna
+
+KL_INDICATORS = ("kl_max_nats", "kl_mean_nats")
+
+
+@dataclass
+class _Switch:
+    """Which of two specs acts, and since when."""
+
+    conservative: bool = False
+    turned_seconds: float = -math.inf
+    """when it last turned; it is free to turn for the first time"""
+
+    def turn(self, conservative: bool, now_seconds: float, dwell_seconds: float) -> None:
+        """Turn to one side, unless it is there or turned less than `dwell_seconds` ago."""
+        rested_seconds = now_seconds - self.turned_seconds
+        if conservative != self.conservative and rested_seconds >= dwell_seconds - SECONDS_EPSILON:
+            self.conservative = conservative
+            self.turned_seconds = now_seconds
+
+
+@dataclass(frozen=True)
+class _ThresholdStrategy(HandSetStrategy):
+    """A switch between two specs with hysteresis and a minimum dwell.
+
+    Subclasses say what is compared with what. A level that is not a number changes nothing.
+    """
+
+    aggressive: CompressionSpec
+    conservative: CompressionSpec
+    dwell_seconds: float = field(default=0.0, kw_only=True)
+    """seconds of the run's clock that it stays after a switch; the first is never delayed"""
+    _switch: _Switch = field(default_factory=_Switch, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        require_pair(self.name, "aggressive", self.aggressive, "conservative", self.conservative)
+        require_number(self.name, "dwell_seconds", self.dwell_seconds, at_least=0.0)
+
+    def _level(self, features: Features) -> float:
+        """Return what is compared with the thresholds."""
+        raise NotImplementedError
+
+    @property
+    def _thresholds(self) -> tuple[float, float]:
+        """The level above which it turns conservative, and the one below which it returns."""
+        raise NotImplementedError
+
+    @property
+    def specs(self) -> tuple[CompressionSpec, ...]:
+        """The two sides of the switch."""
+        return (self.aggressive, self.conservative)
+
+    @property
+    def fires(self) -> bool:
+        """Whether it is conservative; at rest it is aggressive."""
+        return self._switch.conservative
+
+    def reset(self) -> None:
+        """Start aggressive again, free to switch."""
+        self._switch.conservative, self._switch.turned_seconds = False, -math.inf
+
+    def decide(self, features: Features) -> Decision:
+        """Return the conservative spec from the first excess on, until the level is low enough."""
+        level, (threshold, return_level) = self._level(features), self._thresholds
+        if level > threshold or level < return_level:
+            self._switch.turn(level > threshold, features.raw["seconds"], self.dwell_seconds)
+        return Decision.of(self.conservative if self._switch.conservative else self.aggressive)
+
+    @classmethod
+    def suggest_with_dwell(cls, trial: optuna.Trial, actions: Levels) -> dict[str, Any]:
+        """Return what `suggest` returns, and how long to stay after a switch.
+
+        A space of its own: one more parameter would change what earlier searches had proposed.
+        """
+        dwell_seconds = suggest_seconds(trial, "dwell_seconds")
+        return {**cls.suggest(trial, actions), "dwell_seconds": dwell_seconds}
+
+
+@dataclass(frozen=True)
+class KLThresholdStrategy(_ThresholdStrategy):
+    """Switches to the conservative spec when the KL indicator exceeds a threshold (Fig. 6).
+
+    The paper's Road Runner run goes from 8 to 16 bits when the largest KL exceeds 14.0 nats. A KL
+    that is not a number (a network has diverged) counts as exceeding it.
+
+    Raises:
+        UserError: a parameter lies outside what is allowed.
+    """
+
+    name: ClassVar[str] = "kl-threshold"
+    aggressive: CompressionSpec = CompressionSpec(bits=8)
+    conservative: CompressionSpec = CompressionSpec(bits=16)
+    threshold_nats: float = 14.0
+    indicator: str = "kl_max_nats"
+    """kl_max_nats or kl_mean_nats"""
+    return_below_nats: float | None = None
+    """the KL below which it becomes aggressive again; None: never, as in the paper"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_number(self.name, "threshold_nats", self.threshold_nats, at_least=0.0)
+        require_choice(self.name, "indicator", self.indicator, KL_INDICATORS)
+        require_return_level(
+            self.name,
+            "return_below_nats",
+            self.return_below_nats,
+            "threshold_nats",
+            self.threshold_nats,
+        )
+
+    def _level(self, features: Features) -> float:
+        kl_nats = features.raw[self.indicator]
+        return math.inf if math.isnan(kl_nats) else kl_nats
+
+    @property
+    def _thresholds(self) -> tuple[float, float]:
+        returns = -math.inf if self.return_below_nats is None else self.return_below_nats
+        return self.threshold_nats, returns
+
+    @classmethod
+    def suggest(cls, trial: optuna.Trial, actions: Levels) -> dict[str, Any]:
+        """Return two specs, a threshold on the mean KL, and whether it ever returns."""
+        threshold = trial.suggest_float("threshold_nats", 0.01, 3.0, log=True)
+        # The paper's rule never goes back; a ratio below 1 lets it, with hysteresis.
+        returns = trial.suggest_categorical("returns", [False, True])
+        return {
+            **suggest_pair(trial, actions),
+            "indicator": "kl_mean_nats",
+            "threshold_nats": threshold,
+            "return_below_nats": threshold / 2.0 if returns else None,
+        }
+
+
+@dataclass(frozen=True)
+class RewardGapStrategy(_ThresholdStrategy):
+    """Switches when the compressed policy scores too far below the original (Fig. 7).
+
+    The gap is (learner_return - actor_return) / scale, compared with `gap` in the same units. With
+    scale 1 these are points of the game: the paper's Pong run goes from sparsity 0.5 to 0.2 at 10.0
+    points. With scale = (reference return - random return) they are a share of what can be learned,
+    and one number fits every game. While either return is unknown (NaN), nothing changes.
+
+    Raises:
+        UserError: a parameter lies outside what is allowed.
+    """
+
+    name: ClassVar[str] = "reward-gap"
+    aggressive: CompressionSpec = CompressionSpec(sparsity=0.5)
+    conservative: CompressionSpec = CompressionSpec(sparsity=0.2)
+    gap: float = 10.0
+    scale: float = 1.0
+    """points of the game per unit of `gap`"""
+    return_below: float | None = None
+    """the gap below which it becomes aggressive again; None: never, as in the paper"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_number(self.name, "gap", self.gap, at_least=0.0)
+        require_number(self.name, "scale", self.scale, above=0.0)
+        require_return_level(self.name, "return_below", self.return_below, "gap", self.gap)
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Both returns: the learner's is J, which not every run measures."""
+        return frozenset({"learner_return", "actor_return"})
+
+    def _level(self, features: Features) -> float:
+        return (features.raw["learner_return"] - features.raw["actor_return"]) / self.scale
+
+    @property
+    def _thresholds(self) -> tuple[float, float]:
+        return self.gap, -math.inf if self.return_below is None else self.return_below
+
+    @classmethod
+    def suggest(cls, trial: optuna.Trial, actions: Levels) -> dict[str, Any]:
+        """Return two specs and a gap that is a share of what can be learned in the game.
+
+        Whoever runs the trial adds the game's `scale`.
+        """
+        return {
+            **suggest_pair(trial, actions),
+            "gap": trial.suggest_float("gap", 0.02, 0.5, log=True),
+        }

@@ -1,0 +1,115 @@
+"""FirstThatFires: who decides, who keeps watching meanwhile, and what the whole declares."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from accerl.monitor.compliance import StrategyCompliance, made_up_features
+from accerl.monitor.strategies import (
+    FirstThatFires,
+    FixedStrategy,
+    KLThresholdStrategy,
+    LinearKLMixStrategy,
+    RandomStrategy,
+    RewardGapStrategy,
+    ThreeStageStrategy,
+    make_strategy,
+)
+from accerl.monitor.strategy import Strategy, needs_of, specs_of
+from accerl.spec import IDENTITY, CompressionSpec, Decision
+
+INT8, BF16 = CompressionSpec(bits=8), CompressionSpec(bits=16)
+NET3, SPARSE = CompressionSpec(student="net3"), CompressionSpec(sparsity=0.5)
+
+
+def alarms() -> FirstThatFires:
+    """16 bits above 14 nats, else full size above 10 points, else half the channels."""
+    return FirstThatFires(
+        (
+            KLThresholdStrategy(INT8, BF16, return_below_nats=2.0, dwell_seconds=10.0),
+            RewardGapStrategy(SPARSE, IDENTITY, return_below=1.0),
+        )
+    )
+
+
+class TestComposition(StrategyCompliance):
+    def make(self) -> Strategy:
+        return alarms()
+
+
+class TestNestedComposition(StrategyCompliance):
+    def make(self) -> Strategy:
+        random = RandomStrategy((INT8, NET3), seed=1, hold_seconds=10.0)
+        return FirstThatFires((alarms(), LinearKLMixStrategy(), ThreeStageStrategy(), random))
+
+
+def walk(strategy: Strategy, rows: list[tuple[float, float, float]]) -> list[CompressionSpec]:
+    """Decide at (seconds, largest KL, gap of returns)."""
+    strategy.reset()
+    return [
+        strategy.decide(
+            made_up_features(seconds=seconds, kl_max_nats=kl, actor_return=0.0, learner_return=gap)
+        ).main
+        for seconds, kl, gap in rows
+    ]
+
+
+def test_the_first_that_fires_wins_and_at_rest_the_last_decides() -> None:
+    rows = [(0.0, 0.0, 0.0), (1.0, 0.0, 20.0), (2.0, 20.0, 20.0), (12.0, 0.0, 20.0)]
+    assert walk(alarms(), rows) == [SPARSE, IDENTITY, BF16, IDENTITY]
+
+
+def test_a_rule_keeps_watching_while_another_one_decides() -> None:
+    """The gap opens and closes while the KL rules: at its end the gap is back at rest."""
+    rows = [(0.0, 20.0, 20.0), (5.0, 0.0, 20.0), (9.0, 0.0, 0.0), (10.0, 0.0, 5.0)]
+    assert walk(alarms(), rows) == [BF16, BF16, BF16, SPARSE]
+
+
+def test_the_dwell_of_a_rule_that_does_not_decide_goes_on() -> None:
+    first = RewardGapStrategy(SPARSE, IDENTITY, return_below=1.0)
+    second = KLThresholdStrategy(INT8, BF16, return_below_nats=2.0, dwell_seconds=10.0)
+    rows = [(0.0, 20.0, 20.0), (9.0, 0.0, 20.0), (9.5, 0.0, 0.0), (10.0, 0.0, 0.0)]
+    assert walk(FirstThatFires((first, second)), rows) == [IDENTITY, IDENTITY, BF16, INT8]
+
+
+def test_a_composition_inside_another_fires_while_one_of_its_rules_does() -> None:
+    strategy = FirstThatFires((alarms(), FixedStrategy(NET3)))
+    rows = [(0.0, 0.0, 0.0), (1.0, 20.0, 0.0), (11.0, 0.0, 0.0)]
+    assert walk(strategy, rows) == [NET3, BF16, NET3]
+
+
+class Own:
+    """A user's strategy: reset and decide, nothing else."""
+
+    def reset(self) -> None:
+        pass
+
+    def decide(self, features: object) -> Decision:
+        return Decision.of(NET3)
+
+
+def test_a_users_strategy_always_fires() -> None:
+    rows = [(0.0, 0.0, 0.0), (1.0, 20.0, 20.0)]
+    assert walk(FirstThatFires((Own(), alarms())), rows) == [NET3, NET3]
+    assert walk(FirstThatFires((alarms(), Own())), rows) == [NET3, BF16]
+
+
+def test_a_users_strategy_is_told_by_its_path() -> None:
+    own = FirstThatFires((Own(), FixedStrategy())).to_json()["params"]["rules"][0]
+    assert own == {"name": f"{__name__}:Own"}
+
+
+def test_a_composition_declares_what_its_rules_do() -> None:
+    strategy = FirstThatFires((alarms(), FixedStrategy(INT8), Own()))
+    assert specs_of(strategy) == (INT8, BF16, SPARSE, IDENTITY)
+    assert needs_of(strategy) == {"learner_return", "actor_return"}
+    assert needs_of(FirstThatFires((Own(), KLThresholdStrategy()))) == frozenset()
+
+
+def test_a_composition_of_nothing_new_decides_like_its_rule() -> None:
+    rows = [(float(step), kl, 0.0) for step, kl in enumerate((0.0, 20.0, 0.0, 1.0))]
+    params: dict[str, Any] = {"return_below_nats": 0.5}
+    rule = {"name": "kl-threshold", "params": params}
+    composed = make_strategy("first-that-fires", rules=[rule])
+    assert walk(composed, rows) == walk(make_strategy("kl-threshold", **params), rows)
+    assert walk(composed, rows) == [INT8, BF16, INT8, INT8]
