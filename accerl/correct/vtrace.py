@@ -141,7 +141,7 @@ def leaky_vtrace(
     )
     if bootstrap_value.shape != value_t.shape[1:]:
         raise ValueError(
-            f"bootstrap_value is {tuple(bootstrap_value.shape)}, not [B] = {value_t.shape[1:]}"
+            f"bootstrap_value is {tuple(bootstrap_value.shape)}, not [B] with B {value_t.shape[1]}"
         )
     if value_tp1 is None:
         value_tp1 = torch.cat([value_t[1:], bootstrap_value.unsqueeze(0)])
