@@ -11,7 +11,7 @@ from torch import Tensor
 from accerl.correct import COMBINATIONS, CorrectorChain, Experience, ISCorrector, Targets
 from accerl.errors import UserError
 from accerl.learner import Learner
-from tests.fixtures.learners import CONFIG, make_learner, make_rollout, tensors
+from tests.fixtures.learners import CONFIG, B, T, make_learner, make_rollout, tensors
 
 
 class Untaught:
@@ -56,10 +56,19 @@ def test_a_chain_of_ones_own_takes_the_place_of_the_named_one() -> None:
     stats = learner.update(make_rollout())
     assert len(own.seen) == 1
     assert (stats.losses["policy"], stats.losses["value"]) == (0.0, 0.0)
-    # Though its targets are the learner's own outputs, no gradient flows through them.
     assert stats.losses["grad_norm"] == 0.0
     for parameter, old in zip(policy.parameters(), before, strict=True):
         assert torch.equal(parameter, old)
+
+
+def test_no_gradient_flows_through_what_a_corrector_hands_back() -> None:
+    learner = Learner(make_learner().policy, CONFIG, corrector=CorrectorChain([Untaught()]))
+    batch = tensors(make_rollout())
+    values = torch.zeros(T + 1, B, requires_grad=True)
+    log_prob = torch.zeros(T, B, requires_grad=True)
+    targets = learner._targets(batch, values, log_prob)
+    assert torch.equal(targets.value_targets, values[:-1])
+    assert not any(field.requires_grad for field in targets)
 
 
 @pytest.mark.parametrize(("policy_loss", "weighed"), [("importance", False), ("clipped", True)])
