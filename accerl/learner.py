@@ -1,4 +1,4 @@
-"""Learner: corrected rollouts -> new weights (actor-critic with V-trace, paper eq. 4)."""
+"""Learner: corrected rollouts -> new weights (actor-critic on corrected targets, paper eq. 4)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from accerl.compress.sparse import SparseTopology
-from accerl.correct import importance_sampling_policy_loss, importance_weights, vtrace
+from accerl.correct import CorrectorChain, Experience, Targets, make_corrector
 from accerl.learner_config import LearnerConfig, choose_device
 from accerl.monitor.divergence import measure_rollout
 from accerl.networks import PolicyNet
@@ -52,11 +52,23 @@ class Learner:
         policy: PolicyNet,
         config: LearnerConfig,
         generator: torch.Generator | None = None,
+        *,
+        corrector: CorrectorChain | None = None,
     ) -> None:
-        """Take over `policy`; masks of a sparse one are drawn from `generator` (seed 0 if None)."""
+        """Take over `policy`.
+
+        Args:
+            policy: what is improved, in place.
+            config: how.
+            generator: masks of a sparse policy are drawn from it (seed 0 if None).
+            corrector: takes the place of the one that the configuration names.
+        """
         self.device = choose_device(config.device)
         self.policy = policy.to(self.device)
         self.config = config
+        if corrector is None:
+            corrector = make_corrector(config.corrector, rho=config.clip_rho, c=config.clip_c)
+        self.corrector = corrector
         self.updates = 0
         self._optimiser = torch.optim.Adam(
             policy.parameters(), lr=config.learning_rate, eps=config.adam_eps, fused=True
@@ -140,20 +152,15 @@ class Learner:
         logits = logits[:-1]
         log_policy = F.log_softmax(logits, dim=-1)
         log_prob = log_policy.gather(-1, batch["action"].unsqueeze(-1)).squeeze(-1)
-        behaviour = batch["log_prob"]
         with torch.no_grad():
-            targets, advantages = self._targets(batch, values, log_prob)
+            targets, advantages, weights = self._targets(batch, values, log_prob)
         if config.normalise_advantages:
             advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
         if config.policy_loss == "importance":
-            policy_loss = importance_sampling_policy_loss(
-                log_prob, behaviour, advantages, clip=config.clip_rho
-            )
+            policy_loss = -(weights * advantages * log_prob).mean()
         else:
             # Clipping around the behaviour policy would tie the learner to a student that lags.
-            proximal = batch.get("proximal", log_prob.detach())
-            weights = importance_weights(proximal, behaviour, clip=config.clip_rho)
-            ratio = (log_prob - proximal).exp()
+            ratio = (log_prob - batch.get("proximal", log_prob.detach())).exp()
             clipped = ratio.clamp(1.0 - config.clip_ratio, 1.0 + config.clip_ratio)
             surrogate = torch.minimum(ratio * advantages, clipped * advantages)
             policy_loss = -(weights * surrogate).mean()
@@ -191,10 +198,8 @@ class Learner:
         log_policy = F.log_softmax(logits, dim=-1)
         return log_policy.gather(-1, batch["action"].unsqueeze(-1)).squeeze(-1)
 
-    def _targets(
-        self, batch: dict[str, Tensor], values: Tensor, log_prob: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Return V-trace targets and unweighted advantages [T, B]; V is the learner's."""
+    def _targets(self, batch: dict[str, Tensor], values: Tensor, log_prob: Tensor) -> Targets:
+        """Return what the correctors make of the batch [T, B]; V is the learner's."""
         config = self.config
         reward = batch["reward"]
         if config.reward_clip:
@@ -206,17 +211,18 @@ class Learner:
         # A truncated episode goes on, unseen: the state before the cut stands in for the one
         # after it, and the trace ends there so that nothing leaks in from the next episode.
         next_values = torch.where(truncated, values[:-1], values[1:])
-        output = vtrace(
-            values[:-1],
-            next_values,
-            reward * config.reward_scale,
-            config.discount * (~ended).float(),
-            (log_prob - batch["log_prob"]).exp(),
+        experience = Experience(
+            v_tm1=values[:-1].detach(),
+            v_t=next_values.detach(),
+            r_t=reward * config.reward_scale,
+            discount_t=config.discount * (~ended).float(),
+            target_log_prob=log_prob.detach(),
+            behaviour_log_prob=batch["log_prob"],
             lambda_=config.lambda_ * (~truncated).float(),
-            clip_rho=config.clip_rho,
-            clip_c=config.clip_c,
+            # The clipped surrogate holds the ratio to the proximal policy; the rest is weighed.
+            policy_log_prob=batch.get("proximal") if config.policy_loss == "clipped" else None,
         )
-        return output.vs, output.advantages  # the policy loss applies its own weight
+        return self.corrector.correct(experience)
 
     def _step(self, loss: Tensor, losses: dict[str, float]) -> None:
         self._optimiser.zero_grad(set_to_none=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from accerl.compress.sparse import TopologyConfig
+from accerl.correct import make_corrector
 from accerl.errors import UserError
 
 
@@ -24,13 +25,17 @@ class LearnerConfig:
     adam_eps: float = 1e-5
     discount: float = 0.99
     lambda_: float = 0.95
-    """trace decay of the V-trace targets"""
+    """trace decay of the value targets"""
+    corrector: str = "vtrace+importance"
+    """how off-policy data is corrected: vtrace+importance (paper eq. 4), either half alone (vtrace,
+    importance), none, truncated-importance (FlashRL's, at most 2), or importance with other value
+    targets: leaky-vtrace+, retrace+, tree-backup+, q-lambda+ or per-decision+importance"""
     clip_rho: float = 1.0
-    """rho_bar of V-trace: bounds the fixed point"""
+    """rho_bar of V-trace, bounds its fixed point; and the largest weight of importance"""
     clip_c: float = 1.0
-    """c_bar of V-trace: bounds the traces"""
+    """c_bar of V-trace: bounds its traces"""
     policy_loss: str = "importance"
-    """importance (paper eq. 3: truncated ratio times advantage), or clipped: the same with PPO's
+    """importance (paper eq. 3: the corrector's weight times advantage), or clipped: that with PPO's
     surrogate around a recent policy of the learner ("decoupled", Hilton et al. 2021)"""
     proximal: str = "update"
     """that recent policy: the one before this update (costs a forward pass), or the one of the
@@ -40,7 +45,7 @@ class LearnerConfig:
     normalise_advantages: bool = False
     """scale advantages of each minibatch to mean 0 and standard deviation 1"""
     reuse: int = 1
-    """passes over each rollout; V-trace corrects what the passes change"""
+    """passes over each rollout; the corrector also corrects what the passes change"""
     minibatches: int = 1
     """parts (by environment) that one pass is split into"""
     entropy_cost: float = 0.01
@@ -97,6 +102,8 @@ class LearnerConfig:
             raise UserError(f"learner: anneal_to must lie in (0, 1], got {self.anneal_to}")
         if self.clip_rho < self.clip_c:
             raise UserError("learner: V-trace needs clip_rho >= clip_c")
+        # Refuses what it cannot make.
+        make_corrector(self.corrector, rho=self.clip_rho, c=self.clip_c)
 
     def annealed(self, updates: int) -> float:
         """Return the share of learning rate and entropy cost that is left after `updates`."""

@@ -222,7 +222,7 @@ def torch_threads(threads: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-LABELS = ("spec", "name")
+LABELS = ("spec", "name", "corrector", "form")
 EXPLANATIONS = {
     "infer": "Acting, one core. Ratios are speed-ups over Original at the same batch; KL (nats) "
     "and agreement of greedy actions are with Original, on states that nothing was fitted to.",
@@ -231,6 +231,8 @@ EXPLANATIONS = {
     "graphs": "The same Original in every way that it can be run, one core. logit_difference is "
     "the largest from eager; ready_ms is how long it took until it could act.",
     "learner": "One update of the learner on the paper's batch of 160.",
+    "correctors": "One batch of rollouts in float32 on one thread. function: by itself; chain: as "
+    "the learner calls it, from on-policy returns and whatever its links make of them.",
 }
 
 

@@ -130,6 +130,22 @@ def bench_monitor(
     return written(result, out, "bench-monitor.json")
 
 
+def bench_correctors(*, repeats: int = 9, out: Path | None = None, json_: Json = False) -> Any:
+    """Time every off-policy corrector, interleaved: by itself, and in the learner's chains.
+
+    Args:
+        repeats: interleaved rounds
+        out: folder to write bench-correctors.json to
+        json_: print the result as JSON
+    """
+    from studies.bench_correctors import bench_correctors as measure
+
+    if repeats < 1:
+        raise UserError(f"--repeats must be at least 1, got {repeats}")
+    result = commands.bench(lambda: measure(repeats), json_)
+    return written(result, out, "bench-correctors.json")
+
+
 def bench_pipeline(
     *,
     env: str = "pong",

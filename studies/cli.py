@@ -25,6 +25,7 @@ COMMANDS: dict[str, Any] = {
     "bench publish": bench_options.bench_publish,
     "bench graphs": bench_options.bench_graphs,
     "bench learner": bench_options.bench_learner,
+    "bench correctors": bench_options.bench_correctors,
     "bench pipeline": bench_options.bench_pipeline,
     "bench monitor": bench_options.bench_monitor,
     "bench training": bench_options.bench_training,

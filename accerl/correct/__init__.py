@@ -1,30 +1,49 @@
 """Corrector: pure functions that repair off-policy data, and the chain that composes them."""
 
-from accerl.correct.chain import (
-    Corrector,
-    CorrectorChain,
-    Experience,
+from accerl.correct.action_values import (
+    per_decision_importance_sampling,
+    q_lambda,
+    retrace,
+    tree_backup,
+)
+from accerl.correct.chain import Corrector, CorrectorChain, Experience, Targets, state_targets
+from accerl.correct.combinations import COMBINATIONS, make_corrector
+from accerl.correct.correctors import (
     ISCorrector,
-    Targets,
+    LeakyVTraceCorrector,
+    PerDecisionCorrector,
+    QLambdaCorrector,
+    RetraceCorrector,
+    TreeBackupCorrector,
+    TruncatedISCorrector,
     VTraceCorrector,
 )
-from accerl.correct.importance import (
-    importance_ratios,
-    importance_sampling_policy_loss,
-    importance_weights,
-)
-from accerl.correct.vtrace import VTraceOutput, vtrace
+from accerl.correct.importance import importance_sampling, truncated_importance_sampling
+from accerl.correct.vtrace import VTraceReturns, leaky_vtrace, vtrace
 
 __all__ = [
+    "COMBINATIONS",
     "Corrector",
     "CorrectorChain",
     "Experience",
     "ISCorrector",
+    "LeakyVTraceCorrector",
+    "PerDecisionCorrector",
+    "QLambdaCorrector",
+    "RetraceCorrector",
     "Targets",
+    "TreeBackupCorrector",
+    "TruncatedISCorrector",
     "VTraceCorrector",
-    "VTraceOutput",
-    "importance_ratios",
-    "importance_sampling_policy_loss",
-    "importance_weights",
+    "VTraceReturns",
+    "importance_sampling",
+    "leaky_vtrace",
+    "make_corrector",
+    "per_decision_importance_sampling",
+    "q_lambda",
+    "retrace",
+    "state_targets",
+    "tree_backup",
+    "truncated_importance_sampling",
     "vtrace",
 ]

@@ -9,9 +9,8 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from accerl.correct.importance import importance_ratios, importance_weights
-from accerl.correct.vtrace import vtrace
-from accerl.errors import UserError
+from accerl.correct.checks import require_time_batch
+from accerl.correct.traces import state_returns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +35,9 @@ class Experience:
     """log mu(a|x) that the acting engine produced"""
     lambda_: Tensor
     """how far traces carry on, in [0, 1]"""
+    policy_log_prob: Tensor | None = None
+    """log-prob of the policy whose ratio to mu weighs the policy gradient, None: the target's. A
+    surrogate clipped around a recent policy (the proximal one) has its ratio to that inside"""
 
 
 class Targets(NamedTuple):
@@ -55,56 +57,6 @@ class Corrector(Protocol):
     def correct(self, experience: Experience, targets: Targets) -> Targets:
         """Return corrected targets; `experience` and `targets` are left as they are."""
         ...
-
-
-@dataclass(frozen=True)
-class VTraceCorrector:
-    """Corrects value targets and advantages with V-trace (paper, eq. 2); leaves the weights.
-
-    Raises:
-        UserError: a truncation level is negative, or c exceeds rho.
-    """
-
-    rho: float = 1.0
-    """rho_bar: decides which value function is learned, between that of mu (0) and pi"""
-    c: float = 1.0
-    """c_bar: decides how far corrections travel back in time"""
-
-    def __post_init__(self) -> None:
-        _require_clip("VTraceCorrector: rho", self.rho)
-        _require_clip("VTraceCorrector: c", self.c)
-        if self.c > self.rho:
-            raise UserError(
-                f"VTraceCorrector: V-trace needs c <= rho, got rho {self.rho} and c {self.c}"
-            )
-
-    def correct(self, experience: Experience, targets: Targets) -> Targets:
-        """Replace value targets and advantages by those of V-trace."""
-        ratios = importance_ratios(experience.target_log_prob, experience.behaviour_log_prob)
-        output = _vtrace(experience, ratios, clip_rho=self.rho, clip_c=self.c)
-        return targets._replace(value_targets=output[0], advantages=output[1])
-
-
-@dataclass(frozen=True)
-class ISCorrector:
-    """Weights the policy gradient with truncated importance sampling (paper, eq. 3).
-
-    Raises:
-        UserError: the truncation level is negative.
-    """
-
-    rho: float = 1.0
-    """the largest weight"""
-
-    def __post_init__(self) -> None:
-        _require_clip("ISCorrector: rho", self.rho)
-
-    def correct(self, experience: Experience, targets: Targets) -> Targets:
-        """Multiply the policy weights by min(rho, pi / mu)."""
-        weights = importance_weights(
-            experience.target_log_prob, experience.behaviour_log_prob, clip=self.rho
-        )
-        return targets._replace(policy_weights=targets.policy_weights * weights)
 
 
 class CorrectorChain:
@@ -135,30 +87,30 @@ class CorrectorChain:
         Raises:
             ValueError: an input is not a floating [T, B] tensor or the shapes differ.
         """
+        fields = {name: value for name, value in vars(experience).items() if value is not None}
+        require_time_batch(**fields)
         ones = torch.ones_like(experience.v_tm1)
-        value_targets, advantages = _vtrace(experience, ones, clip_rho=1.0, clip_c=1.0)
-        targets = Targets(value_targets, advantages, policy_weights=ones)
+        targets = state_targets(experience, rho_t=ones, c_t=ones, policy_weights=ones)
         for corrector in self._correctors:
             targets = corrector.correct(experience, targets)
         return targets
 
 
-def _vtrace(
-    experience: Experience, ratios: Tensor, *, clip_rho: float, clip_c: float
-) -> tuple[Tensor, Tensor]:
-    output = vtrace(
-        experience.v_tm1,
-        experience.v_t,
-        experience.r_t,
-        experience.discount_t,
-        ratios,
-        lambda_=experience.lambda_,
-        clip_rho=clip_rho,
-        clip_c=clip_c,
+def state_targets(
+    experience: Experience, *, rho_t: Tensor, c_t: Tensor, policy_weights: Tensor
+) -> Targets:
+    """Return the targets of any estimator of state values, given its weights and traces [T, B].
+
+    `rho_t` weighs TD errors and `c_t` carries them back in time: see
+    `accerl.correct.traces.state_returns`. `policy_weights` are handed on.
+    """
+    vs, advantage_t = state_returns(
+        rho_t=rho_t,
+        c_t=c_t,
+        reward_t=experience.r_t,
+        discount_t=experience.discount_t,
+        value_t=experience.v_tm1,
+        value_tp1=experience.v_t,
+        lam=experience.lambda_,
     )
-    return output.vs, output.advantages
-
-
-def _require_clip(name: str, value: float) -> None:
-    if not value >= 0.0:
-        raise UserError(f"{name} is a truncation level and must be at least 0, got {value!r}")
+    return Targets(value_targets=vs, advantages=advantage_t, policy_weights=policy_weights)

@@ -1,16 +1,23 @@
-"""Shape checks that every corrector makes before it computes."""
+"""Checks that every corrector makes before it computes."""
 
 from __future__ import annotations
 
 from torch import Tensor
 
+from accerl.errors import UserError
 
-def require_time_batch(**tensors: Tensor) -> None:
-    """Require non-empty floating tensors [T, B] of one shape.
+
+def require_time_batch(*, lam: float | Tensor = 1.0, **tensors: Tensor) -> None:
+    """Require non-empty floating tensors [T, B] of one shape and type; `lam` may be a number.
 
     Raises:
         ValueError: naming the first tensor that is not so.
+        UserError: the number `lam` lies outside [0, 1].
     """
+    if isinstance(lam, Tensor):
+        tensors["lam"] = lam
+    else:
+        require_fraction("lam", lam)
     first, reference = next(iter(tensors.items()))
     for name, tensor in tensors.items():
         if tensor.ndim != 2 or tensor.numel() == 0:
@@ -21,3 +28,25 @@ def require_time_batch(**tensors: Tensor) -> None:
             raise ValueError(
                 f"{name} is {tuple(tensor.shape)} but {first} is {tuple(reference.shape)}"
             )
+        if tensor.dtype != reference.dtype:
+            raise ValueError(f"{name} is {tensor.dtype} but {first} is {reference.dtype}")
+
+
+def require_level(name: str, value: float) -> None:
+    """Require a truncation level: at least 0, and infinity for none.
+
+    Raises:
+        UserError: `value` is negative or not a number.
+    """
+    if not value >= 0.0:
+        raise UserError(f"{name} is a truncation level and must be at least 0, got {value!r}")
+
+
+def require_fraction(name: str, value: float) -> None:
+    """Require a number in [0, 1].
+
+    Raises:
+        UserError: `value` lies elsewhere.
+    """
+    if not 0.0 <= value <= 1.0:
+        raise UserError(f"{name} must lie in [0, 1], got {value!r}")

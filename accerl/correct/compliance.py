@@ -26,6 +26,7 @@ def random_experience(
         target_log_prob=normal(0.5) - 1.0,
         behaviour_log_prob=normal(0.5) - 1.0,
         lambda_=torch.full((steps, batch), 0.95, dtype=torch.float64),
+        policy_log_prob=normal(0.5) - 1.0,
     )
 
 
@@ -86,7 +87,7 @@ class CorrectorCompliance:
             cut[at] = 0.0
             experience = replace(experience, **{field: cut})
             other = {name: value.clone() for name, value in vars(experience).items()}
-            for name in ("v_tm1", "v_t", "r_t", "target_log_prob"):
+            for name in ("v_tm1", "v_t", "r_t", "target_log_prob", "policy_log_prob"):
                 other[name][at + 1 :] += 1.5
             for first, second in zip(
                 self._correct(experience), self._correct(Experience(**other)), strict=True

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from accerl.correct import COMBINATIONS
 from accerl.records import fingerprint, read_json, read_metrics, versions
 from accerl.runtime.run import PHASES
 from accerl.spec import CompressionSpec
@@ -143,6 +144,23 @@ def test_bundles(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         "--out", tmp_path / "steered", "--json",
     ).json  # fmt: skip
     assert steered["strategy"] == str(exported)
+
+
+def test_correctors_are_timed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    timed = accerl(
+        capsys, "bench", "correctors", "--repeats", 1, "--out", tmp_path / "bench", "--json"
+    ).json
+    assert timed == read_json(tmp_path / "bench" / "bench-correctors.json")
+    assert timed["versions"] == versions()
+    assert timed["fingerprint"] == fingerprint()
+    rows = {(row["corrector"], row["form"]): row for row in timed["rows"]}
+    assert len(rows) == len(timed["rows"]) == 8 + len(COMBINATIONS)
+    assert {name for name, form in rows if form == "chain"} == set(COMBINATIONS)
+    assert {("vtrace", "function"), ("tree_backup", "function")} < set(rows)
+    for row in rows.values():
+        assert (row["steps"], row["batch"]) == (20, 32)
+        assert row["us_per_call"] > 0.0
+        assert row["spread"] == 0.0  # of one repeat
 
 
 def test_studies_are_listed(capsys: pytest.CaptureFixture[str]) -> None:

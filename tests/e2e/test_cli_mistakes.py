@@ -88,6 +88,7 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["train", "pong", "--spec", '{"student": "net1"}'], "use net2 or net3 or original"),
     (["profile", "show", "papper"], "latency profile 'papper' does not exist"),
     (["profile", "measure", "--repeats", "0"], "--repeats must be at least 1"),
+    (["bench", "correctors", "--repeats", "0"], "--repeats must be at least 1"),
     (["bench", "pipelines"], "command 'bench' has no 'pipelines'; did you mean 'pipeline'?"),
     (["bench", "pipeline", "--configs", "int9"], "configuration 'int9' does not exist; did you"),
     (["bench", "pipeline", "--seconds", "0"], "--seconds must be positive"),

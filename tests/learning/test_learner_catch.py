@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from torch import Tensor
 
+from accerl.correct import Targets
 from accerl.learner import Learner
 from accerl.presets import load_preset
 from accerl.runtime.run import IntervalReport
@@ -90,9 +90,9 @@ def test_catch_is_solved_under_either_loss(policy_loss: str, lambda_: float, see
     assert returns(reports)[-1] >= SOLVED
 
 
-def negated(learner: Learner, *arguments: Any) -> tuple[Tensor, Tensor]:
-    targets, advantages = ORIGINAL(learner, *arguments)
-    return targets, -advantages
+def negated(learner: Learner, *arguments: Any) -> Targets:
+    targets = ORIGINAL(learner, *arguments)
+    return targets._replace(advantages=-targets.advantages)
 
 
 ORIGINAL = Learner._targets

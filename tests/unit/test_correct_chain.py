@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -14,11 +14,10 @@ from accerl.correct import (
     ISCorrector,
     Targets,
     VTraceCorrector,
-    importance_ratios,
+    importance_sampling,
     vtrace,
 )
 from accerl.correct.compliance import CorrectorCompliance, random_experience
-from accerl.errors import UserError
 
 
 class HalvedWeights:
@@ -26,16 +25,6 @@ class HalvedWeights:
 
     def correct(self, experience: Experience, targets: Targets) -> Targets:
         return targets._replace(policy_weights=targets.policy_weights / 2)
-
-
-class TestVTraceCorrector(CorrectorCompliance):
-    def make(self) -> Corrector:
-        return VTraceCorrector(rho=1.2, c=0.9)
-
-
-class TestISCorrector(CorrectorCompliance):
-    def make(self) -> Corrector:
-        return ISCorrector(2.0)
 
 
 class TestOwnCorrector(CorrectorCompliance):
@@ -66,37 +55,37 @@ def experience() -> Experience:
 
 def test_the_papers_chain_is_the_impala_learner(experience: Experience) -> None:
     chain = CorrectorChain().add_corrector(VTraceCorrector(1.0, 1.0)).add_corrector(ISCorrector(1))
+    experience = replace(experience, policy_log_prob=None)
     targets = chain.correct(experience)
-    ratios = importance_ratios(experience.target_log_prob, experience.behaviour_log_prob)
     expected = vtrace(
-        experience.v_tm1,
-        experience.v_t,
-        experience.r_t,
-        experience.discount_t,
-        ratios,
-        lambda_=experience.lambda_,
+        behaviour_logp_t=experience.behaviour_log_prob,
+        target_logp_t=experience.target_log_prob,
+        reward_t=experience.r_t,
+        discount_t=experience.discount_t,
+        value_t=experience.v_tm1,
+        bootstrap_value=experience.v_t[-1],
+        lam=experience.lambda_,
+        value_tp1=experience.v_t,
     )
     assert torch.equal(targets.value_targets, expected.vs)
-    torch.testing.assert_close(targets.policy_weights * targets.advantages, expected.pg_advantages)
+    torch.testing.assert_close(targets.policy_weights * targets.advantages, expected.pg_advantage)
     assert targets.policy_weights.max() == 1.0
     assert targets.policy_weights.min() < 1.0
 
 
-def test_vtrace_corrector_truncates_at_its_own_levels(experience: Experience) -> None:
-    targets = CorrectorChain([VTraceCorrector(rho=2.0, c=0.25)]).correct(experience)
-    expected = vtrace(
-        experience.v_tm1,
-        experience.v_t,
-        experience.r_t,
-        experience.discount_t,
-        importance_ratios(experience.target_log_prob, experience.behaviour_log_prob),
-        lambda_=experience.lambda_,
-        clip_rho=2.0,
-        clip_c=0.25,
+def test_the_policy_gradient_may_be_weighed_by_another_policy(experience: Experience) -> None:
+    """As under a surrogate clipped around the proximal policy; values are still the target's."""
+    own = CorrectorChain([VTraceCorrector(), ISCorrector()])
+    proximal = experience.policy_log_prob
+    assert proximal is not None
+    targets = own.correct(experience)
+    expected = importance_sampling(
+        behaviour_logp_t=experience.behaviour_log_prob, target_logp_t=proximal
     )
-    assert torch.equal(targets.value_targets, expected.vs)
-    assert torch.equal(targets.advantages, expected.advantages)
-    assert torch.equal(targets.policy_weights, torch.ones_like(expected.vs))
+    assert torch.equal(targets.policy_weights, expected)
+    without = own.correct(replace(experience, policy_log_prob=None))
+    assert torch.equal(targets.value_targets, without.value_targets)
+    assert not torch.allclose(targets.policy_weights, without.policy_weights)
 
 
 def test_the_order_of_the_papers_correctors_does_not_matter(experience: Experience) -> None:
@@ -112,7 +101,7 @@ def test_the_order_of_the_papers_correctors_does_not_matter(experience: Experien
 def test_an_empty_chain_trusts_the_data(experience: Experience) -> None:
     targets = CorrectorChain().correct(experience)
     on_policy = CorrectorChain([VTraceCorrector(), ISCorrector()]).correct(
-        Experience(**{**vars(experience), "behaviour_log_prob": experience.target_log_prob.clone()})
+        replace(experience, behaviour_log_prob=experience.target_log_prob, policy_log_prob=None)
     )
     for first, second in zip(targets, on_policy, strict=True):
         assert torch.equal(first, second)
@@ -135,11 +124,8 @@ def test_a_corrector_of_ones_own_joins_in(experience: Experience) -> None:
     assert torch.equal(halved.value_targets, plain.value_targets)
 
 
-@pytest.mark.parametrize("value", [-0.1, math.nan])
-def test_truncation_levels_must_make_sense(value: float) -> None:
-    with pytest.raises(UserError, match="rho is a truncation level"):
-        ISCorrector(value)
-    with pytest.raises(UserError, match="c is a truncation level"):
-        VTraceCorrector(1.0, value)
-    with pytest.raises(UserError, match="needs c <= rho"):
-        VTraceCorrector(0.5, 1.0)
+def test_experience_of_another_shape_is_refused(experience: Experience) -> None:
+    narrow = experience.r_t[:, :-1]
+    for field in ("r_t", "policy_log_prob"):
+        with pytest.raises(ValueError, match=f"{field} is .* but v_tm1 is"):
+            CorrectorChain().correct(replace(experience, **{field: narrow}))

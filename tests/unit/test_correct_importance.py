@@ -1,4 +1,4 @@
-"""Importance sampling: unbiased without a clip, bounded with it, gradient through log pi."""
+"""Importance sampling: unbiased without a bound, bounded with it, without gradient."""
 
 from __future__ import annotations
 
@@ -8,11 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from accerl.correct import (
-    importance_ratios,
-    importance_sampling_policy_loss,
-    importance_weights,
-)
+from accerl.correct import importance_sampling, truncated_importance_sampling
+from accerl.errors import UserError
 
 
 def policies() -> tuple[Tensor, Tensor]:
@@ -26,50 +23,47 @@ def policies() -> tuple[Tensor, Tensor]:
 def test_weighted_expectations_are_those_of_the_target_policy() -> None:
     target, behaviour = policies()
     values = torch.arange(5, dtype=torch.float64).unsqueeze(1)
-    weights = importance_weights(target, behaviour, clip=math.inf)
+    weights = importance_sampling(
+        behaviour_logp_t=behaviour, target_logp_t=target, rho_bar=math.inf
+    )
     corrected = (behaviour.exp() * weights * values).sum()
     torch.testing.assert_close(corrected, (target.exp() * values).sum())
     assert not torch.isclose((behaviour.exp() * values).sum(), corrected)
 
 
-@pytest.mark.parametrize("clip", [0.5, 1.0, 2.0])
-def test_weights_are_ratios_up_to_the_clip(clip: float) -> None:
-    target, behaviour = policies()
-    ratios = (target.exp() / behaviour.exp()).clamp(max=clip)
-    torch.testing.assert_close(importance_weights(target, behaviour, clip=clip), ratios)
+def test_bounds_are_1_as_in_the_paper_and_2_as_in_flashrl() -> None:
+    target, behaviour = torch.tensor([[0.9], [0.6], [0.1]]).log(), torch.full((3, 1), 0.4).log()
+    weights = importance_sampling(behaviour_logp_t=behaviour, target_logp_t=target)
+    assert weights.flatten().tolist() == pytest.approx([1.0, 1.0, 0.25])
+    weights = truncated_importance_sampling(behaviour_logp_t=behaviour, target_logp_t=target)
+    assert weights.flatten().tolist() == pytest.approx([2.0, 1.5, 0.25])
 
 
 def test_equal_policies_have_ratio_one() -> None:
     target, _ = policies()
-    assert torch.equal(importance_ratios(target, target), torch.ones_like(target))
+    weights = importance_sampling(behaviour_logp_t=target, target_logp_t=target, rho_bar=math.inf)
+    assert torch.equal(weights, torch.ones_like(target))
 
 
 def test_a_nearly_impossible_action_does_not_overflow_the_weight() -> None:
     target, behaviour = torch.zeros(1, 1), torch.full((1, 1), -200.0)
-    assert importance_weights(target, behaviour).item() == 1.0
+    assert importance_sampling(behaviour_logp_t=behaviour, target_logp_t=target).item() == 1.0
+    # Where an episode ends the discount is 0, and 0 times what is not truncated must be 0.
+    whole = importance_sampling(behaviour_logp_t=behaviour, target_logp_t=target, rho_bar=math.inf)
+    assert 0.0 * whole.item() == 0.0
 
 
-def test_gradient_flows_through_the_target_log_prob_alone() -> None:
-    target, behaviour = (item.clone().requires_grad_() for item in policies())
-    advantages = torch.linspace(-1, 1, 5, dtype=torch.float64).unsqueeze(1).requires_grad_()
-    loss = importance_sampling_policy_loss(target, behaviour, advantages, clip=1.0)
-    loss.backward()
-    weights = importance_weights(target, behaviour)
-    torch.testing.assert_close(target.grad, (-weights * advantages / 5).detach())
-    assert behaviour.grad is None
-    assert advantages.grad is None
+def test_no_gradient_flows_into_the_weights() -> None:
+    target, behaviour = (item.requires_grad_() for item in policies())
+    for weigh in (importance_sampling, truncated_importance_sampling):
+        assert not weigh(behaviour_logp_t=behaviour, target_logp_t=target).requires_grad
 
 
-def test_loss_value() -> None:
-    target, behaviour = torch.tensor([[-1.0], [-2.0]]), torch.tensor([[-2.0], [-1.0]])
-    advantages = torch.tensor([[3.0], [4.0]])
-    loss = importance_sampling_policy_loss(target, behaviour, advantages)
-    # weights min(1, e) and min(1, 1 / e)
-    assert loss.item() == pytest.approx(-(3.0 * -1.0 + math.exp(-1) * 4.0 * -2.0) / 2)
-
-
-def test_shapes_must_agree() -> None:
-    with pytest.raises(ValueError, match="behaviour_log_prob is"):
-        importance_ratios(torch.zeros(2, 2), torch.zeros(2, 3))
-    with pytest.raises(ValueError, match="advantages is"):
-        importance_sampling_policy_loss(torch.zeros(2, 2), torch.zeros(2, 2), torch.zeros(2, 1))
+def test_shapes_and_bounds_must_make_sense() -> None:
+    two, three = torch.zeros(2, 2), torch.zeros(2, 3)
+    with pytest.raises(ValueError, match="behaviour_logp_t is"):
+        importance_sampling(target_logp_t=two, behaviour_logp_t=three)
+    with pytest.raises(UserError, match="rho_bar is a truncation level"):
+        importance_sampling(target_logp_t=two, behaviour_logp_t=two, rho_bar=-1.0)
+    with pytest.raises(UserError, match="bound is a truncation level"):
+        truncated_importance_sampling(target_logp_t=two, behaviour_logp_t=two, bound=math.nan)

@@ -116,7 +116,7 @@ def test_the_next_episode_does_not_leak_into_targets(end: str) -> None:
             logits, values, _ = learner._forward(batch["obs"])
             log_policy = torch.log_softmax(logits[:-1], -1)
             log_prob = log_policy.gather(-1, batch["action"].unsqueeze(-1)).squeeze(-1)
-            return learner._targets(batch, values, log_prob)
+            return learner._targets(batch, values, log_prob)[:2]
 
     before = targets()
     rollout.obs[3:, 1] += 2.0
@@ -136,7 +136,8 @@ def test_a_lost_life_ends_the_episode_only_where_that_is_asked_for() -> None:
         learner = make_learner(replace(CONFIG, life_loss_ends=life_loss_ends))
         ended = torch.zeros(T, B, dtype=torch.bool)
         ended[2, 1] = True
-        return learner._targets({**tensors(rollout), field: ended}, values, on_policy)[0]
+        ending = {**tensors(rollout), field: ended}
+        return learner._targets(ending, values, on_policy).value_targets
 
     as_death = targets("life_lost", life_loss_ends=True)
     torch.testing.assert_close(as_death, targets("terminated", life_loss_ends=True))
@@ -154,7 +155,7 @@ def test_a_truncated_episode_is_worth_more_than_its_last_reward() -> None:
         ended = {**batch, "reward": torch.ones(T, B)}
         ended[end] = torch.zeros(T, B, dtype=torch.bool)
         ended[end][2] = True
-        vs, _ = learner._targets(ended, values, on_policy)
+        vs = learner._targets(ended, values, on_policy).value_targets
         torch.testing.assert_close(vs[2], torch.full((B,), expected))
 
 
@@ -194,7 +195,8 @@ def test_the_second_pass_is_clipped_around_the_first() -> None:
     first = torch.autograd.grad(loss, list(learner.policy.policy_head.parameters()))
     assert sum(gradient.abs().sum() for gradient in first) > 0.0
     with torch.no_grad():
-        _, advantages = learner._targets(batch, learner._forward(batch["obs"])[1], output.log_prob)
+        values = learner._forward(batch["obs"])[1]
+        advantages = learner._targets(batch, values, output.log_prob).advantages
     batch["proximal"] = output.log_prob - 0.5 * advantages.sign()
     _, _, loss = learner._loss(batch)
     again = torch.autograd.grad(loss, list(learner.policy.policy_head.parameters()))

@@ -1,0 +1,53 @@
+"""Combinations of correctors that can be chosen by name, for the same learner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from accerl.correct.chain import Corrector, CorrectorChain
+from accerl.correct.correctors import (
+    ISCorrector,
+    LeakyVTraceCorrector,
+    PerDecisionCorrector,
+    QLambdaCorrector,
+    RetraceCorrector,
+    TreeBackupCorrector,
+    TruncatedISCorrector,
+    VTraceCorrector,
+)
+from accerl.errors import UserError, did_you_mean
+
+# The links that a name stands for, given rho and c.
+COMBINATIONS: dict[str, Callable[[float, float], Sequence[Corrector]]] = {
+    "none": lambda rho, c: (),
+    "importance": lambda rho, c: (ISCorrector(rho),),  # equation 3 alone
+    "truncated-importance": lambda rho, c: (TruncatedISCorrector(),),
+    "vtrace": lambda rho, c: (VTraceCorrector(rho, c),),  # equation 2 alone
+    "vtrace+importance": lambda rho, c: (VTraceCorrector(rho, c), ISCorrector(rho)),  # equation 4
+    "leaky-vtrace+importance": lambda rho, c: (LeakyVTraceCorrector(rho, c), ISCorrector(rho)),
+    "per-decision+importance": lambda rho, c: (PerDecisionCorrector(), ISCorrector(rho)),
+    "retrace+importance": lambda rho, c: (RetraceCorrector(), ISCorrector(rho)),
+    "tree-backup+importance": lambda rho, c: (TreeBackupCorrector(), ISCorrector(rho)),
+    "q-lambda+importance": lambda rho, c: (QLambdaCorrector(), ISCorrector(rho)),
+}
+
+
+def make_corrector(name: str, *, rho: float, c: float) -> CorrectorChain:
+    """Return the chain that `name` stands for.
+
+    "vtrace+importance" is equation 4 of Zhang (2022), V-trace and importance sampling on A3C, which
+    is the IMPALA learner; equations 2 and 3 alone are "vtrace" and "importance"; "none" takes the
+    data as on-policy.
+
+    Args:
+        name: one of `COMBINATIONS`.
+        rho: rho_bar of (leaky) V-trace, and the largest weight of the policy gradient; the other
+            estimators weigh TD errors by the whole ratio, and FlashRL's bound is its own 2.
+        c: c_bar of (leaky) V-trace; the other estimators have traces of their own.
+
+    Raises:
+        UserError: there is no such name; or a level is negative, or c exceeds rho where both count.
+    """
+    if name not in COMBINATIONS:
+        raise UserError(f"corrector {name!r} does not exist; {did_you_mean(name, [*COMBINATIONS])}")
+    return CorrectorChain(COMBINATIONS[name](rho, c))

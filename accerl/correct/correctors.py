@@ -1,0 +1,249 @@
+"""The correctors that a chain is made of: state-value forms of every estimator, and ratios.
+
+The actor-critic learner has V and no Q. Retrace, Tree-backup, Q(lambda) and per-decision importance
+sampling therefore come as targets of V: their traces c_t carry TD errors that are weighed by
+``min(rho, pi / mu)``. Without truncation (rho infinite, the default) the TD errors of V^pi are
+zero in expectation for any traces, so the fixed point is V^pi, as that of the Q-forms is Q^pi. At
+rho = 1 the state form of Retrace is V-trace with rho_bar = c_bar = 1.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from accerl.correct.chain import Experience, Targets, state_targets
+from accerl.correct.checks import require_fraction, require_level
+from accerl.correct.importance import importance_sampling, truncated_importance_sampling
+from accerl.correct.vtrace import leaky_truncation
+from accerl.errors import UserError
+
+
+@dataclass(frozen=True)
+class VTraceCorrector:
+    """Corrects value targets and advantages with V-trace (paper, eq. 2); leaves the weights.
+
+    Raises:
+        UserError: a truncation level is negative, or c exceeds rho.
+    """
+
+    rho: float = 1.0
+    """rho_bar: decides which value function is learned, between that of mu (0) and pi"""
+    c: float = 1.0
+    """c_bar: decides how far corrections travel back in time"""
+
+    def __post_init__(self) -> None:
+        _require_levels(self)
+
+    def correct(self, experience: Experience, targets: Targets) -> Targets:
+        """Replace value targets and advantages by those of V-trace."""
+        ratio_t = _ratio(experience)
+        return state_targets(
+            experience,
+            rho_t=ratio_t.clamp(max=self.rho),
+            c_t=ratio_t.clamp(max=self.c),
+            policy_weights=targets.policy_weights,
+        )
+
+
+@dataclass(frozen=True)
+class LeakyVTraceCorrector:
+    """V-trace through whose truncation a part leaks (`accerl.correct.vtrace.leaky_vtrace`).
+
+    Raises:
+        UserError: a truncation level is negative, c exceeds rho, or alpha lies outside [0, 1].
+    """
+
+    rho: float = 1.0
+    """rho_bar, as in V-trace"""
+    c: float = 1.0
+    """c_bar, as in V-trace"""
+    alpha: float = 0.9
+    """how much of the truncation is kept: 1 is V-trace, 0 none"""
+
+    def __post_init__(self) -> None:
+        _require_levels(self)
+        require_fraction("LeakyVTraceCorrector: alpha", self.alpha)
+
+    def correct(self, experience: Experience, targets: Targets) -> Targets:
+        """Replace value targets and advantages by those of leaky V-trace."""
+        ratio_t = _ratio(experience)
+        return state_targets(
+            experience,
+            rho_t=leaky_truncation(ratio_t, self.rho, self.alpha),
+            c_t=leaky_truncation(ratio_t, self.c, self.alpha),
+            policy_weights=targets.policy_weights,
+        )
+
+
+@dataclass(frozen=True)
+class RetraceCorrector:
+    """Corrects value targets and advantages with the traces of Retrace, min(1, pi / mu).
+
+    Raises:
+        UserError: the truncation level is negative.
+    """
+
+    rho: float = math.inf
+    """largest weight of a TD error; at 1 this is V-trace with both levels 1"""
+
+    def __post_init__(self) -> None:
+        require_level("RetraceCorrector: rho", self.rho)
+
+    def correct(self, experience: Experience, targets: Targets) -> Targets:
+        """Replace value targets and advantages by those of Retrace's state form."""
+        ratio_t = _ratio(experience)
+        return state_targets(
+            experience,
+            rho_t=ratio_t.clamp(max=self.rho),
+            c_t=ratio_t.clamp(max=1.0),
+            policy_weights=targets.policy_weights,
+        )
+
+
+@dataclass(frozen=True)
+class PerDecisionCorrector:
+    """Corrects value targets and advantages with traces pi / mu, as per-decision IS does.
+
+    Raises:
+        UserError: the truncation level is negative.
+    """
+
+    rho: float = math.inf
+    """largest weight of a TD error; the traces are never truncated"""
+
+    def __post_init__(self) -> None:
+        require_level("PerDecisionCorrector: rho", self.rho)
+
+    def correct(self, experience: Experience, targets: Targets) -> Targets:
+        """Replace value targets and advantages by those of per-decision importance sampling."""
+        ratio_t = _ratio(experience)
+        return state_targets(
+            experience,
+            rho_t=ratio_t.clamp(max=self.rho),
+            c_t=ratio_t,
+            policy_weights=targets.policy_weights,
+        )
+
+
+@dataclass(frozen=True)
+class TreeBackupCorrector:
+    """Corrects value targets and advantages with the traces of Tree-backup, pi(a|x).
+
+    Raises:
+        UserError: the truncation level is negative.
+    """
+
+    rho: float = math.inf
+    """largest weight of a TD error"""
+
+    def __post_init__(self) -> None:
+        require_level("TreeBackupCorrector: rho", self.rho)
+
+    def correct(self, experience: Experience, targets: Targets) -> Targets:
+        """Replace value targets and advantages by those of Tree-backup's state form."""
+        with torch.no_grad():
+            target_prob_t = experience.target_log_prob.exp()
+        rho_t = _ratio(experience).clamp(max=self.rho)
+        return state_targets(
+            experience, rho_t=rho_t, c_t=target_prob_t, policy_weights=targets.policy_weights
+        )
+
+
+@dataclass(frozen=True)
+class QLambdaCorrector:
+    """Corrects value targets and advantages with traces that are never cut, as Q(lambda)'s.
+
+    Raises:
+        UserError: the truncation level is negative.
+    """
+
+    rho: float = math.inf
+    """largest weight of a TD error"""
+
+    def __post_init__(self) -> None:
+        require_level("QLambdaCorrector: rho", self.rho)
+
+    def correct(self, experience: Experience, targets: Targets) -> Targets:
+        """Replace value targets and advantages by those of Q(lambda)'s state form."""
+        rho_t = _ratio(experience).clamp(max=self.rho)
+        return state_targets(
+            experience,
+            rho_t=rho_t,
+            c_t=torch.ones_like(rho_t),
+            policy_weights=targets.policy_weights,
+        )
+
+
+@dataclass(frozen=True)
+class ISCorrector:
+    """Weighs the policy gradient with truncated importance sampling (paper, eq. 3).
+
+    Raises:
+        UserError: the truncation level is negative.
+    """
+
+    rho: float = 1.0
+    """the largest weight"""
+
+    def __post_init__(self) -> None:
+        require_level("ISCorrector: rho", self.rho)
+
+    def correct(self, experience: Experience, targets: Targets) -> Targets:
+        """Multiply the policy weights by min(rho, pi / mu)."""
+        weights = importance_sampling(
+            behaviour_logp_t=experience.behaviour_log_prob,
+            target_logp_t=_policy_log_prob(experience),
+            rho_bar=self.rho,
+        )
+        return targets._replace(policy_weights=targets.policy_weights * weights)
+
+
+@dataclass(frozen=True)
+class TruncatedISCorrector:
+    """Weighs the policy gradient as FlashRL does (`truncated_importance_sampling`).
+
+    Raises:
+        UserError: the bound is negative.
+    """
+
+    bound: float = 2.0
+    """the largest weight"""
+
+    def __post_init__(self) -> None:
+        require_level("TruncatedISCorrector: bound", self.bound)
+
+    def correct(self, experience: Experience, targets: Targets) -> Targets:
+        """Multiply the policy weights by min(bound, pi / mu)."""
+        weights = truncated_importance_sampling(
+            behaviour_logp_t=experience.behaviour_log_prob,
+            target_logp_t=_policy_log_prob(experience),
+            bound=self.bound,
+        )
+        return targets._replace(policy_weights=targets.policy_weights * weights)
+
+
+def _ratio(experience: Experience) -> Tensor:
+    """Return pi / mu [T, B], not truncated, without gradient."""
+    return importance_sampling(
+        behaviour_logp_t=experience.behaviour_log_prob,
+        target_logp_t=experience.target_log_prob,
+        rho_bar=math.inf,
+    )
+
+
+def _policy_log_prob(experience: Experience) -> Tensor:
+    if experience.policy_log_prob is None:
+        return experience.target_log_prob
+    return experience.policy_log_prob
+
+
+def _require_levels(corrector: VTraceCorrector | LeakyVTraceCorrector) -> None:
+    name, rho, c = type(corrector).__name__, corrector.rho, corrector.c
+    require_level(f"{name}: rho", rho)
+    require_level(f"{name}: c", c)
+    if c > rho:
+        raise UserError(f"{name}: V-trace needs c <= rho, got rho {rho} and c {c}")
