@@ -90,7 +90,7 @@ class Learner:
         """Improve the policy with one rollout, of which each member of a group uses its share.
 
         The KL and entropy that are returned belong to the policy before the step that used them.
-        What is returned describes the whole rollout, and nobody reads it any more.
+        What is returned describes the whole rollout; no member reads the rollout any more by then.
 
         Raises:
             FloatingPointError: the loss or its gradient is not finite; that step is not taken.
