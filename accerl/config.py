@@ -45,6 +45,9 @@ class RuntimeConfig:
     """process runtime: processes that distil, ND of the paper; 0: the compressor's does that too"""
     compressor_process: bool = True
     """process runtime: whether a process of its own compresses, or the learner's does"""
+    num_learners: int = 1
+    """process runtime: learner processes, NT of the paper (distributed data parallel on the CPU);
+    each learns from an equal share of every rollout's environments"""
     queue_rollouts: int = 2
     """finished rollouts that may wait for the learner before actors have to; 0: an actor fills one
     while the learner uses the other"""
@@ -75,6 +78,7 @@ class RuntimeConfig:
             )
         counts = {
             "num_envs": self.num_envs,
+            "num_learners": self.num_learners,
             "publish_every": self.publish_every,
             "actor_threads": self.actor_threads,
             "learner_threads": self.learner_threads,
@@ -92,6 +96,11 @@ class RuntimeConfig:
             )
         if self.num_distillers and not self.compressor_process:
             raise UserError("runtime: num_distillers needs a compressor process")
+        if self.num_learners > 1 and not (self.runtime == "process" and self.compressor_process):
+            raise UserError(
+                f"runtime: num_learners {self.num_learners} needs --runtime process with a "
+                "compressor process; use these, or num_learners 1"
+            )
         if self.num_actors < 0:
             raise UserError(f"runtime: num_actors must not be negative, got {self.num_actors}")
         if not 0 <= self.infer_batch <= self.num_envs:
@@ -148,6 +157,18 @@ class RunConfig:
             raise UserError(f"--seed must not be negative, got {self.seed}")
         if self.runtime.num_envs < self.learner.minibatches:
             raise UserError("learner: more minibatches than environments per actor")
+        shares = self.runtime.num_learners * self.learner.minibatches
+        if self.runtime.num_learners > 1 and self.runtime.num_envs % shares:
+            raise UserError(
+                f"runtime: {self.runtime.num_learners} learners with {self.learner.minibatches} "
+                f"minibatches each need num_envs to be a multiple of {shares}, got "
+                f"{self.runtime.num_envs}"
+            )
+        if self.runtime.num_learners > 1 and self.learner.device == "cuda":
+            raise UserError(
+                f"runtime: {self.runtime.num_learners} learners learn on the CPU, and learner "
+                "device is cuda; use device cpu, or num_learners 1"
+            )
 
     @property
     def hash(self) -> str:
@@ -189,9 +210,10 @@ class RunConfig:
                 "learner: device cuda needs the process runtime with a compressor process: what "
                 "compresses in the learner's own process does so on the CPU"
             )
-        device = choose_device(self.learner.device if beside else "cpu").type
+        alone = self.runtime.num_learners == 1
+        device = choose_device(self.learner.device if beside and alone else "cpu").type
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-        free = (cores or 1) - (1 if device == "cpu" else 0)
+        free = (cores or 1) - (self.runtime.num_learners if device == "cpu" else 0)
         actors = self.runtime.num_actors or max(1, free)
         return self.with_learner(device=device).with_runtime(num_actors=actors)
 

@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from accerl.compress.sparse import SparseTopology
 from accerl.correct import CorrectorChain, Experience, Targets, make_corrector
 from accerl.learner_config import LearnerConfig, choose_device
-from accerl.monitor.divergence import measure_rollout
+from accerl.learner_group import LearnerGroup
+from accerl.monitor.divergence import RolloutMeasures, measure_rollout
 from accerl.networks import PolicyNet
 from accerl.rollout import Rollout
 
@@ -42,6 +43,21 @@ class _Output(NamedTuple):
     logits: Tensor  # [T, B, A]
     log_prob: Tensor  # [T, B] of the actions that were taken
     alive: Tensor  # [H] whether a unit of the last hidden layer was above zero for any state
+
+
+class _Network(nn.Module):
+    """The policy as it learns: its body perhaps in low precision, one forward for everything."""
+
+    def __init__(self, policy: PolicyNet, precision: str) -> None:
+        super().__init__()
+        self._policy = policy
+        self._low = precision == "bf16"
+
+    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return logits [B, A], values [B] and features [B, H] for observations [B, *shape]."""
+        with torch.autocast(obs.device.type, dtype=torch.bfloat16, enabled=self._low):
+            hidden = self._policy.features(obs)
+        return *self._policy.heads(hidden), hidden
 
 
 class Learner:
@@ -77,11 +93,21 @@ class Learner:
         if config.sparse is not None:
             generator = generator or torch.Generator().manual_seed(0)
             self.topology = SparseTopology(policy, config.sparse, generator)
+        self._network = _Network(self.policy, config.precision)
+        self._group = LearnerGroup()
+        self._parallel = self._group.wrap(self._network)
+
+    def join(self, group: LearnerGroup) -> None:
+        """Leave the group it is in and learn as a member of `group`, all in the same state."""
+        left, self._group = self._group, group
+        self._parallel = group.wrap(self._network)
+        left.close()
 
     def update(self, rollout: Rollout) -> UpdateStats:
-        """Improve the policy with one rollout.
+        """Improve the policy with one rollout, of which each member of a group uses its share.
 
         The KL and entropy that are returned belong to the policy before the step that used them.
+        What is returned describes the whole rollout; no member reads the rollout any more by then.
 
         Raises:
             FloatingPointError: the loss or its gradient is not finite; that step is not taken.
@@ -93,9 +119,10 @@ class Learner:
             name: torch.from_numpy(array).to(self.device, non_blocking=True)
             for name, array in rollout.state_dict().items()
         }
-        if config.policy_loss == "clipped" and config.proximal == "update":
-            batch["proximal"] = self._proximal_log_prob(batch)
         parts = list(self._parts(batch))
+        if config.policy_loss == "clipped" and config.proximal == "update":
+            for part in parts:
+                part["proximal"] = self._proximal_log_prob(part)
         alive = torch.zeros(
             self.policy.policy_head.in_features, dtype=torch.bool, device=self.device
         )
@@ -111,37 +138,42 @@ class Learner:
                 self._step(loss, losses)
                 for name, value in losses.items():
                     totals[name] = totals.get(name, 0.0) + value
-        self.updates += 1
         passes = config.reuse * len(parts)
-        losses = {name: value / passes for name, value in totals.items()}
+        before = thread_time()
+        measured = self._measured(batch, outputs)
+        monitor_cpu_seconds = thread_time() - before
+        alive = self._group.mean(alive.float()) > 0.0
+        # Also the members' last word to each other: by then all have read the rollout.
+        means = self._group.mean(torch.tensor(list(totals.values()), dtype=torch.float64)) / passes
+        losses = dict(zip(totals, means.tolist(), strict=True))
         losses["value_error"] = math.sqrt(2.0 * losses["value"])
         losses["dead_units"] = 1.0 - alive.float().mean().item()
-        return self._measured(batch, outputs, losses)
+        names = ("argmax_agreement", "ess_fraction", "clipped_share")
+        losses |= {name: getattr(measured, name) for name in names}
+        self.updates += 1
+        return UpdateStats(
+            kl_nats=measured.kl_nats.cpu(),
+            entropy_nats=measured.entropy_nats.cpu(),
+            losses=losses,
+            monitor_cpu_seconds=monitor_cpu_seconds,
+        )
 
-    def _measured(
-        self, batch: dict[str, Tensor], outputs: list[_Output], losses: dict[str, float]
-    ) -> UpdateStats:
-        """Return the losses with what the first pass says about who acted."""
-        before = thread_time()
-        measured = measure_rollout(
-            torch.cat([output.logits for output in outputs], dim=1),
+    def _measured(self, batch: dict[str, Tensor], outputs: list[_Output]) -> RolloutMeasures:
+        """Return what the first pass says about who acted, in every environment."""
+        gather = self._group.gather
+        return measure_rollout(
+            torch.cat([gather(output.logits, dim=1) for output in outputs], dim=1),
             batch["logits"],
-            torch.cat([output.log_prob for output in outputs], dim=1),
+            torch.cat([gather(output.log_prob, dim=1) for output in outputs], dim=1),
             batch["log_prob"],
             rho_bar=self.config.clip_rho,
         )
-        kl_nats, entropy_nats = measured.kl_nats.cpu(), measured.entropy_nats.cpu()
-        names = ("argmax_agreement", "ess_fraction", "clipped_share")
-        losses |= {name: getattr(measured, name) for name in names}
-        return UpdateStats(kl_nats, entropy_nats, losses, thread_time() - before)
 
     def _parts(self, batch: dict[str, Tensor]) -> Iterator[dict[str, Tensor]]:
-        """Yield the rollout by groups of environments."""
-        if self.config.minibatches == 1:
-            yield batch
-            return
+        """Yield the rollout, or this learner's share of it, by sets of environments."""
         envs = batch["action"].shape[1]
-        for columns in np.array_split(np.arange(envs), self.config.minibatches):
+        for minibatch in np.array_split(np.arange(envs), self.config.minibatches):
+            columns = self._group.share(minibatch)
             low, high = int(columns[0]), int(columns[-1]) + 1
             yield {name: values[:, low:high] for name, values in batch.items() if name != "header"}
 
@@ -155,7 +187,8 @@ class Learner:
         with torch.no_grad():
             targets, advantages, weights = self._targets(batch, values, log_prob)
         if config.normalise_advantages:
-            advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+            whole = self._group.gather(advantages, dim=1)
+            advantages = (advantages - whole.mean()) / (whole.std() + 1e-8)
         if config.policy_loss == "importance":
             policy_loss = -(weights * advantages * log_prob).mean()
         else:
@@ -172,7 +205,8 @@ class Learner:
             acted = F.log_softmax(batch["logits"], dim=-1)
             actor_kl = (acted.exp() * (acted - log_policy)).sum(-1).mean()
             total = total + config.actor_kl_cost * actor_kl
-        residual = (targets - values[:-1]).var() / targets.var().clamp_min(1e-8)
+        errors = self._group.gather(targets - values[:-1].detach(), dim=1)
+        residual = errors.var() / self._group.gather(targets, dim=1).var().clamp_min(1e-8)
         losses = {
             "policy": policy_loss.item(),
             "value": value_loss.item(),
@@ -184,10 +218,7 @@ class Learner:
     def _forward(self, obs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return logits [T + 1, B, A], values [T + 1, B] and live units for obs [T + 1, B, *]."""
         steps, envs = obs.shape[:2]
-        low = self.config.precision == "bf16"
-        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=low):
-            hidden = self.policy.features(obs.flatten(0, 1))
-        logits, values = self.policy.heads(hidden)
+        logits, values, hidden = self._parallel(obs.flatten(0, 1))
         alive = (hidden.detach() > 0).any(0)
         return logits.view(steps, envs, -1), values.view(steps, envs), alive
 
@@ -234,7 +265,8 @@ class Learner:
         )
         losses["grad_norm"] = norm.item()
         # A gradient can overflow where the loss does not, and clipping makes NaN of infinity.
-        if not (torch.isfinite(loss) and torch.isfinite(norm)):
+        mean_loss = self._group.mean(loss.detach())  # so that a group's members fail alike
+        if not (torch.isfinite(mean_loss) and torch.isfinite(norm)):
             raise FloatingPointError(
                 f"the learner's loss is not finite after {self.updates} updates ({losses}); "
                 "lower the learning rate"

@@ -18,6 +18,7 @@ from accerl.networks import PolicyNet, make_policy
 from accerl.rollout import RolloutShape, Slab
 from accerl.runtime.distilling import Board, Distiller, DistillerPool, distill_students
 from accerl.runtime.interval import IntervalRecorder
+from accerl.runtime.learning import learner_ranks
 from accerl.runtime.ledger import Ledger
 from accerl.runtime.memory import keep_freed_memory
 from accerl.runtime.probe import KLProbe
@@ -87,6 +88,7 @@ class ProcessRun:
         self._weights = WeightVector(_size(policy), gradients=taylor)
         self._samples = SampleRing(observation, config.compression.calibration_states)
         self._actors = [self._make_actor(index) for index in range(runtime.num_actors)]
+        self._ranks = learner_ranks(config, self.learner, self._slab, self._supervisor)
         self._evaluator = self._make_evaluator() if runtime.eval_episodes else None
         self._learner_return: float | None = None  # what the evaluator has just measured
         self.publishing = self._make_publishing(compressor)
@@ -101,8 +103,8 @@ class ProcessRun:
 
     @property
     def workers(self) -> list[Worker]:
-        """Every process of this run but the learner's."""
-        workers = list(self._actors)
+        """Every process of this run but this one."""
+        workers = [*self._actors, *self._ranks.workers]
         if isinstance(self.publishing, RemotePublishing):
             workers += self.publishing.workers
         if self._evaluator is not None:
@@ -252,7 +254,8 @@ class ProcessRun:
         tag = self.publisher.tag(rollout.publication, rollout.spec_index)
         lag = self.learner.updates - tag.version
         before = perf_counter()
-        stats = self._safeguard.update(rollout, seconds=self.now + before - self._began)
+        seconds = self.now + before - self._began
+        stats = self._ranks.update(slot, partial(self._safeguard.update, rollout, seconds=seconds))
         self.recorder.add_seconds("learn", perf_counter() - before)
         if stats is not None:
             fill = min(waiting / max(self.config.runtime.queue_rollouts, 1), 1.0)
@@ -290,6 +293,8 @@ class ProcessRun:
                 self._slots.filled(worker.index, message["filled"])
             else:  # it is ready
                 self._lend(worker)
+        elif worker.role == "learner":
+            self._ranks.handle(message)
         elif isinstance(self.publishing, RemotePublishing) and worker.role in PUBLISHING:
             self.publishing.handle(worker, message)
         elif "learner_return" in message:
@@ -305,6 +310,8 @@ class ProcessRun:
             assert worker.index is not None
             slots = self._slots.reclaim(worker.index)
             replace(recovered=f"{slots} of its slots reclaimed")
+        elif worker.role == "learner":
+            replace(recovered=self._ranks.died())
         elif isinstance(self.publishing, RemotePublishing) and worker.role in PUBLISHING:
             replace(recovered=self.publishing.died(worker))
         else:
@@ -358,6 +365,7 @@ class ProcessRun:
         if self._closed:
             return
         self._closed = True
+        self._ranks.dissolve()
         for worker in self.workers:
             worker.hang_up()  # all at once, so that they end side by side
         for worker in self.workers:

@@ -194,6 +194,11 @@ class Supervisor:
         worker.start()
         self._started[worker.name] = self._clock()
 
+    def await_ready(self, worker: Worker) -> None:
+        """Have a process say anew, within the time of a start, that it is ready."""
+        worker.ready = False
+        self._started[worker.name] = self._clock()
+
     def hangs(self, worker: Worker) -> bool:
         """Whether a process should have become ready by now."""
         if worker.ready:

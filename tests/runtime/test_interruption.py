@@ -15,7 +15,7 @@ from accerl.records import read_json, read_metrics
 from tests.fixtures.processes import alive, children, shared_memory, wait_for
 
 COMMAND = [sys.executable, "-m", "studies.cli", "train"]
-REAL = ["--runtime", "process", "--seconds", "600"]
+REAL = ["--runtime", "process", "--set", "runtime.num_learners=2"]
 
 
 class Started:
@@ -37,7 +37,7 @@ class Started:
         assert self.process.poll() is None, self.stderr
         self.children = children(self.process.pid)
         self.segments = shared_memory(self.process.pid)
-        assert len(self.children) >= 2  # an actor, and Python's tracker of shared memory
+        assert len(self.children) >= 4  # with Python's tracker of shared memory
         assert len(self.segments) >= 10
 
     @property
@@ -52,7 +52,7 @@ class Started:
 
 @pytest.fixture
 def catch(tmp_path: Path) -> Iterator[Started]:
-    started = Started("catch", tmp_path / "run", REAL)
+    started = Started("catch", tmp_path / "run", [*REAL, "--seconds", "600"])
     yield started
     if started.process.poll() is None:
         os.killpg(started.process.pid, signal.SIGKILL)
@@ -62,7 +62,7 @@ def catch(tmp_path: Path) -> Iterator[Started]:
 def resume(out: Path) -> list[int]:
     """Go on for a moment; return the indices of all intervals."""
     seconds = sum(report.seconds for report in read_metrics(out)) + 0.5
-    arguments = ["--runtime", "process", "--seconds", str(seconds), "--resume", "--out", str(out)]
+    arguments = [*REAL, "--seconds", str(seconds), "--resume", "--out", str(out)]
     done = subprocess.run(
         [*COMMAND, "catch", *arguments], capture_output=True, text=True, check=False
     )

@@ -73,7 +73,7 @@ def test_a_run_survives_the_death_of_every_role(capfd: pytest.CaptureFixture[str
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_fifty_kills_in_one_run() -> None:
-    killer = shoot(50, quick_catch(num_actors=2, eval_episodes=4), seed=2)
+    killer = shoot(50, quick_catch(num_actors=2, num_learners=2, eval_episodes=4), seed=2)
     assert len(killer.killed) == 50
     assert sum(len(report.events) for report in killer.reports) == 50
 

@@ -54,7 +54,9 @@ def test_twenty_runs_leave_nothing() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_runs_with_every_role_leave_nothing() -> None:
-    before, after = before_and_after([quick_catch(num_actors=2, eval_episodes=2)] * 8)
+    before, after = before_and_after(
+        [quick_catch(num_actors=2, num_learners=2, eval_episodes=2)] * 8
+    )
     assert after == before
 
 

@@ -141,6 +141,23 @@ def test_a_process_that_never_gets_ready_is_killed_and_twice_ends_the_run() -> N
     worker.end()
 
 
+def test_a_process_that_must_get_ready_again_has_the_time_of_a_start(worker: Worker) -> None:
+    clock = Clock()
+    supervisor = Supervisor(clock=clock)
+    supervisor.start(worker)
+    worker.receive()
+    clock.seconds = 1000.0
+    assert not supervisor.hangs(worker)
+    supervisor.await_ready(worker)
+    clock.seconds = 1119.0
+    assert not supervisor.hangs(worker)
+    clock.seconds = 1121.0
+    assert supervisor.hangs(worker)
+    worker.send({"ready": True})  # it echoes
+    worker.receive()
+    assert not supervisor.hangs(worker)
+
+
 def test_hanging_once_is_forgiven_when_the_next_one_gets_ready(worker: Worker) -> None:
     clock = Clock()
     supervisor = Supervisor(clock=clock)

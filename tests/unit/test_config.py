@@ -29,6 +29,8 @@ CONFIG = RunConfig(preset="test", game="catch", seed=3)
         ({"queue_rollouts": -1}, "queue_rollouts must not be negative"),
         ({"publish_every": 0}, "publish_every must be at least 1"),
         ({"learner_threads": 0}, "learner_threads must be at least 1"),
+        ({"num_learners": 0}, "num_learners must be at least 1, got 0"),
+        ({"num_learners": 2}, "num_learners 2 needs --runtime process with a compressor process"),
         ({"interval_seconds": 0.0}, "interval_seconds must be positive"),
         ({"interval_seconds": float("nan")}, "interval_seconds must be positive"),
         ({"eval_episodes": -1}, "eval_episodes must not be negative"),
@@ -55,6 +57,20 @@ def test_runtime_settings_out_of_range_are_refused(changes: dict[str, Any], mess
 def test_run_settings_out_of_range_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         replace(CONFIG, **changes)
+
+
+def test_several_learners_need_equal_shares_on_the_cpu() -> None:
+    processes = {"runtime": "process", "clock": "real", "num_actors": 1, "num_envs": 12}
+    config = CONFIG.with_learner(minibatches=2).with_runtime(**processes, num_learners=3)
+    assert config.adapted().learner.device == "cpu"
+    with pytest.raises(UserError, match="num_learners 3 needs --runtime process"):
+        config.with_runtime(compressor_process=False)
+    with pytest.raises(UserError, match="num_envs to be a multiple of 6, got 20"):
+        config.with_runtime(num_envs=20)
+    with pytest.raises(UserError, match="multiple of 12"):
+        config.with_learner(minibatches=4).with_runtime(num_envs=18)
+    with pytest.raises(UserError, match="3 learners learn on the CPU, and learner device is cuda"):
+        config.with_learner(device="cuda")
 
 
 def test_a_configuration_survives_its_json() -> None:
