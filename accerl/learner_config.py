@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from accerl.compress.sparse import TopologyConfig
-from accerl.correct import make_corrector
+from accerl.correct import OWN, make_corrector
 from accerl.errors import UserError
 
 
@@ -29,7 +29,8 @@ class LearnerConfig:
     corrector: str = "vtrace+importance"
     """how off-policy data is corrected: vtrace+importance (paper eq. 4), either half alone (vtrace,
     importance), none, truncated-importance (FlashRL's, at most 2), or importance with other value
-    targets: leaky-vtrace+, retrace+, tree-backup+, q-lambda+ or per-decision+importance"""
+    targets: leaky-vtrace+, retrace+, tree-backup+, q-lambda+ or per-decision+importance. "own"
+    stands for a chain given in Python"""
     clip_rho: float = 1.0
     """rho_bar of V-trace, bounds its fixed point; and the largest weight of importance"""
     clip_c: float = 1.0
@@ -102,8 +103,8 @@ class LearnerConfig:
             raise UserError(f"learner: anneal_to must lie in (0, 1], got {self.anneal_to}")
         if self.clip_rho < self.clip_c:
             raise UserError("learner: V-trace needs clip_rho >= clip_c")
-        # Refuses what it cannot make.
-        make_corrector(self.corrector, rho=self.clip_rho, c=self.clip_c)
+        if self.corrector != OWN:  # refuses what it cannot make
+            make_corrector(self.corrector, rho=self.clip_rho, c=self.clip_c)
 
     def annealed(self, updates: int) -> float:
         """Return the share of learning rate and entropy cost that is left after `updates`."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,19 +21,18 @@ from accerl.monitor.strategy import Strategy, check_needs
 from accerl.records import (
     CONFIG,
     RunWriter,
-    fingerprint,
     read_json,
     read_metrics,
-    versions,
 )
 from accerl.run_folder import CHECKPOINT, read_config, saved_run, starting_learner
 from accerl.runtime.clock import RealClock, VirtualClock
 from accerl.runtime.latency import LatencyProfile, load_profile, save_profile
+from accerl.runtime.parts import Parts
 from accerl.runtime.process import ProcessRun
 from accerl.runtime.run import IntervalReport
 from accerl.runtime.serial import SerialRun
-from accerl.runtime.usage import growth_per_minute
 from accerl.spec import IDENTITY, CompressionSpec, Decision
+from accerl.summary import summarise
 
 PROFILE = "profile.json"
 CHECKPOINT_EVERY = 6  # intervals
@@ -54,21 +52,24 @@ class RunResult:
     reports: list[IntervalReport]
 
 
-def make_run(config: RunConfig, profile: LatencyProfile | None = None) -> SerialRun | ProcessRun:
+def make_run(
+    config: RunConfig, profile: LatencyProfile | None = None, parts: Parts | None = None
+) -> SerialRun | ProcessRun:
     """Return the inner run that `config` describes.
 
     Args:
         config: what to run.
         profile: latencies of the virtual clock; None loads the one that `config` names.
+        parts: objects of the caller's own; None: all is as `config` says.
     """
     config = config.adapted()
     if config.runtime.runtime == "process":
-        return ProcessRun(config)
+        return ProcessRun(config, parts=parts)
     if config.runtime.clock == "real":
-        return SerialRun(config, RealClock())
+        return SerialRun(config, RealClock(), parts=parts)
     profile = profile or load_profile(config.runtime.profile)
     clock = VirtualClock(profile.for_network(config.network))
-    return SerialRun(config, clock, num_actors=profile.num_actors)
+    return SerialRun(config, clock, num_actors=profile.num_actors, parts=parts)
 
 
 def train(
@@ -79,16 +80,17 @@ def train(
     out: Path | None = None,
     resume: bool = False,
     profile: LatencyProfile | None = None,
+    parts: Parts | None = None,
     indicators: Sequence[Indicator] = (),
     on_interval: OnInterval | None = None,
 ) -> RunResult:
     """Run `config` under `strategy` until its clock has reached `config.seconds`.
 
-    The strategy finds the values of `indicators`, made new for this run, in `Features.raw` by
-    their names, beside those of `Monitor`. The run begins with the learner of the run in
-    `config.start`, if that is named. With `out`, the run directory is written as it goes, and a
-    checkpoint after the first and then every `CHECKPOINT_EVERY` intervals, at the end, and when
-    it is interrupted.
+    `parts` take the place of what `config` names. The strategy finds the values of `indicators`,
+    made new for this run, in `Features.raw` by their names, beside those of `Monitor`. The run
+    begins with the learner of the run in `config.start`, if that is named. With `out`, the run
+    directory is written as it goes, and a checkpoint after the first and then every
+    `CHECKPOINT_EVERY` intervals, at the end, and when it is interrupted.
 
     Raises:
         UserError: the strategy could never act, the output cannot be written, or there is nothing
@@ -109,7 +111,7 @@ def train(
             save_profile(profile, out / PROFILE)
     run = None
     try:
-        run = make_run(config, profile)
+        run = make_run(config, profile, parts)
         if config.start and not resume:
             run.learner.load_state_dict(starting_learner(config))
         driver = _Driver(config, strategy, run, indicators)
@@ -265,87 +267,6 @@ def check_resumable(config: RunConfig, out: Path | None, identity: Mapping[str, 
         )
 
 
-def summarise(
-    config: RunConfig,
-    strategy_name: str,
-    reports: list[IntervalReport],
-    profile: LatencyProfile | None = None,
-) -> dict[str, Any]:
-    """Return summary.json of a run.
-
-    `final_return` and `best_return` are J where it was measured; otherwise the mean of the last 20
-    episodes, and the best mean of 20 episodes in a row.
-    """
-    seconds = reports[-1].total_seconds if reports else 0.0
-    env_steps = reports[-1].total_env_steps if reports else 0
-    phases: Counter[str] = Counter()
-    spec_seconds: Counter[str] = Counter()
-    decisions: list[dict[str, Any]] = []
-    events = Counter(str(event["role"]) for report in reports for event in report.events)
-    for report in reports:
-        phases.update(report.phase_seconds)
-        spec_seconds.update(report.spec_seconds)
-        entry = report.decision.to_json()
-        if not decisions or decisions[-1]["decision"] != entry:
-            started = report.total_seconds - report.seconds
-            decisions.append({"seconds": started, "decision": entry})
-    final, best = _returns(reports)
-    return {
-        "env": config.game,
-        "preset": config.preset,
-        "seed": config.seed,
-        "strategy": strategy_name,
-        "runtime": config.runtime.runtime,
-        "tier": "virtual" if config.runtime.clock == "virtual" else "real",
-        "profile": None if profile is None else {"name": profile.name, "hash": profile.hash},
-        "seconds": seconds,
-        "env_steps": env_steps,
-        "env_steps_per_second": env_steps / seconds if seconds else 0.0,
-        "learner_updates": reports[-1].total_learner_updates if reports else 0,
-        "final_return": final,
-        "best_return": best,
-        "phases": dict(phases),
-        "spec_seconds": dict(spec_seconds),
-        "decisions": decisions,
-        "events": dict(events),
-        "publications": sum(report.publications for report in reports),
-        "publications_unchanged": sum(report.publications_unchanged for report in reports),
-        "publication_bytes": sum(report.publication_bytes for report in reports),
-        **_memory(reports),
-        "config_hash": config.hash,
-        "versions": versions(),
-        "fingerprint": fingerprint(),
-    }
-
-
-def _memory(reports: list[IntervalReport]) -> dict[str, dict[str, Any]]:
-    """Return the largest resident memory of each process, and how fast it grew in the end."""
-    held: defaultdict[str, list[tuple[float, int]]] = defaultdict(list)
-    for report in reports:
-        for name, rss in report.rss_bytes.items():
-            held[name].append((report.total_seconds, rss))
-    return {
-        "rss_bytes_max": {name: max(rss for _, rss in found) for name, found in held.items()},
-        "rss_bytes_per_minute": {
-            name: growth_per_minute(*zip(*found, strict=True)) for name, found in held.items()
-        },
-    }
-
-
-def _returns(reports: list[IntervalReport]) -> tuple[float | None, float | None]:
-    measured = [r.learner_return for r in reports if r.learner_return is not None]
-    if measured:
-        return measured[-1], max(measured)
-    episodes = [score for report in reports for score in report.episode_returns]
-    if not episodes:
-        return None, None
-    windows = [
-        episodes[max(0, i - 20) : i] for i in range(min(20, len(episodes)), len(episodes) + 1)
-    ]
-    means = [sum(window) / len(window) for window in windows]
-    return means[-1], max(means)
-
-
 def evaluate_checkpoint(
     path: Path, episodes: int, spec: CompressionSpec = IDENTITY, seed: int = 0
 ) -> dict[str, Any]:
@@ -361,7 +282,7 @@ def evaluate_checkpoint(
     config = read_config(path)
     Decision.of(spec).check_students(config.network)
     state = saved_run(path)
-    small = config.with_learner(minibatches=1, device="cpu").with_runtime(
+    small = config.with_learner(minibatches=1, device="cpu", corrector="none").with_runtime(
         runtime="serial", clock="real", num_actors=1, num_envs=1, infer_batch=0, eval_episodes=0
     )
     run = SerialRun(small, RealClock())

@@ -155,6 +155,8 @@ def run_recorded(
         ]
         if memory:
             console.print(f"resident memory at most, and its growth at last: {', '.join(memory)}")
+        if summary["monitor_cpu_share"] is not None:
+            console.print(f"processor time of the monitor: {summary['monitor_cpu_share']:.2%}")
     return summary
 
 

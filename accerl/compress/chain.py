@@ -8,12 +8,14 @@ engine = make_engine(chain.compress(observations=states))
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from torch import nn
 
 from accerl.adopt import as_policy
 from accerl.compress.artifact import Artifact
+from accerl.compress.engine import Engine, make_engine
 from accerl.compress.links import (
     ONNX,
     PRECISIONS,
@@ -24,8 +26,10 @@ from accerl.compress.links import (
     LowRank,
     Pruning,
     Quantizer,
+    SimulatedQuantizer,
     Stage,
     TorchScript,
+    student_name,
 )
 from accerl.compress.quantize import DEFAULT as EVERY_BYTE
 from accerl.compress.quantize import QuantiseMethod
@@ -35,6 +39,8 @@ from accerl.networks import PolicyNet
 from accerl.observation import ObservationSpec
 from accerl.spec import CompressionSpec
 
+GRAPHS: dict[type, str] = {ONNX: "onnx", TorchScript: "torchscript", Eager: "eager"}
+SHIPPED = (Pruning, Distillation, LowRank, Quantizer, SimulatedQuantizer, *GRAPHS)
 REASONS = {
     Stage.STUDENT: "a student replaces the whole network, so all work before it would be lost",
     Stage.PRUNE: "removing units changes the network that was tuned, factorised or quantised",
@@ -46,10 +52,32 @@ REASONS = {
 """Why a stage may not come later than its place."""
 
 
+class CompressedPolicy:
+    """The policy that a chain makes: what actors are given, before anything is compressed."""
+
+    def __init__(self, chain: CompressorChain) -> None:
+        self.chain = chain
+        self.strategy: Any = None
+        """what decides how hard it is compressed in a run, see `accerl.paper.Strategy`"""
+        self._engine: Engine | None = None
+
+    def infer(self, obs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return logits [B, A] and values [B] for states obs [B, *shape], to try the chain by hand.
+
+        The policy is compressed at the first call, calibrated on its states. In a run, actors get
+        what was made of the learner's newest weights instead.
+        """
+        if self._engine is None:
+            self._engine = make_engine(self.chain.compress(observations=obs))
+        return self._engine.infer(obs)
+
+
 class CompressorChain:
     """Links that run one after the other, from the learner's policy to an artifact."""
 
     def __init__(self, links: Sequence[Link] = ()) -> None:
+        self.policy = CompressedPolicy(self)
+        """what actors act with"""
         self.links: list[Link] = []
         for link in links:
             self.add(link)
@@ -75,6 +103,41 @@ class CompressorChain:
                 raise UserError(f"chain: INT8 runs in ONNX Runtime only; use ONNX(), not {name}()")
         self.links.append(link)
         return self
+
+    @property
+    def spec(self) -> CompressionSpec:
+        """What a run would be asked for, to act with networks compressed like this.
+
+        Links of your own are not part of it: see `own_links`.
+
+        Raises:
+            UserError: a link does what no spec can say.
+        """
+        said: dict[str, Any] = {}
+        for link in self.links:
+            if isinstance(link, Pruning):
+                said["sparsity"] = link.sparsity
+            elif isinstance(link, LowRank):
+                said["rank"] = link.rank
+            elif isinstance(link, Quantizer):
+                said["bits"] = link.bits
+            elif isinstance(link, Distillation):
+                if link.student is not None:
+                    said["student"] = student_name(link.student)
+            elif type(link) in GRAPHS:
+                said["graph"] = GRAPHS[type(link)]
+            elif isinstance(link, SimulatedQuantizer):
+                raise UserError(
+                    "chain: a run simulates bits with --set compression.simulated_bits, not by a "
+                    "SimulatedQuantizer"
+                )
+        exported = "onnx" if said.get("bits") == 8 else "eager"
+        return CompressionSpec(**{"graph": exported, **said})
+
+    @property
+    def own_links(self) -> tuple[Link, ...]:
+        """The links that are not of this package, which a run takes along as objects."""
+        return tuple(link for link in self.links if not isinstance(link, SHIPPED))
 
     def compress(
         self, policy: nn.Module | None = None, *, observations: np.ndarray, version: int = 0
@@ -148,5 +211,5 @@ class CompressorChain:
         if spec.bits != 32:
             precision = next(name for name, bits in PRECISIONS.items() if bits == spec.bits)
             chain.add(Quantizer(precision, method, tracker))
-        export = {"onnx": ONNX, "torchscript": TorchScript, "eager": Eager}[spec.graph]
+        export = next(link for link, graph in GRAPHS.items() if graph == spec.graph)
         return chain.add(export())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from accerl.compress.config import CompressionConfig
 from accerl.compress.criteria import has_gradients
 from accerl.compress.distill import Distiller
 from accerl.compress.engine import make_engine
-from accerl.compress.links import CompressionState
+from accerl.compress.links import CompressionState, Link
 from accerl.compress.lowrank import Factoriser
 from accerl.compress.prune import prune
 from accerl.compress.quantize import spread
@@ -55,7 +55,18 @@ class Compressor:
         num_actions: int,
         config: CompressionConfig,
         generator: torch.Generator,
+        links: Sequence[Link] = (),
     ) -> None:
+        """Start without states.
+
+        Args:
+            observation: what the networks see.
+            num_actions: of the game.
+            config: how to distil, prune and quantise.
+            generator: what its own dice are seeded from.
+            links: of the user's own; every network goes through them before it is rounded.
+        """
+        self.links = tuple(links)
         self.observation = observation
         self.num_actions = num_actions
         self.config = config
@@ -155,6 +166,8 @@ class Compressor:
             sparsity=spec.sparsity,
             rank=spec.rank,
         )
+        for link in self.links:
+            state = link.apply(state)
         # The network at hand is distilled, pruned and factorised; what is left is to finish it.
         rest = replace(spec, student="original", sparsity=0.0, rank=1.0)
         chain = CompressorChain.from_spec(
@@ -162,7 +175,7 @@ class Compressor:
         )
         artifact = chain.run(state)
         if spec not in self._checked:
-            check_engine(artifact, net, spread(self.states))
+            check_engine(artifact, state.net, spread(self.states))
             self._checked.add(spec)
         self._last_good = spec
         return artifact

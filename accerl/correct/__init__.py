@@ -7,7 +7,7 @@ from accerl.correct.action_values import (
     tree_backup,
 )
 from accerl.correct.chain import Corrector, CorrectorChain, Experience, Targets, state_targets
-from accerl.correct.combinations import COMBINATIONS, make_corrector
+from accerl.correct.combinations import COMBINATIONS, OWN, make_corrector, name_of
 from accerl.correct.correctors import (
     ISCorrector,
     LeakyVTraceCorrector,
@@ -23,6 +23,7 @@ from accerl.correct.vtrace import VTraceReturns, leaky_vtrace, vtrace
 
 __all__ = [
     "COMBINATIONS",
+    "OWN",
     "Corrector",
     "CorrectorChain",
     "Experience",
@@ -39,6 +40,7 @@ __all__ = [
     "importance_sampling",
     "leaky_vtrace",
     "make_corrector",
+    "name_of",
     "per_decision_importance_sampling",
     "q_lambda",
     "retrace",

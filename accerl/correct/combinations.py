@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from accerl.correct.chain import Corrector, CorrectorChain
 from accerl.correct.correctors import (
@@ -32,6 +33,20 @@ COMBINATIONS: dict[str, Callable[[float, float], Sequence[Corrector]]] = {
 }
 
 
+OWN = "own"
+"""what stands for a chain of objects that no name makes"""
+
+
+def name_of(chain: CorrectorChain, *, rho: float, c: float) -> str:
+    """Return the name that `make_corrector` makes an equal chain of; OWN if there is none."""
+    for name, links in COMBINATIONS.items():
+        # Some of them refuse levels that others allow.
+        with suppress(UserError):
+            if tuple(links(rho, c)) == chain.correctors:
+                return name
+    return OWN
+
+
 def make_corrector(name: str, *, rho: float, c: float) -> CorrectorChain:
     """Return the chain that `name` stands for.
 
@@ -48,6 +63,8 @@ def make_corrector(name: str, *, rho: float, c: float) -> CorrectorChain:
     Raises:
         UserError: there is no such name; or a level is negative, or c exceeds rho where both count.
     """
+    if name == OWN:
+        raise UserError("corrector: the run had one of its own, which only Python code can give it")
     if name not in COMBINATIONS:
         raise UserError(f"corrector {name!r} does not exist; {did_you_mean(name, [*COMBINATIONS])}")
     return CorrectorChain(COMBINATIONS[name](rho, c))

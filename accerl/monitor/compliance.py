@@ -1,15 +1,19 @@
-"""What every Strategy must hold: subclass `StrategyCompliance` in a pytest file of your own."""
+"""What every Strategy and every Indicator must hold: subclass these in pytest files of your own."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from types import MappingProxyType
 
 import numpy as np
 
 from accerl.monitor.features import FEATURE_NAMES, Features
+from accerl.monitor.indicators import Indicator, Raw
 from accerl.monitor.monitor import Monitor
 from accerl.monitor.strategy import Strategy, fires, needs_of, specs_of
-from accerl.spec import CompressionSpec, Decision
+from accerl.runtime.run import PHASES, IntervalReport
+from accerl.spec import IDENTITY, CompressionSpec, Decision
 
 
 def made_up_features(**raw: float) -> Features:
@@ -120,3 +124,91 @@ class StrategyCompliance:
             assert strategy.decide(features) == decision
             assert fires(strategy) is fires(strategy)
             assert isinstance(getattr(strategy, "fires", True), bool)
+
+
+def made_up_reports(intervals: int = 12, seed: int = 5) -> Iterator[IntervalReport]:
+    """Yield the reports of a run that learns; its first and its fifth interval see no rollout."""
+    generator = np.random.default_rng(seed)
+    for index in range(intervals):
+        silent = index in (0, 4)
+        steps = 0 if silent else 2048
+        total_steps = 2048 * (index + 1 - (index > 0) - (index > 3))
+        decision = Decision.of(CompressionSpec(bits=8) if index > 6 else IDENTITY)
+        kl_nats = float(generator.exponential(0.05))
+        losses = {"argmax_agreement": 0.9, "ess_fraction": 0.8, "clipped_share": 0.3, "value": 0.5}
+        yield IntervalReport(
+            index=index,
+            seconds=5.0,
+            total_seconds=5.0 * (index + 1),
+            env_steps=steps,
+            total_env_steps=total_steps,
+            learner_updates=steps // 1024,
+            total_learner_updates=total_steps // 1024,
+            phase_seconds={name: float(generator.uniform(0.0, 2.0)) for name in PHASES},
+            queue_fill=0.5,
+            policy_lag=2.0,
+            kl_mean_nats=kl_nats,
+            kl_var=kl_nats**2,
+            kl_max_nats=10.0 * kl_nats,
+            entropy_nats=1.0 - 0.05 * index,
+            episode_returns=() if silent else tuple(generator.normal(index, 1.0, 6).tolist()),
+            learner_return=float(index) if index % 3 == 2 else None,
+            decision=decision,
+            spec_seconds={decision.label: 5.0},
+            switch_seconds=0.1 if index == 7 else 0.0,
+            losses={} if silent else losses,
+            publication_bytes=10_000,
+        )
+
+
+class IndicatorCompliance:
+    """Tests of the Indicator contract.
+
+    ``class TestMine(IndicatorCompliance): def make(self): return MyIndicator()``
+    """
+
+    def make(self) -> Indicator:
+        """Return the indicator under test, as new."""
+        raise NotImplementedError
+
+    def _values(self, indicator: Indicator) -> list[Raw]:
+        """Return what it says after every report, with what the others said before it."""
+        others = Monitor(num_actions=4, horizon_seconds=60.0)
+        # Nobody may write to what an indicator is shown, so it is shown something read-only.
+        return [
+            dict(indicator.update(report, MappingProxyType(dict(others.update(report).raw))))
+            for report in made_up_reports()
+        ]
+
+    def test_its_names_are_words(self) -> None:
+        """One name at least, none twice; a lone string would be read as its letters."""
+        names = self.make().names
+        assert not isinstance(names, str)
+        assert len(names) == len(set(names)) > 0
+        assert all(isinstance(name, str) and name.isidentifier() for name in names)
+
+    def test_it_says_a_number_for_each_of_its_names(self) -> None:
+        """Also after intervals that no rollout reached; what cannot be known is NaN."""
+        indicator = self.make()
+        for values in self._values(indicator):
+            assert set(values) == set(indicator.names)
+            assert all(isinstance(value, int | float) for value in values.values())
+
+    def test_a_new_one_says_the_same_of_the_same_run(self) -> None:
+        """A resumed run replays its reports to a new indicator; no other may disturb it."""
+        first, second = self.make(), self.make()
+        expected = self._values(first)
+        # As text: NaN is not equal to itself.
+        assert str(self._values(second)) == str(expected)
+
+    def test_a_monitor_takes_it(self) -> None:
+        """Its names are not taken, unless it is one that every monitor has."""
+        indicator = self.make()
+        shipped = {type(item) for item in Monitor(4, 60.0).indicators}
+        if type(indicator) not in shipped:
+            monitor = Monitor(4, 60.0, [indicator])
+            start = monitor.start().raw
+            assert all(math.isnan(start[name]) for name in indicator.names)
+        after = Monitor(4, 60.0, () if type(indicator) in shipped else [self.make()])
+        for report in made_up_reports():
+            assert set(indicator.names) <= set(after.update(report).raw)

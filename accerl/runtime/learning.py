@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from accerl.config import RunConfig
+from accerl.correct import CorrectorChain
 from accerl.learner import Learner, UpdateStats
 from accerl.learner_config import LearnerConfig
 from accerl.learner_group import (
@@ -128,7 +129,7 @@ def learner_ranks(
 
     def rank(index: int) -> Worker:
         network = (config.network, policy.observation, policy.num_actions)
-        arguments = (index, *network, config.learner, slab.handle(), threads)
+        arguments = (index, *network, config.learner, learner.corrector, slab.handle(), threads)
         return Worker("learner", index, learn_shares, lambda _: arguments)
 
     workers = [rank(index) for index in range(1, config.runtime.num_learners)]
@@ -142,6 +143,7 @@ def learn_shares(
     observation: ObservationSpec,
     num_actions: int,
     config: LearnerConfig,
+    corrector: CorrectorChain,
     slab_handle: dict[str, Any],
     threads: int,
 ) -> None:
@@ -153,7 +155,7 @@ def learn_shares(
     """
     torch.set_num_threads(threads)
     keep_freed_memory()
-    learner = Learner(empty_policy(network, observation, num_actions), config)
+    learner = Learner(empty_policy(network, observation, num_actions), config, corrector=corrector)
     slab = Slab(**slab_handle)
     try:
         while True:

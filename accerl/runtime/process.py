@@ -14,13 +14,14 @@ from accerl.compress.compressor import Compressor
 from accerl.config import RunConfig
 from accerl.envs import make_envs
 from accerl.learner import Learner
-from accerl.networks import PolicyNet, make_policy
+from accerl.networks import PolicyNet
 from accerl.rollout import RolloutShape, Slab
 from accerl.runtime.distilling import Board, Distiller, DistillerPool, distill_students
 from accerl.runtime.interval import IntervalRecorder
 from accerl.runtime.learning import learner_ranks
 from accerl.runtime.ledger import Ledger
 from accerl.runtime.memory import keep_freed_memory
+from accerl.runtime.parts import Parts
 from accerl.runtime.probe import KLProbe
 from accerl.runtime.publisher import Publisher
 from accerl.runtime.publishing import InlinePublishing, RemotePublishing
@@ -54,18 +55,27 @@ class ProcessRun:
     held (slots, an order to publish, a measurement) is taken back or asked for again.
     """
 
-    def __init__(self, config: RunConfig, *, supervisor: Supervisor | None = None) -> None:
+    def __init__(
+        self,
+        config: RunConfig,
+        *,
+        supervisor: Supervisor | None = None,
+        parts: Parts | None = None,
+    ) -> None:
         self.config = config
+        self._parts = parts = parts or Parts()
         runtime = config.runtime
         torch.set_num_threads(runtime.learner_threads)
         keep_freed_memory()
         probe = make_envs(config.game, 1)
         generator = torch.Generator().manual_seed(config.seed)
         observation = config.inputs(probe.observation)
-        policy = make_policy(config.network, observation, probe.num_actions, generator)
-        self.learner = Learner(policy, config.learner, generator)
+        policy = parts.make_policy(config, probe.observation, probe.num_actions, generator)
+        self.learner = Learner(policy, config.learner, generator, corrector=parts.corrector)
         self._safeguard = Safeguard(self.learner)
-        compressor = Compressor(observation, probe.num_actions, config.compression, generator)
+        compressor = Compressor(
+            observation, probe.num_actions, config.compression, generator, parts.links
+        )
         compressor.observe(probe.reset(config.seed))
         probe.close()
         self.recorder = IntervalRecorder(policy.num_actions)
@@ -137,7 +147,7 @@ class ProcessRun:
         pool = self._make_distillers()
         boards = [distiller.board.handle() for distiller in pool.distillers]
         handles = [block.handle() for block in (self._weights, self._samples, self._mailbox)]
-        arguments = (*self._network, self.config.compression, *handles, boards)
+        arguments = (*self._network, self.config.compression, self._parts.links, *handles, boards)
         return RemotePublishing(
             compressor,
             Worker("compressor", None, compress_weights, lambda _: arguments),

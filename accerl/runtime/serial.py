@@ -22,11 +22,11 @@ from accerl.config import RunConfig
 from accerl.envs import make_envs
 from accerl.evaluate import Evaluator
 from accerl.learner import Learner
-from accerl.networks import make_policy
 from accerl.rollout import Rollout, RolloutShape
 from accerl.runtime.clock import ActSeconds, Clock, RealClock
 from accerl.runtime.interval import IntervalRecorder
 from accerl.runtime.memory import keep_freed_memory
+from accerl.runtime.parts import Parts
 from accerl.runtime.probe import KLProbe
 from accerl.runtime.publisher import Publisher
 from accerl.runtime.run import IntervalReport, Snapshot
@@ -39,7 +39,15 @@ from accerl.weights import Publication, publication_from_state, publication_stat
 class SerialRun:
     """An `InnerRun` in this process, bit-identical for equal (config, seed) on a virtual clock."""
 
-    def __init__(self, config: RunConfig, clock: Clock, *, num_actors: int | None = None) -> None:
+    def __init__(
+        self,
+        config: RunConfig,
+        clock: Clock,
+        *,
+        num_actors: int | None = None,
+        parts: Parts | None = None,
+    ) -> None:
+        parts = parts or Parts()
         self.config = config
         self.clock = clock
         # Sums depend on how they are split: another number of threads is another run.
@@ -58,10 +66,12 @@ class SerialRun:
         ]
         envs = self.actors[0].envs
         observation = config.inputs(envs.observation)
-        policy = make_policy(config.network, observation, envs.num_actions, generator)
-        self.learner = Learner(policy, config.learner, generator)
+        policy = parts.make_policy(config, envs.observation, envs.num_actions, generator)
+        self.learner = Learner(policy, config.learner, generator, corrector=parts.corrector)
         self._safeguard = Safeguard(self.learner)
-        compressor = Compressor(observation, envs.num_actions, config.compression, generator)
+        compressor = Compressor(
+            observation, envs.num_actions, config.compression, generator, parts.links
+        )
         compressor.observe(self.actors[0].obs)
         check_every = KLProbe.check_every(config.learner.unroll * config.runtime.num_envs)
         self.publisher = Publisher(compressor, config.runtime.publish_every, check_every)

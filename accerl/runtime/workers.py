@@ -7,6 +7,7 @@ what only it needs: an actor on ONNX Runtime gets by without torch.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from accerl.weights import Mailbox, Publication, WeightVector
 
 if TYPE_CHECKING:
     from accerl.compress.config import CompressionConfig
+    from accerl.compress.links import Link
 
 
 def collect_rollouts(
@@ -77,6 +79,7 @@ def compress_weights(
     observation: ObservationSpec,
     num_actions: int,
     config: CompressionConfig,
+    links: Sequence[Link],
     weights_handle: dict[str, Any],
     samples_handle: dict[str, Any],
     mailbox_handle: dict[str, Any],
@@ -99,7 +102,7 @@ def compress_weights(
     policy = empty_policy(network, observation, num_actions)
     # With the first optimiser torch imports its compiler: a second that belongs to the start.
     torch.optim.Adam(policy.parameters())
-    compressor = Compressor(observation, num_actions, config, torch.Generator())
+    compressor = Compressor(observation, num_actions, config, torch.Generator(), links)
     probe = KLProbe()
     weights = WeightVector(**weights_handle)
     samples = SampleRing(**samples_handle)

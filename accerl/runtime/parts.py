@@ -1,0 +1,61 @@
+"""Parts: what a user brings to a run as objects, where a name will not do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from accerl.compress.links import Link
+from accerl.config import RunConfig
+from accerl.correct import CorrectorChain
+from accerl.errors import UserError
+from accerl.networks import PolicyNet, architecture, make_policy
+from accerl.observation import ObservationSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """Objects that take the place of what the configuration names; they are not recorded with it.
+
+    Links and correctors go to other processes, so their classes must be importable there.
+    """
+
+    policy: PolicyNet | None = None
+    """what is improved, in place; None: a new network, drawn by the run's seed"""
+    corrector: CorrectorChain | None = None
+    """how off-policy data is corrected; None: as `LearnerConfig.corrector` says"""
+    links: tuple[Link, ...] = ()
+    """compressors of the user's own, which every published network goes through after it was
+    distilled, pruned and factorised, and before it is rounded and exported"""
+
+    def make_policy(
+        self,
+        config: RunConfig,
+        observation: ObservationSpec,
+        num_actions: int,
+        generator: torch.Generator,
+    ) -> PolicyNet:
+        """Return the learner's policy for a game.
+
+        Args:
+            config: says which network it is.
+            observation: what the game shows.
+            num_actions: of the game.
+            generator: draws the weights of a new one.
+
+        Raises:
+            UserError: the policy that was brought does not fit the game or the configuration.
+        """
+        inputs = config.inputs(observation)
+        if self.policy is None:
+            return make_policy(config.network, inputs, num_actions, generator)
+        policy = self.policy
+        if (policy.observation, policy.num_actions) != (inputs, num_actions):
+            raise UserError(
+                f"policy: it reads {policy.observation} and has {policy.num_actions} actions, but "
+                f"{config.game} shows {inputs} and has {num_actions}"
+            )
+        if policy.arch != architecture(config.network, inputs):
+            raise UserError(f"policy: it is not {config.network!r}; choose it with `network`")
+        return policy

@@ -1,0 +1,101 @@
+"""summary.json: what came of a run, made of its reports."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import Any
+
+from accerl.config import RunConfig
+from accerl.records import fingerprint, versions
+from accerl.runtime.latency import LatencyProfile
+from accerl.runtime.run import IntervalReport
+from accerl.runtime.usage import growth_per_minute
+
+
+def summarise(
+    config: RunConfig,
+    strategy_name: str,
+    reports: list[IntervalReport],
+    profile: LatencyProfile | None = None,
+) -> dict[str, Any]:
+    """Return summary.json of a run.
+
+    `final_return` and `best_return` are J where it was measured; otherwise the mean of the last 20
+    episodes, and the best mean of 20 episodes in a row.
+    """
+    seconds = reports[-1].total_seconds if reports else 0.0
+    env_steps = reports[-1].total_env_steps if reports else 0
+    phases: Counter[str] = Counter()
+    spec_seconds: Counter[str] = Counter()
+    decisions: list[dict[str, Any]] = []
+    events = Counter(str(event["role"]) for report in reports for event in report.events)
+    for report in reports:
+        phases.update(report.phase_seconds)
+        spec_seconds.update(report.spec_seconds)
+        entry = report.decision.to_json()
+        if not decisions or decisions[-1]["decision"] != entry:
+            started = report.total_seconds - report.seconds
+            decisions.append({"seconds": started, "decision": entry})
+    final, best = _returns(reports)
+    return {
+        "env": config.game,
+        "preset": config.preset,
+        "seed": config.seed,
+        "strategy": strategy_name,
+        "runtime": config.runtime.runtime,
+        "tier": "virtual" if config.runtime.clock == "virtual" else "real",
+        "profile": None if profile is None else {"name": profile.name, "hash": profile.hash},
+        "seconds": seconds,
+        "env_steps": env_steps,
+        "env_steps_per_second": env_steps / seconds if seconds else 0.0,
+        "learner_updates": reports[-1].total_learner_updates if reports else 0,
+        "final_return": final,
+        "best_return": best,
+        "phases": dict(phases),
+        "spec_seconds": dict(spec_seconds),
+        "decisions": decisions,
+        "events": dict(events),
+        "publications": sum(report.publications for report in reports),
+        "publications_unchanged": sum(report.publications_unchanged for report in reports),
+        "publication_bytes": sum(report.publication_bytes for report in reports),
+        **_memory(reports),
+        "monitor_cpu_share": _monitor_share(reports),
+        "config_hash": config.hash,
+        "versions": versions(),
+        "fingerprint": fingerprint(),
+    }
+
+
+def _monitor_share(reports: list[IntervalReport]) -> float | None:
+    """Return which share of the run's processor time its indicators took; None: not measured."""
+    whole = sum(sum(report.cpu_seconds.values()) for report in reports)
+    spent = sum(sum(report.monitor_cpu_seconds.values()) for report in reports)
+    return spent / whole if whole else None
+
+
+def _memory(reports: list[IntervalReport]) -> dict[str, dict[str, Any]]:
+    """Return the largest resident memory of each process, and how fast it grew in the end."""
+    held: defaultdict[str, list[tuple[float, int]]] = defaultdict(list)
+    for report in reports:
+        for name, rss in report.rss_bytes.items():
+            held[name].append((report.total_seconds, rss))
+    return {
+        "rss_bytes_max": {name: max(rss for _, rss in found) for name, found in held.items()},
+        "rss_bytes_per_minute": {
+            name: growth_per_minute(*zip(*found, strict=True)) for name, found in held.items()
+        },
+    }
+
+
+def _returns(reports: list[IntervalReport]) -> tuple[float | None, float | None]:
+    measured = [r.learner_return for r in reports if r.learner_return is not None]
+    if measured:
+        return measured[-1], max(measured)
+    episodes = [score for report in reports for score in report.episode_returns]
+    if not episodes:
+        return None, None
+    windows = [
+        episodes[max(0, i - 20) : i] for i in range(min(20, len(episodes)), len(episodes) + 1)
+    ]
+    means = [sum(window) / len(window) for window in windows]
+    return means[-1], max(means)

@@ -1,0 +1,187 @@
+"""The paper's listings (its Tables 1 to 3) run as written, on real processes; and mistakes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from accerl.correct import ISCorrector, VTraceCorrector
+from accerl.errors import UserError
+from accerl.monitor.strategies import KLThresholdStrategy, RewardGapStrategy
+from accerl.networks import PolicyNet
+from accerl.paper import (
+    ONNX,
+    Actor,
+    AtariCNN,
+    CompressorChain,
+    Distiller,
+    KLMonitor,
+    Learner,
+    Pruning,
+    QManager,
+    Quantizer,
+    RewardMonitor,
+    Strategy,
+    policy_for,
+)
+from accerl.records import read_json, read_metrics
+from accerl.spec import CompressionSpec
+
+LISTING = """
+import sys
+
+from accerl.paper import *
+
+if __name__ == "__main__":
+    env, seconds, out = sys.argv[1:]
+    num_agents, rho, c = 2, 1.0, 1.0
+    # Table 1
+    policyNet = {policy}
+    compreNet = CompressorChain()
+    compreNet.add(Pruning(policyNet, 0.5)).add(Distiller(policyNet)) \\
+        .add(Quantizer('INT8')).add(ONNX())
+    Agents = [Actor(env, compreNet.policy, rank) for rank in range(num_agents)]
+    # Table 2
+    memory = QManager(Agents)
+    memory.add_corrector(VTraceCorrector(rho, c)).add_corrector(ISCorrector(rho))
+    learner = Learner(
+        policyNet, memory, alg='AC', ddp=True, amp=True, seconds=float(seconds), out=out
+    )
+    # Table 3
+    klMonitor = KLMonitor(policyNet, compreNet.policy, thre={threshold})
+    compressStrategy = Strategy(compreNet, klMonitor)
+    for actor in Agents:
+        actor.start()
+    learner.start()
+    compressStrategy.start()
+    # Rest Code.
+    learner.join()
+"""
+PRUNED = CompressionSpec(sparsity=0.5, bits=8)
+
+
+def run_listing(
+    tmp_path: Path, game: str, seconds: float, policy: str, threshold: float
+) -> dict[str, Any]:
+    """Run the listing as a user's script and return the summary of its run."""
+    script, out = tmp_path / "listing.py", tmp_path / "run"
+    script.write_text(LISTING.format(policy=policy, threshold=threshold))
+    done = subprocess.run(
+        [sys.executable, script, game, str(seconds), out],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return read_json(out / "summary.json")
+
+
+def test_the_listing_runs_on_catch_and_its_monitor_objects(tmp_path: Path) -> None:
+    # Nothing is as close as that: the strategy steps back to 16 bits at the second interval.
+    summary = run_listing(tmp_path, "catch", 5.0, "policy_for(env)", threshold=1e-9)
+    assert summary["learner_updates"] > 2
+    assert {"learner", "learner-1", "actor-0", "actor-1"} <= set(summary["rss_bytes_max"])
+    specs = [entry["decision"][0]["spec"]["bits"] for entry in summary["decisions"]]
+    assert specs == [8, 16]
+    config = read_json(tmp_path / "run" / "config.json")
+    assert config["learner"]["corrector"] == "vtrace+importance"
+    assert config["learner"]["precision"] == "bf16"
+    assert config["runtime"]["num_learners"] == 2
+
+
+def test_the_listing_runs_on_pong(tmp_path: Path) -> None:
+    summary = run_listing(tmp_path, "pong", 6.0, "AtariCNN(6)", threshold=14.0)
+    assert summary["learner_updates"] >= 2
+    assert set(summary["spec_seconds"]) == {PRUNED.label}
+    reports = list(read_metrics(tmp_path / "run"))
+    assert {"learner-1", "actor-0", "actor-1"} <= set(reports[-1].cpu_seconds)
+
+
+def chain_of(policy: PolicyNet) -> CompressorChain:
+    chain = CompressorChain().add(Pruning(policy, 0.5)).add(Distiller(policy))
+    return chain.add(Quantizer("INT8")).add(ONNX())
+
+
+def memory_of(chain: CompressorChain, *ranks: int) -> QManager:
+    return QManager([Actor("catch", chain.policy, rank) for rank in ranks])
+
+
+def test_a_chain_says_what_a_run_is_asked_for() -> None:
+    policy = AtariCNN(4)
+    assert chain_of(policy).spec == PRUNED
+    assert CompressorChain().spec == CompressionSpec(graph="eager")
+    student = CompressorChain().add(Distiller(policy, student=AtariCNN(4, "net2"))).add(ONNX())
+    assert student.spec == CompressionSpec(student="net2")
+
+
+def test_a_chains_policy_can_be_tried_by_hand() -> None:
+    policy = policy_for("catch")
+    states = np.random.default_rng(0).integers(0, 2, (16, *policy.observation.shape))
+    obs = states.astype(policy.observation.dtype)
+    logits, values = chain_of(policy).policy.infer(obs)
+    assert (logits.shape, values.shape) == ((16, 3), (16,))
+    assert np.isfinite(logits).all()
+
+
+def test_monitors_make_the_papers_rules() -> None:
+    policy = AtariCNN(4)
+    chain = chain_of(policy)
+    rule = Strategy(chain, KLMonitor(policy, chain.policy)).rule
+    milder = CompressionSpec(sparsity=0.5, bits=16)
+    assert rule == KLThresholdStrategy(aggressive=PRUNED, conservative=milder, threshold_nats=14.0)
+    pruned = CompressorChain().add(Pruning(policy, 0.5)).add(ONNX())
+    assert Strategy(pruned, RewardMonitor(policy, pruned.policy)).rule == RewardGapStrategy()
+
+
+def test_memory_keeps_correctors_in_their_order() -> None:
+    memory = memory_of(chain_of(AtariCNN(4)), 0, 1)
+    memory.add_corrector(VTraceCorrector(2.0, 1.0)).add_corrector(ISCorrector(1.0))
+    assert memory.correctors.correctors == (VTraceCorrector(2.0, 1.0), ISCorrector(1.0))
+
+
+def test_mistakes_are_told_at_once() -> None:
+    policy = policy_for("catch")
+    chain, other = chain_of(policy), chain_of(policy)
+    with pytest.raises(UserError, match="at least one Actor"):
+        QManager([])
+    with pytest.raises(UserError, match="one game"):
+        QManager([Actor("catch", chain.policy, 0), Actor("pong", chain.policy, 1)])
+    with pytest.raises(UserError, match="one chain"):
+        QManager([Actor("catch", chain.policy, 0), Actor("catch", other.policy, 1)])
+    with pytest.raises(UserError, match="ranks must be 0 to 1"):
+        memory_of(chain, 1, 1)
+    with pytest.raises(UserError, match="another chain"):
+        Strategy(chain, KLMonitor(policy, other.policy))
+    with pytest.raises(UserError, match='must be "AC"'):
+        Learner(policy, memory_of(chain, 0), alg="DQN")
+    with pytest.raises(UserError, match="does not exist; did you mean 'pong'"):
+        policy_for("pongg")
+    learner = Learner(policy, memory_of(chain, 0, 1), seconds=1.0)
+    with pytest.raises(UserError, match="start the actors first; rank 0, 1"):
+        learner.start()
+    with pytest.raises(UserError, match="was not started"):
+        learner.join()
+
+
+def test_a_policy_of_another_game_does_not_fit() -> None:
+    chain = chain_of(AtariCNN(6))
+    with pytest.raises(UserError, match="catch shows"):
+        Learner(AtariCNN(6), memory_of(chain, 0))
+
+
+def test_what_ends_a_run_is_raised_by_join(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text(json.dumps({}))
+    policy = policy_for("catch")
+    memory = memory_of(chain_of(policy), 0)
+    memory.agents[0].start()
+    learner = Learner(policy, memory, seconds=1.0, out=tmp_path / "file" / "run")
+    learner.start()
+    with pytest.raises(UserError, match="cannot"):
+        learner.join()

@@ -1,0 +1,191 @@
+"""Components of a user's own, written and tested as a user would: nothing here is private."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+import torch
+
+from accerl.compress import CompressionState
+from accerl.compress.links import Stage
+from accerl.correct import (
+    COMBINATIONS,
+    OWN,
+    CorrectorChain,
+    Experience,
+    Targets,
+    VTraceCorrector,
+    make_corrector,
+    name_of,
+)
+from accerl.errors import UserError
+from accerl.learner_config import LearnerConfig
+from accerl.monitor.features import Features
+from accerl.monitor.indicators import Indicator
+from accerl.monitor.monitor import Monitor
+from accerl.monitor.strategies import FirstThatFires, KLThresholdStrategy
+from accerl.presets import load_preset
+from accerl.runtime.parts import Parts
+from accerl.runtime.run import IntervalReport
+from accerl.spec import IDENTITY, CompressionSpec, Decision
+from accerl.testing import (
+    CompressorCompliance,
+    CorrectorCompliance,
+    IndicatorCompliance,
+    StrategyCompliance,
+)
+from accerl.train import train
+from tests.fixtures.inner_runs import fast_profile
+
+INT8 = CompressionSpec(bits=8)
+
+
+@dataclass(frozen=True)
+class WeightClipping:
+    """A compressor: weights beyond a few standard deviations make every integer coarser."""
+
+    deviations: float = 3.0
+    stage = Stage.TUNE
+
+    def apply(self, state: CompressionState) -> CompressionState:
+        net = copy.deepcopy(state.net)  # the learner's own weights must not move
+        with torch.no_grad():
+            for weights in net.parameters():
+                if weights.ndim > 1:
+                    limit = self.deviations * weights.std()
+                    weights.clamp_(weights.mean() - limit, weights.mean() + limit)
+        return replace(state, net=net)
+
+
+@dataclass(frozen=True)
+class AdvantageClipping:
+    """A corrector: no single sample may pull harder than this."""
+
+    limit: float = 1.0
+
+    def correct(self, experience: Experience, targets: Targets) -> Targets:
+        return targets._replace(advantages=targets.advantages.clamp(-self.limit, self.limit))
+
+
+class BestReturn:
+    """An indicator: the best mean return so far."""
+
+    names = ("best_return",)
+
+    def __init__(self) -> None:
+        self._best = float("nan")
+
+    def update(self, report: IntervalReport, raw: Mapping[str, float]) -> Mapping[str, float]:
+        self._best = float(np.fmax(self._best, raw["actor_return"]))
+        return {"best_return": self._best}
+
+
+class CarefulNearTheBest:
+    """A strategy that acts on an indicator of its own: no compression near the best return."""
+
+    def reset(self) -> None:
+        pass
+
+    def decide(self, features: Features) -> Decision:
+        raw = features.raw
+        near = raw["actor_return"] >= raw.get("best_return", float("inf")) - 0.1
+        return Decision.of(IDENTITY if near else INT8)
+
+
+class TestWeightClipping(CompressorCompliance):
+    def make(self) -> WeightClipping:
+        return WeightClipping(3.0)
+
+    def make_identity(self) -> WeightClipping:
+        return WeightClipping(1e6)
+
+
+class TestAdvantageClipping(CorrectorCompliance):
+    def make(self) -> AdvantageClipping:
+        return AdvantageClipping()
+
+
+class TestBestReturn(IndicatorCompliance):
+    def make(self) -> BestReturn:
+        return BestReturn()
+
+
+class TestCareful(StrategyCompliance):
+    def make(self) -> CarefulNearTheBest:
+        return CarefulNearTheBest()
+
+
+class TestCarefulInAComposition(StrategyCompliance):
+    def make(self) -> FirstThatFires:
+        return FirstThatFires((KLThresholdStrategy(), CarefulNearTheBest()))
+
+
+SHIPPED = len(Monitor(4, 60.0).indicators)
+
+
+@pytest.mark.parametrize("index", range(SHIPPED))
+def test_shipped_indicators_comply(index: int) -> None:
+    class Shipped(IndicatorCompliance):
+        def make(self) -> Indicator:
+            return Monitor(4, 60.0).indicators[index]
+
+    checks = [name for name in dir(Shipped) if name.startswith("test_")]
+    assert len(checks) == 4
+    for name in checks:
+        getattr(Shipped(), name)()
+
+
+class Stateful(BestReturn):
+    """What the suite is there to catch: memory that two of them share."""
+
+    names = ("best_return",)
+    seen: list[float] = []  # noqa: RUF012
+
+    def update(self, report: IntervalReport, raw: Mapping[str, float]) -> Mapping[str, float]:
+        self.seen.append(report.total_seconds)
+        return {"best_return": float(len(self.seen))}
+
+
+def test_the_suite_catches_indicators_that_share_memory() -> None:
+    class Shared(IndicatorCompliance):
+        def make(self) -> Stateful:
+            return Stateful()
+
+    with pytest.raises(AssertionError):
+        Shared().test_a_new_one_says_the_same_of_the_same_run()
+
+
+def test_a_run_takes_them_all() -> None:
+    config = replace(load_preset("catch"), seconds=3.0).with_runtime(interval_seconds=0.5)
+    correctors = (
+        CorrectorChain().add_corrector(VTraceCorrector()).add_corrector(AdvantageClipping())
+    )
+    result = train(
+        config,
+        CarefulNearTheBest(),
+        profile=fast_profile(num_actors=1),
+        parts=Parts(corrector=correctors, links=(WeightClipping(1.0),)),
+        indicators=[BestReturn()],
+    )
+    acted = {spec for report in result.reports for spec in report.decision.specs}
+    assert acted == {IDENTITY, INT8}
+    assert len(result.reports) == 6
+    # Weights clipped at one deviation act unlike the learner's, whatever the bits.
+    assert min(report.kl_mean_nats for report in result.reports[2:]) > 1e-3
+
+
+@pytest.mark.parametrize("name", list(COMBINATIONS))
+def test_a_chain_is_known_by_its_name(name: str) -> None:
+    assert name_of(make_corrector(name, rho=1.5, c=1.0), rho=1.5, c=1.0) == name
+
+
+def test_a_chain_that_no_name_makes_is_the_users_own() -> None:
+    own = CorrectorChain([VTraceCorrector(), AdvantageClipping()])
+    assert name_of(own, rho=1.0, c=1.0) == OWN
+    assert LearnerConfig(corrector=OWN).corrector == OWN
+    with pytest.raises(UserError, match="only Python code"):
+        make_corrector(OWN, rho=1.0, c=1.0)
