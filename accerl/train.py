@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -190,6 +190,7 @@ class _Driver:
         left = self.config.seconds - self.run.now
         report = self.run.advance(min(self.config.runtime.interval_seconds, left))
         self._features = self._monitor.update(report)
+        report = replace(report, indicators=self._monitor.known(self._features))
         self.reports.append(report)
         self.intervals += 1
         return report

@@ -21,6 +21,24 @@ def _mean_episode(report: IntervalReport) -> float:
 INDICATORS: Mapping[str, Callable[[IntervalReport], float]] = {
     "Episodic return, compressed actors": _mean_episode,
     "KL of the actors to the learner, mean (nats)": lambda report: report.kl_mean_nats,
+    "KL of compression alone, same weights (nats)": lambda report: report.indicators.get(
+        "compression_kl_nats", math.nan
+    ),
+    "KL of staleness alone (nats)": lambda report: report.indicators.get(
+        "staleness_kl_nats", math.nan
+    ),
+    "Actors and learner find the same action best": lambda report: report.losses.get(
+        "argmax_agreement", math.nan
+    ),
+    "Effective sample size of the importance weights": lambda report: report.losses.get(
+        "ess_fraction", math.nan
+    ),
+    "Share of the ratios that are clipped": lambda report: report.losses.get(
+        "clipped_share", math.nan
+    ),
+    "Training stage (0 exploration, 1 improving, 2 convergence)": lambda report: (
+        report.indicators.get("stage", math.nan)
+    ),
     "Entropy of the learner (nats)": lambda report: report.entropy_nats,
     "Env steps per second": lambda report: report.env_steps / max(report.seconds, 1e-9),
     "Policy lag (learner updates)": lambda report: report.policy_lag,

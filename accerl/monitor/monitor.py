@@ -96,6 +96,11 @@ class Monitor:
         raw |= {"entropy_nats": math.log(self.num_actions), "entropy_fraction": 1.0}
         return Features.of(raw)
 
+    def known(self, features: Features) -> dict[str, float]:
+        """Return what the indicators know, by name: numbers that are finite, without the clock's."""
+        names = [name for indicator in self.indicators for name in indicator.names]
+        return {name: features.raw[name] for name in names if math.isfinite(features.raw[name])}
+
     def update(self, report: IntervalReport) -> Features:
         """Return the features after `report`.
 

@@ -83,6 +83,9 @@ class IntervalReport:
     """learner updates between those two"""
     monitor_cpu_seconds: Mapping[str, float] = field(default_factory=dict)
     """processor seconds spent on measuring indicators, by process; empty on a virtual clock"""
+    indicators: Mapping[str, float] = field(default_factory=dict)
+    """what the monitor made of the report and of those before it, by name, the user's own too;
+    without what is not known, and in no report that has not passed a monitor"""
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as one JSON object."""

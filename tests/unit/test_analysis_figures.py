@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -127,10 +128,17 @@ def test_run_figures_render_and_hold_every_interval(study: StudyRecord) -> None:
     curves = figures_runs.run_curves({"a": run}, "seconds")
     assert [row["value"] for row in curves.table] == [r.learner_return for r in run.reports]
     indicators = figures_runs.run_indicators({"a": run})
-    # On the virtual clock a process's memory says nothing, and is not recorded.
-    shown = [name for name in figures_runs.INDICATORS if not name.startswith("Resident")]
+    # What was not measured has no panel: memory on a virtual clock, what a monitor did not add.
+    shown = {row["panel"] for row in indicators.table}
+    kl = "KL of the actors to the learner, mean (nats)"
+    assert {kl, "Env steps per second", "Queue fill"} <= shown
+    assert "Resident memory of the learner (MB)" not in shown
     assert len(indicators.table) == len(shown) * len(run.reports)
     assert all(math.isfinite(row["value"]) for row in indicators.table)
+    known = [replace(report, indicators={"stage": 1.0}) for report in run.reports]
+    watched = figures_runs.run_indicators({"a": replace(run, reports=known)})
+    stages = [row["value"] for row in watched.table if row["panel"].startswith("Training stage")]
+    assert stages == [1.0] * len(run.reports)
     for figure in (curves, indicators, figures_schedule.run_strips({"a": run})):
         assert "<svg" in render_svg(figure)
 

@@ -219,3 +219,12 @@ def test_an_indicator_must_return_what_it_names() -> None:
 
     with pytest.raises(ValueError, match="births"):
         Monitor(6, 20.0, [Forgetful()]).update(REPORT)
+
+
+def test_what_is_known_is_finite_and_the_indicators_own() -> None:
+    monitor = Monitor(6, 20.0, [Deaths()])
+    known = monitor.known(monitor.update(REPORT))
+    assert known["deaths"] == 0.0
+    assert known["kl_max_nats"] == 14.0
+    assert {"learner_return", "seconds", "horizon_seconds"} & set(known) == set()
+    assert all(math.isfinite(number) for number in known.values())

@@ -124,7 +124,7 @@ def test_events_and_usage_are_reported_and_survive_a_file() -> None:
 
 
 NEWER = ("events", "rss_bytes", "private_bytes", "cpu_seconds", "compression_kl_nats")
-NEWER += ("staleness_kl_nats", "staleness_updates", "monitor_cpu_seconds")
+NEWER += ("staleness_kl_nats", "staleness_updates", "monitor_cpu_seconds", "indicators")
 
 
 def test_records_from_before_events_and_usage_still_load() -> None:
