@@ -124,9 +124,7 @@ class _Reader:
         self._modules = dict(copy.deepcopy(module).eval().named_modules())
         try:
             self._graph = fx.symbolic_trace(self._modules[""]).graph
-        except (
-            Exception
-        ) as error:  # whatever the user's forward does with something that is no tensor
+        except Exception as error:  # whatever a user's forward does with what is no tensor
             first = str(error).splitlines()[0]
             raise self.refusal("its forward cannot be traced", first) from error
         self._graph.eliminate_dead_code()

@@ -1,7 +1,7 @@
 """What rounding takes from logits and values on average, which the heads' biases can give back.
 
 Rounding errors add up to a bias, because every state shares most of its pixels; removing it lowered
-the KL tenfold on Pong.
+the KL on Pong tenfold where pixels are not centred, and up to 2.4 times where they are.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ class Monitor:
         return Features.of(raw)
 
     def known(self, features: Features) -> dict[str, float]:
-        """Return what the indicators know, by name: numbers that are finite, without the clock's."""
+        """Return what the indicators know, by name: finite numbers, without the clock's."""
         names = [name for indicator in self.indicators for name in indicator.names]
         return {name: features.raw[name] for name in names if math.isfinite(features.raw[name])}
 

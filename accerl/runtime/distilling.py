@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from accerl.observation import ObservationSpec
-from accerl.runtime.memory import keep_freed_memory
 from accerl.runtime.samples import SampleRing
 from accerl.runtime.supervise import Worker
 from accerl.runtime.wire import Channel, pack, unpack
@@ -203,16 +202,9 @@ def distill_students(
     `ready`; for each work it says `taken` when it has copied the states, and then `done` with the
     seconds that it took; asked for its `state`, it sends it.
     """
-    import torch
+    from accerl.runtime.workers import policy_and_compressor
 
-    from accerl.compress.compressor import Compressor
-    from accerl.runtime.workers import empty_policy
-
-    torch.set_num_threads(1)
-    keep_freed_memory()
-    policy = empty_policy(network, observation, num_actions)
-    torch.optim.Adam(policy.parameters())  # imports torch's compiler, before anybody waits
-    compressor = Compressor(observation, num_actions, config, torch.Generator())
+    policy, compressor = policy_and_compressor(network, observation, num_actions, config)
     weights, samples = WeightVector(**weights_handle), SampleRing(**samples_handle)
     board = Board(**board_handle)
     try:

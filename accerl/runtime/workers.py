@@ -92,17 +92,9 @@ def compress_weights(
     with what that took; asked for its `state`, it sends it. What other processes distil it finds
     on their boards.
     """
-    import torch
-
-    from accerl.compress.compressor import Compressor
     from accerl.runtime.probe import KLProbe
 
-    torch.set_num_threads(1)
-    keep_freed_memory()
-    policy = empty_policy(network, observation, num_actions)
-    # With the first optimiser torch imports its compiler: a second that belongs to the start.
-    torch.optim.Adam(policy.parameters())
-    compressor = Compressor(observation, num_actions, config, torch.Generator(), links)
+    policy, compressor = policy_and_compressor(network, observation, num_actions, config, links)
     probe = KLProbe()
     weights = WeightVector(**weights_handle)
     samples = SampleRing(**samples_handle)
@@ -203,6 +195,29 @@ def measure_returns(
     finally:
         weights.close()
         evaluator.close()
+
+
+def policy_and_compressor(
+    network: str,
+    observation: ObservationSpec,
+    num_actions: int,
+    config: CompressionConfig,
+    links: Sequence[Link] = (),
+) -> tuple[Any, Any]:
+    """Return what a process that compresses or distils begins with, before anybody waits for it.
+
+    A network to copy weights into, and a compressor without states or students.
+    """
+    import torch
+
+    from accerl.compress.compressor import Compressor
+
+    torch.set_num_threads(1)
+    keep_freed_memory()
+    policy = empty_policy(network, observation, num_actions)
+    # With the first optimiser torch imports its compiler: a second that belongs to the start.
+    torch.optim.Adam(policy.parameters())
+    return policy, Compressor(observation, num_actions, config, torch.Generator(), links)
 
 
 def empty_policy(network: str, observation: ObservationSpec, num_actions: int) -> Any:

@@ -21,21 +21,19 @@ def curve(spec: CompressionSpec, seed: int, *, env_steps: int, **learner: Any) -
     return measured_returns(config, spec, env_steps=env_steps, every=EVERY)
 
 
-def passes(spec: CompressionSpec, level: float, **learner: Any) -> None:
-    """Assert that the best of the last three evaluations reaches `level` with 2 of 3 seeds.
+def passing_seeds(spec: CompressionSpec, level: float, **learner: Any) -> int:
+    """Return for how many seeds the best of the last three evaluations reaches `level`; 2 do.
 
     Policies of CartPole still lose what they have learned now and then, for a while: hence the best
     of three evaluations, and two seeds of three. A third seed runs only where one has failed.
     """
-    curves: list[list[float]] = []
     passed = 0
     for seed in SEEDS:
-        curves.append(curve(spec, seed, env_steps=170_000, **learner))
-        assert curves[-1][0] < level / 2.0
-        passed += max(curves[-1][-3:]) >= level
+        returns = curve(spec, seed, env_steps=170_000, **learner)
+        passed += returns[0] < level / 2.0 and max(returns[-3:]) >= level
         if passed == 2:
-            return
-    pytest.fail(f"{passed} of {len(SEEDS)} seeds reached {level}: {curves}")
+            break
+    return passed
 
 
 def test_cartpole_is_held_up_for_a_while_after_forty_thousand_steps() -> None:
@@ -50,7 +48,7 @@ def test_a_learner_that_hardly_learns_lets_the_pole_fall() -> None:
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("spec", EVERY_ENGINE, ids=lambda spec: spec.label)
 def test_cartpole_is_balanced(spec: CompressionSpec) -> None:
-    passes(spec, 400.0)
+    assert passing_seeds(spec, 400.0) == 2
 
 
 @pytest.mark.slow
@@ -60,7 +58,7 @@ def test_cartpole_is_balanced(spec: CompressionSpec) -> None:
 def test_cartpole_is_balanced_under_either_loss(policy_loss: str, lambda_: float) -> None:
     """The paper's loss takes smaller steps and does not get as far in as many of them."""
     if policy_loss == "clipped":
-        passes(IDENTITY, 400.0, lambda_=lambda_)
+        assert passing_seeds(IDENTITY, 400.0, lambda_=lambda_) == 2
         return
     slower = {"learning_rate": 5e-4, "normalise_advantages": False}
-    passes(IDENTITY, 150.0, policy_loss=policy_loss, lambda_=lambda_, **slower)
+    assert passing_seeds(IDENTITY, 150.0, policy_loss=policy_loss, lambda_=lambda_, **slower) == 2

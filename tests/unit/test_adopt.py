@@ -70,11 +70,10 @@ class Changed(OwnMLP):
         if change == "wide value":
             self.value = nn.Linear(12, 2)
 
-    def forward(self, x: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         if self.change == "scaled":
             x = x / 2.0
-        hidden = self.body[0](x) if self.change == "no relu" else self.body(x)
-        hidden = self.body[3](self.body[0](x)) if self.change == "no relu" else hidden
+        hidden = self.body[3](self.body[0](x)) if self.change == "no relu" else self.body(x)
         if self.change == "alone":
             return (self.policy(hidden),)
         if self.change == "headless":
