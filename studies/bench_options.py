@@ -130,16 +130,43 @@ def bench_monitor(
     return written(result, out, "bench-monitor.json")
 
 
-def bench_correctors(*, repeats: int = 9, out: Path | None = None, json_: Json = False) -> Any:
-    """Time every off-policy corrector, interleaved: by itself, and in the learner's chains.
+def bench_correctors(
+    *,
+    repeats: int = 9,
+    learn: str | None = None,
+    spec: str = '{"bits": 8}',
+    seconds: float = 40.0,
+    seeds: int = 12,
+    publish_every: int = 16,
+    out: Path | None = None,
+    json_: Json = False,
+) -> Any:
+    """Time every off-policy corrector, interleaved; or --learn a game with each of them.
 
     Args:
         repeats: interleaved rounds
-        out: folder to write bench-correctors.json to
+        learn: preset to learn with every named combination instead, on the virtual clock
+        spec: with --learn: what actors act with, as JSON
+        seconds: with --learn: length of each run on its clock
+        seeds: with --learn: runs of each
+        publish_every: with --learn: learner updates between two publications
+        out: folder to write bench-correctors.json to, or bench-correctors-PRESET.json
         json_: print the result as JSON
     """
     from studies.bench_correctors import bench_correctors as measure
 
+    if learn is not None:
+        from studies.compare_correctors import compare_correctors, print_comparison
+
+        result = compare_correctors(
+            learn,
+            spec=CompressionSpec.from_json(spec),
+            seconds=seconds,
+            seeds=seeds,
+            publish_every=publish_every,
+        )
+        print_comparison(result, console)
+        return written(result, out, f"bench-correctors-{learn}.json")
     if repeats < 1:
         raise UserError(f"--repeats must be at least 1, got {repeats}")
     result = commands.bench(lambda: measure(repeats), json_)

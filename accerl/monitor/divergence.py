@@ -32,9 +32,9 @@ def kl_divergence(logits_p: Tensor, logits_q: Tensor) -> Tensor:
     return _kl(log_p.exp(), log_p, torch.log_softmax(logits_q.float(), dim=-1))
 
 
-def _kl(p: Tensor, log_p: Tensor, log_q: Tensor) -> Tensor:
+def _kl(p: Tensor, log_p: Tensor, log_q: Tensor, dim: int = -1) -> Tensor:
     # Rounding can leave a sum of -1e-8 where the policies agree.
-    return (p * (log_p - log_q)).sum(-1).clamp(min=0.0)
+    return (p * (log_p - log_q)).sum(dim).clamp(min=0.0)
 
 
 def entropy(logits: Tensor) -> Tensor:
@@ -85,9 +85,12 @@ def measure_rollout(
             f"the learner's {tuple(logits.shape)} and {tuple(log_prob.shape)} do not match the "
             f"actor's {tuple(behaviour_logits.shape)} and {tuple(behaviour_log_prob.shape)}"
         )
-    # For a small network this is a noticeable part of an update: as few operations as will do.
-    log_p = torch.log_softmax(logits.float(), dim=-1)
-    log_q = torch.log_softmax(behaviour_logits.float(), dim=-1)
+    # For a small network this is a noticeable part of an update: as few operations as will do, and
+    # actions first, because a softmax over so short a last dimension takes ten times as long.
+    log_p, log_q = (
+        torch.log_softmax(each.float().flatten(0, -2).t().contiguous(), dim=0)
+        for each in (logits, behaviour_logits)
+    )
     p = log_p.exp()
     same = logits.argmax(-1) == behaviour_logits.argmax(-1)
     log_ratio = (log_prob - behaviour_log_prob).flatten().double()
@@ -97,8 +100,8 @@ def measure_rollout(
     clipped = torch.count_nonzero(log_ratio > math.log(rho_bar)) if rho_bar > 0.0 else len(weights)
     samples = same.numel()
     return RolloutMeasures(
-        kl_nats=_kl(p, log_p, log_q),
-        entropy_nats=-(p * log_p).sum(-1),
+        kl_nats=_kl(p, log_p, log_q, dim=0).view(same.shape),
+        entropy_nats=-(p * log_p).sum(0).view(same.shape),
         argmax_agreement=int(torch.count_nonzero(same)) / samples,
         ess_fraction=size.item() / samples,
         clipped_share=int(clipped) / samples,

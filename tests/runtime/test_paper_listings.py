@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -63,29 +63,32 @@ if __name__ == "__main__":
     # Rest Code.
     learner.join()
 """
+ROOT = Path(__file__).parents[2]
 PRUNED = CompressionSpec(sparsity=0.5, bits=8)
 
 
-def run_listing(
-    tmp_path: Path, game: str, seconds: float, policy: str, threshold: float
-) -> dict[str, Any]:
-    """Run the listing as a user's script and return the summary of its run."""
-    script, out = tmp_path / "listing.py", tmp_path / "run"
-    script.write_text(LISTING.format(policy=policy, threshold=threshold))
+def run_script(tmp_path: Path, text: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run a user's script to its end."""
+    script = tmp_path / "listing.py"
+    script.write_text(text)
     done = subprocess.run(
-        [sys.executable, script, game, str(seconds), out],
+        [sys.executable, script, *map(str, arguments)],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         timeout=240,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    return read_json(out / "summary.json")
+    return done
 
 
 def test_the_listing_runs_on_catch_and_its_monitor_objects(tmp_path: Path) -> None:
     # Nothing is as close as that: the strategy steps back to 16 bits at the second interval.
-    summary = run_listing(tmp_path, "catch", 5.0, "policy_for(env)", threshold=1e-9)
+    text = LISTING.format(policy="policy_for(env)", threshold=1e-9)
+    run_script(tmp_path, text, "catch", 5.0, "run")
+    summary = read_json(tmp_path / "run" / "summary.json")
     assert summary["learner_updates"] > 2
     assert {"learner", "learner-1", "actor-0", "actor-1"} <= set(summary["rss_bytes_max"])
     specs = [entry["decision"][0]["spec"]["bits"] for entry in summary["decisions"]]
@@ -96,11 +99,17 @@ def test_the_listing_runs_on_catch_and_its_monitor_objects(tmp_path: Path) -> No
     assert config["runtime"]["num_learners"] == 2
 
 
-def test_the_listing_runs_on_pong(tmp_path: Path) -> None:
-    summary = run_listing(tmp_path, "pong", 6.0, "AtariCNN(6)", threshold=14.0)
+def test_the_readmes_listing_runs_on_pong(tmp_path: Path) -> None:
+    blocks = (ROOT / "README.md").read_text().split("```python\n")
+    text = next(block for block in blocks if "from accerl.paper" in block).split("```")[0]
+    assert text.count("seconds=60") == 1
+    done = run_script(tmp_path, text.replace("seconds=60", "seconds=6"))
+    assert float(done.stdout) > 10.0
+    run = tmp_path / "runs" / "listing"
+    summary = read_json(run / "summary.json")
     assert summary["learner_updates"] >= 2
     assert set(summary["spec_seconds"]) == {PRUNED.label}
-    reports = list(read_metrics(tmp_path / "run"))
+    reports = list(read_metrics(run))
     assert {"learner-1", "actor-0", "actor-1"} <= set(reports[-1].cpu_seconds)
 
 
