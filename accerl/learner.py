@@ -166,7 +166,7 @@ class Learner:
             batch["logits"],
             torch.cat([gather(output.log_prob, dim=1) for output in outputs], dim=1),
             batch["log_prob"],
-            rho_bar=self.config.clip_rho,
+            rho_bar=self.corrector.truncation,
         )
 
     def _parts(self, batch: dict[str, Tensor]) -> Iterator[dict[str, Tensor]]:

@@ -101,8 +101,6 @@ class LearnerConfig:
             )
         if not 0.0 < self.anneal_to <= 1.0:
             raise UserError(f"learner: anneal_to must lie in (0, 1], got {self.anneal_to}")
-        if self.clip_rho < self.clip_c:
-            raise UserError("learner: V-trace needs clip_rho >= clip_c")
         if self.corrector != OWN:  # refuses what it cannot make
             make_corrector(self.corrector, rho=self.clip_rho, c=self.clip_c)
 

@@ -65,7 +65,8 @@ class GlooGroup(LearnerGroup):
     process has one.
 
     Raises:
-        GroupBrokenError: not all members have come, here and in every operation.
+        GroupBrokenError: not all members have come. In its operations, and in a backward pass,
+            torch raises errors of its own: put them under `translating_failures`.
         UserError: this process is in a group already.
     """
 

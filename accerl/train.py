@@ -10,13 +10,13 @@ from typing import Any
 from accerl.checkpoint import has_checkpoint, load_checkpoint, save_checkpoint
 from accerl.compress.engine import make_engine
 from accerl.config import RunConfig
+from accerl.correct import make_corrector
 from accerl.envs import make_envs
 from accerl.errors import UserError
 from accerl.evaluate import EVALUATION_SEED, engine_infer, play_episodes, policy_infer
 from accerl.monitor.features import Features
 from accerl.monitor.indicators import Indicator
 from accerl.monitor.monitor import Monitor
-from accerl.monitor.strategies import HandSetStrategy
 from accerl.monitor.strategy import Strategy, check_needs
 from accerl.records import (
     CONFIG,
@@ -96,7 +96,7 @@ def train(
         UserError: the strategy could never act, the output cannot be written, or there is nothing
             to resume.
     """
-    check_needs(strategy, config.runtime.eval_episodes)
+    check_startable(config, strategy, parts, indicators)
     if config.runtime.clock == "virtual" and profile is None:
         profile = load_profile(config.runtime.profile)
     if config.runtime.clock == "real":
@@ -135,6 +135,24 @@ def train(
             run.close()
         if writer is not None:
             writer.close()
+
+
+def check_startable(
+    config: RunConfig,
+    strategy: Strategy,
+    parts: Parts | None = None,
+    indicators: Sequence[Indicator] = (),
+) -> None:
+    """Refuse, before anything is written, what would fail or never act once the run is on.
+
+    Raises:
+        UserError: the strategy needs what the run does not measure, or the configuration stands
+            for a corrector that it was not given.
+    """
+    check_needs(strategy, config.runtime.eval_episodes, indicators)
+    if parts is None or parts.corrector is None:
+        learner = config.learner
+        make_corrector(learner.corrector, rho=learner.clip_rho, c=learner.clip_c)
 
 
 def _drive_recorded(
@@ -230,10 +248,10 @@ def run_identity(
     strategy: Strategy, strategy_name: str, profile: LatencyProfile | None
 ) -> dict[str, Any]:
     """Return what config.json says besides the configuration, for `check_resumable`."""
-    hand_set = isinstance(strategy, HandSetStrategy)
+    told = getattr(strategy, "to_json", None)
     return {
         "strategy": strategy_name,
-        "strategy_params": strategy.to_json()["params"] if hand_set else None,
+        "strategy_params": None if told is None else told().get("params"),
         "profile_hash": None if profile is None else profile.hash,
     }
 
@@ -284,7 +302,14 @@ def evaluate_checkpoint(
     Decision.of(spec).check_students(config.network)
     state = saved_run(path)
     small = config.with_learner(minibatches=1, device="cpu", corrector="none").with_runtime(
-        runtime="serial", clock="real", num_actors=1, num_envs=1, infer_batch=0, eval_episodes=0
+        runtime="serial",
+        clock="real",
+        num_actors=1,
+        num_learners=1,
+        num_distillers=0,
+        num_envs=1,
+        infer_batch=0,
+        eval_episodes=0,
     )
     run = SerialRun(small, RealClock())
     envs = make_envs(config.game, episodes)

@@ -12,7 +12,7 @@ from accerl.config import RunConfig
 from accerl.envs import check_installed, make_envs
 from accerl.errors import UserError, did_you_mean
 from accerl.monitor.strategies import STRATEGIES, HandSetStrategy, make_strategy
-from accerl.monitor.strategy import Strategy, check_needs, specs_of
+from accerl.monitor.strategy import Strategy, specs_of
 from accerl.presets import load_preset
 from accerl.records import METRICS, make_out_dir
 from accerl.run_folder import starting_learner
@@ -90,7 +90,7 @@ def run_recorded(
     quiet: bool = False,
 ) -> dict[str, Any]:
     """Train with a progress bar, print what came of it, return the summary."""
-    from accerl.train import check_resumable, run_identity
+    from accerl.train import check_resumable, check_startable, run_identity
     from accerl.train import train as run
 
     virtual = config.runtime.clock == "virtual"
@@ -99,7 +99,7 @@ def run_recorded(
     check_installed(config.game)
     if config.start and not resume:
         starting_learner(config)
-    check_needs(strategy, config.runtime.eval_episodes)
+    check_startable(config, strategy)
     specs = specs_of(strategy)
     for spec in specs:
         Decision.of(spec).check_students(config.network)

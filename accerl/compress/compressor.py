@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -166,6 +167,8 @@ class Compressor:
             sparsity=spec.sparsity,
             rank=spec.rank,
         )
+        if self.links:  # they may write to what they are given; the learner's weights must not move
+            state = replace(state, net=copy.deepcopy(net))
         for link in self.links:
             state = link.apply(state)
         # The network at hand is distilled, pruned and factorised; what is left is to finish it.

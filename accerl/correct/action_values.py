@@ -49,7 +49,7 @@ def retrace(
 
     Raises:
         ValueError: an input is not a floating [T, B] tensor or the shapes differ.
-        UserError: `lam` lies outside [0, 1].
+        UserError: `lam` is a number outside [0, 1].
     """
     require_time_batch(q_t=q_t, target_logp_t=target_logp_t)
     c_t = importance_sampling(
@@ -86,7 +86,7 @@ def per_decision_importance_sampling(
 
     Raises:
         ValueError: an input is not a floating [T, B] tensor or the shapes differ.
-        UserError: `lam` lies outside [0, 1].
+        UserError: `lam` is a number outside [0, 1].
     """
     require_time_batch(q_t=q_t, target_logp_t=target_logp_t)
     c_t = importance_sampling(
@@ -120,7 +120,7 @@ def tree_backup(
 
     Raises:
         ValueError: an input is not a floating [T, B] tensor or the shapes differ.
-        UserError: `lam` lies outside [0, 1].
+        UserError: `lam` is a number outside [0, 1].
     """
     require_time_batch(q_t=q_t, target_prob_t=target_prob_t)
     return _targets(q_t, expected_q_tp1, target_prob_t, reward_t, discount_t, lam)
@@ -148,8 +148,9 @@ def q_lambda(
 
     Raises:
         ValueError: an input is not a floating [T, B] tensor or the shapes differ.
-        UserError: `lam` lies outside [0, 1].
+        UserError: `lam` is a number outside [0, 1].
     """
+    require_time_batch(q_t=q_t)
     return _targets(q_t, expected_q_tp1, torch.ones_like(q_t), reward_t, discount_t, lam)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -78,6 +79,14 @@ class CorrectorChain:
     def correctors(self) -> tuple[Corrector, ...]:
         """The links, in the order they are applied."""
         return tuple(self._correctors)
+
+    @property
+    def truncation(self) -> float:
+        """The ratio from which on one of the links truncates (`rho` or `bound`); infinity: none."""
+        levels = [
+            getattr(link, "rho", getattr(link, "bound", math.inf)) for link in self._correctors
+        ]
+        return min(levels, default=math.inf)
 
     def correct(self, experience: Experience) -> Targets:
         """Return the targets after every corrector.

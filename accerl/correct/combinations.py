@@ -64,7 +64,11 @@ def make_corrector(name: str, *, rho: float, c: float) -> CorrectorChain:
         UserError: there is no such name; or a level is negative, or c exceeds rho where both count.
     """
     if name == OWN:
-        raise UserError("corrector: the run had one of its own, which only Python code can give it")
+        others = ", ".join(COMBINATIONS)
+        raise UserError(
+            "corrector 'own' stands for a chain that only Python code can give; choose one of "
+            f"{others}"
+        )
     if name not in COMBINATIONS:
         raise UserError(f"corrector {name!r} does not exist; {did_you_mean(name, [*COMBINATIONS])}")
     return CorrectorChain(COMBINATIONS[name](rho, c))

@@ -22,7 +22,19 @@ def backward_scan(delta_t: Tensor, decay_t: Tensor) -> Tensor:
     # One kernel a step: at [20, 32] the arithmetic costs nothing and every further call does.
     for step in reversed(range(len(errors) - 1)):
         errors[step].addcmul_(decays[step], errors[step + 1])
+    if not _finite(error_t):
+        # Ratios that nothing truncates may overflow. Zero times that is not a number, but where a
+        # trace is cut (at the end of an episode) nothing may come through.
+        error_t.copy_(delta_t)
+        nothing = torch.zeros_like(errors[0])
+        for step in reversed(range(len(errors) - 1)):
+            carried = torch.where(decays[step] == 0.0, nothing, decays[step] * errors[step + 1])
+            errors[step].add_(carried)
     return error_t
+
+
+def _finite(tensor: Tensor) -> bool:
+    return bool(torch.isfinite(tensor).all())
 
 
 @torch.no_grad()
@@ -56,10 +68,15 @@ def state_returns(
         lam: in [0, 1], scales the link from each step to the next; 0 cuts the trace there.
     """
     delta_t = rho_t * (reward_t + discount_t * value_tp1 - value_t)
-    vs = value_t + backward_scan(delta_t, discount_t * lam * c_t)
+    link_t = discount_t * lam
+    error_t = backward_scan(delta_t, link_t * c_t)
+    vs = value_t + error_t
     # Nothing follows the last step, so it can only bootstrap from the value function.
     vs_tp1 = torch.cat([vs[1:], value_tp1[-1:]])
-    return vs, reward_t + discount_t * torch.lerp(value_tp1, vs_tp1, lam) - value_t
+    following = torch.lerp(value_tp1, vs_tp1, lam)
+    if not _finite(error_t):  # as in `backward_scan`: nothing comes over the end of an episode
+        following = torch.where(link_t == 0.0, value_tp1, following)
+    return vs, reward_t + discount_t * following - value_t
 
 
 @torch.no_grad()

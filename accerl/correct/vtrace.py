@@ -69,7 +69,7 @@ def vtrace(
 
     Raises:
         ValueError: an input is not a floating [T, B] tensor or the shapes differ.
-        UserError: a truncation level is negative, or `lam` lies outside [0, 1].
+        UserError: a truncation level is negative, or `lam` is a number outside [0, 1].
     """
     return leaky_vtrace(
         behaviour_logp_t=behaviour_logp_t,
@@ -126,7 +126,7 @@ def leaky_vtrace(
 
     Raises:
         ValueError: an input is not a floating [T, B] tensor or the shapes differ.
-        UserError: a truncation level is negative, or `alpha` or `lam` lies outside [0, 1].
+        UserError: a truncation level is negative, or `alpha` or a number `lam` lies outside [0, 1].
     """
     for name, bar in (("rho_bar", rho_bar), ("c_bar", c_bar), ("pg_rho_bar", pg_rho_bar)):
         require_level(name, bar)

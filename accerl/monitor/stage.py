@@ -53,7 +53,8 @@ class StageIndicator:
     def update(self, report: IntervalReport, raw: Raw) -> Raw:
         """See `Indicator.update`."""
         slope_t, share = raw["return_slope_t"], raw["return_gain_share"]
-        if not math.isnan(slope_t):
+        # An interval in which no episode ended repeats the last trend, and is no further evidence.
+        if report.episode_returns and not math.isnan(slope_t):
             rises = slope_t >= self._rise[0] and share >= self._rise[1]
             rests = slope_t < self._rest[0] or share < self._rest[1]
             self._rising = self._rising + 1 if rises else 0

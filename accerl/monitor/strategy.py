@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
-from accerl.errors import UserError
+from accerl.errors import UserError, did_you_mean
 from accerl.monitor.features import Features
+from accerl.monitor.indicators import Indicator
+from accerl.monitor.monitor import Monitor
 from accerl.spec import CompressionSpec, Decision
 
 
 class Strategy(Protocol):
     """A hand-set rule, a bandit, the learned controller or a replayed schedule.
 
-    Three more attributes are optional, and read with `specs_of`, `needs_of` and `fires`:
+    `to_json`, which tells name and `params` for the run's records, is optional. So are three more
+    attributes, which are read with `specs_of`, `needs_of` and `fires`:
     `specs`, every spec that it may act with, lets a run refuse what it cannot build before it
     begins; `needs`, the names of raw indicators without which it can never act, likewise; and
     `fires`, whether its last decision was away from its state of rest, makes room for other rules
@@ -43,18 +47,28 @@ def fires(strategy: Strategy) -> bool:
     return bool(getattr(strategy, "fires", True))
 
 
-def check_needs(strategy: Strategy, eval_episodes: int) -> None:
+def check_needs(
+    strategy: Strategy, eval_episodes: int, indicators: Sequence[Indicator] = ()
+) -> None:
     """Refuse a strategy that could never act in a run.
 
     Args:
         strategy: see `needs_of`.
         eval_episodes: of the run's measurements of J; 0: it measures none.
+        indicators: of the user's own, which the run has beside those of `Monitor`.
 
     Raises:
-        UserError: it needs J, which is not measured.
+        UserError: it needs J, which is not measured, or an indicator that does not exist.
     """
-    if eval_episodes == 0 and "learner_return" in needs_of(strategy):
-        name = getattr(strategy, "name", type(strategy).__name__)
+    name = getattr(strategy, "name", type(strategy).__name__)
+    needs = needs_of(strategy)
+    known = Monitor(2, 1.0, indicators).start().raw
+    for missing in sorted(needs - set(known)):
+        raise UserError(
+            f"strategy {name}: it needs the indicator {missing!r}, which does not exist; "
+            f"{did_you_mean(missing, list(known))}"
+        )
+    if eval_episodes == 0 and needs & {"learner_return", "reward_gap"}:
         raise UserError(
             f"strategy {name}: it compares with the learner's return, which this run does not "
             "measure; add --set runtime.eval_episodes=16"

@@ -18,7 +18,7 @@
     result = learner.join()
 
 These objects say what a run consists of; `accerl.train.train` runs it, in the process runtime. Its
-processes import the script that starts them, which needs ``if __name__ == "__main__":`` therefore.
+processes do not import the script that starts them: components of your own need a module.
 """
 
 from accerl.compress.chain import CompressorChain

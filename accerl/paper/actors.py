@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from operator import index
+from typing import SupportsIndex
+
 import torch
 from gymnasium.spaces import Discrete
 
 from accerl.compress.chain import CompressedPolicy
 from accerl.correct import Corrector, CorrectorChain
 from accerl.envs import make_envs
-from accerl.errors import UserError
+from accerl.errors import UserError, did_you_mean
 from accerl.networks import PolicyNet, make_policy
 from accerl.observation import ObservationSpec
 from accerl.presets import load_preset
+from accerl.spec import STUDENTS
 
 
 def policy_for(env: str, network: str = "original", seed: int = 0) -> PolicyNet:
@@ -24,19 +28,33 @@ def policy_for(env: str, network: str = "original", seed: int = 0) -> PolicyNet:
     envs = make_envs(config.game, 1)
     observation, num_actions = config.inputs(envs.observation), envs.num_actions
     envs.close()
-    return make_policy(network, observation, num_actions, torch.Generator().manual_seed(seed))
+    return _network(network, observation, num_actions, seed)
 
 
-def AtariCNN(action_space: Discrete | int, network: str = "original") -> PolicyNet:
-    """Return a network of Table 6 for stacks of four 84 x 84 frames; its weights have seed 0.
+def AtariCNN(
+    action_space: Discrete | SupportsIndex, network: str = "original", seed: int = 0
+) -> PolicyNet:
+    """Return a network of Table 6 for stacks of four 84 x 84 frames.
 
     Args:
         action_space: of the game, or its number of actions.
         network: original, net1, net2 or net3.
+        seed: of its weights.
+
+    Raises:
+        UserError: there is no such network, or there are no actions.
     """
-    num_actions = action_space if isinstance(action_space, int) else int(action_space.n)
-    frames = ObservationSpec((4, 84, 84), "uint8")
-    return make_policy(network, frames, num_actions, torch.Generator().manual_seed(0))
+    given = action_space.n if isinstance(action_space, Discrete) else action_space
+    return _network(network, ObservationSpec((4, 84, 84), "uint8"), index(given), seed)
+
+
+def _network(network: str, observation: ObservationSpec, num_actions: int, seed: int) -> PolicyNet:
+    if network not in STUDENTS:
+        hint = did_you_mean(str(network), list(STUDENTS))
+        raise UserError(f"network {network!r} does not exist; {hint}")
+    if num_actions < 1:
+        raise UserError(f"a policy needs at least 1 action, got {num_actions}")
+    return make_policy(network, observation, num_actions, torch.Generator().manual_seed(seed))
 
 
 class Actor:
@@ -46,9 +64,13 @@ class Actor:
         env: name of the game, as in ``accerl train``.
         policy: what it acts with, ``chain.policy``.
         rank: its number, from 0.
+
+    Raises:
+        UserError: the policy is not that of a chain.
     """
 
     def __init__(self, env: str, policy: CompressedPolicy, rank: int) -> None:
+        require_compressed("Actor", policy)
         self.env = env
         self.policy = policy
         self.rank = rank
@@ -83,6 +105,28 @@ class QManager:
         self.correctors = CorrectorChain()
 
     def add_corrector(self, corrector: Corrector) -> QManager:
-        """Append a corrector and return the memory, so that calls can follow one another."""
+        """Append a corrector and return the memory, so that calls can follow one another.
+
+        Raises:
+            UserError: it is no corrector, or the class of one.
+        """
+        if isinstance(corrector, type) or not callable(getattr(corrector, "correct", None)):
+            raise UserError(
+                f"QManager: a corrector has a method `correct`, such as VTraceCorrector(1.0, 1.0); "
+                f"got {corrector!r}"
+            )
         self.correctors.add_corrector(corrector)
         return self
+
+
+def require_compressed(who: str, policy: object) -> None:
+    """Require the policy of a chain.
+
+    Raises:
+        UserError: it is something else.
+    """
+    if not isinstance(policy, CompressedPolicy):
+        raise UserError(
+            f"{who}: give it the policy of a CompressorChain, chain.policy; got "
+            f"{type(policy).__name__}"
+        )

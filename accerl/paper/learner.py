@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
+import os
+import signal
+import sys
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from types import FrameType
 
 import torch
 from torch import nn
@@ -23,11 +29,17 @@ from accerl.presets import load_preset
 from accerl.runtime.parts import Parts
 from accerl.runtime.run import IntervalReport
 from accerl.spec import STUDENTS
-from accerl.train import RunResult, train
+from accerl.train import RunResult, check_startable, train
+
+EVAL_EPISODES = 16
+"""per measurement of J, where a monitor needs it and the preset has none"""
 
 
 class Learner:
     """Learns from what the memory's actors collect, in the background from `start` on.
+
+    A script that ends without `join` waits for the run, and ends with code 2 if that failed. Ctrl-C
+    ends the run, which can be gone on with from its `out`.
 
     Args:
         policy: what learns, in place: a network of Table 6's ladder (`AtariCNN`, `policy_for`), or
@@ -39,6 +51,7 @@ class Learner:
         seconds: length of the run; None: as the game's preset says.
         seed: of the run.
         out: folder for its records and checkpoint; None: none are kept.
+        resume: go on from the checkpoint in `out`.
         indicators: of your own, for a strategy of your own.
         config: what else the run is like; None: the game's preset.
 
@@ -57,14 +70,23 @@ class Learner:
         seconds: float | None = None,
         seed: int = 0,
         out: Path | str | None = None,
+        resume: bool = False,
         indicators: Sequence[Indicator] = (),
         config: RunConfig | None = None,
     ) -> None:
         if alg != "AC":
             raise UserError(f'Learner: alg must be "AC" (actor-critic), got {alg!r}')
-        config = config or load_preset(memory.env)
+        if not isinstance(memory, QManager):
+            raise UserError(f"Learner: give it a QManager, got {type(memory).__name__}")
+        preset = load_preset(memory.env)
+        config = config or preset
+        if config.game != preset.game:
+            raise UserError(
+                f"Learner: the actors play {preset.game} and the configuration is for {config.game}"
+            )
         self.memory = memory
         self.out = None if out is None else Path(out)
+        self.resume = resume
         self.indicators = tuple(indicators)
         envs = make_envs(config.game, 1)
         shown, num_actions = envs.observation, envs.num_actions
@@ -91,80 +113,109 @@ class Learner:
         """of the intervals so far"""
         self._thread: threading.Thread | None = None
         self._stopping = threading.Event()
+        self._ended = threading.Event()  # an interrupted Thread.join takes the thread for ended
         self._result: RunResult | None = None
         self._error: BaseException | None = None
+        self._raised = False
 
     def start(self) -> None:
         """Begin; returns at once.
 
         Raises:
-            UserError: an actor was not started, or the learner was already.
+            UserError: an actor was not started, the learner was already, or a component cannot be
+                sent to other processes.
         """
         waiting = [str(agent.rank) for agent in self.memory.agents if not agent.started]
         if waiting:
             raise UserError(f"Learner: start the actors first; rank {', '.join(waiting)} was not")
         if self._thread is not None:
             raise UserError("Learner: it was started already")
-        self._thread = threading.Thread(target=self._run, name="learner")
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End the run after its present interval; it can be resumed from `out`."""
-        self._stopping.set()
-
-    def join(self) -> RunResult | None:
-        """Wait until the run has ended and return what came of it; None if it was stopped.
-
-        Ctrl-C stops the run and is then passed on, as is whatever ended it.
-        """
-        if self._thread is None:
-            raise UserError("Learner: it was not started")
-        try:
-            self._thread.join()
-        except KeyboardInterrupt:
-            self.stop()
-            self._thread.join()
-            raise
-        if self._error is not None:
-            raise self._error
-        return self._result
-
-    def _run(self) -> None:
         compressed = self.memory.agents[0].policy
         parts = Parts(
             policy=self.policy,
             corrector=self.memory.correctors,
             links=compressed.chain.own_links,
+            stopping=self._stopping,
         )
+        given = self.config.learner
+        name = name_of(self.memory.correctors, rho=given.clip_rho, c=given.clip_c)
+        config = self.config.with_learner(corrector=name)
+        acting = Acting(compressed, measures=config.runtime.eval_episodes > 0)
+        if "learner_return" in acting.needs and not config.runtime.eval_episodes:
+            config = config.with_runtime(eval_episodes=EVAL_EPISODES)
+            acting = Acting(compressed, measures=True)
+        check_startable(config, acting, parts, self.indicators)
+        self._stop_when_interrupted()
+        atexit.register(self._at_exit)
+        self._thread = threading.Thread(
+            target=self._run, args=(config, acting, parts), name="learner", daemon=True
+        )
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the run like Ctrl-C does, with a checkpoint if it has an `out`."""
+        self._stopping.set()
+
+    def join(self) -> RunResult | None:
+        """Wait until the run has ended and return what came of it; None if it was stopped.
+
+        Ctrl-C stops the run and is then passed on; what ended the run is raised.
+        """
+        if self._thread is None:
+            raise UserError("Learner: it was not started")
         try:
-            acting = Acting(compressed)
-            given = self.config.learner
-            name = name_of(self.memory.correctors, rho=given.clip_rho, c=given.clip_c)
-            config = self.config.with_learner(corrector=name)
-            if "learner_return" in acting.needs and not config.runtime.eval_episodes:
-                config = config.with_runtime(eval_episodes=16)
+            self._ended.wait()
+        except KeyboardInterrupt:
+            self.stop()
+            self._ended.wait()
+            raise
+        if self._error is not None:
+            self._raised = True
+            raise self._error
+        return self._result
+
+    def _run(self, config: RunConfig, acting: Acting, parts: Parts) -> None:
+        try:
             self._result = train(
                 config,
                 acting,
                 strategy_name=acting.name,
                 out=self.out,
+                resume=self.resume,
                 parts=parts,
                 indicators=self.indicators,
-                on_interval=self._note,
+                on_interval=self.reports.append,
             )
-        except _Stopped:
+        except KeyboardInterrupt:  # it was stopped
             pass
         except BaseException as error:  # a thread must hand it over: `join` raises it
             self._error = error
+            # Who does not join, or not for long, learns of it now.
+            print(f"accerl: the run has ended: {error}", file=sys.stderr, flush=True)
+        finally:
+            self._ended.set()
 
-    def _note(self, report: IntervalReport) -> None:
-        self.reports.append(report)
-        if self._stopping.is_set():
-            raise _Stopped
+    def _stop_when_interrupted(self) -> None:
+        """Have Ctrl-C stop the run besides whatever else it does."""
+        if threading.current_thread() is not threading.main_thread():
+            return  # only the main thread may set handlers
+        before = signal.getsignal(signal.SIGINT)
 
+        def handle(number: int, frame: FrameType | None) -> None:
+            self.stop()
+            if callable(before):
+                before(number, frame)
 
-class _Stopped(Exception):
-    """The run is to end."""
+        signal.signal(signal.SIGINT, handle)
+
+    def _at_exit(self) -> None:
+        """Wait for a run that nobody has joined; do not let a script end well if it failed."""
+        while not self._ended.is_set():
+            with suppress(KeyboardInterrupt):  # the handler has told the run
+                self._ended.wait()
+        if self._error is not None and not self._raised:
+            sys.stdout.flush()
+            os._exit(2)  # all there is to tidy up the run has tidied up; nothing else sets the code
 
 
 def _network_of(policy: PolicyNet) -> str:

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from torch import nn
 
 from accerl.compress.chain import CompressedPolicy, CompressorChain
+from accerl.compress.links import Distillation, Pruning
 from accerl.errors import UserError
 from accerl.monitor.features import Features
-from accerl.monitor.strategies import FixedStrategy, KLThresholdStrategy, RewardGapStrategy
+from accerl.monitor.strategies import (
+    FixedStrategy,
+    HandSetStrategy,
+    KLThresholdStrategy,
+    RewardGapStrategy,
+)
 from accerl.monitor.strategy import Strategy as Rule
 from accerl.monitor.strategy import needs_of, specs_of
+from accerl.paper.actors import require_compressed
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 
 
@@ -19,6 +27,7 @@ class PairMonitor:
     """Watches a policy and what a chain makes of it."""
 
     def __init__(self, policy: nn.Module, compressed: CompressedPolicy, thre: float) -> None:
+        require_compressed(type(self).__name__, compressed)
         self.policy = policy
         self.compressed = compressed
         self.thre = thre
@@ -72,8 +81,11 @@ class Strategy:
         monitor: what objects.
         conservative: what then acts; None: `milder` than the chain.
 
+    What the chain holds when this is made counts; of what is added later only actors know.
+
     Raises:
-        UserError: the monitor watches another chain.
+        UserError: the monitor watches another chain or another policy than the chain compresses,
+            or the chain compresses nothing that could be relaxed.
     """
 
     def __init__(
@@ -84,7 +96,16 @@ class Strategy:
     ) -> None:
         if monitor.compressed.chain is not chain:
             raise UserError("Strategy: the monitor watches another chain; give both the same")
-        self.rule = monitor.rule(chain.spec, conservative or milder(chain.spec))
+        given = [link.policy for link in chain.links if isinstance(link, Pruning | Distillation)]
+        if any(policy is not None and policy is not monitor.policy for policy in given):
+            raise UserError("Strategy: the monitor watches another policy than the chain's")
+        spec, relaxed = chain.spec, conservative or milder(chain.spec)
+        if spec == relaxed:
+            raise UserError(
+                f"Strategy: the chain ({spec.label}) compresses nothing that could be relaxed; add "
+                'Quantizer("INT8") or Pruning(policy, 0.5), or give it another conservative spec'
+            )
+        self.rule = monitor.rule(spec, relaxed)
         self.started = False
         chain.policy.strategy = self
 
@@ -104,21 +125,28 @@ def milder(spec: CompressionSpec) -> CompressionSpec:
 
 
 class Acting:
-    """What a run decides by: the chain's spec, and the strategy once it was started."""
+    """What a run decides by: the chain's spec, and the strategy from the moment it is started.
 
-    def __init__(self, compressed: CompressedPolicy) -> None:
+    Args:
+        compressed: whose chain and strategy these are.
+        measures: whether the run measures J.
+    """
+
+    name = "paper"
+
+    def __init__(self, compressed: CompressedPolicy, *, measures: bool) -> None:
         self._compressed = compressed
+        self._measures = measures
         self._fixed = FixedStrategy(compressed.chain.spec)
-        self._rule: Rule = self._fixed if compressed.strategy is None else compressed.strategy.rule
 
     @property
-    def name(self) -> str:
-        """What the run's records call it."""
-        return f"paper's listing: {type(self._rule).__name__}"
+    def _rule(self) -> Rule:
+        strategy = self._compressed.strategy
+        return self._fixed if strategy is None else strategy.rule
 
     @property
     def specs(self) -> tuple[CompressionSpec, ...]:
-        """Every spec that it may act with."""
+        """Every spec that it may act with, as far as is known."""
         return tuple(dict.fromkeys((self._fixed.spec, *specs_of(self._rule))))
 
     @property
@@ -126,12 +154,28 @@ class Acting:
         """What the strategy needs."""
         return needs_of(self._rule)
 
+    def to_json(self) -> dict[str, Any]:
+        """Return what a run records: the chain's spec, and the rule if there is one by now."""
+        rule = self._rule
+        told = rule.to_json() if isinstance(rule, HandSetStrategy) else {"name": str(rule)}
+        return {"name": self.name, "params": {"chain": self._fixed.spec.to_json(), "rule": told}}
+
     def reset(self) -> None:
         """Forget the last run."""
         self._rule.reset()
 
     def decide(self, features: Features) -> Decision:
-        """Return the chain's spec, or what the strategy decides if it was started."""
+        """Return the chain's spec, or what the strategy decides if it was started.
+
+        Raises:
+            UserError: the strategy came too late to have J measured for it.
+        """
         strategy = self._compressed.strategy
-        started = strategy is not None and strategy.started
-        return (self._rule if started else self._fixed).decide(features)
+        if strategy is None or not strategy.started:
+            return self._fixed.decide(features)
+        if "learner_return" in self.needs and not self._measures:
+            raise UserError(
+                "Strategy: it compares with the learner's return, which this run does not measure; "
+                "make the strategy before learner.start()"
+            )
+        return self._rule.decide(features)

@@ -48,10 +48,12 @@ class LearnerRanks:
         self._learner = learner
         self._supervisor = supervisor
 
-    def handle(self, message: dict[str, Any]) -> None:
+    def handle(self, worker: Worker, message: dict[str, Any]) -> None:
         """Take a message of one of them; when the last gets ready, the group forms."""
-        if "ready" in message and all(worker.ready for worker in self.workers):
-            self._form()
+        if "ready" in message:
+            self.dissolve(left=worker)
+            if all(worker.ready for worker in self.workers):
+                self._form()
 
     def update(self, slot: int, update: Callable[[], UpdateStats | None]) -> UpdateStats | None:
         """Have everybody learn from a slot; None if that failed: the rollout is spent.
@@ -79,12 +81,12 @@ class LearnerRanks:
         self.dissolve()
         return "the learner goes on alone until it is ready"
 
-    def dissolve(self) -> None:
-        """Let the learner go on alone; the others get ready for a new group."""
+    def dissolve(self, left: Worker | None = None) -> None:
+        """Let the learner go on alone; the others, but who has `left` already, get ready again."""
         if self.formed:
             self.formed = False
             self._learner.join(LearnerGroup())
-            self._dismiss()
+            self._dismiss([worker for worker in self.workers if worker is not left])
 
     def _form(self) -> None:
         """Give all ranks the learner's state and form the group, if all answer."""
@@ -93,19 +95,19 @@ class LearnerRanks:
         self._send({"join": store.port, "size": size, "state": self._learner.state_dict()})
         # Only now wait in the group's constructor, where nobody notices deaths.
         if not all(_answers(worker) for worker in self.workers):
-            self._dismiss()
+            self._dismiss(self.workers)
             return
         try:
             group = GlooGroup(store, 0, size)
         except GroupBrokenError:
-            self._dismiss()
+            self._dismiss(self.workers)
             return
         self._learner.join(group)
         self.formed = True
 
-    def _dismiss(self) -> None:
-        self._send({"leave": True})
-        for worker in self.workers:
+    def _dismiss(self, workers: Sequence[Worker]) -> None:
+        for worker in workers:
+            worker.send({"leave": True})
             self._supervisor.await_ready(worker)
 
     def _send(self, message: dict[str, Any]) -> None:

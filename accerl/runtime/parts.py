@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 
 import torch
 
-from accerl.compress.links import Link
+from accerl.compress.links import Link, Stage
 from accerl.config import RunConfig
 from accerl.correct import CorrectorChain
 from accerl.errors import UserError
@@ -18,7 +19,10 @@ from accerl.observation import ObservationSpec
 class Parts:
     """Objects that take the place of what the configuration names; they are not recorded with it.
 
-    Links and correctors go to other processes, so their classes must be importable there.
+    Links and correctors go to other processes, which import the modules of their classes.
+
+    Raises:
+        UserError: a class lies in the script that is run, or a link's stage is a run's own.
     """
 
     policy: PolicyNet | None = None
@@ -28,6 +32,30 @@ class Parts:
     links: tuple[Link, ...] = ()
     """compressors of the user's own, which every published network goes through after it was
     distilled, pruned and factorised, and before it is rounded and exported"""
+
+    stopping: threading.Event | None = None
+    """set from another thread, it ends a process run like Ctrl-C does"""
+
+    def __post_init__(self) -> None:
+        correctors = () if self.corrector is None else self.corrector.correctors
+        for part in (*self.links, *correctors):
+            if type(part).__module__ == "__main__":
+                name = type(part).__name__
+                raise UserError(
+                    f"{name}: a run's other processes do not import the script that started it; "
+                    f"move class {name} to a module of its own"
+                )
+        for link in self.links:
+            if link.stage in (Stage.STUDENT, Stage.PRUNE, Stage.EXPORT):
+                raise UserError(
+                    f"{type(link).__name__}: a run chooses students, prunes and exports as its "
+                    "specs say; a link of your own tunes, factorises or quantises"
+                )
+
+    def check_stop(self) -> None:
+        """Raise KeyboardInterrupt if the run is to end."""
+        if self.stopping is not None and self.stopping.is_set():
+            raise KeyboardInterrupt
 
     def make_policy(
         self,

@@ -207,6 +207,7 @@ class ProcessRun:
             for actor in self._actors:
                 self._lend(actor)
         while perf_counter() < deadline:
+            self._parts.check_stop()
             self._turn(deadline)
         elapsed = perf_counter() - self._began
         self.now += elapsed
@@ -304,7 +305,7 @@ class ProcessRun:
             else:  # it is ready
                 self._lend(worker)
         elif worker.role == "learner":
-            self._ranks.handle(message)
+            self._ranks.handle(worker, message)
         elif isinstance(self.publishing, RemotePublishing) and worker.role in PUBLISHING:
             self.publishing.handle(worker, message)
         elif "learner_return" in message:

@@ -63,6 +63,8 @@ def hiding_main_module() -> Iterator[None]:
 
 def process_main(body: Body, channel: Channel, arguments: tuple[Any, ...]) -> None:
     """Run `body` until it returns or the parent has closed its end, as it does when it dies."""
+    # Inherited where the main thread starts processes, see `ignoring_interrupts`.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         with suppress(PeerGoneError):
             body(channel, *arguments)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from gymnasium.spaces import Discrete
 
 from accerl.correct import ISCorrector, VTraceCorrector
 from accerl.errors import UserError
@@ -30,8 +34,10 @@ from accerl.paper import (
     Strategy,
     policy_for,
 )
+from accerl.presets import load_preset
 from accerl.records import read_json, read_metrics
 from accerl.spec import CompressionSpec
+from tests.fixtures.processes import alive, children, wait_for
 
 LISTING = """
 import sys
@@ -67,7 +73,9 @@ ROOT = Path(__file__).parents[2]
 PRUNED = CompressionSpec(sparsity=0.5, bits=8)
 
 
-def run_script(tmp_path: Path, text: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+def run_script(
+    tmp_path: Path, text: str, *arguments: object, code: int = 0
+) -> subprocess.CompletedProcess[str]:
     """Run a user's script to its end."""
     script = tmp_path / "listing.py"
     script.write_text(text)
@@ -80,7 +88,7 @@ def run_script(tmp_path: Path, text: str, *arguments: object) -> subprocess.Comp
         timeout=240,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == code, done.stderr
     return done
 
 
@@ -172,6 +180,24 @@ def test_mistakes_are_told_at_once() -> None:
         Learner(policy, memory_of(chain, 0), alg="DQN")
     with pytest.raises(UserError, match="does not exist; did you mean 'pong'"):
         policy_for("pongg")
+    with pytest.raises(UserError, match="got CompressorChain"):
+        Actor("catch", chain, 0)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(UserError, match="got PolicyNet"):
+        KLMonitor(policy, policy)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(UserError, match="another policy than the chain's"):
+        Strategy(chain, KLMonitor(policy_for("catch"), chain.policy))
+    with pytest.raises(UserError, match="nothing that could be relaxed"):
+        Strategy(plain := CompressorChain().add(ONNX()), KLMonitor(policy, plain.policy))
+    with pytest.raises(UserError, match="has a method `correct`"):
+        memory_of(chain, 0).add_corrector(VTraceCorrector)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(UserError, match="give it a QManager"):
+        Learner(policy, chain)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(UserError, match="actors play catch"):
+        Learner(policy, memory_of(chain, 0), config=load_preset("cartpole"))
+    with pytest.raises(UserError, match="network 'nett' does not exist; did you mean"):
+        AtariCNN(6, "nett")
+    with pytest.raises(UserError, match="at least 1 action"):
+        AtariCNN(0)
     learner = Learner(policy, memory_of(chain, 0, 1), seconds=1.0)
     with pytest.raises(UserError, match="start the actors first; rank 0, 1"):
         learner.start()
@@ -179,10 +205,97 @@ def test_mistakes_are_told_at_once() -> None:
         learner.join()
 
 
+def test_atari_networks_take_a_number_of_actions_or_their_space() -> None:
+    sizes = [AtariCNN(given).num_actions for given in (6, np.int64(6), Discrete(6))]
+    assert sizes == [6, 6, 6]
+
+
 def test_a_policy_of_another_game_does_not_fit() -> None:
     chain = chain_of(AtariCNN(6))
     with pytest.raises(UserError, match="catch shows"):
         Learner(AtariCNN(6), memory_of(chain, 0))
+
+
+INTERRUPTED = """
+import sys, time
+from pathlib import Path
+from accerl.paper import *
+
+policy = policy_for("catch")
+chain = CompressorChain().add(Pruning(policy, 0.5)).add(Quantizer("INT8")).add(ONNX())
+memory = QManager([Actor("catch", chain.policy, 0)])
+learner = Learner(policy, memory, ddp=True, seconds=600, out="run")
+memory.agents[0].start()
+learner.start()
+while not learner.reports:
+    time.sleep(0.05)
+print("learning", flush=True)
+if sys.argv[1] == "joined":
+    learner.join()
+else:
+    time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("where", ["joined", "elsewhere"])
+def test_ctrl_c_ends_the_run_and_leaves_a_checkpoint(tmp_path: Path, where: str) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(INTERRUPTED)
+    process = subprocess.Popen(
+        [sys.executable, script, where],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # Ctrl-C reaches a whole group, and pytest is not to be in it
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "learning\n"
+    started = children(process.pid)
+    assert len(started) >= 4
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGINT
+    assert errors.count("Traceback") == 1  # Python's own, of the main thread
+    assert "KeyboardInterrupt" in errors
+    assert "leaked" not in errors
+    wait_for(lambda: not any(map(alive, started)), "the run's processes end")
+    assert (tmp_path / "run" / "checkpoint").is_dir()
+
+
+def without_join() -> str:
+    return LISTING.format(policy="policy_for(env)", threshold=14.0).replace("learner.join()", "")
+
+
+def test_a_script_that_never_joins_waits_for_its_run(tmp_path: Path) -> None:
+    run_script(tmp_path, without_join(), "catch", 1.5, "run")
+    assert read_json(tmp_path / "run" / "summary.json")["learner_updates"] > 0
+
+
+def test_a_script_that_never_joins_fails_with_its_run(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = run_script(tmp_path, without_join(), "catch", 1.5, "file/run", code=2)
+    assert done.stderr.startswith("accerl: the run has ended: cannot")
+    assert "Traceback" not in done.stderr
+
+
+def test_a_strategy_may_come_late(tmp_path: Path) -> None:
+    policy = policy_for("catch")
+    chain = chain_of(policy)
+    memory = memory_of(chain, 0)
+    memory.agents[0].start()
+    learner = Learner(policy, memory, seconds=4.0, out=tmp_path / "run")
+    learner.start()
+    while not learner.reports:
+        time.sleep(0.05)
+    Strategy(chain, KLMonitor(policy, chain.policy, thre=1e-9)).start()
+    result = learner.join()
+    assert result is not None
+    bits = [report.decision.mix[0][0].bits for report in result.reports]
+    assert (bits[0], bits[-1]) == (8, 16)
+    # What was learned is in the policy that was given.
+    assert not torch.equal(policy_for("catch").policy_head.weight, policy.policy_head.weight)
 
 
 def test_what_ends_a_run_is_raised_by_join(tmp_path: Path) -> None:

@@ -238,6 +238,35 @@ def test_every_name_corrects_differently(experience: Experience) -> None:
     assert len(seen) == 10
 
 
+@pytest.mark.parametrize("name", list(UNTRUNCATED))
+@pytest.mark.parametrize("ending", ["discount_t", "lambda_"])
+def test_ratios_that_overflow_stay_in_their_episode(name: str, ending: str) -> None:
+    drawn = random_experience(torch.Generator().manual_seed(1))
+    cut = getattr(drawn, ending).clone()
+    cut[3] = 0.0
+    extreme = drawn.target_log_prob.clone()
+    extreme[4:] += 800.0  # exp of that is infinite, also in float64
+    chain = CorrectorChain([UNTRUNCATED[name]])
+    plain = chain.correct(replace(drawn, **{ending: cut}))
+    other = chain.correct(replace(drawn, **{ending: cut, "target_log_prob": extreme}))
+    assert not torch.isfinite(other.value_targets[4:]).all()
+    for first, second in zip(plain, other, strict=True):
+        torch.testing.assert_close(first[:4], second[:4], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("links", "level"),
+    [
+        ([], math.inf),
+        ([VTraceCorrector(1.5, 1.0), ISCorrector(1.0)], 1.0),
+        ([RetraceCorrector(), TruncatedISCorrector()], 2.0),
+        ([QLambdaCorrector()], math.inf),
+    ],
+)
+def test_a_chain_tells_from_where_on_it_truncates(links: list[Corrector], level: float) -> None:
+    assert CorrectorChain(links).truncation == level
+
+
 def test_a_misspelt_name_is_refused() -> None:
     with pytest.raises(UserError, match="'v-trace' does not exist; did you mean 'vtrace'"):
         make_corrector("v-trace", rho=1.0, c=1.0)

@@ -181,6 +181,17 @@ def test_learning_that_goes_on_after_a_plateau_is_improving_again() -> None:
     assert found[-1] == 1.0
 
 
+def test_intervals_without_episodes_are_no_evidence() -> None:
+    monitor = Monitor(num_actions=6, horizon_seconds=1000.0)
+    found = []
+    for step in range(12):
+        # Only the first two intervals have episodes: one rise, repeated ten times.
+        episodes = (-21.0 + 10.0 * step,) * 8 if step < 2 else ()
+        report = replace(REPORT, total_seconds=10.0 * (step + 1), episode_returns=episodes)
+        found.append(monitor.update(report).raw["stage"])
+    assert found == [0.0] * 12
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_noise_alone_is_exploration(seed: int) -> None:
     assert max(stages([0.0] * 40, noise=3.0, seed=seed)) == 0.0

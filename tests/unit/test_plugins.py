@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -10,7 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from accerl.compress import CompressionState
+from accerl.compress import CompressionConfig, CompressionState, Compressor, make_engine
+from accerl.compress.compliance import VECTOR, decided_policy, random_states
 from accerl.compress.links import Stage
 from accerl.correct import (
     COMBINATIONS,
@@ -28,6 +30,7 @@ from accerl.monitor.features import Features
 from accerl.monitor.indicators import Indicator
 from accerl.monitor.monitor import Monitor
 from accerl.monitor.strategies import FirstThatFires, KLThresholdStrategy
+from accerl.monitor.strategy import check_needs
 from accerl.presets import load_preset
 from accerl.runtime.parts import Parts
 from accerl.runtime.run import IntervalReport
@@ -178,6 +181,74 @@ def test_a_run_takes_them_all() -> None:
     assert min(report.kl_mean_nats for report in result.reports[2:]) > 1e-3
 
 
+def test_a_process_run_takes_them_too() -> None:
+    config = replace(load_preset("catch"), seconds=3.0).with_runtime(
+        runtime="process", clock="real", num_learners=2, eval_episodes=0, interval_seconds=1.0
+    )
+    correctors = CorrectorChain([VTraceCorrector(), AdvantageClipping()])
+    parts = Parts(corrector=correctors, links=(WeightClipping(0.5),))
+    config = config.with_learner(corrector=OWN)
+    reports = train(config, CarefulNearTheBest(), parts=parts, indicators=[BestReturn()]).reports
+    assert reports[-1].total_learner_updates > 0
+    assert reports[-1].events == ()
+    kl_nats = [kl for report in reports for kl in report.compression_kl_nats.values()]
+    assert max(kl_nats) > 1e-3
+    assert math.isfinite(reports[-1].indicators["best_return"])
+
+
+class Overwriting:
+    """A compressor that writes to what it is given."""
+
+    stage = Stage.TUNE
+
+    def apply(self, state: CompressionState) -> CompressionState:
+        with torch.no_grad():
+            next(iter(state.net.parameters())).zero_()
+        return state
+
+
+class Exporting(Overwriting):
+    """A link where a run has its own."""
+
+    stage = Stage.EXPORT
+
+
+def test_links_cannot_change_what_learns() -> None:
+    policy = decided_policy(VECTOR)
+    before = next(iter(policy.parameters())).clone()
+    compressor = Compressor(
+        VECTOR, policy.num_actions, CompressionConfig(), torch.Generator(), [Overwriting()]
+    )
+    compressor.observe(random_states(VECTOR))
+    engine = make_engine(compressor.build(INT8, policy, version=1))
+    assert torch.equal(next(iter(policy.parameters())), before)
+    logits, _ = engine.infer(random_states(VECTOR))
+    assert np.ptp(logits, axis=0).max() == 0.0  # what acts sees nothing any more
+
+
+def test_a_run_exports_by_itself() -> None:
+    with pytest.raises(UserError, match="Exporting: a run chooses students, prunes and exports"):
+        Parts(links=(Exporting(),))
+
+
+def test_classes_of_the_script_itself_are_refused() -> None:
+    script = type("Mine", (AdvantageClipping,), {"__module__": "__main__"})
+    with pytest.raises(UserError, match="move class Mine to a module"):
+        Parts(corrector=CorrectorChain([script()]))
+
+
+class Needy(CarefulNearTheBest):
+    """A strategy that is told what it needs only by an indicator of the user's own."""
+
+    needs = frozenset({"best_return"})
+
+
+def test_a_strategy_is_refused_without_the_indicator_that_it_needs() -> None:
+    check_needs(Needy(), 0, [BestReturn()])
+    with pytest.raises(UserError, match="needs the indicator 'best_return', which does not exist"):
+        train(load_preset("catch"), Needy())
+
+
 @pytest.mark.parametrize("name", list(COMBINATIONS))
 def test_a_chain_is_known_by_its_name(name: str) -> None:
     assert name_of(make_corrector(name, rho=1.5, c=1.0), rho=1.5, c=1.0) == name
@@ -187,5 +258,5 @@ def test_a_chain_that_no_name_makes_is_the_users_own() -> None:
     own = CorrectorChain([VTraceCorrector(), AdvantageClipping()])
     assert name_of(own, rho=1.0, c=1.0) == OWN
     assert LearnerConfig(corrector=OWN).corrector == OWN
-    with pytest.raises(UserError, match="only Python code"):
+    with pytest.raises(UserError, match="Python code can give; choose one of none"):
         make_corrector(OWN, rho=1.0, c=1.0)
