@@ -17,8 +17,8 @@ from accerl.compress.sparse import SparseTopology
 from accerl.correct import CorrectorChain, Experience, Targets, make_corrector
 from accerl.learner_config import LearnerConfig, choose_device
 from accerl.learner_group import LearnerGroup
-from accerl.monitor.divergence import RolloutMeasures, measure_rollout
-from accerl.networks import PolicyNet
+from accerl.monitor.divergence import RolloutMeasures, measure_rollout, updates_between
+from accerl.networks import PolicyNet, count_macs
 from accerl.rollout import Rollout
 
 
@@ -26,13 +26,13 @@ from accerl.rollout import Rollout
 class UpdateStats:
     """What one update saw: per-state indicators before learning, and mean losses."""
 
-    kl_nats: Tensor  # [T, B] KL(learner || actor), eq. 5
-    entropy_nats: Tensor  # [T, B] of the learner's policy
+    kl_nats: Tensor  # [T, B] KL(learner || actor), eq. 5; empty where it was not measured
+    entropy_nats: Tensor  # [T, B] of the learner's policy; likewise
     losses: dict[str, float]
     """mean losses and diagnostics: explained_variance of the targets by the values and value_error
     (root mean square, in the learner's scaled rewards), grad_norm before clipping, dead_units
-    (share of the last hidden layer that no state of the rollout excited), and argmax_agreement,
-    ess_fraction, clipped_share (see `RolloutMeasures`)"""
+    (share of the last hidden layer that no state of the rollout excited), and, where that was
+    measured, argmax_agreement, ess_fraction, clipped_share (see `RolloutMeasures`)"""
     monitor_cpu_seconds: float = 0.0
     """processor seconds that measuring took, learning apart"""
 
@@ -85,6 +85,7 @@ class Learner:
         if corrector is None:
             corrector = make_corrector(config.corrector, rho=config.clip_rho, c=config.clip_c)
         self.corrector = corrector
+        self._macs = count_macs(policy)
         self.updates = 0
         self._optimiser = torch.optim.Adam(
             policy.parameters(), lr=config.learning_rate, eps=config.adam_eps, fused=True
@@ -148,9 +149,11 @@ class Learner:
         losses = dict(zip(totals, means.tolist(), strict=True))
         losses["value_error"] = math.sqrt(2.0 * losses["value"])
         losses["dead_units"] = 1.0 - alive.float().mean().item()
+        self.updates += 1
+        if measured is None:
+            return UpdateStats(torch.empty(0), torch.empty(0), losses, monitor_cpu_seconds)
         names = ("argmax_agreement", "ess_fraction", "clipped_share")
         losses |= {name: getattr(measured, name) for name in names}
-        self.updates += 1
         return UpdateStats(
             kl_nats=measured.kl_nats.cpu(),
             entropy_nats=measured.entropy_nats.cpu(),
@@ -158,13 +161,23 @@ class Learner:
             monitor_cpu_seconds=monitor_cpu_seconds,
         )
 
-    def _measured(self, batch: dict[str, Tensor], outputs: list[_Output]) -> RolloutMeasures:
-        """Return what the first pass says about who acted, in every environment."""
+    def _measured(self, batch: dict[str, Tensor], outputs: list[_Output]) -> RolloutMeasures | None:
+        """Return what the first pass says about who acted, in every environment.
+
+        None where nobody would read it, and between the updates that are measured.
+        """
+        macs = self._macs * batch["action"].numel() * self.config.reuse
+        if self.updates % updates_between(macs):
+            return None
         gather = self._group.gather
+        logits = torch.cat([gather(output.logits, dim=1) for output in outputs], dim=1)
+        log_prob = torch.cat([gather(output.log_prob, dim=1) for output in outputs], dim=1)
+        if not self._group.leads:
+            return None
         return measure_rollout(
-            torch.cat([gather(output.logits, dim=1) for output in outputs], dim=1),
+            logits,
             batch["logits"],
-            torch.cat([gather(output.log_prob, dim=1) for output in outputs], dim=1),
+            log_prob,
             batch["log_prob"],
             rho_bar=self.corrector.truncation,
         )

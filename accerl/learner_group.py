@@ -38,6 +38,11 @@ class LearnerGroup:
     rank: int = 0
     size: int = 1
 
+    @property
+    def leads(self) -> bool:
+        """Whether this member is the one whose statistics are read."""
+        return self.rank == 0
+
     def share(self, columns: np.ndarray) -> np.ndarray:
         """Return this member's part of a minibatch's environments; parts follow one another."""
         return np.array_split(columns, self.size)[self.rank]

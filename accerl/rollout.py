@@ -83,8 +83,8 @@ class Rollout:
 
     def returns(self) -> list[float]:
         """Return the scores of episodes that ended in this rollout, in time order."""
-        ended = self.episode_return[~np.isnan(self.episode_return)]
-        return [float(score) for score in ended]
+        scores = self.episode_return
+        return scores[scores == scores].tolist()  # NaN is not equal to itself
 
     def copy(self) -> Rollout:
         """Return a copy in ordinary memory."""

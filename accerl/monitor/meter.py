@@ -99,18 +99,21 @@ class IntervalMeter:
         self._entropy = RunningMoments()
         self._lag = RunningMoments()
 
-    def add_rollout(self, kl_nats: Tensor, entropy_nats: Tensor, policy_lag: float) -> None:
+    def add_rollout(
+        self, kl_nats: Tensor, entropy_nats: Tensor, policy_lag: float, samples: int
+    ) -> None:
         """Add one rollout.
 
         Args:
-            kl_nats: KL(learner || actor) of every state, [T, B].
-            entropy_nats: entropy of the learner's policy in every state, [T, B].
+            kl_nats: KL(learner || actor) of every state, [T, B]; empty if it was not measured.
+            entropy_nats: entropy of the learner's policy in every state, likewise.
             policy_lag: learner updates between the acting weights and the learner's.
+            samples: T * B, which the lag is weighted by: rollouts may differ in length.
         """
-        self._kl.add(kl_nats)
-        self._entropy.add_mean(entropy_nats.mean().item(), entropy_nats.numel())
-        # Weighted by states, as the KL is: rollouts may differ in length.
-        self._lag.add_mean(float(policy_lag), kl_nats.numel())
+        self._lag.add_mean(float(policy_lag), samples)
+        if kl_nats.numel():
+            self._kl.add(kl_nats)
+            self._entropy.add_mean(entropy_nats.mean().item(), entropy_nats.numel())
 
     def merge(self, other: IntervalMeter) -> None:
         """Take in what `other` has seen since its last reset."""
@@ -120,14 +123,15 @@ class IntervalMeter:
 
     def indicators(self) -> IntervalIndicators:
         """Return the indicators of everything since the last reset."""
+        lag = self._lag.mean if self._lag.count else self._last.policy_lag
         if self._kl.count == 0:
-            return self._last
+            return self._last._replace(policy_lag=lag)
         return IntervalIndicators(
             kl_mean_nats=self._kl.mean,
             kl_var=self._kl.variance,
             kl_max_nats=self._kl.maximum,
             entropy_nats=self._entropy.mean,
-            policy_lag=self._lag.mean,
+            policy_lag=lag,
         )
 
     def reset(self) -> IntervalIndicators:

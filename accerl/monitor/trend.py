@@ -24,6 +24,16 @@ class Trend(NamedTuple):
 UNKNOWN = Trend(math.nan, math.nan, math.nan)
 
 
+class _Interval(NamedTuple):
+    """What a regression needs of the episodes that ended together."""
+
+    seconds: float
+    episodes: int
+    mean: float
+    squares: float
+    """sum of squared deviations from the mean"""
+
+
 class TrendWindow:
     """Episode returns of the last few intervals that had any, each at its interval's end."""
 
@@ -32,30 +42,38 @@ class TrendWindow:
     def __init__(self, intervals: int = 6) -> None:
         if intervals < 2:
             raise ValueError(f"a trend needs at least 2 intervals, got {intervals}")
-        self._intervals: deque[tuple[float, tuple[float, ...]]] = deque(maxlen=intervals)
+        self._intervals: deque[_Interval] = deque(maxlen=intervals)
         self._low, self._high = math.inf, -math.inf
 
     def add(self, seconds: float, returns: Iterable[float]) -> None:
         """Add the episodes that ended in the interval that ended at `seconds`."""
-        scores = tuple(returns)
-        if scores:
-            self._intervals.append((seconds, scores))
-            mean = sum(scores) / len(scores)
+        scores = np.fromiter(returns, dtype=np.float64)
+        if scores.size:
+            mean = float(scores.mean())
+            squares = float(np.square(scores - mean).sum())
+            self._intervals.append(_Interval(seconds, scores.size, mean, squares))
             self._low, self._high = min(self._low, mean), max(self._high, mean)
 
     def trend(self) -> Trend:
         """Return the line through the window's episodes."""
-        times = np.array([time for time, scores in self._intervals for _ in scores])
-        scores = np.array([score for _, scores in self._intervals for score in scores])
-        if len(scores) < self.FEWEST_EPISODES or times[0] == times[-1]:
+        window = self._intervals
+        count = sum(each.episodes for each in window)
+        if count < self.FEWEST_EPISODES or window[0].seconds == window[-1].seconds:
             return UNKNOWN
-        centred = times - times.mean()
-        spread = float(centred @ centred)
-        slope = float(centred @ (scores - scores.mean())) / spread
-        residuals = scores - scores.mean() - slope * centred
-        error = math.sqrt(float(residuals @ residuals) / (len(scores) - 2) / spread)
+        middle = sum(each.episodes * each.seconds for each in window) / count
+        mean = sum(each.episodes * each.mean for each in window) / count
+        # Sums of squares and products, about the means: of the times, of both, of the scores.
+        offsets = [(each.episodes, each.seconds - middle, each.mean - mean) for each in window]
+        spread = sum(n * x * x for n, x, _ in offsets)
+        slope = sum(n * x * y for n, x, y in offsets) / spread
+        scatter = sum(each.squares for each in window)
+        scatter += sum(n * (y - slope * x) ** 2 for n, x, y in offsets)
+        error = math.sqrt(scatter / (count - 2) / spread)
         straight = math.copysign(math.inf, slope) if slope else 0.0  # nothing is as sure
-        slope_t = slope / error if error > 0.0 else straight
-        length = self._intervals[-1][0] - self._intervals[0][0]
         span = self._high - self._low
-        return Trend(slope, slope_t, slope * length / span if span > 0.0 else 0.0)
+        length = window[-1].seconds - window[0].seconds
+        return Trend(
+            slope_per_second=slope,
+            slope_t=slope / error if error > 0.0 else straight,
+            gain_share=slope * length / span if span > 0.0 else 0.0,
+        )

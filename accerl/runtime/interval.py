@@ -37,6 +37,7 @@ class IntervalRecorder:
         self._fill = 0.0
         self._spec_seconds: defaultdict[str, float] = defaultdict(float)
         self._losses: defaultdict[str, float] = defaultdict(float)
+        self._loss_counts: defaultdict[str, int] = defaultdict(int)
         self._publications = 0
         self._unchanged = 0
         self._publication_bytes = 0
@@ -59,7 +60,6 @@ class IntervalRecorder:
         queue_fill: float,
     ) -> None:
         """Book a rollout when the learner has used it."""
-        before = thread_time()
         env, infer, write = (float(value) for value in rollout.header[2:5])
         for phase, seconds in (("env", env), ("infer", infer), ("write", write)):
             self._phases[phase] += seconds
@@ -67,10 +67,12 @@ class IntervalRecorder:
         self._env_steps += rollout.action.size
         self._updates += 1
         self._fill += queue_fill
-        self._returns += rollout.returns()
-        self._meter.add_rollout(stats.kl_nats, stats.entropy_nats, lag)
         for name, value in stats.losses.items():
             self._losses[name] += value
+            self._loss_counts[name] += 1  # not every update measures all of them
+        before = thread_time()
+        self._returns += rollout.returns()
+        self._meter.add_rollout(stats.kl_nats, stats.entropy_nats, lag, rollout.action.size)
         self._add_monitoring("learner", stats.monitor_cpu_seconds + thread_time() - before)
 
     def _add_monitoring(self, process: str, seconds: float) -> None:
@@ -141,7 +143,7 @@ class IntervalRecorder:
             decision=decision,
             spec_seconds=dict(self._spec_seconds),
             switch_seconds=switch_seconds,
-            losses={name: value / updates for name, value in self._losses.items()},
+            losses={name: sums / self._loss_counts[name] for name, sums in self._losses.items()},
             events=events,
             rss_bytes={name: held.rss for name, held in (memory or {}).items()},
             private_bytes={name: held.private for name, held in (memory or {}).items()},
@@ -173,6 +175,7 @@ class IntervalRecorder:
             "fill": self._fill,
             "spec_seconds": dict(self._spec_seconds),
             "losses": dict(self._losses),
+            "loss_counts": dict(self._loss_counts),
             "publications": self._publications,
             "unchanged": self._unchanged,
             "publication_bytes": self._publication_bytes,
@@ -195,6 +198,8 @@ class IntervalRecorder:
         self._fill = state["fill"]
         self._spec_seconds = defaultdict(float, state["spec_seconds"])
         self._losses = defaultdict(float, state["losses"])
+        counts = dict.fromkeys(self._losses, self._updates)  # older checkpoints have none
+        self._loss_counts = defaultdict(int, state.get("loss_counts", counts))
         self._publications = state["publications"]
         self._unchanged = state["unchanged"]
         self._publication_bytes = state["publication_bytes"]

@@ -12,6 +12,7 @@ from torch import nn
 
 from accerl.compress.check import kl_nats
 from accerl.compress.engine import make_engine
+from accerl.monitor.divergence import updates_between
 from accerl.weights import Publication
 
 
@@ -45,11 +46,19 @@ class KLProbe:
     SAMPLES_BETWEEN = 32_768
     """samples that the learner uses between two checks: their passes forwards and backwards cost
     a thousand times as much as a check's"""
+    SPARSER = 4
+    """times as many for the smallest networks, whose passes cost next to nothing"""
 
     @classmethod
-    def check_every(cls, samples: int) -> int:
-        """Return the updates of `samples` samples each that lie between two checks."""
-        return max(1, round(cls.SAMPLES_BETWEEN / samples))
+    def check_every(cls, samples: int, macs: float) -> int:
+        """Return the updates that lie between two checks.
+
+        Args:
+            samples: of an update.
+            macs: multiply-accumulates of one of them.
+        """
+        small = updates_between(macs * samples) > 1
+        return max(1, round(cls.SAMPLES_BETWEEN * (cls.SPARSER if small else 1) / samples))
 
     def __init__(self) -> None:
         self._states: np.ndarray | None = None

@@ -14,7 +14,7 @@ from accerl.compress.compressor import Compressor
 from accerl.config import RunConfig
 from accerl.envs import make_envs
 from accerl.learner import Learner
-from accerl.networks import PolicyNet
+from accerl.networks import PolicyNet, count_macs
 from accerl.rollout import RolloutShape, Slab
 from accerl.runtime.distilling import Board, Distiller, DistillerPool, distill_students
 from accerl.runtime.interval import IntervalRecorder
@@ -140,7 +140,7 @@ class ProcessRun:
 
     def _make_publishing(self, compressor: Compressor) -> InlinePublishing | RemotePublishing:
         every = self.config.runtime.publish_every
-        check_every = KLProbe.check_every(self._slab.shape.samples)
+        check_every = KLProbe.check_every(self._slab.shape.samples, count_macs(self.learner.policy))
         if not self.config.runtime.compressor_process:
             publisher = Publisher(compressor, every, check_every)
             return InlinePublishing(publisher, self.learner, self.recorder, self._mailbox)

@@ -22,6 +22,7 @@ from accerl.config import RunConfig
 from accerl.envs import make_envs
 from accerl.evaluate import Evaluator
 from accerl.learner import Learner
+from accerl.networks import count_macs
 from accerl.rollout import Rollout, RolloutShape
 from accerl.runtime.clock import ActSeconds, Clock, RealClock
 from accerl.runtime.interval import IntervalRecorder
@@ -73,7 +74,8 @@ class SerialRun:
             observation, envs.num_actions, config.compression, generator, parts.links
         )
         compressor.observe(self.actors[0].obs)
-        check_every = KLProbe.check_every(config.learner.unroll * config.runtime.num_envs)
+        samples = config.learner.unroll * config.runtime.num_envs
+        check_every = KLProbe.check_every(samples, count_macs(policy))
         self.publisher = Publisher(compressor, config.runtime.publish_every, check_every)
         self.evaluator = Evaluator(config.game, config.runtime.eval_episodes)
         real = isinstance(clock, RealClock)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from accerl.monitor.divergence import entropy, kl_divergence, measure_rollout
+from accerl.monitor.divergence import entropy, kl_divergence, measure_rollout, updates_between
 from accerl.monitor.meter import IntervalMeter, RunningMoments
 
 
@@ -151,7 +151,7 @@ def filled_meter() -> tuple[IntervalMeter, list[Tensor]]:
     meter = IntervalMeter()
     rollouts = [normal(4, 3, seed=1).abs(), normal(2, 3, seed=2).abs() * 5]
     for lag, kl_nats in zip((2.0, 8.0), rollouts, strict=True):
-        meter.add_rollout(kl_nats, kl_nats / 10, lag)
+        meter.add_rollout(kl_nats, kl_nats / 10, lag, kl_nats.numel())
     return meter, rollouts
 
 
@@ -169,7 +169,7 @@ def test_meter_pools_the_states_of_an_interval() -> None:
 def test_meter_starts_every_interval_anew() -> None:
     meter, _ = filled_meter()
     first = meter.reset()
-    meter.add_rollout(torch.full((1, 2), 0.5), torch.full((1, 2), 0.25), 1.0)
+    meter.add_rollout(torch.full((1, 2), 0.5), torch.full((1, 2), 0.25), 1.0, 2)
     assert meter.indicators() == (0.5, 0.0, 0.5, 0.25, 1.0)
     assert first.kl_max_nats > 0.5
 
@@ -182,11 +182,27 @@ def test_meter_does_not_take_silence_for_agreement() -> None:
     assert IntervalMeter(math.log(6)).reset() == (0.0, 0.0, 0.0, math.log(6), 0.0)
 
 
+def test_a_rollout_that_was_not_measured_counts_for_its_lag() -> None:
+    meter, _ = filled_meter()
+    measured = meter.reset()
+    meter.add_rollout(torch.empty(0), torch.empty(0), 5.0, 12)
+    assert meter.indicators() == measured._replace(policy_lag=5.0)
+    meter.add_rollout(torch.ones(2, 2), torch.full((2, 2), 0.5), 1.0, 4)
+    assert meter.indicators() == (1.0, 0.0, 1.0, 0.5, 4.0)
+
+
+@pytest.mark.parametrize(
+    ("macs", "updates"), [(9e9, 1), (1e9, 1), (6e8, 3), (2.5e8, 5), (1.3e7, 9), (0.0, 9)]
+)
+def test_small_updates_are_measured_now_and_then(macs: float, updates: int) -> None:
+    assert updates_between(macs) == updates
+
+
 def test_meters_of_several_workers_merge_exactly() -> None:
     whole, rollouts = filled_meter()
     parts = [IntervalMeter(), IntervalMeter()]
     for part, lag, kl_nats in zip(parts, (2.0, 8.0), rollouts, strict=True):
-        part.add_rollout(kl_nats, kl_nats / 10, lag)
+        part.add_rollout(kl_nats, kl_nats / 10, lag, kl_nats.numel())
     parts[0].merge(parts[1])
     assert parts[0].indicators() == pytest.approx(whole.indicators())
 
@@ -194,10 +210,10 @@ def test_meters_of_several_workers_merge_exactly() -> None:
 def test_meter_survives_a_restart() -> None:
     meter, rollouts = filled_meter()
     meter.reset()
-    meter.add_rollout(rollouts[0], rollouts[0], 3.0)
+    meter.add_rollout(rollouts[0], rollouts[0], 3.0, 12)
     other = IntervalMeter()
     other.load_state_dict(json.loads(json.dumps(meter.state_dict())))
     for item in (meter, other):
-        item.add_rollout(rollouts[1], rollouts[1], 4.0)
+        item.add_rollout(rollouts[1], rollouts[1], 4.0, 6)
     assert other.indicators() == meter.indicators()
     assert other.reset() == meter.reset()

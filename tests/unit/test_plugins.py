@@ -191,8 +191,8 @@ def test_a_process_run_takes_them_too() -> None:
     reports = train(config, CarefulNearTheBest(), parts=parts, indicators=[BestReturn()]).reports
     assert reports[-1].total_learner_updates > 0
     assert reports[-1].events == ()
-    kl_nats = [kl for report in reports for kl in report.compression_kl_nats.values()]
-    assert max(kl_nats) > 1e-3
+    # Weights clipped at half a deviation act unlike the learner's.
+    assert max(report.kl_mean_nats for report in reports) > 0.01
     assert math.isfinite(reports[-1].indicators["best_return"])
 
 

@@ -97,6 +97,9 @@ def test_a_restored_probe_goes_on(room: Room) -> None:
     assert splits[0].staleness_nats == splits[1].staleness_nats is not None
 
 
-@pytest.mark.parametrize(("samples", "updates"), [(160, 205), (1024, 32), (100_000, 1)])
-def test_checks_are_rare_enough_to_be_cheap(samples: int, updates: int) -> None:
-    assert KLProbe.check_every(samples) == updates
+@pytest.mark.parametrize(
+    ("samples", "macs", "updates"),
+    [(160, 1e7, 205), (1024, 3e6, 32), (100_000, 1e6, 1), (1024, 2e4, 128)],
+)
+def test_checks_are_rare_enough_to_be_cheap(samples: int, macs: float, updates: int) -> None:
+    assert KLProbe.check_every(samples, macs) == updates
