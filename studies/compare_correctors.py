@@ -91,7 +91,8 @@ def _outcome(reports: list[IntervalReport]) -> dict[str, float]:
     learned = [report for report in reports if report.learner_updates]
 
     def mean(name: str) -> float:
-        return float(np.mean([report.losses[name] for report in learned]))
+        # Not every interval of a tiny network measures it.
+        return float(np.mean([r.losses[name] for r in learned if name in r.losses]))
 
     return {
         "return_mean": float(np.mean(returns)),

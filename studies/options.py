@@ -16,7 +16,10 @@ from studies.progress import console
 
 Json = Annotated[bool, tyro.conf.arg(name="json", help="print one JSON object on standard output")]
 Name = tyro.conf.Positional[str]
-Settings = Annotated[tuple[str, ...], tyro.conf.arg(name="set", metavar="SECTION.NAME=VALUE")]
+Settings = Annotated[
+    tyro.conf.UseAppendAction[tuple[str, ...]],
+    tyro.conf.arg(name="set", metavar="SECTION.NAME=VALUE"),
+]
 
 
 def train(

@@ -163,6 +163,51 @@ def test_correctors_are_timed(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         assert row["spread"] == 0.0  # of one repeat
 
 
+def test_a_game_is_learned_with_every_corrector(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    learned = accerl(
+        capsys, "bench", "correctors", "--learn", "catch", "--seconds", 2, "--seeds", 2,
+        "--publish-every", 8, "--out", tmp_path / "bench", "--json",
+    ).json  # fmt: skip
+    assert learned == read_json(tmp_path / "bench" / "bench-correctors-catch.json")
+    assert learned["versions"] == versions()
+    rows = {row["corrector"]: row for row in learned["rows"]}
+    assert set(rows) == set(COMBINATIONS)
+    reference = rows[learned["reference"]]
+    assert (reference["difference"], reference["low"], reference["high"]) == (0.0, 0.0, 0.0)
+    for row in rows.values():
+        assert row["return_mean"] - reference["return_mean"] == pytest.approx(row["difference"])
+        assert row["low"] <= row["difference"] <= row["high"]
+        assert 0.0 < row["ess_fraction"] <= 1.0
+    assert rows["none"]["clipped_share"] == 0.0  # a chain that truncates nothing
+
+
+def test_monitoring_is_timed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    timed = accerl(
+        capsys, "bench", "monitor", "--presets", "catch", "--seconds", 2, "--repeats", 1,
+        "--out", tmp_path / "bench", "--json",
+    ).json  # fmt: skip
+    assert timed == read_json(tmp_path / "bench" / "bench-monitor.json")
+    (row,) = timed["rows"]
+    assert row["preset"] == "catch"
+    assert row["learner_cpu_seconds"] > 0.0
+    assert row["compressor_cpu_seconds"] > 0.0
+    assert row["updates"] > 0
+    assert 0.0 < row["share"] < 1.0
+
+
+def test_settings_may_be_given_one_by_one(
+    profile: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    settings = ("--set", "runtime.num_envs=8", "--set", "learner.corrector=retrace+importance")
+    trained(capsys, profile, out, *settings)
+    config = read_json(out / "config.json")
+    assert config["runtime"]["num_envs"] == 8
+    assert config["learner"]["corrector"] == "retrace+importance"
+
+
 def test_studies_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert "quickstart" in accerl(capsys, "study", "list", "--json").json["studies"]
 

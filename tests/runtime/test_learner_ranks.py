@@ -18,7 +18,7 @@ from accerl.rollout import Rollout
 from accerl.runtime.process import ProcessRun
 from accerl.runtime.supervise import Supervisor
 from accerl.spec import CompressionSpec
-from accerl.train import train
+from accerl.train import evaluate_checkpoint, train
 from tests.fixtures.inner_runs import weights_hash
 from tests.fixtures.process_runs import Killer, immortal, quick_catch
 from tests.fixtures.processes import alive
@@ -59,6 +59,7 @@ def test_a_run_with_two_learners_is_recorded_and_resumed(tmp_path: Path) -> None
     assert not [event for report in second.reports for event in report.events]
     assert second.summary["rss_bytes_max"]["learner-1"] > 10 * 2**20
     assert sum(report.cpu_seconds.get("learner-1", 0.0) for report in second.reports) > 0.0
+    assert len(evaluate_checkpoint(tmp_path / "run", 3)["returns"]) == 3
 
 
 def test_a_learner_that_is_killed_in_an_update_is_replaced_and_nothing_lost(

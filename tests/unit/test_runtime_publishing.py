@@ -98,7 +98,7 @@ class ThreadWorker(Worker):
         self.ready = False
         room = self._room
         handles = [block.handle() for block in (room.weights, room.samples, room.mailbox)]
-        arguments = (Channel(theirs), "original", OBSERVATION, 3, CONFIG, *handles, [])
+        arguments = (Channel(theirs), "original", OBSERVATION, 3, CONFIG, (), *handles, [])
         self.thread = threading.Thread(target=self._run, args=arguments, daemon=True)
         self.thread.start()
 
@@ -108,6 +108,8 @@ class ThreadWorker(Worker):
             compress_weights(channel, *arguments)
         except PeerGoneError:
             return
+        finally:
+            channel.close()  # whoever waits for an answer must not wait for ever
 
     def stop(self) -> None:
         self.channel.close()
