@@ -157,7 +157,8 @@ def learn_shares(
     """
     torch.set_num_threads(threads)
     keep_freed_memory()
-    learner = Learner(empty_policy(network, observation, num_actions), config, corrector=corrector)
+    policy = empty_policy(network, observation, num_actions)
+    learner = Learner(policy, config, corrector=corrector, thrifty=True)
     slab = Slab(**slab_handle)
     try:
         while True:

@@ -71,7 +71,9 @@ class ProcessRun:
         generator = torch.Generator().manual_seed(config.seed)
         observation = config.inputs(probe.observation)
         policy = parts.make_policy(config, probe.observation, probe.num_actions, generator)
-        self.learner = Learner(policy, config.learner, generator, corrector=parts.corrector)
+        self.learner = Learner(
+            policy, config.learner, generator, corrector=parts.corrector, thrifty=True
+        )
         self._safeguard = Safeguard(self.learner)
         compressor = Compressor(
             observation, probe.num_actions, config.compression, generator, parts.links
