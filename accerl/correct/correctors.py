@@ -80,58 +80,8 @@ class LeakyVTraceCorrector:
 
 
 @dataclass(frozen=True)
-class RetraceCorrector:
-    """Corrects value targets and advantages with the traces of Retrace, min(1, pi / mu).
-
-    Raises:
-        UserError: the truncation level is negative.
-    """
-
-    rho: float = math.inf
-    """largest weight of a TD error; at 1 this is V-trace with both levels 1"""
-
-    def __post_init__(self) -> None:
-        require_level("RetraceCorrector: rho", self.rho)
-
-    def correct(self, experience: Experience, targets: Targets) -> Targets:
-        """Replace value targets and advantages by those of Retrace's state form."""
-        ratio_t = _ratio(experience)
-        return state_targets(
-            experience,
-            rho_t=ratio_t.clamp(max=self.rho),
-            c_t=ratio_t.clamp(max=1.0),
-            policy_weights=targets.policy_weights,
-        )
-
-
-@dataclass(frozen=True)
-class PerDecisionCorrector:
-    """Corrects value targets and advantages with traces pi / mu, as per-decision IS does.
-
-    Raises:
-        UserError: the truncation level is negative.
-    """
-
-    rho: float = math.inf
-    """largest weight of a TD error; the traces are never truncated"""
-
-    def __post_init__(self) -> None:
-        require_level("PerDecisionCorrector: rho", self.rho)
-
-    def correct(self, experience: Experience, targets: Targets) -> Targets:
-        """Replace value targets and advantages by those of per-decision importance sampling."""
-        ratio_t = _ratio(experience)
-        return state_targets(
-            experience,
-            rho_t=ratio_t.clamp(max=self.rho),
-            c_t=ratio_t,
-            policy_weights=targets.policy_weights,
-        )
-
-
-@dataclass(frozen=True)
-class TreeBackupCorrector:
-    """Corrects value targets and advantages with the traces of Tree-backup, pi(a|x).
+class _UntruncatedCorrector:
+    """Corrects value targets and advantages with traces of its own and whole ratios.
 
     Raises:
         UserError: the truncation level is negative.
@@ -141,41 +91,54 @@ class TreeBackupCorrector:
     """largest weight of a TD error"""
 
     def __post_init__(self) -> None:
-        require_level("TreeBackupCorrector: rho", self.rho)
+        require_level(f"{type(self).__name__}: rho", self.rho)
+
+    def _trace(self, experience: Experience, ratio_t: Tensor) -> Tensor:
+        """Return c_t [T, B]; `ratio_t` is pi / mu, not truncated."""
+        raise NotImplementedError
 
     def correct(self, experience: Experience, targets: Targets) -> Targets:
-        """Replace value targets and advantages by those of Tree-backup's state form."""
-        with torch.no_grad():
-            target_prob_t = experience.target_log_prob.exp()
-        rho_t = _ratio(experience).clamp(max=self.rho)
+        """Replace value targets and advantages by those of the estimator's state form."""
+        ratio_t = _ratio(experience)
         return state_targets(
-            experience, rho_t=rho_t, c_t=target_prob_t, policy_weights=targets.policy_weights
+            experience,
+            rho_t=ratio_t.clamp(max=self.rho),
+            c_t=self._trace(experience, ratio_t),
+            policy_weights=targets.policy_weights,
         )
 
 
 @dataclass(frozen=True)
-class QLambdaCorrector:
-    """Corrects value targets and advantages with traces that are never cut, as Q(lambda)'s.
+class RetraceCorrector(_UntruncatedCorrector):
+    """Retrace: traces min(1, pi / mu); with rho 1 this is V-trace with both levels 1."""
 
-    Raises:
-        UserError: the truncation level is negative.
-    """
+    def _trace(self, experience: Experience, ratio_t: Tensor) -> Tensor:
+        return ratio_t.clamp(max=1.0)
 
-    rho: float = math.inf
-    """largest weight of a TD error"""
 
-    def __post_init__(self) -> None:
-        require_level("QLambdaCorrector: rho", self.rho)
+@dataclass(frozen=True)
+class PerDecisionCorrector(_UntruncatedCorrector):
+    """Per-decision importance sampling: traces pi / mu, which are never truncated."""
 
-    def correct(self, experience: Experience, targets: Targets) -> Targets:
-        """Replace value targets and advantages by those of Q(lambda)'s state form."""
-        rho_t = _ratio(experience).clamp(max=self.rho)
-        return state_targets(
-            experience,
-            rho_t=rho_t,
-            c_t=torch.ones_like(rho_t),
-            policy_weights=targets.policy_weights,
-        )
+    def _trace(self, experience: Experience, ratio_t: Tensor) -> Tensor:
+        return ratio_t
+
+
+@dataclass(frozen=True)
+class TreeBackupCorrector(_UntruncatedCorrector):
+    """Tree-backup: traces pi(a|x)."""
+
+    @torch.no_grad()
+    def _trace(self, experience: Experience, ratio_t: Tensor) -> Tensor:
+        return experience.target_log_prob.exp()
+
+
+@dataclass(frozen=True)
+class QLambdaCorrector(_UntruncatedCorrector):
+    """Q(lambda): traces that are never cut but by lambda."""
+
+    def _trace(self, experience: Experience, ratio_t: Tensor) -> Tensor:
+        return torch.ones_like(ratio_t)
 
 
 @dataclass(frozen=True)

@@ -17,28 +17,9 @@ from accerl.monitor.indicators import Raw, ReturnIndicator
 from accerl.monitor.monitor import Monitor
 from accerl.runtime.run import PHASES, IntervalReport
 from accerl.spec import IDENTITY, CompressionSpec, Decision
+from tests.fixtures.reports import interval_report
 
-REPORT = IntervalReport(
-    index=0,
-    seconds=2.0,
-    total_seconds=2.0,
-    env_steps=400,
-    total_env_steps=400,
-    learner_updates=10,
-    total_learner_updates=10,
-    phase_seconds=dict.fromkeys(PHASES, 0.5),
-    queue_fill=0.25,
-    policy_lag=9.0,
-    kl_mean_nats=0.01,
-    kl_var=0.0001,
-    kl_max_nats=14.0,
-    entropy_nats=math.log(6) / 2,
-    episode_returns=(1.0, 3.0),
-    learner_return=None,
-    decision=Decision.of(IDENTITY),
-    spec_seconds={IDENTITY.label: 2.0},
-    switch_seconds=0.0,
-)
+REPORT = interval_report(episode_returns=(1.0, 3.0))
 
 
 def builder() -> Monitor:

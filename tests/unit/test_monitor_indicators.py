@@ -13,30 +13,13 @@ from scipy import stats
 from accerl.monitor.indicators import Raw
 from accerl.monitor.monitor import Monitor
 from accerl.monitor.trend import TrendWindow
-from accerl.runtime.run import PHASES, IntervalReport
+from accerl.runtime.run import PHASES
 from accerl.spec import IDENTITY, CompressionSpec, Decision
+from tests.fixtures.reports import interval_report
 
 INT8 = CompressionSpec(bits=8)
-REPORT = IntervalReport(
-    index=0,
-    seconds=2.0,
-    total_seconds=2.0,
-    env_steps=400,
-    total_env_steps=400,
-    learner_updates=10,
-    total_learner_updates=10,
-    phase_seconds=dict.fromkeys(PHASES, 0.0),
-    queue_fill=0.25,
-    policy_lag=9.0,
-    kl_mean_nats=0.01,
-    kl_var=0.0001,
-    kl_max_nats=14.0,
-    entropy_nats=math.log(6) / 2,
-    episode_returns=(),
-    learner_return=None,
-    decision=Decision.of(INT8),
-    spec_seconds={},
-    switch_seconds=0.0,
+REPORT = interval_report(
+    phase_seconds=dict.fromkeys(PHASES, 0.0), decision=Decision.of(INT8), spec_seconds={}
 )
 
 

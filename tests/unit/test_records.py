@@ -12,28 +12,15 @@ import pytest
 from accerl import records
 from accerl.errors import UserError
 from accerl.records import RunWriter, make_out_dir, read_json, read_metrics, write_json
-from accerl.runtime.run import PHASES, IntervalReport
+from accerl.runtime.run import IntervalReport
 from accerl.spec import IDENTITY, CompressionSpec, Decision
+from tests.fixtures.reports import interval_report
 
-REPORT = IntervalReport(
-    index=0,
-    seconds=2.0,
-    total_seconds=2.0,
-    env_steps=400,
-    total_env_steps=400,
-    learner_updates=10,
-    total_learner_updates=10,
-    phase_seconds=dict.fromkeys(PHASES, 0.5),
-    queue_fill=0.25,
-    policy_lag=9.0,
-    kl_mean_nats=0.01,
-    kl_var=0.0001,
-    kl_max_nats=14.0,
+REPORT = interval_report(
     entropy_nats=1.0,
     episode_returns=(1.0, 3.0),
     learner_return=2.5,
     decision=Decision(((IDENTITY, 0.25), (CompressionSpec(bits=8), 0.75))),
-    spec_seconds={IDENTITY.label: 2.0},
     switch_seconds=0.125,
     losses={"value": 0.5},
 )
