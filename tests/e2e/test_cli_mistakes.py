@@ -236,7 +236,7 @@ def test_a_strategy_is_resumed_with_its_own_parameters_only(
     out, specs = tmp_path / "run", '"specs": [{"bits": 8}, {"student": "net3"}]'
     command = ["train", "catch", "--strategy", "random", "--out", out, "--json"]
     first = accerl(capsys, *command, "--seconds", 2, PARAMS, f'{{{specs}, "seed": 1}}').json
-    assert first["strategy"] == "random(specs=[original INT8, net3 fp32], seed=1)"
+    assert first["strategy"] == "random(specs=(original INT8, net3 fp32), seed=1)"
     more = [*command, "--seconds", 3, "--resume"]
     assert "started with other" in accerl(capsys, *more, PARAMS, f"{{{specs}}}").complaint
     assert accerl(capsys, *more, PARAMS, f'{{{specs}, "seed": 1}}').json["seconds"] >= 3.0

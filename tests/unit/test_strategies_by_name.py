@@ -76,11 +76,11 @@ def test_rules_may_be_given_as_objects() -> None:
             {"small": {"student": "net2"}, "kl_low_nats": 0.1},
             "linear-kl(small=net2 fp32, kl_low_nats=0.1)",
         ),
-        ("random", {"specs": [IDENTITY, INT8]}, "random(specs=[original fp32, original INT8])"),
+        ("random", {"specs": [IDENTITY, INT8]}, "random(specs=(original fp32, original INT8))"),
         (
             "first-that-fires",
             {"rules": [KLThresholdStrategy(return_below_nats=1.0), FixedStrategy()]},
-            "first-that-fires(rules=[kl-threshold(return_below_nats=1), fixed original fp32])",
+            "first-that-fires(rules=(kl-threshold(return_below_nats=1), fixed original fp32))",
         ),
     ],
 )

@@ -79,11 +79,11 @@ def _plain(value: Any) -> Any:
 
 
 def _show(value: Any) -> str:
-    """Return a parameter in a few words."""
+    """Return a parameter in a few words, without brackets, which terminals take for markup."""
     if isinstance(value, CompressionSpec | HandSetStrategy):
         return value.label
     if isinstance(value, tuple):
-        return f"[{', '.join(map(_show, value))}]"
+        return f"({', '.join(map(_show, value))})"
     if isinstance(value, int | float) and not isinstance(value, bool):
         return f"{value:.12g}"  # 3 and 3.0 are the same parameter
     return _own_name(value) if hasattr(value, "decide") else str(value)
