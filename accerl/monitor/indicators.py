@@ -186,13 +186,16 @@ class SlopeIndicator:
     """How fast the actors' return rises, and how surely: least squares over recent episodes.
 
     `return_slope_t` is the slope over its standard error; `return_gain_share` is the rise over
-    the window as a share of the range that interval means have had.
+    the window as a share of the range that interval means have had. The window is 6 intervals, and
+    a tenth of the run if that is longer: what is slow within hours is fast within minutes.
     """
+
+    SHARE: ClassVar[float] = 0.1
 
     names = ("return_slope_per_second", "return_slope_t", "return_gain_share")
 
-    def __init__(self, intervals: int = 6) -> None:
-        self._window = TrendWindow(intervals)
+    def __init__(self, horizon_seconds: float) -> None:
+        self._window = TrendWindow(seconds=self.SHARE * horizon_seconds)
 
     def update(self, report: IntervalReport, raw: Raw) -> Raw:
         """See `Indicator.update`."""

@@ -62,7 +62,7 @@ class Monitor:
             KLIndicator(),
             EntropyIndicator(num_actions),
             ReturnIndicator(),
-            SlopeIndicator(),
+            SlopeIndicator(horizon_seconds),
             StageIndicator(),
             CorrectionIndicator(),
             MachineIndicator(),

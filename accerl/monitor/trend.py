@@ -35,14 +35,20 @@ class _Interval(NamedTuple):
 
 
 class TrendWindow:
-    """Episode returns of the last few intervals that had any, each at its interval's end."""
+    """Episode returns of the last intervals that had any, each at its interval's end.
+
+    Args:
+        intervals: how many are looked at, at least.
+        seconds: how far back the window reaches, if those do not reach that far.
+    """
 
     FEWEST_EPISODES = 8
 
-    def __init__(self, intervals: int = 6) -> None:
+    def __init__(self, intervals: int = 6, seconds: float = 0.0) -> None:
         if intervals < 2:
             raise ValueError(f"a trend needs at least 2 intervals, got {intervals}")
-        self._intervals: deque[_Interval] = deque(maxlen=intervals)
+        self._fewest, self._seconds = intervals, seconds
+        self._intervals: deque[_Interval] = deque()
         self._low, self._high = math.inf, -math.inf
 
     def add(self, seconds: float, returns: Iterable[float]) -> None:
@@ -53,6 +59,9 @@ class TrendWindow:
             squares = float(np.square(scores - mean).sum())
             self._intervals.append(_Interval(seconds, scores.size, mean, squares))
             self._low, self._high = min(self._low, mean), max(self._high, mean)
+        window = self._intervals
+        while len(window) > self._fewest and window[0].seconds < seconds - self._seconds:
+            window.popleft()
 
     def trend(self) -> Trend:
         """Return the line through the window's episodes."""

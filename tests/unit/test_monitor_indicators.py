@@ -111,6 +111,20 @@ def test_slope_and_its_t_are_those_of_a_regression() -> None:
     assert trend.slope_t == pytest.approx(expected.slope / expected.stderr)
 
 
+def test_a_long_run_looks_further_back() -> None:
+    short, long = TrendWindow(intervals=2), TrendWindow(intervals=2, seconds=25.0)
+    for step in range(5):
+        for window in (short, long):
+            # It has risen by 10 points and rests since.
+            window.add(10.0 * step, [10.0 * min(step, 1) + noise for noise in (-1.0, 1.0)] * 5)
+    assert short.trend().slope_per_second == 0.0
+    assert long.trend() == short.trend()  # 20, 30 and 40 seconds: at rest as well
+    longer = TrendWindow(intervals=2, seconds=40.0)
+    for step in range(5):
+        longer.add(10.0 * step, [10.0 * min(step, 1)] * 10)
+    assert longer.trend().slope_per_second > 0.0
+
+
 def test_slope_is_unknown_until_enough_episodes_ended_at_two_times() -> None:
     window = TrendWindow()
     window.add(1.0, [1.0] * 20)
@@ -140,7 +154,7 @@ def stages(means: list[float], *, noise: float = 0.5, seed: int = 0) -> list[flo
     return found
 
 
-CURVE = [-21.0] * 8 + [-21.0 + 2.0 * step for step in range(1, 21)] + [19.0] * 14
+CURVE = [-21.0] * 8 + [-21.0 + 2.0 * step for step in range(1, 21)] + [19.0] * 18
 
 
 @pytest.mark.parametrize("seed", range(5))
