@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -190,7 +191,9 @@ class Learner:
             pass
         except BaseException as error:  # a thread must hand it over: `join` raises it
             self._error = error
-            # Who does not join, or not for long, learns of it now.
+            # Who never joins, or not for long, learns of it now; a mistake needs no traceback.
+            if not isinstance(error, UserError):
+                traceback.print_exception(error)
             print(f"accerl: the run has ended: {error}", file=sys.stderr, flush=True)
         finally:
             self._ended.set()

@@ -6,6 +6,7 @@ import copy
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -146,7 +147,7 @@ class Stateful(BestReturn):
     """What the suite is there to catch: memory that two of them share."""
 
     names = ("best_return",)
-    seen: list[float] = []  # noqa: RUF012
+    seen: ClassVar[list[float]] = []
 
     def update(self, report: IntervalReport, raw: Mapping[str, float]) -> Mapping[str, float]:
         self.seen.append(report.total_seconds)
