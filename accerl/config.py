@@ -32,8 +32,8 @@ class RuntimeConfig:
     """serial (one deterministic process) or process (one process per actor)"""
     clock: str = "virtual"
     """virtual (charged from a latency profile; serial only) or real"""
-    profile: str = "paper"
-    """latency profile of the virtual clock: paper, the name of a measured one, or a JSON file"""
+    profile: str = "paper-1080ti"
+    """latency profile of the virtual clock, by name (`accerl profile list`), or a JSON file"""
     num_actors: int = 1
     """actors that collect side by side; 0: one for each core that the learner leaves free; the
     virtual clock takes the number from its profile"""

@@ -26,9 +26,10 @@ from accerl.records import (
 )
 from accerl.run_folder import CHECKPOINT, read_config, saved_run, starting_learner
 from accerl.runtime.clock import RealClock, VirtualClock
-from accerl.runtime.latency import LatencyProfile, load_profile, save_profile
+from accerl.runtime.latency import LatencyProfile
 from accerl.runtime.parts import Parts
 from accerl.runtime.process import ProcessRun
+from accerl.runtime.profiles import load_profile, save_profile
 from accerl.runtime.run import IntervalReport
 from accerl.runtime.serial import SerialRun
 from accerl.spec import IDENTITY, CompressionSpec, Decision
@@ -69,7 +70,7 @@ def make_run(
         return SerialRun(config, RealClock(), parts=parts)
     profile = profile or load_profile(config.runtime.profile)
     clock = VirtualClock(profile.for_network(config.network))
-    return SerialRun(config, clock, num_actors=profile.num_actors, parts=parts)
+    return SerialRun(config, clock, num_actors=profile.groups, parts=parts)
 
 
 def train(

@@ -172,7 +172,7 @@ def machine_of(profile: LatencyProfile, batch: int, distilled_per_sample: float)
         "infer_ms": fp32,
         "overhead_ms": min(fp32) * 0.9,
         "bits_speedup": (1.0, 1.0, max(speedup, 1.0)),
-        "num_actors": profile.num_actors * profile.agents_per_actor,
+        "num_actors": profile.num_actors,
         "learner_steps_per_second": 1.0 / learn,
         "distill_cost": distilled_per_sample * distill / learn,
     }

@@ -10,7 +10,8 @@ from typing import Any
 
 from accerl.errors import UserError, did_you_mean
 from accerl.presets import load_preset
-from accerl.runtime.latency import (
+from accerl.runtime.profiles import (
+    SHIPPED,
     load_profile,
     profile_folder,
     profile_names,
@@ -36,7 +37,7 @@ def profile_measure(name: str, repeats: int, out: Path | None, *, quiet: bool) -
 
     if repeats < 1:
         raise UserError(f"--repeats must be at least 1, got {repeats}")
-    if name == "paper" or not name.replace("-", "").replace("_", "").isalnum():
+    if name in SHIPPED or not name.replace("-", "").replace("_", "").isalnum():
         raise UserError(f"--name {name!r}: use letters, digits, - and _; 'paper' is taken")
     with share_bar("latency profile") as on_progress:
         profile = measure_profile(name, repeats=repeats, on_progress=on_progress)

@@ -15,7 +15,7 @@ from accerl.errors import UserError
 from accerl.monitor.strategies import FixedStrategy
 from accerl.presets import load_preset
 from accerl.records import fingerprint, versions
-from accerl.runtime.latency import load_profile
+from accerl.runtime.profiles import load_profile
 from accerl.runtime.run import IntervalReport
 from accerl.spec import CompressionSpec
 from accerl.train import train

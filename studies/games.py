@@ -13,8 +13,9 @@ from accerl.envs import make_envs
 from accerl.errors import UserError
 from accerl.evaluate import EVALUATION_SEED, play_episodes
 from accerl.presets import load_preset
-from accerl.runtime.latency import LatencyProfile, load_profile, paper_profile, save_profile
+from accerl.runtime.latency import LatencyProfile
 from accerl.runtime.measure import measure_profile
+from accerl.runtime.profiles import PAPER, load_profile, paper_profile, save_profile
 from accerl.spec import IDENTITY
 from controller.objective import default_beta, discounted_gain
 from studies.budget import (
@@ -82,7 +83,7 @@ def find_profiles(out: Path, budget: Budget, name: str) -> dict[str, LatencyProf
         with share_bar("latency profile") as on_progress:
             measured = measure_profile(repeats=budget.profile_repeats, on_progress=on_progress)
         save_profile(measured, path)
-    return {"measured": load_profile(str(path)), "paper": paper_profile()}
+    return {"measured": load_profile(str(path)), PAPER: paper_profile()}
 
 
 def choose_horizons(budget: Budget, profile: LatencyProfile) -> list[GameSetup]:
@@ -93,7 +94,7 @@ def choose_horizons(budget: Budget, profile: LatencyProfile) -> list[GameSetup]:
         batch = config.runtime.num_envs
         act = sum(profile.act_seconds(IDENTITY, batch))
         per_step = max(
-            act / batch / profile.num_actors, profile.learn_seconds(1) * config.learner.reuse
+            act / batch / profile.groups, profile.learn_seconds(1) * config.learner.reuse
         )
         interval = float(f"{env_steps * per_step / INTERVALS:.2g}")
         setups.append(

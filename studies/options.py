@@ -55,7 +55,7 @@ def train(
         seed: of everything random
         runtime: serial or process (default: the preset's)
         clock: virtual or real; the serial runtime defaults to virtual
-        profile: latency profile of the virtual clock (default: paper)
+        profile: latency profile of the virtual clock (default: paper-1080ti)
         strategy: fixed, kl-threshold, reward-gap, linear-kl, three-stage, random,
             first-that-fires, or the path of a schedule bundle
         spec: for the fixed strategy: what actors act with, as JSON
@@ -137,7 +137,9 @@ def profile_list(*, out: Path | None = None, json_: Json = False) -> Any:
     return commands.profile_list(out)
 
 
-def profile_show(name: Name = "paper", /, *, out: Path | None = None, json_: Json = False) -> Any:
+def profile_show(
+    name: Name = "paper-1080ti", /, *, out: Path | None = None, json_: Json = False
+) -> Any:
     """Show a latency profile as a table.
 
     Args:

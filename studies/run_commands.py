@@ -16,7 +16,7 @@ from accerl.monitor.strategy import Strategy, specs_of
 from accerl.presets import load_preset
 from accerl.records import METRICS, make_out_dir
 from accerl.run_folder import starting_learner
-from accerl.runtime.latency import load_profile
+from accerl.runtime.profiles import load_profile
 from accerl.runtime.run import IntervalReport
 from accerl.spec import CompressionSpec, Decision, is_own_student
 from accerl.students import check_own_student

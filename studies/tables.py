@@ -29,7 +29,7 @@ def print_profile(profile: LatencyProfile, console: Console) -> None:
     console.print(
         f"  env step {profile.env_step_us:,.0f} us, learner "
         f"{profile.learner_us_per_sample:,.0f} us per sample, "
-        f"{profile.num_actors} actor(s) of {profile.agents_per_actor} agent(s) beside the learner. "
+        f"{profile.num_actors} actor(s) beside the learner. "
         f"{profile.source}."
     )
 

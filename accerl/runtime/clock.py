@@ -44,15 +44,17 @@ class ActSeconds(tuple[float, float, float]):
 class VirtualClock:
     """Charges every operation from a latency profile: the same seconds on every machine."""
 
-    def __init__(self, profile: LatencyProfile) -> None:
+    def __init__(self, profile: LatencyProfile, infer_batch: int = 0) -> None:
+        """Charge from `profile`; `infer_batch` is that of `RuntimeConfig`."""
         self.profile = profile
+        self.infer_batch = infer_batch
 
     def act(
         self, spec: CompressionSpec, steps: int, batch: int, measured: ActSeconds
     ) -> ActSeconds:
         """See `Clock.act`."""
-        env, infer = self.profile.act_seconds(spec, batch)
-        return ActSeconds((env * steps, infer * steps, 0.0))
+        env, infer, write = self.profile.act_seconds(spec, batch, self.infer_batch)
+        return ActSeconds((env * steps, infer * steps, write * steps))
 
     def learn(self, samples: int, measured_seconds: float) -> float:
         """See `Clock.learn`."""

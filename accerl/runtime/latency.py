@@ -7,17 +7,17 @@ Table 6, whatever game is played, so that small games keep the trade-offs of the
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from accerl.errors import UserError, did_you_mean
-from accerl.records import json_hash, read_json, write_json
-from accerl.spec import STUDENTS, CompressionSpec, is_own_student
+from accerl.errors import UserError
+from accerl.records import json_hash
+from accerl.spec import IDENTITY, STUDENTS, CompressionSpec, is_own_student
 
-FORMAT = 1
+FORMAT = 2
+_RENAMED = {"agents_per_actor": "actors_per_batch"}  # since format 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,17 +28,25 @@ class SpecLatency:
     infer_us: dict[int, float]
     """microseconds per state, by batch size"""
     publish_ms: float
-    """compress + export + make ready to act, milliseconds per publication"""
+    """compress + export, milliseconds per publication"""
     distill_us: float
     """one distillation update of this student or pruned network, microseconds per state"""
+    load_ms: float = 0.0
+    """what it takes an actor to make an engine of it, milliseconds per publication"""
+    size_bytes: int = 0
+    """what is sent to each actor per publication"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LatencyProfile:
     """A latency table and the wiring it stands for.
 
+    Times are core-seconds: what an operation takes a process that has a core to itself, while
+    actors and learner work side by side. Where more processes are busy than there are `cores`,
+    all of them slow down alike (`accerl.runtime.servers`).
+
     Raises:
-        UserError: a time is not positive.
+        UserError: a time is not positive, or the wiring is impossible.
     """
 
     name: str
@@ -49,12 +57,26 @@ class LatencyProfile:
     learner_us_per_sample: float
     """one pass (forward, backward, optimiser) of Original over one sample"""
     specs: tuple[SpecLatency, ...]
+    write_us: float = 0.0
+    """what an actor does besides, per step of one environment"""
     num_actors: int = 1
-    """actors that run beside the learner, each on a core of its own"""
-    agents_per_actor: int = 1
-    """agents that fill one rollout side by side, each with its share of the environments"""
+    """actor processes beside the learner, NA of the paper"""
+    actors_per_batch: int = 1
+    """actors that fill one rollout side by side, each with its share of the environments"""
+    num_distillers: int = 0
+    """processes that only distil, ND of the paper; 0: the compressor's does that too"""
+    cores: int = 0
+    """cores that all processes share; 0: each has one to itself"""
+    copy_bytes_per_second: float = 0.0
+    """how fast the learner copies its weights for the compressor; 0: at once"""
+    network_bytes_per_second: float = 0.0
+    """what all actors together can receive; 0: publications need not travel"""
     small_learner_us: dict[str, float] = field(default_factory=dict)
     """the same of learners whose network is net1, net2 or net3, per sample"""
+    game: str = "pong"
+    """the game whose environments and networks the times are of"""
+    spread: dict[str, float] = field(default_factory=dict)
+    """interquartile range of a measured time over its median, by operation"""
     fingerprint: dict[str, Any] = field(default_factory=dict)
     """the machine that was measured; empty for published numbers"""
 
@@ -64,8 +86,19 @@ class LatencyProfile:
             times += [row.publish_ms, row.distill_us, *row.infer_us.values()]
         if not times or not all(value > 0.0 for value in times) or not self.specs:
             raise UserError(f"latency profile {self.name!r}: every time must be positive")
-        if self.num_actors < 1 or self.agents_per_actor < 1:
-            raise UserError(f"latency profile {self.name!r}: it needs at least one actor and agent")
+        optional = [self.write_us, self.copy_bytes_per_second, self.network_bytes_per_second]
+        optional += [self.num_distillers, self.cores]
+        for row in self.specs:
+            optional += [row.load_ms, row.size_bytes]
+        if any(value < 0.0 for value in optional):
+            raise UserError(f"latency profile {self.name!r}: nothing in it may be negative")
+        if self.num_actors < 1 or self.actors_per_batch < 1:
+            raise UserError(f"latency profile {self.name!r}: it needs at least one actor")
+        if self.num_actors % self.actors_per_batch:
+            raise UserError(
+                f"latency profile {self.name!r}: {self.num_actors} actors cannot fill batches in "
+                f"groups of {self.actors_per_batch}; choose a divisor"
+            )
 
     @property
     def hash(self) -> str:
@@ -102,13 +135,52 @@ class LatencyProfile:
         return self._interpolate(spec, lambda row: _per_state_us(row, batch)) * batch * 1e-6
 
     def publish_seconds(self, spec: CompressionSpec) -> float:
-        """Return seconds to compress, export and load one publication of `spec`."""
+        """Return seconds to compress and export one publication of `spec`."""
         return self._interpolate(spec, lambda row: row.publish_ms) * 1e-3
 
-    def act_seconds(self, spec: CompressionSpec, batch: int) -> tuple[float, float]:
-        """Return seconds in which one actor's agents step and infer `batch` environments once."""
-        env, infer = self.env_seconds(batch), self.infer_seconds(spec, batch)
-        return env / self.agents_per_actor, infer / self.agents_per_actor
+    def has(self, spec: CompressionSpec) -> bool:
+        """Whether there are times for `spec`; sparsity is interpolated between its levels."""
+        return any(_key(row.spec) == _key(spec) for row in self.specs)
+
+    @property
+    def groups(self) -> int:
+        """How many rollouts are filled side by side."""
+        return self.num_actors // self.actors_per_batch
+
+    def act_seconds(
+        self, spec: CompressionSpec, batch: int, infer_batch: int = 0
+    ) -> tuple[float, float, float]:
+        """Return seconds to step, infer and write `batch` environments once.
+
+        Args:
+            spec: what acts.
+            batch: environments, shared evenly by the actors that fill a rollout together.
+            infer_batch: states per inference call; 0: all of an actor's environments.
+        """
+        own = -(-batch // self.actors_per_batch)
+        size = min(infer_batch or own, own)
+        full, rest = divmod(own, size)
+        infer = full * self.infer_seconds(spec, size)
+        infer += self.infer_seconds(spec, rest) if rest else 0.0
+        return self.env_seconds(own), infer, self.write_us * own * 1e-6
+
+    def load_seconds(self, spec: CompressionSpec) -> float:
+        """Return seconds in which an actor makes an engine of one publication of `spec`."""
+        return self._interpolate(spec, lambda row: row.load_ms) * 1e-3
+
+    def send_seconds(self, spec: CompressionSpec) -> float:
+        """Return seconds in which one publication of `spec` reaches all actors."""
+        if not self.network_bytes_per_second:
+            return 0.0
+        size = self._interpolate(spec, lambda row: row.size_bytes)
+        return self.num_actors * size / self.network_bytes_per_second
+
+    def copy_seconds(self) -> float:
+        """Return seconds in which the learner copies its weights for the compressor."""
+        if not self.copy_bytes_per_second:
+            return 0.0
+        size = self._interpolate(IDENTITY, lambda row: row.size_bytes)
+        return size / self.copy_bytes_per_second
 
     def env_seconds(self, batch: int) -> float:
         """Return seconds to step `batch` environments once on one core."""
@@ -124,13 +196,8 @@ class LatencyProfile:
 
     def _interpolate(self, spec: CompressionSpec, value: Callable[[SpecLatency], float]) -> float:
         """Read a table value, linear in sparsity between the measured levels."""
-        key = (spec.student, spec.bits, spec.graph, spec.rank)
         rows = sorted(
-            (
-                row
-                for row in self.specs
-                if (row.spec.student, row.spec.bits, row.spec.graph, row.spec.rank) == key
-            ),
+            (row for row in self.specs if _key(row.spec) == _key(spec)),
             key=lambda row: row.spec.sparsity,
         )
         if not rows:
@@ -145,44 +212,39 @@ class LatencyProfile:
 
     def to_json(self) -> dict[str, Any]:
         """Return the profile as one JSON object."""
-        return {
-            "format": FORMAT,
-            "name": self.name,
-            "source": self.source,
-            "env_step_us": self.env_step_us,
-            "learner_us_per_sample": self.learner_us_per_sample,
-            "small_learner_us": dict(self.small_learner_us),
-            "num_actors": self.num_actors,
-            "agents_per_actor": self.agents_per_actor,
-            "fingerprint": dict(self.fingerprint),
-            "specs": [
-                {
-                    "spec": row.spec.to_json(),
-                    "infer_us": {str(batch): us for batch, us in row.infer_us.items()},
-                    "publish_ms": row.publish_ms,
-                    "distill_us": row.distill_us,
-                }
-                for row in self.specs
-            ],
-        }
+        specs = [
+            {
+                **asdict(row),
+                "spec": row.spec.to_json(),
+                "infer_us": {str(batch): us for batch, us in row.infer_us.items()},
+            }
+            for row in self.specs
+        ]
+        return {"format": FORMAT, **asdict(self), "specs": specs}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> LatencyProfile:
-        """Read a profile written by `to_json`.
+        """Read a profile written by `to_json`, by this version or an earlier one.
 
         Raises:
-            UserError: it is of another format or incomplete.
+            UserError: it is of a later format or incomplete.
         """
         try:
-            if data["format"] != FORMAT:
-                raise UserError(f"latency profile: format {data['format']} is not {FORMAT}")
-            values = {key: value for key, value in data.items() if key != "format"}
+            if data["format"] not in (1, FORMAT):
+                raise UserError(
+                    f"latency profile: format {data['format']} is later than {FORMAT}, which this "
+                    "version of AcceRL reads; update AcceRL, or measure it again"
+                )
+            values = {_RENAMED.get(key, key): data[key] for key in data if key != "format"}
+            if data["format"] == 1:  # actors had a number of agents each
+                values["num_actors"] *= values["actors_per_batch"]
             values["specs"] = tuple(
                 SpecLatency(
-                    spec=CompressionSpec.from_json(row["spec"]),
-                    infer_us={int(batch): float(us) for batch, us in row["infer_us"].items()},
-                    publish_ms=float(row["publish_ms"]),
-                    distill_us=float(row["distill_us"]),
+                    **{
+                        **row,
+                        "spec": CompressionSpec.from_json(row["spec"]),
+                        "infer_us": {int(b): float(us) for b, us in row["infer_us"].items()},
+                    }
                 )
                 for row in data["specs"]
             )
@@ -191,108 +253,12 @@ class LatencyProfile:
             raise UserError(f"latency profile is damaged ({error!r}); measure it again") from error
 
 
+def _key(spec: CompressionSpec) -> tuple[str, int, str, float]:
+    """What two rows of a table share that differ in sparsity alone."""
+    return spec.student, spec.bits, spec.graph, spec.rank
+
+
 def _per_state_us(row: SpecLatency, batch: int) -> float:
     """Microseconds per state at `batch`, linear in log2(batch) between measured sizes."""
     sizes = sorted(row.infer_us)
     return float(np.interp(np.log2(batch), np.log2(sizes), [row.infer_us[size] for size in sizes]))
-
-
-def paper_profile() -> LatencyProfile:
-    """Return the times that the paper publishes (Figure 1, Table 6, section 3.2).
-
-    Published: env 3 ms, learner 25 ms per 160 samples, batch-1 inference of the four networks,
-    INT8 Original 3.0 ms, ten agents. Derived here: INT8 halves the other networks too, and 16 bits
-    lie between; pruning removes its share of what lies above 0.6 ms; a publication takes 100 ms;
-    learning with a smaller network is scaled by its inference time, and so is distillation, which
-    adds 0.3 of Original's learning for the teacher.
-    """
-    times_ms = {"original": 6.0, "net1": 2.5, "net2": 1.9, "net3": 1.2}
-    floor_ms = 0.6
-    learner_us = 25.0 / 160.0 * 1e3
-    rows = []
-    for student, fp32_ms in times_ms.items():
-        for bits, share in ((32, 1.0), (16, 0.75), (8, 0.5)):
-            for sparsity in (0.0,) if bits == 16 else (0.0, 0.25, 0.5, 0.75):
-                base = fp32_ms * share
-                ms = floor_ms + (base - floor_ms) * (1.0 - sparsity)
-                rows.append(
-                    SpecLatency(
-                        spec=CompressionSpec(student=student, bits=bits, sparsity=sparsity),
-                        infer_us={1: ms * 1e3},
-                        publish_ms=100.0,
-                        distill_us=learner_us * (0.3 + (1.0 - sparsity) * fp32_ms / 6.0),
-                    )
-                )
-    return LatencyProfile(
-        name="paper",
-        source="AcceRL paper, Figure 1 and Table 6 (GTX 1080 Ti, Xeon Gold 5118), partly derived",
-        env_step_us=3000.0,
-        learner_us_per_sample=learner_us,
-        specs=tuple(rows),
-        small_learner_us={
-            student: learner_us * ms / times_ms["original"]
-            for student, ms in times_ms.items()
-            if student != "original"
-        },
-        agents_per_actor=10,
-    )
-
-
-def load_profile(name_or_path: str, folder: Path | None = None) -> LatencyProfile:
-    """Return a profile by name (``paper``, or one kept in `folder`) or by path of its JSON file.
-
-    Raises:
-        UserError: there is none of that name.
-    """
-    if name_or_path == "paper":
-        return paper_profile()
-    path = Path(name_or_path)
-    if path.suffix == ".json":
-        return LatencyProfile.from_json(read_json(path))
-    folder = folder or profile_folder()
-    stored = folder / f"{name_or_path}.json"
-    if stored.is_file():
-        return LatencyProfile.from_json(read_json(stored))
-    hint = did_you_mean(name_or_path, profile_names(folder))
-    raise UserError(
-        f"latency profile {name_or_path!r} does not exist; {hint}; "
-        "`accerl profile measure` makes one for this machine"
-    )
-
-
-def profile_folder() -> Path:
-    """Return where measured profiles are kept: $ACCERL_HOME or ~/.cache/accerl."""
-    import os
-
-    home = os.environ.get("ACCERL_HOME")
-    return (Path(home) if home else Path.home() / ".cache" / "accerl") / "profiles"
-
-
-def profile_names(folder: Path | None = None) -> list[str]:
-    """Return the names that `load_profile` knows."""
-    folder = folder or profile_folder()
-    stored = sorted(path.stem for path in folder.glob("*.json")) if folder.is_dir() else []
-    return ["paper", *stored]
-
-
-def save_profile(profile: LatencyProfile, path: Path) -> None:
-    """Write a profile as JSON."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_json(path, profile.to_json())
-
-
-def standard_specs() -> list[CompressionSpec]:
-    """Return the specs that a measured profile covers."""
-    levels = (0.0, 0.25, 0.5, 0.75)
-    specs = [
-        CompressionSpec(student=student, bits=bits, sparsity=sparsity)
-        for student in STUDENTS
-        for bits in (32, 8)
-        for sparsity in levels
-    ]
-    for student in STUDENTS:
-        specs += [
-            CompressionSpec(student=student, graph=graph) for graph in ("eager", "torchscript")
-        ]
-        specs += [CompressionSpec(student=student, bits=16)]
-    return specs

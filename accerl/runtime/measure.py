@@ -21,7 +21,8 @@ from accerl.networks import PolicyNet, make_policy
 from accerl.presets import load_preset
 from accerl.records import fingerprint
 from accerl.rollout import Rollout, RolloutShape
-from accerl.runtime.latency import LatencyProfile, SpecLatency, standard_specs
+from accerl.runtime.latency import LatencyProfile, SpecLatency
+from accerl.runtime.profiles import standard_specs
 from accerl.spec import STUDENTS, CompressionSpec
 
 BATCHES = (1, 16, 32)

@@ -9,6 +9,7 @@ import pytest
 
 from accerl.correct import COMBINATIONS
 from accerl.records import fingerprint, read_json, read_metrics, versions
+from accerl.runtime.profiles import SHIPPED
 from accerl.runtime.run import PHASES
 from accerl.spec import CompressionSpec
 from tests.fixtures.command_line import Finished, accerl, call
@@ -103,15 +104,15 @@ def test_profiles(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("ACCERL_HOME", str(tmp_path / "home"))
-    assert accerl(capsys, "profile", "list", "--json").json["profiles"] == ["paper"]
+    assert accerl(capsys, "profile", "list", "--json").json["profiles"] == list(SHIPPED)
     folder = tmp_path / "home" / "profiles"
     folder.mkdir(parents=True)
     (folder / "mine.json").write_text(profile.read_text())
-    assert accerl(capsys, "profile", "list", "--json").json["profiles"] == ["paper", "mine"]
+    assert accerl(capsys, "profile", "list", "--json").json["profiles"] == [*SHIPPED, "mine"]
     shown = accerl(capsys, "profile", "show", "mine", "--json").json
     assert shown == json.loads(profile.read_text())
     paper = accerl(capsys, "profile", "show", "--json").json
-    assert paper["name"] == "paper"
+    assert paper["name"] == "paper-1080ti"
     assert paper["env_step_us"] == 3000.0
     original = next(row for row in paper["specs"] if row["spec"] == CompressionSpec().to_json())
     assert original["infer_us"] == {"1": 6000.0}

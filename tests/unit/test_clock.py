@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from accerl.runtime.clock import ActSeconds, RealClock, VirtualClock
-from accerl.runtime.latency import paper_profile
+from accerl.runtime.profiles import paper_profile
 from accerl.spec import IDENTITY, CompressionSpec
 
 NET3 = CompressionSpec(student="net3")
@@ -16,9 +16,9 @@ def test_the_virtual_clock_knows_the_profile_alone() -> None:
     clock = VirtualClock(paper_profile())
     for measured in (MEASURED, ActSeconds((0.0, 0.0, 0.0))):
         env, infer, write = clock.act(NET3, 5, 8, measured)
-        # Ten agents act side by side.
-        assert env == pytest.approx(5 * 8 * 3e-3 / 10)
-        assert infer == pytest.approx(5 * 8 * 1.2e-3 / 10)
+        # Of the twelve actors that share the environments, eight have one.
+        assert env == pytest.approx(5 * 3e-3)
+        assert infer == pytest.approx(5 * 1.2e-3)
         assert write == 0.0
     assert clock.learn(320, 99.0) == pytest.approx(50e-3)
     assert clock.distill(NET3, 64, 99.0) == paper_profile().distill_seconds(NET3, 64)

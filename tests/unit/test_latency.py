@@ -13,6 +13,9 @@ from accerl.errors import UserError
 from accerl.runtime.latency import (
     LatencyProfile,
     SpecLatency,
+)
+from accerl.runtime.profiles import (
+    SHIPPED,
     load_profile,
     paper_profile,
     profile_folder,
@@ -182,9 +185,9 @@ def test_the_hash_tells_profiles_apart() -> None:
 def test_profiles_are_found_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ACCERL_HOME", str(tmp_path))
     assert profile_folder() == tmp_path / "profiles"
-    assert profile_names() == ["paper"]
+    assert profile_names() == list(SHIPPED)
     save_profile(profile(name="mine"), tmp_path / "profiles" / "mine.json")
-    assert profile_names() == ["paper", "mine"]
+    assert profile_names() == [*SHIPPED, "mine"]
     assert load_profile("mine").name == "mine"
     assert load_profile("paper") == paper_profile()
     with pytest.raises(UserError, match=r"'min' does not exist; did you mean 'mine'\?"):

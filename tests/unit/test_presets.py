@@ -11,7 +11,7 @@ from accerl.envs import make_envs, measure_pixels
 from accerl.envs.minatar import MINATAR_GAMES
 from accerl.errors import UserError
 from accerl.presets import PRESETS, load_preset
-from accerl.runtime.latency import paper_profile
+from accerl.runtime.profiles import paper_profile
 from accerl.spec import IDENTITY
 from studies.options import train
 
