@@ -42,9 +42,10 @@ class RuntimeConfig:
     infer_batch: int = 0
     """states per inference call: the paper's actors infer 1 at a time; 0: all environments'"""
     num_distillers: int = 0
-    """process runtime: processes that distil, ND of the paper; 0: the compressor's does that too"""
+    """processes that distil, ND of the paper; 0: the compressor's does that too; the virtual clock
+    takes the number from its profile"""
     compressor_process: bool = True
-    """process runtime: whether a process of its own compresses, or the learner's does"""
+    """whether a process of its own compresses, or the learner's does; on the virtual clock too"""
     num_learners: int = 1
     """process runtime: learner processes, NT of the paper (distributed data parallel on the CPU);
     each learns from an equal share of every rollout's environments"""
@@ -52,7 +53,7 @@ class RuntimeConfig:
     """finished rollouts that may wait for the learner before actors have to; 0: an actor fills one
     while the learner uses the other"""
     patience_seconds: float = 0.2
-    """process runtime: how long an actor that may fill a slot waits for weights on their way"""
+    """how long an actor that may fill a slot waits for weights on their way"""
     publish_every: int = 4
     """learner updates between two publications of compressed weights"""
     interval_seconds: float = 5.0

@@ -69,8 +69,8 @@ def make_run(
     if config.runtime.clock == "real":
         return SerialRun(config, RealClock(), parts=parts)
     profile = profile or load_profile(config.runtime.profile)
-    clock = VirtualClock(profile.for_network(config.network))
-    return SerialRun(config, clock, num_actors=profile.groups, parts=parts)
+    clock = VirtualClock(profile.for_network(config.network), config.runtime.infer_batch)
+    return SerialRun(config, clock, parts=parts)
 
 
 def train(

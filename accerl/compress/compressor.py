@@ -289,7 +289,7 @@ class Compressor:
             self._factoriser(*_key(entry)).load_state_dict(entry["state"])
         for entry in state.get("trackers", ()):  # checkpoints once had none
             self._tracker(*_key(entry)).load_state_dict(entry["state"])
-        self._distillers = {}
+        self._distillers, self._shown = {}, {}
         if state["policy_arch"] is not None:
             self._policy_arch = architecture_from_json(state["policy_arch"])
             learner = PolicyNet(self._policy_arch, self.observation, self.num_actions)

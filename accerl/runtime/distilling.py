@@ -66,8 +66,48 @@ class Distiller:
         self.idle = False
         self.fresh = True
         """whether what is known of its state is what it holds"""
-        self.specs: dict[tuple[str, float], CompressionSpec] = {}
-        """what it is in charge of, by student and sparsity"""
+
+
+Key = tuple[str, float]
+"""student and sparsity: what tells networks apart that are distilled"""
+
+
+def key_of(spec: CompressionSpec) -> Key:
+    """Return which network acts with `spec`."""
+    return spec.student, spec.sparsity
+
+
+class Charges:
+    """Which distiller is in charge of which network."""
+
+    def __init__(self, distillers: int) -> None:
+        self._specs: list[dict[Key, CompressionSpec]] = [{} for _ in range(distillers)]
+
+    def assign(self, specs: Sequence[CompressionSpec]) -> None:
+        """Put the least busy distiller in charge of each network that is new, if there are any."""
+        for spec in specs if self._specs else ():
+            key = key_of(spec)
+            if key != ("original", 0.0) and not any(key in own for own in self._specs):
+                min(self._specs, key=len)[key] = spec
+
+    def keys(self, index: int) -> list[Key]:
+        """Return the networks of a distiller."""
+        return list(self._specs[index])
+
+    def work(self, index: int, acting: Sequence[CompressionSpec]) -> list[CompressionSpec]:
+        """Return what a distiller is to distil now: those of its networks that act, else all."""
+        used = {key_of(spec) for spec in acting}
+        own = self._specs[index]
+        return [spec for key, spec in own.items() if key in used] or list(own.values())
+
+    def state_dict(self) -> list[list[dict[str, Any]]]:
+        """Return who is in charge of what."""
+        return [[spec.to_json() for spec in own.values()] for own in self._specs]
+
+    def load_state_dict(self, state: list[list[dict[str, Any]]]) -> None:
+        """Go on from a state returned by `state_dict`."""
+        specs = [[CompressionSpec.from_json(spec) for spec in own] for own in state]
+        self._specs = [{key_of(spec): spec for spec in own} for own in specs]
 
 
 class DistillerPool:
@@ -79,7 +119,8 @@ class DistillerPool:
 
     def __init__(self, distillers: Sequence[Distiller]) -> None:
         self.distillers = list(distillers)
-        self.known: dict[tuple[str, float], Any] = {}
+        self.charges = Charges(len(distillers))
+        self.known: dict[Key, Any] = {}
         """entries of the compressor's `state_dict`, by student and sparsity"""
         self._policy_arch: Any = None
 
@@ -93,15 +134,6 @@ class DistillerPool:
         """Whether `known` is up to date."""
         return all(distiller.fresh for distiller in self.distillers)
 
-    def assign(self, specs: Sequence[CompressionSpec]) -> None:
-        """Put the least busy distiller in charge of each network that is new."""
-        for spec in specs:
-            key = (spec.student, spec.sparsity)
-            if key == ("original", 0.0) or any(key in each.specs for each in self.distillers):
-                continue
-            least = min(self.distillers, key=lambda each: len(each.specs))
-            least.specs[key] = spec
-
     def after_update(
         self, states: np.ndarray, acting: Sequence[CompressionSpec], put_weights: Callable[[], None]
     ) -> None:
@@ -112,18 +144,16 @@ class DistillerPool:
             acting: the specs in effect.
             put_weights: makes the learner's weights current; called if anybody gets work.
         """
-        self.assign(acting)
-        used = {(spec.student, spec.sparsity) for spec in acting}
+        self.charges.assign(acting)
         given = False
-        for distiller in self.distillers:
+        for index, distiller in enumerate(self.distillers):
             distiller.samples.add(states)
-            if not (distiller.idle and distiller.specs):
+            chosen = self.charges.work(index, acting)
+            if not (distiller.idle and chosen):
                 continue
             if not given:
                 put_weights()
                 given = True
-            now = [spec for key, spec in distiller.specs.items() if key in used]
-            chosen = now or list(distiller.specs.values())
             distiller.idle, distiller.fresh = False, False
             distiller.worker.send(
                 {"distill": [spec.to_json() for spec in chosen], "states": distiller.samples.lend()}
@@ -145,7 +175,8 @@ class DistillerPool:
         elif "state" in message:
             entries = message["state"]["distillers"]
             found = {_trainee(entry): entry for entry in entries}
-            self.known |= {key: found[key] for key in distiller.specs if key in found}
+            own = self.charges.keys(self.distillers.index(distiller))
+            self.known |= {key: found[key] for key in own if key in found}
             self._policy_arch = message["state"]["policy_arch"]
             distiller.fresh = True
         else:  # it is ready, or done
@@ -157,7 +188,8 @@ class DistillerPool:
         distiller = self._of(worker)
         distiller.idle, distiller.fresh = False, True
         distiller.samples.returned()
-        return f"its {len(distiller.specs)} students go on from the last checkpoint"
+        own = self.charges.keys(self.distillers.index(distiller))
+        return f"its {len(own)} students go on from the last checkpoint"
 
     def ask_state(self) -> None:
         """Ask all whose state is not known; they answer when their work is done."""
@@ -181,7 +213,7 @@ class DistillerPool:
         return next(each for each in self.distillers if each.worker is worker)
 
 
-def _trainee(entry: dict[str, Any]) -> tuple[str, float]:
+def _trainee(entry: dict[str, Any]) -> Key:
     student, sparsity = entry["trainee"]
     return str(student), float(sparsity)
 

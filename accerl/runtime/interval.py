@@ -22,7 +22,7 @@ class IntervalRecorder:
 
     def __init__(self, num_actions: int, *, times_itself: bool = True) -> None:
         """Start at nothing; a virtual clock's reports do not say what measuring took here."""
-        self._times_itself = times_itself
+        self.times_itself = times_itself
         self._meter = IntervalMeter(initial_entropy_nats=math.log(num_actions))
         self._index = 0
         self._total_env_steps = 0
@@ -76,7 +76,7 @@ class IntervalRecorder:
         self._add_monitoring("learner", stats.monitor_cpu_seconds + thread_time() - before)
 
     def _add_monitoring(self, process: str, seconds: float) -> None:
-        if self._times_itself:
+        if self.times_itself:
             self._monitor_cpu_seconds[process] += seconds
 
     def add_publication(

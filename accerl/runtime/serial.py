@@ -1,10 +1,11 @@
 """Serial runtime: the parallel pipeline as a discrete-event model in one deterministic process.
 
-Everything is real (environments, engines, learner, compressor); only the clock is modelled. Two
-kinds of server work side by side: `num_actors` actors, each on a core of its own, and one learner
-that also compresses and distils. They are coupled by a rollout queue of limited length, and
-actors change weights only between rollouts, like in the process runtime. (There, each of several
-actors has a queue of its own; here they share one.)
+Everything is real (environments, engines, learner, compressor, distillers); only the clock is
+modelled. Each process of the asynchronous pipeline is a server (`servers`): NA actors, ND
+distillers, the compressor and the learner, which share the cores of the machine. What a server
+does is computed when it begins and seen by the others when its seconds have passed, so the policy
+lag comes from the schedule, and learning feels it. Slots, patience and publishing follow the rules
+of the process runtime.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from accerl.actor import Actor
 from accerl.compress.compressor import Compressor
 from accerl.config import RunConfig
 from accerl.envs import make_envs
+from accerl.errors import UserError
 from accerl.evaluate import Evaluator
 from accerl.learner import Learner
 from accerl.networks import count_macs
@@ -27,43 +29,76 @@ from accerl.rollout import Rollout, RolloutShape
 from accerl.runtime.clock import ActSeconds, Clock, RealClock
 from accerl.runtime.interval import IntervalRecorder
 from accerl.runtime.memory import keep_freed_memory
+from accerl.runtime.modelled import COMPRESSOR, LEARNER, ModelledPublishing, distiller_name
 from accerl.runtime.parts import Parts
 from accerl.runtime.probe import KLProbe
 from accerl.runtime.publisher import Publisher
 from accerl.runtime.run import IntervalReport, Snapshot
 from accerl.runtime.safeguard import Safeguard
+from accerl.runtime.servers import Servers
+from accerl.runtime.slots import Slots
 from accerl.runtime.usage import CpuMeter, memory_by_name
 from accerl.spec import IDENTITY, Decision
-from accerl.weights import Publication, publication_from_state, publication_state
+from accerl.weights import Publication
+
+
+def actor_name(index: int) -> str:
+    """Return the name of an actor's server."""
+    return f"actor-{index}"
+
+
+class _ModelledActor:
+    """An actor's process: what it was told, and what it is doing."""
+
+    def __init__(self, actor: Actor) -> None:
+        self.actor = actor
+        self.inbox: list[dict[str, Any]] = []
+        """messages of the learner: slots to `fill`, the `publication` to wait for a while, and
+        whether it has `waited`"""
+        self.filling: int | None = None
+        self.charged = 0.0
+        """core-seconds of what it is doing"""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything needed to go on bit-exactly."""
+        inbox = [{**message, "fill": list(message["fill"])} for message in self.inbox]
+        return {
+            "actor": self.actor.state_dict(),
+            "inbox": inbox,
+            "filling": self.filling,
+            "charged": self.charged,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a state returned by `state_dict`."""
+        self.actor.load_state_dict(state["actor"])
+        self.inbox = [{**message, "fill": list(message["fill"])} for message in state["inbox"]]
+        self.filling, self.charged = state["filling"], state["charged"]
 
 
 class SerialRun:
     """An `InnerRun` in this process, bit-identical for equal (config, seed) on a virtual clock."""
 
-    def __init__(
-        self,
-        config: RunConfig,
-        clock: Clock,
-        *,
-        num_actors: int | None = None,
-        parts: Parts | None = None,
-    ) -> None:
+    def __init__(self, config: RunConfig, clock: Clock, *, parts: Parts | None = None) -> None:
         parts = parts or Parts()
+        runtime = config.runtime
         self.config = config
         self.clock = clock
         # Sums depend on how they are split: another number of threads is another run.
-        torch.set_num_threads(config.runtime.learner_threads)
+        torch.set_num_threads(runtime.learner_threads)
         keep_freed_memory()
-        count = num_actors or config.runtime.num_actors
+        wiring = clock.wiring(runtime)
         generator = torch.Generator().manual_seed(config.seed)
-        self.actors = [
-            Actor(
-                make_envs(config.game, config.runtime.num_envs),
-                1000 * config.seed + index,
-                threads=config.runtime.actor_threads,
-                infer_batch=config.runtime.infer_batch,
+        self._actors = [
+            _ModelledActor(
+                Actor(
+                    make_envs(config.game, runtime.num_envs),
+                    1000 * config.seed + index,
+                    threads=runtime.actor_threads,
+                    infer_batch=runtime.infer_batch,
+                )
             )
-            for index in range(count)
+            for index in range(wiring.actors)
         ]
         envs = self.actors[0].envs
         observation = config.inputs(envs.observation)
@@ -74,37 +109,60 @@ class SerialRun:
             policy, config.learner, generator, corrector=parts.corrector, thrifty=real
         )
         self._safeguard = Safeguard(self.learner)
-        compressor = Compressor(
-            observation, envs.num_actions, config.compression, generator, parts.links
-        )
-        compressor.observe(self.actors[0].obs)
-        samples = config.learner.unroll * config.runtime.num_envs
+
+        def make_compressor(generator: torch.Generator) -> Compressor:
+            compressor = Compressor(
+                observation, envs.num_actions, config.compression, generator, parts.links
+            )
+            compressor.observe(self.actors[0].obs)
+            return compressor
+
+        compressor = make_compressor(generator)
+        samples = config.learner.unroll * runtime.num_envs
         check_every = KLProbe.check_every(samples, count_macs(policy) if real else math.inf)
-        self.publisher = Publisher(compressor, config.runtime.publish_every, check_every)
-        self.evaluator = Evaluator(config.game, config.runtime.eval_episodes)
+        self.publisher = Publisher(compressor, runtime.publish_every, check_every)
+        self.evaluator = Evaluator(config.game, runtime.eval_episodes)
         self.recorder = IntervalRecorder(envs.num_actions, times_itself=real)
+        names = [LEARNER, COMPRESSOR, *map(distiller_name, range(wiring.distillers))]
+        names += map(actor_name, range(wiring.actors))
+        self.servers = Servers(names, wiring.cores)
+        seeds = [config.seed + 1 + index for index in range(wiring.distillers)]
+        self.publishing = ModelledPublishing(
+            self.publisher,
+            self.learner,
+            self.recorder,
+            clock,
+            self.servers,
+            wiring,
+            [make_compressor(torch.Generator().manual_seed(seed)) for seed in seeds],
+        )
         self.shape = RolloutShape(
             unroll=config.learner.unroll,
             num_envs=envs.num_envs,
             num_actions=envs.num_actions,
             observation=envs.observation,
         )
-        slots = count + config.runtime.queue_rollouts + 1
-        self._slots = [Rollout.allocate(self.shape) for _ in range(slots)]
-        self._free = list(range(slots))
-        self._queue: list[int] = []
-        self._holding = [-1] * count  # slot each actor fills or waits with
-        self._ready_at = [math.inf] * count  # when its rollout is finished; inf: waiting
-        self._waiting: list[int] = []  # actors whose rollout found the queue full
-        self._learner_done_at = math.inf  # inf: idle
+        # One slot being filled and one being learned from, besides those that may wait.
+        self._slots = Slots(wiring.actors, 2 + -(-runtime.queue_rollouts // wiring.actors))
+        self._rollouts = [Rollout.allocate(self.shape) for _ in range(len(self._slots))]
+        self._task = ""  # what the learner is doing: learn, copy or compress
+        self._slot: int | None = None  # what it learns from
+        self._learned = False  # whether that went well
         self._idle_since = 0.0
-        self._published: Publication | None = None
-        self._next_publication: Publication | None = None
         self._started = False
         # A virtual clock's reports are equal on every machine; what this one uses is not.
         self._pids = {"learner": os.getpid()} if real else {}
         self._cpu = CpuMeter()
-        self.now = 0.0
+
+    @property
+    def actors(self) -> list[Actor]:
+        """The actors; on the profile's machine several processes may stand behind each."""
+        return [modelled.actor for modelled in self._actors]
+
+    @property
+    def now(self) -> float:
+        """See `InnerRun`: seconds of its clock."""
+        return self.servers.now
 
     def apply(self, decision: Decision) -> None:
         """See `InnerRun.apply`."""
@@ -117,20 +175,18 @@ class SerialRun:
         if not self._started:
             self._start()
         end = self.now + seconds
-        while True:
-            time, actor = self._next_event()
-            if time > end:
-                break
-            self.now = max(self.now, time)
-            if actor is None:
-                self._finish_learning()
-            else:
-                self._finish_rollout(actor)
-            self._start_learning()
-        if self._learner_done_at == math.inf:
+        while (event := self.servers.advance(end)) is not None:
+            server, took = event
+            if server.startswith("actor"):
+                self._actor_finished(int(server.rpartition("-")[2]), took)
+            elif server == LEARNER:
+                self._learner_finished(took)
+            elif self.publishing.finished(server, took):
+                self._delivered()
+            self._learn()
+        if self.servers.is_idle(LEARNER):
             self.recorder.add_seconds("wait", end - self._idle_since)
             self._idle_since = end
-        self.now = end
         self._cpu.note(self._pids)
         decision = self.publisher.decision
         assert decision is not None
@@ -146,180 +202,173 @@ class SerialRun:
         )
 
     def _start(self) -> None:
-        """Publish the first weights; only then can actors begin."""
+        """Have the first weights published; only then can actors begin."""
         if self.publisher.decision is None:
             self.publisher.request(Decision.of(IDENTITY))
         self._started = True
-        seconds = self._compress()
-        self._learner_done_at = self.now + seconds
+        self._work("copy", self.clock.copy())
 
-    def _next_event(self) -> tuple[float, int | None]:
-        """Return when the next server finishes, and which actor it is (None: the learner)."""
-        time, actor = self._learner_done_at, None
-        for index, ready_at in enumerate(self._ready_at):
-            if ready_at < time:
-                time, actor = ready_at, index
-        return time, actor
+    def _work(self, task: str, seconds: float) -> None:
+        self._task = task
+        self.servers.work(LEARNER, seconds)
 
-    def _finish_rollout(self, actor: int) -> None:
-        self._ready_at[actor] = math.inf
-        if self._learner_done_at == math.inf or self._has_room():
-            self._hand_over(actor)
-        else:
-            self._waiting.append(actor)
-
-    def _has_room(self) -> bool:
-        return len(self._queue) < self.config.runtime.queue_rollouts
-
-    def _hand_over(self, actor: int) -> None:
-        self._queue.append(self._holding[actor])
-        self._start_rollout(actor)
-
-    def _start_rollout(self, actor: int) -> None:
-        """Collect a rollout now; on the clock it is ready when its seconds have passed."""
-        publication = self._published
-        assert publication is not None
-        if self.actors[actor].publication_number != publication.number:
-            self.actors[actor].load(publication)
-        slot = self._free.pop()
-        rollout = self._slots[slot]
-        self.actors[actor].collect(rollout)
-        spec = publication.artifacts[rollout.spec_index].spec
-        measured = ActSeconds(rollout.header[2:5])
-        steps, envs = rollout.action.shape
-        env, infer, write = self.clock.act(spec, steps, envs, measured)
-        rollout.header[2:5] = (env, infer, write)
-        self._holding[actor] = slot
-        self._ready_at[actor] = self.now + env + infer + write
-
-    def _start_learning(self) -> None:
-        """Take the oldest rollout if the learner is idle, and let a waiting actor go on."""
-        if self._learner_done_at != math.inf:
-            return
-        if self._waiting and not self._queue:  # there is no queue: queue_rollouts is 0
-            self._hand_over(self._waiting.pop(0))
-        if not self._queue:
+    def _learn(self) -> None:
+        """Have the learner use the rollout that has waited longest, if both are there."""
+        waiting = self._slots.waiting
+        if not (waiting and self.servers.is_idle(LEARNER)):
             return
         self.recorder.add_seconds("wait", self.now - self._idle_since)
-        slot = self._queue.pop(0)
-        fill = (len(self._queue) + 1) / max(self.config.runtime.queue_rollouts, 1)
-        rollout = self._slots[slot]
+        slot = self._slots.take()
+        rollout = self._rollouts[slot]
         tag = self.publisher.tag(rollout.publication, rollout.spec_index)
         lag = self.learner.updates - tag.version
         before = perf_counter()
         stats = self._safeguard.update(rollout, seconds=self.now)
         samples = self.shape.samples * self.config.learner.reuse
         seconds = self.clock.learn(samples, perf_counter() - before)
-        self.recorder.add_seconds("learn", seconds)
         if stats is not None:
+            fill = min(waiting / max(self.config.runtime.queue_rollouts, 1), 1.0)
             self.recorder.add_rollout(rollout, tag.spec, stats, lag=lag, queue_fill=fill)
-            self.publisher.observe(rollout)
-            seconds += self._distill()
-        self._free.append(slot)
-        if self.publisher.is_due(self.learner.updates):
-            seconds += self._compress()
-        self._learner_done_at = self.now + seconds
-        if self._waiting and self._has_room():
-            self._hand_over(self._waiting.pop(0))
+            self.publishing.observe(rollout)
+        self._slot, self._learned = slot, stats is not None
+        self._work("learn", seconds)
 
-    def _finish_learning(self) -> None:
-        """The learner's busy period is over: what it published becomes visible to actors."""
-        self._learner_done_at = math.inf
-        self._idle_since = self.now
-        if self._next_publication is not None:
-            first = self._published is None
-            self._published, self._next_publication = self._next_publication, None
-            if first:
-                for actor in range(len(self.actors)):
-                    self._start_rollout(actor)
+    def _learner_finished(self, seconds: float) -> None:
+        """The learner learns, copies its weights if somebody needs them, and lends the slot."""
+        task = self._task
+        if task == "compress":
+            if self.publishing.finished(LEARNER, seconds):
+                self._delivered()
+        else:
+            self.recorder.add_seconds("publish" if task == "copy" else "learn", seconds)
+        if task == "learn" and self._learned and self.publishing.has_work():
+            self._work("copy", self.clock.copy())
+            return
+        if task == "copy":
+            self._task = "compress"
+            self.publishing.begin()
+        if self.servers.is_idle(LEARNER):
+            self._idle_since = self.now
+            if self._slot is not None:
+                self._slots.done(self._slot)
+                self._lend(self._slots.owner(self._slot))
+                self._slot = None
 
-    def _distill(self) -> float:
-        """Keep the students in use close to the learner; return the seconds charged."""
-        before = perf_counter()
-        distilled = self.publisher.distill(self.learner.policy)
-        measured = (perf_counter() - before) / max(len(distilled), 1)
-        seconds = sum(self.clock.distill(spec, states, measured) for spec, states in distilled)
-        self.recorder.add_seconds("compress", seconds)
-        return seconds
+    def _delivered(self) -> None:
+        """New weights are there: actors that waited for them go on, at first all of them."""
+        for index, modelled in enumerate(self._actors):
+            if modelled.actor.publication_number < 0 and not modelled.inbox:
+                self._lend(index)
+                continue
+            waits = modelled.inbox and modelled.filling is None
+            if waits and self.publishing.latest >= modelled.inbox[0]["publication"]:
+                self.servers.stop(actor_name(index))
+                self._act(index)
 
-    def _compress(self) -> float:
-        """Build the next publication; return the seconds charged."""
-        current = self._next_publication or self._published
-        built = self.publisher.build(self.learner.policy, self.learner.updates, current)
-        seconds = 0.0
-        for part in built.parts:
-            warmup, rest = self.clock.publish(part.artifact.spec, part.warmup_states, part.seconds)
-            self.recorder.add_seconds("compress", warmup)
-            self.recorder.add_seconds("publish", rest)
-            seconds += warmup + rest
-        self.publisher.charge(seconds)
-        kl_nats = self.publisher.students_kl_nats(self.learner.policy)
-        split = self.publisher.split(self.learner.policy, built)
-        self.recorder.add_publication(built.unchanged, built.size_bytes, kl_nats, split)
-        if not built.unchanged:
-            self._next_publication = built.publication
-        return seconds
+    def _lend(self, index: int) -> None:
+        """Tell an actor which slots it may fill, and what is about to be published."""
+        slots = self._slots.lend(index)
+        newest = self.publisher.last_ordered
+        message = {"fill": slots, "publication": newest, "waited": False}
+        self._actors[index].inbox.append(message)
+        self._act(index)
+
+    def _act(self, index: int) -> None:
+        """Fill the next slot if there is one, or wait for weights on their way."""
+        modelled, server = self._actors[index], actor_name(index)
+        if not (modelled.inbox and self.servers.is_idle(server)):
+            return
+        message = modelled.inbox[0]
+        patience = self.config.runtime.patience_seconds
+        if self.publishing.latest < message["publication"] and not message["waited"] and patience:
+            message["waited"] = True
+            self.servers.pause(server, patience)
+            return
+        slot = message["fill"].pop(0)
+        if not message["fill"]:
+            modelled.inbox.pop(0)
+        load_seconds = self._load_newest(modelled.actor)
+        rollout = self._rollouts[slot]
+        modelled.actor.collect(rollout)
+        spec = self.publisher.tag(rollout.publication, rollout.spec_index).spec
+        steps, envs = rollout.action.shape
+        measured = ActSeconds(*map(float, rollout.header[2:5]))
+        charged = self.clock.act(spec, steps, envs, measured)
+        rollout.header[2:5] = charged
+        modelled.filling, modelled.charged = slot, load_seconds + sum(charged)
+        self.servers.work(server, modelled.charged)
+
+    def _load_newest(self, actor: Actor) -> float:
+        """Have an actor act with the newest publication; return the seconds to be charged."""
+        newest = self.publishing.current
+        assert isinstance(newest, Publication)
+        if actor.publication_number == newest.number:
+            return 0.0
+        actor.load(newest)
+        return sum(self.clock.load(artifact.spec) for artifact in newest.artifacts)
+
+    def _actor_finished(self, index: int, seconds: float) -> None:
+        """An actor has filled its slot, or its patience has ended."""
+        modelled = self._actors[index]
+        if modelled.filling is not None:
+            # It took longer than it was charged if it had to share its core.
+            slower = seconds / modelled.charged if modelled.charged else 1.0
+            self._rollouts[modelled.filling].header[2:5] *= slower
+            self._slots.filled(index, modelled.filling)
+            modelled.filling = None
+        self._act(index)
 
     def snapshot(self) -> Snapshot:
         """See `InnerRun.snapshot`."""
         learner = self.learner.state_dict()
         self._safeguard.keep(learner)
         return {
-            "now": self.now,
             "started": self._started,
+            "servers": self.servers.state_dict(),
             "learner": learner,
+            "task": self._task,
+            "slot": self._slot,
+            "learned": self._learned,
+            "idle_since": self._idle_since,
             "publisher": self.publisher.state_dict(),
+            "publishing": self.publishing.state_dict(),
             "probe": self.publisher.probe.state_dict(),
             "recorder": self.recorder.state_dict(),
-            "actors": [actor.state_dict() for actor in self.actors],
-            "slots": [slot.copy().state_dict() for slot in self._slots],
-            "free": list(self._free),
-            "queue": list(self._queue),
-            "holding": list(self._holding),
-            "waiting": list(self._waiting),
-            "ready_at": [_finite(time) for time in self._ready_at],
-            "learner_done_at": _finite(self._learner_done_at),
-            "idle_since": self._idle_since,
-            "published": publication_state(self._published),
-            "next_publication": publication_state(self._next_publication),
+            "actors": [modelled.state_dict() for modelled in self._actors],
+            "slots": self._slots.state_dict(),
+            "rollouts": [rollout.copy().state_dict() for rollout in self._rollouts],
         }
 
     def restore(self, snapshot: Snapshot) -> None:
-        """See `InnerRun.restore`."""
-        self.now = snapshot["now"]
+        """See `InnerRun.restore`.
+
+        Raises:
+            UserError: the snapshot is of a version that modelled the pipeline otherwise.
+        """
+        if "servers" not in snapshot:
+            raise UserError(
+                "the checkpoint was written by a version of AcceRL with another model of the "
+                "clock; start the run anew, or begin with its learner (--start)"
+            )
         self._started = snapshot["started"]
+        self.servers.load_state_dict(snapshot["servers"])
         self.learner.load_state_dict(snapshot["learner"])
         self._safeguard.keep(snapshot["learner"])
+        self._task, self._slot = snapshot["task"], snapshot["slot"]
+        self._learned, self._idle_since = snapshot["learned"], snapshot["idle_since"]
         self.publisher.load_state_dict(snapshot["publisher"])
-        if "probe" in snapshot:  # checkpoints once had none
-            self.publisher.probe.load_state_dict(snapshot["probe"])
+        self.publishing.load_state_dict(snapshot["publishing"])
+        self.publisher.probe.load_state_dict(snapshot["probe"])
         self.recorder.load_state_dict(snapshot["recorder"])
-        for actor, state in zip(self.actors, snapshot["actors"], strict=True):
-            actor.load_state_dict(state)
-        for slot, state in zip(self._slots, snapshot["slots"], strict=True):
-            for name, array in slot.state_dict().items():
+        for modelled, state in zip(self._actors, snapshot["actors"], strict=True):
+            modelled.load_state_dict(state)
+        self._slots.load_state_dict(snapshot["slots"])
+        for rollout, state in zip(self._rollouts, snapshot["rollouts"], strict=True):
+            for name, array in rollout.state_dict().items():
                 array[:] = state[name]
-        self._free = list(snapshot["free"])
-        self._queue = list(snapshot["queue"])
-        self._holding = list(snapshot["holding"])
-        self._waiting = list(snapshot["waiting"])
-        self._ready_at = [_infinite(time) for time in snapshot["ready_at"]]
-        self._learner_done_at = _infinite(snapshot["learner_done_at"])
-        self._idle_since = snapshot["idle_since"]
-        self._published = publication_from_state(snapshot["published"])
-        self._next_publication = publication_from_state(snapshot["next_publication"])
 
     def close(self) -> None:
         """See `InnerRun.close`."""
         for actor in self.actors:
             actor.envs.close()
         self.evaluator.close()
-
-
-def _finite(time: float) -> float | None:
-    """JSON has no infinity."""
-    return None if math.isinf(time) else time
-
-
-def _infinite(time: Any) -> float:
-    return math.inf if time is None else float(time)

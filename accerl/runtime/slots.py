@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from enum import Enum
+from typing import Any
 
 
 class SlotState(Enum):
@@ -84,6 +85,15 @@ class Slots:
         for slot in slots:
             self._states[slot] = SlotState.FREE
         return len(slots)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return who holds what, as plain lists."""
+        return {"states": [state.value for state in self._states], "ready": list(self._ready)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a state returned by `state_dict`."""
+        self._states = [SlotState(value) for value in state["states"]]
+        self._ready = deque(state["ready"])
 
     def _move(self, slot: int, before: SlotState, after: SlotState) -> None:
         if self._states[slot] is not before:

@@ -61,9 +61,9 @@ def test_students_are_shared_out_evenly() -> None:
     pool = DistillerPool([distiller(0), distiller(1)])
     try:
         specs = [NET2, NET3, CompressionSpec(bits=8), CompressionSpec(student="net3", bits=16)]
-        pool.assign([*specs, CompressionSpec(sparsity=0.5)])
-        pool.assign(specs)
-        keys = [set(each.specs) for each in pool.distillers]
+        pool.charges.assign([*specs, CompressionSpec(sparsity=0.5)])
+        pool.charges.assign(specs)
+        keys = [set(pool.charges.keys(index)) for index in range(2)]
         assert keys == [{("net2", 0.0), ("original", 0.5)}, {("net3", 0.0)}]
     finally:
         pool.close()

@@ -347,7 +347,7 @@ def test_returns_of_runs_without_j_are_means_of_twenty_episodes() -> None:
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("trained") / "run"
-    longer = tiny_catch(seconds=0.12, interval_seconds=0.12, publish_every=4, eval_episodes=64)
+    longer = tiny_catch(seconds=0.3, interval_seconds=0.3, publish_every=4, eval_episodes=64)
     assert run(FixedStrategy(NET3), out, config=longer).summary["final_return"] > 0.5
     return out
 
