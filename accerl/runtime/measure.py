@@ -122,11 +122,13 @@ class _Measuring:
         self._rollout.obs[:] = self._states[: shape.num_envs]
         self._policies = {network: self._policy(network) for network in networks}
         self._policy_net = self._policies[networks[0]]
-        learner_config = replace(config.learner, minibatches=1, reuse=1)
+        learner_config = replace(config.learner, minibatches=1)
         self._learners = {
             network: Learner(policy, learner_config, torch.Generator())
             for network, policy in self._policies.items()
         }
+        once = replace(learner_config, reuse=1, proximal="update")
+        self._beside = Learner(self._policy(networks[0]), once, torch.Generator())
         compression = replace(config.compression, distill_warmup_updates=1)
         self._compressor = Compressor(
             self._inputs, envs.num_actions, compression, torch.Generator().manual_seed(0)
@@ -212,7 +214,7 @@ class _Measuring:
         seconds = self._seconds(
             f"learner {network}", lambda: learner.update(self._rollout), 3 * self.repeats
         )
-        return seconds / self._rollout.action.size
+        return seconds / (self._rollout.action.size * learner.config.reuse)
 
     def _time_distilling(self, spec: CompressionSpec) -> float:
         """Return microseconds per state of one distillation update."""
@@ -240,14 +242,13 @@ class _Measuring:
         self, specs: list[CompressionSpec], batches: Sequence[int], total: int
     ) -> _Acted:
         """Have the actor act with every spec and batch in turn, while this process learns."""
-        learner = next(iter(self._learners.values()))
         acted = _Acted()
         for round_ in range(self.repeats):
             for index, spec in enumerate(specs):
                 for batch in batches:
                     self._actor.ask(index, batch)
                     while not self._actor.answered():
-                        learner.update(self._rollout)
+                        self._beside.update(self._rollout)
                     acted.add(index, batch, self._actor.answer())
                 done = total - len(specs) * (self.repeats - round_) + index + 1
                 self._on_progress(f"inference {spec.label}", done, total)
