@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.stats import rankdata
 
 CONFIDENCE = 0.95
 RESAMPLES = 10_000
@@ -193,3 +194,10 @@ def probability_of_improvement(
         left, right = a[labels_a == game][:, None], b[labels_b == game][None, :]
         shares.append(np.mean((left > right) + 0.5 * (left == right)))
     return float(np.mean(shares)) if shares else float("nan")
+
+
+def spearman(a: Sequence[float], b: Sequence[float]) -> float:
+    """Return Spearman's rank correlation, ties sharing their mean rank; NaN if a side is flat."""
+    if len(set(a)) < 2 or len(set(b)) < 2:
+        return float("nan")
+    return float(np.corrcoef(rankdata(a), rankdata(b))[0, 1])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from time import thread_time
 from typing import Any
@@ -38,6 +38,7 @@ class IntervalRecorder:
         self._spec_seconds: defaultdict[str, float] = defaultdict(float)
         self._losses: defaultdict[str, float] = defaultdict(float)
         self._loss_counts: defaultdict[str, int] = defaultdict(int)
+        self._lags: Counter[int] = Counter()
         self._publications = 0
         self._unchanged = 0
         self._publication_bytes = 0
@@ -67,6 +68,7 @@ class IntervalRecorder:
         self._env_steps += rollout.action.size
         self._updates += 1
         self._fill += queue_fill
+        self._lags[lag] += 1
         for name, value in stats.losses.items():
             self._losses[name] += value
             self._loss_counts[name] += 1  # not every update measures all of them
@@ -156,6 +158,7 @@ class IntervalRecorder:
             staleness_kl_nats=self._staleness[0],
             staleness_updates=self._staleness[1],
             monitor_cpu_seconds=dict(self._monitor_cpu_seconds),
+            lag_rollouts={str(lag): count for lag, count in sorted(self._lags.items())},
         )
         self._index += 1
         self._clear()
@@ -176,6 +179,7 @@ class IntervalRecorder:
             "spec_seconds": dict(self._spec_seconds),
             "losses": dict(self._losses),
             "loss_counts": dict(self._loss_counts),
+            "lags": sorted(self._lags.items()),
             "publications": self._publications,
             "unchanged": self._unchanged,
             "publication_bytes": self._publication_bytes,
@@ -200,6 +204,7 @@ class IntervalRecorder:
         self._losses = defaultdict(float, state["losses"])
         counts = dict.fromkeys(self._losses, self._updates)  # older checkpoints have none
         self._loss_counts = defaultdict(int, state.get("loss_counts", counts))
+        self._lags = Counter(dict(state.get("lags", ())))  # older checkpoints have none
         self._publications = state["publications"]
         self._unchanged = state["unchanged"]
         self._publication_bytes = state["publication_bytes"]

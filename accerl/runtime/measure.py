@@ -381,7 +381,7 @@ def act(pipe: Connection, game: str, num_envs: int, beside: bool) -> None:
             load_seconds = perf_counter() - before
             acting.collect(rollout)  # the first calls of an engine are slower
             acting.collect(rollout)
-            env, infer, write = rollout.header[2:5] / rollout.action.size * 1e6
+            env, infer, write = map(float, rollout.header[2:5] / rollout.action.size * 1e6)
             pipe.send({"env": env, "infer": infer, "write": write, "load": load_seconds * 1e6})
     except EOFError:
         return

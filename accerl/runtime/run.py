@@ -83,6 +83,8 @@ class IntervalReport:
     """learner updates between those two"""
     monitor_cpu_seconds: Mapping[str, float] = field(default_factory=dict)
     """processor seconds spent on measuring indicators, by process; empty on a virtual clock"""
+    lag_rollouts: Mapping[str, int] = field(default_factory=dict)
+    """rollouts by their policy lag: the distribution that `policy_lag` is the mean of"""
     indicators: Mapping[str, float] = field(default_factory=dict)
     """what the monitor made of the report and of those before it, by name, the user's own too;
     without what is not known, and in no report that has not passed a monitor"""

@@ -1,0 +1,339 @@
+"""What `accerl bench clock` measures: whether the virtual clock tells what the real one would."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from accerl.config import RunConfig
+from accerl.errors import UserError, did_you_mean
+from accerl.monitor.strategies import make_strategy
+from accerl.presets import load_preset
+from accerl.records import fingerprint, versions
+from accerl.runtime.latency import LatencyProfile
+from accerl.runtime.measure import measure_profile
+from accerl.runtime.run import IntervalReport
+from accerl.spec import STUDENTS, CompressionSpec
+from accerl.train import train
+from analysis.stats import spearman
+from studies.pipelines import base_config
+from studies.progress import bar, share_bar
+
+SPECS = (
+    CompressionSpec(graph="eager"),
+    CompressionSpec(),
+    CompressionSpec(bits=16),
+    CompressionSpec(bits=8),
+    CompressionSpec(sparsity=0.5, bits=8),
+    CompressionSpec(student="net1", bits=8),
+    CompressionSpec(student="net2"),
+    CompressionSpec(student="net3"),
+    CompressionSpec(student="net3", sparsity=0.75, bits=8),
+)
+INT8, NET3_INT8 = CompressionSpec(bits=8), CompressionSpec(student="net3", bits=8)
+STRATEGIES = {
+    "three-stage": {"by": "time"},
+    "random": {"specs": [CompressionSpec().to_json(), INT8.to_json(), NET3_INT8.to_json()]},
+}
+"""two that switch: by time, and at every decision"""
+INTERVALS = 8
+SECONDS = {"pong": 12.0, "minatar-breakout": 40.0}
+"""length of a run by game; Pong is not learned in any time that a benchmark has"""
+LEARNED = ("minatar-breakout",)
+"""games that are learned in that time, so that returns can be compared"""
+RESAMPLES = 2000
+
+
+@dataclass(frozen=True)
+class Case:
+    """One strategy on one game."""
+
+    game: str
+    label: str
+    strategy: str
+    params: Mapping[str, Any]
+
+
+def cases_of(game: str) -> list[Case]:
+    """Return the fixed specs and the strategies that switch."""
+    fixed = [Case(game, spec.label, "fixed", {"spec": spec.to_json()}) for spec in SPECS]
+    return fixed + [Case(game, name, name, params) for name, params in STRATEGIES.items()]
+
+
+def clock_config(game: str, seconds: float) -> RunConfig:
+    """Return the run whose speed is predicted: the process runtime, Original as the learner."""
+    config = load_preset(game)
+    if config.runtime.runtime == "process":  # Atari: wired as `bench pipeline` found it fastest
+        config = base_config(game, "original")
+    config = replace(config, network="original", seconds=seconds)
+    return config.with_runtime(
+        runtime="process",
+        clock="real",
+        num_actors=1,
+        interval_seconds=seconds / INTERVALS,
+        eval_episodes=16 if game in LEARNED else 0,
+    )
+
+
+def bench_clock(
+    *,
+    games: Sequence[str] = tuple(SECONDS),
+    seconds: float | None = None,
+    seeds: int = 3,
+    repeats: int = 5,
+    workers: int = 2,
+) -> dict[str, Any]:
+    """Run every case on the real clock and on the virtual one, and compare.
+
+    First a latency profile is measured of each game's own environments and networks. Then all
+    cases run in the process runtime, one at a time and interleaved over seeds, on an otherwise
+    idle machine; then the same cases on the virtual clock, where they do not disturb each other.
+    The first interval (first publication, first sessions) is left out on both sides.
+
+    Args:
+        games: what to play.
+        seconds: length of each run; None: `SECONDS`.
+        seeds: runs of each case.
+        repeats: rounds of the measured profiles.
+        workers: processes for the virtual runs.
+
+    Raises:
+        UserError: a game does not exist, or a number is not allowed.
+    """
+    for game in games:
+        if game not in SECONDS:
+            raise UserError(f"bench clock: no game {game!r}; {did_you_mean(game, [*SECONDS])}")
+    if seeds < 1 or workers < 1 or (seconds is not None and not seconds > 0.0):
+        raise UserError("bench clock: --seeds, --workers and --seconds must be positive")
+    lengths = {game: seconds or SECONDS[game] for game in games}
+    profiles = {game: _measure(clock_config(game, lengths[game]), repeats) for game in games}
+    cases = [case for game in games for case in cases_of(game)]
+    keys = [(case, seed) for seed in range(seeds) for case in _rotated(cases, seed)]
+    real: dict[tuple[str, str, int], dict[str, Any]] = {}
+    with bar("real clock", len(keys)) as advance:
+        for case, seed in keys:
+            found = _apart(_run, case, lengths[case.game], seed, None)
+            real[case.game, case.label, seed] = found
+            advance(1, f"{case.game} {case.label}: {found['env_steps_per_second']:,.0f} steps/s")
+    virtual: dict[tuple[str, str, int], dict[str, Any]] = {}
+    spawn = multiprocessing.get_context("spawn")
+    with bar("virtual clock", len(keys)) as advance, ProcessPoolExecutor(workers, spawn) as pool:
+        futures = {
+            (case.game, case.label, seed): pool.submit(
+                _run, case, lengths[case.game], seed, profiles[case.game].to_json()
+            )
+            for case, seed in keys
+        }
+        for key, future in futures.items():
+            virtual[key] = future.result()
+            advance(1, "")
+    rows = [_row(case, range(seeds), real, virtual) for case in cases]
+    return {
+        "bench": "clock",
+        "games": list(games),
+        "seconds": lengths,
+        "seeds": list(range(seeds)),
+        "rows": rows,
+        **_agreement(rows),
+        "profiles": {game: profile.to_json() for game, profile in profiles.items()},
+        "fingerprint": fingerprint(),
+        "versions": versions(),
+    }
+
+
+def _rotated(cases: list[Case], by: int) -> list[Case]:
+    """Return the cases in another order for every seed: drift must not favour one of them."""
+    return [*cases[by:], *cases[:by]]
+
+
+def _measure(config: RunConfig, repeats: int) -> LatencyProfile:
+    """Return the latencies of this game's environments and networks on this machine."""
+    with share_bar(f"latency profile of {config.game}") as on_progress:
+        return measure_profile(
+            f"clock-{config.game}",
+            config=config,
+            specs=(*SPECS, NET3_INT8),
+            batches=(config.runtime.infer_batch or config.runtime.num_envs,),
+            networks=STUDENTS[:1],
+            repeats=repeats,
+            on_progress=on_progress,
+        )
+
+
+def _apart(call: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
+    """Return what `call` returns in a fresh process, which leaves no memory behind."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as fresh:
+        return fresh.submit(call, *arguments).result()
+
+
+def _run(case: Case, seconds: float, seed: int, profile: dict[str, Any] | None) -> dict[str, Any]:
+    """Run one case; on the virtual clock if there is a profile. Return what it showed."""
+    torch.set_num_threads(1)
+    config = replace(clock_config(case.game, seconds), seed=seed)
+    latency = None
+    if profile is not None:
+        config = config.with_runtime(runtime="serial", clock="virtual")
+        latency = LatencyProfile.from_json(profile)
+    strategy = make_strategy(case.strategy, **case.params)
+    reports = train(config, strategy, profile=latency).reports
+    return {**_speed(reports[1:]), **_gain(reports)}
+
+
+def _speed(reports: Sequence[IntervalReport]) -> dict[str, Any]:
+    lags: Counter[int] = Counter()
+    for report in reports:
+        lags.update({int(lag): count for lag, count in report.lag_rollouts.items()})
+    seconds = sum(report.seconds for report in reports)
+    shares = {
+        name: sum(report.phase_seconds[name] for report in reports) / seconds
+        for name in reports[0].phase_seconds
+    }
+    return {
+        "env_steps_per_second": sum(report.env_steps for report in reports) / seconds,
+        "lags": dict(lags),
+        "phase_shares": shares,
+    }
+
+
+def _gain(reports: Sequence[IntervalReport]) -> dict[str, Any]:
+    """Return what J rose per second, from the first measurement to the mean of the last two."""
+    returns = [r.learner_return for r in reports if r.learner_return is not None]
+    if not returns:
+        return {"gain_per_second": None}
+    gained = float(np.mean(returns[-2:])) - returns[0]
+    return {"gain_per_second": gained / reports[-1].total_seconds, "returns": returns}
+
+
+def _row(
+    case: Case,
+    seeds: Sequence[int],
+    real: Mapping[tuple[str, str, int], dict[str, Any]],
+    virtual: Mapping[tuple[str, str, int], dict[str, Any]],
+) -> dict[str, Any]:
+    mine = [real[case.game, case.label, seed] for seed in seeds]
+    theirs = [virtual[case.game, case.label, seed] for seed in seeds]
+
+    def speeds(runs: Sequence[Mapping[str, Any]]) -> list[float]:
+        return [run["env_steps_per_second"] for run in runs]
+
+    measured, predicted = float(np.median(speeds(mine))), float(np.median(speeds(theirs)))
+    row: dict[str, Any] = {
+        "game": case.game,
+        "label": case.label,
+        "strategy": case.strategy,
+        "spec": case.params.get("spec"),
+        "real": measured,
+        "virtual": predicted,
+        "error": predicted / measured - 1.0,
+        "real_all": speeds(mine),
+        "virtual_all": speeds(theirs),
+        "lag": _lags(mine, theirs),
+        "phase_shares": {
+            "real": _medians([run["phase_shares"] for run in mine]),
+            "virtual": _medians([run["phase_shares"] for run in theirs]),
+        },
+    }
+    if mine[0]["gain_per_second"] is not None:
+        row["gain_real_all"] = [run["gain_per_second"] for run in mine]
+        row["gain_virtual_all"] = [run["gain_per_second"] for run in theirs]
+    return row
+
+
+def _medians(runs: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    return {name: float(np.median([run[name] for run in runs])) for name in runs[0]}
+
+
+def _lags(
+    real: Sequence[Mapping[str, Any]], virtual: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Return both distributions of policy lag, and how far apart they are.
+
+    `distance_updates` is the area between the two distribution functions (Wasserstein-1).
+    """
+    pooled = []
+    for runs in (real, virtual):
+        lags: Counter[int] = Counter()
+        for run in runs:
+            lags.update(run["lags"])
+        total = max(sum(lags.values()), 1)
+        pooled.append({lag: count / total for lag, count in sorted(lags.items())})
+    last = max((lag for shares in pooled for lag in shares), default=0)
+    tables = [np.cumsum([shares.get(lag, 0.0) for lag in range(last + 1)]) for shares in pooled]
+    means = [sum(lag * share for lag, share in shares.items()) for shares in pooled]
+    return {
+        "real_mean": means[0],
+        "virtual_mean": means[1],
+        "distance_updates": float(np.abs(tables[0] - tables[1]).sum()),
+        "real": {str(lag): share for lag, share in pooled[0].items()},
+        "virtual": {str(lag): share for lag, share in pooled[1].items()},
+    }
+
+
+def _agreement(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return how well the tiers agree, over all games and by game."""
+    errors = np.abs([row["error"] for row in rows])
+    learned = [row for row in rows if "gain_real_all" in row]
+    by_game = {}
+    for game in dict.fromkeys(row["game"] for row in rows):
+        own = [row for row in rows if row["game"] == game]
+        found = np.abs([row["error"] for row in own])
+        by_game[game] = {
+            "time_error_median": float(np.median(found)),
+            "time_error_max": float(np.max(found)),
+            "spearman_speed": spearman([r["real"] for r in own], [r["virtual"] for r in own]),
+        }
+    ranks = _rank_agreement(learned)
+    return {
+        "time_error_median": float(np.median(errors)),
+        "time_error_max": float(np.max(errors)),
+        **ranks,
+        "by_game": by_game,
+        "disagreements": _disagreements(rows),
+    }
+
+
+def _rank_agreement(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return Spearman's rho of the return per second between the tiers, with its 95% interval.
+
+    The interval is a bootstrap's over cases and, within each, over seeds.
+    """
+    if len(rows) < 3:
+        return {"spearman": None, "spearman_low": None, "spearman_high": None}
+    real = np.array([row["gain_real_all"] for row in rows])
+    virtual = np.array([row["gain_virtual_all"] for row in rows])
+    rho = spearman(list(np.median(real, axis=1)), list(np.median(virtual, axis=1)))
+    rng = np.random.default_rng(0)
+    drawn = []
+    count, seeds = real.shape
+    for _ in range(RESAMPLES):
+        cases = rng.integers(count, size=count)
+        mine = real[cases[:, None], rng.integers(seeds, size=(count, seeds))]
+        theirs = virtual[cases[:, None], rng.integers(seeds, size=(count, seeds))]
+        drawn.append(spearman(list(np.median(mine, axis=1)), list(np.median(theirs, axis=1))))
+    low, high = np.nanquantile(drawn, (0.025, 0.975))
+    return {"spearman": rho, "spearman_low": float(low), "spearman_high": float(high)}
+
+
+def _disagreements(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Say in words where the virtual clock is wrong."""
+    told = []
+    for row in sorted(rows, key=lambda row: -abs(row["error"])):
+        if abs(row["error"]) > 0.08:
+            side = "faster" if row["error"] > 0.0 else "slower"
+            told.append(
+                f"{row['game']} {row['label']}: the virtual clock is {abs(row['error']):.0%} "
+                f"{side} ({row['virtual']:,.0f} against {row['real']:,.0f} env steps/s)"
+            )
+        if row["lag"]["distance_updates"] > 1.0:
+            told.append(
+                f"{row['game']} {row['label']}: policy lag {row['lag']['virtual_mean']:.1f} "
+                f"against {row['lag']['real_mean']:.1f} updates"
+            )
+    return told
