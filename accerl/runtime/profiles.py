@@ -80,7 +80,7 @@ def load_profile(name_or_path: str, folder: Path | None = None) -> LatencyProfil
     stored = folder / f"{name_or_path}.json"
     if stored.is_file():
         return LatencyProfile.from_json(read_json(stored))
-    hint = did_you_mean(name_or_path, profile_names(folder))
+    hint = did_you_mean(name_or_path, ["paper", *profile_names(folder)])
     raise UserError(
         f"latency profile {name_or_path!r} does not exist; {hint}; "
         "`accerl profile measure` makes one for this machine"
