@@ -3,11 +3,12 @@
 The steady state of the pipeline that the serial runtime plays event by event. A rollout has
 S = T B env steps; G groups of actors fill rollouts, one learner makes an update of each, and a
 compressor distils after every update for which it is free and publishes after every p-th. With
-core-seconds per env step of the whole pipeline, and q publications per env step,
+core-seconds per env step of the whole pipeline, and q publications and d distillations per env
+step,
 
     w_actor      = (env + infer + write) / (B G) + load min(q, 1 / (G S))     for each group
     w_learner    = reuse learn + copy q
-    w_compressor = publish q + distil / S
+    w_compressor = publish q + distil d
     w*           = max(w_actor, w_learner),
 
 the slowest of those that others wait for is always busy, and nobody is busy longer than that:
@@ -15,18 +16,19 @@ the slowest of those that others wait for is always busy, and nobody is busy lon
     seconds per env step = max(w*, (G w_actor + w_learner + min(w_compressor, w*)) / C)
 
 on C cores, which all share alike. Publishing holds nobody up: weights are only older when they
-act. One publication is under way at a time, so that there are u updates between two of them,
+act. One publication is under way at a time, and the compressor takes up work after updates only,
+so that the updates between two publications and between two distillations are whole numbers:
 
-    q = 1 / (u S),   u = max(p, age / (S seconds per env step)),
-    age = copy + (distil + publish) slowdown + send.
+    q = 1 / (S max(p, ceil(age / update))),   d = 1 / (S ceil(distil slowdown / update)),
+    age = copy + (distil + publish) slowdown + send,   update = S seconds per env step.
 
 Chance is left out: where cores are shared, more processes than usual are sometimes busy at once,
-and the prediction is an upper bound. So are warm-ups, and the integers that did not change and
-need not be sent.
+which costs some 5%. So are warm-ups, and integers that did not change and need not be sent.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -50,7 +52,7 @@ LIMITS = {
     "network": "the network limits (weights are stale when they arrive)",
 }
 """what is to be relieved first, in words"""
-_ROUNDS = 30  # of the fixed point of q; it settles in a few
+_ROUNDS = 30  # of the fixed point of q and d; it settles in a few
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,11 +140,14 @@ def predict(profile: LatencyProfile, config: RunConfig, spec: CompressionSpec) -
         UserError: the profile has no times for the spec.
     """
     work = _Work.of(profile, config, spec)
-    every = float(config.runtime.publish_every)
-    updates, state = every, work.steady(every)
+    every = config.runtime.publish_every
+    updates, distils_every = every, 1
+    state = work.steady(updates, distils_every)
     for _ in range(_ROUNDS):
-        updates = max(every, state.age_updates)
-        state = work.steady(updates)
+        # Rarer work leaves others faster: these two only grow.
+        updates = max(updates, math.ceil(state.age_updates))
+        distils_every = max(distils_every, math.ceil(state.distill_updates))
+        state = work.steady(updates, distils_every)
     if state.age_updates > STALE_UPDATES:
         limit = "network" if 2.0 * work.send > state.age else "publication"
     elif state.slowdown > 1.0 + 1e-9:
@@ -158,19 +163,20 @@ def predict(profile: LatencyProfile, config: RunConfig, spec: CompressionSpec) -
         limit=limit,
         age_seconds=state.age,
         age_updates=state.age_updates,
-        policy_lag=work.groups + queued + state.age_updates + (updates - 1.0) / 2.0,
+        policy_lag=work.groups + queued + state.age_updates + (updates - 1) / 2,
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Steady:
-    """The pipeline's pace, were there a certain number of updates between two publications."""
+    """The pipeline's pace, for certain numbers of updates between two publications and so on."""
 
     seconds: float  # per env step
     learner_is_slowest: bool
     slowdown: float  # of everybody, where cores are shared
     age: float  # seconds
     age_updates: float
+    distill_updates: float  # how many updates are made while it distils once
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,10 +218,10 @@ class _Work:
             distiller=runtime.compressor_process and profile.num_distillers > 0,
         )
 
-    def steady(self, updates: float) -> _Steady:
-        """Return the pace with so many updates between two publications."""
+    def steady(self, updates: int, distils_every: int) -> _Steady:
+        """Return the pace with so many updates between publications, and between distillations."""
         q = 1.0 / (updates * self.rollout)
-        publish, distill = self.publish * q, self.distill / self.rollout
+        publish, distill = self.publish * q, self.distill / (distils_every * self.rollout)
         actor = self.act + self.load * min(q, 1.0 / (self.groups * self.rollout))
         learner = self.learn + self.copy * q
         helpers = [publish, distill] if self.distiller else [publish + distill]
@@ -225,13 +231,15 @@ class _Work:
         total = self.groups * actor + learner + sum(min(work, slowest) for work in helpers)
         seconds = max(slowest, total / self.cores if self.cores else 0.0)
         first = 0.0 if self.distiller else self.distill  # what distils does so before it publishes
-        age = self.copy + (first + self.publish) * seconds / slowest + self.send
+        slowdown = seconds / slowest
+        age = self.copy + (first + self.publish) * slowdown + self.send
         return _Steady(
             seconds=seconds,
             learner_is_slowest=learner >= actor,
-            slowdown=seconds / slowest,
+            slowdown=slowdown,
             age=age,
             age_updates=age / (seconds * self.rollout),
+            distill_updates=self.distill * slowdown / (seconds * self.rollout),
         )
 
 

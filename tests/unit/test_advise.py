@@ -75,6 +75,15 @@ def test_distilling_without_pause_takes_as_much_as_the_slowest() -> None:
     assert steps(replace(busy, specs=rows), INT8) == pytest.approx(1e6 / (60 + 20), rel=1e-3)
 
 
+def test_a_compressor_begins_after_updates_only() -> None:
+    """Distilling takes as long as 1.5 rollouts of 80 steps: every second update finds it free."""
+    shared = machine(cores=1)
+    distill_us = 1.5 * 80 * 58
+    rows = tuple(replace(row, distill_us=distill_us / 512) for row in shared.specs)
+    per_step_us = 58 + 20 + distill_us / (2 * 80)
+    assert steps(replace(shared, specs=rows), NET3) == pytest.approx(1e6 / per_step_us, rel=1e-3)
+
+
 def test_a_compressor_in_the_learner_s_process_holds_it_up() -> None:
     """8 ms per publication of 80 env steps are 100 us each, on top of 20 us of learning."""
     profile = machine()
@@ -97,11 +106,11 @@ def test_loading_and_copying_happen_once_per_publication() -> None:
 
 
 def test_one_publication_is_under_way_at_a_time() -> None:
-    """6 MB at 150 MB/s are 40 ms, five rollouts of 8 ms: four updates wait on average two."""
-    found = predict(machine(network_bytes_per_second=150e6), config(), IDENTITY)
-    assert found.age_seconds == pytest.approx(0.04, rel=1e-3)
-    assert found.age_updates == pytest.approx(5.0, rel=1e-3)
-    assert found.policy_lag == pytest.approx(1 + 5 + 2, rel=1e-3)
+    """6 MB at 160 MB/s are 37.5 ms, updates come every 8: every fifth finds none under way."""
+    found = predict(machine(network_bytes_per_second=160e6), config(), IDENTITY)
+    assert found.age_seconds == pytest.approx(0.0375, rel=1e-3)
+    assert found.age_updates == pytest.approx(37.5 / 8, rel=1e-3)
+    assert found.policy_lag == pytest.approx(1 + 37.5 / 8 + 2, rel=1e-3)
     assert found.env_steps_per_second == pytest.approx(1e6 / 100)
 
 
