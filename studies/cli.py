@@ -16,7 +16,7 @@ from typing import Any
 import tyro
 
 from accerl.errors import UserError, did_you_mean
-from studies import bench_options, options
+from studies import bench_options, options, profile_options
 
 COMMANDS: dict[str, Any] = {
     "train": options.train,
@@ -29,9 +29,11 @@ COMMANDS: dict[str, Any] = {
     "bench pipeline": bench_options.bench_pipeline,
     "bench monitor": bench_options.bench_monitor,
     "bench training": bench_options.bench_training,
-    "profile measure": options.profile_measure,
-    "profile list": options.profile_list,
-    "profile show": options.profile_show,
+    "profile measure": profile_options.profile_measure,
+    "profile advise": profile_options.profile_advise,
+    "profile list": profile_options.profile_list,
+    "profile show": profile_options.profile_show,
+    "profile diff": profile_options.profile_diff,
     "study run": options.study_run,
     "study list": options.study_list,
     "controller train": options.controller_train,

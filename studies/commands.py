@@ -10,14 +10,7 @@ from typing import Any
 
 from accerl.errors import UserError, did_you_mean
 from accerl.presets import load_preset
-from accerl.runtime.profiles import (
-    SHIPPED,
-    load_profile,
-    profile_folder,
-    profile_names,
-    save_profile,
-)
-from studies.progress import console, share_bar
+from studies.progress import console
 from studies.run_commands import free_folder, holds_run, run_recorded
 
 
@@ -28,42 +21,6 @@ def bench(measure: Callable[[], dict[str, Any]], quiet: bool) -> dict[str, Any]:
     result = measure()
     print_table(result)
     return result
-
-
-def profile_measure(name: str, repeats: int, out: Path | None, *, quiet: bool) -> dict[str, Any]:
-    """Measure, keep and print a profile."""
-    from accerl.runtime.measure import measure_profile
-    from studies.tables import print_profile
-
-    if repeats < 1:
-        raise UserError(f"--repeats must be at least 1, got {repeats}")
-    if name in SHIPPED or not name.replace("-", "").replace("_", "").isalnum():
-        raise UserError(f"--name {name!r}: use letters, digits, - and _; 'paper' is taken")
-    with share_bar("latency profile") as on_progress:
-        profile = measure_profile(name, repeats=repeats, on_progress=on_progress)
-    path = (out or profile_folder()) / f"{name}.json"
-    save_profile(profile, path)
-    if not quiet:
-        print_profile(profile, console)
-    console.print(f"wrote {path}; use it with --profile {name if out is None else path}")
-    return profile.to_json()
-
-
-def profile_list(out: Path | None) -> dict[str, Any]:
-    """Print the names of the profiles."""
-    names = profile_names(out)
-    console.print("\n".join(names))
-    return {"profiles": names}
-
-
-def profile_show(name: str, out: Path | None, *, quiet: bool) -> dict[str, Any]:
-    """Print a profile."""
-    from studies.tables import print_profile
-
-    profile = load_profile(name, out)
-    if not quiet:
-        print_profile(profile, console)
-    return profile.to_json()
 
 
 STUDIES = {

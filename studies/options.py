@@ -113,43 +113,6 @@ def evaluate(
     return written(run_commands.evaluate(Path(run), episodes, spec, seed), out, "eval.json")
 
 
-def profile_measure(
-    *, name: str = "measured", repeats: int = 5, out: Path | None = None, json_: Json = False
-) -> Any:
-    """Measure this machine's latency profile and keep it under a name.
-
-    Args:
-        name: to load it by: `accerl train catch --profile NAME`
-        repeats: interleaved rounds of inference
-        out: folder to keep it in (default: ~/.cache/accerl/profiles, or under $ACCERL_HOME)
-        json_: print the profile as JSON
-    """
-    return commands.profile_measure(name, repeats, out, quiet=json_)
-
-
-def profile_list(*, out: Path | None = None, json_: Json = False) -> Any:
-    """List the latency profiles that can be used by name.
-
-    Args:
-        out: folder to look in
-        json_: print the names as JSON
-    """
-    return commands.profile_list(out)
-
-
-def profile_show(
-    name: Name = "paper-1080ti", /, *, out: Path | None = None, json_: Json = False
-) -> Any:
-    """Show a latency profile as a table.
-
-    Args:
-        name: name or JSON file
-        out: folder to look in
-        json_: print the profile as JSON
-    """
-    return commands.profile_show(name, out, quiet=json_)
-
-
 def study_run(
     name: Name,
     /,

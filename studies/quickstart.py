@@ -31,9 +31,9 @@ from studies.budget import (
 from studies.deliver import export, replay, report
 from studies.games import Study, add_references, choose_horizons, find_profiles, score
 from studies.inner import InnerRuns, rollout_job
+from studies.profile_tables import print_profile
 from studies.progress import Steps, bar, console
 from studies.strategies import SEARCH_SPACES, Tuned, tune
-from studies.tables import print_profile
 
 
 def run_quickstart(

@@ -6,12 +6,17 @@ from pathlib import Path
 
 from accerl.errors import UserError, did_you_mean
 from accerl.records import read_json, write_json
+from accerl.runtime import shipped
 from accerl.runtime.latency import LatencyProfile, SpecLatency
 from accerl.spec import STUDENTS, CompressionSpec
 
 PAPER = "paper-1080ti"
-SHIPPED = (PAPER,)
+SHIPPED = (PAPER, *shipped.MAKERS)
 """names of the profiles that come with the package"""
+TAKEN = ("paper", *SHIPPED)
+"""names that a measured profile cannot be loaded by"""
+MEASURED = "measured"
+"""name under which this machine's profile is kept, unless another is given"""
 
 
 def paper_profile() -> LatencyProfile:
@@ -66,6 +71,8 @@ def load_profile(name_or_path: str, folder: Path | None = None) -> LatencyProfil
     """
     if name_or_path in (PAPER, "paper"):
         return paper_profile()
+    if name_or_path in shipped.MAKERS:
+        return shipped.MAKERS[name_or_path]()
     path = Path(name_or_path)
     if path.suffix == ".json":
         return LatencyProfile.from_json(read_json(path))
@@ -73,7 +80,7 @@ def load_profile(name_or_path: str, folder: Path | None = None) -> LatencyProfil
     stored = folder / f"{name_or_path}.json"
     if stored.is_file():
         return LatencyProfile.from_json(read_json(stored))
-    hint = did_you_mean(name_or_path, profile_names(folder))
+    hint = did_you_mean(name_or_path, ["paper", *profile_names(folder)])
     raise UserError(
         f"latency profile {name_or_path!r} does not exist; {hint}; "
         "`accerl profile measure` makes one for this machine"
@@ -92,7 +99,12 @@ def profile_names(folder: Path | None = None) -> list[str]:
     """Return the names that `load_profile` knows."""
     folder = folder or profile_folder()
     stored = sorted(path.stem for path in folder.glob("*.json")) if folder.is_dir() else []
-    return [PAPER, *stored]
+    return [*SHIPPED, *(name for name in stored if name not in TAKEN)]
+
+
+def this_machine(folder: Path | None = None) -> str:
+    """Return the name of what comes nearest to this machine: its measured profile, if there is."""
+    return MEASURED if MEASURED in profile_names(folder) else "two-core"
 
 
 def save_profile(profile: LatencyProfile, path: Path) -> None:

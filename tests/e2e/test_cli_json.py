@@ -121,6 +121,62 @@ def test_profiles(
     assert "original INT8" in table.err
 
 
+def test_profiles_are_listed_with_what_tells_them_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "broken.json").write_text("{}")
+    rows = accerl(capsys, "profile", "list", "--out", tmp_path, "--json").json["rows"]
+    assert [row["name"] for row in rows] == [*SHIPPED, "broken"]
+    assert "damaged" in rows[-1]["damaged"]
+    paper, two_core = rows[:2]
+    assert (paper["num_actors"], paper["num_distillers"], paper["env_step_us"]) == (12, 4, 3000.0)
+    assert (two_core["cores"], bool(two_core["machine"])) == (2, True)
+    table = accerl(capsys, "profile", "list", "--out", tmp_path)
+    assert (table.code, table.out) == (0, "")
+    assert all(name in table.err for name in (*SHIPPED, "broken"))
+
+
+def test_profiles_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    compared = accerl(capsys, "profile", "diff", "two-core", "edge", "--json").json
+    rows = {
+        (row["operation"], json.dumps(row["spec"]), row["batch"]): row for row in compared["rows"]
+    }
+    fp32 = json.dumps(CompressionSpec().to_json())
+    assert rows["env", "null", None]["ratio"] == pytest.approx(6.0)
+    assert rows["inference", fp32, 32]["ratio"] == pytest.approx(6.0)
+    assert rows["publish", fp32, None]["ratio"] == 1.0
+    assert compared["a"]["wiring"] != compared["b"]["wiring"]
+    table = accerl(capsys, "profile", "diff", "two-core", "edge")
+    assert (table.code, table.out) == (0, "")
+    assert "publications travel at 2.5 MB/s" in table.err
+    assert max(map(len, table.err.splitlines()[:60])) <= 100
+
+
+def test_advice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ACCERL_HOME", str(tmp_path))
+    assert accerl(capsys, "profile", "advise", "--json").json["profile"]["name"] == "two-core"
+    given = ("profile", "advise", "--profile", "paper-1080ti", "--env", "paper-pong")
+    advice = accerl(capsys, *given, "--json").json
+    assert (advice["env"], advice["network"], advice["pays"]) == ("paper-pong", "original", True)
+    assert advice["limit"] == "inference"
+    assert advice["advice"].startswith("Yes: ")
+    assert advice["bound"] == pytest.approx(3.0)  # 3 ms of 9 are the emulator's
+    rows = {json.dumps(row["spec"]): row for row in advice["rows"]}
+    assert len(rows) == len(advice["rows"]) == 48
+    assert rows[json.dumps(CompressionSpec().to_json())]["speedup"] == 1.0
+    best = max(row["env_steps_per_second"] for row in advice["rows"])
+    start = rows[json.dumps(advice["start"])]
+    assert best / 1.05 <= start["env_steps_per_second"] <= best
+    table = accerl(capsys, *given)
+    assert (table.code, table.out) == (0, "")
+    assert advice["advice"].split(";")[0] in table.err
+    smaller = accerl(capsys, *given, "--network", "net1", "--json").json
+    assert smaller["network"] == "net1"
+    assert len(smaller["rows"]) == 36
+
+
 def test_bundles(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bundle = tmp_path / "bundle"
     made = accerl(capsys, "controller", "train", "--iterations", 1, "--out", bundle, "--json").json
