@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from accerl.spec import CompressionSpec
-from analysis.theme import BASELINE_COLOUR, INK, SUBJECT_COLOUR, Figure
+import numpy as np
 
+from accerl.spec import CompressionSpec
+from analysis.theme import BASELINE_COLOUR, COLOURS, INK, SUBJECT_COLOUR, Figure
+
+SIDES = ("real", "virtual")
 KL_FLOOR_NATS = 1e-6  # what is exact needs a place on a logarithmic axis
 
 
@@ -100,3 +103,74 @@ def pareto(result: Mapping[str, Any], batch: int) -> Figure:
         },
         table=table,
     )
+
+
+def clock_fidelity(result: Mapping[str, Any]) -> Figure:
+    """What the virtual clock predicts against what the real one shows: speeds, and returns."""
+    table = [
+        {
+            "panel": f"Env steps per second, {row['game']}",
+            "label": row["label"],
+            "real": real,
+            "virtual": virtual,
+        }
+        for row in result["rows"]
+        for real, virtual in zip(row["real_all"], row["virtual_all"], strict=True)
+    ]
+    table += [
+        {
+            "panel": f"Return gained per second, {row['game']}",
+            "label": row["label"],
+            "real": float(np.median(row["gain_real_all"])),
+            "virtual": float(np.median(row["gain_virtual_all"])),
+        }
+        for row in result["rows"]
+        if "gain_real_all" in row
+    ]
+    labels = list(dict.fromkeys(row["label"] for row in result["rows"]))
+    panels = []
+    for panel in dict.fromkeys(row["panel"] for row in table):
+        values = [row[side] for row in table if row["panel"] == panel for side in SIDES]
+        scale = {"domain": [min(0.0, *values), 1.05 * max(values)], "nice": False}
+        axis = {"tickCount": 5, "format": "~s"}
+
+        def position(side: str, title: str, scale: dict = scale, axis: dict = axis) -> dict:
+            field = {"field": side, "type": "quantitative", "title": title}
+            return {**field, "scale": scale, "axis": axis}
+
+        ends = [{"real": value, "virtual": value} for value in scale["domain"]]
+        place = {"x": position("real", "real clock"), "y": position("virtual", "virtual clock")}
+        colour = {
+            "field": "label",
+            "type": "nominal",
+            "scale": {"domain": labels, "range": _hues(len(labels))},
+            "legend": {"title": None, "symbolType": "circle", "columns": 1},
+        }
+        diagonal = {"type": "line", "color": INK, "opacity": 0.4, "strokeDash": [4, 3]}
+        point = {"type": "point", "filled": True, "size": 60, "opacity": 0.85}
+        panels.append(
+            {
+                "title": panel,
+                "width": 250,
+                "height": 250,
+                "layer": [
+                    {"data": {"values": ends}, "mark": diagonal, "encoding": place},
+                    {
+                        "transform": [{"filter": f"datum.panel === '{panel}'"}],
+                        "mark": point,
+                        "encoding": {**place, "color": colour},
+                    },
+                ],
+            }
+        )
+    return Figure(
+        name="clock-fidelity",
+        title="The virtual clock against the real one",
+        caption="On the diagonal both agree. Speeds: one point a run; returns: medians over seeds.",
+        spec={"hconcat": panels, "spacing": 24},
+        table=table,
+    )
+
+
+def _hues(count: int) -> list[str]:
+    return [COLOURS[index % len(COLOURS)] for index in range(count)]

@@ -7,47 +7,68 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from rich.console import Console
+from rich.table import Table
 
 from accerl.config import RunConfig
 from accerl.errors import UserError, did_you_mean
-from accerl.monitor.strategies import make_strategy
+from accerl.monitor.strategies import ThreeStageStrategy, make_strategy
 from accerl.presets import load_preset
-from accerl.records import fingerprint, versions
+from accerl.records import fingerprint, make_out_dir, versions
 from accerl.runtime.latency import LatencyProfile
 from accerl.runtime.measure import measure_profile
 from accerl.runtime.run import IntervalReport
-from accerl.spec import STUDENTS, CompressionSpec
+from accerl.spec import CompressionSpec
 from accerl.train import train
 from analysis.stats import spearman
 from studies.pipelines import base_config
 from studies.progress import bar, share_bar
 
-SPECS = (
-    CompressionSpec(graph="eager"),
-    CompressionSpec(),
-    CompressionSpec(bits=16),
-    CompressionSpec(bits=8),
-    CompressionSpec(sparsity=0.5, bits=8),
-    CompressionSpec(student="net1", bits=8),
-    CompressionSpec(student="net2"),
-    CompressionSpec(student="net3"),
-    CompressionSpec(student="net3", sparsity=0.75, bits=8),
-)
-INT8, NET3_INT8 = CompressionSpec(bits=8), CompressionSpec(student="net3", bits=8)
-STRATEGIES = {
-    "three-stage": {"by": "time"},
-    "random": {"specs": [CompressionSpec().to_json(), INT8.to_json(), NET3_INT8.to_json()]},
+INT8 = CompressionSpec(bits=8)
+NET3_INT8 = CompressionSpec(student="net3", bits=8)
+EAGER = CompressionSpec(graph="eager")
+SPECS = {
+    "pong": (
+        EAGER,
+        CompressionSpec(),
+        CompressionSpec(bits=16),
+        INT8,
+        CompressionSpec(sparsity=0.5, bits=8),
+        CompressionSpec(student="net1", bits=8),
+        CompressionSpec(student="net2"),
+        CompressionSpec(student="net3"),
+        CompressionSpec(student="net3", sparsity=0.75, bits=8),
+    ),
+    "minatar-breakout": (
+        CompressionSpec(bits=16),
+        EAGER,
+        CompressionSpec(student="net3", graph="eager"),
+        CompressionSpec(graph="torchscript"),
+        CompressionSpec(student="net3", graph="torchscript"),
+        CompressionSpec(),
+        INT8,
+        CompressionSpec(sparsity=0.75, bits=8),
+        CompressionSpec(student="net3"),
+    ),
 }
-"""two that switch: by time, and at every decision"""
+"""what acts all along, by game"""
+SWITCHING = {
+    "pong": (CompressionSpec(), INT8, NET3_INT8),
+    "minatar-breakout": (EAGER, CompressionSpec(graph="torchscript"), INT8),
+}
+"""what the random strategy draws from at every decision"""
 INTERVALS = 8
-SECONDS = {"pong": 12.0, "minatar-breakout": 40.0}
+SECONDS = {"pong": 10.0, "minatar-breakout": 24.0}
 """length of a run by game; Pong is not learned in any time that a benchmark has"""
 LEARNED = ("minatar-breakout",)
-"""games that are learned in that time, so that returns can be compared"""
+"""games that are learned in that time, so that returns can be compared; actors infer one state at
+a time there and the learner is small, as otherwise the learner alone sets the pace of a small game
+and every spec is as good as any"""
 RESAMPLES = 2000
 
 
@@ -62,18 +83,27 @@ class Case:
 
 
 def cases_of(game: str) -> list[Case]:
-    """Return the fixed specs and the strategies that switch."""
-    fixed = [Case(game, spec.label, "fixed", {"spec": spec.to_json()}) for spec in SPECS]
-    return fixed + [Case(game, name, name, params) for name, params in STRATEGIES.items()]
+    """Return the fixed specs, and two strategies that switch: by time, and at every decision."""
+    fixed = [Case(game, spec.label, "fixed", {"spec": spec.to_json()}) for spec in SPECS[game]]
+    drawn = {"specs": [spec.to_json() for spec in SWITCHING[game]]}
+    stages = Case(game, "three stages", "three-stage", {"by": "time"})
+    return [*fixed, stages, Case(game, "random", "random", drawn)]
+
+
+def _all_specs(game: str) -> list[CompressionSpec]:
+    """Return everything that acts in a game's cases."""
+    staged = [ThreeStageStrategy.exploring, ThreeStageStrategy.improving]
+    staged.append(ThreeStageStrategy.converged)
+    return list(dict.fromkeys([*SPECS[game], *SWITCHING[game], *staged]))
 
 
 def clock_config(game: str, seconds: float) -> RunConfig:
-    """Return the run whose speed is predicted: the process runtime, Original as the learner."""
-    config = load_preset(game)
-    if config.runtime.runtime == "process":  # Atari: wired as `bench pipeline` found it fastest
+    """Return the run whose speed is predicted, in the process runtime."""
+    if game in LEARNED:
+        config = replace(load_preset(game), network="net1").with_runtime(infer_batch=1)
+    else:  # wired as `bench pipeline` found it fastest
         config = base_config(game, "original")
-    config = replace(config, network="original", seconds=seconds)
-    return config.with_runtime(
+    return replace(config, seconds=seconds).with_runtime(
         runtime="process",
         clock="real",
         num_actors=1,
@@ -159,9 +189,9 @@ def _measure(config: RunConfig, repeats: int) -> LatencyProfile:
         return measure_profile(
             f"clock-{config.game}",
             config=config,
-            specs=(*SPECS, NET3_INT8),
+            specs=_all_specs(config.game),
             batches=(config.runtime.infer_batch or config.runtime.num_envs,),
-            networks=STUDENTS[:1],
+            networks=(config.network,),
             repeats=repeats,
             on_progress=on_progress,
         )
@@ -337,3 +367,74 @@ def _disagreements(rows: Sequence[Mapping[str, Any]]) -> list[str]:
                 f"against {row['lag']['real_mean']:.1f} updates"
             )
     return told
+
+
+def print_clock(result: Mapping[str, Any], console: Console) -> None:
+    """Print one line a case, then how well the clocks agree, and where they do not."""
+    for game in result["games"]:
+        table = Table(
+            title=f"bench clock: {game}, {len(result['seeds'])} seeds of "
+            f"{result['seconds'][game]:g} s on each clock",
+            title_justify="left",
+        )
+        table.add_column("actors", no_wrap=True)
+        gains = game in LEARNED
+        for name in ("real steps/s", "virtual", "error", "real lag", "virtual", "apart"):
+            table.add_column(name, justify="right")
+        for name in ("real J/s", "virtual") if gains else ():
+            table.add_column(name, justify="right")
+        for row in result["rows"]:
+            if row["game"] != game:
+                continue
+            lag = row["lag"]
+            cells = [
+                f"{row['real']:,.0f}",
+                f"{row['virtual']:,.0f}",
+                f"{row['error']:+.1%}",
+                f"{lag['real_mean']:.1f}",
+                f"{lag['virtual_mean']:.1f}",
+                f"{lag['distance_updates']:.2f}",
+            ]
+            if gains:
+                cells += [
+                    f"{np.median(row[name]):.3f}" for name in ("gain_real_all", "gain_virtual_all")
+                ]
+            table.add_row(row["label"], *cells)
+        console.print(table)
+    console.print(
+        f"Env steps/s: error {result['time_error_median']:.1%} in the median, "
+        f"{result['time_error_max']:.1%} at worst. Medians over seeds; the first interval is left "
+        "out. lag: learner updates; apart: area between the two distributions of lag."
+    )
+    if result["spearman"] is not None:
+        console.print(
+            f"Rank correlation of the return per second (J/s) between the clocks: "
+            f"{result['spearman']:.2f} (95% {result['spearman_low']:.2f} to "
+            f"{result['spearman_high']:.2f}, bootstrap over cases and seeds)."
+        )
+    for game, found in result["by_game"].items():
+        console.print(
+            f"{game}: error {found['time_error_median']:.1%} median, {found['time_error_max']:.1%} "
+            f"worst; rank correlation of env steps/s {found['spearman_speed']:.2f}."
+        )
+    unlearned = [game for game in result["games"] if game not in LEARNED]
+    if unlearned:
+        console.print(
+            f"{', '.join(unlearned)}: speed and lag only; nothing is learned in that time."
+        )
+    for line in result["disagreements"] or ["Nothing disagrees by more than 8% or one update."]:
+        console.print(line, markup=False)
+
+
+def draw_clock(result: Mapping[str, Any], out: Path) -> list[Path]:
+    """Draw predictions against measurements; return the picture's path.
+
+    Raises:
+        UserError: `out` cannot be written.
+    """
+    from analysis.export_figures import write_pngs
+    from analysis.figures_bench import clock_fidelity
+
+    make_out_dir(out)
+    figure = clock_fidelity(result)
+    return write_pngs({figure.name: figure}, out)

@@ -173,6 +173,40 @@ def bench_correctors(
     return written(result, out, "bench-correctors.json")
 
 
+def bench_clock(
+    *,
+    games: tuple[str, ...] = ("pong", "minatar-breakout"),
+    seconds: float | None = None,
+    seeds: int = 3,
+    repeats: int = 5,
+    workers: int = 2,
+    out: Path | None = None,
+    json_: Json = False,
+) -> Any:
+    """Compare the virtual clock with the real one: speed, policy lag, and which strategy is better.
+
+    Run it on an idle machine.
+
+    Args:
+        games: of pong and minatar-breakout
+        seconds: length of each run (default: 10 for pong, 24 for minatar-breakout)
+        seeds: runs of each strategy and game, on each clock
+        repeats: rounds of the latency profiles that are measured first
+        workers: processes for the runs on the virtual clock
+        out: folder to write bench-clock.json and clock-fidelity.png to
+        json_: print the result as JSON
+    """
+    from studies.bench_clock import bench_clock as measure
+    from studies.bench_clock import draw_clock, print_clock
+
+    result = measure(games=games, seconds=seconds, seeds=seeds, repeats=repeats, workers=workers)
+    print_clock(result, console)
+    if out is not None:
+        for path in draw_clock(result, out):
+            console.print(f"wrote {path}")
+    return written(result, out, "bench-clock.json")
+
+
 def bench_pipeline(
     *,
     env: str = "pong",

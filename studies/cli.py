@@ -27,6 +27,7 @@ COMMANDS: dict[str, Any] = {
     "bench learner": bench_options.bench_learner,
     "bench correctors": bench_options.bench_correctors,
     "bench pipeline": bench_options.bench_pipeline,
+    "bench clock": bench_options.bench_clock,
     "bench monitor": bench_options.bench_monitor,
     "bench training": bench_options.bench_training,
     "profile measure": profile_options.profile_measure,

@@ -75,6 +75,8 @@ class LatencyProfile:
     """the same of learners whose network is net1, net2 or net3, per sample"""
     game: str = "pong"
     """the game whose environments and networks the times are of"""
+    network: str = "original"
+    """the learner's network, which its students "original" are"""
     spread: dict[str, float] = field(default_factory=dict)
     """interquartile range of a measured time over its median, by operation"""
     fingerprint: dict[str, Any] = field(default_factory=dict)
@@ -115,19 +117,22 @@ class LatencyProfile:
         Raises:
             UserError: it has no learner times for this network.
         """
-        if network == "original":
+        if network == self.network:
             return self
         if network not in self.small_learner_us:
             raise UserError(
                 f"latency profile {self.name!r} has no times for a learner of {network!r}; "
-                "measure it again (`accerl profile measure`), or use --network original"
+                f"measure it again (`accerl profile measure`), or use --network {self.network}"
             )
         own = [row for row in self.specs if row.spec.student == network]
         smaller = STUDENTS[STUDENTS.index(network) + 1 :]
         rows = [replace(row, spec=replace(row.spec, student="original")) for row in own]
         rows += [row for row in self.specs if row.spec.student in smaller]
         return replace(
-            self, learner_us_per_sample=self.small_learner_us[network], specs=tuple(rows)
+            self,
+            network=network,
+            learner_us_per_sample=self.small_learner_us[network],
+            specs=tuple(rows),
         )
 
     def infer_seconds(self, spec: CompressionSpec, batch: int) -> float:

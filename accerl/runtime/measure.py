@@ -190,6 +190,7 @@ class _Measuring:
             cores=self.machine["cores"],
             copy_bytes_per_second=copy_bytes / copy_seconds,
             game=self.config.game,
+            network=main,
             spread={**self.spread, **acted.spreads()},
             fingerprint=self.machine,
         )

@@ -9,12 +9,12 @@ from accerl.runtime.profiles import paper_profile
 from accerl.spec import IDENTITY, CompressionSpec
 
 NET3 = CompressionSpec(student="net3")
-MEASURED = ActSeconds((1.0, 2.0, 3.0))
+MEASURED = ActSeconds(1.0, 2.0, 3.0)
 
 
 def test_the_virtual_clock_knows_the_profile_alone() -> None:
     clock = VirtualClock(paper_profile())
-    for measured in (MEASURED, ActSeconds((0.0, 0.0, 0.0))):
+    for measured in (MEASURED, ActSeconds(0.0, 0.0, 0.0)):
         env, infer, write = clock.act(NET3, 5, 8, measured)
         # Of the twelve actors that share the environments, eight have one.
         assert env == pytest.approx(5 * 3e-3)
