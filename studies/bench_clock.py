@@ -6,7 +6,7 @@ import multiprocessing
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,99 +17,17 @@ from rich.table import Table
 
 from accerl.config import RunConfig
 from accerl.errors import UserError, did_you_mean
-from accerl.monitor.strategies import ThreeStageStrategy, make_strategy
-from accerl.presets import load_preset
+from accerl.monitor.strategies import make_strategy
 from accerl.records import fingerprint, make_out_dir, versions
 from accerl.runtime.latency import LatencyProfile
 from accerl.runtime.measure import measure_profile
 from accerl.runtime.run import IntervalReport
-from accerl.spec import CompressionSpec
 from accerl.train import train
 from analysis.stats import spearman
-from studies.pipelines import base_config
+from studies.clock_cases import LEARNED, SECONDS, Case, all_specs, cases_of, clock_config
 from studies.progress import bar, share_bar
 
-INT8 = CompressionSpec(bits=8)
-NET3_INT8 = CompressionSpec(student="net3", bits=8)
-EAGER = CompressionSpec(graph="eager")
-SPECS = {
-    "pong": (
-        EAGER,
-        CompressionSpec(),
-        CompressionSpec(bits=16),
-        INT8,
-        CompressionSpec(sparsity=0.5, bits=8),
-        CompressionSpec(student="net1", bits=8),
-        CompressionSpec(student="net2"),
-        CompressionSpec(student="net3"),
-        CompressionSpec(student="net3", sparsity=0.75, bits=8),
-    ),
-    "minatar-breakout": (
-        CompressionSpec(bits=16),
-        EAGER,
-        CompressionSpec(student="net3", graph="eager"),
-        CompressionSpec(graph="torchscript"),
-        CompressionSpec(student="net3", graph="torchscript"),
-        CompressionSpec(),
-        INT8,
-        CompressionSpec(sparsity=0.75, bits=8),
-        CompressionSpec(student="net3"),
-    ),
-}
-"""what acts all along, by game"""
-SWITCHING = {
-    "pong": (CompressionSpec(), INT8, NET3_INT8),
-    "minatar-breakout": (EAGER, CompressionSpec(graph="torchscript"), INT8),
-}
-"""what the random strategy draws from at every decision"""
-INTERVALS = 8
-SECONDS = {"pong": 10.0, "minatar-breakout": 24.0}
-"""length of a run by game; Pong is not learned in any time that a benchmark has"""
-LEARNED = ("minatar-breakout",)
-"""games that are learned in that time, so that returns can be compared; actors infer one state at
-a time there and the learner is small, as otherwise the learner alone sets the pace of a small game
-and every spec is as good as any"""
 RESAMPLES = 2000
-
-
-@dataclass(frozen=True)
-class Case:
-    """One strategy on one game."""
-
-    game: str
-    label: str
-    strategy: str
-    params: Mapping[str, Any]
-
-
-def cases_of(game: str) -> list[Case]:
-    """Return the fixed specs, and two strategies that switch: by time, and at every decision."""
-    fixed = [Case(game, spec.label, "fixed", {"spec": spec.to_json()}) for spec in SPECS[game]]
-    drawn = {"specs": [spec.to_json() for spec in SWITCHING[game]]}
-    stages = Case(game, "three stages", "three-stage", {"by": "time"})
-    return [*fixed, stages, Case(game, "random", "random", drawn)]
-
-
-def _all_specs(game: str) -> list[CompressionSpec]:
-    """Return everything that acts in a game's cases."""
-    staged = [ThreeStageStrategy.exploring, ThreeStageStrategy.improving]
-    staged.append(ThreeStageStrategy.converged)
-    return list(dict.fromkeys([*SPECS[game], *SWITCHING[game], *staged]))
-
-
-def clock_config(game: str, seconds: float) -> RunConfig:
-    """Return the run whose speed is predicted, in the process runtime."""
-    if game in LEARNED:
-        config = replace(load_preset(game), network="net1").with_runtime(infer_batch=1)
-    else:  # wired as `bench pipeline` found it fastest
-        config = base_config(game, "original")
-    return replace(config, seconds=seconds).with_runtime(
-        runtime="process",
-        clock="real",
-        num_actors=1,
-        interval_seconds=seconds / INTERVALS,
-        eval_episodes=16 if game in LEARNED else 0,
-    )
 
 
 def bench_clock(
@@ -189,7 +107,7 @@ def _measure(config: RunConfig, repeats: int) -> LatencyProfile:
         return measure_profile(
             f"clock-{config.game}",
             config=config,
-            specs=_all_specs(config.game),
+            specs=all_specs(config.game),
             batches=(config.runtime.infer_batch or config.runtime.num_envs,),
             networks=(config.network,),
             repeats=repeats,
