@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise, product
 from typing import Any
 
@@ -50,6 +51,11 @@ class Actions(ABC):
         """Return every index tuple, the last head's index running fastest."""
         return list(product(*map(range, self.sizes)))
 
+    @cached_property
+    def all_specs(self) -> tuple[CompressionSpec, ...]:
+        """Every spec, in the order of `all_indices`."""
+        return tuple(map(self.spec, self.all_indices()))
+
     def decision(self, indices: Sequence[int]) -> Decision:
         """Return the decision to act with the one spec that `indices` name."""
         return Decision.of(self.spec(indices))
@@ -72,7 +78,7 @@ class Actions(ABC):
         Raises:
             UserError: none does.
         """
-        mask = np.array([has(self.spec(indices)) for indices in self.all_indices()])
+        mask = np.array([has(spec) for spec in self.all_specs])
         if not mask.any():
             raise UserError(
                 "actions: no spec of the action space exists for this learner on this machine; "
@@ -97,7 +103,7 @@ class Actions(ABC):
         It exists, none of its levels is harder, and the fewest steps are between the two; of
         equals the first. If nothing milder exists, it is the nearest existing one of all.
         """
-        hardness = np.array([_hardness(self.spec(indices)) for indices in self.all_indices()])
+        hardness = np.array([_hardness(spec) for spec in self.all_specs])
         steps = hardness - hardness[position]
         distance = np.abs(steps).sum(axis=1)
         milder = mask & (steps <= 0.0).all(axis=1)

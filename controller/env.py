@@ -86,7 +86,7 @@ class CompressionControlEnv(gymnasium.Env[np.ndarray, Any]):
         self.make_indicators = make_indicators
         self.render_mode = render_mode
         self._beta = beta
-        self._decisions = [self.actions.decision(each) for each in self.actions.all_indices()]
+        self._decisions = [Decision.of(spec) for spec in self.actions.all_specs]
         self.observation_space = spaces.Box(-LIMIT, LIMIT, (len(FEATURE_NAMES),), np.float32)
         sizes = self.actions.sizes
         # What Gymnasium's generic type stands for here, it cannot say: an int or an array.

@@ -192,7 +192,7 @@ class LearnedStrategy:
     @property
     def specs(self) -> tuple[CompressionSpec, ...]:
         """Every spec of the action space."""
-        return tuple(map(self.actions.spec, self.actions.all_indices()))
+        return self.actions.all_specs
 
     def reset(self) -> None:
         """Forget the decision that is being held and pick up the first dice again."""
