@@ -130,6 +130,35 @@ def bench_monitor(
     return written(result, out, "bench-monitor.json")
 
 
+def bench_tiers(
+    *,
+    games: tuple[str, ...] = ("catch", "cartpole", "minatar-breakout"),
+    profile: str = "two-core",
+    seconds: float = 60.0,
+    episodes: int = 10_000,
+    seed: int = 0,
+    out: Path | None = None,
+    json_: Json = False,
+) -> Any:
+    """Tell what an episode of the outer problem costs on each tier, in core-seconds.
+
+    Args:
+        games: of tier 1, each with uncompressed and with the hardest compressed actors
+        profile: latency profile of tier 1, by name or as a JSON file
+        seconds: of the virtual clock, per run of tier 1
+        episodes: of tier 0, with random actions
+        seed: of games, runs and actions
+        out: folder to write bench-tiers.json to
+        json_: print the result as JSON
+    """
+    from studies.bench_tiers import bench_tiers as measure
+    from studies.bench_tiers import print_tiers
+
+    result = measure(games, profile=profile, seconds=seconds, episodes=episodes, seed=seed)
+    print_tiers(result, console)
+    return written(result, out, "bench-tiers.json")
+
+
 def bench_correctors(
     *,
     repeats: int = 9,

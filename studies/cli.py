@@ -28,6 +28,7 @@ COMMANDS: dict[str, Any] = {
     "bench correctors": bench_options.bench_correctors,
     "bench pipeline": bench_options.bench_pipeline,
     "bench monitor": bench_options.bench_monitor,
+    "bench tiers": bench_options.bench_tiers,
     "bench training": bench_options.bench_training,
     "profile measure": options.profile_measure,
     "profile list": options.profile_list,
