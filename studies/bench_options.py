@@ -159,6 +159,37 @@ def bench_tiers(
     return written(result, out, "bench-tiers.json")
 
 
+def bench_evaluation(
+    *,
+    games: tuple[str, ...] = ("catch", "cartpole", "minatar-breakout"),
+    profile: str = "paper-1080ti",
+    share: float = 0.4,
+    episodes: int = 0,
+    seeds: int = 200,
+    seed: int = 0,
+    out: Path | None = None,
+    json_: Json = False,
+) -> Any:
+    """Tell how far J, the measured return of one policy, scatters, and what mirrored pairs do.
+
+    Args:
+        games: whose policies are measured
+        profile: latency profile that they are trained under, by name or as a JSON file
+        share: of the game's horizon that they are trained for
+        episodes: per measurement; 0: as many as the game's preset takes
+        seeds: measurements with mirrored pairs of episodes, and as many without
+        seed: of the training runs
+        out: folder to write bench-evaluation.json to
+        json_: print the result as JSON
+    """
+    from studies.bench_evaluation import bench_evaluation as measure
+    from studies.bench_evaluation import print_evaluation
+
+    result = measure(games, profile=profile, share=share, episodes=episodes, seeds=seeds, seed=seed)
+    print_evaluation(result, console)
+    return written(result, out, "bench-evaluation.json")
+
+
 def bench_correctors(
     *,
     repeats: int = 9,

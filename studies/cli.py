@@ -29,6 +29,7 @@ COMMANDS: dict[str, Any] = {
     "bench pipeline": bench_options.bench_pipeline,
     "bench monitor": bench_options.bench_monitor,
     "bench tiers": bench_options.bench_tiers,
+    "bench evaluation": bench_options.bench_evaluation,
     "bench training": bench_options.bench_training,
     "profile measure": options.profile_measure,
     "profile list": options.profile_list,

@@ -215,6 +215,17 @@ def test_tiers_are_timed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert real["seconds_per_second"] == 1.0
 
 
+def test_the_noise_of_j_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    measured = accerl(
+        capsys, "bench", "evaluation", "--games", "catch", "--share", 0.05, "--seeds", 4,
+        "--episodes", 6, "--out", tmp_path / "bench", "--json",
+    ).json  # fmt: skip
+    assert measured == read_json(tmp_path / "bench" / "bench-evaluation.json")
+    (row,) = measured["rows"]
+    assert row["variance_ratio"] == pytest.approx((row["antithetic_std"] / row["plain_std"]) ** 2)
+    assert row["low"] < row["variance_ratio"] < row["high"]
+
+
 def test_settings_may_be_given_one_by_one(
     profile: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

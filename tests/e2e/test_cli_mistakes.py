@@ -96,6 +96,8 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["bench", "monitor", "--seconds", "0"], "--seconds must be positive"),
     (["bench", "tiers", "--profile", "paper-108"], "'paper-108' does not exist"),
     (["bench", "tiers", "--seconds", "0"], "--seconds must be positive"),
+    (["bench", "evaluation", "--share", "2"], "--share must lie in (0, 1], got 2"),
+    (["bench", "evaluation", "--games", "catsh"], "game 'catsh' has no instances; did you mean"),
     (["bench", "correctors", "--learn", "pong"], "does not measure J; take catch or cartpole"),
     (["bench", "correctors", "--learn", "catch", "--seeds", "1"], "--seeds must be at least 2"),
     ([*TRAIN, "--set", "learner.corrector=own"], "only Python code can give; choose one of none"),
