@@ -65,9 +65,8 @@ def play_episodes(
         infer: returns the logits to act on.
         seed: of starts and actions.
         antithetic: whether the second half of the environments acts by the mirrored dice of the
-            first, 1 - u for u. Starts are independent all the same: where pairs share one, as
-            MinAtar's could, the variance of the mean rises by a quarter (`accerl bench
-            evaluation`).
+            first, 1 - u for u. Starts are independent all the same: pairs that shared one were
+            alike (correlation 0.25 in MinAtar's Breakout, against 0), so their mean scattered more.
         max_steps: steps of each environment.
     """
     rng = np.random.default_rng(seed)
