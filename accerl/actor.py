@@ -128,12 +128,20 @@ def sample_actions(
     `noise` [B, A] float32 is scratch memory: nothing is allocated per step.
     """
     rng.random(out=noise, dtype=np.float32)
-    np.maximum(noise, 1e-20, out=noise)
-    np.log(noise, out=noise)
-    np.negative(noise, out=noise)
-    np.log(noise, out=noise)
-    np.subtract(logits, noise, out=noise)
-    np.argmax(noise, axis=-1, out=out)
+    gumbel_max(logits, noise, out)
+
+
+def gumbel_max(logits: np.ndarray, uniforms: np.ndarray, out: np.ndarray) -> None:
+    """Choose actions [B] from softmax(logits [B, A]) by one uniform in [0, 1) per action.
+
+    `uniforms` [B, A] float32 is scratch memory as well: it holds something else afterwards.
+    """
+    np.maximum(uniforms, 1e-20, out=uniforms)
+    np.log(uniforms, out=uniforms)
+    np.negative(uniforms, out=uniforms)
+    np.log(uniforms, out=uniforms)
+    np.subtract(logits, uniforms, out=uniforms)
+    np.argmax(uniforms, axis=-1, out=out)
 
 
 def action_log_prob(logits: np.ndarray, action: np.ndarray) -> np.ndarray:

@@ -1,21 +1,131 @@
-"""ActionSpace: the compression levels a controller chooses from, one discrete head per knob."""
+"""What a controller chooses from: every combination of levels, or a list of presets.
+
+Some combinations do not exist for some learners and machines. A mask says which do, one flag per
+combination in the order of `Actions.all_indices`; whoever cannot read it is given the nearest
+milder combination instead.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise, product
 from typing import Any
 
-from accerl.errors import UserError
-from accerl.spec import STUDENTS, CompressionSpec, Decision
+import numpy as np
+
+from accerl.errors import UserError, did_you_mean
+from accerl.spec import BITS, STUDENTS, CompressionSpec, Decision
 
 HEADS = ("bits", "sparsity", "student")
 """The factored heads, in the order of every index tuple."""
 
 
+class Actions(ABC):
+    """Specs to choose from, each named by one index per head."""
+
+    @property
+    @abstractmethod
+    def sizes(self) -> tuple[int, ...]:
+        """Number of indices per head."""
+
+    @abstractmethod
+    def spec(self, indices: Sequence[int]) -> CompressionSpec:
+        """Return the spec of one index per head.
+
+        Raises:
+            UserError: there are too few or too many indices, or one is out of range.
+        """
+
+    @abstractmethod
+    def indices(self, spec: CompressionSpec) -> tuple[int, ...]:
+        """Return the indices of `spec`.
+
+        Raises:
+            UserError: it is not among the specs.
+        """
+
+    def all_indices(self) -> list[tuple[int, ...]]:
+        """Return every index tuple, the last head's index running fastest."""
+        return list(product(*map(range, self.sizes)))
+
+    @cached_property
+    def all_specs(self) -> tuple[CompressionSpec, ...]:
+        """Every spec, in the order of `all_indices`."""
+        return tuple(map(self.spec, self.all_indices()))
+
+    def decision(self, indices: Sequence[int]) -> Decision:
+        """Return the decision to act with the one spec that `indices` name."""
+        return Decision.of(self.spec(indices))
+
+    def position(self, indices: Sequence[int]) -> int:
+        """Return the place of `indices` in `all_indices`.
+
+        Raises:
+            UserError: as `spec`.
+        """
+        self._check(indices)
+        place = 0
+        for index, size in zip(indices, self.sizes, strict=True):
+            place = place * size + int(index)
+        return place
+
+    def mask(self, has: Callable[[CompressionSpec], bool]) -> np.ndarray:
+        """Return which combinations exist, bool [N] in the order of `all_indices`.
+
+        Raises:
+            UserError: none does.
+        """
+        mask = np.array([has(spec) for spec in self.all_specs])
+        if not mask.any():
+            raise UserError(
+                "actions: no spec of the action space exists for this learner on this machine; "
+                "choose other levels or another latency profile (`accerl profile show`)"
+            )
+        return mask
+
+    def head_masks(self, mask: np.ndarray) -> np.ndarray:
+        """Return which indices of each head are in any existing combination, bool [sum of sizes].
+
+        This is what can be said about one head alone; all of it is True more often than not.
+        """
+        grid = mask.reshape(self.sizes)
+        heads = range(grid.ndim)
+        return np.concatenate(
+            [grid.any(axis=tuple(other for other in heads if other != head)) for head in heads]
+        )
+
+    def nearest(self, mask: np.ndarray, position: int) -> int:
+        """Return the place of the combination to act with where `position` is masked.
+
+        It exists, none of its levels is harder, and the fewest steps are between the two; of
+        equals the first. If nothing milder exists, it is the nearest existing one of all.
+        """
+        hardness = np.array([_hardness(spec) for spec in self.all_specs])
+        steps = hardness - hardness[position]
+        distance = np.abs(steps).sum(axis=1)
+        milder = mask & (steps <= 0.0).all(axis=1)
+        return int(np.argmin(np.where(milder if milder.any() else mask, distance, np.inf)))
+
+    def _check(self, indices: Sequence[int]) -> None:
+        if len(indices) != len(self.sizes):
+            raise UserError(
+                f"action: expected one index each for {len(self.sizes)} heads, got {list(indices)}"
+            )
+        for head, (index, size) in enumerate(zip(indices, self.sizes, strict=True)):
+            if not 0 <= index < size:
+                raise UserError(f"action: index {index} of head {head} is not in 0..{size - 1}")
+
+
+def _hardness(spec: CompressionSpec) -> tuple[float, float, float]:
+    """Return how many levels a spec lies above none, per head; a quarter of sparsity is one."""
+    return float(BITS.index(spec.bits)), 4.0 * spec.sparsity, spec.size_rank
+
+
 @dataclass(frozen=True)
-class ActionSpace:
+class ActionSpace(Actions):
     """Every combination of the listed levels; each head runs from mild to hard compression.
 
     The order carries meaning: policies share strength between neighbouring levels of a head.
@@ -54,21 +164,9 @@ class ActionSpace:
         """Number of levels per head, in the order of HEADS."""
         return len(self.bits), len(self.sparsities), len(self.students)
 
-    def all_indices(self) -> list[tuple[int, ...]]:
-        """Return every index tuple, the mildest combination first."""
-        return list(product(*map(range, self.sizes)))
-
     def spec(self, indices: Sequence[int]) -> CompressionSpec:
-        """Return the spec of one level index per head.
-
-        Raises:
-            UserError: there are too few or too many indices, or one is out of range.
-        """
-        if len(indices) != len(HEADS):
-            raise UserError(f"action: expected one index each for {HEADS}, got {list(indices)}")
-        for name, size, index in zip(HEADS, self.sizes, indices, strict=True):
-            if not 0 <= index < size:
-                raise UserError(f"action: index {index} of {name} is not in 0..{size - 1}")
+        """See `Actions.spec`; all zeros are the mildest combination."""
+        self._check(indices)
         bits, sparsity, student = (int(index) for index in indices)
         return CompressionSpec(
             bits=self.bits[bits],
@@ -77,16 +175,8 @@ class ActionSpace:
             graph=self.graph,
         )
 
-    def decision(self, indices: Sequence[int]) -> Decision:
-        """Return the decision to act with the one spec that `indices` name."""
-        return Decision.of(self.spec(indices))
-
     def indices(self, spec: CompressionSpec) -> tuple[int, ...]:
-        """Return the level indices of `spec`.
-
-        Raises:
-            UserError: this action space does not contain the spec.
-        """
+        """See `Actions.indices`."""
         for indices in self.all_indices():
             if self.spec(indices) == spec:
                 return indices
@@ -126,3 +216,66 @@ class ActionSpace:
             students=tuple(data["students"]),
             graph=data["graph"],
         )
+
+
+@dataclass(frozen=True)
+class PresetActions(Actions):
+    """A list of specs, chosen by one index: a single head.
+
+    Raises:
+        UserError: the list is empty or repeats a spec.
+    """
+
+    specs: tuple[CompressionSpec, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "specs", tuple(self.specs))
+        if not self.specs or len(set(self.specs)) < len(self.specs):
+            raise UserError("action space: list at least one preset, and none of them twice")
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Number of presets."""
+        return (len(self.specs),)
+
+    def spec(self, indices: Sequence[int]) -> CompressionSpec:
+        """See `Actions.spec`."""
+        self._check(indices)
+        return self.specs[int(indices[0])]
+
+    def indices(self, spec: CompressionSpec) -> tuple[int, ...]:
+        """See `Actions.indices`."""
+        if spec not in self.specs:
+            labels = ", ".join(preset.label for preset in self.specs)
+            raise UserError(f"action space: {spec.label} is not among its presets: {labels}")
+        return (self.specs.index(spec),)
+
+
+ACTION_SPACES: dict[str, Actions] = {
+    "factored": ActionSpace(bits=(32, 16, 8), sparsities=(0.0, 0.25, 0.5, 0.75)),
+    "joint": PresetActions(
+        (
+            CompressionSpec(),
+            CompressionSpec(bits=16),
+            CompressionSpec(bits=8),
+            CompressionSpec(bits=8, sparsity=0.5),
+            CompressionSpec(bits=8, student="net1"),
+            CompressionSpec(bits=8, student="net2"),
+            CompressionSpec(student="net3"),
+            CompressionSpec(bits=8, student="net3"),
+        )
+    ),
+}
+"""the action spaces that environments know by name"""
+
+
+def find_actions(name: str) -> Actions:
+    """Return an action space by name.
+
+    Raises:
+        UserError: there is none of that name.
+    """
+    if name not in ACTION_SPACES:
+        hint = did_you_mean(name, list(ACTION_SPACES))
+        raise UserError(f"action space {name!r} does not exist; {hint}")
+    return ACTION_SPACES[name]

@@ -18,12 +18,11 @@ import numpy as np
 import torch
 
 from accerl.errors import UserError
-from controller.actions import ActionSpace
-from controller.analytic import Machine
-from controller.env import DEFAULT_HORIZON_SECONDS, DEFAULT_INTERVAL_SECONDS
+from controller.actions import Actions
+from controller.analytic import Machine, sample_config
+from controller.instances import Instance, analytic_instance
 from controller.policy import ControllerPolicy
-from controller.rollouts import Instance, Trajectory, rollout
-from controller.simulator import AnalyticRun, sample_config
+from controller.rollouts import Trajectory, rollout
 
 __all__ = [
     "Instance",
@@ -36,7 +35,6 @@ __all__ = [
     "pretrain_tier0",
     "returns_to_go",
     "rollout",
-    "tier0_instance",
     "update",
 ]
 
@@ -85,7 +83,7 @@ class MetaTrainConfig:
 
 def collect_group(
     policy_state: Mapping[str, Any],
-    actions: ActionSpace,
+    actions: Actions,
     instance: Instance,
     seed: int,
     first_action_seed: int,
@@ -208,24 +206,9 @@ def meta_train(
     return history
 
 
-def tier0_instance(
-    generator: np.random.Generator, name: str = "tier0", machine: Machine | None = None
-) -> Instance:
-    """Return a random analytic game, on a random machine or the given one."""
-    config = sample_config(generator, machine)
-    return Instance(
-        name=name,
-        make_run=lambda seed: AnalyticRun(config, seed),
-        num_actions=config.num_actions,
-        reference=config.reference,
-        horizon_seconds=DEFAULT_HORIZON_SECONDS,
-        interval_seconds=DEFAULT_INTERVAL_SECONDS,
-    )
-
-
 def pretrain_tier0(
     policy: ControllerPolicy,
-    actions: ActionSpace,
+    actions: Actions,
     config: MetaTrainConfig,
     generator: np.random.Generator,
     iterations: int,
@@ -240,7 +223,8 @@ def pretrain_tier0(
         groups = []
         for number in range(config.groups):
             machine = machines[number % len(machines)]
-            instance = tier0_instance(generator, f"tier0-{iteration}-{number}", machine)
+            game = sample_config(generator, machine)
+            instance = analytic_instance(game, f"tier0-{iteration}-{number}")
             seed, action_seed = (int(draw) for draw in generator.integers(2**31, size=2))
             groups.append(collect_group(policy_state, actions, instance, seed, action_seed, config))
         return groups

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from accerl.errors import UserError
 from accerl.monitor.features import FEATURE_NAMES, FEATURES_VERSION, Features
 from accerl.spec import CompressionSpec, Decision
-from controller.actions import ActionSpace
+from controller.actions import Actions
 from controller.normalise import FeatureNormaliser
 
 
@@ -170,7 +170,7 @@ class LearnedStrategy:
     def __init__(
         self,
         policy: ControllerPolicy,
-        actions: ActionSpace,
+        actions: Actions,
         *,
         sample_seed: int | None = None,
         min_dwell_intervals: int = 1,
@@ -192,7 +192,7 @@ class LearnedStrategy:
     @property
     def specs(self) -> tuple[CompressionSpec, ...]:
         """Every spec of the action space."""
-        return tuple(map(self.actions.spec, self.actions.all_indices()))
+        return self.actions.all_specs
 
     def reset(self) -> None:
         """Forget the decision that is being held and pick up the first dice again."""

@@ -6,40 +6,16 @@ of them in other processes or on other machines.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 
-from accerl.runtime.run import InnerRun
-from controller.actions import ActionSpace
+from controller.actions import Actions
 from controller.env import CompressionControlEnv
-from controller.objective import GameReference
+from controller.instances import Instance
 from controller.policy import ControllerPolicy
-
-
-@dataclass(frozen=True, kw_only=True)
-class Instance:
-    """One outer task: a game on a machine, with everything an episode needs."""
-
-    name: str
-    make_run: Callable[[int], InnerRun]
-    num_actions: int
-    reference: GameReference
-    horizon_seconds: float
-    interval_seconds: float
-
-    def make_env(self, actions: ActionSpace) -> CompressionControlEnv:
-        """Return the control environment of this instance."""
-        return CompressionControlEnv(
-            self.make_run,
-            num_actions=self.num_actions,
-            actions=actions,
-            reference=self.reference,
-            horizon_seconds=self.horizon_seconds,
-            interval_seconds=self.interval_seconds,
-        )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -79,7 +55,7 @@ class Trajectory:
 
 def rollout(
     policy_state: Mapping[str, Any],
-    actions: ActionSpace,
+    actions: Actions,
     instance: Instance,
     seed: int,
     action_seed: int,
@@ -101,7 +77,7 @@ def rollout(
     mirrored = antithetic and action_seed % 2 == 1
     dice = np.random.default_rng(action_seed - mirrored)
     observations, indices, log_probs, rewards, discount = [], [], [], [], 1.0
-    env = instance.make_env(actions)
+    env = CompressionControlEnv([instance], actions=actions)
     try:
         observation, _ = env.reset(seed=seed)
         truncated = False

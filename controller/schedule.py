@@ -10,7 +10,7 @@ from typing import Any
 from accerl.errors import UserError
 from accerl.monitor.features import Features
 from accerl.spec import CompressionSpec, Decision
-from controller.actions import ActionSpace
+from controller.actions import Actions
 from controller.objective import num_intervals
 
 POOLED = "all"
@@ -73,7 +73,7 @@ class Schedule:
 
 
 def summarise(
-    actions: ActionSpace,
+    actions: Actions,
     episodes: Sequence[Sequence[Sequence[int]]],
     horizon_seconds: float,
     interval_seconds: float,
@@ -111,7 +111,7 @@ def summarise(
 
 
 def summarise_games(
-    actions: ActionSpace,
+    actions: Actions,
     episodes: Mapping[str, Sequence[Sequence[Sequence[int]]]],
     lengths: Mapping[str, tuple[float, float]],
 ) -> dict[str, Schedule]:

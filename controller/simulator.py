@@ -10,7 +10,7 @@ import numpy as np
 from accerl.errors import UserError
 from accerl.runtime.run import PHASES, IntervalReport, Snapshot
 from accerl.spec import IDENTITY, Decision
-from controller.actions import ActionSpace
+from controller.actions import Actions
 from controller.analytic import AnalyticConfig, infer_ms, learn, mismatch, sample_config, speed
 from controller.objective import discounted_gain, num_intervals
 
@@ -143,7 +143,7 @@ def _diagnostics(kl_nats: float) -> dict[str, float]:
 
 def schedule_value(
     config: AnalyticConfig,
-    actions: ActionSpace,
+    actions: Actions,
     schedule: Sequence[Sequence[int]],
     interval_seconds: float,
     beta: float,
@@ -162,7 +162,7 @@ def schedule_value(
 
 def optimum(
     config: AnalyticConfig,
-    actions: ActionSpace,
+    actions: Actions,
     horizon_seconds: float,
     interval_seconds: float,
     beta: float,

@@ -130,6 +130,66 @@ def bench_monitor(
     return written(result, out, "bench-monitor.json")
 
 
+def bench_tiers(
+    *,
+    games: tuple[str, ...] = ("catch", "cartpole", "minatar-breakout"),
+    profile: str = "two-core",
+    seconds: float = 60.0,
+    episodes: int = 10_000,
+    seed: int = 0,
+    out: Path | None = None,
+    json_: Json = False,
+) -> Any:
+    """Tell what an episode of the outer problem costs on each tier, in core-seconds.
+
+    Args:
+        games: of tier 1, each with uncompressed and with the hardest compressed actors
+        profile: latency profile of tier 1, by name or as a JSON file
+        seconds: of the virtual clock, per run of tier 1
+        episodes: of tier 0, with random actions
+        seed: of games, runs and actions
+        out: folder to write bench-tiers.json to
+        json_: print the result as JSON
+    """
+    from studies.bench_tiers import bench_tiers as measure
+    from studies.bench_tiers import print_tiers
+
+    result = measure(games, profile=profile, seconds=seconds, episodes=episodes, seed=seed)
+    print_tiers(result, console)
+    return written(result, out, "bench-tiers.json")
+
+
+def bench_evaluation(
+    *,
+    games: tuple[str, ...] = ("catch", "cartpole", "minatar-breakout"),
+    profile: str = "paper-1080ti",
+    share: float = 0.4,
+    episodes: int = 0,
+    seeds: int = 200,
+    seed: int = 0,
+    out: Path | None = None,
+    json_: Json = False,
+) -> Any:
+    """Tell how far J, the measured return of one policy, scatters, and what mirrored pairs do.
+
+    Args:
+        games: whose policies are measured
+        profile: latency profile that they are trained under, by name or as a JSON file
+        share: of the game's horizon that they are trained for
+        episodes: per measurement; 0: as many as the game's preset takes
+        seeds: measurements with mirrored pairs of episodes, and as many without
+        seed: of the training runs
+        out: folder to write bench-evaluation.json to
+        json_: print the result as JSON
+    """
+    from studies.bench_evaluation import bench_evaluation as measure
+    from studies.bench_evaluation import print_evaluation
+
+    result = measure(games, profile=profile, share=share, episodes=episodes, seeds=seeds, seed=seed)
+    print_evaluation(result, console)
+    return written(result, out, "bench-evaluation.json")
+
+
 def bench_correctors(
     *,
     repeats: int = 9,

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 
 from accerl.spec import IDENTITY
 from controller.actions import ActionSpace
+from controller.instances import ENV_STEPS, SPLITS
 
 FP32 = {"name": "fixed", "params": {"spec": IDENTITY.to_json()}, "label": "fp32"}
-TUNE_SEEDS, VALIDATE_SEEDS, TEST_SEEDS = range(10), range(50, 60), range(100, 120)
+TUNE_SEEDS, VALIDATE_SEEDS, TEST_SEEDS = (
+    SPLITS[split].seeds for split in ("train", "validation", "test")
+)
 TARGET_SHARE = 0.9  # of the way from random play to the fp32 reference
-INTERVALS = 12  # decisions per inner run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +44,7 @@ BUDGETS = {
         pretrain_iterations=2,
     ),
     "default": Budget(
-        env_steps={"catch": 30_000, "cartpole": 100_000},
+        env_steps={game: ENV_STEPS[game] for game in ("catch", "cartpole")},
         reference_runs=4,
         trials=8,
         tune_seeds=2,

@@ -29,6 +29,8 @@ COMMANDS: dict[str, Any] = {
     "bench pipeline": bench_options.bench_pipeline,
     "bench clock": bench_options.bench_clock,
     "bench monitor": bench_options.bench_monitor,
+    "bench tiers": bench_options.bench_tiers,
+    "bench evaluation": bench_options.bench_evaluation,
     "bench training": bench_options.bench_training,
     "profile measure": profile_options.profile_measure,
     "profile advise": profile_options.profile_advise,

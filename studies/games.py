@@ -9,18 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from accerl.envs import make_envs
 from accerl.errors import UserError
-from accerl.evaluate import EVALUATION_SEED, play_episodes
 from accerl.presets import load_preset
 from accerl.runtime.latency import LatencyProfile
 from accerl.runtime.measure import measure_profile
 from accerl.runtime.profiles import PAPER, load_profile, paper_profile, save_profile
-from accerl.spec import IDENTITY
+from controller.instances import choose_horizon
 from controller.objective import default_beta, discounted_gain
+from controller.references import random_return as measure_random_return
 from studies.budget import (
     FP32,
-    INTERVALS,
     TARGET_SHARE,
     TEST_SEEDS,
     TUNE_SEEDS,
@@ -87,21 +85,15 @@ def find_profiles(out: Path, budget: Budget, name: str) -> dict[str, LatencyProf
 
 
 def choose_horizons(budget: Budget, profile: LatencyProfile) -> list[GameSetup]:
-    """Choose horizons: what the budget's steps take in fp32, publications left out of account."""
+    """Choose horizons: what the budget's steps take without compression."""
     setups = []
     for game, env_steps in budget.env_steps.items():
-        config = load_preset(game)
-        batch = config.runtime.num_envs
-        act = sum(profile.act_seconds(IDENTITY, batch))
-        per_step = max(
-            act / batch / profile.groups, profile.learn_seconds(1) * config.learner.reuse
-        )
-        interval = float(f"{env_steps * per_step / INTERVALS:.2g}")
+        horizon, interval = choose_horizon(load_preset(game), profile, env_steps)
         setups.append(
             GameSetup(
                 game=game,
                 profile=profile.name,
-                horizon_seconds=interval * INTERVALS,
+                horizon_seconds=horizon,
                 interval_seconds=interval,
             )
         )
@@ -122,7 +114,7 @@ def add_references(study: Study) -> list[GameSetup]:
         count = study.budget.reference_runs
         runs = results[index * count : (index + 1) * count]
         reached = median(float(np.mean(run["returns"][-2:])) for run in runs)
-        random_return = _random_return(setup.game)
+        random_return = measure_random_return(setup.game)
         if not reached > random_return:
             raise UserError(
                 f"{setup.name}: fp32 training reached {reached:.3g}, no better than random play "
@@ -142,15 +134,6 @@ def add_references(study: Study) -> list[GameSetup]:
             )
         )
     return games
-
-
-def _random_return(game: str, episodes: int = 512) -> float:
-    """Return the mean score of uniformly random play."""
-    envs = make_envs(game, episodes)
-    logits = np.zeros((episodes, envs.num_actions), dtype=np.float32)
-    scores = play_episodes(envs, lambda _: logits, EVALUATION_SEED)
-    envs.close()
-    return float(scores.mean())
 
 
 def score(setup: GameSetup, result: dict[str, Any]) -> float:

@@ -26,11 +26,12 @@ from accerl.presets import load_preset
 from accerl.records import SUMMARY, json_hash
 from accerl.runtime.latency import LatencyProfile
 from accerl.runtime.supervise import ignoring_interrupts
-from accerl.train import make_run, train
+from accerl.train import train
 from controller.actions import ActionSpace
+from controller.instances import Instance, game_instance
 from controller.objective import GameReference
 from controller.policy import ControllerPolicy, LearnedStrategy
-from controller.rollouts import Instance, rollout
+from controller.rollouts import rollout
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,11 +158,9 @@ def do_job(job: dict[str, Any]) -> dict[str, Any]:
 
 def make_instance(setup: GameSetup, profile: LatencyProfile) -> Instance:
     """Return the controller's outer task of a game."""
-    num_actions = {"catch": 3, "cartpole": 2}[setup.game]
-    return Instance(
-        name=setup.name,
-        make_run=lambda seed: make_run(setup.config(seed), profile),
-        num_actions=num_actions,
+    return game_instance(
+        setup.config(0),
+        profile,
         reference=setup.reference,
         horizon_seconds=setup.horizon_seconds,
         interval_seconds=setup.interval_seconds,

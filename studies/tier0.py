@@ -12,13 +12,17 @@ from controller.actions import ActionSpace
 from controller.analytic import sample_config
 from controller.bundle import export_bundle
 from controller.bundle_files import BundleMeta
-from controller.env import DEFAULT_HORIZON_SECONDS, DEFAULT_INTERVAL_SECONDS
+from controller.env import CompressionControlEnv
+from controller.instances import (
+    ANALYTIC_HORIZON_SECONDS,
+    ANALYTIC_INTERVAL_SECONDS,
+    analytic_instance,
+)
 from controller.meta_train import MetaTrainConfig, pretrain_tier0
 from controller.objective import default_beta
 from controller.policy import ControllerPolicy, LearnedStrategy
-from controller.rollouts import Instance
 from controller.schedule import summarise
-from controller.simulator import AnalyticRun, optimum, schedule_value
+from controller.simulator import optimum, schedule_value
 from studies.progress import console
 
 GAMES = 6
@@ -43,14 +47,14 @@ def train_tier0(out: Path, iterations: int, seed: int) -> dict[str, Any]:
         episodes.append(episode)
     results = {"share_of_optimum": float(np.mean(shares)), "shares": shares, "games": GAMES}
     meta = BundleMeta(
-        interval_seconds=DEFAULT_INTERVAL_SECONDS,
-        horizon_seconds=DEFAULT_HORIZON_SECONDS,
+        interval_seconds=ANALYTIC_INTERVAL_SECONDS,
+        horizon_seconds=ANALYTIC_HORIZON_SECONDS,
         tier="analytic",
         games=("analytic",),
         seeds=(seed,),
         results=results,
     )
-    schedule = summarise(actions, episodes, DEFAULT_HORIZON_SECONDS, DEFAULT_INTERVAL_SECONDS)
+    schedule = summarise(actions, episodes, ANALYTIC_HORIZON_SECONDS, ANALYTIC_INTERVAL_SECONDS)
     export_bundle(out, policy, actions, meta, {"analytic": schedule, "all": schedule})
     return {**results, "bundle": str(out)}
 
@@ -60,15 +64,7 @@ def _share_of_optimum(
 ) -> tuple[float, list[tuple[int, ...]]]:
     """Play one held-out game greedily; return its share of the optimum and the actions."""
     game = sample_config(np.random.default_rng(seed))
-    instance = Instance(
-        name="held-out",
-        make_run=lambda run_seed: AnalyticRun(game, run_seed),
-        num_actions=game.num_actions,
-        reference=game.reference,
-        horizon_seconds=DEFAULT_HORIZON_SECONDS,
-        interval_seconds=DEFAULT_INTERVAL_SECONDS,
-    )
-    env = instance.make_env(actions)
+    env = CompressionControlEnv([analytic_instance(game)], actions=actions)
     strategy = LearnedStrategy(policy, actions)
     strategy.reset()
     env.reset(seed=seed)
@@ -79,8 +75,8 @@ def _share_of_optimum(
         chosen.append(actions.indices(decision.main))
         _, _, _, done, _ = env.step_decision(decision)
     env.close()
-    beta = default_beta(DEFAULT_HORIZON_SECONDS)
-    best, _ = optimum(game, actions, DEFAULT_HORIZON_SECONDS, DEFAULT_INTERVAL_SECONDS, beta)
+    beta = default_beta(ANALYTIC_HORIZON_SECONDS)
+    best, _ = optimum(game, actions, ANALYTIC_HORIZON_SECONDS, ANALYTIC_INTERVAL_SECONDS, beta)
     # What was measured along the way is noisy; what the decisions are worth is not.
-    value = schedule_value(game, actions, chosen, DEFAULT_INTERVAL_SECONDS, beta)
+    value = schedule_value(game, actions, chosen, ANALYTIC_INTERVAL_SECONDS, beta)
     return value / best, chosen

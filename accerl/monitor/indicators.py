@@ -8,7 +8,7 @@ from typing import ClassVar, Protocol
 
 from accerl.monitor.trend import Trend, TrendWindow
 from accerl.runtime.run import IntervalReport
-from accerl.spec import STUDENTS
+from accerl.spec import STUDENTS, Decision
 
 Raw = Mapping[str, float]
 
@@ -277,15 +277,15 @@ class DecisionIndicator:
     names = ("bits_level", "sparsity", "student_level", "intervals_since_switch")
 
     def __init__(self) -> None:
-        self._last_mix: str | None = None
+        self._last: Decision | None = None
         self._since_switch = 0
 
     def update(self, report: IntervalReport, raw: Raw) -> Raw:
         """See `Indicator.update`."""
         shares = report.decision.mix
-        mix = str(report.decision.to_json())
-        self._since_switch = self._since_switch + 1 if mix == self._last_mix else 0
-        self._last_mix = mix
+        same = report.decision == self._last
+        self._since_switch = self._since_switch + 1 if same else 0
+        self._last = report.decision
         students = max(len(STUDENTS) - 1, 1)
         return {
             "bits_level": sum(share * (5 - math.log2(spec.bits)) / 2.0 for spec, share in shares),

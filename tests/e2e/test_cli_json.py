@@ -254,6 +254,34 @@ def test_monitoring_is_timed(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert 0.0 < row["share"] < 1.0
 
 
+def test_tiers_are_timed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    timed = accerl(
+        capsys, "bench", "tiers", "--games", "catch", "--profile", "paper-1080ti",
+        "--seconds", 1, "--episodes", 5, "--out", tmp_path / "bench", "--json",
+    ).json  # fmt: skip
+    assert timed == read_json(tmp_path / "bench" / "bench-tiers.json")
+    assert timed["fingerprint"] == fingerprint()
+    analytic, fp32, net3, real = timed["rows"]
+    assert analytic["seconds_per_10000_episodes"] == pytest.approx(
+        1e4 / analytic["episodes_per_second"]
+    )
+    for row in (fp32, net3):
+        assert row["core_seconds"] == pytest.approx(row["core_seconds_per_virtual_second"])
+    assert net3["env_steps"] > fp32["env_steps"]
+    assert real["seconds_per_second"] == 1.0
+
+
+def test_the_noise_of_j_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    measured = accerl(
+        capsys, "bench", "evaluation", "--games", "catch", "--share", 0.05, "--seeds", 4,
+        "--episodes", 6, "--out", tmp_path / "bench", "--json",
+    ).json  # fmt: skip
+    assert measured == read_json(tmp_path / "bench" / "bench-evaluation.json")
+    (row,) = measured["rows"]
+    assert row["variance_ratio"] == pytest.approx((row["antithetic_std"] / row["plain_std"]) ** 2)
+    assert row["low"] < row["variance_ratio"] < row["high"]
+
+
 def test_settings_may_be_given_one_by_one(
     profile: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,11 +8,11 @@ import torch
 
 from controller.actions import ActionSpace
 from controller.env import CompressionControlEnv
+from controller.instances import analytic_instance
 from controller.meta_train import MetaTrainConfig, pretrain_tier0
 from controller.policy import ControllerPolicy
 from controller.simulator import (
     AnalyticConfig,
-    AnalyticRun,
     optimum,
     sample_config,
     schedule_value,
@@ -27,31 +27,27 @@ def held_out(count: int) -> list[AnalyticConfig]:
 
 def played_value(policy: ControllerPolicy, config: AnalyticConfig) -> float:
     """The noise-free value of what the greedy controller does in one noisy run."""
-    env = CompressionControlEnv(
-        lambda seed: AnalyticRun(config, seed),
-        num_actions=config.num_actions,
-        actions=ACTIONS,
-        reference=config.reference,
-    )
+    env = CompressionControlEnv([analytic_instance(config)], actions=ACTIONS)
     observation, _ = env.reset(seed=50)
     schedule, truncated = [], False
     while not truncated:
         schedule.append(policy.act(observation).indices)
         observation, _, _, truncated, _ = env.step(np.array(schedule[-1]))
-    return schedule_value(config, ACTIONS, schedule, env.interval_seconds, env.beta)
+    return schedule_value(config, ACTIONS, schedule, env.instance.interval_seconds, env.beta)
 
 
 @pytest.fixture(scope="module")
 def games() -> list[tuple[AnalyticConfig, float, float]]:
     """Held-out games with their optimum and the value of their own best static."""
     env = CompressionControlEnv()
+    task = env.instance
     found = []
     for config in held_out(6):
         best, _ = optimum(
-            config, ACTIONS, env.horizon_seconds, env.interval_seconds, env.beta, grid_size=81
+            config, ACTIONS, task.horizon_seconds, task.interval_seconds, env.beta, grid_size=81
         )
         static = max(
-            schedule_value(config, ACTIONS, [indices] * 20, env.interval_seconds, env.beta)
+            schedule_value(config, ACTIONS, [indices] * 20, task.interval_seconds, env.beta)
             for indices in ACTIONS.all_indices()
         )
         found.append((config, best, static))

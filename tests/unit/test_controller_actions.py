@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 
 from accerl.errors import UserError
 from accerl.spec import CompressionSpec
-from controller.actions import ActionSpace
+from controller.actions import ActionSpace, PresetActions, find_actions
 
 
 def test_default_space_starts_at_the_identity() -> None:
@@ -62,3 +63,55 @@ def test_a_spec_outside_the_space_is_named() -> None:
 def test_from_json_refuses_other_keys() -> None:
     with pytest.raises(UserError, match="expected the keys"):
         ActionSpace.from_json({**ActionSpace().to_json(), "rank": [1.0]})
+
+
+def test_presets_are_one_head() -> None:
+    joint = find_actions("joint")
+    assert joint.sizes == (8,)
+    assert joint.spec((0,)) == CompressionSpec()
+    assert [joint.indices(joint.spec(i)) for i in joint.all_indices()] == joint.all_indices()
+    with pytest.raises(UserError, match="net1 bf16 is not among its presets"):
+        joint.indices(CompressionSpec(student="net1", bits=16))
+
+
+def test_presets_must_differ() -> None:
+    with pytest.raises(UserError, match="none of them twice"):
+        PresetActions((CompressionSpec(), CompressionSpec()))
+
+
+def test_misspelt_action_spaces_are_named() -> None:
+    with pytest.raises(UserError, match="did you mean 'factored'"):
+        find_actions("factord")
+
+
+def test_masks_and_positions_are_in_the_order_of_all_indices() -> None:
+    space = find_actions("factored")
+    mask = space.mask(lambda spec: spec.bits != 8 and spec.student != "net3")
+    for place, indices in enumerate(space.all_indices()):
+        assert space.position(indices) == place
+        assert mask[place] == (indices[0] != 2 and indices[2] != 3)
+    heads = np.split(space.head_masks(mask), np.cumsum(space.sizes)[:-1])
+    assert [head.tolist() for head in heads] == [
+        [True, True, False],
+        [True, True, True, True],
+        [True, True, True, False],
+    ]
+
+
+def test_a_missing_combination_becomes_the_nearest_milder_one() -> None:
+    space = find_actions("factored")
+    mask = space.mask(lambda spec: spec.bits == 32 or spec.student == "original")
+    place = space.position((2, 1, 1))  # INT8 needs one step less of student, two of bits
+    assert space.all_indices()[space.nearest(mask, place)] == (2, 1, 0)
+    assert space.nearest(mask, 0) == 0
+
+
+def test_where_nothing_milder_exists_the_nearest_acts() -> None:
+    joint = find_actions("joint")
+    mask = joint.mask(lambda spec: spec.bits == 8)
+    assert joint.spec((joint.nearest(mask, 0),)) == CompressionSpec(bits=8)
+
+
+def test_an_action_space_without_any_existing_spec_is_refused() -> None:
+    with pytest.raises(UserError, match="no spec of the action space exists"):
+        ActionSpace().mask(lambda spec: False)

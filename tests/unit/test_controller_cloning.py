@@ -9,6 +9,7 @@ import torch
 from accerl.errors import UserError
 from accerl.monitor.features import FEATURE_NAMES, Features
 from accerl.spec import CompressionSpec, Decision
+from controller.actions import ActionSpace
 from controller.cloning import clone, record
 from controller.env import CompressionControlEnv
 from controller.policy import ControllerPolicy, LearnedStrategy
@@ -44,7 +45,7 @@ def make_policy(env: CompressionControlEnv) -> ControllerPolicy:
 
 
 def test_a_clone_repeats_the_rule_on_a_fresh_run() -> None:
-    env, rule = CompressionControlEnv(), Halfway()
+    env, rule = CompressionControlEnv(actions=ActionSpace()), Halfway()
     vectors, indices = record(env, rule, seeds=(0, 1, 2))
     assert rule.resets == 3
     assert vectors.shape == (60, len(FEATURE_NAMES))
@@ -57,12 +58,12 @@ def test_a_clone_repeats_the_rule_on_a_fresh_run() -> None:
 
 
 def test_a_mix_is_recorded_as_its_main_spec() -> None:
-    _, indices = record(CompressionControlEnv(), Mixed(), seeds=(0,))
+    _, indices = record(CompressionControlEnv(actions=ActionSpace()), Mixed(), seeds=(0,))
     assert np.unique(indices, axis=0).tolist() == [[0, 0, 0]]
 
 
 def test_mistakes_are_refused() -> None:
-    env = CompressionControlEnv()
+    env = CompressionControlEnv(actions=ActionSpace())
     with pytest.raises(UserError, match="bf16 is not in it"):
         record(env, Outside(), seeds=(0,))
     with pytest.raises(UserError, match="at least one seed"):

@@ -12,12 +12,12 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 import controller
-from accerl.errors import UserError
 from accerl.runtime.run import IntervalReport
 from accerl.spec import CompressionSpec, Decision
 from controller.analytic import AnalyticConfig
 from controller.env import CompressionControlEnv
-from controller.objective import GameReference, discounted_gain
+from controller.instances import analytic_instance
+from controller.objective import discounted_gain
 from controller.simulator import AnalyticRun
 
 
@@ -43,8 +43,8 @@ def logged_env(skip: tuple[int, ...] = (), **kwargs: Any) -> tuple[CompressionCo
         made.append(LoggedRun(seed, skip))
         return made[-1]
 
-    reference = AnalyticConfig().reference
-    return CompressionControlEnv(make_run, num_actions=6, reference=reference, **kwargs), made
+    instance = analytic_instance(AnalyticConfig())
+    return CompressionControlEnv([replace(instance, make_run=make_run, **kwargs)]), made
 
 
 def episode(env: CompressionControlEnv, seed: int) -> tuple[list, list, list]:
@@ -68,15 +68,8 @@ def test_gymnasium_env_checker_passes() -> None:
     env.close()
 
 
-def test_make_accepts_a_factory() -> None:
-    env = gymnasium.make(
-        "accerl/CompressionControl-v0",
-        make_run=lambda seed: AnalyticRun(AnalyticConfig(), seed),
-        num_actions=6,
-        reference=GameReference(-21.0, 21.0),
-        horizon_seconds=10.0,
-        interval_seconds=5.0,
-    )
+def test_an_instance_may_make_any_run() -> None:
+    env, _ = logged_env(horizon_seconds=10.0, interval_seconds=5.0)
     env.reset(seed=0)
     assert env.step(np.array([0, 0, 0]))[3] is False
     assert env.step(np.array([1, 2, 3]))[3] is True
@@ -105,8 +98,8 @@ def test_discounted_rewards_are_the_objective_up_to_one_factor() -> None:
     discount = infos[0]["discount"]
     assert discount == pytest.approx(math.exp(-3.0 / 30.0))
     times = [0.0, *(info["report"].total_seconds for info in infos)]
-    returns = [env.reference.normalise(AnalyticRun(AnalyticConfig(), 1).initial_return)]
-    returns += [env.reference.normalise(info["report"].learner_return) for info in infos]
+    returns = [env.instance.reference.normalise(AnalyticRun(AnalyticConfig(), 1).initial_return)]
+    returns += [env.instance.reference.normalise(info["report"].learner_return) for info in infos]
     total = sum(discount ** (step + 1) * reward for step, reward in enumerate(rewards))
     assert total == pytest.approx(discounted_gain(times, returns, env.beta))
 
@@ -157,7 +150,7 @@ def test_truncation_survives_rounding_of_the_clock() -> None:
 
 
 def test_stepping_without_a_run_is_refused() -> None:
-    env = CompressionControlEnv(horizon_seconds=3.0)
+    env, _ = logged_env(horizon_seconds=3.0)
     with pytest.raises(gymnasium.error.ResetNeeded):
         env.step(np.array([0, 0, 0]))
     episode(env, 0)
@@ -172,8 +165,3 @@ def test_step_decision_takes_a_mix() -> None:
     info = env.step_decision(mix)[4]
     assert info["report"].decision == mix
     assert env.features == info["features"]
-
-
-def test_a_factory_needs_its_scale() -> None:
-    with pytest.raises(UserError, match="num_actions and reference"):
-        CompressionControlEnv(lambda seed: AnalyticRun(AnalyticConfig(), seed))

@@ -13,8 +13,8 @@ import torch
 from accerl.errors import UserError
 from accerl.monitor.features import FEATURE_NAMES
 from controller.actions import ActionSpace
+from controller.instances import analytic_instance
 from controller.meta_train import (
-    Instance,
     MetaTrainConfig,
     Trajectory,
     advantages,
@@ -28,18 +28,11 @@ from controller.meta_train import (
 )
 from controller.objective import discounted_gain
 from controller.policy import ControllerPolicy
-from controller.simulator import AnalyticConfig, AnalyticRun
+from controller.simulator import AnalyticConfig
 
 ACTIONS = ActionSpace()
 CONFIG = AnalyticConfig()
-GAME = Instance(
-    name="tier0",
-    make_run=lambda seed: AnalyticRun(CONFIG, seed),
-    num_actions=CONFIG.num_actions,
-    reference=CONFIG.reference,
-    horizon_seconds=12.0,
-    interval_seconds=3.0,
-)
+GAME = replace(analytic_instance(CONFIG), horizon_seconds=12.0)
 
 
 def make_policy(seed: int = 0) -> ControllerPolicy:
