@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
 from itertools import combinations
 from typing import Any
@@ -51,6 +52,9 @@ def test_a_split_is_games_by_profiles_by_seeds() -> None:
     assert [instance.seed for instance in instances[:10]] == list(range(10))
     assert instances[10].name == "cartpole-paper-1080ti-0"
     assert repr(instances[13]) == repr(find_instance("cartpole", "paper-1080ti", 3))
+    elsewhere = pickle.loads(pickle.dumps(instances[13]))
+    assert repr(elsewhere) == repr(instances[13])
+    assert elsewhere.has(NET3)
 
 
 def test_the_horizon_is_what_uncompressed_actors_take() -> None:
