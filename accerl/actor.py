@@ -48,6 +48,10 @@ class Actor:
         ]
         self._publication = publication
 
+    def reseed(self, seed: int) -> None:
+        """Go on with other dice."""
+        self._rng = np.random.default_rng([seed, 2])
+
     def drop_artifacts(self) -> None:
         """Keep the engines only, not the bytes they were made of: `state_dict` loses them."""
         if self._publication is not None:

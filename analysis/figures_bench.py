@@ -174,3 +174,75 @@ def clock_fidelity(result: Mapping[str, Any]) -> Figure:
 
 def _hues(count: int) -> list[str]:
     return [COLOURS[index % len(COLOURS)] for index in range(count)]
+
+
+SCHEDULES = {
+    "fp32": "no compression",
+    "two_phase": "best of two phases",
+    "oracle": "greedy-branch oracle",
+    "placebo": "placebo: other dice only",
+}
+
+
+def oracle_gap(rows: Sequence[Mapping[str, Any]]) -> Figure:
+    """What each schedule gains over the best static spec, for every game and machine."""
+    table = [
+        {
+            "pair": f"{row['game']}, {row['profile']}",
+            "schedule": text,
+            **{
+                end: None if row[name][end] is None else 100.0 * (row[name][end] - 1.0)
+                for end in ("ratio", "low", "high")
+            },
+        }
+        for row in rows
+        for name, text in SCHEDULES.items()
+    ]
+    table = [row for row in table if row["ratio"] is not None]
+    scale = {"domain": [-60, 60], "clamp": True, "nice": False}
+    x = {
+        "field": "ratio",
+        "type": "quantitative",
+        "scale": scale,
+        "title": "Discounted gain over the best static spec's, % (clipped at 60)",
+    }
+    y = {
+        "field": "pair",
+        "type": "nominal",
+        "sort": list(dict.fromkeys(row["pair"] for row in table)),
+        "title": None,
+        "axis": {"labelLimit": 260, "grid": True, "ticks": False, "domain": False},
+    }
+    texts = list(SCHEDULES.values())
+    colour = {
+        "field": "schedule",
+        "type": "nominal",
+        "scale": {
+            "domain": texts,
+            "range": [BASELINE_COLOUR, COLOURS[0], SUBJECT_COLOUR, COLOURS[4]],
+        },
+        "legend": {"orient": "top", "title": None, "symbolType": "circle"},
+    }
+    offset = {"field": "schedule", "type": "nominal", "scale": {"domain": texts}}
+    place = {"y": y, "yOffset": offset, "color": colour}
+    zero = {"type": "rule", "strokeDash": [4, 3], "opacity": 0.7}
+    point = {"type": "point", "filled": True, "size": 60, "opacity": 1}
+    return Figure(
+        name="oracle-gap",
+        title="The oracle gap",
+        caption="Mean over seeds with 95% interval. Room for a controller is where the oracle is "
+        "above the placebo, whose branches differ in the actors' dice alone.",
+        spec={
+            "width": 560,
+            "height": {"step": 13},
+            "layer": [
+                {"data": {"values": [{"ratio": 0}]}, "mark": zero, "encoding": {"x": x}},
+                {
+                    "mark": {"type": "rule", "strokeWidth": 1.5},
+                    "encoding": {**place, "x": {**x, "field": "low"}, "x2": {"field": "high"}},
+                },
+                {"mark": point, "encoding": {**place, "x": x}},
+            ],
+        },
+        table=table,
+    )

@@ -104,6 +104,17 @@ class CompressionControlEnv(gymnasium.Env[np.ndarray, Any]):
         return self._features
 
     @property
+    def run(self) -> InnerRun:
+        """The inner run in progress.
+
+        Raises:
+            gymnasium.error.ResetNeeded: before the first reset.
+        """
+        if self._run is None:
+            raise gymnasium.error.ResetNeeded("call reset() first: no inner run is in progress")
+        return self._run
+
+    @property
     def beta(self) -> float:
         """Discount rate per second of the current instance."""
         return default_beta(self.instance.horizon_seconds) if self._beta is None else self._beta

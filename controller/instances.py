@@ -80,12 +80,12 @@ SPLITS = {
         seeds=range(10),
     ),
     "validation": Split(
-        games=("acrobot", "minatar-asterix"),
+        games=("minatar-space-invaders",),
         profiles=("two-core", "paper-1080ti"),
         seeds=range(50, 60),
     ),
     "test": Split(
-        games=("minatar-freeway", "minatar-space-invaders"),
+        games=("acrobot", "minatar-freeway"),
         profiles=("gpu-learner", "edge"),
         seeds=range(100, 120),
     ),
@@ -95,7 +95,6 @@ ENV_STEPS = {
     "cartpole": 100_000,
     "acrobot": 150_000,
     "minatar-breakout": 200_000,
-    "minatar-asterix": 200_000,
     "minatar-freeway": 200_000,
     "minatar-space-invaders": 200_000,
 }

@@ -24,10 +24,20 @@ from accerl.runtime.measure import measure_profile
 from accerl.runtime.run import IntervalReport
 from accerl.train import train
 from analysis.stats import spearman
-from studies.clock_cases import LEARNED, SECONDS, Case, all_specs, cases_of, clock_config
+from studies.clock_cases import (
+    LEARNED,
+    SECONDS,
+    WARM_UP_INTERVALS,
+    Case,
+    all_specs,
+    cases_of,
+    clock_config,
+)
 from studies.progress import bar, share_bar
 
 RESAMPLES = 2000
+_OF_SPECS = ("publish_ms", "distill_us", "load_ms")
+_OF_MACHINE = ("env_step_us", "write_us", "learner_us_per_sample", "copy_bytes_per_second")
 
 
 def bench_clock(
@@ -40,10 +50,11 @@ def bench_clock(
 ) -> dict[str, Any]:
     """Run every case on the real clock and on the virtual one, and compare.
 
-    First a latency profile is measured of each game's own environments and networks. Then all
-    cases run in the process runtime, one at a time and interleaved over seeds, on an otherwise
-    idle machine; then the same cases on the virtual clock, where they do not disturb each other.
-    The first interval (first publication, first sessions) is left out on both sides.
+    All cases run in the process runtime, one at a time and interleaved over seeds, on an otherwise
+    idle machine. Before and after, a latency profile is measured of each game's own environments
+    and networks; machines drift, so the mean of both charges the same cases on the virtual clock,
+    where they do not disturb each other.
+    The first intervals (imports, first publication, first sessions) are left out on both sides.
 
     Args:
         games: what to play.
@@ -61,7 +72,7 @@ def bench_clock(
     if seeds < 1 or workers < 1 or (seconds is not None and not seconds > 0.0):
         raise UserError("bench clock: --seeds, --workers and --seconds must be positive")
     lengths = {game: seconds or SECONDS[game] for game in games}
-    profiles = {game: _measure(clock_config(game, lengths[game]), repeats) for game in games}
+    before = {game: _measure(clock_config(game, lengths[game]), repeats) for game in games}
     cases = [case for game in games for case in cases_of(game)]
     keys = [(case, seed) for seed in range(seeds) for case in _rotated(cases, seed)]
     real: dict[tuple[str, str, int], dict[str, Any]] = {}
@@ -70,6 +81,8 @@ def bench_clock(
             found = _apart(_run, case, lengths[case.game], seed, None)
             real[case.game, case.label, seed] = found
             advance(1, f"{case.game} {case.label}: {found['env_steps_per_second']:,.0f} steps/s")
+    after = {game: _measure(clock_config(game, lengths[game]), repeats) for game in games}
+    profiles = {game: _middle(before[game], after[game]) for game in games}
     virtual: dict[tuple[str, str, int], dict[str, Any]] = {}
     spawn = multiprocessing.get_context("spawn")
     with bar("virtual clock", len(keys)) as advance, ProcessPoolExecutor(workers, spawn) as pool:
@@ -90,6 +103,7 @@ def bench_clock(
         "seeds": list(range(seeds)),
         "rows": rows,
         **_agreement(rows),
+        "drift": {game: _drift(before[game], after[game]) for game in games},
         "profiles": {game: profile.to_json() for game, profile in profiles.items()},
         "fingerprint": fingerprint(),
         "versions": versions(),
@@ -115,6 +129,32 @@ def _measure(config: RunConfig, repeats: int) -> LatencyProfile:
         )
 
 
+def _middle(before: LatencyProfile, after: LatencyProfile) -> LatencyProfile:
+    """Return the mean of two measurements of the same things."""
+
+    def mean(a: float, b: float) -> float:
+        return (a + b) / 2.0
+
+    specs = tuple(
+        replace(
+            a,
+            infer_us={batch: mean(us, b.infer_us[batch]) for batch, us in a.infer_us.items()},
+            **{name: mean(getattr(a, name), getattr(b, name)) for name in _OF_SPECS},
+        )
+        for a, b in zip(before.specs, after.specs, strict=True)
+    )
+    times = {name: mean(getattr(before, name), getattr(after, name)) for name in _OF_MACHINE}
+    return replace(before, specs=specs, **times)
+
+
+def _drift(before: LatencyProfile, after: LatencyProfile) -> dict[str, float]:
+    """Return after over before of what counts most."""
+    drift = {name: getattr(after, name) / getattr(before, name) for name in _OF_MACHINE}
+    pairs = zip(before.specs, after.specs, strict=True)
+    infer = [b.infer_us[batch] / us for a, b in pairs for batch, us in a.infer_us.items()]
+    return {**drift, "infer_us": float(np.median(infer))}
+
+
 def _apart(call: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
     """Return what `call` returns in a fresh process, which leaves no memory behind."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as fresh:
@@ -131,7 +171,7 @@ def _run(case: Case, seconds: float, seed: int, profile: dict[str, Any] | None) 
         latency = LatencyProfile.from_json(profile)
     strategy = make_strategy(case.strategy, **case.params)
     reports = train(config, strategy, profile=latency).reports
-    return {**_speed(reports[1:]), **_gain(reports)}
+    return {**_speed(reports[WARM_UP_INTERVALS:]), **_gain(reports)}
 
 
 def _speed(reports: Sequence[IntervalReport]) -> dict[str, Any]:
@@ -321,8 +361,8 @@ def print_clock(result: Mapping[str, Any], console: Console) -> None:
         console.print(table)
     console.print(
         f"Env steps/s: error {result['time_error_median']:.1%} in the median, "
-        f"{result['time_error_max']:.1%} at worst. Medians over seeds; the first interval is left "
-        "out. lag: learner updates; apart: area between the two distributions of lag."
+        f"{result['time_error_max']:.1%} at worst. Medians over seeds; the first intervals are "
+        "left out. lag: learner updates; apart: area between the two distributions of lag."
     )
     if result["spearman"] is not None:
         console.print(
@@ -334,6 +374,11 @@ def print_clock(result: Mapping[str, Any], console: Console) -> None:
         console.print(
             f"{game}: error {found['time_error_median']:.1%} median, {found['time_error_max']:.1%} "
             f"worst; rank correlation of env steps/s {found['spearman_speed']:.2f}."
+        )
+    for game, drift in result["drift"].items():
+        console.print(
+            f"{game}: over the real runs the machine's latencies drifted by "
+            + ", ".join(f"{name} {ratio - 1.0:+.0%}" for name, ratio in drift.items())
         )
     unlearned = [game for game in result["games"] if game not in LEARNED]
     if unlearned:

@@ -249,7 +249,7 @@ def bench_clock(
 
     Args:
         games: of pong and minatar-breakout
-        seconds: length of each run (default: 10 for pong, 24 for minatar-breakout)
+        seconds: length of each run (default: 12 for pong, 16 for minatar-breakout)
         seeds: runs of each strategy and game, on each clock
         repeats: rounds of the latency profiles that are measured first
         workers: processes for the runs on the virtual clock

@@ -46,7 +46,9 @@ SWITCHING = {
 }
 """what the random strategy draws from at every decision"""
 INTERVALS = 8
-SECONDS = {"pong": 10.0, "minatar-breakout": 24.0}
+WARM_UP_INTERVALS = 2
+"""left out of speeds: actors import torch, and everything happens for the first time"""
+SECONDS = {"pong": 12.0, "minatar-breakout": 16.0}
 """length of a run by game; Pong is not learned in any time that a benchmark has"""
 LEARNED = ("minatar-breakout",)
 """games that are learned in that time, so that returns can be compared; actors infer one state at

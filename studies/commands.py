@@ -24,7 +24,8 @@ def bench(measure: Callable[[], dict[str, Any]], quiet: bool) -> dict[str, Any]:
 
 
 STUDIES = {
-    "quickstart": "train a controller, compare it with tuned hand-set strategies, export, replay"
+    "quickstart": "train a controller, compare it with tuned hand-set strategies, export, replay",
+    "oracle-gap": "for each game and machine, how much there is for a controller to win",
 }
 
 
@@ -38,12 +39,15 @@ def study_list() -> dict[str, Any]:
 def study_run(
     name: str, out: Path, *, budget: str, seed: int, workers: int, profile: str
 ) -> dict[str, Any]:
-    """Run a study by name; return its contest."""
+    """Run a study by name; return its contest, or what it found."""
     from accerl.records import read_json
+    from studies.oracle_gap import run_oracle_gap
     from studies.quickstart import run_quickstart
 
     if name not in STUDIES:
         raise UserError(f"study {name!r} does not exist; {did_you_mean(name, list(STUDIES))}")
+    if name == "oracle-gap":
+        return run_oracle_gap(out, budget=budget, seed=seed, workers=workers, profile=profile)
     run_quickstart(out, budget=budget, seed=seed, workers=workers, profile=profile)
     return read_json(out / "contest.json")
 

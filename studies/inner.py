@@ -167,6 +167,10 @@ def make_instance(setup: GameSetup, profile: LatencyProfile) -> Instance:
     )
 
 
+Job = Callable[[dict[str, Any]], dict[str, Any]]
+"""a job in plain JSON -> its result, likewise"""
+
+
 def _start_worker() -> None:
     """Prepare a worker process: one torch thread, as results depend on the number."""
     torch.set_num_threads(1)
@@ -175,9 +179,16 @@ def _start_worker() -> None:
 class InnerRuns:
     """A pool of processes that does jobs, and the file of those that are done."""
 
-    def __init__(self, path: Path, workers: int) -> None:
-        """Read the finished jobs from `path` (JSON lines); processes start with the first job."""
+    def __init__(self, path: Path, workers: int, do: Job = do_job) -> None:
+        """Read the finished jobs from `path` (JSON lines); processes start with the first job.
+
+        Args:
+            path: of the file.
+            workers: processes.
+            do: does one job; a function that other processes can import.
+        """
         self._path = path
+        self._do = do
         self._done: dict[str, dict[str, Any]] = {}
         lines = path.read_text().splitlines() if path.is_file() else []
         for line in lines:
@@ -201,7 +212,7 @@ class InnerRuns:
         keys = [json_hash(job) for job in jobs]
         with ignoring_interrupts():  # workers inherit it: Ctrl-C is this process's to handle
             missing = {
-                self._pool.submit(do_job, job): key
+                self._pool.submit(self._do, job): key
                 for key, job in zip(keys, jobs, strict=True)
                 if not self._has(key, job)
             }

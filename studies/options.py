@@ -127,13 +127,14 @@ def study_run(
     """Run a study, or go on with an interrupted one: `accerl study run quickstart --out DIR`.
 
     Args:
-        name: quickstart
+        name: quickstart or oracle-gap
         out: the study's folder
         budget: tiny (minutes; shows that everything works) or default
-        seed: of samplers and controller
+        seed: of samplers and controller; of oracle-gap, the first of each split's inner seeds
         workers: processes for inner runs
-        profile: latency profile to use in place of measuring this machine
-        json_: print the contest as JSON
+        profile: latency profile to use in place of measuring this machine; of oracle-gap, in
+            place of the splits'
+        json_: print the contest, or what was found, as JSON
     """
     return commands.study_run(name, out, budget=budget, seed=seed, workers=workers, profile=profile)
 

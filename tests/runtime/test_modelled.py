@@ -1,0 +1,167 @@
+"""The modelled pipeline: cores that are shared, distillers, copies, networks and patience."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from accerl.checkpoint import load_checkpoint, save_checkpoint
+from accerl.config import RunConfig
+from accerl.presets import load_preset
+from accerl.runtime.advise import predict
+from accerl.runtime.clock import VirtualClock
+from accerl.runtime.latency import LatencyProfile
+from accerl.runtime.profiles import load_profile
+from accerl.runtime.serial import SerialRun
+from accerl.spec import IDENTITY, CompressionSpec, Decision
+from tests.fixtures.inner_runs import fast_profile, tiny_catch, weights_hash
+
+INT8 = CompressionSpec(bits=8)
+NET3 = CompressionSpec(student="net3", bits=8)
+
+
+@contextmanager
+def serial(config: RunConfig, profile: LatencyProfile) -> Iterator[SerialRun]:
+    run = SerialRun(config, VirtualClock(profile))
+    try:
+        yield run
+    finally:
+        run.close()
+
+
+def speed(profile: LatencyProfile, spec: CompressionSpec = IDENTITY, **runtime: Any) -> float:
+    """Return env steps per second after a start."""
+    with serial(tiny_catch(eval_episodes=0, **runtime), profile) as run:
+        run.apply(Decision.of(spec))
+        run.advance(0.05)
+        report = run.advance(0.2)
+    return report.env_steps / report.seconds
+
+
+def test_actors_on_fewer_cores_than_processes_are_slower_by_their_share() -> None:
+    """A cheap learner that hardly publishes: four actors on two cores get half a core each."""
+    own = replace(fast_profile(num_actors=4), learner_us_per_sample=0.01)
+    apart = speed(own, publish_every=100_000)
+    shared = speed(replace(own, cores=2), publish_every=100_000)
+    assert shared == pytest.approx(apart / 2, rel=0.02)
+
+
+def test_compressing_takes_cores_from_acting_only_where_they_are_shared() -> None:
+    profile = fast_profile(num_actors=1)
+    profile = replace(profile, learner_us_per_sample=0.01)
+    rare, often = ({"publish_every": n, "patience_seconds": 0.0} for n in (100_000, 1))
+    assert speed(profile, INT8, **often) == pytest.approx(speed(profile, INT8, **rare), rel=0.02)
+    tight = replace(profile, cores=1)
+    # 36 env steps take an actor 2.3 ms, a publication takes the compressor 1 ms.
+    assert speed(tight, INT8, **often) < 0.85 * speed(tight, INT8, **rare)
+
+
+def test_a_narrow_network_delays_weights_and_nothing_else() -> None:
+    profile = fast_profile(num_actors=2)
+    rows = tuple(replace(row, size_bytes=1_000) for row in profile.specs)
+    wide = replace(profile, specs=rows, network_bytes_per_second=1e9)
+    narrow = replace(wide, network_bytes_per_second=1e5)  # 20 ms for both actors
+    lags, steps = [], []
+    for each in (wide, narrow):
+        with serial(tiny_catch(eval_episodes=0, patience_seconds=0.0), each) as run:
+            run.apply(Decision.of(INT8))
+            run.advance(0.05)
+            report = run.advance(0.2)
+        lags.append(report.policy_lag)
+        steps.append(report.env_steps)
+        assert sum(report.lag_rollouts.values()) == report.learner_updates
+    assert lags[1] > lags[0] + 5.0
+    assert steps[1] == pytest.approx(steps[0], rel=0.05)
+
+
+def test_patience_buys_freshness_with_time() -> None:
+    """The publication takes longer than a rollout: who waits for it acts less, and fresher."""
+    profile = fast_profile(num_actors=1)
+    rows = tuple(replace(row, publish_ms=6.0) for row in profile.specs)
+    profile = replace(profile, specs=rows)
+    lags, steps = [], []
+    for patience in (0.0, 0.2):
+        config = tiny_catch(eval_episodes=0, patience_seconds=patience, queue_rollouts=0)
+        with serial(config, profile) as run:
+            run.advance(0.05)
+            report = run.advance(0.2)
+        lags.append(report.policy_lag)
+        steps.append(report.env_steps)
+    assert lags[1] < lags[0] - 0.5
+    assert steps[1] < steps[0]
+
+
+def test_distillers_take_distilling_off_the_compressor() -> None:
+    """With them, publications of a student are made as fast as the compressor can."""
+    alone = fast_profile(num_actors=2)
+    publications = []
+    for distillers in (0, 2):
+        profile = replace(alone, num_distillers=distillers)
+        with serial(tiny_catch(eval_episodes=0), profile) as run:
+            run.apply(Decision.of(NET3))
+            run.advance(0.1)
+            report = run.advance(0.2)
+        publications.append(report.publications)
+        assert report.phase_seconds["compress"] > 0.0
+        assert report.student_kl_nats["net3 INT8"] < 1.0
+    assert publications[1] > 1.5 * publications[0]
+
+
+def test_a_snapshot_with_everything_under_way_goes_on_to_the_bit(tmp_path: Path) -> None:
+    """Distillers, a publication on the network, actors that wait: also through a file."""
+    profile = fast_profile(num_actors=3)
+    rows = tuple(replace(row, size_bytes=2_000, load_ms=0.1) for row in profile.specs)
+    profile = replace(
+        profile,
+        specs=rows,
+        num_distillers=2,
+        cores=3,
+        copy_bytes_per_second=1e7,
+        network_bytes_per_second=3e6,
+    )
+    mix = Decision(((NET3, 0.5), (CompressionSpec(student="net2"), 0.5)))
+    config = tiny_catch(eval_episodes=4)
+
+    def go_on(run: SerialRun) -> list[str]:
+        lines = []
+        for decision in (mix, Decision.of(INT8)):
+            run.apply(decision)
+            report = run.advance(0.031)
+            lines.append(json.dumps(report.to_json(), sort_keys=True))
+        return [*lines, weights_hash(run.learner.policy)]
+
+    with serial(config, profile) as run:
+        run.apply(mix)
+        run.advance(0.0437)
+        state = run.snapshot()
+        works = state["servers"]["works"]
+        assert sum(work is not None for work in works.values()) >= 3
+        save_checkpoint(tmp_path / "checkpoint", state)
+        straight = go_on(run)
+        run.restore(state)
+        assert go_on(run) == straight
+    with serial(config, profile) as other:
+        other.restore(load_checkpoint(tmp_path / "checkpoint"))
+        assert go_on(other) == straight
+
+
+@pytest.mark.parametrize("name", ["paper-1080ti", "two-core", "learner-bound", "slow-env"])
+@pytest.mark.parametrize("spec", [IDENTITY, NET3], ids=lambda spec: spec.label)
+def test_what_is_advised_is_what_the_model_does(name: str, spec: CompressionSpec) -> None:
+    """The steady state that `accerl profile advise` works out, within a tenth."""
+    profile = load_profile(name)
+    config = load_preset("catch").with_runtime(eval_episodes=0)
+    predicted = predict(profile.for_network(config.network), config, spec)
+    rollout = config.learner.unroll * config.runtime.num_envs
+    seconds = 40 * rollout / predicted.env_steps_per_second
+    with serial(config, profile) as run:
+        run.apply(Decision.of(spec))
+        run.advance(seconds / 2)
+        report = run.advance(seconds)
+    assert report.env_steps / seconds == pytest.approx(predicted.env_steps_per_second, rel=0.1)
