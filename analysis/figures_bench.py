@@ -230,8 +230,8 @@ def oracle_gap(rows: Sequence[Mapping[str, Any]]) -> Figure:
     return Figure(
         name="oracle-gap",
         title="The oracle gap",
-        caption="Mean over seeds with 95% interval. Room for a controller is where the oracle is "
-        "above the placebo, whose branches differ in the actors' dice alone.",
+        caption="Mean over seeds with 95% interval (Student's t). A controller has room where the "
+        "oracle is above the placebo, whose branches differ in the actors' dice alone.",
         spec={
             "width": 560,
             "height": {"step": 13},

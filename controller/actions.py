@@ -115,7 +115,7 @@ class Actions(ABC):
                 f"action: expected one index each for {len(self.sizes)} heads, got {list(indices)}"
             )
         for head, (index, size) in enumerate(zip(indices, self.sizes, strict=True)):
-            if not 0 <= index < size:
+            if int(index) != index or not 0 <= index < size:
                 raise UserError(f"action: index {index} of head {head} is not in 0..{size - 1}")
 
 

@@ -157,6 +157,8 @@ class CompressionControlEnv(gymnasium.Env[np.ndarray, Any]):
             return wanted, None
         if wanted is None:
             wanted = int(self.np_random.integers(count)) if count > 1 else 0
+        if isinstance(wanted, np.integer):
+            wanted = int(wanted)
         if isinstance(wanted, bool) or not isinstance(wanted, int) or not 0 <= wanted < count:
             raise UserError(
                 f"control env: instance {wanted!r} is not in 0..{count - 1}; give the place of an "
@@ -249,6 +251,7 @@ class CompressionControlEnv(gymnasium.Env[np.ndarray, Any]):
             raise gymnasium.error.ResetNeeded("call reset() first: no inner run is in progress")
         return {
             "instance": self.instance.name,
+            "lengths": [self.instance.horizon_seconds, self.instance.interval_seconds],
             "place": self._place,
             "seed": self._seed,
             "np_random": self.np_random.bit_generator.state,
@@ -269,18 +272,22 @@ class CompressionControlEnv(gymnasium.Env[np.ndarray, Any]):
         place = snapshot["place"]
         known = place is None or place < len(self.instances)
         instance = self.instances[place] if known and place is not None else self.instance
-        if not known or instance.name != snapshot["instance"]:
+        lengths = [instance.horizon_seconds, instance.interval_seconds]
+        same = instance.name == snapshot["instance"] and lengths == snapshot["lengths"]
+        if not known or not same:
             raise UserError(
-                f"snapshot: it is of instance {snapshot['instance']!r}, this environment has "
-                f"{instance.name!r}; restore it where the instances are the same"
+                f"snapshot: it is of instance {snapshot['instance']!r} with horizon and interval "
+                f"{snapshot['lengths']}, this environment has {instance.name!r} with {lengths}; "
+                "restore it where the instances are the same"
             )
         self.close()
         self._start(instance, place)
         self._seed = snapshot["seed"]
         self.np_random.bit_generator.state = snapshot["np_random"]
         # A new run: nothing that another branch has left can show.
-        self._run = instance.make_run(self._seed)
-        self._run.restore(snapshot["run"])
+        run = instance.make_run(self._seed)
+        run.restore(snapshot["run"])
+        self._run = run
         for report in map(IntervalReport.from_json, snapshot["reports"]):
             self._features = self._monitor.update(report)
             self._reports.append(report)

@@ -1,7 +1,7 @@
 """Instances of the outer problem: which game, on which machine, from which seed; and their splits.
 
-A controller is to be good at games and on machines that it was not trained on, so whole games
-and whole latency profiles are held out, and no two splits share a seed.
+A controller is to be good at games and on machines that it was not trained on: no game and no seed
+is in two splits, the test's latency profiles are in no other, and one of validation's not in train.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from accerl.config import RunConfig
 from accerl.errors import UserError, did_you_mean
 from accerl.monitor.strategies import make_strategy
 from accerl.records import fingerprint, make_out_dir, versions
+from accerl.runtime.compare import drift, middle
 from accerl.runtime.latency import LatencyProfile
 from accerl.runtime.measure import measure_profile
 from accerl.runtime.run import IntervalReport
@@ -36,8 +37,7 @@ from studies.clock_cases import (
 from studies.progress import bar, share_bar
 
 RESAMPLES = 2000
-_OF_SPECS = ("publish_ms", "distill_us", "load_ms")
-_OF_MACHINE = ("env_step_us", "write_us", "learner_us_per_sample", "copy_bytes_per_second")
+LEAST_SECONDS = 4.0
 
 
 def bench_clock(
@@ -69,8 +69,10 @@ def bench_clock(
     for game in games:
         if game not in SECONDS:
             raise UserError(f"bench clock: no game {game!r}; {did_you_mean(game, [*SECONDS])}")
-    if seeds < 1 or workers < 1 or (seconds is not None and not seconds > 0.0):
-        raise UserError("bench clock: --seeds, --workers and --seconds must be positive")
+    if not games or min(seeds, workers, repeats) < 1:
+        raise UserError("bench clock: name a game; --seeds, --workers, --repeats are positive")
+    if seconds is not None and not LEAST_SECONDS <= seconds < 3600.0:
+        raise UserError(f"bench clock: --seconds must lie in {LEAST_SECONDS:g}..3600")
     lengths = {game: seconds or SECONDS[game] for game in games}
     before = {game: _measure(clock_config(game, lengths[game]), repeats) for game in games}
     cases = [case for game in games for case in cases_of(game)]
@@ -82,7 +84,7 @@ def bench_clock(
             real[case.game, case.label, seed] = found
             advance(1, f"{case.game} {case.label}: {found['env_steps_per_second']:,.0f} steps/s")
     after = {game: _measure(clock_config(game, lengths[game]), repeats) for game in games}
-    profiles = {game: _middle(before[game], after[game]) for game in games}
+    profiles = {game: middle(before[game], after[game]) for game in games}
     virtual: dict[tuple[str, str, int], dict[str, Any]] = {}
     spawn = multiprocessing.get_context("spawn")
     with bar("virtual clock", len(keys)) as advance, ProcessPoolExecutor(workers, spawn) as pool:
@@ -103,7 +105,7 @@ def bench_clock(
         "seeds": list(range(seeds)),
         "rows": rows,
         **_agreement(rows),
-        "drift": {game: _drift(before[game], after[game]) for game in games},
+        "drift": {game: drift(before[game], after[game]) for game in games},
         "profiles": {game: profile.to_json() for game, profile in profiles.items()},
         "fingerprint": fingerprint(),
         "versions": versions(),
@@ -112,13 +114,14 @@ def bench_clock(
 
 def _rotated(cases: list[Case], by: int) -> list[Case]:
     """Return the cases in another order for every seed: drift must not favour one of them."""
+    by = by * 7 % len(cases)
     return [*cases[by:], *cases[:by]]
 
 
 def _measure(config: RunConfig, repeats: int) -> LatencyProfile:
     """Return the latencies of this game's environments and networks on this machine."""
     with share_bar(f"latency profile of {config.game}") as on_progress:
-        return measure_profile(
+        measured = measure_profile(
             f"clock-{config.game}",
             config=config,
             specs=all_specs(config.game),
@@ -127,32 +130,7 @@ def _measure(config: RunConfig, repeats: int) -> LatencyProfile:
             repeats=repeats,
             on_progress=on_progress,
         )
-
-
-def _middle(before: LatencyProfile, after: LatencyProfile) -> LatencyProfile:
-    """Return the mean of two measurements of the same things."""
-
-    def mean(a: float, b: float) -> float:
-        return (a + b) / 2.0
-
-    specs = tuple(
-        replace(
-            a,
-            infer_us={batch: mean(us, b.infer_us[batch]) for batch, us in a.infer_us.items()},
-            **{name: mean(getattr(a, name), getattr(b, name)) for name in _OF_SPECS},
-        )
-        for a, b in zip(before.specs, after.specs, strict=True)
-    )
-    times = {name: mean(getattr(before, name), getattr(after, name)) for name in _OF_MACHINE}
-    return replace(before, specs=specs, **times)
-
-
-def _drift(before: LatencyProfile, after: LatencyProfile) -> dict[str, float]:
-    """Return after over before of what counts most."""
-    drift = {name: getattr(after, name) / getattr(before, name) for name in _OF_MACHINE}
-    pairs = zip(before.specs, after.specs, strict=True)
-    infer = [b.infer_us[batch] / us for a, b in pairs for batch, us in a.infer_us.items()]
-    return {**drift, "infer_us": float(np.median(infer))}
+    return replace(measured, num_actors=config.runtime.num_actors)
 
 
 def _apart(call: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
@@ -192,11 +170,12 @@ def _speed(reports: Sequence[IntervalReport]) -> dict[str, Any]:
 
 def _gain(reports: Sequence[IntervalReport]) -> dict[str, Any]:
     """Return what J rose per second, from the first measurement to the mean of the last two."""
-    returns = [r.learner_return for r in reports if r.learner_return is not None]
-    if not returns:
+    found = [(r.total_seconds, r.learner_return) for r in reports if r.learner_return is not None]
+    if not found:
         return {"gain_per_second": None}
-    gained = float(np.mean(returns[-2:])) - returns[0]
-    return {"gain_per_second": gained / reports[-1].total_seconds, "returns": returns}
+    times, returns = zip(*found, strict=True)
+    seconds = float(np.mean(times[-2:])) - times[0]
+    return {"gain_per_second": (float(np.mean(returns[-2:])) - returns[0]) / seconds}
 
 
 def _row(
@@ -275,7 +254,9 @@ def _agreement(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         by_game[game] = {
             "time_error_median": float(np.median(found)),
             "time_error_max": float(np.max(found)),
-            "spearman_speed": spearman([r["real"] for r in own], [r["virtual"] for r in own]),
+            "spearman_speed": _known(
+                spearman([r["real"] for r in own], [r["virtual"] for r in own])
+            ),
         }
     ranks = _rank_agreement(learned)
     return {
@@ -287,10 +268,16 @@ def _agreement(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
+def _known(value: float) -> float | None:
+    """JSON has no NaN."""
+    return None if np.isnan(value) else value
+
+
 def _rank_agreement(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return Spearman's rho of the return per second between the tiers, with its 95% interval.
 
-    The interval is a bootstrap's over cases and, within each, over seeds.
+    The interval is a bootstrap's over cases and, within each, over seeds (n - 1 of n are drawn).
+    A case that is drawn twice ties with itself on both sides, so it is somewhat optimistic.
     """
     if len(rows) < 3:
         return {"spearman": None, "spearman_low": None, "spearman_high": None}
@@ -302,10 +289,14 @@ def _rank_agreement(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     count, seeds = real.shape
     for _ in range(RESAMPLES):
         cases = rng.integers(count, size=count)
-        mine = real[cases[:, None], rng.integers(seeds, size=(count, seeds))]
-        theirs = virtual[cases[:, None], rng.integers(seeds, size=(count, seeds))]
+        size = (count, max(seeds - 1, 1))
+        mine = real[cases[:, None], rng.integers(seeds, size=size)]
+        theirs = virtual[cases[:, None], rng.integers(seeds, size=size)]
         drawn.append(spearman(list(np.median(mine, axis=1)), list(np.median(theirs, axis=1))))
-    low, high = np.nanquantile(drawn, (0.025, 0.975))
+    drawn = [each for each in drawn if not np.isnan(each)]
+    if np.isnan(rho) or not drawn:  # nothing was gained on one of the clocks
+        return {"spearman": None, "spearman_low": None, "spearman_high": None}
+    low, high = np.quantile(drawn, (0.025, 0.975))
     return {"spearman": rho, "spearman_low": float(low), "spearman_high": float(high)}
 
 
@@ -373,12 +364,12 @@ def print_clock(result: Mapping[str, Any], console: Console) -> None:
     for game, found in result["by_game"].items():
         console.print(
             f"{game}: error {found['time_error_median']:.1%} median, {found['time_error_max']:.1%} "
-            f"worst; rank correlation of env steps/s {found['spearman_speed']:.2f}."
+            f"worst; rank correlation of env steps/s {_told(found['spearman_speed'])}."
         )
-    for game, drift in result["drift"].items():
+    for game, ratios in result["drift"].items():
         console.print(
             f"{game}: over the real runs the machine's latencies drifted by "
-            + ", ".join(f"{name} {ratio - 1.0:+.0%}" for name, ratio in drift.items())
+            + ", ".join(f"{name} {ratio - 1.0:+.0%}" for name, ratio in ratios.items())
         )
     unlearned = [game for game in result["games"] if game not in LEARNED]
     if unlearned:
@@ -387,6 +378,10 @@ def print_clock(result: Mapping[str, Any], console: Console) -> None:
         )
     for line in result["disagreements"] or ["Nothing disagrees by more than 8% or one update."]:
         console.print(line, markup=False)
+
+
+def _told(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.2f}"
 
 
 def draw_clock(result: Mapping[str, Any], out: Path) -> list[Path]:

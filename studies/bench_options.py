@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from accerl.errors import UserError
+from accerl.records import make_out_dir
 from accerl.spec import CompressionSpec
 from studies import commands
 from studies.options import Json, written
@@ -251,7 +252,7 @@ def bench_clock(
         games: of pong and minatar-breakout
         seconds: length of each run (default: 12 for pong, 16 for minatar-breakout)
         seeds: runs of each strategy and game, on each clock
-        repeats: rounds of the latency profiles that are measured first
+        repeats: rounds of the latency profiles that are measured before and after the real runs
         workers: processes for the runs on the virtual clock
         out: folder to write bench-clock.json and clock-fidelity.png to
         json_: print the result as JSON
@@ -259,12 +260,15 @@ def bench_clock(
     from studies.bench_clock import bench_clock as measure
     from studies.bench_clock import draw_clock, print_clock
 
+    if out is not None:
+        make_out_dir(out)
     result = measure(games=games, seconds=seconds, seeds=seeds, repeats=repeats, workers=workers)
     print_clock(result, console)
+    written(result, out, "bench-clock.json")
     if out is not None:
         for path in draw_clock(result, out):
             console.print(f"wrote {path}")
-    return written(result, out, "bench-clock.json")
+    return result
 
 
 def bench_pipeline(

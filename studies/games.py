@@ -14,10 +14,12 @@ from accerl.presets import load_preset
 from accerl.runtime.latency import LatencyProfile
 from accerl.runtime.measure import measure_profile
 from accerl.runtime.profiles import PAPER, load_profile, paper_profile, save_profile
+from accerl.spec import STUDENTS, CompressionSpec
 from controller.instances import choose_horizon
 from controller.objective import default_beta, discounted_gain
 from controller.references import random_return as measure_random_return
 from studies.budget import (
+    ACTIONS,
     FP32,
     TARGET_SHARE,
     TEST_SEEDS,
@@ -79,9 +81,21 @@ def find_profiles(out: Path, budget: Budget, name: str) -> dict[str, LatencyProf
     path = out / "profile.json"
     if not path.is_file():
         with share_bar("latency profile") as on_progress:
-            measured = measure_profile(repeats=budget.profile_repeats, on_progress=on_progress)
+            measured = measure_profile(
+                specs=_needed_specs(),
+                batches=sorted({load_preset(game).runtime.num_envs for game in budget.env_steps}),
+                networks=STUDENTS[:1],
+                repeats=budget.profile_repeats,
+                on_progress=on_progress,
+            )
         save_profile(measured, path)
     return {"measured": load_profile(str(path)), PAPER: paper_profile()}
+
+
+def _needed_specs() -> list[CompressionSpec]:
+    """Return what is chosen among, and the students whose times describe a machine on tier 0."""
+    students = [CompressionSpec(student=student) for student in STUDENTS]
+    return list(dict.fromkeys([*ACTIONS.all_specs, *students]))
 
 
 def choose_horizons(budget: Budget, profile: LatencyProfile) -> list[GameSetup]:

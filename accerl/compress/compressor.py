@@ -269,6 +269,8 @@ class Compressor:
                 }
                 for (trainee, rank), tracker in self._trackers.items()
             ],
+            "checked": sorted((spec.to_json() for spec in self._checked), key=str),
+            "last_good": None if self._last_good is None else self._last_good.to_json(),
             "version": self._version,
             "acting": sorted(trainee.to_json() for trainee in self._acting),
             "acted": sorted(trainee.to_json() for trainee in self._acted),
@@ -284,6 +286,10 @@ class Compressor:
         self._version = int(state["version"])
         self._acting = set(map(Trainee.from_json, state["acting"]))
         self._acted = set(map(Trainee.from_json, state["acted"]))
+        # Checkpoints once had none of these.
+        self._checked = set(map(CompressionSpec.from_json, state.get("checked", ())))
+        good = state.get("last_good")
+        self._last_good = None if good is None else CompressionSpec.from_json(good)
         self._factorisers, self._trackers = {}, {}
         for entry in state["factorisers"]:
             self._factoriser(*_key(entry)).load_state_dict(entry["state"])

@@ -1,10 +1,11 @@
-"""How two latency profiles differ: ratios of their times, and their wiring in words."""
+"""How two latency profiles differ: ratios of times, wiring in words; and what lies between."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from statistics import median
 from typing import Any
 
 from accerl.runtime.latency import LatencyProfile, SpecLatency
@@ -94,3 +95,36 @@ def wiring(profile: LatencyProfile) -> list[str]:
         if copy
         else "the learner copies its weights at once",
     ]
+
+
+_OF_SPECS = ("publish_ms", "distill_us", "load_ms")
+_OF_MACHINE = ("env_step_us", "write_us", "learner_us_per_sample", "copy_bytes_per_second")
+
+
+def middle(before: LatencyProfile, after: LatencyProfile) -> LatencyProfile:
+    """Return the mean of two measurements of the same specs on the same machine."""
+
+    def mean(a: float, b: float) -> float:
+        return (a + b) / 2.0
+
+    specs = tuple(
+        replace(
+            a,
+            infer_us={batch: mean(us, b.infer_us[batch]) for batch, us in a.infer_us.items()},
+            **{name: mean(getattr(a, name), getattr(b, name)) for name in _OF_SPECS},
+        )
+        for a, b in zip(before.specs, after.specs, strict=True)
+    )
+    times = {name: mean(getattr(before, name), getattr(after, name)) for name in _OF_MACHINE}
+    small = before.small_learner_us
+    learners = {name: mean(us, after.small_learner_us[name]) for name, us in small.items()}
+    return replace(before, specs=specs, small_learner_us=learners, **times)
+
+
+def drift(before: LatencyProfile, after: LatencyProfile) -> dict[str, float]:
+    """Return after over before of what counts most; of inference, the median over specs."""
+    names = [name for name in _OF_MACHINE if getattr(before, name)]
+    found = {name: getattr(after, name) / getattr(before, name) for name in names}
+    pairs = zip(before.specs, after.specs, strict=True)
+    infer = [b.infer_us[batch] / us for a, b in pairs for batch, us in a.infer_us.items()]
+    return {**found, "infer_us": median(infer)}

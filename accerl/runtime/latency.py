@@ -96,6 +96,11 @@ class LatencyProfile:
             raise UserError(f"latency profile {self.name!r}: nothing in it may be negative")
         if self.num_actors < 1 or self.actors_per_batch < 1:
             raise UserError(f"latency profile {self.name!r}: it needs at least one actor")
+        if self.cores and self.actors_per_batch > 1:
+            raise UserError(
+                f"latency profile {self.name!r}: actors that fill a batch together need a core "
+                "each; set cores to 0, or actors_per_batch to 1"
+            )
         if self.num_actors % self.actors_per_batch:
             raise UserError(
                 f"latency profile {self.name!r}: {self.num_actors} actors cannot fill batches in "

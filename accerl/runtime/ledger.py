@@ -185,6 +185,7 @@ class Ledger:
             "last_update": self._last_update,
             "last_check": self._last_check,
             "switch_seconds": self._switch_seconds,
+            "rejected": sorted(self._rejected),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -202,3 +203,4 @@ class Ledger:
         self._last_update = state["last_update"]
         self._last_check = state.get("last_check")  # older checkpoints have none
         self._switch_seconds = state["switch_seconds"]
+        self._rejected = set(state.get("rejected", ()))

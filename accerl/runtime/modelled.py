@@ -46,8 +46,9 @@ class _Job:
     """What the compressor is doing; what it made waits here until it is shown."""
 
     distill_seconds: float
-    """core-seconds; of the warm-up too"""
+    """core-seconds of keeping students close"""
     publish_seconds: float = 0.0
+    """core-seconds, of warming students up too"""
     send_seconds: float = 0.0
     number: int | None = None
     """of the publication that it makes; None: it only distils"""
@@ -56,8 +57,8 @@ class _Job:
     publication: Publication | None = None
     """None if it would act as what acts already"""
     sending: bool = False
-    took_seconds: float = 0.0
-    """on the clock, so far"""
+    published_seconds: float = 0.0
+    """what publishing has taken on the clock, so far"""
 
 
 class ModelledPublishing:
@@ -169,8 +170,7 @@ class ModelledPublishing:
         built = build_publication(publisher.compressor, policy, order, self.current)
         for part in built.parts:
             warmup, rest = self._clock.publish(part.artifact.spec, part.warmup_states, part.seconds)
-            job.distill_seconds += warmup
-            job.publish_seconds += rest
+            job.publish_seconds += warmup + rest
             job.send_seconds += 0.0 if built.unchanged else self._clock.send(part.artifact.spec)
         job.number, job.decision = order.number, order.decision.to_json()
         job.delivered = {
@@ -195,8 +195,10 @@ class ModelledPublishing:
         """
         if server != self.server:
             index = int(server.rpartition("-")[2])
-            self._boards[index], self._making[index] = self._making[index], []
-            self.publisher.compressor.take_students(self._boards[index])
+            made, self._making[index] = self._making[index], []
+            shown = {tuple(entry["trainee"]): entry for entry in [*self._boards[index], *made]}
+            self._boards[index] = list(shown.values())
+            self.publisher.compressor.take_students(made)
             self._recorder.add_seconds("compress", seconds)
             return False
         job = self._job
@@ -206,16 +208,18 @@ class ModelledPublishing:
             slower = seconds / charged if charged else 1.0
             self._recorder.add_seconds("compress", slower * job.distill_seconds)
             self._recorder.add_seconds("publish", slower * job.publish_seconds)
+            job.published_seconds = slower * job.publish_seconds
             if job.send_seconds:
-                job.sending, job.took_seconds = True, seconds
+                job.sending = True
                 self._servers.pause(self.server, job.send_seconds)
                 return False
         else:
             self._recorder.add_seconds("publish", seconds)
+            job.published_seconds += seconds
         self._job = None
-        return self._deliver(job, job.took_seconds + seconds)
+        return self._deliver(job)
 
-    def _deliver(self, job: _Job, seconds: float) -> bool:
+    def _deliver(self, job: _Job) -> bool:
         if job.number is None or job.delivered is None or job.decision is None:
             return False
         delivered, new = job.delivered, job.publication
@@ -230,7 +234,7 @@ class ModelledPublishing:
             delivered["student_kl_nats"],
             KLSplit(**delivered["split"]),
         )
-        self.publisher.charge(seconds, Decision.from_json(job.decision))
+        self.publisher.charge(job.published_seconds, Decision.from_json(job.decision))
         return new is not None
 
     def state_dict(self) -> dict[str, Any]:

@@ -20,7 +20,8 @@ class Safeguard:
     def __init__(self, learner: Learner) -> None:
         self._learner = learner
         self._good: dict[str, Any] | None = None
-        self._set_back_at: int | None = None
+        self.set_back_at: int | None = None
+        """the update at which that happened"""
         self._events: list[dict[str, Any]] = []
 
     def keep(self, state: dict[str, Any]) -> None:
@@ -42,9 +43,9 @@ class Safeguard:
         try:
             return learner.update(rollout)
         except FloatingPointError as error:
-            if self._set_back_at is not None:
+            if self.set_back_at is not None:
                 raise UserError(
-                    f"{error} (it had been set back once, at update {self._set_back_at}); the last "
+                    f"{error} (it had been set back once, at update {self.set_back_at}); the last "
                     f"good checkpoint is kept; learning_rate is {learner.config.learning_rate:g}, "
                     f"max_grad_norm {learner.config.max_grad_norm:g}, precision "
                     f"{learner.config.precision}"
@@ -60,7 +61,7 @@ class Safeguard:
         updates, good = learner.updates, self._good["updates"]
         learner.load_state_dict(self._good)
         learner.updates = updates  # versions count on: what actors act with is not from the future
-        self._set_back_at = updates
+        self.set_back_at = updates
         action = f"set back to the weights of update {good}; a second time would end the run"
         print(f"{error}; {action}", file=sys.stderr)
         self._events.append(

@@ -3,9 +3,9 @@
 Everything is real (environments, engines, learner, compressor, distillers); only the clock is
 modelled. Each process of the asynchronous pipeline is a server (`servers`): NA actors, ND
 distillers, the compressor and the learner, which share the cores of the machine. What a server
-does is computed when it begins and seen by the others when its seconds have passed, so the policy
-lag comes from the schedule, and learning feels it. Slots, patience and publishing follow the rules
-of the process runtime.
+does is computed with the weights that it has when it begins, and seen by the others when its
+seconds have passed, so the policy lag comes from the schedule, and learning feels it. Slots,
+patience and publishing follow the rules of the process runtime.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class SerialRun:
         observation = config.inputs(envs.observation)
         policy = parts.make_policy(config, envs.observation, envs.num_actions, generator)
         # A virtual clock does not see what measuring costs, and has few updates in an interval.
-        real = isinstance(clock, RealClock)
+        self._measures = real = isinstance(clock, RealClock)
         self.learner = Learner(
             policy, config.learner, generator, corrector=parts.corrector, thrifty=real
         )
@@ -148,6 +148,7 @@ class SerialRun:
         self._task = ""  # what the learner is doing: learn, copy or compress
         self._slot: int | None = None  # what it learns from
         self._learned = False  # whether that went well
+        self._fill = 0.0  # how full the queue was when it was taken
         self._idle_since = 0.0
         self._started = False
         # A virtual clock's reports are equal on every machine; what this one uses is not.
@@ -218,24 +219,34 @@ class SerialRun:
         if not (waiting and self.servers.is_idle(LEARNER)):
             return
         self.recorder.add_seconds("wait", self.now - self._idle_since)
-        slot = self._slots.take()
+        self._slot = self._slots.take()
+        self._fill = min(waiting / max(self.config.runtime.queue_rollouts, 1), 1.0)
+        samples = self.shape.samples * self.config.learner.reuse
+        before = perf_counter()
+        if self._measures:  # a real clock charges what it took
+            self._update(self._slot)
+        self._work("learn", self.clock.learn(samples, perf_counter() - before))
+
+    def _update(self, slot: int) -> None:
+        """Update the learner.
+
+        On a virtual clock that is computed when its seconds have passed, so that J at the end of
+        an interval knows nothing of an update that is under way; nobody else reads the weights.
+        """
         rollout = self._rollouts[slot]
         tag = self.publisher.tag(rollout.publication, rollout.spec_index)
         lag = self.learner.updates - tag.version
-        before = perf_counter()
         stats = self._safeguard.update(rollout, seconds=self.now)
-        samples = self.shape.samples * self.config.learner.reuse
-        seconds = self.clock.learn(samples, perf_counter() - before)
+        self._learned = stats is not None
         if stats is not None:
-            fill = min(waiting / max(self.config.runtime.queue_rollouts, 1), 1.0)
-            self.recorder.add_rollout(rollout, tag.spec, stats, lag=lag, queue_fill=fill)
+            self.recorder.add_rollout(rollout, tag.spec, stats, lag=lag, queue_fill=self._fill)
             self.publishing.observe(rollout)
-        self._slot, self._learned = slot, stats is not None
-        self._work("learn", seconds)
 
     def _learner_finished(self, seconds: float) -> None:
         """The learner learns, copies its weights if somebody needs them, and lends the slot."""
         task = self._task
+        if task == "learn" and not self._measures and self._slot is not None:
+            self._update(self._slot)
         if task == "compress":
             if self.publishing.finished(LEARNER, seconds):
                 self._delivered()
@@ -329,6 +340,8 @@ class SerialRun:
             "task": self._task,
             "slot": self._slot,
             "learned": self._learned,
+            "fill": self._fill,
+            "set_back_at": self._safeguard.set_back_at,
             "idle_since": self._idle_since,
             "publisher": self.publisher.state_dict(),
             "publishing": self.publishing.state_dict(),
@@ -355,7 +368,9 @@ class SerialRun:
         self.learner.load_state_dict(snapshot["learner"])
         self._safeguard.keep(snapshot["learner"])
         self._task, self._slot = snapshot["task"], snapshot["slot"]
-        self._learned, self._idle_since = snapshot["learned"], snapshot["idle_since"]
+        self._learned, self._fill = snapshot["learned"], snapshot["fill"]
+        self._safeguard.set_back_at = snapshot["set_back_at"]
+        self._idle_since = snapshot["idle_since"]
         self.publisher.load_state_dict(snapshot["publisher"])
         self.publishing.load_state_dict(snapshot["publishing"])
         self.publisher.probe.load_state_dict(snapshot["probe"])

@@ -49,7 +49,7 @@ def test_actors_on_fewer_cores_than_processes_are_slower_by_their_share() -> Non
     own = replace(fast_profile(num_actors=4), learner_us_per_sample=0.01)
     apart = speed(own, publish_every=100_000)
     shared = speed(replace(own, cores=2), publish_every=100_000)
-    assert shared == pytest.approx(apart / 2, rel=0.02)
+    assert shared == pytest.approx(apart / 2, rel=0.05)
 
 
 def test_compressing_takes_cores_from_acting_only_where_they_are_shared() -> None:
@@ -83,7 +83,7 @@ def test_a_narrow_network_delays_weights_and_nothing_else() -> None:
 def test_patience_buys_freshness_with_time() -> None:
     """The publication takes longer than a rollout: who waits for it acts less, and fresher."""
     profile = fast_profile(num_actors=1)
-    rows = tuple(replace(row, publish_ms=6.0) for row in profile.specs)
+    rows = tuple(replace(row, publish_ms=9.0) for row in profile.specs)
     profile = replace(profile, specs=rows)
     lags, steps = [], []
     for patience in (0.0, 0.2):
@@ -100,6 +100,8 @@ def test_patience_buys_freshness_with_time() -> None:
 def test_distillers_take_distilling_off_the_compressor() -> None:
     """With them, publications of a student are made as fast as the compressor can."""
     alone = fast_profile(num_actors=2)
+    slow = tuple(replace(row, distill_us=20.0 * row.distill_us) for row in alone.specs)
+    alone = replace(alone, specs=slow)
     publications = []
     for distillers in (0, 2):
         profile = replace(alone, num_distillers=distillers)
@@ -149,6 +151,40 @@ def test_a_snapshot_with_everything_under_way_goes_on_to_the_bit(tmp_path: Path)
     with serial(config, profile) as other:
         other.restore(load_checkpoint(tmp_path / "checkpoint"))
         assert go_on(other) == straight
+
+
+def test_students_that_rest_are_part_of_a_snapshot() -> None:
+    """One distiller has shown two students; the one that rests now acts again after a restore."""
+    profile = replace(fast_profile(num_actors=2), num_distillers=1)
+    net2 = CompressionSpec(student="net2", bits=8)
+    config = tiny_catch(eval_episodes=4)
+
+    def acts_again(run: SerialRun) -> str:
+        run.apply(Decision.of(NET3))
+        return json.dumps(run.advance(0.03).to_json(), sort_keys=True)
+
+    with serial(config, profile) as run:
+        for decision in (Decision(((net2, 0.5), (NET3, 0.5))), Decision.of(net2)):
+            run.apply(decision)
+            run.advance(0.05)
+        state = run.snapshot()
+        straight = acts_again(run)
+    with serial(config, profile) as other:
+        other.restore(state)
+        assert acts_again(other) == straight
+
+
+def test_an_update_under_way_is_not_in_the_report() -> None:
+    """The learner needs 30 ms: until then nothing was learned, and J is the untrained policy's."""
+    slow = replace(fast_profile(num_actors=1), learner_us_per_sample=30e3 / 72)
+    with serial(tiny_catch(eval_episodes=4), slow) as run:
+        before = weights_hash(run.learner.policy)
+        report = run.advance(0.03)
+        assert not run.servers.is_idle("learner")
+        assert (report.learner_updates, report.env_steps) == (0, 0)
+        assert weights_hash(run.learner.policy) == before
+        assert run.advance(0.03).learner_updates == 1
+        assert weights_hash(run.learner.policy) != before
 
 
 @pytest.mark.parametrize("name", ["paper-1080ti", "two-core", "learner-bound", "slow-env"])
