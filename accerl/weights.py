@@ -103,7 +103,9 @@ class SharedBlock:
         self._count = buffers
         self._checked = checked
         self._owner = name is None
-        words = 1 + self._WORDS * buffers  # the first says what is current
+        words = (
+            2 + self._WORDS * buffers
+        )  # the first says what is current, the last what is settled
         start = 64 * -(-words * 8 // 64)
         size = start + buffers * capacity_bytes
         self._segment = (
@@ -114,7 +116,7 @@ class SharedBlock:
         self._words = np.ndarray((words,), np.int64, self._segment.buf)
         if name is None:
             self._words[:] = 0
-            self._words[0] = -1
+            self._words[0] = self._words[-1] = -1
         self._buffers = [
             np.ndarray((capacity_bytes,), np.uint8, self._segment.buf, start + i * capacity_bytes)
             for i in range(buffers)
@@ -147,7 +149,20 @@ class SharedBlock:
         head[1:] = (number, size, checksum)
         head[0] += 1
         self._words[0] = number * self._count + which
+        self._words[-1] = number
         return size
+
+    @property
+    def settled(self) -> int:
+        """Number of the newest contents that nobody need wait for; -1 before the first.
+
+        They are current, or would have been the same (`settle`).
+        """
+        return int(self._words[-1])
+
+    def settle(self, number: int) -> None:
+        """Note that contents of this number would be what is current already."""
+        self._words[-1] = number
 
     def read(self, copy: Callable[[np.ndarray], T]) -> tuple[int, T]:
         """Return the current number and what `copy` makes of the current bytes.
@@ -211,6 +226,15 @@ class Mailbox:
     def latest(self) -> int:
         """Number of the current publication; -1 before the first."""
         return self._block.latest
+
+    @property
+    def settled(self) -> int:
+        """See `SharedBlock.settled`."""
+        return self._block.settled
+
+    def settle(self, number: int) -> None:
+        """Note that publication `number` is not sent, as it would act like the current one."""
+        self._block.settle(number)
 
     def put(self, publication: Publication) -> int:
         """Make `publication` current; return its size in bytes."""

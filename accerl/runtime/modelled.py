@@ -87,6 +87,8 @@ class ModelledPublishing:
         self.publisher = publisher
         self.current: Publication | None = None
         """what actors find"""
+        self.settled = -1
+        """number of the newest publication that nobody need wait for, see `SharedBlock.settled`"""
         self.server = COMPRESSOR if wiring.compressor else LEARNER
         """whose seconds compressing takes"""
         self._learner = learner
@@ -98,11 +100,6 @@ class ModelledPublishing:
         self._charges = Charges(len(self._distillers))
         self._making: list[list[dict[str, Any]]] = [[] for _ in self._distillers]
         self._boards: list[list[dict[str, Any]]] = [[] for _ in self._distillers]
-
-    @property
-    def latest(self) -> int:
-        """Number of the newest publication that actors find; -1 before the first."""
-        return -1 if self.current is None else self.current.number
 
     def observe(self, rollout: Rollout) -> None:
         """Record states of a rollout that the learner has used."""
@@ -191,7 +188,7 @@ class ModelledPublishing:
         """A server has ended its work, after so many seconds.
 
         Returns:
-            whether actors find new weights now.
+            whether actors that waited for a publication can go on.
         """
         if server != self.server:
             index = int(server.rpartition("-")[2])
@@ -235,13 +232,15 @@ class ModelledPublishing:
             KLSplit(**delivered["split"]),
         )
         self.publisher.charge(job.published_seconds, Decision.from_json(job.decision))
-        return new is not None
+        self.settled = job.number
+        return True
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything needed to go on bit-exactly, work that is under way included."""
         job = self._job
         return {
             "current": publication_state(self.current),
+            "settled": self.settled,
             "job": None
             if job is None
             else {**vars(job), "publication": publication_state(job.publication)},
@@ -254,6 +253,7 @@ class ModelledPublishing:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a state returned by `state_dict`, after the publisher has done so."""
         self.current = publication_from_state(state["current"])
+        self.settled = state["settled"]
         job = state["job"]
         self._job = None
         if job is not None:

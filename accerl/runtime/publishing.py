@@ -44,7 +44,9 @@ class InlinePublishing:
         """Compress and publish the learner's weights."""
         before = perf_counter()
         built = self.publisher.build(self._learner.policy, self._learner.updates, self._current)
-        if not built.unchanged:
+        if built.unchanged:
+            self._mailbox.settle(built.publication.number)
+        else:
             self._mailbox.put(built.publication)
             self._current = built.publication
         seconds = perf_counter() - before

@@ -266,13 +266,13 @@ class SerialRun:
                 self._slot = None
 
     def _delivered(self) -> None:
-        """New weights are there: actors that waited for them go on, at first all of them."""
+        """A publication is there, or not needed: who waited for it goes on, at first everybody."""
         for index, modelled in enumerate(self._actors):
             if modelled.actor.publication_number < 0 and not modelled.inbox:
                 self._lend(index)
                 continue
             waits = modelled.inbox and modelled.filling is None
-            if waits and self.publishing.latest >= modelled.inbox[0]["publication"]:
+            if waits and self.publishing.settled >= modelled.inbox[0]["publication"]:
                 self.servers.stop(actor_name(index))
                 self._act(index)
 
@@ -291,7 +291,7 @@ class SerialRun:
             return
         message = modelled.inbox[0]
         patience = self.config.runtime.patience_seconds
-        if self.publishing.latest < message["publication"] and not message["waited"] and patience:
+        if self.publishing.settled < message["publication"] and not message["waited"] and patience:
             message["waited"] = True
             self.servers.pause(server, patience)
             return

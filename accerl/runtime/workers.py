@@ -67,9 +67,9 @@ def collect_rollouts(
 
 
 def _wait_for(mailbox: Mailbox, number: int, seconds: float) -> None:
-    """Return when that publication, or a newer one, is there, or patience ends."""
+    """Return when that publication, or a newer one, is there or is not needed, or patience ends."""
     deadline = perf_counter() + seconds
-    while mailbox.latest < number and perf_counter() < deadline:
+    while mailbox.settled < number and perf_counter() < deadline:
         sleep(0.001)
 
 
@@ -151,7 +151,9 @@ def _work(
     before = perf_counter()
     order = Order.from_json(work["order"])
     built = build_publication(compressor, policy, order, current)
-    if not built.unchanged:
+    if built.unchanged:
+        mailbox.settle(order.number)
+    else:
         mailbox.put(built.publication)
         current = built.publication
     done["publish_seconds"] = perf_counter() - before
