@@ -201,3 +201,16 @@ def test_what_is_advised_is_what_the_model_does(name: str, spec: CompressionSpec
         run.advance(seconds / 2)
         report = run.advance(seconds)
     assert report.env_steps / seconds == pytest.approx(predicted.env_steps_per_second, rel=0.1)
+
+
+def test_actors_do_not_wait_for_a_publication_that_came_to_nothing_new() -> None:
+    """A distiller slower than the learner: what is published between two of its rounds is alike."""
+    profile = replace(fast_profile(num_actors=2), num_distillers=1)
+    slow = tuple(replace(row, distill_us=20.0 * row.distill_us) for row in profile.specs)
+    config = tiny_catch(eval_episodes=0, patience_seconds=10.0)
+    with serial(config, replace(profile, specs=slow)) as run:
+        run.apply(Decision.of(NET3))
+        run.advance(0.05)
+        report = run.advance(0.1)
+    assert report.publications_unchanged > 0
+    assert report.learner_updates > 50

@@ -59,7 +59,7 @@ def test_ranks_of_gains_agree_or_do_not_and_the_interval_says_how_surely() -> No
     ]
     agreed = bench_clock._agreement(rows)
     assert agreed["spearman"] == 1.0
-    assert agreed["spearman_low"] > 0.9
+    assert agreed["spearman_low"] > 0.7
     for each, own in zip(rows, rng.permutation(gains), strict=True):
         each["gain_virtual_all"] = list(own)
     muddled = bench_clock._agreement(rows)

@@ -84,6 +84,19 @@ def test_a_publication_that_does_not_fit_is_refused_and_changes_nothing(mailbox:
     assert equal(mailbox.get(), publication(1))
 
 
+def test_what_came_to_nothing_new_is_settled_without_being_sent(mailbox: Mailbox) -> None:
+    reader = Mailbox(**mailbox.handle())
+    assert reader.settled == -1
+    mailbox.put(publication(3))
+    assert reader.settled == 3
+    mailbox.settle(4)
+    assert (reader.settled, reader.latest) == (4, 3)
+    assert equal(reader.get(), publication(3))
+    mailbox.put(publication(5))
+    assert (reader.settled, reader.latest) == (5, 5)
+    reader.close()
+
+
 def test_closing_removes_the_memory(mailbox: Mailbox) -> None:
     name = mailbox.handle()["name"]
     reader = Mailbox(**mailbox.handle())
