@@ -7,18 +7,15 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from rich.console import Console
-from rich.table import Table
 
 from accerl.config import RunConfig
 from accerl.errors import UserError, did_you_mean
 from accerl.monitor.strategies import make_strategy
-from accerl.records import fingerprint, make_out_dir, versions
+from accerl.records import fingerprint, versions
 from accerl.runtime.compare import drift, middle
 from accerl.runtime.latency import LatencyProfile
 from accerl.runtime.measure import measure_profile
@@ -26,7 +23,6 @@ from accerl.runtime.run import IntervalReport
 from accerl.train import train
 from analysis.stats import spearman
 from studies.clock_cases import (
-    LEARNED,
     SECONDS,
     WARM_UP_INTERVALS,
     Case,
@@ -34,6 +30,7 @@ from studies.clock_cases import (
     cases_of,
     clock_config,
 )
+from studies.kept import Kept
 from studies.progress import bar, share_bar
 
 RESAMPLES = 2000
@@ -47,6 +44,7 @@ def bench_clock(
     seeds: int = 3,
     repeats: int = 5,
     workers: int = 2,
+    kept: Kept | None = None,
 ) -> dict[str, Any]:
     """Run every case on the real clock and on the virtual one, and compare.
 
@@ -62,6 +60,7 @@ def bench_clock(
         seeds: runs of each case.
         repeats: rounds of the measured profiles.
         workers: processes for the virtual runs.
+        kept: holds what an earlier call that was interrupted has done, and gets what is done here.
 
     Raises:
         UserError: a game does not exist, or a number is not allowed.
@@ -74,28 +73,49 @@ def bench_clock(
     if seconds is not None and not LEAST_SECONDS <= seconds < 3600.0:
         raise UserError(f"bench clock: --seconds must lie in {LEAST_SECONDS:g}..3600")
     lengths = {game: seconds or SECONDS[game] for game in games}
-    before = {game: _measure(clock_config(game, lengths[game]), repeats) for game in games}
+    kept = Kept(None) if kept is None else kept
+
+    def measured(when: str) -> dict[str, LatencyProfile]:
+        found = {}
+        for game in games:
+            config = clock_config(game, lengths[game])
+            key = ["profile", when, config.hash, repeats]
+            data = kept.get(key, lambda config=config: _measure(config, repeats).to_json())
+            found[game] = LatencyProfile.from_json(data)
+        return found
+
+    before = measured("before")
     cases = [case for game in games for case in cases_of(game)]
     keys = [(case, seed) for seed in range(seeds) for case in _rotated(cases, seed)]
     real: dict[tuple[str, str, int], dict[str, Any]] = {}
     with bar("real clock", len(keys)) as advance:
         for case, seed in keys:
-            found = _apart(_run, case, lengths[case.game], seed, None)
+            key = ["real", _key(case, lengths[case.game], seed)]
+            found = kept.get(
+                key,
+                lambda case=case, seed=seed: _apart(_run, case, lengths[case.game], seed, None),
+            )
             real[case.game, case.label, seed] = found
             advance(1, f"{case.game} {case.label}: {found['env_steps_per_second']:,.0f} steps/s")
-    after = {game: _measure(clock_config(game, lengths[game]), repeats) for game in games}
+    after = measured("after")
     profiles = {game: middle(before[game], after[game]) for game in games}
     virtual: dict[tuple[str, str, int], dict[str, Any]] = {}
     spawn = multiprocessing.get_context("spawn")
     with bar("virtual clock", len(keys)) as advance, ProcessPoolExecutor(workers, spawn) as pool:
-        futures = {
-            (case.game, case.label, seed): pool.submit(
-                _run, case, lengths[case.game], seed, profiles[case.game].to_json()
-            )
-            for case, seed in keys
+        asked = {
+            (case.game, case.label, seed): (case, lengths[case.game], seed) for case, seed in keys
         }
-        for key, future in futures.items():
-            virtual[key] = future.result()
+        names = {
+            place: ["virtual", profiles[run[0].game].hash, _key(*run)]
+            for place, run in asked.items()
+        }
+        futures = {
+            place: pool.submit(_run, *run, profiles[run[0].game].to_json())
+            for place, run in asked.items()
+            if names[place] not in kept
+        }
+        for place, name in names.items():
+            virtual[place] = kept.get(name, lambda place=place: futures[place].result())
             advance(1, "")
     rows = [_row(case, range(seeds), real, virtual) for case in cases]
     return {
@@ -110,6 +130,12 @@ def bench_clock(
         "fingerprint": fingerprint(),
         "versions": versions(),
     }
+
+
+def _key(case: Case, seconds: float, seed: int) -> list[Any]:
+    """Return what a run on either clock depends on."""
+    config = replace(clock_config(case.game, seconds), seed=seed)
+    return [config.hash, case.strategy, dict(case.params)]
 
 
 def _rotated(cases: list[Case], by: int) -> list[Case]:
@@ -163,7 +189,7 @@ def _speed(reports: Sequence[IntervalReport]) -> dict[str, Any]:
     }
     return {
         "env_steps_per_second": sum(report.env_steps for report in reports) / seconds,
-        "lags": dict(lags),
+        "lags": {str(lag): count for lag, count in lags.items()},
         "phase_shares": shares,
     }
 
@@ -228,7 +254,7 @@ def _lags(
     for runs in (real, virtual):
         lags: Counter[int] = Counter()
         for run in runs:
-            lags.update(run["lags"])
+            lags.update({int(lag): count for lag, count in run["lags"].items()})
         total = max(sum(lags.values()), 1)
         pooled.append({lag: count / total for lag, count in sorted(lags.items())})
     last = max((lag for shares in pooled for lag in shares), default=0)
@@ -316,83 +342,3 @@ def _disagreements(rows: Sequence[Mapping[str, Any]]) -> list[str]:
                 f"against {row['lag']['real_mean']:.1f} updates"
             )
     return told
-
-
-def print_clock(result: Mapping[str, Any], console: Console) -> None:
-    """Print one line a case, then how well the clocks agree, and where they do not."""
-    for game in result["games"]:
-        table = Table(
-            title=f"bench clock: {game}, {len(result['seeds'])} seeds of "
-            f"{result['seconds'][game]:g} s on each clock",
-            title_justify="left",
-        )
-        table.add_column("actors", no_wrap=True)
-        gains = game in LEARNED
-        for name in ("real steps/s", "virtual", "error", "real lag", "virtual", "apart"):
-            table.add_column(name, justify="right")
-        for name in ("real J/s", "virtual") if gains else ():
-            table.add_column(name, justify="right")
-        for row in result["rows"]:
-            if row["game"] != game:
-                continue
-            lag = row["lag"]
-            cells = [
-                f"{row['real']:,.0f}",
-                f"{row['virtual']:,.0f}",
-                f"{row['error']:+.1%}",
-                f"{lag['real_mean']:.1f}",
-                f"{lag['virtual_mean']:.1f}",
-                f"{lag['distance_updates']:.2f}",
-            ]
-            if gains:
-                cells += [
-                    f"{np.median(row[name]):.3f}" for name in ("gain_real_all", "gain_virtual_all")
-                ]
-            table.add_row(row["label"], *cells)
-        console.print(table)
-    console.print(
-        f"Env steps/s: error {result['time_error_median']:.1%} in the median, "
-        f"{result['time_error_max']:.1%} at worst. Medians over seeds; the first intervals are "
-        "left out. lag: learner updates; apart: area between the two distributions of lag."
-    )
-    if result["spearman"] is not None:
-        console.print(
-            f"Rank correlation of the return per second (J/s) between the clocks: "
-            f"{result['spearman']:.2f} (95% {result['spearman_low']:.2f} to "
-            f"{result['spearman_high']:.2f}, bootstrap over cases and seeds)."
-        )
-    for game, found in result["by_game"].items():
-        console.print(
-            f"{game}: error {found['time_error_median']:.1%} median, {found['time_error_max']:.1%} "
-            f"worst; rank correlation of env steps/s {_told(found['spearman_speed'])}."
-        )
-    for game, ratios in result["drift"].items():
-        console.print(
-            f"{game}: over the real runs the machine's latencies drifted by "
-            + ", ".join(f"{name} {ratio - 1.0:+.0%}" for name, ratio in ratios.items())
-        )
-    unlearned = [game for game in result["games"] if game not in LEARNED]
-    if unlearned:
-        console.print(
-            f"{', '.join(unlearned)}: speed and lag only; nothing is learned in that time."
-        )
-    for line in result["disagreements"] or ["Nothing disagrees by more than 8% or one update."]:
-        console.print(line, markup=False)
-
-
-def _told(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:.2f}"
-
-
-def draw_clock(result: Mapping[str, Any], out: Path) -> list[Path]:
-    """Draw predictions against measurements; return the picture's path.
-
-    Raises:
-        UserError: `out` cannot be written.
-    """
-    from analysis.export_figures import write_pngs
-    from analysis.figures_bench import clock_fidelity
-
-    make_out_dir(out)
-    figure = clock_fidelity(result)
-    return write_pngs({figure.name: figure}, out)

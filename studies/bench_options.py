@@ -254,15 +254,24 @@ def bench_clock(
         seeds: runs of each strategy and game, on each clock
         repeats: rounds of the latency profiles that are measured before and after the real runs
         workers: processes for the runs on the virtual clock
-        out: folder to write bench-clock.json and clock-fidelity.png to
+        out: folder to write bench-clock.json and clock-fidelity.png to; a run that was interrupted
+            goes on with what is there
         json_: print the result as JSON
     """
     from studies.bench_clock import bench_clock as measure
-    from studies.bench_clock import draw_clock, print_clock
+    from studies.clock_tables import draw_clock, print_clock
+    from studies.kept import Kept
 
     if out is not None:
         make_out_dir(out)
-    result = measure(games=games, seconds=seconds, seeds=seeds, repeats=repeats, workers=workers)
+    result = measure(
+        games=games,
+        seconds=seconds,
+        seeds=seeds,
+        repeats=repeats,
+        workers=workers,
+        kept=Kept(None if out is None else out / "clock_runs.jsonl"),
+    )
     print_clock(result, console)
     written(result, out, "bench-clock.json")
     if out is not None:

@@ -6,8 +6,6 @@ a file, and a study that was interrupted goes on by asking for the same jobs aga
 
 from __future__ import annotations
 
-import contextlib
-import json
 import multiprocessing
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -23,7 +21,7 @@ from accerl.errors import UserError
 from accerl.monitor.strategies import make_strategy
 from accerl.monitor.strategy import Strategy
 from accerl.presets import load_preset
-from accerl.records import SUMMARY, json_hash
+from accerl.records import SUMMARY
 from accerl.runtime.latency import LatencyProfile
 from accerl.runtime.supervise import ignoring_interrupts
 from accerl.train import train
@@ -32,6 +30,7 @@ from controller.instances import Instance, game_instance
 from controller.objective import GameReference
 from controller.policy import ControllerPolicy, LearnedStrategy
 from controller.rollouts import rollout
+from studies.kept import Kept
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,18 +186,8 @@ class InnerRuns:
             workers: processes.
             do: does one job; a function that other processes can import.
         """
-        self._path = path
         self._do = do
-        self._done: dict[str, dict[str, Any]] = {}
-        lines = path.read_text().splitlines() if path.is_file() else []
-        for line in lines:
-            # A line cut off by a kill is a job that is simply done again.
-            with contextlib.suppress(json.JSONDecodeError):
-                entry = json.loads(line)
-                self._done[entry["job"]] = entry["result"]
-        if lines:
-            kept = [{"job": key, "result": result} for key, result in self._done.items()]
-            path.write_text("".join(json.dumps(entry) + "\n" for entry in kept))
+        self._kept = Kept(path)
         self._pool = ProcessPoolExecutor(
             workers, multiprocessing.get_context("spawn"), initializer=_start_worker
         )
@@ -209,34 +198,24 @@ class InnerRuns:
         Raises:
             UserError: a worker process was killed.
         """
-        keys = [json_hash(job) for job in jobs]
         with ignoring_interrupts():  # workers inherit it: Ctrl-C is this process's to handle
-            missing = {
-                self._pool.submit(self._do, job): key
-                for key, job in zip(keys, jobs, strict=True)
-                if not self._has(key, job)
-            }
+            missing = {self._pool.submit(self._do, job): job for job in jobs if not self._has(job)}
         for _ in range(len(jobs) - len(missing)):
             on_done()
         try:
             for future in as_completed(missing):
-                self._keep(missing[future], future.result())
+                self._kept.keep(missing[future], future.result())
                 on_done()
         except BrokenProcessPool as error:
             raise UserError(
                 "a worker process was killed (out of memory?); start the same command again to go "
                 "on, with fewer --workers if memory is short"
             ) from error
-        return [self._done[key] for key in keys]
+        return [self._kept[job] for job in jobs]
 
-    def _has(self, key: str, job: dict[str, Any]) -> bool:
+    def _has(self, job: dict[str, Any]) -> bool:
         out = job.get("out")
-        return key in self._done and (out is None or (Path(out) / SUMMARY).is_file())
-
-    def _keep(self, key: str, result: dict[str, Any]) -> None:
-        self._done[key] = result
-        with self._path.open("a") as file:
-            file.write(json.dumps({"job": key, "result": result}) + "\n")
+        return job in self._kept and (out is None or (Path(out) / SUMMARY).is_file())
 
     def close(self) -> None:
         """End the processes at once; what they were doing is done again next time."""
