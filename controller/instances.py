@@ -75,17 +75,17 @@ class Split:
 
 SPLITS = {
     "train": Split(
-        games=("catch", "cartpole", "minatar-breakout"),
+        games=("catch", "cartpole"),
         profiles=("paper-1080ti", "slow-env", "learner-bound"),
         seeds=range(10),
     ),
     "validation": Split(
-        games=("minatar-space-invaders",),
+        games=("minatar-breakout",),
         profiles=("two-core", "paper-1080ti"),
         seeds=range(50, 60),
     ),
     "test": Split(
-        games=("acrobot", "minatar-freeway"),
+        games=("acrobot", "minatar-space-invaders"),
         profiles=("gpu-learner", "edge"),
         seeds=range(100, 120),
     ),
