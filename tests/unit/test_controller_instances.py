@@ -41,14 +41,15 @@ def test_splits_share_no_game_and_no_seed() -> None:
 
 def test_every_game_of_a_split_has_steps_and_a_reference() -> None:
     games = [game for split in SPLITS.values() for game in split.games]
-    assert sorted(games) == sorted(ENV_STEPS)
-    for game in games:
+    assert len(games) == len(set(games))
+    assert set(games) <= set(ENV_STEPS)
+    for game in ENV_STEPS:
         assert load_reference(game).span > 0.0
 
 
 def test_a_split_is_games_by_profiles_by_seeds() -> None:
     instances = split_instances("train", profiles=PAPER)
-    assert len(instances) == 3 * 10
+    assert len(instances) == 2 * 10
     assert [instance.seed for instance in instances[:10]] == list(range(10))
     assert instances[10].name == "cartpole-paper-1080ti-0"
     assert repr(instances[13]) == repr(find_instance("cartpole", "paper-1080ti", 3))

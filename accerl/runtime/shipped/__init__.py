@@ -48,7 +48,7 @@ def edge() -> LatencyProfile:
     """Return eight small machines that act, far from a learner with a GPU; assembled.
 
     Assumed: 8 actors with a core each that is six times slower than two-core's; learner and
-    compressor of gpu-learner. 20 Mbit/s carry every publication to all actors. The rollouts they
+    compressor of gpu-learner. 100 Mbit/s carry every publication to all actors. The rollouts they
     send back are left out of account: they travel the other way, and they are as large whatever
     spec acts, so they cannot change which spec is best.
     """
@@ -58,13 +58,13 @@ def edge() -> LatencyProfile:
         learner,
         name="edge",
         source=f"assembled, not measured: actors {slower:g} times slower than {base.name}'s, "
-        "learner and compressor of gpu-learner, publications to all actors at 20 Mbit/s",
+        "learner and compressor of gpu-learner, publications to all actors at 100 Mbit/s",
         env_step_us=slower * base.env_step_us,
         write_us=slower * base.write_us,
         specs=tuple(_slower_actor(row, slower) for row in learner.specs),
         num_actors=8,
         actors_per_batch=1,
-        network_bytes_per_second=2.5e6,
+        network_bytes_per_second=12.5e6,
     )
 
 
