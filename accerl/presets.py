@@ -37,6 +37,7 @@ _MINATAR_LEARNER = LearnerConfig(
     minibatches=4,
     normalise_advantages=True,
     value_cost=0.5,
+    entropy_cost=0.02,  # with 0.01, one run of Breakout in three soon had no entropy left
 )
 _MINATAR_RUNTIME = replace(_SMALL_RUNTIME, interval_seconds=30.0, eval_episodes=16)
 _MINATAR_COMPRESSION = replace(_SMALL_COMPRESSION, distill_learning_rate=3e-3)

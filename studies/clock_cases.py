@@ -29,17 +29,17 @@ SPECS = {
     ),
     "minatar-breakout": (
         CompressionSpec(bits=16),
+        CompressionSpec(student="net3", bits=16),
         EAGER,
+        CompressionSpec(student="net2", graph="eager"),
         CompressionSpec(student="net3", graph="eager"),
         CompressionSpec(graph="torchscript"),
         CompressionSpec(student="net3", graph="torchscript"),
         CompressionSpec(),
         INT8,
-        CompressionSpec(sparsity=0.75, bits=8),
-        CompressionSpec(student="net3"),
     ),
 }
-"""what acts all along, by game"""
+"""what acts all along, by game; where games are learned, at speeds that lie well apart"""
 SWITCHING = {
     "pong": (CompressionSpec(), INT8, NET3_INT8),
     "minatar-breakout": (EAGER, CompressionSpec(graph="torchscript"), INT8),

@@ -273,6 +273,7 @@ class ProcessRun:
         if stats is not None:
             fill = min(waiting / max(self.config.runtime.queue_rollouts, 1), 1.0)
             self.recorder.add_rollout(rollout, tag.spec, stats, lag=lag, queue_fill=fill)
+            self._receive(timeout_seconds=0.0)  # whoever has finished meanwhile gets work now
             self.publishing.after_update(rollout)
         self._slots.done(slot)
         self._lend(self._actors[self._slots.owner(slot)])
