@@ -12,45 +12,96 @@ from typing import Any
 
 import numpy as np
 
+from accerl.errors import UserError
 from controller.actions import Actions
+from controller.dwell import Dwell
 from controller.env import CompressionControlEnv
 from controller.instances import Instance
 from controller.policy import ControllerPolicy
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Trajectory:
-    """One episode of the controller, K steps."""
+class Episode:
+    """What somebody saw and chose in one episode of K steps."""
+
+    observations: np.ndarray
+    """float32 [K, F]: the feature vectors"""
+    actions: np.ndarray
+    """int64 [K, heads]: level indices"""
+    mask: np.ndarray
+    """bool [N]: which combinations exist, in the order of `Actions.all_indices`"""
+    seconds: np.ndarray
+    """float64 [K]: real length of every interval"""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Trajectory(Episode):
+    """One episode of the controller itself.
+
+    Raises:
+        UserError: a reward is not finite, or an interval has no length.
+    """
 
     instance: str
     seed: int
-    action_seed: int
-    observations: np.ndarray
-    """float32 [K, F]: what the policy saw"""
-    actions: np.ndarray
-    """int64 [K, heads]"""
+    action_seed: int | None
+    """of the controller's dice; None: it took the most likely action"""
+    chosen: np.ndarray
+    """bool [K]: whether the step was free to choose; where not, the action before was held"""
     log_probs: np.ndarray
-    """float64 [K]: of the joint action, under the policy that acted"""
+    """float64 [K]: of the joint action, under the policy that acted; 0 where it was held"""
     rewards: np.ndarray
     """float64 [K]: normalised gains, not discounted"""
-    discount: float
-    """factor per step"""
+    beta: float
+    """discount rate per second"""
+    horizon_seconds: float
+    interval_seconds: float
+    """length of an interval that nothing delays"""
+
+    def __post_init__(self) -> None:
+        broken = ~np.isfinite(self.rewards) | ~(self.seconds > 0.0)
+        if broken.any():
+            step = int(np.argmax(broken))
+            raise UserError(
+                f"meta-training: the rollout of {self.instance}, seed {self.seed}, action seed "
+                f"{self.action_seed}, has reward {self.rewards[step]} and {self.seconds[step]} "
+                f"seconds at step {step}; rewards must be finite and seconds positive"
+            )
+
+    @property
+    def discounted_rewards(self) -> np.ndarray:
+        """exp(-beta t_k) r_k, float64 [K], t_k the clock after step k."""
+        return self.rewards * np.exp(-self.beta * np.cumsum(self.seconds))
+
+    @property
+    def gain(self) -> float:
+        """The outer objective of this episode, `objective.discounted_gain`."""
+        return float(self.discounted_rewards.sum())
+
+    def arrays(self) -> dict[str, Any]:
+        """Return all fields by name, as they are."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def to_json(self) -> dict[str, Any]:
         """Return the trajectory as plain numbers and lists."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values = self.arrays()
         return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in values.items()}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Trajectory:
-        """Read a trajectory written by `to_json`."""
-        arrays = {
-            "observations": np.asarray(data["observations"], dtype=np.float32),
-            "actions": np.asarray(data["actions"], dtype=np.int64),
-            "log_probs": np.asarray(data["log_probs"], dtype=np.float64),
-            "rewards": np.asarray(data["rewards"], dtype=np.float64),
-        }
-        return cls(**{**data, **arrays})
+        """Read a trajectory written by `to_json`, or the fields that `arrays` returned."""
+        return cls(**{**data, **{k: np.asarray(data[k], dtype=t) for k, t in _DTYPES.items()}})
+
+
+_DTYPES = {
+    "observations": np.float32,
+    "actions": np.int64,
+    "mask": np.bool_,
+    "seconds": np.float64,
+    "chosen": np.bool_,
+    "log_probs": np.float64,
+    "rewards": np.float64,
+}
 
 
 def rollout(
@@ -58,9 +109,10 @@ def rollout(
     actions: Actions,
     instance: Instance,
     seed: int,
-    action_seed: int,
+    action_seed: int | None,
     *,
     antithetic: bool = True,
+    min_dwell_intervals: int = 1,
 ) -> Trajectory:
     """Play one episode and return it; the same arguments give the same trajectory.
 
@@ -70,35 +122,45 @@ def rollout(
         instance: the outer task.
         seed: of the inner run.
         action_seed: of the controller's dice; with `antithetic`, an odd one mirrors the even
-            one before it.
+            one before it. None takes the most likely action of every step.
         antithetic: whether action seeds come in mirrored pairs.
+        min_dwell_intervals: how long a decision is held at least, as by `LearnedStrategy`.
     """
     policy = ControllerPolicy.from_json(policy_state)
-    mirrored = antithetic and action_seed % 2 == 1
-    dice = np.random.default_rng(action_seed - mirrored)
-    observations, indices, log_probs, rewards, discount = [], [], [], [], 1.0
+    mirrored = antithetic and action_seed is not None and action_seed % 2 == 1
+    dice = None if action_seed is None else np.random.default_rng(action_seed - mirrored)
+    dwell = Dwell[tuple[int, ...]](min_dwell_intervals)
+    steps: dict[str, list[Any]] = {name: [] for name in _DTYPES if name != "mask"}
     env = CompressionControlEnv([instance], actions=actions)
     try:
-        observation, _ = env.reset(seed=seed)
-        truncated = False
+        observation, info = env.reset(seed=seed)
+        mask, state, truncated = info["action_mask"], None, False
         while not truncated:
-            uniforms = dice.random(len(policy.sizes))
-            action = policy.sample(observation, 1.0 - uniforms if mirrored else uniforms)
-            observations.append(observation)
-            indices.append(action.indices)
-            log_probs.append(action.log_prob)
-            observation, reward, _, truncated, info = env.step(np.array(action.indices))
-            rewards.append(reward)
-            discount = info["discount"]
+            if dice is None:
+                action = policy.act(observation, mask=mask, state=state)
+            else:
+                uniforms = dice.random(len(policy.sizes))
+                uniforms = 1.0 - uniforms if mirrored else uniforms
+                action = policy.sample(observation, uniforms, mask=mask, state=state)
+            state = action.state
+            indices, chosen = dwell.settle(action.indices)
+            steps["observations"].append(observation)
+            steps["actions"].append(indices)
+            steps["chosen"].append(chosen)
+            steps["log_probs"].append(action.log_prob if chosen else 0.0)
+            observation, reward, _, truncated, info = env.step(np.array(indices))
+            steps["rewards"].append(reward)
+            steps["seconds"].append(info["seconds"])
+        beta = env.beta
     finally:
         env.close()
     return Trajectory(
         instance=instance.name,
         seed=seed,
         action_seed=action_seed,
-        observations=np.array(observations, dtype=np.float32),
-        actions=np.array(indices, dtype=np.int64),
-        log_probs=np.array(log_probs),
-        rewards=np.array(rewards),
-        discount=discount,
+        mask=mask,
+        beta=beta,
+        horizon_seconds=instance.horizon_seconds,
+        interval_seconds=instance.interval_seconds,
+        **{name: np.asarray(values, dtype=_DTYPES[name]) for name, values in steps.items()},
     )

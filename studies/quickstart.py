@@ -18,8 +18,9 @@ from accerl.errors import UserError, did_you_mean
 from accerl.records import fingerprint, make_out_dir, read_json, versions, write_json
 from accerl.spec import IDENTITY
 from controller.analytic import Machine, machine_of
-from controller.meta_train import MetaTrainConfig, meta_train, pretrain_tier0
+from controller.meta_train import MetaTrainConfig, meta_train
 from controller.policy import ControllerPolicy
+from controller.pretrain import pretrain_tier0
 from controller.rollouts import Trajectory
 from studies.budget import (
     ACTIONS,

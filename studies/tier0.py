@@ -12,15 +12,16 @@ from controller.actions import ActionSpace
 from controller.analytic import sample_config
 from controller.bundle import export_bundle
 from controller.bundle_files import BundleMeta
-from controller.env import CompressionControlEnv
 from controller.instances import (
     ANALYTIC_HORIZON_SECONDS,
     ANALYTIC_INTERVAL_SECONDS,
     analytic_instance,
 )
-from controller.meta_train import MetaTrainConfig, pretrain_tier0
+from controller.meta_config import MetaTrainConfig
 from controller.objective import default_beta
-from controller.policy import ControllerPolicy, LearnedStrategy
+from controller.policy import ControllerPolicy
+from controller.pretrain import pretrain_tier0
+from controller.rollouts import rollout
 from controller.schedule import summarise
 from controller.simulator import optimum, schedule_value
 from studies.progress import console
@@ -64,17 +65,8 @@ def _share_of_optimum(
 ) -> tuple[float, list[tuple[int, ...]]]:
     """Play one held-out game greedily; return its share of the optimum and the actions."""
     game = sample_config(np.random.default_rng(seed))
-    env = CompressionControlEnv([analytic_instance(game)], actions=actions)
-    strategy = LearnedStrategy(policy, actions)
-    strategy.reset()
-    env.reset(seed=seed)
-    chosen: list[tuple[int, ...]] = []
-    done = False
-    while not done:
-        decision = strategy.decide(env.features)
-        chosen.append(actions.indices(decision.main))
-        _, _, _, done, _ = env.step_decision(decision)
-    env.close()
+    played = rollout(policy.to_json(), actions, analytic_instance(game), seed, None)
+    chosen = [tuple(indices) for indices in played.actions.tolist()]
     beta = default_beta(ANALYTIC_HORIZON_SECONDS)
     best, _ = optimum(game, actions, ANALYTIC_HORIZON_SECONDS, ANALYTIC_INTERVAL_SECONDS, beta)
     # What was measured along the way is noisy; what the decisions are worth is not.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,20 +18,14 @@ from accerl.monitor.monitor import Monitor
 from accerl.monitor.strategy import Strategy
 from accerl.spec import IDENTITY, Decision
 from controller.actions import ActionSpace
-from controller.normalise import FeatureNormaliser
+from controller.normalise import FEATURE_SETS, FeatureNormaliser, features_seen
 from controller.policy import ControllerPolicy, LearnedStrategy
+from tests.fixtures import trajectories
 
 SIZES = (2, 3, 4)
 
 
-def make_policy(seed: int = 0, *, spread: float = 1.0) -> ControllerPolicy:
-    """A policy with weights of size `spread`, so that its choices depend on the features."""
-    generator = torch.Generator().manual_seed(seed)
-    policy = ControllerPolicy(SIZES, generator=generator)
-    with torch.no_grad():
-        for parameter in policy.parameters():
-            parameter.add_(spread * torch.randn(parameter.shape, generator=generator))
-    return policy
+make_policy = partial(trajectories.make_policy, spread=1.0)  # choices depend on the features
 
 
 def vectors(count: int, seed: int = 0) -> np.ndarray:
@@ -45,6 +41,7 @@ def test_it_has_a_few_hundred_parameters() -> None:
     features = len(FEATURE_NAMES)
     assert make_policy().num_parameters() == features * 8 + 8 + 8 * 3 + 3 + 9
     assert make_policy().num_parameters() < 300
+    assert make_policy(recurrent=True).num_parameters() == 3 * 4 * (features + 4 + 2) + 15 + 9
 
 
 def test_an_untrained_policy_is_nearly_uniform() -> None:
@@ -55,8 +52,8 @@ def test_an_untrained_policy_is_nearly_uniform() -> None:
 
 def test_initialisation_follows_its_generator() -> None:
     first, same, other = make_policy(1), make_policy(1), make_policy(2)
-    assert torch.equal(first.body.weight, same.body.weight)
-    assert not torch.equal(first.body.weight, other.body.weight)
+    assert first.to_json() == same.to_json()
+    assert first.to_json() != other.to_json()
 
 
 def test_logits_are_ordinal() -> None:
@@ -99,11 +96,16 @@ def test_greedy_takes_the_most_likely_level_of_every_head() -> None:
         assert list(policy.act(vector).indices) == expected
 
 
-def test_json_round_trip_is_exact() -> None:
-    policy = make_policy()
+@pytest.mark.parametrize(
+    "options", [{}, {"features": "kl"}, {"recurrent": True}, {"recurrent": True, "hidden": 3}]
+)
+def test_json_round_trip_is_exact(options: dict[str, Any]) -> None:
+    policy = make_policy(**options)
     policy.normaliser.fit(vectors(50))
-    copy = ControllerPolicy.from_json(json.loads(json.dumps(policy.to_json())))
+    copy = ControllerPolicy.from_json(json.loads(json.dumps(policy.to_json(), allow_nan=False)))
     inputs = torch.from_numpy(vectors(5))
+    assert (copy.recurrent, copy.hidden) == (policy.recurrent, policy.hidden)
+    np.testing.assert_array_equal(copy.normaliser.seen, policy.normaliser.seen)
     for mine, theirs in zip(policy(inputs), copy(inputs), strict=True):
         assert torch.equal(mine, theirs)
 
@@ -134,6 +136,35 @@ def test_normaliser_refuses_what_it_cannot_use() -> None:
         FeatureNormaliser(3).fit(np.full((2, 3), np.nan))
 
 
+def test_feature_sets_split_the_vector_but_for_what_all_need() -> None:
+    kl, reward, machine = (set(FEATURE_SETS[name]) for name in ("kl", "reward", "machine"))
+    always = {"bits_level", "sparsity", "student_level", "since_switch", "time_fraction"}
+    assert kl & reward == kl & machine == reward & machine == always
+    assert kl | reward | machine == set(FEATURE_NAMES) == set(FEATURE_SETS["all"])
+    assert {"log_kl_mean", "argmax_agreement"} <= kl
+    assert {"return_level", "stage"} <= reward
+    assert {"learner_idle", "log_speed"} <= machine
+    with pytest.raises(UserError, match="'rewards' does not exist"):
+        make_policy(features="rewards")
+
+
+@pytest.mark.parametrize("recurrent", [False, True])
+@pytest.mark.parametrize("features", ["kl", "reward", "machine"])
+def test_features_that_are_not_seen_change_nothing(features: str, recurrent: bool) -> None:
+    policy, seen = make_policy(features=features, recurrent=recurrent), features_seen(features)
+    for fitted in (False, True):
+        if fitted:
+            policy.normaliser.fit(vectors(50))
+        inputs, others = torch.from_numpy(vectors(5)), torch.from_numpy(vectors(5, seed=1))
+        mixed = torch.where(torch.from_numpy(seen), inputs, others)
+        for mine, theirs in zip(policy(inputs), policy(mixed), strict=True):
+            assert torch.equal(mine, theirs)
+        for place in np.flatnonzero(seen):
+            moved = inputs.clone()
+            moved[:, place] += 0.1
+            assert not torch.equal(policy(inputs)[0], policy(moved)[0])
+
+
 def test_strategy_is_greedy_and_repeatable() -> None:
     policy, actions = make_policy(), ActionSpace()
     strategy = LearnedStrategy(policy, actions)
@@ -156,6 +187,16 @@ def test_features_that_are_not_numbers_give_the_mildest_decision(sample_seed: in
     assert strategy.decide(features(broken)) == Decision.of(IDENTITY)
 
 
+def test_strategy_keeps_to_what_exists() -> None:
+    actions = ActionSpace()
+    mask = actions.mask(lambda spec: spec.student != "original" or spec.bits == 32)
+    strategy = LearnedStrategy(make_policy(), actions, sample_seed=0, mask=mask)
+    assert len(strategy.specs) == mask.sum() == 21
+    decided = {strategy.decide(features(vector)).main for vector in vectors(100)}
+    assert len(decided) > 5
+    assert decided <= set(strategy.specs)
+
+
 class TestGreedyCompliance(StrategyCompliance):
     def make(self) -> Strategy:
         return LearnedStrategy(make_policy(), ActionSpace(), min_dwell_intervals=2)
@@ -164,6 +205,11 @@ class TestGreedyCompliance(StrategyCompliance):
 class TestSampledCompliance(StrategyCompliance):
     def make(self) -> Strategy:
         return LearnedStrategy(make_policy(spread=0.1), ActionSpace(), sample_seed=3)
+
+
+class TestRecurrentCompliance(StrategyCompliance):
+    def make(self) -> Strategy:
+        return LearnedStrategy(make_policy(recurrent=True), ActionSpace())
 
 
 def test_strategy_holds_a_decision_for_its_dwell() -> None:
@@ -183,5 +229,8 @@ def test_strategy_refuses_what_does_not_fit() -> None:
         LearnedStrategy(make_policy(), ActionSpace(bits=(32,)))
     with pytest.raises(UserError, match="min_dwell"):
         LearnedStrategy(make_policy(), ActionSpace(), min_dwell_intervals=0)
+    for mask in (np.ones(5, dtype=bool), np.zeros(24, dtype=bool)):
+        with pytest.raises(UserError, match="one flag for each of 24"):
+            LearnedStrategy(make_policy(), ActionSpace(), mask=mask)
     with pytest.raises(UserError, match="version 99"):
         LearnedStrategy(make_policy(), ActionSpace()).decide(features(vectors(1)[0], version=99))
