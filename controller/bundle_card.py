@@ -116,7 +116,9 @@ def describe_result(result: Result) -> str:
         else f"95% interval {result.low:.3g} to {result.high:.3g}, {pairs}"
     )
     metric = result.metric.replace("_", " ")
-    return f"{result.instance}: {metric} {result.ratio:.3g} times that of {result.against} ({spread})"
+    return (
+        f"{result.instance}: {metric} {result.ratio:.3g} times that of {result.against} ({spread})"
+    )
 
 
 def card(

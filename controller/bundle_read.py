@@ -106,7 +106,7 @@ def read_bundle(path: str | Path) -> Bundle:
     policy = _policy(path / WEIGHTS, contents, actions)
     if manifest["action_table"] != action_table(actions):
         raise UserError(f"{path / MANIFEST}: the action table does not list its actions")
-    schedules, combination = _schedules(path / SCHEDULE, contents.schedule)
+    schedules, combination = _schedules(path / SCHEDULE, contents.schedule, actions)
     return Bundle(
         path=path,
         manifest=manifest,
@@ -136,7 +136,7 @@ def _policy(file: Path, contents: Contents, actions: ActionSpace) -> ControllerP
     return policy
 
 
-def _schedules(file: Path, data: Any) -> tuple[dict[str, Schedule], str]:
+def _schedules(file: Path, data: Any, actions: ActionSpace) -> tuple[dict[str, Schedule], str]:
     """Return the schedules by name, and how their combinations were formed."""
     try:
         told = {key: data[key] for key in ("heads", "quantiles", "combination")}
@@ -149,6 +149,11 @@ def _schedules(file: Path, data: Any) -> tuple[dict[str, Schedule], str]:
         or told["combination"] not in (MEDOID, MODE)
     ):
         raise UserError(f"{file} tells other heads, quantiles or combinations than this AcceRL")
+    for name, schedule in schedules.items():
+        try:
+            schedule.check(actions)
+        except (UserError, *MALFORMED) as error:
+            raise UserError(f"{file}, {name}: {_reason(error)}") from error
     return schedules, told["combination"]
 
 

@@ -74,7 +74,8 @@ class Schedule:
         """
         for spec in self.specs:
             actions.indices(spec)
-        levels = dict(zip(HEADS, (actions.bits, actions.sparsities, actions.students), strict=True))
+        choices: tuple[tuple[Any, ...], ...] = (actions.bits, actions.sparsities, actions.students)
+        levels: dict[str, tuple[Any, ...]] = dict(zip(HEADS, choices, strict=True))
         for point in self.points:
             if point.levels is None:
                 continue

@@ -1,4 +1,4 @@
-"""Schedule bundles on the command line: as strategies of runs, and what a person is told of them."""
+"""Schedule bundles on the command line: as strategies of runs, and told to people."""
 
 from __future__ import annotations
 
@@ -18,6 +18,9 @@ from controller.schedule import MODE, QUANTILES
 from controller.serving import ServedStrategy, serve
 from studies.progress import console
 
+SHOWN = (0, 2, 4)
+"""places in QUANTILES of what a table shows; `--json` has them all"""
+
 
 def bundle_strategy(path: str, config: RunConfig, *, mode: str, strict: bool) -> ServedStrategy:
     """Return a bundle as the strategy of a run, and print what is not as the bundle has it.
@@ -33,7 +36,9 @@ def bundle_strategy(path: str, config: RunConfig, *, mode: str, strict: bool) ->
     """
     virtual = config.runtime.clock == "virtual"
     profile = load_profile(config.runtime.profile) if virtual else None
-    here = [config.preset] if profile is None else [f"{config.preset}-{profile.name}", config.preset]
+    here = (
+        [config.preset] if profile is None else [f"{config.preset}-{profile.name}", config.preset]
+    )
     served = serve(
         path,
         network=config.network,
@@ -71,12 +76,11 @@ def say(text: str) -> None:
 def print_bundle(shown: Mapping[str, Any]) -> None:
     """Print what `show_bundle` found."""
     warn_if_migrated(shown["path"], shown["migrated_from"])
-    say(f"{shown['path']}: a compression schedule learned on tier {shown['tier']}")
-    say(f"({TIER_NOTES[shown['tier']]})")
+    tier = f"{shown['tier']} ({TIER_NOTES[shown['tier']]})"
+    say(f"{shown['path']}: a compression schedule learned on tier {tier}")
     _print_origin(shown)
     _print_actions(shown["action_table"])
-    for name, rows in shown["schedule_rows"].items():
-        _print_schedule(name, rows, shown["combination"])
+    _print_schedules(shown["schedule_rows"], shown["combination"])
     say("Results, as ratios of the controller's value to the other strategy's:")
     for line in shown["results_in_words"] or ["none in this bundle"]:
         say(f"  {line}")
@@ -123,29 +127,34 @@ def _print_actions(actions: Sequence[Mapping[str, Any]]) -> None:
     console.print(table)
 
 
-def _print_schedule(name: str, rows: Sequence[Mapping[str, Any]], combination: str) -> None:
-    """Print what was usually done when, with the quantiles of every knob over the runs."""
-    formed = "the most common" if combination == MODE else "the nearest to the median"
-    table = Table(
-        title=f"Schedule of {escape(name)}: the combination is {formed} of its runs", title_justify="left"
-    )
-    shares = ", ".join(f"{quantile:.0%}" for quantile in QUANTILES)
-    table.add_column("of the run", no_wrap=True)
-    table.add_column("acts with", no_wrap=True)
-    table.add_column("chosen by", justify="right")
-    for head in rows[0]["levels"] or ():
-        table.add_column(f"{head} at {shares}")
-    for row in rows:
-        levels = [_levels(values) for values in (row["levels"] or {}).values()]
-        span = f"{row['from']:.0%} to {row['to']:.0%}"
-        table.add_row(span, row["label"], f"{row['agreement']:.0%}", *levels)
-    console.print(table)
+def _print_schedules(schedules: Mapping[str, Any], combination: str) -> None:
+    """Print what was usually done when, with quantiles of every knob; equal schedules once."""
+    formed = "most common" if combination == MODE else "nearest to the median"
+    shares = " | ".join(f"{QUANTILES[place]:.0%}" for place in SHOWN)
+    say(f"Schedules: the combination {formed} of the runs; every knob at {shares} of them")
+    same: list[tuple[list[str], Any]] = []
+    for name, rows in schedules.items():
+        names = next((names for names, known in same if known == rows), None)
+        if names is None:
+            same.append(([name], rows))
+        else:
+            names.append(name)
+    for names, rows in same:
+        table = Table(title=escape(", ".join(names)), title_justify="left")
+        for column in ("of the run", "acts with", "chosen by", *(rows[0]["levels"] or ())):
+            table.add_column(column, no_wrap=True)
+        for row in rows:
+            levels = [_levels(values) for values in (row["levels"] or {}).values()]
+            span = f"{row['from']:.0%} to {row['to']:.0%}"
+            table.add_row(span, row["label"], f"{row['agreement']:.0%}", *levels)
+        console.print(table)
 
 
 def _levels(values: Sequence[Any]) -> str:
-    """Return the levels at all quantiles; one alone where all are the same."""
-    told = [f"{value:.0%}" if isinstance(value, float) else str(value) for value in values]
-    return told[0] if len(set(told)) == 1 else ", ".join(told)
+    """Return the levels at the quantiles that are shown; one alone where they are the same."""
+    shown = [values[place] for place in SHOWN]
+    told = [f"{value:.0%}" if isinstance(value, float) else str(value) for value in shown]
+    return told[0] if len(set(told)) == 1 else " | ".join(told)
 
 
 def print_chosen(summary: Mapping[str, Any]) -> None:

@@ -206,9 +206,7 @@ def schedule_replay(
         out: run directory
         json_: print the summary as JSON
     """
-    return commands.schedule_replay(
-        bundle, preset, seconds, seed, out, strict=strict, quiet=json_
-    )
+    return commands.schedule_replay(bundle, preset, seconds, seed, out, strict=strict, quiet=json_)
 
 
 def controller_train(

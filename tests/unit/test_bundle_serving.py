@@ -13,11 +13,10 @@ from accerl.monitor.compliance import StrategyCompliance
 from accerl.monitor.features import Features
 from accerl.monitor.strategy import Strategy
 from accerl.runtime.latency import LatencyProfile
-from accerl.spec import CompressionSpec, Decision
+from accerl.spec import STUDENTS, CompressionSpec, Decision
 from accerl.train import train
 from controller.actions import ActionSpace
 from controller.bundle import read_bundle
-from controller.instances import find_instance
 from controller.obstacles import obstacle
 from controller.serving import Replacement, ServedStrategy, replace_missing, serve
 from tests.fixtures.inner_runs import fast_profile, tiny_catch
@@ -95,18 +94,29 @@ def test_an_engine_that_is_not_installed_is_an_obstacle(monkeypatch: pytest.Monk
     assert obstacle("original", None, eager) is None
 
 
-def test_the_environment_and_a_served_bundle_agree_on_what_exists() -> None:
-    instance = find_instance("catch", "edge", 0)
-    for spec in (*ACTIONS.all_specs, CompressionSpec(rank=0.5), CompressionSpec(bits=16)):
-        profile = fast_profile()
-        assert instance.has(spec) == (obstacle("original", profile, spec) is None)
+@pytest.mark.parametrize("network", STUDENTS)
+def test_obstacles_are_what_a_run_would_stumble_over(network: str) -> None:
+    profile = without_int8().for_network(network)
+    found = set()
+    for spec in (*ACTIONS.all_specs, CompressionSpec(rank=0.5), CompressionSpec(graph="eager")):
+        try:
+            Decision.of(spec).check_students(network)
+            profile.infer_seconds(spec, 8)
+        except UserError:
+            assert obstacle(network, profile, spec) is not None
+        else:
+            assert obstacle(network, profile, spec) is None
+            found.add(spec.student)
+    assert found == {"original", *STUDENTS[STUDENTS.index(network) + 1 :]}
 
 
 def test_every_replacement_is_listed_or_refused(bundle: Path) -> None:
     served = serve(bundle, network="net2", profile=None)
     told = list(map(str, served.strategy.replacements))
     assert len(told) == 12  # net1 and net2: two of four students
-    assert "net1 fp32 -> original fp32 (student not smaller than the learner's network net2)" in told
+    assert (
+        "net1 fp32 -> original fp32 (student not smaller than the learner's network net2)" in told
+    )
     students = {spec.student for spec in served.strategy.specs}
     assert students == {"original", "net3"}
     with pytest.raises(UserError, match=r"cannot act with 12 of its specs: net1 fp32 \(.*--strict"):
@@ -183,7 +193,7 @@ class TestServedCompliance(StrategyCompliance):
 def test_a_run_under_a_served_bundle_is_deterministic(bundle: Path, mode: str) -> None:
     """A learner of net1, to which half of the specs are new or missing."""
     config = replace(tiny_catch(eval_episodes=0), network="net1")
-    profile = without_int8()
+    profile = replace(without_int8(), num_actors=1)
     runs = []
     for _ in range(2):
         served = serve(bundle, network="net1", profile=profile, mode=mode)

@@ -215,9 +215,7 @@ def test_the_model_card_has_the_metadata_that_hubs_read(tmp_path: Path) -> None:
     assert (metric["type"], metric["value"]) == ("seconds_to_target", 0.71)
     assert metric["confidence_interval"] == [0.55, 0.9]
     assert "confidence_interval" not in second["metrics"][0]
-    bare = export_bundle(
-        tmp_path / "bare", make_policy(), ACTIONS, replace(meta, results=()), {}
-    )
+    bare = export_bundle(tmp_path / "bare", make_policy(), ACTIONS, replace(meta, results=()), {})
     _, front, _ = (bare / "README.md").read_text().split("---\n", 2)
     assert "model-index" not in yaml.safe_load(front)
 
