@@ -20,17 +20,15 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load as load_safetensors
 from safetensors.torch import save as save_safetensors
 
 import accerl
 from accerl.errors import UserError
 from accerl.monitor.features import FEATURE_NAMES, FEATURES_VERSION
 from accerl.monitor.strategy import Strategy
-from accerl.records import json_hash, make_out_dir, read_json, versions, write_json
+from accerl.records import json_hash, make_out_dir, versions, write_json
 from controller.actions import HEADS, ActionSpace
-from controller.bundle_card import card, describe
+from controller.bundle_card import card, describe, describe_result, schedule_rows
 from controller.bundle_files import (
     CARD,
     FILES,
@@ -40,23 +38,24 @@ from controller.bundle_files import (
     SCHEDULE,
     SCHEMA_VERSION,
     WEIGHTS,
-    BundleMeta,
+    feature_table,
     file_entry,
     is_bundle,
-    read_manifest,
 )
+from controller.bundle_meta import BundleMeta, git_revision
+from controller.bundle_migrate import action_table
+from controller.bundle_read import MALFORMED, Bundle, read_bundle
 from controller.policy import ControllerPolicy, LearnedStrategy
 from controller.policy_onnx import build_onnx, onnx_logits
-from controller.schedule import POOLED, ReplayedSchedule, Schedule
+from controller.schedule import MEDOID, QUANTILES, Schedule
 
 __all__ = [
+    "Bundle",
     "BundleMeta",
     "export_bundle",
     "is_bundle",
     "load_bundle",
-    "load_policy",
-    "load_schedules",
-    "read_manifest",
+    "read_bundle",
     "show_bundle",
     "verify_bundle",
 ]
@@ -85,7 +84,7 @@ def export_bundle(
     """
     path = Path(path)
     LearnedStrategy(policy, actions)  # raises where heads and action space do not fit
-    if policy.body.in_features != len(FEATURE_NAMES):
+    if policy.normaliser.mean.numel() != len(FEATURE_NAMES):
         raise UserError(f"bundle: the policy must read the {len(FEATURE_NAMES)} features")
     if path.exists() and not is_bundle(path) and not (path.is_dir() and not any(path.iterdir())):
         raise UserError(f"{path} exists and is not a bundle; give --out another folder")
@@ -110,24 +109,50 @@ def _write(
 ) -> None:
     weights = {name: value.contiguous() for name, value in policy.state_dict().items()}
     (folder / WEIGHTS).write_bytes(save_safetensors(weights))
-    (folder / GRAPH).write_bytes(build_onnx(policy))
-    games = {game: schedule.to_json() for game, schedule in sorted(schedules.items())}
-    write_json(folder / SCHEDULE, {"games": games})
+    (folder / GRAPH).write_bytes(_graph(policy))
+    schedule = {
+        "heads": list(HEADS),
+        "quantiles": list(QUANTILES),
+        "combination": MEDOID,
+        "games": {game: found.to_json() for game, found in sorted(schedules.items())},
+    }
+    write_json(folder / SCHEDULE, schedule)
     vectors = np.random.default_rng(0).uniform(-3.0, 3.0, (16, len(FEATURE_NAMES)))
     vectors = vectors.astype(np.float32)
+    form = {key: value for key, value in policy.to_json().items() if key != "weights"}
     manifest: dict[str, Any] = {
         "kind": KIND,
         "schema_version": SCHEMA_VERSION,
         "features_version": FEATURES_VERSION,
-        "feature_names": list(FEATURE_NAMES),
+        "features": feature_table(),
         "actions": actions.to_json(),
+        "action_table": action_table(actions),
+        "policy": form,
         "meta": meta.to_json(),
         "probes": {"vectors": vectors.tolist(), "logits": _torch_logits(policy, vectors).tolist()},
+        "git_revision": git_revision(),
         "versions": {"accerl": accerl.__version__, **versions()},
     }
-    (folder / CARD).write_text(card(manifest, games))
+    (folder / CARD).write_text(card(manifest, meta, actions, schedules))
     manifest["files"] = {name: file_entry(folder / name) for name in FILES}
     write_json(folder / MANIFEST, {**manifest, "digest": json_hash(manifest)})
+
+
+def _graph(policy: ControllerPolicy) -> bytes:
+    """Return the policy as an ONNX graph.
+
+    Raises:
+        UserError: it is of a form that cannot be written as one.
+    """
+    try:
+        return build_onnx(policy)
+    except (UserError, *MALFORMED) as error:
+        # The graph is built from the tensors of one form by name; another form lacks some.
+        form = "a recurrent" if getattr(policy, "recurrent", False) else "this"
+        raise UserError(
+            f"bundle: {form} policy cannot be written as an ONNX graph ({error!r}); export one "
+            "without recurrence"
+        ) from error
 
 
 def _move_into_place(staging: Path, path: Path) -> None:
@@ -151,61 +176,25 @@ def _torch_logits(policy: ControllerPolicy, vectors: np.ndarray) -> np.ndarray:
         return torch.cat(policy(torch.from_numpy(vectors)), dim=-1).numpy()
 
 
-def load_policy(path: Path) -> tuple[ControllerPolicy, ActionSpace]:
-    """Return controller and action space of an intact bundle.
-
-    Raises:
-        UserError: the bundle is damaged, or the weights do not fit the action space.
-    """
-    actions = ActionSpace.from_json(read_manifest(path)["actions"])
-    file = Path(path) / WEIGHTS
-    try:
-        policy = ControllerPolicy.from_weights(actions.sizes, load_safetensors(file.read_bytes()))
-    except (SafetensorError, UserError) as error:
-        raise UserError(f"{file} does not hold this controller: {error}") from error
-    return policy, actions
-
-
-def load_schedules(path: Path) -> dict[str, Schedule]:
-    """Return the open-loop schedules of an intact bundle by game."""
-    read_manifest(path)
-    file = Path(path) / SCHEDULE
-    try:
-        games = read_json(file)["games"]
-        return {game: Schedule.from_json(points) for game, points in games.items()}
-    except (KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"{file} does not hold schedules: {error!r}") from error
-
-
 def load_bundle(
     path: str | Path,
     *,
     mode: Literal["policy", "schedule"] = "policy",
     game: str | None = None,
 ) -> Strategy:
-    """Return a bundle as a strategy for a new run.
+    """Return a bundle as a strategy for a new run that can act with all of its specs.
+
+    `controller.serving.serve` is for runs that perhaps cannot.
 
     Args:
         path: the bundle's folder.
         mode: "policy" reacts to features; "schedule" replays the open-loop schedule by the clock.
-        game: whose schedule; None is the only one there is, or else the pooled one.
+        game: whose schedule; None is the pooled one, or else the only one there is.
 
     Raises:
         UserError: the bundle is damaged, or has no such mode or game.
     """
-    if mode == "policy":
-        return LearnedStrategy(*load_policy(Path(path)))
-    if mode != "schedule":
-        raise UserError(f"bundle: mode {mode!r} does not exist; allowed: policy, schedule")
-    schedules = load_schedules(Path(path))
-    if game is None:
-        game = POOLED if POOLED in schedules else next(iter(schedules), POOLED)
-    if game not in schedules:
-        raise UserError(
-            f"{Path(path) / SCHEDULE} has no schedule for {game!r}; "
-            f"it has: {', '.join(schedules) or 'none'}"
-        )
-    return ReplayedSchedule(schedules[game])
+    return read_bundle(path).strategy(mode, game)
 
 
 def verify_bundle(path: str | Path) -> dict[str, Any]:
@@ -217,39 +206,38 @@ def verify_bundle(path: str | Path) -> dict[str, Any]:
     Raises:
         UserError: one line that names the file and what is wrong with it.
     """
-    path = Path(path)
-    manifest = read_manifest(path)
-    policy, actions = load_policy(path)
-    meta = BundleMeta.from_json(manifest["meta"])
-    difference = _check_logits(path, policy, manifest["probes"])
-    schedules = load_schedules(path)
-    for schedule in schedules.values():
-        for point in schedule.points:
-            actions.indices(point.decision.main)
+    bundle = read_bundle(path)
+    difference = _check_logits(bundle)
     return {
         "ok": True,
         "path": str(path),
-        "schema_version": manifest["schema_version"],
-        "features_version": manifest["features_version"],
-        "files": {name: entry["bytes"] for name, entry in manifest["files"].items()},
-        "heads": dict(zip(HEADS, actions.sizes, strict=True)),
-        "parameters": policy.num_parameters(),
+        "schema_version": SCHEMA_VERSION,
+        "migrated_from": bundle.migrated_from,
+        "features_version": FEATURES_VERSION,
+        "graph_features": bundle.graph_features,
+        "files": {name: entry["bytes"] for name, entry in bundle.manifest["files"].items()},
+        "heads": dict(zip(HEADS, bundle.actions.sizes, strict=True)),
+        "actions": len(bundle.actions.all_specs),
+        "parameters": bundle.policy.num_parameters(),
         "max_logit_difference": difference,
-        "schedules": sorted(schedules),
-        "tier": meta.tier,
+        "schedules": sorted(bundle.schedules),
+        "results": len(bundle.meta.results),
+        "tier": bundle.meta.tier,
     }
 
 
-def _check_logits(path: Path, policy: ControllerPolicy, probes: Mapping[str, Any]) -> float:
+def _check_logits(bundle: Bundle) -> float:
     """Return the largest difference between torch, ONNX Runtime and the logits of the export."""
+    path, probes = bundle.path, bundle.manifest["probes"]
     try:
         vectors = np.array(probes["vectors"], dtype=np.float32)
-        here = _torch_logits(policy, vectors)
+        here = _torch_logits(bundle.policy, vectors)
         recorded = np.array(probes["logits"], dtype=np.float32).reshape(here.shape)
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+    except MALFORMED as error:
         raise UserError(f"{path / MANIFEST} holds no usable probe vectors: {error!r}") from error
     try:
-        there = np.concatenate(onnx_logits((path / GRAPH).read_bytes(), vectors), axis=-1)
+        graph = (path / GRAPH).read_bytes()
+        there = np.concatenate(onnx_logits(graph, vectors[:, : bundle.graph_features]), axis=-1)
     except UserError as error:
         raise UserError(f"{path / GRAPH}: {error}") from error
     if there.shape != here.shape:
@@ -265,13 +253,20 @@ def _check_logits(path: Path, policy: ControllerPolicy, probes: Mapping[str, Any
 
 def show_bundle(path: str | Path) -> dict[str, Any]:
     """Return what a person wants to know about an intact bundle, with schedules in words."""
-    manifest = read_manifest(Path(path))
-    schedules = load_schedules(Path(path))
+    bundle = read_bundle(path)
+    manifest = bundle.manifest
+    told = ("features_version", "features", "actions", "action_table", "policy", "git_revision")
     return {
         "path": str(path),
-        **{key: manifest[key] for key in ("schema_version", "features_version", "actions")},
+        "schema_version": SCHEMA_VERSION,
+        "migrated_from": bundle.migrated_from,
+        **{key: manifest[key] for key in told},
         **manifest["meta"],
-        "schedules": {game: describe(schedule.to_json()) for game, schedule in schedules.items()},
+        "games": list(bundle.meta.games),
+        "results_in_words": [describe_result(result) for result in bundle.meta.results],
+        "combination": bundle.combination,
+        "schedules": {game: describe(found) for game, found in bundle.schedules.items()},
+        "schedule_rows": {game: schedule_rows(found) for game, found in bundle.schedules.items()},
         "files": {name: entry["bytes"] for name, entry in manifest["files"].items()},
         "versions": manifest["versions"],
     }

@@ -1,20 +1,18 @@
-"""The model card of a bundle: the same facts as bundle.json, for people."""
+"""The model card of a bundle: the same facts as bundle.json, for people and for model hubs."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import groupby
 from typing import Any
 
-from accerl.spec import Decision
+from controller.actions import ActionSpace
+from controller.bundle_meta import BundleMeta, Result
+from controller.schedule import Schedule
 
 TEMPLATE = """---
-library_name: accerl
-tags:
-- reinforcement-learning
-- model-compression
-- dynamic-algorithm-configuration
+{front_matter}
 ---
 
 # Compression schedule learned by AcceRL
@@ -31,6 +29,7 @@ run (KL between actors and learner, entropy, return, speed, time) and picks one 
 
     accerl schedule verify THIS_FOLDER
     accerl train PRESET --strategy THIS_FOLDER
+    accerl train PRESET --strategy THIS_FOLDER --bundle-mode schedule
 
 or from Python:
 
@@ -38,22 +37,25 @@ or from Python:
     strategy = load_bundle("THIS_FOLDER")                     # reacts to the run
     strategy = load_bundle("THIS_FOLDER", mode="schedule")    # replays the schedules below
 
-`controller.onnx` maps features [N, {num_features}] to logits per knob in any ONNX runtime.
+`controller.onnx` maps features [N, {num_features}] to logits per knob in any ONNX runtime;
+`bundle.json` says what each feature is made of.
 
 ## Where it comes from
 
 - tier: {tier} ({tier_note})
-- games: {games}
-- inner seeds: {seeds}
+- trained on: {instances}
 - inner runs spent on training: {inner_runs}
-- horizon: {horizon_seconds:g} s; latency profile: {profile}
-- AcceRL {accerl_version}, features version {features_version}
+- latency profiles: {profiles}
+- contest plan: {contest}
+- AcceRL {accerl_version}, git revision {git_revision}, features version {features_version}
 
 ## What it reached
 
 {results}
 
 ## What it usually does
+
+The combination nearest to the median of its runs, and how many of them chose it.
 
 {schedules}
 
@@ -71,38 +73,129 @@ TIER_NOTES = {
 }
 
 
-def describe(points: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a schedule in words: one line per stretch of the same decision."""
-    labels = [Decision.from_json(point["decision"]).label for point in points]
-    starts = [point["fraction"] for point in points] + [1.0]
-    lines = []
-    for label, stretch in groupby(range(len(points)), key=lambda index: labels[index]):
+def schedule_rows(schedule: Schedule) -> list[dict[str, Any]]:
+    """Return a schedule as a table: one row per stretch in which nothing changes.
+
+    Each row has ``from`` and ``to`` (fractions of the horizon), ``label``, ``agreement`` (the
+    smallest of the stretch) and ``levels`` per head, at `schedule.QUANTILES`, or None.
+    """
+    points = schedule.points
+    ends = [point.fraction for point in points[1:]] + [1.0]
+    rows = []
+    for (label, levels), stretch in groupby(
+        zip(points, ends, strict=True), key=lambda item: (item[0].decision.label, item[0].levels)
+    ):
         stretch = list(stretch)
-        lines.append(f"{starts[stretch[0]]:.0%} to {starts[stretch[-1] + 1]:.0%}: {label}")
+        rows.append(
+            {
+                "from": stretch[0][0].fraction,
+                "to": stretch[-1][1],
+                "label": label,
+                "agreement": min(point.agreement for point, _ in stretch),
+                "levels": None if levels is None else {k: list(v) for k, v in levels.items()},
+            }
+        )
+    return rows
+
+
+def describe(schedule: Schedule) -> list[str]:
+    """Return a schedule in words: one line per stretch of the same decision."""
+    lines = []
+    for label, rows in groupby(schedule_rows(schedule), key=lambda row: row["label"]):
+        rows = list(rows)
+        lines.append(f"{rows[0]['from']:.0%} to {rows[-1]['to']:.0%}: {label}")
     return lines
 
 
-def card(manifest: Mapping[str, Any], games: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
-    """Return README.md for a manifest and its schedules per game."""
-    meta, actions = manifest["meta"], manifest["actions"]
-    schedules = [
-        f"**{game}**\n\n" + "\n".join(f"- {line}" for line in describe(points))
-        for game, points in games.items()
+def describe_result(result: Result) -> str:
+    """Return a result in words."""
+    pairs = f"{result.n} pair{'s' if result.n > 1 else ''} of runs"
+    spread = (
+        f"{pairs}, too few for an interval"
+        if result.low is None
+        else f"95% interval {result.low:.3g} to {result.high:.3g}, {pairs}"
+    )
+    metric = result.metric.replace("_", " ")
+    return (
+        f"{result.instance}: {metric} {result.ratio:.3g} times that of {result.against} ({spread})"
+    )
+
+
+def card(
+    manifest: Mapping[str, Any],
+    meta: BundleMeta,
+    actions: ActionSpace,
+    schedules: Mapping[str, Schedule],
+) -> str:
+    """Return README.md of a bundle.
+
+    Args:
+        manifest: bundle.json, as far as it does not depend on the other files.
+        meta: where the controller comes from.
+        actions: what it chooses from.
+        schedules: per game.
+    """
+    told = [
+        f"**{game}**\n\n" + "\n".join(f"- {line}" for line in describe(schedule))
+        for game, schedule in schedules.items()
     ]
-    results = json.dumps(meta["results"], indent=2, sort_keys=True)
+    trained = [
+        f"{item.name} (seeds {', '.join(map(str, item.seeds)) or 'not recorded'})"
+        for item in meta.instances
+    ]
+    profiles = [f"{item.name or 'unnamed'} ({item.hash})" for item in meta.profiles]
+    results = "\n".join(f"- {describe_result(result)}" for result in meta.results)
     return TEMPLATE.format(
-        **{key: actions[key] for key in ("bits", "sparsities", "students")},
-        num_features=len(manifest["feature_names"]),
+        front_matter=_front_matter(meta),
+        bits=", ".join(map(str, actions.bits)),
+        sparsities=", ".join(f"{value:g}" for value in actions.sparsities),
+        students=", ".join(actions.students),
+        num_features=len(manifest["features"]),
         features_version=manifest["features_version"],
         accerl_version=manifest["versions"]["accerl"],
-        interval_seconds=meta["interval_seconds"],
-        horizon_seconds=meta["horizon_seconds"],
-        inner_runs=meta["inner_runs"],
-        tier=meta["tier"],
-        tier_note=TIER_NOTES[meta["tier"]],
-        games=", ".join(meta["games"]) or "none",
-        seeds=", ".join(map(str, meta["seeds"])) or "none",
-        profile=meta["profile_hash"] or "none",
-        results=f"```json\n{results}\n```" if meta["results"] else "Not evaluated yet.",
-        schedules="\n\n".join(schedules) or "No schedule was recorded.",
+        git_revision=manifest["git_revision"] or "unknown",
+        interval_seconds=meta.interval_seconds,
+        inner_runs=meta.inner_runs,
+        tier=meta.tier,
+        tier_note=TIER_NOTES[meta.tier],
+        instances=", ".join(trained) or "not recorded",
+        profiles=", ".join(profiles) or "none",
+        contest=meta.contest or "none",
+        results=results or "Not evaluated yet.",
+        schedules="\n\n".join(told) or "No schedule was recorded.",
     )
+
+
+def _front_matter(meta: BundleMeta) -> str:
+    """Return the YAML that model hubs read, with the results as `model-index`.
+
+    Strings are written as JSON, which YAML contains: no name of a game can break it.
+    """
+    lines = [
+        "library_name: accerl",
+        "pipeline_tag: reinforcement-learning",
+        "tags:",
+        "- reinforcement-learning",
+        "- model-compression",
+        "- dynamic-algorithm-configuration",
+    ]
+    if meta.results:  # a model-index without results is not valid
+        name = f"compression schedule for {', '.join(meta.games) or 'unknown games'}"
+        lines += ["model-index:", f"- name: {json.dumps(name)}", "  results:"]
+    for result in meta.results:
+        words = f"{result.metric}, ratio to {result.against}"
+        lines += [
+            "  - task:",
+            "      type: reinforcement-learning",
+            "      name: reinforcement learning with compressed actors",
+            "    dataset:",
+            f"      type: {json.dumps(result.instance)}",
+            f"      name: {json.dumps(result.instance)}",
+            "    metrics:",
+            f"    - type: {json.dumps(result.metric)}",
+            f"      name: {json.dumps(words)}",
+            f"      value: {json.dumps(result.ratio)}",
+        ]
+        if result.low is not None:
+            lines.append(f"      confidence_interval: [{result.low!r}, {result.high!r}]")
+    return "\n".join(lines)

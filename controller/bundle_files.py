@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
+from safetensors.torch import load as load_safetensors
+from torch import Tensor
+
 import accerl
 from accerl.errors import UserError
-from accerl.monitor.features import FEATURE_NAMES, FEATURES_VERSION
+from accerl.monitor.features import FEATURE_NAMES, FEATURES, LIMIT
 from accerl.records import json_hash, read_json
 
 KIND = "accerl-compression-schedule"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 MANIFEST = "bundle.json"
 WEIGHTS = "controller.safetensors"
 GRAPH = "controller.onnx"
@@ -22,11 +26,10 @@ SCHEDULE = "schedule.json"
 CARD = "README.md"
 FILES = (WEIGHTS, GRAPH, SCHEDULE, CARD)
 
-SCHEMA: dict[str, type] = {
+_COMMON: dict[str, Any] = {
     "kind": str,
     "schema_version": int,
     "features_version": int,
-    "feature_names": list,
     "actions": dict,
     "meta": dict,
     "probes": dict,
@@ -34,55 +37,59 @@ SCHEMA: dict[str, type] = {
     "versions": dict,
     "digest": str,
 }
-"""Every key of bundle.json and its type."""
+SCHEMAS: dict[int, dict[str, Any]] = {
+    1: {**_COMMON, "feature_names": list},
+    2: {
+        **_COMMON,
+        "features": list,
+        "action_table": list,
+        "policy": dict,
+        "git_revision": str | None,
+    },
+}
+"""By schema version, every key of bundle.json and its type."""
+NUM_FEATURES = {1: 15, 2: 26}
+"""By features version, how many there are; each version keeps those before it and adds its own."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class BundleMeta:
-    """Where a controller comes from and what it reached; what a reader needs to trust it.
+@dataclass(frozen=True)
+class Contents:
+    """What the files of an intact bundle hold, as its schema version wrote them or migrated."""
 
-    Raises:
-        UserError: a length is not positive, or the tier does not exist.
+    manifest: dict[str, Any]
+    weights: dict[str, Tensor]
+    schedule: Any
+
+
+def feature_table() -> list[dict[str, Any]]:
+    """Return the features that a controller reads, as bundle.json lists them.
+
+    Each is an indicator (`source`, in `unit`), put through `transform` and clipped to
+    [-`clip`, `clip`]; it has no unit any more, and is `unknown` while nothing was measured.
     """
+    return [
+        {
+            "name": feature.name,
+            "source": feature.source,
+            "unit": _unit(feature.source),
+            "transform": feature.text or "x",
+            "unknown": feature.unknown,
+            "clip": LIMIT,
+        }
+        for feature in FEATURES
+    ]
 
-    interval_seconds: float
-    horizon_seconds: float
-    tier: str
-    """analytic, virtual or real: whose seconds these are"""
-    profile_hash: str | None = None
-    """of the latency profile that charged the virtual clock"""
-    games: tuple[str, ...] = ()
-    """trained on"""
-    seeds: tuple[int, ...] = ()
-    """inner seeds trained on"""
-    inner_runs: int = 0
-    """how many runs training cost"""
-    results: Mapping[str, Any] = field(default_factory=dict)
-    """evaluation, as JSON"""
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "games", tuple(self.games))
-        object.__setattr__(self, "seeds", tuple(self.seeds))
-        if self.tier not in ("analytic", "virtual", "real"):
-            raise UserError(f"bundle: tier {self.tier!r}; allowed: analytic, virtual, real")
-        if not 0.0 < self.interval_seconds <= self.horizon_seconds:
-            raise UserError("bundle: the interval must be positive and at most the horizon")
-
-    def to_json(self) -> dict[str, Any]:
-        """Return all fields as a JSON object."""
-        return {**asdict(self), "games": list(self.games), "seeds": list(self.seeds)}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> BundleMeta:
-        """Read what `to_json` wrote.
-
-        Raises:
-            UserError: a key is missing or unknown.
-        """
-        names = {item.name for item in fields(cls)}
-        if set(data) != names:
-            raise UserError(f"bundle: meta has wrong or missing keys {sorted(names ^ set(data))}")
-        return cls(**data)
+def _unit(indicator: str) -> str:
+    """Return the unit of a raw indicator; 1 stands for none."""
+    if indicator.endswith("_nats"):
+        return "nats"
+    units = {
+        "kl_var": "nats^2",
+        "policy_lag": "learner updates",
+        "intervals_since_switch": "intervals",
+    }
+    return units.get(indicator, "1")
 
 
 def is_bundle(path: str | Path) -> bool:
@@ -96,8 +103,25 @@ def file_entry(file: Path) -> dict[str, Any]:
     return {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
 
 
+def read_contents(path: Path) -> Contents:
+    """Return what an intact bundle holds, as it was written.
+
+    Raises:
+        UserError: one line that names the file and what is wrong with it.
+    """
+    manifest = read_manifest(path)
+    file = Path(path) / WEIGHTS
+    try:
+        weights = load_safetensors(file.read_bytes())
+    except SafetensorError as error:
+        raise UserError(f"{file} does not hold this controller: {error}") from error
+    return Contents(manifest, weights, read_json(Path(path) / SCHEDULE))
+
+
 def read_manifest(path: Path) -> dict[str, Any]:
-    """Return bundle.json of an intact bundle: versions, schema, digest and file hashes checked.
+    """Return bundle.json of an intact bundle, as its schema version wrote it.
+
+    Checked are versions, schema and digest, and the hash of every file beside it.
 
     Raises:
         UserError: one line that names the file and what is wrong with it.
@@ -108,24 +132,43 @@ def read_manifest(path: Path) -> dict[str, Any]:
     manifest = read_json(file)
     if not isinstance(manifest, dict) or manifest.get("kind") != KIND:
         raise UserError(f"{file} does not describe a bundle of kind {KIND!r}")
-    for key, known in (("schema_version", SCHEMA_VERSION), ("features_version", FEATURES_VERSION)):
-        if manifest.get(key) != known:
-            raise UserError(
-                f"{file}: {key} is {manifest.get(key)!r}, this AcceRL {accerl.__version__} reads "
-                f"{known}; export the bundle again with this version"
-            )
-    wrong = [key for key, kind in SCHEMA.items() if not isinstance(manifest.get(key), kind)]
-    wrong += sorted(set(manifest) - set(SCHEMA))
+    schema = SCHEMAS[_known_version(file, manifest, "schema_version", SCHEMAS)]
+    num_features = NUM_FEATURES[_known_version(file, manifest, "features_version", NUM_FEATURES)]
+    wrong = [key for key, kind in schema.items() if not isinstance(manifest.get(key, ...), kind)]
+    wrong += sorted(set(manifest) - set(schema))
     if wrong:
         raise UserError(f"{file} is damaged: missing, unknown or mistyped keys {wrong}")
     content = {key: value for key, value in manifest.items() if key != "digest"}
     if json_hash(content) != manifest["digest"]:
         raise UserError(f"{file} was altered after export: its digest does not match")
-    if manifest["feature_names"] != list(FEATURE_NAMES):
+    if feature_names(manifest) != FEATURE_NAMES[:num_features]:
         raise UserError(f"{file}: the controller reads other features than this AcceRL makes")
     for name in FILES:
         _check_file(Path(path) / name, manifest["files"].get(name))
     return manifest
+
+
+def feature_names(manifest: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return the names of the features that bundle.json of any schema version lists."""
+    if "feature_names" in manifest:
+        return tuple(manifest["feature_names"])
+    rows = manifest["features"]
+    return tuple(row.get("name") if isinstance(row, Mapping) else row for row in rows)
+
+
+def _known_version(
+    file: Path, manifest: Mapping[str, Any], key: str, known: Mapping[int, Any]
+) -> int:
+    """Return a version number that this AcceRL can read."""
+    found = manifest.get(key)
+    if isinstance(found, int) and not isinstance(found, bool) and found in known:
+        return found
+    newer = isinstance(found, int) and found > max(known)
+    advice = "update AcceRL" if newer else "export the bundle again"
+    raise UserError(
+        f"{file}: {key} is {found!r}, this AcceRL {accerl.__version__} reads "
+        f"{' and '.join(map(str, sorted(known)))}; {advice}"
+    )
 
 
 def _check_file(file: Path, expected: Mapping[str, Any] | None) -> None:

@@ -20,9 +20,10 @@ from accerl.presets import load_preset
 from accerl.runtime.latency import LatencyProfile
 from accerl.runtime.profiles import load_profile
 from accerl.runtime.run import InnerRun
-from accerl.spec import IDENTITY, STUDENTS, CompressionSpec
+from accerl.spec import IDENTITY, CompressionSpec
 from controller.analytic import AnalyticConfig, sample_config
 from controller.objective import GameReference, num_intervals
+from controller.obstacles import obstacle
 from controller.references import load_reference
 from controller.simulator import AnalyticRun
 
@@ -188,10 +189,7 @@ def _run_game(config: RunConfig, profile: LatencyProfile | None, seed: int) -> I
 
 def _can_act(network: str, profile: LatencyProfile | None, spec: CompressionSpec) -> bool:
     """Whether actors beside a learner of `network` can act with `spec`, and it has a price."""
-    smaller = STUDENTS[STUDENTS.index(network) + 1 :]
-    if spec.student != STUDENTS[0] and spec.student not in smaller:
-        return False
-    return profile is None or profile.has(spec)
+    return obstacle(network, profile, spec) is None
 
 
 @cache

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from accerl.errors import UserError
 from accerl.monitor.features import Features
 from accerl.spec import CompressionSpec, Decision
-from controller.actions import Actions
+from controller.actions import HEADS, ActionSpace
 from controller.objective import num_intervals
 
 POOLED = "all"
 """The schedule over every game together, for a game that was not trained on."""
+QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
+"""shares of the recorded runs at which a schedule tells the level of each head"""
+MEDOID, MODE = "medoid", "mode"
+"""how a point's combination was formed: see `medoid`; the most common one (bundles of version 1)"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +33,8 @@ class SchedulePoint:
     decision: Decision
     agreement: float
     """share of the recorded runs that chose it, in (0, 1]"""
+    levels: Mapping[str, Sequence[Any]] | None = None
+    """per head, its level at each of QUANTILES over the recorded runs; None: not recorded"""
 
 
 @dataclass(frozen=True)
@@ -47,11 +54,42 @@ class Schedule:
         if sorted(set(fractions)) != fractions:
             raise UserError("schedule: the fractions of its points must increase")
 
+    @property
+    def specs(self) -> tuple[CompressionSpec, ...]:
+        """Every spec that it acts with, each once."""
+        decisions = (point.decision for point in self.points)
+        return tuple(dict.fromkeys(spec for decision in decisions for spec in decision.specs))
+
     def at(self, fraction: float) -> Decision:
         """Return the decision at a fraction of the horizon; the last one holds beyond the end."""
         # A clock summed up from intervals may stop a rounding error short of the next point.
         past = [point for point in self.points if point.fraction <= fraction + 1e-9]
         return (past[-1] if past else self.points[0]).decision
+
+    def check(self, actions: ActionSpace) -> None:
+        """Refuse a schedule that leaves an action space.
+
+        Raises:
+            UserError: a spec or a level is not in it, or quantiles fall.
+        """
+        for spec in self.specs:
+            actions.indices(spec)
+        choices: tuple[tuple[Any, ...], ...] = (actions.bits, actions.sparsities, actions.students)
+        levels: dict[str, tuple[Any, ...]] = dict(zip(HEADS, choices, strict=True))
+        for point in self.points:
+            if point.levels is None:
+                continue
+            if set(point.levels) != set(HEADS):
+                raise UserError(f"schedule: levels of {', '.join(HEADS)} are needed")
+            for head, values in point.levels.items():
+                places = [levels[head].index(value) for value in values if value in levels[head]]
+                if len(places) != len(QUANTILES) or len(values) != len(QUANTILES):
+                    raise UserError(
+                        f"schedule: {head} has levels {list(values)}, {len(QUANTILES)} of "
+                        f"{list(levels[head])} are needed"
+                    )
+                if places != sorted(places):
+                    raise UserError(f"schedule: the quantiles of {head} fall: {list(values)}")
 
     def to_json(self) -> list[dict[str, Any]]:
         """Return the points as JSON objects."""
@@ -61,6 +99,9 @@ class Schedule:
                 "seconds": point.seconds,
                 "decision": point.decision.to_json(),
                 "agreement": point.agreement,
+                "levels": None
+                if point.levels is None
+                else {head: list(values) for head, values in point.levels.items()},
             }
             for point in self.points
         ]
@@ -72,13 +113,31 @@ class Schedule:
         return cls(tuple(SchedulePoint(**point) for point in points))
 
 
+def medoid(chosen: np.ndarray) -> tuple[int, ...]:
+    """Return the row of `chosen` with the fewest level steps in total to all rows.
+
+    Heads may each have a median that no run ever chose together with the others'. The tuple of
+    medians has the fewest steps of all combinations, so it is the medoid where a run did choose
+    it; elsewhere the medoid is the nearest thing to it that exists. Ties go to the milder one.
+
+    Args:
+        chosen: level indices of one moment, [runs, heads].
+    """
+    candidates = np.unique(chosen, axis=0)
+    steps = np.abs(candidates[:, None] - chosen[None]).sum(axis=(1, 2))
+    found = min(zip(steps, candidates.tolist(), strict=True), key=lambda c: (c[0], sum(c[1]), c[1]))
+    return tuple(found[1])
+
+
 def summarise(
-    actions: Actions,
+    actions: ActionSpace,
     episodes: Sequence[Sequence[Sequence[int]]],
     horizon_seconds: float,
     interval_seconds: float,
 ) -> Schedule:
-    """Return the most common joint action of each interval; ties go to the milder one.
+    """Return the median schedule: of each interval the `medoid`, and quantiles of every head.
+
+    A quantile is the mildest level that at least this share of the runs did not exceed.
 
     Args:
         actions: what the indices mean.
@@ -97,36 +156,52 @@ def summarise(
         )
     points = []
     for step in range(steps):
-        votes = Counter(tuple(int(i) for i in episode[step]) for episode in episodes)
-        indices, count = min(votes.items(), key=lambda item: (-item[1], sum(item[0]), item[0]))
+        chosen = np.array([episode[step] for episode in episodes], dtype=np.int64)
+        indices = medoid(chosen)
+        ranks = np.quantile(chosen, QUANTILES, axis=0, method="inverted_cdf").astype(int)
+        at_quantiles = [actions.spec(row) for row in ranks.tolist()]
         points.append(
             SchedulePoint(
                 fraction=step * interval_seconds / horizon_seconds,
                 seconds=step * interval_seconds,
                 decision=actions.decision(indices),
-                agreement=count / len(episodes),
+                agreement=float((chosen == indices).all(axis=1).mean()),
+                levels={head: [getattr(spec, head) for spec in at_quantiles] for head in HEADS},
             )
         )
     return Schedule(tuple(points))
 
 
 def summarise_games(
-    actions: Actions,
+    actions: ActionSpace,
     episodes: Mapping[str, Sequence[Sequence[Sequence[int]]]],
     lengths: Mapping[str, tuple[float, float]],
+    games: Mapping[str, str] | None = None,
 ) -> dict[str, Schedule]:
-    """Return one schedule per game, and the pooled one of all games.
+    """Return one schedule per instance, one per game, and the pooled one of all.
 
     Args:
         actions: what the indices mean.
-        episodes: per game, recorded runs as in `summarise`.
-        lengths: per game, horizon and interval in seconds. All games must have the same number
-            of intervals; the pooled schedule has the longest game's seconds.
+        episodes: per instance, recorded runs as in `summarise`.
+        lengths: per instance, horizon and interval in seconds. All must have the same number of
+            intervals; schedules over several have the longest one's seconds.
+        games: per instance, its game; None: every instance is a game of its own.
     """
-    schedules = {game: summarise(actions, runs, *lengths[game]) for game, runs in episodes.items()}
-    pooled = [episode for game in episodes.values() for episode in game]
-    schedules[POOLED] = summarise(actions, pooled, *max(lengths.values()))
-    return schedules
+    members: dict[str, list[str]] = {}
+    for name in episodes:
+        members[name] = [name]
+    for name, game in (games or {}).items():
+        if game != name:
+            members.setdefault(game, []).append(name)
+    members[POOLED] = list(episodes)
+    return {
+        group: summarise(
+            actions,
+            [episode for name in names for episode in episodes[name]],
+            *max(lengths[name] for name in names),
+        )
+        for group, names in members.items()
+    }
 
 
 class ReplayedSchedule:
@@ -138,8 +213,7 @@ class ReplayedSchedule:
     @property
     def specs(self) -> tuple[CompressionSpec, ...]:
         """Every spec of the schedule, each once."""
-        decisions = (point.decision for point in self.schedule.points)
-        return tuple(dict.fromkeys(spec for decision in decisions for spec in decision.specs))
+        return self.schedule.specs
 
     def reset(self) -> None:
         """Nothing to forget."""

@@ -55,6 +55,7 @@ def study_run(
 def schedule_export(study: Path, out: Path) -> dict[str, Any]:
     """Copy a study's bundle, verified before and after."""
     from controller.bundle import is_bundle, show_bundle, verify_bundle
+    from studies.bundles import say, warn_if_migrated
 
     source = study / "bundle" if (study / "bundle").is_dir() else study
     if not is_bundle(source):
@@ -67,45 +68,58 @@ def schedule_export(study: Path, out: Path) -> dict[str, Any]:
     except OSError as error:
         shutil.rmtree(out, ignore_errors=True)
         raise UserError(f"cannot write {out}: {error.strerror or error}") from error
-    verify_bundle(out)
-    console.print(f"exported {out}")
+    warn_if_migrated(out, verify_bundle(out)["migrated_from"])
+    say(f"exported {out}")
     return show_bundle(out)
 
 
 def schedule_show(bundle: Path) -> dict[str, Any]:
-    """Describe a bundle: its card, which says where it comes from and what it does when."""
+    """Describe a bundle in words: where it comes from, what it chooses from, what it does when."""
     from controller.bundle import show_bundle
+    from studies.bundles import print_bundle
 
     shown = show_bundle(bundle)
-    console.print((bundle / "README.md").read_text(), markup=False)
+    print_bundle(shown)
     return shown
 
 
 def schedule_verify(bundle: Path) -> dict[str, Any]:
     """Check a bundle and say what was checked."""
     from controller.bundle import verify_bundle
+    from studies.bundles import say, warn_if_migrated
 
     checked = verify_bundle(bundle)
-    console.print(
+    warn_if_migrated(bundle, checked["migrated_from"])
+    say(
         f"{bundle} is intact: {len(checked['files'])} files match their hashes; torch and ONNX "
-        f"logits agree to {checked['max_logit_difference']:.1e}"
+        f"logits agree to {checked['max_logit_difference']:.1e}; {len(checked['schedules'])} "
+        f"schedules stay within its {checked['actions']} actions"
     )
     return checked
 
 
 def schedule_replay(
-    bundle: str, preset: str, seconds: float, seed: int, out: Path | None, *, quiet: bool
+    bundle: str,
+    preset: str,
+    seconds: float,
+    seed: int,
+    out: Path | None,
+    *,
+    strict: bool,
+    quiet: bool,
 ) -> dict[str, Any]:
-    """Train under the open-loop schedule of a bundle."""
-    from controller.bundle import load_bundle
+    """Train under the open-loop schedule of a bundle; print what was chosen when."""
+    from studies.bundles import bundle_strategy, print_chosen
 
-    strategy = load_bundle(Path(bundle), mode="schedule")
     # A schedule may choose any size, so the learner has the largest.
     config = replace(load_preset(preset), network="original", seed=seed, seconds=seconds)
+    strategy = bundle_strategy(bundle, config, mode="schedule", strict=strict)
     out = out or free_folder(Path("runs") / f"{preset}-replay-seed{seed}", resume=False)
     if holds_run(out):
         raise UserError(f"{out} already holds a run; give another --out")
-    return run_recorded(config, strategy, f"schedule {bundle}", out, quiet=quiet)
+    summary = run_recorded(config, strategy, f"schedule {bundle}", out, quiet=quiet)
+    print_chosen(summary)
+    return summary
 
 
 def controller_train(out: Path, iterations: int, seed: int) -> dict[str, Any]:

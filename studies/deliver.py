@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 
 from accerl.monitor.strategies import FixedStrategy
 from accerl.monitor.strategy import Strategy
 from accerl.records import SUMMARY
+from accerl.runtime.latency import LatencyProfile
 from accerl.runtime.run import IntervalReport
 from accerl.spec import Decision
 from accerl.train import train
+from analysis.curves import seconds_to_target
+from analysis.load import finite_or_none
+from analysis.stats import paired_log_ratio
 from controller.actions import ActionSpace
 from controller.bundle import export_bundle, load_bundle, verify_bundle
-from controller.bundle_files import BundleMeta
+from controller.bundle_meta import BundleMeta, ProfileId, Result, TrainedOn
 from controller.policy import ControllerPolicy
-from controller.schedule import summarise_games
+from controller.schedule import POOLED, summarise_games
 from studies.inner import GameSetup
 from studies.pipelines import base_config
 from studies.progress import bar, console
@@ -32,13 +38,26 @@ def export(
     policy: ControllerPolicy,
     actions: ActionSpace,
     games: list[GameSetup],
-    profile_hash: str,
-    results: dict[str, dict[str, list[dict[str, Any]]]],
+    profiles: Mapping[str, LatencyProfile],
+    results: Mapping[str, Mapping[str, list[dict[str, Any]]]],
     *,
     inner_runs: int,
     seeds: list[int],
+    contest: str | None = None,
 ) -> None:
-    """Export the controller and the schedules it chose on the test seeds; verify the bundle."""
+    """Export the controller and the schedules it chose on the test seeds; verify the bundle.
+
+    Args:
+        out: the study's folder.
+        policy: the trained controller.
+        actions: what its heads stand for.
+        games: what it was trained on.
+        profiles: by name, what charged their seconds.
+        results: by strategy and game, the test runs, in the order of their seeds.
+        inner_runs: how many runs training cost.
+        seeds: inner seeds of training.
+        contest: hash of the contest's plan, if there was one.
+    """
     episodes = {
         setup.name: [
             [actions.indices(Decision.from_json(entry).main) for entry in result["decisions"]]
@@ -48,32 +67,77 @@ def export(
     }
     longest = max(games, key=lambda setup: setup.horizon_seconds)
     lengths = {setup.name: (setup.horizon_seconds, setup.interval_seconds) for setup in games}
-    schedules = summarise_games(actions, episodes, lengths)
+    named = {setup.name: setup.game for setup in games}
+    schedules = summarise_games(actions, episodes, lengths, named)
     meta = BundleMeta(
         interval_seconds=longest.interval_seconds,
         horizon_seconds=longest.horizon_seconds,
         tier="virtual",
-        profile_hash=profile_hash,
-        games=tuple(setup.name for setup in games),
-        seeds=tuple(seeds),
-        inner_runs=inner_runs,
-        results={
-            setup.name: {
-                f"{label}_final_return": _mean_final(results[label][setup.name])
-                for label in ("learned", "fp32")
-            }
-            | {"test_runs": len(results["learned"][setup.name])}
+        profiles=tuple(
+            ProfileId(name=name, hash=latency.hash) for name, latency in profiles.items()
+        ),
+        instances=tuple(
+            TrainedOn(
+                game=setup.game,
+                profile=setup.profile,
+                seeds=tuple(seeds),
+                horizon_seconds=setup.horizon_seconds,
+                interval_seconds=setup.interval_seconds,
+            )
             for setup in games
-        },
+        ),
+        inner_runs=inner_runs,
+        results=tuple(ratio_rows(games, results)),
+        contest=contest,
     )
     export_bundle(out / "bundle", policy, actions, meta, schedules)
     checked = verify_bundle(out / "bundle")
     console.print(f"  bundle: {out / 'bundle'} (verified: {len(checked['files'])} files)")
 
 
-def _mean_final(results: list[dict[str, Any]]) -> float:
-    """Return the mean over runs of the last J."""
-    return sum(result["returns"][-1] for result in results) / len(results)
+def ratio_rows(
+    games: list[GameSetup], results: Mapping[str, Mapping[str, list[dict[str, Any]]]]
+) -> list[Result]:
+    """Return the controller's seconds to target beside every other strategy's, paired by seed.
+
+    One row per game and strategy, and one per strategy over all games together: the ratio of
+    geometric means, below 1 where the controller is faster, with its 95% interval.
+    """
+    rng = np.random.default_rng(0)
+    rows = []
+    for other in results:
+        if other == "learned":
+            continue
+        times = {
+            setup.name: [
+                np.array([_seconds_to_target(setup, run) for run in results[label][setup.name]])
+                for label in ("learned", other)
+            ]
+            for setup in games
+        }
+        for name, members in {**{name: [name] for name in times}, POOLED: list(times)}.items():
+            ours, theirs = (np.concatenate([times[m][side] for m in members]) for side in (0, 1))
+            labels = [member for member in members for _ in times[member][0]]
+            found = paired_log_ratio(ours, theirs, labels, rng)
+            rows.append(
+                Result(
+                    instance=name,
+                    metric="seconds_to_target",
+                    against=other,
+                    ratio=found.estimate,
+                    low=finite_or_none(found.low),
+                    high=finite_or_none(found.high),
+                    n=len(ours),
+                )
+            )
+    return rows
+
+
+def _seconds_to_target(setup: GameSetup, run: Mapping[str, Any]) -> float:
+    """Return when a run reached the game's target; the horizon if it did not."""
+    times, returns = np.array(run["times"]), np.array(run["returns"])
+    reached = seconds_to_target(times, returns, setup.target_return, setup.horizon_seconds)
+    return reached.seconds
 
 
 def replay(out: Path, seconds: float, seed: int) -> None:

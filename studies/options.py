@@ -34,6 +34,8 @@ def train(
     strategy: str = "fixed",
     spec: str = "{}",
     strategy_params: str = "{}",
+    bundle_mode: str = "policy",
+    strict: bool = False,
     network: str | None = None,
     precision: str | None = None,
     set_: Settings = (),
@@ -60,6 +62,10 @@ def train(
             first-that-fires, or the path of a schedule bundle
         spec: for the fixed strategy: what actors act with, as JSON
         strategy_params: of a hand-set strategy, as JSON: '{"threshold_nats": 2.0}'
+        bundle_mode: of a schedule bundle: policy (reacts to the run) or schedule (replays what the
+            controller usually did, by the clock)
+        strict: refuse a bundle that may choose specs this run cannot act with; without it the
+            nearest milder ones act instead
         network: of the learner: original, net1, net2 or net3 (default: the preset's)
         precision: of the learner: fp32 or bf16 (default: the preset's)
         set_: other settings of the preset, such as compression.prune_criterion=taylor
@@ -79,6 +85,8 @@ def train(
         strategy=strategy,
         spec=spec,
         params=strategy_params,
+        bundle_mode=bundle_mode,
+        strict=strict,
         network=network,
         precision=precision,
         settings=set_,
@@ -182,6 +190,7 @@ def schedule_replay(
     preset: str = "pong",
     seconds: float = 60.0,
     seed: int = 0,
+    strict: bool = False,
     out: Path | None = None,
     json_: Json = False,
 ) -> Any:
@@ -192,10 +201,12 @@ def schedule_replay(
         preset: what to train
         seconds: length of the run
         seed: of everything random
+        strict: refuse a bundle whose schedule holds specs that this run cannot act with; without it
+            the nearest milder ones act instead
         out: run directory
         json_: print the summary as JSON
     """
-    return commands.schedule_replay(bundle, preset, seconds, seed, out, quiet=json_)
+    return commands.schedule_replay(bundle, preset, seconds, seed, out, strict=strict, quiet=json_)
 
 
 def controller_train(

@@ -79,13 +79,12 @@ def run_quickstart(
         with steps.step("test", "Testing all strategies on held-out seeds, paired by seed"):
             results = _test(study, entrants)
     with steps.step("replay", "Exporting the schedule; replaying it on ALE Pong in real time"):
-        hashes = "+".join(latency.hash for latency in profiles.values())
         export(
             study.out,
             policy,
             ACTIONS,
             study.games,
-            hashes,
+            profiles,
             results,
             inner_runs=study.inner_runs,
             seeds=study.tune_seeds,

@@ -35,6 +35,8 @@ def train(
     strategy: str,
     spec: str,
     params: str,
+    bundle_mode: str,
+    strict: bool,
     network: str | None,
     precision: str | None,
     settings: Sequence[str],
@@ -66,7 +68,7 @@ def train(
     if start is not None:
         config = replace(config, start=str(start.absolute()))
     config = with_settings(config, settings)
-    chosen = _strategy(strategy, spec, params)
+    chosen = _strategy(strategy, spec, params, config, bundle_mode=bundle_mode, strict=strict)
     out = out or free_folder(Path("runs") / f"{preset}-seed{seed}", resume)
     if holds_run(out) and not resume:
         raise UserError(f"{out} already holds a run; add --resume, or give another --out")
@@ -175,13 +177,21 @@ def holds_run(path: Path) -> bool:
     return metrics.is_file() and metrics.stat().st_size > 0
 
 
-def _strategy(name: str, spec: str, params: str) -> Strategy:
+def _strategy(
+    name: str, spec: str, params: str, config: RunConfig, *, bundle_mode: str, strict: bool
+) -> Strategy:
     """Return the strategy of that name and those parameters, or the one that a bundle holds."""
-    from controller.bundle import is_bundle, load_bundle
+    from controller.bundle import is_bundle
+    from studies.bundles import bundle_strategy
 
     if name != "fixed" and spec != "{}":
         raise UserError(f"--spec goes with the fixed strategy; {name!r} chooses its own specs")
     if name in STRATEGIES:
+        if bundle_mode != "policy" or strict:
+            raise UserError(
+                f"--bundle-mode and --strict go with a schedule bundle; {name!r} is a hand-set "
+                "strategy"
+            )
         given = _read_params(params)
         if name == "fixed" and spec != "{}":
             if given:
@@ -194,7 +204,7 @@ def _strategy(name: str, spec: str, params: str) -> Strategy:
                 f"--strategy-params goes with a hand-set strategy; {name!r} is a schedule bundle, "
                 "which holds its own parameters"
             )
-        return load_bundle(Path(name), mode="policy")
+        return bundle_strategy(name, config, mode=bundle_mode, strict=strict)
     if Path(name).exists():
         raise UserError(f"--strategy {name}: this is not a schedule bundle (no bundle.json)")
     hint = did_you_mean(name, list(STRATEGIES))

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from analysis.stats import paired_mean
 from controller.actions import ActionSpace
 from controller.analytic import sample_config
 from controller.bundle import export_bundle
-from controller.bundle_files import BundleMeta
+from controller.bundle_meta import BundleMeta, Result, TrainedOn
 from controller.instances import (
     ANALYTIC_HORIZON_SECONDS,
     ANALYTIC_INTERVAL_SECONDS,
@@ -46,18 +47,39 @@ def train_tier0(out: Path, iterations: int, seed: int) -> dict[str, Any]:
         share, episode = _share_of_optimum(policy, actions, HELD_OUT_SEED + number)
         shares.append(share)
         episodes.append(episode)
-    results = {"share_of_optimum": float(np.mean(shares)), "shares": shares, "games": GAMES}
+    found = paired_mean(np.array(shares), ["analytic"] * GAMES, np.random.default_rng(seed))
     meta = BundleMeta(
         interval_seconds=ANALYTIC_INTERVAL_SECONDS,
         horizon_seconds=ANALYTIC_HORIZON_SECONDS,
         tier="analytic",
-        games=("analytic",),
-        seeds=(seed,),
-        results=results,
+        instances=(
+            TrainedOn(
+                game="analytic",
+                seeds=(seed,),
+                horizon_seconds=ANALYTIC_HORIZON_SECONDS,
+                interval_seconds=ANALYTIC_INTERVAL_SECONDS,
+            ),
+        ),
+        results=(
+            Result(
+                instance="analytic",
+                metric="discounted_gain",
+                against="optimum",
+                ratio=found.estimate,
+                low=found.low,
+                high=found.high,
+                n=GAMES,
+            ),
+        ),
     )
     schedule = summarise(actions, episodes, ANALYTIC_HORIZON_SECONDS, ANALYTIC_INTERVAL_SECONDS)
     export_bundle(out, policy, actions, meta, {"analytic": schedule, "all": schedule})
-    return {**results, "bundle": str(out)}
+    return {
+        "share_of_optimum": found.estimate,
+        "shares": shares,
+        "games": GAMES,
+        "bundle": str(out),
+    }
 
 
 def _share_of_optimum(

@@ -1,95 +1,62 @@
-"""Bundles: what is written can be read back, and nothing damaged is ever used."""
+"""Bundles: what is written can be read back, tells where it comes from, and replaces safely."""
 
 from __future__ import annotations
 
 import json
+import re
 import shutil
-from collections.abc import Callable
+import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import yaml
 
+import accerl
 from accerl.errors import UserError
-from accerl.monitor.compliance import StrategyCompliance
-from accerl.monitor.features import FEATURE_NAMES, Features
-from accerl.monitor.monitor import Monitor
-from accerl.monitor.strategy import Strategy
-from accerl.records import json_hash, write_json
+from accerl.monitor.features import FEATURE_NAMES, FEATURES_VERSION
+from accerl.records import read_json
 from accerl.spec import CompressionSpec, Decision
-from controller import bundle
+from controller import bundle, bundle_meta
 from controller.actions import HEADS, ActionSpace
 from controller.bundle import (
     BundleMeta,
     export_bundle,
     is_bundle,
     load_bundle,
-    load_policy,
+    read_bundle,
     show_bundle,
     verify_bundle,
 )
-from controller.bundle_files import FILES, GRAPH, MANIFEST, SCHEDULE, WEIGHTS, file_entry
+from controller.bundle_files import FILES, MANIFEST, NUM_FEATURES, SCHEDULE
+from controller.bundle_meta import Result, git_revision
 from controller.policy import ControllerPolicy, LearnedStrategy
 from controller.policy_onnx import build_onnx, onnx_logits
-from controller.schedule import ReplayedSchedule, Schedule, SchedulePoint, summarise_games
-
-ACTIONS = ActionSpace()
-META = BundleMeta(
-    interval_seconds=15.0,
-    horizon_seconds=60.0,
-    tier="virtual",
-    profile_hash="abc123",
-    games=("catch", "breakout"),
-    seeds=(0, 1),
-    inner_runs=64,
-    results={"auc": {"mean": 0.9}},
+from controller.schedule import QUANTILES, ReplayedSchedule, Schedule, SchedulePoint
+from tests.fixtures.made_bundles import (
+    ACTIONS,
+    HARD,
+    META,
+    MILD,
+    features_at,
+    make_bundle,
+    make_policy,
+    make_schedules,
 )
-HARD, MILD = (1, 2, 3), (0, 0, 0)
-EPISODES = {
-    "catch": [[HARD, HARD, MILD, MILD], [HARD, HARD, HARD, MILD], [HARD, HARD, HARD, MILD]],
-    "breakout": [[HARD, MILD, MILD, MILD]] * 4,
-}
 
 
-def make_policy(seed: int = 0, actions: ActionSpace = ACTIONS) -> ControllerPolicy:
-    generator = torch.Generator().manual_seed(seed)
-    policy = ControllerPolicy(actions.sizes, generator=generator)
-    with torch.no_grad():
-        for parameter in policy.parameters():
-            parameter.add_(torch.randn(parameter.shape, generator=generator))
-    samples = np.random.default_rng(seed).normal(0.3, 0.7, (100, len(FEATURE_NAMES)))
-    policy.normaliser.fit(samples)
-    return policy
-
-
-def make_schedules() -> dict[str, Schedule]:
-    return summarise_games(
-        ACTIONS,
-        EPISODES,
-        dict.fromkeys(EPISODES, (META.horizon_seconds, META.interval_seconds)),
-    )
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_bundle(tmp_path_factory.mktemp("made") / "learned")
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return export_bundle(tmp_path / "learned", make_policy(), ACTIONS, META, make_schedules())
-
-
-def features_at(seconds: float, horizon_seconds: float, seed: int = 0) -> Features:
-    raw = {**Monitor(6, horizon_seconds).start().raw, "seconds": seconds}
-    vector = np.random.default_rng(seed).uniform(-2, 2, len(FEATURE_NAMES)).astype(np.float32)
-    return Features(raw=raw, vector=vector)
-
-
-def resign(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
-    """Edit bundle.json as a careful forger would: hashes, sizes and digest follow."""
-    manifest = json.loads((folder / MANIFEST).read_text())
-    del manifest["digest"]
-    change(manifest)
-    manifest["files"] = {name: file_entry(folder / name) for name in manifest["files"]}
-    write_json(folder / MANIFEST, {**manifest, "digest": json_hash(manifest)})
+def folder(made: Path, tmp_path: Path) -> Path:
+    shutil.copytree(made, tmp_path / "learned")
+    return tmp_path / "learned"
 
 
 def test_a_loaded_policy_decides_as_the_exported_one(folder: Path) -> None:
@@ -101,9 +68,18 @@ def test_a_loaded_policy_decides_as_the_exported_one(folder: Path) -> None:
         assert loaded.decide(features) == original.decide(features)
         choices.add(loaded.decide(features).label)
     assert len(choices) > 1
-    policy, actions = load_policy(folder)
-    assert actions == ACTIONS
-    assert policy.to_json() == make_policy().to_json()
+    read = read_bundle(folder)
+    assert (read.actions, read.meta, read.migrated_from) == (ACTIONS, META, None)
+    assert read.schedules == make_schedules()
+    assert read.policy.to_json() == make_policy().to_json()
+
+
+def test_a_bundle_holds_decisions_as_long_as_in_training(tmp_path: Path) -> None:
+    meta = replace(META, min_dwell_intervals=3)
+    loaded = load_bundle(export_bundle(tmp_path / "b", make_policy(), ACTIONS, meta, {}))
+    original = LearnedStrategy(make_policy(), ACTIONS, min_dwell_intervals=3)
+    features = [features_at(0.0, 60.0, seed) for seed in range(30)]
+    assert [loaded.decide(item) for item in features] == [original.decide(f) for f in features]
 
 
 def test_torch_and_onnx_runtime_agree(tmp_path: Path) -> None:
@@ -119,14 +95,81 @@ def test_torch_and_onnx_runtime_agree(tmp_path: Path) -> None:
     report = verify_bundle(export_bundle(tmp_path / "b", policy, actions, META, {}))
     assert report["max_logit_difference"] <= 1e-5
     assert report["heads"] == dict(zip(HEADS, (1, 5, 4), strict=True))
+    assert report["actions"] == 20
 
 
 def test_verify_reports_what_it_checked(folder: Path) -> None:
     report = verify_bundle(str(folder))
     assert report["ok"] is True
+    assert (report["schema_version"], report["migrated_from"]) == (2, None)
+    assert report["graph_features"] == len(FEATURE_NAMES)
     assert report["files"] == {name: (folder / name).stat().st_size for name in FILES}
     assert report["schedules"] == ["all", "breakout", "catch"]
     assert json.loads(json.dumps(report)) == report
+
+
+def test_the_manifest_says_what_every_feature_and_every_action_is(folder: Path) -> None:
+    manifest = read_json(folder / MANIFEST)
+    assert tuple(row["name"] for row in manifest["features"]) == FEATURE_NAMES
+    assert manifest["features"][0] == {
+        "name": "log_kl_mean",
+        "source": "kl_mean_nats",
+        "unit": "nats",
+        "transform": "log10(x + 0.0001) / 2 + 1",
+        "unknown": 0.0,
+        "clip": 3.0,
+    }
+    assert NUM_FEATURES[FEATURES_VERSION] == len(FEATURE_NAMES)
+    table = manifest["action_table"]
+    assert [tuple(row["indices"]) for row in table] == ACTIONS.all_indices()
+    assert [CompressionSpec.from_json(row["spec"]) for row in table] == list(ACTIONS.all_specs)
+    assert table[-1]["label"] == "net3 pruned 50% INT8"
+    assert manifest["policy"] == {"sizes": [2, 3, 4], "hidden": 8}
+    schedule = read_json(folder / SCHEDULE)
+    assert schedule["quantiles"] == list(QUANTILES)
+    assert schedule["games"]["catch"][2]["levels"]["student"] == ["original"] * 2 + ["net3"] * 3
+
+
+def test_the_manifest_says_which_code_wrote_it(folder: Path) -> None:
+    """The commit of the checkout that the package lies in, or nothing."""
+    told = read_json(folder / MANIFEST)["git_revision"]
+    assert told == git_revision()
+    asked = subprocess.run(
+        ["git", "-C", str(Path(accerl.__file__).parent), "rev-parse", "HEAD"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if asked.returncode == 0:
+        assert told is not None
+        assert re.fullmatch(rf"{asked.stdout.strip()}(-dirty)?", told)
+    else:
+        assert told is None
+
+
+def test_without_git_or_a_checkout_the_revision_is_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setenv("PATH", str(tmp_path))
+        assert git_revision() is None
+        assert is_bundle(make_bundle(tmp_path / "b"))
+    # Installed inside the checkout of somebody else's project: its commit is not ours.
+    package = tmp_path / "project" / "accerl"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (tmp_path / "project" / "theirs.txt").write_text("not ours")
+    monkeypatch.setattr(bundle_meta.accerl, "__file__", str(package / "__init__.py"))
+    assert git_revision() is None
+    who = ("-c", "user.name=a", "-c", "user.email=a@b")
+    for command in (("init", "-q"), ("add", "theirs.txt"), (*who, "commit", "-qm", "theirs")):
+        subprocess.run(["git", *command], cwd=tmp_path / "project", check=True)
+    assert git_revision() is None
+    subprocess.run(["git", "add", "."], cwd=tmp_path / "project", check=True)
+    subprocess.run(["git", *who, "commit", "-qm", "ours"], cwd=tmp_path / "project", check=True)
+    assert re.fullmatch("[0-9a-f]{40}", git_revision() or "")
+    (package / "__init__.py").write_text("changed")
+    assert re.fullmatch("[0-9a-f]{40}-dirty", git_revision() or "")
 
 
 def test_show_speaks_to_people(folder: Path) -> None:
@@ -137,14 +180,44 @@ def test_show_speaks_to_people(folder: Path) -> None:
     ]
     assert shown["games"] == ["catch", "breakout"]
     assert shown["inner_runs"] == 64
+    assert shown["profiles"] == [{"name": "edge", "hash": "abc123"}]
+    assert shown["results"][0]["low"] == 0.55
+    assert shown["results_in_words"] == [
+        "catch-edge: seconds to target 0.71 times that of fp32 "
+        "(95% interval 0.55 to 0.9, 6 pairs of runs)",
+        "breakout-edge: seconds to target 1.02 times that of fp32 "
+        "(1 pair of runs, too few for an interval)",
+    ]
     assert json.loads(json.dumps(shown)) == shown
 
 
 def test_the_model_card_states_the_facts(folder: Path) -> None:
     text = (folder / "README.md").read_text()
-    for fact in ("catch, breakout", "tier: virtual", "64", "abc123", "75% to 100%: original fp32"):
+    facts = ("catch-edge (seeds 0, 1)", "tier: virtual", "64", "edge (abc123)", "9f8e7d")
+    for fact in (*facts, "75% to 100%: original fp32", "95% interval 0.55 to 0.9"):
         assert fact in text
-    assert "{" not in text.replace('{\n  "auc": {\n    "mean": 0.9\n  }\n}', "")
+    assert "{" not in text
+
+
+def test_the_model_card_has_the_metadata_that_hubs_read(tmp_path: Path) -> None:
+    odd = replace(META.results[0], instance='a "b": c')
+    meta = replace(META, results=(odd, *META.results[1:]))
+    folder = export_bundle(tmp_path / "b", make_policy(), ACTIONS, meta, {})
+    _, front, _ = (folder / "README.md").read_text().split("---\n", 2)
+    told = yaml.safe_load(front)
+    assert told["library_name"] == "accerl"
+    (model,) = told["model-index"]
+    assert model["name"] == "compression schedule for catch, breakout"
+    first, second = model["results"]
+    assert first["task"]["type"] == "reinforcement-learning"
+    assert first["dataset"] == {"type": 'a "b": c', "name": 'a "b": c'}
+    (metric,) = first["metrics"]
+    assert (metric["type"], metric["value"]) == ("seconds_to_target", 0.71)
+    assert metric["confidence_interval"] == [0.55, 0.9]
+    assert "confidence_interval" not in second["metrics"][0]
+    bare = export_bundle(tmp_path / "bare", make_policy(), ACTIONS, replace(meta, results=()), {})
+    _, front, _ = (bare / "README.md").read_text().split("---\n", 2)
+    assert "model-index" not in yaml.safe_load(front)
 
 
 def test_schedule_mode_follows_the_clock_by_fraction(folder: Path) -> None:
@@ -156,11 +229,6 @@ def test_schedule_mode_follows_the_clock_by_fraction(folder: Path) -> None:
         fractions = (0.0, 0.3, 0.7499, 0.75 - 1e-12, 0.99, 1.2)
         decided = [strategy.decide(features_at(f * horizon, horizon)) for f in fractions]
         assert decided == [hard, hard, hard, mild, mild, mild]
-
-
-class TestReplayCompliance(StrategyCompliance):
-    def make(self) -> Strategy:
-        return ReplayedSchedule(make_schedules()["catch"])
 
 
 def test_without_a_game_the_pooled_schedule_is_replayed(folder: Path) -> None:
@@ -179,121 +247,9 @@ def test_unknown_modes_and_missing_schedules_are_refused(tmp_path: Path) -> None
         load_bundle(folder, mode="replay")  # pyright: ignore[reportArgumentType]
 
 
-READERS = [verify_bundle, show_bundle, load_bundle, lambda path: load_bundle(path, mode="schedule")]
-
-
-@pytest.mark.parametrize("name", FILES)
-@pytest.mark.parametrize("reader", READERS)
-def test_one_altered_byte_is_found(
-    folder: Path, name: str, reader: Callable[[Path], object]
-) -> None:
-    data = bytearray((folder / name).read_bytes())
-    data[len(data) // 2] ^= 0x01
-    (folder / name).write_bytes(data)
-    with pytest.raises(UserError, match=rf"{name} was altered") as caught:
-        reader(folder)
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("name", FILES)
-@pytest.mark.parametrize("kept", [0, 0.5, 0.99])
-def test_a_truncated_file_is_found(folder: Path, name: str, kept: float) -> None:
-    data = (folder / name).read_bytes()
-    (folder / name).write_bytes(data[: int(kept * len(data))])
-    with pytest.raises(UserError, match=rf"{name} has \d+ bytes instead of {len(data)}"):
-        load_bundle(folder)
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_a_missing_file_is_found(folder: Path, name: str) -> None:
-    (folder / name).unlink()
-    with pytest.raises(UserError, match=rf"{name} is missing"):
-        verify_bundle(folder)
-
-
-@pytest.mark.parametrize("kept", [0, 0.3, 0.999])
-def test_a_truncated_manifest_is_found(folder: Path, kept: float) -> None:
-    text = (folder / MANIFEST).read_text()
-    (folder / MANIFEST).write_text(text[: int(kept * (len(text) - 2))])
-    with pytest.raises(UserError, match=r"bundle\.json is not valid JSON"):
-        load_bundle(folder)
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "message"),
-    [
-        ("schema_version", 99, r"schema_version is 99, this AcceRL .* reads 1"),
-        ("schema_version", None, "schema_version is None"),
-        ("features_version", 0, "features_version is 0"),
-        ("kind", "something else", "does not describe a bundle"),
-        ("meta", {"tier": "real"}, "its digest does not match"),
-        ("meta", [], r"damaged.*\['meta'\]"),
-        ("surprise", 1, r"damaged.*\['surprise'\]"),
-    ],
-)
-def test_an_edited_manifest_is_found(folder: Path, key: str, value: Any, message: str) -> None:
-    manifest = json.loads((folder / MANIFEST).read_text())
-    write_json(folder / MANIFEST, {**manifest, key: value})
-    for reader in READERS:
-        with pytest.raises(UserError, match=rf"bundle\.json.*{message}") as caught:
-            reader(folder)
-        assert "\n" not in str(caught.value)
-
-
-def test_a_forged_graph_is_found_by_its_logits(folder: Path) -> None:
-    (folder / GRAPH).write_bytes(build_onnx(make_policy(seed=1)))
-    resign(folder, lambda manifest: None)
-    with pytest.raises(UserError, match=r"controller\.onnx .* disagree"):
-        verify_bundle(folder)
-
-
-def test_a_graph_that_is_none_is_found(folder: Path) -> None:
-    (folder / GRAPH).write_bytes(b"not a graph")
-    resign(folder, lambda manifest: None)
-    with pytest.raises(UserError, match=r"controller\.onnx: .*ONNX Runtime"):
-        verify_bundle(folder)
-
-
-def test_weights_of_another_shape_are_found(folder: Path) -> None:
-    smaller = {"bits": [32]}
-    resign(folder, lambda manifest: manifest["actions"].update(smaller))
-    with pytest.raises(UserError, match=r"controller\.safetensors does not hold this controller"):
-        load_bundle(folder)
-    (folder / WEIGHTS).write_bytes(b"\x80\x04N.")  # a pickle of None
-    resign(folder, lambda manifest: None)
-    with pytest.raises(UserError, match=r"controller\.safetensors does not hold this controller"):
-        load_bundle(folder)
-
-
-@pytest.mark.parametrize("games", [[], {"catch": [{"fraction": 0.0}]}, {"catch": []}, {"catch": 3}])
-def test_schedules_of_another_form_are_found(folder: Path, games: object) -> None:
-    write_json(folder / SCHEDULE, {"games": games})
-    resign(folder, lambda manifest: None)
-    with pytest.raises(UserError, match="schedule"):
-        load_bundle(folder, mode="schedule")
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda manifest: manifest["meta"].pop("tier"),
-        lambda manifest: manifest["probes"].pop("logits"),
-        lambda manifest: manifest["probes"].update(vectors=[["x"]]),
-        lambda manifest: manifest["files"].pop(GRAPH),
-        lambda manifest: manifest["feature_names"].reverse(),
-    ],
-)
-def test_a_signed_but_incomplete_manifest_is_found(
-    folder: Path, change: Callable[[dict[str, Any]], None]
-) -> None:
-    resign(folder, change)
-    with pytest.raises(UserError, match="bundle"):
-        verify_bundle(folder)
-
-
 def test_export_replaces_an_older_bundle(folder: Path) -> None:
     export_bundle(folder, make_policy(seed=1), ACTIONS, META, {})
-    assert load_policy(folder)[0].to_json() == make_policy(seed=1).to_json()
+    assert read_bundle(folder).policy.to_json() == make_policy(seed=1).to_json()
     assert sorted(p.name for p in folder.parent.iterdir()) == ["learned"]
     assert sorted(p.name for p in folder.iterdir()) == sorted([MANIFEST, *FILES])
 
@@ -325,7 +281,7 @@ def test_a_failed_export_leaves_nothing_and_keeps_the_old(folder: Path) -> None:
         with pytest.raises(UserError, match="bf16 is not in it"):
             export_bundle(target, make_policy(seed=1), ACTIONS, META, bad)
     assert sorted(p.name for p in folder.parent.iterdir()) == ["learned"]
-    assert load_policy(folder)[0].to_json() == make_policy().to_json()
+    assert read_bundle(folder).policy.to_json() == make_policy().to_json()
 
 
 def test_a_failed_rename_puts_the_old_bundle_back(
@@ -343,7 +299,7 @@ def test_a_failed_rename_puts_the_old_bundle_back(
         export_bundle(folder, make_policy(seed=1), ACTIONS, META, {})
     monkeypatch.undo()
     assert sorted(p.name for p in folder.parent.iterdir()) == ["learned"]
-    assert load_policy(folder)[0].to_json() == make_policy().to_json()
+    assert read_bundle(folder).policy.to_json() == make_policy().to_json()
 
 
 def test_a_bundle_can_be_moved(folder: Path, tmp_path: Path) -> None:
@@ -362,35 +318,53 @@ def test_is_bundle_tells_names_from_folders(folder: Path, tmp_path: Path) -> Non
         load_bundle("kl_threshold")
 
 
+class Recurrent(ControllerPolicy):
+    """A form whose tensors the graph builder does not know."""
+
+    recurrent = True
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        weights = super().state_dict(*args, **kwargs)
+        return {name.replace("body", "cell"): value for name, value in weights.items()}
+
+
+def test_a_form_of_policy_that_has_no_graph_is_refused(tmp_path: Path) -> None:
+    policy = Recurrent(ACTIONS.sizes, generator=torch.Generator())
+    with pytest.raises(UserError, match="a recurrent policy cannot be written as an ONNX graph"):
+        export_bundle(tmp_path / "b", policy, ACTIONS, META, {})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_policy_says_of_its_form_is_given_back_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever `to_json` tells besides the weights, `from_json` finds again."""
+    to_json, from_json = ControllerPolicy.to_json, ControllerPolicy.from_json
+    seen: list[Any] = []
+
+    def reading(data: Any) -> ControllerPolicy:
+        seen.append(data["subset"])
+        return from_json(data)
+
+    monkeypatch.setattr(ControllerPolicy, "to_json", lambda self: to_json(self) | {"subset": "kl"})
+    monkeypatch.setattr(ControllerPolicy, "from_json", reading)
+    folder = export_bundle(tmp_path / "b", make_policy(), ACTIONS, META, {})
+    assert read_json(folder / MANIFEST)["policy"]["subset"] == "kl"
+    read_bundle(folder)
+    assert set(seen) == {"kl"}
+
+
 def test_parts_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="heads"):
         export_bundle(tmp_path / "b", make_policy(), ActionSpace(bits=(32,)), META, {})
+    narrow = ControllerPolicy(ACTIONS.sizes, generator=torch.Generator(), num_features=5)
+    with pytest.raises(UserError, match="the policy must read the 26 features"):
+        export_bundle(tmp_path / "b", narrow, ACTIONS, META, {})
     with pytest.raises(UserError, match="tier 'cloud'"):
         BundleMeta(interval_seconds=1.0, horizon_seconds=2.0, tier="cloud")
     with pytest.raises(UserError, match="interval"):
         BundleMeta(interval_seconds=3.0, horizon_seconds=2.0, tier="real")
+    for wrong in ({"ratio": float("nan")}, {"low": None}, {"low": 2.0}, {"n": 0}):
+        with pytest.raises(UserError, match="a result needs"):
+            Result(**{**vars(META.results[0]), **wrong})
     assert list(tmp_path.iterdir()) == []
-
-
-def test_summaries_count_votes_and_break_ties_mildly() -> None:
-    schedules = summarise_games(
-        ACTIONS, {"a": [[HARD], [MILD]], "b": [[HARD]]}, {"a": (5.0, 5.0), "b": (5.0, 5.0)}
-    )
-    assert schedules["a"].points[0].decision == ACTIONS.decision(MILD)
-    assert schedules["a"].points[0].agreement == 0.5
-    assert schedules["all"].points[0].decision == ACTIONS.decision(HARD)
-    assert schedules["all"].points[0].agreement == pytest.approx(2 / 3)
-    with pytest.raises(UserError, match="runs of 2 intervals"):
-        summarise_games(ACTIONS, {"a": [[HARD]]}, {"a": (10.0, 5.0)})
-    with pytest.raises(UserError, match="runs of 1 intervals"):
-        summarise_games(ACTIONS, {"a": []}, {"a": (5.0, 5.0)})
-
-
-@pytest.mark.parametrize("fractions", [(), (0.1,), (0.0, 0.0), (0.0, 1.0)])
-def test_schedules_out_of_order_are_refused(fractions: tuple[float, ...]) -> None:
-    decision = ACTIONS.decision(MILD)
-    points = tuple(
-        SchedulePoint(fraction=f, seconds=f, decision=decision, agreement=1.0) for f in fractions
-    )
-    with pytest.raises(UserError, match="schedule"):
-        Schedule(points)

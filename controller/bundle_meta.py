@@ -1,0 +1,176 @@
+"""Where a bundle's controller comes from and what it reached: what a reader needs to trust it."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+import accerl
+from accerl.errors import UserError
+
+TIERS = ("analytic", "virtual", "real")
+Row = TypeVar("Row")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfileId:
+    """A latency profile that charged the virtual clock."""
+
+    hash: str
+    name: str | None
+    """None: not known"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainedOn:
+    """A training instance: a game on a machine, with the seeds of its inner runs."""
+
+    game: str
+    profile: str | None = None
+    """name of its latency profile; None: the tier has none, or it is not known"""
+    seeds: tuple[int, ...] = ()
+    horizon_seconds: float | None = None
+    """length of an episode; None: not known"""
+    interval_seconds: float | None = None
+    """length of one step; None: not known"""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "seeds", tuple(self.seeds))
+
+    @property
+    def name(self) -> str:
+        """What results and schedules call it."""
+        return self.game if self.profile is None else f"{self.game}-{self.profile}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """How the controller did beside another strategy, as a ratio with its 95% interval.
+
+    Raises:
+        UserError: a number is not finite, the interval is reversed, or there were no runs.
+    """
+
+    instance: str
+    """name of the instance, or "all" for every one together"""
+    metric: str
+    """such as seconds_to_target"""
+    against: str
+    """the other strategy"""
+    ratio: float
+    """the controller's value over the other's"""
+    low: float | None
+    high: float | None
+    """bounds of the interval; None: too few runs to tell"""
+    n: int
+    """pairs of runs"""
+
+    def __post_init__(self) -> None:
+        bounds = [value for value in (self.low, self.high) if value is not None]
+        if not all(map(math.isfinite, (self.ratio, *bounds))) or len(bounds) == 1:
+            raise UserError("bundle: a result needs a finite ratio and both bounds, or neither")
+        if bounds != sorted(bounds) or self.n < 1:
+            raise UserError("bundle: a result needs low <= high and at least one pair of runs")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BundleMeta:
+    """Where a controller comes from and what it reached.
+
+    Raises:
+        UserError: a length is not positive, or the tier does not exist.
+    """
+
+    interval_seconds: float
+    """between two decisions; of several instances, the longest one's"""
+    horizon_seconds: float
+    """of an episode; of several instances, the longest one's"""
+    tier: str
+    """analytic, virtual or real: whose seconds these are"""
+    profiles: tuple[ProfileId, ...] = ()
+    instances: tuple[TrainedOn, ...] = ()
+    inner_runs: int = 0
+    """how many runs training cost"""
+    min_dwell_intervals: int = 1
+    """how long every decision is held at least"""
+    results: tuple[Result, ...] = ()
+    contest: str | None = None
+    """hash of the plan of the contest that the results are from"""
+
+    def __post_init__(self) -> None:
+        for name in ("profiles", "instances", "results"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        if self.tier not in TIERS:
+            raise UserError(f"bundle: tier {self.tier!r}; allowed: {', '.join(TIERS)}")
+        if not 0.0 < self.interval_seconds <= self.horizon_seconds:
+            raise UserError("bundle: the interval must be positive and at most the horizon")
+        if self.min_dwell_intervals < 1:
+            raise UserError("bundle: min_dwell_intervals must be 1 or more")
+
+    @property
+    def games(self) -> tuple[str, ...]:
+        """The games trained on, each once."""
+        return tuple(dict.fromkeys(instance.game for instance in self.instances))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all fields as a JSON object."""
+        instances = [{**asdict(item), "seeds": list(item.seeds)} for item in self.instances]
+        rows = {name: [asdict(item) for item in getattr(self, name)] for name in _ROWS}
+        return {**asdict(self), **rows, "instances": instances}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> BundleMeta:
+        """Read what `to_json` wrote.
+
+        Raises:
+            UserError: a key is missing, unknown or of another type.
+        """
+        try:
+            rows = {
+                name: tuple(_read(kind, row, name) for row in data[name])
+                for name, kind in _ROWS.items()
+            }
+            return _read(cls, {**data, **rows}, "meta")
+        except (KeyError, TypeError, ValueError) as error:
+            raise UserError(f"bundle: meta is incomplete or mistyped ({error!r})") from error
+
+
+_ROWS = {"profiles": ProfileId, "instances": TrainedOn, "results": Result}
+
+
+def _read(kind: type[Row], data: Mapping[str, Any], what: str) -> Row:
+    """Return `kind` made of exactly its fields."""
+    names = {item.name for item in fields(kind)}  # pyright: ignore[reportArgumentType]
+    if set(data) != names:
+        raise UserError(f"bundle: {what} has wrong or missing keys {sorted(names ^ set(data))}")
+    return kind(**data)
+
+
+def git_revision() -> str | None:
+    """Return the git commit of the code that runs, "-dirty" added where files were changed.
+
+    None without git, or where the code does not lie in a checkout of its own.
+    """
+    git = shutil.which("git")
+    if git is None:
+        return None
+    folder = Path(accerl.__file__).parent
+    # The second name fails where a package was installed inside somebody else's checkout.
+    found = _git(git, folder, "rev-parse", "HEAD", "HEAD:./__init__.py")
+    if found is None:
+        return None
+    changes = _git(git, folder, "status", "--porcelain", "--untracked-files=no")
+    return found.split()[0] + ("-dirty" if changes else "")
+
+
+def _git(git: str, folder: Path, *arguments: str) -> str | None:
+    """Return what a git command prints; None if it fails."""
+    done = subprocess.run(
+        [git, "-C", str(folder), *arguments], capture_output=True, text=True, check=False
+    )
+    return done.stdout if done.returncode == 0 else None
