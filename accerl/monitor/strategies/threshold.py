@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from accerl.monitor.features import Features
-from accerl.monitor.strategies._checks import (
+from accerl.monitor.strategies.checks import (
     require_choice,
     require_number,
     require_pair,
