@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from accerl.monitor.features import Features
+from accerl.monitor.strategies.base import SECONDS_EPSILON, HandSetStrategy
 from accerl.monitor.strategies.checks import (
     require_number,
     require_spec,
     require_specs,
     require_whole,
 )
-from accerl.monitor.strategies.base import SECONDS_EPSILON, HandSetStrategy
 from accerl.monitor.strategies.search import Levels, all_specs, suggest_seconds
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 
