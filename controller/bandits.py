@@ -16,7 +16,7 @@ import numpy as np
 from accerl.errors import UserError
 from accerl.monitor.features import Features
 from accerl.monitor.strategies import Levels
-from accerl.monitor.strategies.checks import require_number, require_whole
+from accerl.monitor.strategies.checks import require_flag, require_number, require_whole
 from accerl.spec import BITS, STUDENTS, CompressionSpec
 from controller.actions import Actions, ActionSpace, PresetActions
 from controller.credit import Earning, RunLearner, highest, standardised
@@ -56,6 +56,7 @@ class _Bandit(RunLearner):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        require_flag(self.name, "factored", self.factored)
         grid = _grid(self.name, self.specs) if self.factored else PresetActions(self.specs)
         object.__setattr__(self, "_arms", _Arms(grid, self.specs))
 

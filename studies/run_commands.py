@@ -35,6 +35,7 @@ def train(
     strategy: str,
     spec: str,
     params: str,
+    shield: float | None,
     network: str | None,
     precision: str | None,
     settings: Sequence[str],
@@ -45,6 +46,8 @@ def train(
     quiet: bool,
 ) -> dict[str, Any]:
     """Resolve the options of `accerl train` and run it."""
+    from controller.shield import Shielded
+
     config = replace(load_preset(preset), seed=seed)
     if seconds is not None:
         config = replace(config, seconds=seconds)
@@ -66,11 +69,14 @@ def train(
     if start is not None:
         config = replace(config, start=str(start.absolute()))
     config = with_settings(config, settings)
-    chosen = _strategy(strategy, spec, params)
+    chosen = _strategy(config, strategy, spec, params)
     out = out or free_folder(Path("runs") / f"{preset}-seed{seed}", resume)
     if holds_run(out) and not resume:
         raise UserError(f"{out} already holds a run; add --resume, or give another --out")
     name = chosen.label if isinstance(chosen, HandSetStrategy) else strategy
+    if shield is not None:
+        chosen = Shielded(chosen, shield)
+        name = f"{name} + {chosen.shield_label}"
     summary = run_recorded(config, chosen, name, out, resume=resume, quiet=quiet)
     if wandb:
         from analysis.wandb_report import write_offline_runs
@@ -175,9 +181,10 @@ def holds_run(path: Path) -> bool:
     return metrics.is_file() and metrics.stat().st_size > 0
 
 
-def _strategy(name: str, spec: str, params: str) -> Strategy:
+def _strategy(config: RunConfig, name: str, spec: str, params: str) -> Strategy:
     """Return the strategy of that name and those parameters, or the one that a bundle holds."""
     from controller.bundle import is_bundle, load_bundle
+    from controller.comparators import COMPARATORS, make_comparator
 
     if name != "fixed" and spec != "{}":
         raise UserError(f"--spec goes with the fixed strategy; {name!r} chooses its own specs")
@@ -188,6 +195,8 @@ def _strategy(name: str, spec: str, params: str) -> Strategy:
                 raise UserError("--spec and --strategy-params both set the fixed spec; give one")
             given = {"spec": spec}
         return make_strategy(name, **given)
+    if name in COMPARATORS:
+        return make_comparator(name, **{"specs": _presets(config), **_read_params(params)})
     if is_bundle(name):
         if params != "{}":
             raise UserError(
@@ -197,8 +206,17 @@ def _strategy(name: str, spec: str, params: str) -> Strategy:
         return load_bundle(Path(name), mode="policy")
     if Path(name).exists():
         raise UserError(f"--strategy {name}: this is not a schedule bundle (no bundle.json)")
-    hint = did_you_mean(name, list(STRATEGIES))
+    hint = did_you_mean(name, [*STRATEGIES, *COMPARATORS])
     raise UserError(f"strategy {name!r} does not exist; {hint}, or the folder of a bundle")
+
+
+def _presets(config: RunConfig) -> tuple[CompressionSpec, ...]:
+    """Return what comparators choose from in this run unless told."""
+    from controller.comparators import existing_presets
+
+    virtual = config.runtime.clock == "virtual"
+    profile = load_profile(config.runtime.profile).for_network(config.network) if virtual else None
+    return existing_presets(config.network, profile)
 
 
 def _read_params(text: str) -> dict[str, Any]:

@@ -89,3 +89,9 @@ def require_whole(strategy: str, name: str, value: object, *, at_least: int) -> 
         raise UserError(
             f"strategy {strategy}: {name} must be a whole number at least {at_least}, got {value!r}"
         )
+
+
+def require_flag(strategy: str, name: str, value: object) -> None:
+    """Refuse what is neither true nor false."""
+    if not isinstance(value, bool):
+        raise UserError(f"strategy {strategy}: {name} must be true or false, got {value!r}")
