@@ -17,7 +17,7 @@ from accerl.evaluate import EVALUATION_SEED, engine_infer, play_episodes, policy
 from accerl.monitor.features import Features
 from accerl.monitor.indicators import Indicator
 from accerl.monitor.monitor import Monitor
-from accerl.monitor.strategy import Strategy, check_needs
+from accerl.monitor.strategy import Strategy, check_needs, events_of
 from accerl.records import (
     CONFIG,
     RunWriter,
@@ -128,6 +128,7 @@ def train(
                 if on_interval is not None:
                     on_interval(report)
         summary = summarise(config, strategy_name, driver.reports, profile)
+        summary["strategy_events"] = events_of(strategy)
         if writer is not None:
             writer.finish(summary)
         return RunResult(summary, driver.reports)
@@ -209,7 +210,10 @@ class _Driver:
         left = self.config.seconds - self.run.now
         report = self.run.advance(min(self.config.runtime.interval_seconds, left))
         self._features = self._monitor.update(report)
-        report = replace(report, indicators=self._monitor.known(self._features))
+        known = self._monitor.known(self._features)
+        if hasattr(self.strategy, "events"):
+            known["strategy_events"] = float(len(events_of(self.strategy)))  # so far
+        report = replace(report, indicators=known)
         self.reports.append(report)
         self.intervals += 1
         return report

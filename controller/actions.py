@@ -103,8 +103,8 @@ class Actions(ABC):
         It exists, none of its levels is harder, and the fewest steps are between the two; of
         equals the first. If nothing milder exists, it is the nearest existing one of all.
         """
-        hardness = np.array([_hardness(spec) for spec in self.all_specs])
-        steps = hardness - hardness[position]
+        levels = np.array([hardness(spec) for spec in self.all_specs])
+        steps = levels - levels[position]
         distance = np.abs(steps).sum(axis=1)
         milder = mask & (steps <= 0.0).all(axis=1)
         return int(np.argmin(np.where(milder if milder.any() else mask, distance, np.inf)))
@@ -119,7 +119,7 @@ class Actions(ABC):
                 raise UserError(f"action: index {index} of head {head} is not in 0..{size - 1}")
 
 
-def _hardness(spec: CompressionSpec) -> tuple[float, float, float]:
+def hardness(spec: CompressionSpec) -> tuple[float, float, float]:
     """Return how many levels a spec lies above none, per head; a quarter of sparsity is one."""
     return float(BITS.index(spec.bits)), 4.0 * spec.sparsity, spec.size_rank
 
@@ -147,12 +147,12 @@ class ActionSpace(Actions):
             object.__setattr__(self, name, levels)
         for indices in self.all_indices():
             self.spec(indices)  # raises where a level or a combination is not allowed
-        hardness = {
+        ordered = {
             "bits": [-bits for bits in self.bits],
             "sparsities": list(self.sparsities),
             "students": [STUDENTS.index(student) for student in self.students],
         }
-        for name, ranks in hardness.items():
+        for name, ranks in ordered.items():
             if any(later <= earlier for earlier, later in pairwise(ranks)):
                 raise UserError(
                     f"action space: {name} must run from mild to hard without repeats, "

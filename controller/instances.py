@@ -175,9 +175,7 @@ def game_instance(
         horizon_seconds=horizon_seconds,
         interval_seconds=interval_seconds,
         seed=seed,
-        has=partial(
-            _can_act, config.network, None if real else profile.for_network(config.network)
-        ),
+        has=partial(can_act, config.network, None if real else profile.for_network(config.network)),
     )
 
 
@@ -187,7 +185,7 @@ def _run_game(config: RunConfig, profile: LatencyProfile | None, seed: int) -> I
     return make_run(replace(config, seed=seed), profile)
 
 
-def _can_act(network: str, profile: LatencyProfile | None, spec: CompressionSpec) -> bool:
+def can_act(network: str, profile: LatencyProfile | None, spec: CompressionSpec) -> bool:
     """Whether actors beside a learner of `network` can act with `spec`, and it has a price."""
     return obstacle(network, profile, spec) is None
 

@@ -26,10 +26,12 @@ from accerl.runtime.latency import LatencyProfile
 from accerl.runtime.supervise import ignoring_interrupts
 from accerl.train import train
 from controller.actions import ActionSpace
+from controller.comparators import COMPARATORS, make_comparator
 from controller.instances import Instance, game_instance
 from controller.objective import GameReference
 from controller.policy import ControllerPolicy, LearnedStrategy
 from controller.rollouts import rollout
+from controller.shield import Shielded
 from studies.kept import Kept
 
 
@@ -107,11 +109,21 @@ def rollout_job(
 
 
 def build_strategy(description: dict[str, Any], setup: GameSetup) -> Strategy:
-    """Return the strategy that a job describes, in the units of the game."""
+    """Return the strategy that a job describes, in the units of the game.
+
+    ``{"name": ..., "params": {...}, "shield": {"threshold_nats": 14.0}}``; the shield is optional.
+    """
+    strategy = _unshielded(description, setup)
+    shield = description.get("shield")
+    return strategy if shield is None else Shielded.from_json(strategy, shield)
+
+
+def _unshielded(description: dict[str, Any], setup: GameSetup) -> Strategy:
     if description["name"] == "learned":
         policy = ControllerPolicy.from_json(description["policy"])
         return LearnedStrategy(policy, ActionSpace.from_json(description["actions"]))
-    return make_strategy(description["name"], **_in_units(description, setup)["params"])
+    make = make_comparator if description["name"] in COMPARATORS else make_strategy
+    return make(description["name"], **_in_units(description, setup)["params"])
 
 
 def _in_units(description: dict[str, Any], setup: GameSetup) -> dict[str, Any]:

@@ -36,6 +36,7 @@ def train(
     strategy_params: str = "{}",
     bundle_mode: str = "policy",
     strict: bool = False,
+    shield: float | None = None,
     network: str | None = None,
     precision: str | None = None,
     set_: Settings = (),
@@ -59,13 +60,15 @@ def train(
         clock: virtual or real; the serial runtime defaults to virtual
         profile: latency profile of the virtual clock (default: paper-1080ti)
         strategy: fixed, kl-threshold, reward-gap, linear-kl, three-stage, random,
-            first-that-fires, or the path of a schedule bundle
+            first-that-fires, sw-ucb, thompson, gp-bandit, or the path of a schedule bundle
         spec: for the fixed strategy: what actors act with, as JSON
-        strategy_params: of a hand-set strategy, as JSON: '{"threshold_nats": 2.0}'
         bundle_mode: of a schedule bundle: policy (reacts to the run) or schedule (replays what the
             controller usually did, by the clock)
         strict: refuse a bundle that may choose specs this run cannot act with; without it the
             nearest milder ones act instead
+        strategy_params: of any of these but a bundle, as JSON: '{"threshold_nats": 2.0}'
+        shield: largest KL in nats (the paper: 14) above which an interval acts with the mildest of
+            the strategy's specs, as it does when the strategy fails
         network: of the learner: original, net1, net2 or net3 (default: the preset's)
         precision: of the learner: fp32 or bf16 (default: the preset's)
         set_: other settings of the preset, such as compression.prune_criterion=taylor
@@ -87,6 +90,7 @@ def train(
         params=strategy_params,
         bundle_mode=bundle_mode,
         strict=strict,
+        shield=shield,
         network=network,
         precision=precision,
         settings=set_,

@@ -37,6 +37,7 @@ def train(
     params: str,
     bundle_mode: str,
     strict: bool,
+    shield: float | None,
     network: str | None,
     precision: str | None,
     settings: Sequence[str],
@@ -47,6 +48,8 @@ def train(
     quiet: bool,
 ) -> dict[str, Any]:
     """Resolve the options of `accerl train` and run it."""
+    from controller.shield import Shielded
+
     config = replace(load_preset(preset), seed=seed)
     if seconds is not None:
         config = replace(config, seconds=seconds)
@@ -73,6 +76,9 @@ def train(
     if holds_run(out) and not resume:
         raise UserError(f"{out} already holds a run; add --resume, or give another --out")
     name = chosen.label if isinstance(chosen, HandSetStrategy) else strategy
+    if shield is not None:
+        chosen = Shielded(chosen, shield)
+        name = f"{name} + {chosen.shield_label}"
     summary = run_recorded(config, chosen, name, out, resume=resume, quiet=quiet)
     if wandb:
         from analysis.wandb_report import write_offline_runs
@@ -182,6 +188,7 @@ def _strategy(
 ) -> Strategy:
     """Return the strategy of that name and those parameters, or the one that a bundle holds."""
     from controller.bundle import is_bundle
+    from controller.comparators import COMPARATORS, make_comparator
     from studies.bundles import bundle_strategy
 
     if name != "fixed" and spec != "{}":
@@ -198,6 +205,8 @@ def _strategy(
                 raise UserError("--spec and --strategy-params both set the fixed spec; give one")
             given = {"spec": spec}
         return make_strategy(name, **given)
+    if name in COMPARATORS:
+        return make_comparator(name, **{"specs": _presets(config), **_read_params(params)})
     if is_bundle(name):
         if params != "{}":
             raise UserError(
@@ -207,8 +216,17 @@ def _strategy(
         return bundle_strategy(name, config, mode=bundle_mode, strict=strict)
     if Path(name).exists():
         raise UserError(f"--strategy {name}: this is not a schedule bundle (no bundle.json)")
-    hint = did_you_mean(name, list(STRATEGIES))
+    hint = did_you_mean(name, [*STRATEGIES, *COMPARATORS])
     raise UserError(f"strategy {name!r} does not exist; {hint}, or the folder of a bundle")
+
+
+def _presets(config: RunConfig) -> tuple[CompressionSpec, ...]:
+    """Return what comparators choose from in this run unless told."""
+    from controller.comparators import existing_presets
+
+    virtual = config.runtime.clock == "virtual"
+    profile = load_profile(config.runtime.profile).for_network(config.network) if virtual else None
+    return existing_presets(config.network, profile)
 
 
 def _read_params(text: str) -> dict[str, Any]:

@@ -53,6 +53,7 @@ class StrategyCompliance:
                 kl_max_nats=kl_nats,
                 actor_return=-20.0 + step,
                 learner_return=-20.0 + step + gap,
+                episodes=10.0 * (step + 1),
                 seconds=7.5 * (step + 1),
                 **stage,
             )

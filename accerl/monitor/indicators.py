@@ -116,7 +116,7 @@ class ReturnIndicator:
     `actor_return` is the mean of the last `WINDOW` episodes; low, median and high are quantiles
     (10, 50, 90%) of the last `QUANTILE_WINDOW`. The reward gap is J minus `actor_return`: what
     compression costs in points, as far as both are known. Level and trend place `actor_return`
-    within the range that it has had.
+    within the range that it has had; `episodes` counts those that have ended so far.
     """
 
     WINDOW: ClassVar[int] = 20
@@ -131,6 +131,7 @@ class ReturnIndicator:
         "reward_gap",
         "return_level",
         "return_trend",
+        "episodes",
     )
 
     def __init__(self) -> None:
@@ -138,10 +139,12 @@ class ReturnIndicator:
         self._levels: list[float] = []
         self._low, self._high = math.inf, -math.inf
         self._learner_return = math.nan
+        self._count = 0
 
     def update(self, report: IntervalReport, raw: Raw) -> Raw:
         """See `Indicator.update`."""
         self._episodes = [*self._episodes, *report.episode_returns][-self.QUANTILE_WINDOW :]
+        self._count += len(report.episode_returns)
         if report.learner_return is not None:
             self._learner_return = report.learner_return
         recent = self._episodes[-self.WINDOW :]
@@ -158,6 +161,7 @@ class ReturnIndicator:
             "reward_gap": self._learner_return - actor_return,
             "return_level": level,
             "return_trend": trend,
+            "episodes": float(self._count),
         }
 
     def _on_own_range(self, actor_return: float) -> tuple[float, float]:
@@ -271,10 +275,34 @@ class MachineIndicator:
         }
 
 
-class DecisionIndicator:
-    """What has been acting, as numbers: means over the mix, 0 for no compression."""
+def decision_levels(decision: Decision) -> dict[str, float]:
+    """Return what a decision acts with as numbers in [0, 1]: means over the mix, 0: uncompressed.
 
-    names = ("bits_level", "sparsity", "student_level", "intervals_since_switch")
+    `bits_level` is 0, 0.5, 1 for 32, 16, 8 bits; `sparsity` is the spec's; `student_level` is the
+    place in the policy family over its last one.
+    """
+    students = max(len(STUDENTS) - 1, 1)
+    return {
+        "bits_level": sum(share * (5 - math.log2(spec.bits)) / 2.0 for spec, share in decision.mix),
+        "sparsity": sum(share * spec.sparsity for spec, share in decision.mix),
+        "student_level": sum(share * spec.size_rank / students for spec, share in decision.mix),
+    }
+
+
+class DecisionIndicator:
+    """What has been acting, see `decision_levels`, and whether it was there all along.
+
+    `served_share` is the part of the actors' seconds in which they acted with what was decided:
+    compressing and publishing take their time, and until then they act with what they have.
+    """
+
+    names = (
+        "bits_level",
+        "sparsity",
+        "student_level",
+        "intervals_since_switch",
+        "served_share",
+    )
 
     def __init__(self) -> None:
         self._last: Decision | None = None
@@ -282,14 +310,14 @@ class DecisionIndicator:
 
     def update(self, report: IntervalReport, raw: Raw) -> Raw:
         """See `Indicator.update`."""
-        shares = report.decision.mix
         same = report.decision == self._last
         self._since_switch = self._since_switch + 1 if same else 0
         self._last = report.decision
-        students = max(len(STUDENTS) - 1, 1)
+        decided = dict.fromkeys(spec.label for spec in report.decision.specs)  # in one order
+        acting = sum(report.spec_seconds.values())
+        served = sum(report.spec_seconds.get(label, 0.0) for label in decided)
         return {
-            "bits_level": sum(share * (5 - math.log2(spec.bits)) / 2.0 for spec, share in shares),
-            "sparsity": sum(share * spec.sparsity for spec, share in shares),
-            "student_level": sum(share * spec.size_rank / students for spec, share in shares),
+            **decision_levels(report.decision),
             "intervals_since_switch": float(self._since_switch),
+            "served_share": served / acting if acting > 0.0 else math.nan,
         }

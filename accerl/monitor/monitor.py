@@ -35,6 +35,7 @@ _AT_START = {
     "sparsity": 0.0,
     "student_level": 0.0,
     "intervals_since_switch": 0.0,
+    "episodes": 0.0,
     "stage": 0.0,
 }
 """What is known before anything was measured; everything else is NaN."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from accerl.errors import UserError, did_you_mean
 from accerl.monitor.features import Features
@@ -15,12 +15,12 @@ from accerl.spec import CompressionSpec, Decision
 class Strategy(Protocol):
     """A hand-set rule, a bandit, the learned controller or a replayed schedule.
 
-    `to_json`, which tells name and `params` for the run's records, is optional. So are three more
-    attributes, which are read with `specs_of`, `needs_of` and `fires`:
+    `to_json`, which tells name and `params` for the run's records, is optional. So are four more
+    attributes, which are read with `specs_of`, `needs_of`, `fires` and `events_of`:
     `specs`, every spec that it may act with, lets a run refuse what it cannot build before it
-    begins; `needs`, the names of raw indicators without which it can never act, likewise; and
+    begins; `needs`, the names of raw indicators without which it can never act, likewise;
     `fires`, whether its last decision was away from its state of rest, makes room for other rules
-    in a composition.
+    in a composition; and `events`, what happened to it in this run, goes into the summary.
     """
 
     def reset(self) -> None:
@@ -45,6 +45,11 @@ def needs_of(strategy: Strategy) -> frozenset[str]:
 def fires(strategy: Strategy) -> bool:
     """Whether a strategy was away from rest in its last decision; one that does not say was."""
     return bool(getattr(strategy, "fires", True))
+
+
+def events_of(strategy: Strategy) -> list[dict[str, Any]]:
+    """Return what happened to a strategy since its reset, in plain JSON; none: it does not say."""
+    return [dict(event) for event in getattr(strategy, "events", ())]
 
 
 def check_needs(

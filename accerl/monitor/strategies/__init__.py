@@ -3,7 +3,7 @@
 from accerl.monitor.strategies.base import HandSetStrategy
 from accerl.monitor.strategies.compose import FirstThatFires
 from accerl.monitor.strategies.fixed import FixedStrategy, RandomStrategy
-from accerl.monitor.strategies.make import STRATEGIES, make_strategy
+from accerl.monitor.strategies.make import STRATEGIES, make_from, make_strategy
 from accerl.monitor.strategies.mix import LinearKLMixStrategy
 from accerl.monitor.strategies.search import Levels, all_specs
 from accerl.monitor.strategies.stages import ThreeStageStrategy
@@ -21,5 +21,6 @@ __all__ = [
     "RewardGapStrategy",
     "ThreeStageStrategy",
     "all_specs",
+    "make_from",
     "make_strategy",
 ]

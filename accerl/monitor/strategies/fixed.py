@@ -7,10 +7,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from accerl.errors import UserError
 from accerl.monitor.features import Features
-from accerl.monitor.strategies._checks import require_number, require_spec
 from accerl.monitor.strategies.base import SECONDS_EPSILON, HandSetStrategy
+from accerl.monitor.strategies.checks import (
+    require_number,
+    require_spec,
+    require_specs,
+    require_whole,
+)
 from accerl.monitor.strategies.search import Levels, all_specs, suggest_seconds
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 
@@ -80,20 +84,8 @@ class RandomStrategy(HandSetStrategy):
     _draw: _Draw = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.specs, tuple | list) or not self.specs:
-            raise UserError(
-                f"strategy {self.name}: specs must be a list of at least one spec, "
-                f"got {self.specs!r}"
-            )
-        object.__setattr__(self, "specs", tuple(self.specs))
-        for index, spec in enumerate(self.specs):
-            require_spec(self.name, f"specs[{index}]", spec)
-            if spec in self.specs[:index]:
-                raise UserError(f"strategy {self.name}: specs holds {spec.label!r} twice")
-        if isinstance(self.seed, bool) or not isinstance(self.seed, int) or self.seed < 0:
-            raise UserError(
-                f"strategy {self.name}: seed must be a whole number at least 0, got {self.seed!r}"
-            )
+        object.__setattr__(self, "specs", require_specs(self.name, self.specs))
+        require_whole(self.name, "seed", self.seed, at_least=0)
         require_number(self.name, "hold_seconds", self.hold_seconds, at_least=0.0)
         self.reset()
 

@@ -28,16 +28,27 @@ STRATEGIES: dict[str, type[HandSetStrategy]] = {
 
 
 def make_strategy(name: str, /, **params: Any) -> HandSetStrategy:
-    """Return a hand-set strategy by name.
+    """Return a hand-set strategy by name: `make_from` the shipped `STRATEGIES`."""
+    return make_from(STRATEGIES, name, params)
 
-    Specs and rules may be given as objects or as JSON, a rule as ``{"name": ..., "params": ...}``.
+
+def make_from(
+    factories: Mapping[str, type[HandSetStrategy]], name: str, params: Mapping[str, Any]
+) -> HandSetStrategy:
+    """Return one of some strategies, by name.
+
+    Args:
+        factories: the strategies to choose from, by name.
+        name: the one to make.
+        params: its parameters. Specs and rules may be given as objects or as JSON, a rule as
+            ``{"name": ..., "params": ...}``.
 
     Raises:
         UserError: there is no such strategy or parameter, or a value is missing or not allowed.
     """
-    if name not in STRATEGIES:
-        raise UserError(f"strategy {name!r} does not exist; {did_you_mean(name, list(STRATEGIES))}")
-    factory = STRATEGIES[name]
+    if name not in factories:
+        raise UserError(f"strategy {name!r} does not exist; {did_you_mean(name, list(factories))}")
+    factory = factories[name]
     known = {item.name: item for item in fields(factory) if item.init}
     for key in params:
         if key not in known:

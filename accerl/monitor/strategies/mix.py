@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from accerl.monitor.features import Features
-from accerl.monitor.strategies._checks import require_number, require_pair
 from accerl.monitor.strategies.base import HandSetStrategy
+from accerl.monitor.strategies.checks import require_number, require_pair
 from accerl.monitor.strategies.search import Levels, suggest_pair
 from accerl.spec import CompressionSpec, Decision
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from accerl.errors import UserError
 from accerl.monitor.features import Features
-from accerl.monitor.strategies._checks import require_choice, require_number, require_spec
 from accerl.monitor.strategies.base import SECONDS_EPSILON, HandSetStrategy
+from accerl.monitor.strategies.checks import require_choice, require_number, require_spec
 from accerl.monitor.strategies.search import Levels, suggest_pair, suggest_spec
 from accerl.spec import CompressionSpec, Decision
 

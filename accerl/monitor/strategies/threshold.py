@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from accerl.monitor.features import Features
-from accerl.monitor.strategies._checks import (
+from accerl.monitor.strategies.base import SECONDS_EPSILON, HandSetStrategy
+from accerl.monitor.strategies.checks import (
     require_choice,
     require_number,
     require_pair,
     require_return_level,
 )
-from accerl.monitor.strategies.base import SECONDS_EPSILON, HandSetStrategy
 from accerl.monitor.strategies.search import Levels, suggest_pair, suggest_seconds
 from accerl.spec import CompressionSpec, Decision
 

@@ -1,4 +1,4 @@
-"""Checks of parameters that several hand-set strategies share; each says what is allowed."""
+"""Checks of parameters that several strategies share; each says what is allowed."""
 
 from __future__ import annotations
 
@@ -68,3 +68,30 @@ def require_return_level(
         raise UserError(
             f"strategy {strategy}: {name} {value} must not exceed {threshold_name} {threshold}"
         )
+
+
+def require_specs(strategy: str, value: object) -> tuple[CompressionSpec, ...]:
+    """Return a list of at least one spec, none of them twice, as a tuple; refuse all else."""
+    if not isinstance(value, tuple | list) or not value:
+        raise UserError(
+            f"strategy {strategy}: specs must be a list of at least one spec, got {value!r}"
+        )
+    for index, spec in enumerate(value):
+        require_spec(strategy, f"specs[{index}]", spec)
+        if spec in value[:index]:
+            raise UserError(f"strategy {strategy}: specs holds {spec.label!r} twice")
+    return tuple(value)
+
+
+def require_whole(strategy: str, name: str, value: object, *, at_least: int) -> None:
+    """Refuse what is not a whole number of at least so much."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < at_least:
+        raise UserError(
+            f"strategy {strategy}: {name} must be a whole number at least {at_least}, got {value!r}"
+        )
+
+
+def require_flag(strategy: str, name: str, value: object) -> None:
+    """Refuse what is neither true nor false."""
+    if not isinstance(value, bool):
+        raise UserError(f"strategy {strategy}: {name} must be true or false, got {value!r}")

@@ -1,0 +1,219 @@
+"""Who earned how much: settles the actors' gains with the specs that acted while they were made.
+
+Comparators that learn within one run know nothing before it, and see no J: a real run need not
+measure it. They go by the actors' own episodes. A gain belongs to the spec that acted before it
+was measured, not to the one that is chosen next (a slip of published code), and not to one that
+was chosen but not yet served.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from accerl.monitor.features import Features
+from accerl.monitor.indicators import Raw, decision_levels
+from accerl.monitor.strategies import HandSetStrategy, Levels, all_specs
+from accerl.monitor.strategies.base import SECONDS_EPSILON
+from accerl.monitor.strategies.checks import require_number, require_specs, require_whole
+from accerl.monitor.strategies.search import suggest_seconds
+from accerl.spec import CompressionSpec, Decision
+from controller.actions import find_actions
+
+if TYPE_CHECKING:
+    import optuna
+
+PRESETS = find_actions("joint").all_specs
+"""what comparators choose from unless told"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Earning:
+    """What a spec has earned: its share of a stretch of time between two measured returns."""
+
+    spec: CompressionSpec
+    gain_per_second: float
+    """change of the actors' mean return over the stretch, in points per second"""
+    share: float
+    """of the stretch's seconds in which the spec acted, in (0, 1]"""
+    time_fraction: float
+    """of the horizon, at the beginning of the stretch"""
+    return_level: float
+    """of the actors' return on its own range, at the beginning of the stretch"""
+
+
+class Ledger:
+    """Keeps the account that is open between two measurements of the actors' return.
+
+    An interval in which no episode ended measures nothing and leaves the account open. What is
+    earned in the end is shared by all specs that acted meanwhile, by their seconds.
+
+    Args:
+        specs: the arms; what others act with, or in a mix, is credited to nobody.
+    """
+
+    def __init__(self, specs: Sequence[CompressionSpec]) -> None:
+        # The first of specs that features cannot tell apart; `asked` decides between them.
+        self._by_levels = {_levels_of(spec): spec for spec in reversed(specs)}
+        self.asked: CompressionSpec | None = None
+        """what was decided last"""
+        self._seconds = 0.0
+        self._last: CompressionSpec | None = None
+        self._acted_seconds: defaultdict[CompressionSpec | None, float] = defaultdict(float)
+        self._opened: Raw | None = None
+
+    def settle(self, features: Features) -> list[Earning]:
+        """Book the interval that has just ended; return what was earned, if that is now known."""
+        raw = features.raw
+        if raw["seconds"] > self._seconds:
+            self._book(raw, raw["seconds"] - self._seconds)
+        self._seconds = raw["seconds"]
+        if not math.isfinite(raw["actor_return"]):
+            return []
+        opened = self._opened
+        if opened is not None and raw["episodes"] == opened["episodes"]:
+            return []
+        earnings = [] if opened is None else self._shares(opened, raw)
+        self._opened = raw
+        self._acted_seconds.clear()
+        return earnings
+
+    def _book(self, raw: Raw, seconds: float) -> None:
+        """Add an interval's seconds to whatever acted in it."""
+        acting = self._acting(raw)
+        share = 1.0 if math.isnan(raw["served_share"]) else raw["served_share"]
+        self._acted_seconds[acting] += share * seconds
+        self._acted_seconds[self._last] += (1.0 - share) * seconds
+        if share > 0.0:
+            self._last = acting
+
+    def _acting(self, raw: Raw) -> CompressionSpec | None:
+        """Return the arm that features say was acted with."""
+        levels = tuple(raw[name] for name in _LEVELS)
+        if self.asked is not None and _levels_of(self.asked) == levels:
+            return self.asked
+        return self._by_levels.get(levels)
+
+    def _shares(self, opened: Raw, raw: Raw) -> list[Earning]:
+        """Return what each arm earned since `opened`."""
+        seconds = raw["seconds"] - opened["seconds"]
+        if not seconds > 0.0:
+            return []
+        return [
+            Earning(
+                spec=spec,
+                gain_per_second=(raw["actor_return"] - opened["actor_return"]) / seconds,
+                share=acted_seconds / seconds,
+                time_fraction=opened["time_fraction"],
+                return_level=opened["return_level"],
+            )
+            for spec, acted_seconds in self._acted_seconds.items()
+            if spec is not None and acted_seconds > 0.0
+        ]
+
+
+_LEVELS = ("bits_level", "sparsity", "student_level")
+
+
+def _levels_of(spec: CompressionSpec) -> tuple[float, ...]:
+    levels = decision_levels(Decision.of(spec))
+    return tuple(levels[name] for name in _LEVELS)
+
+
+@dataclass
+class _Memory:
+    """What a comparator has learned in the present run, and what it is holding."""
+
+    ledger: Ledger
+    dice: np.random.Generator
+    earnings: list[Earning] = field(default_factory=list)
+    decision: Decision | None = None
+    decided_seconds: float = 0.0
+    news: bool = False
+    """whether anything was earned since the last choice"""
+
+
+@dataclass(frozen=True)
+class RunLearner(HandSetStrategy):
+    """A strategy that learns within one run which specs pay; every reset forgets it all.
+
+    Subclasses implement `choose`. A spec is kept until what it earns has been measured, so that
+    accounts stay apart while nothing is known.
+
+    Raises:
+        UserError: a parameter lies outside what is allowed.
+    """
+
+    specs: tuple[CompressionSpec, ...] = PRESETS
+    seed: int = 0
+    """of the dice that decide between equals, and of Thompson's draws"""
+    hold_seconds: float = 0.0
+    """how long a spec is kept at least; 0: until it has earned something"""
+    _memory: _Memory = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "specs", require_specs(self.name, self.specs))
+        require_whole(self.name, "seed", self.seed, at_least=0)
+        require_number(self.name, "hold_seconds", self.hold_seconds, at_least=0.0)
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything, and pick up the first dice again."""
+        memory = _Memory(Ledger(self.specs), np.random.default_rng(self.seed))
+        object.__setattr__(self, "_memory", memory)
+
+    def decide(self, features: Features) -> Decision:
+        """Settle the interval just over with what acted in it; then choose what acts next."""
+        memory, now = self._memory, features.raw["seconds"]
+        earned = memory.ledger.settle(features)
+        memory.earnings += earned
+        memory.news |= bool(earned)
+        held_seconds = now - memory.decided_seconds
+        rested = memory.news and held_seconds >= self.hold_seconds - SECONDS_EPSILON
+        if memory.decision is None or rested:
+            spec = self.choose(features, memory.earnings, memory.dice)
+            memory.ledger.asked, memory.decision = spec, Decision.of(spec)
+            memory.decided_seconds, memory.news = now, False
+        return memory.decision
+
+    def choose(
+        self, features: Features, earnings: Sequence[Earning], dice: np.random.Generator
+    ) -> CompressionSpec:
+        """Return what to act with.
+
+        Args:
+            features: of this moment.
+            earnings: of this run, in the order in which they were settled.
+            dice: the run's own.
+        """
+        raise NotImplementedError
+
+    @classmethod
+    def suggest(cls, trial: optuna.Trial, actions: Levels) -> dict[str, Any]:
+        """Return the whole grid and how long to hold; subclasses add what is their own."""
+        return {
+            "specs": [spec.to_json() for spec in all_specs(actions)],
+            "hold_seconds": suggest_seconds(trial, "hold_seconds"),
+        }
+
+
+def highest(values: np.ndarray, dice: np.random.Generator) -> int:
+    """Return the place of the largest value; the dice decide between equals."""
+    return int(dice.choice(np.flatnonzero(values == values.max())))
+
+
+def standardised(gains: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return gains [N] about their weighted mean, over their weighted standard deviation.
+
+    Exploration constants are then free of the game's units. Gains without a spread are all 0.
+    """
+    if not gains.size:
+        return gains
+    mean = np.average(gains, weights=weights)
+    spread = math.sqrt(np.average(np.square(gains - mean), weights=weights))
+    return (gains - mean) / (spread if spread > 0.0 else 1.0)

@@ -1,0 +1,183 @@
+"""Shielded: the paper's rule on the largest KL, and a net under whatever else may go wrong."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from accerl.errors import UserError, did_you_mean
+from accerl.monitor.features import FEATURE_NAMES, LIMIT, Features
+from accerl.monitor.strategies.checks import require_number, require_spec
+from accerl.monitor.strategy import Strategy, fires, needs_of, specs_of
+from accerl.spec import IDENTITY, CompressionSpec, Decision
+from controller.actions import hardness
+
+KL_NATS = 14.0
+"""the paper's threshold on the largest KL (section 2.4, Fig. 6)"""
+
+
+class Shielded:
+    """A strategy whose decision is replaced by a fallback in intervals that begin badly.
+
+    Badly is: the largest KL exceeds the threshold ("kl"); it, or an entry of the feature vector, is
+    not a number ("nan"); an entry lies outside of what features can be, or there are too few or
+    too many ("range"); or the strategy raises an exception ("error"). After a bad KL the strategy
+    is asked all the same, so that it learns what happened; features that are damaged are kept from
+    it, as they would stay in its memory.
+
+    The paper goes one step milder when its rule fires, from 8 to 16 bits, and never returns. Here
+    the fallback lasts for one interval at a time, and it is by default the mildest spec that the
+    strategy declares: one that the run is known to be able to build. Of fewer than two declared
+    specs none is milder, and the fallback is no compression. For the paper's step, name it:
+    ``Shielded(FixedStrategy(CompressionSpec(bits=8)), fallback=CompressionSpec(bits=16))``.
+
+    Args:
+        strategy: whatever decides otherwise.
+        threshold_nats: the largest KL that is let pass.
+        fallback: what acts instead; None: see above.
+
+    Raises:
+        UserError: the threshold is not a number at least 0, or the fallback not a spec.
+    """
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        threshold_nats: float = KL_NATS,
+        fallback: CompressionSpec | None = None,
+    ) -> None:
+        require_number("shield", "threshold_nats", threshold_nats, at_least=0.0)
+        if fallback is None:
+            fallback = _mildest(specs_of(strategy))
+        require_spec("shield", "fallback", fallback)
+        self.strategy = strategy
+        self.threshold_nats = float(threshold_nats)
+        self.fallback = fallback
+        if hasattr(strategy, "specs"):  # one that does not say may act with anything
+            self.specs = tuple(dict.fromkeys((*specs_of(strategy), fallback)))
+        self._clear()
+
+    def _clear(self) -> None:
+        self.events: list[dict[str, Any]] = []
+        """``{"interval", "seconds", "cause", "value", "spec"}`` of each time it stepped in"""
+        self._interval = 0
+        self._stepped_in = False
+
+    @property
+    def name(self) -> str:
+        """The strategy's, as in `accerl train --strategy`."""
+        return getattr(self.strategy, "name", type(self.strategy).__name__)
+
+    @property
+    def shield_label(self) -> str:
+        """The shield in a few words, for people and run records."""
+        return f"shield({self.threshold_nats:g} nats, {self.fallback.label})"
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """What the strategy needs; the largest KL is always there."""
+        return needs_of(self.strategy)
+
+    @property
+    def fires(self) -> bool:
+        """Whether the shield stepped in, or the strategy fired."""
+        return self._stepped_in or fires(self.strategy)
+
+    def reset(self) -> None:
+        """Forget the events, and let the strategy forget its run."""
+        self._clear()
+        self.strategy.reset()
+
+    def decide(self, features: Features) -> Decision:
+        """Return the strategy's decision, or the fallback, with an event for each reason."""
+        before = len(self.events)
+        decision = Decision.of(self.fallback)
+        damage = _damage(features)
+        if damage is not None:
+            self._note(features, *damage)
+        else:
+            kl_nats = features.raw["kl_max_nats"]
+            if kl_nats > self.threshold_nats:
+                self._note(features, "kl", _plain(kl_nats))
+            try:
+                decision = self.strategy.decide(features)
+            except Exception as error:
+                # Broad on purpose: a run of hours outlives any bug in its strategy. Nothing is
+                # hidden: the text is in the events, and interrupts are no Exception.
+                self._note(features, "error", f"{type(error).__name__}: {error}")
+        self._interval += 1
+        self._stepped_in = len(self.events) > before
+        return Decision.of(self.fallback) if self._stepped_in else decision
+
+    def _note(self, features: Features, cause: str, value: float | str) -> None:
+        self.events.append(
+            {
+                "interval": self._interval,
+                "seconds": features.raw["seconds"],
+                "cause": cause,
+                "value": value,
+                "spec": self.fallback.to_json(),
+            }
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what the strategy tells of itself, and ``"shield"``, for `from_json`."""
+        told = getattr(self.strategy, "to_json", None)
+        inner = {"name": self.name, "params": None} if told is None else told()
+        shield = {"threshold_nats": self.threshold_nats, "fallback": self.fallback.to_json()}
+        return {**inner, "shield": shield}
+
+    @classmethod
+    def from_json(cls, strategy: Strategy, shield: Mapping[str, Any]) -> Shielded:
+        """Put a shield round a strategy, as ``"shield"`` in its description says.
+
+        Args:
+            strategy: what is to be shielded.
+            shield: ``{"threshold_nats": 14.0, "fallback": {...}}``, either of which may be left
+                out.
+
+        Raises:
+            UserError: there is no such parameter, or a value is not allowed.
+        """
+        known = ["threshold_nats", "fallback"]
+        if not isinstance(shield, Mapping):
+            raise UserError(
+                f'shield: expected an object such as {{"threshold_nats": 14.0}}, got {shield!r}'
+            )
+        for key in shield:
+            if key not in known:
+                raise UserError(f"shield: unknown parameter {key!r}; {did_you_mean(key, known)}")
+        fallback = shield.get("fallback")
+        return cls(
+            strategy,
+            shield.get("threshold_nats", KL_NATS),
+            None if fallback is None else CompressionSpec.from_json(fallback),
+        )
+
+
+def _mildest(specs: tuple[CompressionSpec, ...]) -> CompressionSpec:
+    """Return the spec with the fewest levels above none; of equals the first."""
+    return IDENTITY if len(specs) < 2 else min(specs, key=lambda spec: sum(hardness(spec)))
+
+
+def _damage(features: Features) -> tuple[str, float | str] | None:
+    """Return cause and value of what no strategy should see; None: nothing is wrong."""
+    vector = features.vector
+    if vector.shape != (len(FEATURE_NAMES),):
+        return "range", f"{vector.shape} is not {len(FEATURE_NAMES)} features"
+    if not np.isfinite(vector).all():
+        return "nan", FEATURE_NAMES[int(np.argmin(np.isfinite(vector)))]
+    if math.isnan(features.raw["kl_max_nats"]):
+        return "nan", "kl_max_nats"
+    farthest = int(np.argmax(np.abs(vector)))
+    if abs(vector[farthest]) > LIMIT:
+        return "range", f"{FEATURE_NAMES[farthest]} {vector[farthest]:g}"
+    return None
+
+
+def _plain(value: float) -> float | str:
+    """Return a number that JSON can hold; infinity as a word."""
+    return value if math.isfinite(value) else str(value)
