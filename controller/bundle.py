@@ -109,7 +109,7 @@ def _write(
 ) -> None:
     weights = {name: value.contiguous() for name, value in policy.state_dict().items()}
     (folder / WEIGHTS).write_bytes(save_safetensors(weights))
-    (folder / GRAPH).write_bytes(_graph(policy))
+    (folder / GRAPH).write_bytes(build_onnx(policy))
     schedule = {
         "heads": list(HEADS),
         "quantiles": list(QUANTILES),
@@ -136,23 +136,6 @@ def _write(
     (folder / CARD).write_text(card(manifest, meta, actions, schedules))
     manifest["files"] = {name: file_entry(folder / name) for name in FILES}
     write_json(folder / MANIFEST, {**manifest, "digest": json_hash(manifest)})
-
-
-def _graph(policy: ControllerPolicy) -> bytes:
-    """Return the policy as an ONNX graph.
-
-    Raises:
-        UserError: it is of a form that cannot be written as one.
-    """
-    try:
-        return build_onnx(policy)
-    except (UserError, *MALFORMED) as error:
-        # The graph is built from the tensors of one form by name; another form lacks some.
-        form = "a recurrent" if getattr(policy, "recurrent", False) else "this"
-        raise UserError(
-            f"bundle: {form} policy cannot be written as an ONNX graph ({error!r}); export one "
-            "without recurrence"
-        ) from error
 
 
 def _move_into_place(staging: Path, path: Path) -> None:

@@ -45,6 +45,7 @@ def test_features_that_a_policy_never_knew_do_not_move_it(folder: Path, count: i
     with torch.no_grad():
         for mine, theirs in zip(policy(torch.from_numpy(vectors)), there, strict=True):
             np.testing.assert_allclose(mine.numpy(), theirs, atol=1e-5)
+    assert isinstance(policy.body, torch.nn.Linear)
     assert torch.equal(policy.body.weight[:, count:], torch.zeros(8, len(FEATURE_NAMES) - count))
     assert len({load_bundle(folder).decide(features_at(0, 60, seed)) for seed in range(30)}) > 1
 

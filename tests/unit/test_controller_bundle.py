@@ -318,21 +318,15 @@ def test_is_bundle_tells_names_from_folders(folder: Path, tmp_path: Path) -> Non
         load_bundle("kl_threshold")
 
 
-class Recurrent(ControllerPolicy):
-    """A form whose tensors the graph builder does not know."""
-
-    recurrent = True
-
-    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        weights = super().state_dict(*args, **kwargs)
-        return {name.replace("body", "cell"): value for name, value in weights.items()}
-
-
-def test_a_form_of_policy_that_has_no_graph_is_refused(tmp_path: Path) -> None:
-    policy = Recurrent(ACTIONS.sizes, generator=torch.Generator())
-    with pytest.raises(UserError, match="a recurrent policy cannot be written as an ONNX graph"):
-        export_bundle(tmp_path / "b", policy, ACTIONS, META, {})
-    assert list(tmp_path.iterdir()) == []
+def test_a_recurrent_policy_travels_too(tmp_path: Path) -> None:
+    policy = ControllerPolicy(
+        ACTIONS.sizes, generator=torch.Generator().manual_seed(3), recurrent=True, features="kl"
+    )
+    export_bundle(tmp_path / "b", policy, ACTIONS, META, {})
+    assert verify_bundle(tmp_path / "b")["max_logit_difference"] <= 1e-5
+    back = read_bundle(tmp_path / "b").policy
+    assert back.recurrent
+    assert back.to_json() == policy.to_json()
 
 
 def test_what_a_policy_says_of_its_form_is_given_back_to_it(
