@@ -8,6 +8,7 @@ controller with as many inner runs as each of them got -> 5 test all on held-out
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -115,19 +116,27 @@ def _claim(out: Path, settings: dict[str, Any]) -> None:
 
 
 def _tune(study: Study, number: int) -> Tuned:
-    space, budget = SEARCH_SPACES[number], study.budget
+    space = SEARCH_SPACES[number]
+    pairs = [(setup, seed) for setup in reversed(study.games) for seed in study.tune_seeds]
     with bar(space.label, study.inner_runs) as advance:
 
-        def evaluate(strategy: dict[str, Any]) -> tuple[float, int]:
-            pairs = [(setup, seed) for setup in reversed(study.games) for seed in study.tune_seeds]
-            jobs = [study.job(setup, seed, strategy) for setup, seed in pairs]
+        def evaluate(strategy: dict[str, Any], numbers: Sequence[int]) -> list[float]:
+            chosen = [pairs[number] for number in numbers]
+            jobs = [study.job(setup, seed, strategy) for setup, seed in chosen]
             results = study.runs.map(jobs, lambda: advance(1, ""))
-            scores = [
-                score(setup, result) for (setup, _), result in zip(pairs, results, strict=True)
+            return [
+                score(setup, result) for (setup, _), result in zip(chosen, results, strict=True)
             ]
-            return float(np.mean(scores)), len(jobs)
 
-        tuned = tune(space, ACTIONS, evaluate, trials=budget.trials, out=study.out, seed=study.seed)
+        tuned = tune(
+            space,
+            ACTIONS,
+            evaluate,
+            instances=len(pairs),
+            runs=study.inner_runs,
+            out=study.out,
+            seed=study.seed,
+        )
     console.print(f"  {space.label}: {_describe(tuned.params)} (score {tuned.score:.3f})")
     return tuned
 
