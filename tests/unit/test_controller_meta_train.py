@@ -99,16 +99,16 @@ def test_a_row_says_what_happened() -> None:
 
 
 def test_kept_rollouts_are_learned_from_again() -> None:
-    for reuse, entropy in ((1, False), (2, True)):
+    for reuse, kept in ((1, False), (2, True)):
         config = MetaTrainConfig(reuse_iterations=reuse, entropy_weight=0.0)
         trainer = MetaTrainer(make_policy(), config)
         trainer.improve([played([[0.0, 1.0], [1.0, 0.0], [0.0, 0.0], [0.0, 2.0]], antithetic=True)])
         before = trainer.policy.to_json()
         row = trainer.improve([played([[0.0, 0.0]] * 4, antithetic=True)])
         # Nothing can be learned from the second group; the first one is still there, or not.
-        assert (row["advantage_std"] > 0.0) == entropy
+        assert (row["advantage_std"] > 0.0) == kept
         assert row["gain"] == 0.0
-        assert (trainer.policy.to_json() != before) or not entropy
+        assert (trainer.policy.to_json() != before) or not kept
 
 
 @pytest.mark.parametrize("recurrent", [False, True])
