@@ -148,10 +148,10 @@ def _graph(policy: ControllerPolicy) -> bytes:
         return build_onnx(policy)
     except (UserError, *MALFORMED) as error:
         # The graph is built from the tensors of one form by name; another form lacks some.
-        form = "a recurrent" if getattr(policy, "recurrent", False) else "this"
+        form = "a recurrent" if getattr(policy, "recurrent", False) else "this form of"
         raise UserError(
-            f"bundle: {form} policy cannot be written as an ONNX graph ({error!r}); export one "
-            "without recurrence"
+            f"bundle: {form} policy cannot be written as an ONNX graph ({error!r}); train one "
+            "that can (controller.policy_onnx)"
         ) from error
 
 
