@@ -42,6 +42,8 @@ RAMP = (
     "#fde725",
 )
 OTHER_COLOUR = "#9aa0a6"
+LEAST_WIDTH_PX = 640
+"""on a narrow screen a figure is scrolled rather than made smaller than this"""
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,11 @@ class Figure:
     caption: str
     spec: Mapping[str, Any]
     table: Sequence[Mapping[str, Any]] = field(repr=False)
+
+    @property
+    def columns(self) -> list[str]:
+        """Return the names of the table's columns; a row need not have all of them."""
+        return list(dict.fromkeys(key for row in self.table for key in row))
 
     def vega_lite(self) -> dict[str, Any]:
         """Return the complete specification with its data."""
@@ -160,11 +167,12 @@ def render_svg(figure: Figure) -> str:
     svg = svg.replace(INK, "currentColor").replace(INK.upper(), "currentColor")
     size = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)
     width, height = size.groups() if size else ("1000", "400")
+    shown, least = float(width), min(float(width), LEAST_WIDTH_PX)
     label = figure.title.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
     return re.sub(
         r"<svg[^>]*>",
         f'<svg role="img" aria-label="{label}" viewBox="0 0 {width} {height}" '
-        f'style="max-width:{float(width):.0f}px" font-family="{FONT}">',
+        f'style="max-width:{shown:.0f}px;--least:{least:.0f}px" font-family="{FONT}">',
         svg,
         count=1,
     )
