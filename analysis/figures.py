@@ -90,7 +90,8 @@ def learning_curves(
     name = "learning-curves" if axis == "seconds" else "learning-curves-env-steps"
     return Figure(
         name=f"{name}{suffix}",
-        title=f"Learning curves over {axis.replace('env_steps', 'environment steps')}",
+        title=f"Learning curves over {axis.replace('env_steps', 'environment steps')}"
+        + suffix.replace("-", ", "),
         caption=(
             "Return of the learner's full-precision policy, measured off the clock. Line: "
             "interquartile mean over test seeds; band: quartiles. Dashed rule: the target."

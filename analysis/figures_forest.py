@@ -74,7 +74,7 @@ def secondary_forest(study: StudyRecord, contest: Mapping[str, Any]) -> Figure:
         ]
         axis = {"tickCount": 4, "format": "~g"}
         x = {"field": "ratio", "type": "quantitative", "title": title, "axis": axis}
-        x["scale"] = {"zero": False, "padding": 8}
+        x["scale"] = {"zero": False, "padding": 14}
         y = _rows("other", [study.labels[item["b"]] for item in contrasts])
         zero = {"mark": {"type": "rule", "strokeDash": [4, 3]}, "encoding": _at(none, x)}
         marks = [zero, *_interval_layers(x, y, strategy_colour(study, "other"))]
@@ -109,7 +109,7 @@ def transfer_forest(study: StudyRecord, contest: Mapping[str, Any]) -> Figure:
         for item in contest["transfer"]
     ]
     x = _ratio_axis(table, f"Seconds to target: {study.labels[study.subject]} / comparator (log)")
-    y = _rows("group", list(contest["groups"]))
+    y = _rows("group", list(study.groups))
     spec = _forest(x, y, strategy_colour(study, "other"), [], step=30)
     others = list(dict.fromkeys(row["other"] for row in table))
     return Figure(

@@ -29,7 +29,7 @@ def reach_curves(study: StudyRecord, contest: Mapping[str, Any]) -> Figure:
             "Kaplan-Meier step curves; games weigh the same. Runs that ended without reaching the "
             "target are censored at their end."
         ),
-        spec={"width": 800, "height": 260, **_lines(study, "Time (share of the horizon)")},
+        spec={"width": 800, "height": 260, **_lines(study, "Time (share of the horizon)", ".0%")},
         table=table,
     )
 
@@ -74,7 +74,7 @@ def _steps(
     return table
 
 
-def _lines(study: StudyRecord, x_title: str) -> dict[str, Any]:
+def _lines(study: StudyRecord, x_title: str, x_format: str = "~g") -> dict[str, Any]:
     names = [item.name for item in study.strategies]
     dashes = strategy_dashes(names, study.subject)
     legend = {"orient": "top", "columns": 4, "title": None, "symbolType": "stroke"}
@@ -87,7 +87,8 @@ def _lines(study: StudyRecord, x_title: str) -> dict[str, Any]:
         },
     }
     subject = {"field": "strategy", "equal": study.labels[study.subject]}
-    x = {"field": "x", "type": "quantitative", "title": x_title, "axis": {"grid": False}}
+    x: dict[str, Any] = {"field": "x", "type": "quantitative", "title": x_title}
+    x["axis"] = {"grid": False, "format": x_format, "tickCount": 5}
     y: dict[str, Any] = {"field": "share", "type": "quantitative", "title": "Reached"}
     y |= {"scale": {"domain": [0, 1]}, "axis": {"format": ".0%", "tickCount": 5}}
     return {

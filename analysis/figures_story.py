@@ -36,7 +36,9 @@ def schedule_story(study: StudyRecord) -> Figure:
         table += [{"panel": "specs", "game": game, **row} for row in strips]
     columns, width = panel_layout(len(games))
     shared = {"resolve": {"scale": {"color": "shared"}}}
-    panels = [{**_column(game, width - 20, order), **shared} for game in games]
+    # One scale for all games: normalised returns and KL can be compared.
+    domains = {panel: _domain(table, panel) for panel in ("return", "kl")}
+    panels = [{**_column(game, width - 20, order, domains), **shared} for game in games]
     return Figure(
         name="schedule-story",
         title=f"Reward and KL above what {study.labels[study.subject]} chose",
@@ -71,7 +73,14 @@ def _trace_rows(study: StudyRecord, name: str, runs: list[RunRecord]) -> list[di
     return result
 
 
-def _column(game: str, width: int, order: list[str]) -> dict[str, Any]:
+def _domain(table: list[dict[str, Any]], panel: str) -> list[float]:
+    values = [row["value"] for row in table if row["panel"] == panel]
+    return [min(0.0, *values), max(values)]
+
+
+def _column(
+    game: str, width: int, order: list[str], domains: dict[str, list[float]]
+) -> dict[str, Any]:
     time: dict[str, Any] = {"field": "start", "type": "quantitative"}
     time["scale"] = {"domain": [0, 100], "nice": False}
     hidden = {**time, "axis": {"labels": False, "ticks": False, "grid": False}, "title": None}
@@ -90,7 +99,10 @@ def _column(game: str, width: int, order: list[str]) -> dict[str, Any]:
             "height": 62,
             "transform": of(panel),
             "mark": line,
-            "encoding": {"x": hidden, "y": {**value, "axis": axis}},
+            "encoding": {
+                "x": hidden,
+                "y": {**value, "axis": axis, "scale": {"domain": domains[panel], "nice": True}},
+            },
         }
 
     strip = {

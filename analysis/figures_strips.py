@@ -44,7 +44,8 @@ def study_strips(study: StudyRecord) -> list[Figure]:
         part = columns[start : start + COLUMNS]
         name = "schedules" if start == 0 else f"schedules-{start // COLUMNS + 1}"
         own = {key: group for key, group in groups.items() if key[1] in part}
-        figures.append(_strips(name, own, rows, part, order, "mean over test seeds"))
+        what = "mean over test seeds" + (", continued" if start else "")
+        figures.append(_strips(name, own, rows, part, order, what))
     return figures
 
 

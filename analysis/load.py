@@ -138,6 +138,14 @@ class StudyRecord:
             for group in dict.fromkeys([*order, *known])
         }
 
+    @property
+    def machines(self) -> str:
+        """The latency profiles that charge the seconds, for people."""
+        profiles = dict.fromkeys(game.profile for game in self.games.values() if game.profile)
+        return ", ".join(profiles) or str(
+            self.info.get("profile", self.profile.get("name", "unknown"))
+        )
+
     def of_kind(self, kind: str) -> list[str]:
         """Return the names of the strategies of a kind, those chosen per instance first."""
         found = [item for item in self.strategies if item.kind == kind]

@@ -16,7 +16,6 @@ from analysis import (
 )
 from analysis.blocks import (
     Block,
-    Code,
     Definitions,
     Folded,
     Listing,
@@ -28,12 +27,12 @@ from analysis.blocks import (
 from analysis.contrasts import METRICS, PRIMARY
 from analysis.figures_costs import infer_rows, latency_bars, phase_bars
 from analysis.load import RunRecord, StudyRecord
-from analysis.sections_controller import break_even, failures, policy, schedules, transfer
+from analysis.sections_controller import break_even, policy, schedules, transfer
+from analysis.sections_records import RUN_FILES, failures, provenance
 from analysis.theme import Figure
 from analysis.verdict import room_sentences
 from analysis.worth import NO_ROOM, ROOM
 
-RUN_FILES = "runs/*/*/seed-*/metrics.jsonl"
 PLAN_TITLES = {
     "question": "Question",
     "primary": "Primary comparison",
@@ -60,7 +59,7 @@ def study_sections(study: StudyRecord, contest: Mapping[str, Any]) -> list[Secti
         failures,
     )
     found = [build(study, contest) for build in builders]
-    return [*found, _provenance(study, found)]
+    return [*found, provenance(study, found)]
 
 
 def study_figures(sections: Sequence[Section]) -> list[Figure]:
@@ -71,7 +70,8 @@ def study_figures(sections: Sequence[Section]) -> list[Figure]:
 def _question(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
     headline, *rest = contest["verdict"]
     plan = study.info.get("plan") or {}
-    told = {PLAN_TITLES.get(key, key.replace("_", " ")): _in_words(plan[key]) for key in plan}
+    keys = [*(key for key in PLAN_TITLES if key in plan), *sorted(set(plan) - set(PLAN_TITLES))]
+    told = {PLAN_TITLES.get(key, key.replace("_", " ")): _in_words(plan[key]) for key in keys}
     subject = study.labels[study.subject]
     count = len(contest["warnings"])
     seeds = ", ".join(map(str, study.test_seeds))
@@ -131,8 +131,10 @@ def _latency(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
         latency_bars(infer) if infer else None,
         *(Folded(table) for table in tables.object_tables(study.profile)),
         _limit_table(study) if limits else None,
-        phase_bars(fp32) if fp32 and (infer or limits) else None,
-        tables.replay_table(fp32) if fp32 and (infer or limits) else None,
+        phase_bars(fp32) if fp32 and limits else None,
+        tables.replay_table(fp32, "Speed and busy seconds without compression")
+        if fp32 and limits
+        else None,
     ]
     return section(
         "Latency",
@@ -285,60 +287,6 @@ def _curves(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
         blocks.append(figures.learning_curves(study, "seconds", shown, "-exploratory"))
     lead = "Learning curves over seconds and over environment steps."
     return section("Curves", lead, blocks, (RUN_FILES,), empty="")
-
-
-def _provenance(study: StudyRecord, sections: Sequence[Section]) -> Section:
-    info = study.info
-    told = {key: info.get(key, "unknown") for key in ("seed", "budget", "profile")}
-    seeds = ", ".join(map(str, study.test_seeds))
-    command = "accerl report STUDY --html STUDY/report.html --figures PICTURES"
-    made = [(figure, part) for part in sections for figure in part.figures]
-    rows = tuple(
-        (
-            tables.Cell(figure.title),
-            tables.Cell(part.title),
-            tables.Cell(f"PICTURES/{figure.name}.png, .csv"),
-            tables.Cell(", ".join(part.files)),
-        )
-        for figure, part in made
-    )
-    blocks: list[Block | None] = [
-        Text(
-            "Every number above is computed from the run directories of this study; contest.json "
-            "holds them unrounded."
-        ),
-        Text(
-            f"Study seed {told['seed']}, budget {told['budget']}, profile {told['profile']}. "
-            f"Test seeds {seeds}."
-        ),
-        Text(
-            "Commands of the study; the last one rebuilds every figure, its data and this page, "
-            "STUDY being the study's folder:"
-        ),
-        Code((*(str(item) for item in info.get("commands") or ()), command)),
-        tables.Table(
-            "Figures and what they are made from",
-            ("Figure", "Section", "Rebuilt as", "From"),
-            rows,
-        ),
-        *provenance_tables(info),
-        Folded(tables.pairs_table("Bundle", study.bundle)) if study.bundle else None,
-    ]
-    lead = "Machine, versions, commands and files."
-    files = ("study.json", "bundle/bundle.json")
-    return section("Provenance", lead, blocks, files, empty="")
-
-
-def provenance_tables(data: Mapping[str, Any]) -> list[tables.Table]:
-    """Return the machine and the versions that a record names."""
-    result = []
-    for key, title in (("fingerprint", "Machine"), ("versions", "Versions")):
-        value = data.get(key)
-        if isinstance(value, Mapping):
-            result.append(tables.pairs_table(title, value))
-        elif value:
-            result.append(tables.pairs_table(title, {"id": value}))
-    return result
 
 
 def _in_words(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""The sections about the controller: what it chose and why, what it cost, what went wrong."""
+"""The sections about the controller: what it chose and why, how it transfers, what it cost."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from analysis.figures_costs import meta_training_curves, phase_bars
 from analysis.figures_story import schedule_story
 from analysis.figures_strips import study_strips
 from analysis.load import StudyRecord
+from analysis.sections_records import RUN_FILES
 
-RUN_FILES = "runs/*/*/seed-*/metrics.jsonl"
 
 
 def schedules(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
@@ -173,16 +173,3 @@ def budget_sentence(study: StudyRecord) -> str:
         return f"Every tuned strategy was given the same {count:,} inner runs.{rest}"
     listed = ", ".join(f"{label} {count:,}" for label, count in spent.items())
     return f"The budgets were NOT equal, read the contest with that in mind: {listed}.{rest}"
-
-
-def failures(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
-    """Missing and cut runs, and what shields, fallbacks and processes reported."""
-    events = tables_study.event_table(study)
-    return section(
-        "Failures",
-        "What is missing, what was cut short, and what had to be caught.",
-        [listing(contest["warnings"], warning=True), events if events.rows else None],
-        (RUN_FILES, "runs/*/*/seed-*/summary.json"),
-        empty="No run is missing or cut short, and no run reports a shield, a fallback or a dead "
-        "process; any of these would be listed here.",
-    )

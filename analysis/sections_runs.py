@@ -9,7 +9,7 @@ from analysis.blocks import Block, Folded, Heading, Section, Text, listing, sect
 from analysis.figures_costs import phase_bars
 from analysis.figures_strips import run_strips
 from analysis.load import RunRecord, machine_warning
-from analysis.sections import provenance_tables
+from analysis.sections_records import provenance_tables
 
 FILES = ("metrics.jsonl", "summary.json")
 

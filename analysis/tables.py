@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 from accerl.runtime.run import PHASES
@@ -162,7 +163,18 @@ def game_table(study: StudyRecord) -> Table:
         for game in study.games.values()
     )
     columns = ("Instance", *(texts[key] for key in shown), *numbers.values())
+    if any(game.fp32_returns for game in study.games.values()):
+        columns = (*columns, "#Median of fp32 runs")
+        rows = tuple(
+            (*row, _median_cell(game.fp32_returns))
+            for row, game in zip(rows, study.games.values(), strict=True)
+        )
     return Table("Games" if not shown else "Games and machines", columns, rows)
+
+
+def _median_cell(returns: Sequence[float]) -> Cell:
+    middle = median(returns) if returns else None
+    return number(middle, f"{formats.significant(middle)} of {len(returns)}")
 
 
 def test_run_table(study: StudyRecord, contest: Mapping[str, Any]) -> Table:
@@ -241,7 +253,7 @@ def run_table(labelled: Mapping[str, RunRecord]) -> Table:
     return Table("Runs", (*columns, "#Final return", "#Best return", "Most used spec"), tuple(rows))
 
 
-def replay_table(replays: Mapping[str, RunRecord]) -> Table:
+def replay_table(replays: Mapping[str, RunRecord], title: str = "Speed and busy seconds") -> Table:
     """Speed of the real-clock runs and busy seconds per phase; on purpose without scores."""
     phases = [name for name in PHASES if any(name in _phases(run) for run in replays.values())]
     rows = tuple(
@@ -256,7 +268,7 @@ def replay_table(replays: Mapping[str, RunRecord]) -> Table:
         for label, run in replays.items()
     )
     columns = ("Run", "Clock", "#Seconds", "#Env steps", "#Steps / s")
-    return Table("Speed and busy seconds", columns + tuple(f"#{p} (s)" for p in phases), rows)
+    return Table(title, columns + tuple(f"#{p} (s)" for p in phases), rows)
 
 
 def _phases(run: RunRecord) -> Mapping[str, float]:

@@ -49,7 +49,8 @@ def verdict_sentences(study: StudyRecord, contest: Mapping[str, Any]) -> list[st
             planned.setdefault(contrast["metric"], []).append(contrast)
     primary = planned.get(PRIMARY, [])
     if not primary:
-        return [f"{subject} has no test run in common with another strategy: nothing to compare."]
+        what = "has no test run in common with a planned comparator: nothing to compare."
+        return [f"{subject} {what}"]
     sentences = [_headline(subject, labels, primary)]
     # The strongest comparators first: what the subject does worst against decides the question.
     for contrast in sorted(primary, key=lambda item: -(item["ratio"] or 0.0)):
@@ -177,13 +178,12 @@ def _conditions(
             f"corrected p value could fall below {min(smallest_p(fewest) * len(primary), 1.0):.2g}."
         )
     if study.warnings:
-        sentences.append(f"{len(study.warnings)} warnings about missing or cut runs are listed.")
+        count = len(study.warnings)
+        told = "1 warning" if count == 1 else f"{count} warnings"
+        sentences.append(f"See {told} about missing or cut runs.")
     if study.tier == "virtual":
-        profile = study.info.get("profile", study.profile.get("name"))
-        profiles = dict.fromkeys(game.profile for game in study.games.values() if game.profile)
-        named = str(profile) if profile else listed(list(profiles) or ["unknown"])
         sentences.append(
-            f"Seconds are those of the virtual clock (latency profile: {named}), on "
+            f"Seconds are those of the virtual clock (latency profile: {study.machines}), on "
             f"{len(study.games)} games and {len(study.test_seeds)} test seeds."
         )
     else:

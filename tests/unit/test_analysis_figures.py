@@ -12,16 +12,46 @@ from analysis import (
     figures,
     figures_costs,
     figures_forest,
+    figures_policy,
     figures_reach,
     figures_runs,
+    figures_story,
     figures_strips,
     formats,
     tables,
 )
 from analysis.contest import build_contest
 from analysis.load import StudyRecord, load_run, load_study
+from analysis.sections import study_figures, study_sections
 from analysis.theme import compression_rank, ramp, render_svg, strategy_colours, strategy_dashes
+from tests.fixtures.synthetic_contest import write_contest_study
 from tests.fixtures.synthetic_study import FULL, INT8, SMALL, make_report, write_run, write_study
+
+
+FIGURES = {
+    "latency",
+    "phases",
+    "oracle-gap",
+    "seconds-to-target",
+    "secondary-metrics",
+    "seconds-to-target-exploratory",
+    "reach",
+    "reach-by-game",
+    "time-to-target",
+    "learning-curves",
+    "learning-curves-env-steps",
+    "learning-curves-exploratory",
+    "schedule-story",
+    "schedules",
+    "schedules-2",
+    "policy-importance",
+    "policy-effects",
+    "variants",
+    "transfer",
+    "real-clock",
+    "replay-phases",
+    "meta-training",
+}
 
 
 @pytest.fixture(scope="module")
@@ -36,21 +66,21 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> StudyRecord:
     )
 
 
-def test_every_study_figure_renders_without_links_or_scripts(study: StudyRecord) -> None:
-    contest = build_contest(study)
-    made = [
-        figures_forest.time_forest(study, contest),
-        figures_forest.secondary_forest(study, contest),
-        figures_reach.time_strip(study, contest),
-        figures.learning_curves(study, "seconds"),
-        figures.learning_curves(study, "env_steps"),
-        figures_strips.study_strips(study),
-        figures_costs.latency_bars(study.profile["infer"]),
-        figures_costs.phase_bars(study.replays),
-        figures_costs.meta_training_curves(study.meta_training),
-    ]
-    assert len({figure.name for figure in made}) == len(made)
-    for figure in made:
+@pytest.fixture(scope="module")
+def contest_study(tmp_path_factory: pytest.TempPathFactory) -> StudyRecord:
+    return load_study(write_contest_study(tmp_path_factory.mktemp("contest"), seeds=(100, 101)))
+
+
+def test_every_figure_of_a_study_renders_without_links_or_scripts(
+    study: StudyRecord, contest_study: StudyRecord
+) -> None:
+    made = {}
+    for each in (study, contest_study):
+        found = study_figures(study_sections(each, build_contest(each)))
+        assert len({figure.name for figure in found}) == len(found)
+        made |= {figure.name: figure for figure in found}
+    assert set(made) == FIGURES
+    for figure in made.values():
         json.dumps(figure.vega_lite())  # one plain JSON specification with its tidy table
         svg = render_svg(figure)
         assert svg.startswith("<svg ")
@@ -58,6 +88,48 @@ def test_every_study_figure_renders_without_links_or_scripts(study: StudyRecord)
         assert "<script" not in svg
         assert "NaN" not in svg
         assert svg.count("<path") > 5
+
+
+def test_policy_effects_are_probabilities_of_the_most_important_features(
+    contest_study: StudyRecord,
+) -> None:
+    table = figures_policy.policy_effects(contest_study.effects).table
+    names = list(dict.fromkeys(row["feature"] for row in table))
+    assert names == ["log_kl", "learner_idle", "elapsed", "return_slope", "queue_fill", "entropy"]
+    sums: dict[tuple[str, str, float], float] = {}
+    for row in table:
+        key = (row["feature"], row["head"], row["value"])
+        sums[key] = sums.get(key, 0.0) + row["probability"]
+    assert len(sums) == 6 * 3 * 9
+    assert all(total == pytest.approx(1.0, abs=1e-4) for total in sums.values())
+
+
+def test_the_story_of_a_schedule_has_reward_and_kl_of_the_subject(study: StudyRecord) -> None:
+    table = figures_story.schedule_story(study).table
+    runs = [study.runs["learned", "freeway", seed] for seed in study.test_seeds]
+    last = {
+        row["panel"]: row["value"]
+        for row in table
+        if row["game"] == "freeway" and row["start"] == pytest.approx(100.0) and "value" in row
+    }
+    game = study.games["freeway"]
+    ends = [(run.reports[-1].learner_return or 0.0) / game.reference_return for run in runs]
+    assert last["return"] == pytest.approx(sum(ends) / len(ends), abs=1e-5)
+    assert last["kl"] == pytest.approx(runs[0].reports[-1].kl_mean_nats, abs=1e-5)
+    strips = [row for row in table if row["panel"] == "specs" and row["game"] == "freeway"]
+    assert sum(row["high"] - row["low"] for row in strips) == pytest.approx(30, abs=0.01)
+
+
+def test_reach_curves_end_at_the_share_that_reached(contest_study: StudyRecord) -> None:
+    contest = build_contest(contest_study)
+    table = figures_reach.reach_curves(contest_study, contest).table
+    for level in contest["levels"]:
+        own = [row for row in table if row["strategy"] == level["label"]]
+        assert own[0]["share"] == 0.0
+        assert own[-1]["x"] == pytest.approx(1.0)
+        # Every run was watched to its horizon, and of the games only one has lost a run.
+        if level["strategy"] != "random":
+            assert own[-1]["share"] == pytest.approx(level["reached"] / level["runs"])
 
 
 def test_forest_table_holds_the_contrasts(study: StudyRecord) -> None:
@@ -88,7 +160,8 @@ def test_curves_over_env_steps_end_where_each_strategy_ends(study: StudyRecord) 
 
 
 def test_strip_shares_fill_every_interval(study: StudyRecord) -> None:
-    table = figures_strips.study_strips(study).table
+    (figure,) = figures_strips.study_strips(study)
+    table = figure.table
     tops: dict[tuple[str, str, float], float] = {}
     for row in table:
         key = (row["row"], row["column"], row["start"])
