@@ -80,17 +80,15 @@ class StrategyInfo:
 
 def read_games(info: Mapping[str, Any]) -> dict[str, Game]:
     """Return the games of study.json; keys that the analysis does not know are left alone."""
-    numbers = [name for name, field in Game.__dataclass_fields__.items() if field.type == "float"]
-    texts = ("game", "profile", "limit", "group")
-    return {
-        name: Game(
-            name=name,
-            **{key: float(item[key]) for key in numbers},
-            **{key: str(item.get(key) or "") for key in texts},
-            fp32_returns=tuple(float(value) for value in item.get("fp32_returns") or ()),
-        )
-        for name, item in info["games"].items()
-    }
+    types = {name: field.type for name, field in Game.__dataclass_fields__.items()}
+    games = {}
+    for name, item in info["games"].items():
+        told: dict[str, Any] = {"name": name}
+        told |= {key: float(item[key]) for key, kind in types.items() if kind == "float"}
+        told |= {key: str(item.get(key) or "") for key in ("game", "profile", "limit", "group")}
+        told["fp32_returns"] = tuple(float(value) for value in item.get("fp32_returns") or ())
+        games[name] = Game(**told)
+    return games
 
 
 def read_strategies(info: Mapping[str, Any]) -> tuple[StrategyInfo, ...]:

@@ -69,8 +69,11 @@ def study_figures(sections: Sequence[Section]) -> list[Figure]:
 
 def _question(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
     headline, *rest = contest["verdict"]
-    plan = study.info.get("plan") or {}
-    keys = [*(key for key in PLAN_TITLES if key in plan), *sorted(set(plan) - set(PLAN_TITLES))]
+    plan: Mapping[str, Any] = study.info.get("plan") or {}
+    keys: list[str] = [
+        *(key for key in PLAN_TITLES if key in plan),
+        *sorted(set(plan) - set(PLAN_TITLES)),
+    ]
     told = {PLAN_TITLES.get(key, key.replace("_", " ")): _in_words(plan[key]) for key in keys}
     subject = study.labels[study.subject]
     count = len(contest["warnings"])

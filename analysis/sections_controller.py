@@ -14,7 +14,6 @@ from analysis.load import StudyRecord
 from analysis.sections_records import RUN_FILES
 
 
-
 def schedules(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
     """What was chosen when, by everybody; and the subject's choices below reward and KL."""
     has_subject = any(key[0] == study.subject for key in study.runs)

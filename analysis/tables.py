@@ -158,7 +158,10 @@ def game_table(study: StudyRecord) -> Table:
         (
             Cell(game.name),
             *(Cell(getattr(game, key) or formats.NOTHING) for key in shown),
-            *(number(value, formats.plain(value)) for value in map(vars(game).get, numbers)),
+            *(
+                number(value, formats.plain(value))
+                for value in (getattr(game, key) for key in numbers)
+            ),
         )
         for game in study.games.values()
     )

@@ -25,7 +25,7 @@ from analysis.theme import Figure
 from analysis.wandb_report import PROJECT, REPORT_ROLE, STEP, STRATEGY_ROLE, runs_folder, table_key
 
 if TYPE_CHECKING:
-    import wandb_workspaces.reports.v2 as wr
+    import wandb_workspaces.reports.v2.interface as wr
 
 ENTITY = "entity"
 """stands for the account until `--wandb-save` names one"""
@@ -45,7 +45,7 @@ def write_report_spec(study_dir: Path, out_dir: Path, target: str = f"{ENTITY}/{
     Raises:
         UserError: the study is missing or damaged, or `target` or `out_dir` is no use.
     """
-    report = _report(study_dir, target)
+    report = _report(*_material(study_dir), target)
     path = make_out_dir(runs_folder(Path(out_dir))) / SPEC
     write_json(path, _spec(report))
     return path
@@ -67,7 +67,7 @@ def save_report(study_dir: Path, out_dir: Path, target: str) -> tuple[str, list[
             f"{out_dir} holds no W&B report to save; write it with --wandb {out_dir} first, then "
             "`wandb sync` its runs"
         )
-    figures = study_figures(_sections(load_study(Path(study_dir)), study_dir))
+    study, sections = _material(study_dir)
     try:
         api = wandb.Api()
     except Exception as error:  # its refusals are bare Exceptions; so they are below
@@ -75,7 +75,7 @@ def save_report(study_dir: Path, out_dir: Path, target: str) -> tuple[str, list[
             f"no usable W&B key ({_one_line(error)}); set WANDB_API_KEY or run `wandb login`"
         ) from error
     refused: dict[str, str] = {}
-    for figure in figures:
+    for figure in study_figures(sections):
         try:
             api.create_custom_chart(
                 entity=entity,
@@ -87,7 +87,7 @@ def save_report(study_dir: Path, out_dir: Path, target: str) -> tuple[str, list[
             )
         except Exception as error:
             refused[figure.name] = _one_line(error)
-    report = _report(study_dir, target, without_chart=refused)
+    report = _report(study, sections, target, without_chart=refused)
     try:
         report.save()
     except Exception as error:
@@ -143,17 +143,22 @@ def _bind(value: Any, columns: Collection[str]) -> Any:
     return bound
 
 
-def _sections(study: StudyRecord, study_dir: Path) -> list[blocks.Section]:
-    return study_sections(study, read_json(write_contest(Path(study_dir))))
+def _material(study_dir: Path) -> tuple[StudyRecord, list[blocks.Section]]:
+    study = load_study(Path(study_dir))
+    return study, study_sections(study, read_json(write_contest(Path(study_dir))))
 
 
-def _report(study_dir: Path, target: str, without_chart: Collection[str] = ()) -> wr.Report:
-    import wandb_workspaces.reports.v2 as wr
+def _report(
+    study: StudyRecord,
+    sections: Sequence[blocks.Section],
+    target: str,
+    without_chart: Collection[str] = (),
+) -> wr.Report:
+    import wandb_workspaces.reports.v2.interface as wr
 
     entity, project = split_target(target)
-    study = load_study(Path(study_dir))
     body: list[Any] = []
-    for part in _sections(study, study_dir):
+    for part in sections:
         body += [wr.H2(text=part.title), wr.P(text=part.lead)]
         for block in part.blocks:
             body += _blocks(block, study, entity, without_chart)
@@ -172,7 +177,7 @@ def _report(study_dir: Path, target: str, without_chart: Collection[str] = ()) -
 def _blocks(
     block: blocks.Block, study: StudyRecord, entity: str, without_chart: Collection[str]
 ) -> list[Any]:
-    import wandb_workspaces.reports.v2 as wr
+    import wandb_workspaces.reports.v2.interface as wr
 
     if isinstance(block, blocks.Text):
         bold = block.style == "headline"
@@ -204,25 +209,25 @@ def _blocks(
 
 def _line_plots(study: StudyRecord) -> wr.PanelGrid:
     """The learning curves once more, as W&B's own plots over the strategies' runs."""
-    import wandb_workspaces.reports.v2 as wr
+    import wandb_workspaces.reports.v2.interface as wr
 
     keys = {"All games (normalised)": "charts/learner_return"}
     keys |= {game: f"charts/learner_return/{game}" for game in study.games}
-    plots = [wr.LinePlot(title=title, x=STEP, y=[key]) for title, key in keys.items()]
+    plots: list[Any] = [wr.LinePlot(title=title, x=STEP, y=[key]) for title, key in keys.items()]
     return wr.PanelGrid(runsets=[_runset(study, STRATEGY_ROLE)], panels=plots)
 
 
 def _runset(study: StudyRecord, role: str) -> wr.Runset:
-    import wandb_workspaces.reports.v2 as wr
+    import wandb_workspaces.reports.v2.interface as wr
     from wandb_workspaces import expr
 
     # Without an entity of its own a run set is the report's project, and needs no network here.
-    mine = [expr.Config("study") == study.name, expr.Config("role") == role]
+    mine = expr.And(expr.Config("study") == study.name, expr.Config("role") == role)
     return wr.Runset(entity="", project="", name=f"{study.name}: {role}", filters=mine)
 
 
 def _markdown(table: Table) -> wr.MarkdownBlock:
-    import wandb_workspaces.reports.v2 as wr
+    import wandb_workspaces.reports.v2.interface as wr
 
     def line(cells: Sequence[str]) -> str:
         kept = (cell.replace("|", "\\|").replace("\n", " ") for cell in cells)

@@ -143,8 +143,9 @@ def _write(
     for row in rows:
         run.log({key: value for key, value in row.items() if math.isfinite(value)})
     for figure in figures:
-        data = [[row.get(key) for key in figure.columns] for row in figure.table]
-        table = wandb.Table(columns=figure.columns, data=data, allow_mixed_types=True)
+        columns: list[Any] = figure.columns  # W&B's keys may be more than strings
+        data = [[row.get(key) for key in columns] for row in figure.table]
+        table = wandb.Table(columns=columns, data=data, allow_mixed_types=True)
         run.log({table_key(figure): table})
     run.summary.update(dict(summary))
     folder = Path(run.dir).parent

@@ -107,7 +107,7 @@ def test_one_silent_offline_run_a_strategy(
     report = runs["quickstart: report"]
     assert report["config"]["role"] == "report"
     figures = study_figures(study_sections(study, contest))
-    assert set(report["summary"]) >= {f"figures/{figure.name}" for figure in figures}
+    assert set(report["summary"]) >= {f"figures/{figure.name}/_type" for figure in figures}
     for figure in figures:
         (path,) = study_dir.glob(f"wandb/offline-run-*/files/media/table/figures/{figure.name}_*")
         data = json.loads(path.read_text())

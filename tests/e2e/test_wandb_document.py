@@ -20,6 +20,7 @@ from analysis.theme import Figure, render_svg
 from analysis.wandb_document import chart_name, chart_spec, save_report, write_report_spec
 from tests.fixtures.command_line import accerl
 from tests.fixtures.synthetic_contest import write_contest_study
+from tests.fixtures.synthetic_study import write_study
 from tests.fixtures.wandb_server import WandbServer, wandb_server
 
 
@@ -126,9 +127,11 @@ def test_tables_hold_the_numbers_of_the_contest(
 
 
 def test_names_cannot_break_a_table(tmp_path: Path) -> None:
-    folder = write_contest_study(tmp_path, seeds=(100, 101))
+    folder = write_study(
+        tmp_path, strategies=("fp32", "learned"), games=("freeway",), seeds=(100, 101)
+    )
     info = json.loads((folder / "study.json").read_text())
-    info["strategies"][1]["label"] = "a | b\nc"
+    info["strategies"][0]["label"] = "a | b\nc"
     (folder / "study.json").write_text(json.dumps(info))
     spec = json.loads(write_report_spec(folder, folder).read_text())
     assert "| a \\| b c |" in markdown(spec["blocks"])
@@ -172,7 +175,7 @@ def test_a_server_that_refuses_is_one_clear_line(
     server: WandbServer, study_dir: Path, blocks: list[dict[str, Any]]
 ) -> None:
     server.refuses["upsertView"] = "permission denied"
-    with pytest.raises(UserError, match="did not save the report to team/outer: .*denied") as told:
+    with pytest.raises(UserError, match=r"did not save the report to team/outer: .*denied") as told:
         save_report(study_dir, study_dir, "team/outer")
     assert "\n" not in str(told.value)
 
@@ -184,7 +187,7 @@ def test_without_a_key_nothing_is_asked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("WANDB_API_KEY")
-    with pytest.raises(UserError, match="no usable W&B key .* run `wandb login`"):
+    with pytest.raises(UserError, match=r"no usable W&B key .* run `wandb login`"):
         save_report(study_dir, study_dir, "team/outer")
     assert server.asked == []
 

@@ -27,7 +27,6 @@ from analysis.theme import compression_rank, ramp, render_svg, strategy_colours,
 from tests.fixtures.synthetic_contest import write_contest_study
 from tests.fixtures.synthetic_study import FULL, INT8, SMALL, make_report, write_run, write_study
 
-
 FIGURES = {
     "latency",
     "phases",

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from accerl.errors import UserError
-from analysis import curves, stats, tables, tables_study
+from analysis import curves, formats, stats, tables, tables_study
 from analysis.blocks import Text
 from analysis.contest import build_contest
 from analysis.contrasts import METRICS, PRIMARY
@@ -39,9 +39,7 @@ def contest(study: StudyRecord) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def times(contest: dict[str, Any]) -> dict[tuple[str, str, int], float]:
-    return {
-        (row["strategy"], row["env"], row["seed"]): row[PRIMARY] for row in contest["rows"]
-    }
+    return {(row["strategy"], row["env"], row["seed"]): row[PRIMARY] for row in contest["rows"]}
 
 
 def test_holm_corrects_over_the_planned_family_alone(contest: dict[str, Any]) -> None:
@@ -66,7 +64,7 @@ def test_what_is_exploratory_wins_nothing(study: StudyRecord, contest: dict[str,
     assert not any("fp32" in sentence for sentence in contest["verdict"])
     table = tables.contrast_table(study, contest, PRIMARY, exploratory=True)
     row = next(row for row in table.rows if row[0].text == "fp32 only")
-    assert row[4].text == "–"
+    assert row[4].text == formats.NOTHING
     assert row[-1].text == "no claim (faster in this sample)"
 
 
@@ -137,9 +135,7 @@ def test_the_gap_says_where_there_is_room(contest: dict[str, Any]) -> None:
     assert sentence.startswith("On cartpole-learner-bound even the oracle gains less than 3%")
 
 
-def test_the_share_of_the_gap_that_was_closed(
-    study: StudyRecord, contest: dict[str, Any]
-) -> None:
+def test_the_share_of_the_gap_that_was_closed(study: StudyRecord, contest: dict[str, Any]) -> None:
     row = next(row for row in contest["oracle_gap"] if row["env"] == "catch-paper-1080ti")
     game = study.games[row["env"]]
     values = {}
