@@ -1,8 +1,8 @@
 """The contest of a study: one row a test run, one contrast a planned comparison, and the verdict.
 
 Contrasts compare the study's subject (the learned controller) with every other strategy, paired by
-(game, seed). p values are corrected by Holm over the comparisons of one metric; seconds to target
-is the primary metric, the others are secondary.
+(game, seed). p values are corrected by Holm over the comparisons that the plan names, metric by
+metric; the others are exploratory. Seconds to target is the primary metric, the rest secondary.
 """
 
 from __future__ import annotations
@@ -13,50 +13,30 @@ from typing import Any
 
 import numpy as np
 
-from accerl.errors import UserError
 from accerl.records import write_json
 from analysis import curves, stats
+from analysis.contrasts import METRICS, PRIMARY, contest_contrasts, transfer_rows
 from analysis.load import RunRecord, StudyRecord, finite_or_none, load_study
 from analysis.verdict import verdict_sentences
+from analysis.worth import break_even, gap_rows
 
 CONTEST = "contest.json"
-PRIMARY = "seconds_to_target"
-METRICS: Mapping[str, str] = {
-    "seconds_to_target": (
-        "First time at which the learning curve (running mean of two evaluations, joined by "
-        "straight lines) reaches the game's target return, censored at the horizon. Contrast: "
-        "geometric mean over pairs of a / b; below 1 is faster."
-    ),
-    "gain_per_second": (
-        "Normalised return gained until the target or the horizon, divided by the seconds that "
-        "took (the paper's equation 6). Contrast: ratio of means, each game's rate multiplied by "
-        "its horizon so that games count the same; above 1 is better."
-    ),
-    "auc": (
-        "Mean normalised return over [0, horizon], trapezoid rule. Contrast: difference a - b; "
-        "above 0 is better."
-    ),
-    "final_return": (
-        "Mean return over the last 10% of the horizon. Contrast: difference a - b of normalised "
-        "returns; above 0 is better; above -0.05 in the whole interval is non-inferior."
-    ),
-}
-"""Every number of a contest in words; normalised = (J - random) / (reference - random)."""
 
 
 def contest_rows(study: StudyRecord) -> list[dict[str, Any]]:
     """Return one row a test run: {strategy, env, profile, seed, seconds_to_target, censored, ...}.
 
     `seconds_to_target` and `final_return` are in seconds and raw game score; `auc` is normalised
-    and `gain_per_second` is normalised return a second; `final_normalised` is added.
+    and `gain_per_second` is normalised return a second; `final_normalised` is added. A run that
+    was censored had not reached its target at `observed_seconds`. `cpu_seconds` and
+    `publication_bytes` are None where the run did not record them.
     """
     default = str(study.info.get("profile", study.profile.get("name", "")))
-    described = study.info.get("games", {})
     return [
         {
             "strategy": strategy,
             "env": game,
-            "profile": str(described.get(game, {}).get("profile", default)),
+            "profile": study.games[game].profile or default,
             "seed": seed,
         }
         | _measure(study, game, run)
@@ -72,9 +52,12 @@ def _measure(study: StudyRecord, name: str, run: RunRecord) -> dict[str, Any]:
         curve.seconds, curve.returns, game.target_return, game.horizon_seconds
     )
     final = curves.final_return(curve.seconds, curve.returns, game.horizon_seconds)
+    processor = sum(sum(report.cpu_seconds.values()) for report in run.reports)
+    sent = sum(report.publication_bytes for report in run.reports)
     return {
         "seconds_to_target": reached.seconds,
         "censored": reached.censored,
+        "observed_seconds": min(game.horizon_seconds, run.reports[-1].total_seconds),
         "auc": curves.area_under_curve(
             curve.seconds, curves.normalise(curve.returns, **levels), game.horizon_seconds
         ),
@@ -83,87 +66,9 @@ def _measure(study: StudyRecord, name: str, run: RunRecord) -> dict[str, Any]:
         ),
         "final_return": final,
         "final_normalised": float(curves.normalise(final, **levels)),
+        "cpu_seconds": run.summary.get("cpu_seconds") or processor or None,
+        "publication_bytes": run.summary.get("publication_bytes") or sent or None,
     }
-
-
-def contest_contrasts(
-    study: StudyRecord, rows: Sequence[Mapping[str, Any]], rng: np.random.Generator
-) -> list[dict[str, Any]]:
-    """Return the contrasts [{a, b, metric, ratio, difference, low, high, p, p_holm, n, ...}].
-
-    One of `ratio` and `difference` is None, by the metric. Bounds are None below two pairs.
-    """
-    known = [item.name for item in study.strategies]
-    if study.subject not in known:
-        raise UserError(f"study.json: subject {study.subject!r} is not one of its strategies")
-    result: list[dict[str, Any]] = []
-    for metric in METRICS:
-        family = []
-        for other in known:
-            pairs = _pairs(rows, study.subject, other) if other != study.subject else []
-            if pairs:
-                family.append(_contrast(study, metric, other, pairs, rng))
-        for item, corrected in zip(family, stats.holm([c["p"] for c in family]), strict=True):
-            item["p_holm"] = corrected
-        result += family
-    return result
-
-
-def _pairs(
-    rows: Sequence[Mapping[str, Any]], a: str, b: str
-) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
-    of_b = {(row["env"], row["seed"]): row for row in rows if row["strategy"] == b}
-    return [
-        (row, of_b[row["env"], row["seed"]])
-        for row in rows
-        if row["strategy"] == a and (row["env"], row["seed"]) in of_b
-    ]
-
-
-def _contrast(
-    study: StudyRecord,
-    metric: str,
-    other: str,
-    pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]],
-    rng: np.random.Generator,
-) -> dict[str, Any]:
-    games = [a["env"] for a, _ in pairs]
-    key = "final_normalised" if metric == "final_return" else metric
-    a, b = (np.array([pair[side][key] for pair in pairs], dtype=float) for side in (0, 1))
-    interval, scale, differences = None, "ratio", a - b
-    if metric == PRIMARY:
-        interval = stats.paired_log_ratio(a, b, games, rng)
-        differences = np.log(a / b)
-    elif metric == "gain_per_second":
-        horizons = np.array([study.games[name].horizon_seconds for name in games])
-        a, b = a * horizons, b * horizons
-        differences = a - b
-        interval = stats.paired_ratio_of_means(a, b, games, rng)
-    if interval is None:
-        interval, scale = stats.paired_mean(differences, games, rng), "difference"
-    contrast: dict[str, Any] = {
-        "a": study.subject,
-        "b": other,
-        "metric": metric,
-        "ratio": finite_or_none(interval.estimate) if scale == "ratio" else None,
-        "difference": finite_or_none(interval.estimate) if scale == "difference" else None,
-        "low": finite_or_none(interval.low),
-        "high": finite_or_none(interval.high),
-        "p": stats.sign_flip_p(differences, games, rng),
-        "n": len(pairs),
-        "probability_of_improvement": stats.probability_of_improvement(
-            a, games, b, games, lower_is_better=metric == PRIMARY
-        ),
-    }
-    if metric == PRIMARY:
-        contrast["censored_a"] = sum(bool(pair[0]["censored"]) for pair in pairs)
-        contrast["censored_b"] = sum(bool(pair[1]["censored"]) for pair in pairs)
-        labels = np.array(games)
-        contrast["ratio_by_game"] = {
-            name: float(np.exp(np.mean(differences[labels == name])))
-            for name in dict.fromkeys(games)
-        }
-    return contrast
 
 
 def strategy_levels(
@@ -210,11 +115,17 @@ def build_contest(study: StudyRecord) -> dict[str, Any]:
         "study": study.name,
         "subject": study.subject,
         "tier": study.tier,
+        "plan_hash": study.info.get("plan_hash"),
         "primary_metric": PRIMARY,
+        "primary_against": list(study.primary_against),
         "metrics": dict(METRICS),
+        "groups": {group: list(games) for group, games in study.groups.items()},
         "rows": rows,
         "contrasts": contrasts,
         "levels": strategy_levels(study, rows, rng),
+        "transfer": transfer_rows(study, rows, rng),
+        "break_even": break_even(study, rows, rng),
+        "oracle_gap": gap_rows(study, rng),
         "warnings": list(study.warnings),
         "fingerprint": study.info.get("fingerprint"),
         "versions": study.info.get("versions"),

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from accerl.errors import UserError
 from accerl.records import make_out_dir, read_json, write_json
-from analysis import figures, figures_schedule
 from analysis.contest import write_contest
 from analysis.figures_runs import run_curves
 from analysis.html_report import label_runs
-from analysis.load import StudyRecord, load_run, load_study
+from analysis.load import load_run, load_study
 from analysis.scores import EPISODES, curves_json
+from analysis.sections import study_figures, study_sections
 from analysis.theme import Figure, render_png
 
 
 def write_figures(study_dir: Path, out: Path) -> list[Path]:
-    """Write the main figures of a study as PNG; return their paths.
+    """Write every figure of a study's report: NAME.png and its data, NAME.csv; return the paths.
 
     Raises:
         UserError: the study is missing or damaged, or `out` cannot be written.
@@ -25,7 +26,8 @@ def write_figures(study_dir: Path, out: Path) -> list[Path]:
     study = load_study(Path(study_dir))
     contest = read_json(write_contest(Path(study_dir)))
     make_out_dir(out)
-    return write_pngs(_figures(study, contest), out)
+    found = {figure.name: figure for figure in study_figures(study_sections(study, contest))}
+    return [*write_pngs(found, out), *(write_csv(figure, out) for figure in found.values())]
 
 
 def write_run_figures(run_dirs: Sequence[Path], out: Path) -> list[Path]:
@@ -58,11 +60,18 @@ def write_pngs(found: Mapping[str, Figure], out: Path) -> list[Path]:
     return paths
 
 
-def _figures(study: StudyRecord, contest: dict) -> dict[str, Figure]:
-    found: dict[str, Figure | None] = {
-        "learning-curves": figures.learning_curves(study, "seconds"),
-        "learning-curves-env-steps": figures.learning_curves(study, "env_steps"),
-        "schedules": figures_schedule.study_strips(study),
-        "seconds-to-target": figures.time_forest(study, contest) if contest["contrasts"] else None,
-    }
-    return {name: figure for name, figure in found.items() if figure is not None}
+def write_csv(figure: Figure, out: Path) -> Path:
+    """Write the table behind a figure, unrounded; what a row does not have is an empty cell.
+
+    Raises:
+        UserError: `out` cannot be written.
+    """
+    path = out / f"{figure.name}.csv"
+    try:
+        with path.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, figure.columns)
+            writer.writeheader()
+            writer.writerows(figure.table)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror or error}") from error
+    return path

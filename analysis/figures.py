@@ -1,4 +1,4 @@
-"""Figures of a contest: forests of paired contrasts, times to target, learning curves.
+"""Figures of a contest: learning curves, and what all its figures share.
 
 Every function returns one Figure: a Vega-Lite specification over one tidy table.
 """
@@ -30,181 +30,41 @@ def panel_layout(panels: int) -> tuple[int, int]:
     return columns, {1: 800, 2: 395, 3: 250}[columns]
 
 
-def strategy_scale(study: StudyRecord) -> dict[str, Any]:
-    """Return the colour scale that every figure of a study shares, keyed by label."""
+def strategy_scale(study: StudyRecord, shown: Sequence[str] | None = None) -> dict[str, Any]:
+    """Return the colour scale that every figure of a study shares, keyed by label.
+
+    `shown` names the strategies of a figure that has not all of them.
+    """
     names = [item.name for item in study.strategies]
     colours = strategy_colours(names, study.subject)
+    shown = names if shown is None else shown
     return {
-        "domain": [study.labels[name] for name in names],
-        "range": [colours[name] for name in names],
+        "domain": [study.labels[name] for name in shown],
+        "range": [colours[name] for name in shown],
     }
 
 
-def time_forest(study: StudyRecord, contest: Mapping[str, Any]) -> Figure:
-    """Paired ratios of seconds to target with intervals; small ticks are single games."""
-    table: list[dict[str, Any]] = []
-    for item in _of_metric(contest, "seconds_to_target"):
-        other = study.labels[item["b"]]
-        text = f"{item['ratio']:.2f}"
-        if item["low"] is not None:
-            text += f"  ({item['low']:.2f} to {item['high']:.2f})"
-        table.append(
-            {"kind": "all games", "other": other, "ratio": item["ratio"], "text": text}
-            | {"low": item["low"], "high": item["high"]}
-        )
-        table += [
-            {"kind": "one game", "other": other, "ratio": ratio, "game": game}
-            for game, ratio in item["ratio_by_game"].items()
-        ]
-    subject = study.labels[study.subject]
-    scale = {"type": "log", "domain": _log_domain(table), "nice": False}
-    axis = {"values": _ratio_ticks(scale["domain"]), "format": "~g"}
-    title = f"Seconds to target: {subject} / comparator (log; left of 1 = {subject} is faster)"
-    x: dict[str, Any] = {
-        "field": "ratio",
-        "type": "quantitative",
-        "scale": scale,
-        "title": title,
-        "axis": axis,
-    }
-    y = _y_other([row["other"] for row in table if row["kind"] == "all games"])
-    layers = [
-        {"mark": {"type": "rule", "strokeDash": [4, 3], "opacity": 0.7}, "encoding": _at(1.0, x)},
-        {
-            "transform": [{"filter": "datum.kind === 'one game'"}],
-            "mark": {"type": "tick", "thickness": 1.5, "size": 12, "opacity": 0.55},
-            "encoding": {"x": x, "y": y, "color": _colour(study, "other")},
-        },
-        *_interval_layers(x, y, _colour(study, "other")),
-        {
-            "transform": [{"filter": "datum.kind === 'all games'"}],
-            "mark": {"type": "text", "align": "left", "fontSize": 12},
-            "encoding": {"x": {"value": 615}, "y": y, "text": {"field": "text"}},
-        },
-    ]
-    return Figure(
-        name="time-forest",
-        title="Paired ratios of seconds to target",
-        caption=(
-            "Point and bar: geometric mean over (game, seed) pairs and 95% interval, paired "
-            "bootstrap within games. Small ticks: each game by itself (exploratory)."
-        ),
-        spec={"width": 600, "height": {"step": 34}, "layer": layers},
-        table=table,
-    )
+def planned_strategies(study: StudyRecord) -> list[str]:
+    """Return the subject, fp32 and the comparators that the plan names, in the study's order."""
+    wanted = {study.subject, *study.primary_against, *study.of_kind("fp32")}
+    return [item.name for item in study.strategies if item.name in wanted]
 
 
-def secondary_forest(study: StudyRecord, contest: Mapping[str, Any]) -> Figure:
-    """Intervals of the secondary metrics, one panel each."""
-    titles = {
-        "gain_per_second": "Gain per second, ratio (right of 1 = better)",
-        "auc": "Area under the curve, difference",
-        "final_return": "Final return, difference (normalised)",
-    }
-    table: list[dict[str, Any]] = []
-    panels: list[dict[str, Any]] = []
-    for metric, title in titles.items():
-        contrasts = _of_metric(contest, metric)
-        if not contrasts:
-            continue
-        none = 1.0 if all(item["ratio"] is not None for item in contrasts) else 0.0
-        shown = [c for c in contrasts if (c["ratio"] is not None) == (none == 1.0)]
-        table += [
-            {"kind": "all games", "metric": metric, "other": study.labels[item["b"]]}
-            | {"ratio": item["ratio"] if none else item["difference"]}
-            | {"low": item["low"], "high": item["high"]}
-            for item in shown
-        ]
-        axis = {"tickCount": 4, "format": "~g"}
-        x = {"field": "ratio", "type": "quantitative", "title": title, "axis": axis}
-        x["scale"] = {"zero": False, "padding": 8}
-        y = _y_other([study.labels[item["b"]] for item in contrasts])
-        if panels:
-            y["axis"] = None
-        zero = {"mark": {"type": "rule", "strokeDash": [4, 3]}, "encoding": _at(none, x)}
-        marks = [zero, *_interval_layers(x, y, _colour(study, "other"))]
-        if metric == "final_return":
-            margin = {"mark": {"type": "rule", "opacity": 0.5}, "encoding": _at(-0.05, x)}
-            marks.insert(1, margin)
-        panels.append(
-            {
-                "width": 235,
-                "height": {"step": 26},
-                "transform": [{"filter": f"datum.metric === '{metric}'"}],
-                "layer": marks,
-            }
-        )
-    return Figure(
-        name="secondary-forest",
-        title="Secondary metrics, paired",
-        caption=(
-            "Positive differences favour the subject. The solid line at -0.05 is the "
-            "non-inferiority margin of final return."
-        ),
-        spec={"hconcat": panels, "spacing": 14},
-        table=table,
-    )
+def learning_curves(
+    study: StudyRecord, axis: str, shown: Sequence[str] | None = None, suffix: str = ""
+) -> Figure:
+    """Learning curves over `axis` ("seconds" or "env_steps"), one panel a game.
 
-
-def time_strip(study: StudyRecord, contest: Mapping[str, Any]) -> Figure:
-    """Seconds to target of every test run; hollow triangles at the horizon never reached it."""
-    table = [
-        {
-            "strategy": study.labels[row["strategy"]],
-            "game": row["env"],
-            "seed": row["seed"],
-            "seconds": row["seconds_to_target"],
-            "reached": "not reached" if row["censored"] else "reached",
-        }
-        for row in contest["rows"]
-    ]
-    columns, width = panel_layout(len(study.games))
-    labels = [study.labels[item.name] for item in study.strategies]
-    y: dict[str, Any] = {"field": "strategy", "type": "nominal", "sort": labels, "title": None}
-    y["axis"] = {"labelLimit": 200, "grid": True, "ticks": False, "domain": False}
-    x: dict[str, Any] = {"field": "seconds", "type": "quantitative", "title": "Seconds to target"}
-    x["scale"] = {"zero": False, "padding": 12}
-    shape = {
-        "field": "reached",
-        "type": "nominal",
-        "title": None,
-        "scale": {"domain": ["reached", "not reached"], "range": ["circle", "triangle-right"]},
-        "legend": {"orient": "top", "symbolSize": 60},
-    }
-    layers = [
-        {
-            "mark": {"type": "point", "size": 46, "strokeWidth": 1.5, "opacity": 0.75},
-            "encoding": {"x": x, "y": y, "color": _colour(study, "strategy"), "shape": shape},
-        },
-        {
-            "mark": {"type": "tick", "thickness": 3, "size": 18, "opacity": 0.9},
-            "encoding": {
-                "x": {**x, "aggregate": "median"},
-                "y": y,
-                "color": _colour(study, "strategy"),
-            },
-        },
-    ]
-    inner = {"width": width - 30, "height": {"step": 22}, "layer": layers}
-    return Figure(
-        name="time-to-target",
-        title="Seconds to target of every test run",
-        caption="One mark a run (game, seed); the bar is the median. Triangles were censored.",
-        spec=facet("game", list(study.games), inner, columns, independent=("x",)),
-        table=table,
-    )
-
-
-def learning_curves(study: StudyRecord, axis: str) -> Figure:
-    """Learning curves of every strategy over `axis` ("seconds" or "env_steps"), one panel a game.
-
-    Lines are interquartile means over test seeds, bands reach from quartile to quartile.
+    Lines are interquartile means over test seeds, bands reach from quartile to quartile. `shown`
+    names the strategies (default: all); a figure of some has a name of its own, by `suffix`.
     """
+    everybody = [item.name for item in study.strategies]
+    shown = everybody if shown is None else shown
     table: list[dict[str, Any]] = []
     for game in study.games.values():
         found: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
         for (strategy, env, _), run in study.runs.items():
-            if env == game.name:
+            if env == game.name and strategy in shown:
                 curve = curves.learning_curve(run.reports, game.random_return)
                 x = curve.seconds if axis == "seconds" else curve.env_steps
                 found.setdefault(strategy, []).append((x, curve.returns))
@@ -219,17 +79,19 @@ def learning_curves(study: StudyRecord, axis: str) -> Figure:
         table.append({"kind": "target", "game": game.name, "value": game.target_return})
     title = f"Seconds ({study.tier} clock)" if axis == "seconds" else "Environment steps"
     columns, width = panel_layout(len(study.games))
-    names = [item.name for item in study.strategies]
+    dashes = strategy_dashes(everybody, study.subject)
     inner = curve_panel(
         title,
         "Learner's return (game score)",
-        strategy_scale(study),
-        list(strategy_dashes(names, study.subject).values()),
+        strategy_scale(study, shown),
+        [dashes[name] for name in shown],
         study.labels[study.subject],
     )
+    name = "learning-curves" if axis == "seconds" else "learning-curves-env-steps"
     return Figure(
-        name=f"curves-{axis.replace('_', '-')}",
-        title=f"Learning curves over {axis.replace('env_steps', 'environment steps')}",
+        name=f"{name}{suffix}",
+        title=f"Learning curves over {axis.replace('env_steps', 'environment steps')}"
+        + suffix.replace("-", ", "),
         caption=(
             "Return of the learner's full-precision policy, measured off the clock. Line: "
             "interquartile mean over test seeds; band: quartiles. Dashed rule: the target."
@@ -264,12 +126,12 @@ def curve_panel(
     return {
         "layer": [
             {
-                "transform": [{"filter": "datum.kind === 'target'"}],
+                "transform": [{"filter": {"field": "kind", "equal": "target"}}],
                 "mark": {"type": "rule", "strokeDash": [5, 4], "opacity": 0.6},
                 "encoding": {"y": {"field": "value", **value}},
             },
             {
-                "transform": [{"filter": "datum.kind === 'curve'"}],
+                "transform": [{"filter": {"field": "kind", "equal": "curve"}}],
                 "mark": {"type": "area", "opacity": 0.13},
                 "encoding": {
                     "x": x,
@@ -279,7 +141,7 @@ def curve_panel(
                 },
             },
             {
-                "transform": [{"filter": "datum.kind === 'curve'"}],
+                "transform": [{"filter": {"field": "kind", "equal": "curve"}}],
                 "mark": {"type": "line"},
                 "encoding": {
                     "x": x,
@@ -312,54 +174,6 @@ def facet(
     }
 
 
-def _of_metric(contest: Mapping[str, Any], metric: str) -> list[Mapping[str, Any]]:
-    return [item for item in contest["contrasts"] if item["metric"] == metric]
-
-
-def _colour(study: StudyRecord, field: str) -> dict[str, Any]:
+def strategy_colour(study: StudyRecord, field: str) -> dict[str, Any]:
+    """Return the encoding of a strategy's label by its colour, without a legend."""
     return {"field": field, "type": "nominal", "scale": strategy_scale(study), "legend": None}
-
-
-def _y_other(order: Sequence[str]) -> dict[str, Any]:
-    axis = {"labelLimit": 240, "labelFontSize": 12, "ticks": False, "domain": False}
-    return {"field": "other", "type": "nominal", "sort": list(order), "title": None, "axis": axis}
-
-
-def _at(value: float, x: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "x": {"datum": value, **{key: x[key] for key in ("type", "scale", "title") if key in x}}
-    }
-
-
-def _interval_layers(
-    x: dict[str, Any], y: dict[str, Any], colour: dict[str, Any]
-) -> list[dict[str, Any]]:
-    whole = [{"filter": "datum.kind === 'all games'"}]
-    bounds = {**x, "field": "low"}
-    return [
-        {
-            "transform": [*whole, {"filter": "isValid(datum.low)"}],
-            "mark": {"type": "rule", "strokeWidth": 2.5},
-            "encoding": {"x": bounds, "x2": {"field": "high"}, "y": y, "color": colour},
-        },
-        {
-            "transform": whole,
-            "mark": {"type": "point", "filled": True, "size": 95, "opacity": 1},
-            "encoding": {"x": x, "y": y, "color": colour},
-        },
-    ]
-
-
-def _log_domain(table: Sequence[Mapping[str, Any]]) -> list[float]:
-    values = [1.0] + [
-        row[key] for row in table for key in ("ratio", "low", "high") if row.get(key) is not None
-    ]
-    return [0.93 * min(values), 1.07 * max(values)]
-
-
-def _ratio_ticks(domain: Sequence[float]) -> list[float]:
-    wide = domain[1] / domain[0] > 6.0
-    ticks = (0.1, 0.2, 0.5, 1, 2, 5, 10) if wide else (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1)
-    if not wide:
-        ticks += (1.1, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0)
-    return [tick for tick in ticks if domain[0] <= tick <= domain[1]]

@@ -246,3 +246,45 @@ def oracle_gap(rows: Sequence[Mapping[str, Any]]) -> Figure:
         },
         table=table,
     )
+
+
+def real_against_predicted(rows: Sequence[Mapping[str, Any]]) -> Figure:
+    """Env steps a second on the real clock beside what the virtual clock predicts for them."""
+    table = [
+        {"strategy": str(row["strategy"]), "game": str(row["game"]), "seed": row.get("seed")}
+        | {"real": float(row["env_steps_per_second"])}
+        | {"predicted": float(row["predicted_env_steps_per_second"])}
+        for row in rows
+        if row.get("env_steps_per_second") and row.get("predicted_env_steps_per_second")
+    ]
+    names = list(dict.fromkeys(row["strategy"] for row in table))
+    ends = [
+        edge(row[side] for row in table for side in ("real", "predicted")) for edge in (min, max)
+    ]
+    scale = {"type": "log", "domain": [0.9 * ends[0], 1.1 * ends[1]], "nice": False}
+    axis = {"format": "~s", "tickCount": 5, "grid": False}
+    place = {
+        "x": {"field": "real", "type": "quantitative", "title": "Real env steps per second"},
+        "y": {"field": "predicted", "type": "quantitative", "title": "Predicted"},
+    }
+    place = {side: {**item, "scale": scale, "axis": axis} for side, item in place.items()}
+    legend = {"title": None, "symbolType": "circle", "orient": "right"}
+    colour = {"field": "strategy", "type": "nominal", "legend": legend}
+    colour["scale"] = {"domain": names, "range": _hues(len(names))}
+    line = [{"real": value, "predicted": value} for value in scale["domain"]]
+    dashed = {"type": "line", "color": INK, "opacity": 0.4, "strokeDash": [4, 3]}
+    point = {"type": "point", "filled": True, "size": 70, "opacity": 0.85}
+    return Figure(
+        name="real-clock",
+        title="Speed on the real clock against the prediction",
+        caption="One point a run; on the diagonal the virtual clock was right.",
+        spec={
+            "width": 420,
+            "height": 300,
+            "layer": [
+                {"data": {"values": line}, "mark": dashed, "encoding": place},
+                {"mark": point, "encoding": {**place, "color": colour}},
+            ],
+        },
+        table=table,
+    )

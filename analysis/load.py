@@ -12,8 +12,16 @@ from typing import Any
 from accerl.errors import UserError
 from accerl.records import CONFIG, METRICS, SUMMARY, read_json, read_metrics
 from accerl.runtime.run import IntervalReport
+from analysis.plan import (
+    GROUPS,
+    STUDY,
+    Game,
+    StrategyInfo,
+    read_games,
+    read_primary,
+    read_strategies,
+)
 
-STUDY = "study.json"
 BASELINE_HINT = "fp32"
 SUBJECT_NAMES = ("learned", "controller", "learned_controller", "learned-controller")
 
@@ -57,48 +65,6 @@ class RunRecord:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Game:
-    """What one game's curves are measured against."""
-
-    name: str
-    horizon_seconds: float
-    interval_seconds: float
-    random_return: float
-    reference_return: float
-    target_return: float
-
-    def __post_init__(self) -> None:
-        if not self.horizon_seconds > 0.0:
-            raise UserError(f"{STUDY}: {self.name}: horizon_seconds must be positive")
-        if not self.reference_return > self.random_return:
-            raise UserError(
-                f"{STUDY}: {self.name}: reference_return ({self.reference_return:g}) must lie "
-                f"above random_return ({self.random_return:g})"
-            )
-        if not self.target_return > self.random_return:
-            raise UserError(
-                f"{STUDY}: {self.name}: target_return ({self.target_return:g}) must lie above "
-                f"random_return ({self.random_return:g}); a random policy would reach it at once"
-            )
-
-    @property
-    def reference_range(self) -> float:
-        """Reference return minus random return: the unit of normalised returns."""
-        return self.reference_return - self.random_return
-
-
-@dataclass(frozen=True, kw_only=True)
-class StrategyInfo:
-    """One contestant of a study."""
-
-    name: str
-    label: str
-    tuned_params: Mapping[str, Any]
-    inner_runs: int
-    """inner runs spent on tuning or meta-training it"""
-
-
-@dataclass(frozen=True, kw_only=True)
 class StudyRecord:
     """One study directory in memory."""
 
@@ -116,6 +82,14 @@ class StudyRecord:
     bundle: Mapping[str, Any]
     replays: Mapping[str, RunRecord]
     """real-clock runs by folder name, such as schedule and fp32"""
+    oracle_gap: tuple[Mapping[str, Any], ...]
+    """rows of oracle-gap.json: what the best schedules gain over the best static spec"""
+    variants: tuple[Mapping[str, Any], ...]
+    """every improvement of the controller that was tried"""
+    effects: Mapping[str, Any]
+    """what the policy looks at: features, and what each does to the heads"""
+    real: Mapping[str, Any]
+    """runs on the real clock beside what the virtual clock predicts"""
     warnings: tuple[str, ...]
     """what is missing or cut short, one sentence each"""
 
@@ -148,6 +122,34 @@ class StudyRecord:
                 return wanted
         learned = [name for name in names if "learned" in name or "controller" in name]
         return learned[0] if learned else names[-1]
+
+    @property
+    def primary_against(self) -> tuple[str, ...]:
+        """The comparators that the plan names; all others are exploratory."""
+        return read_primary(self.info, self.subject, [item.name for item in self.strategies])
+
+    @property
+    def groups(self) -> dict[str, tuple[str, ...]]:
+        """Names of the games by what the controller had met of them in training."""
+        known = [game.group for game in self.games.values() if game.group]
+        order = [name for name in GROUPS if name in known]
+        return {
+            group: tuple(game.name for game in self.games.values() if game.group == group)
+            for group in dict.fromkeys([*order, *known])
+        }
+
+    @property
+    def machines(self) -> str:
+        """The latency profiles that charge the seconds, for people."""
+        profiles = dict.fromkeys(game.profile for game in self.games.values() if game.profile)
+        return ", ".join(profiles) or str(
+            self.info.get("profile", self.profile.get("name", "unknown"))
+        )
+
+    def of_kind(self, kind: str) -> list[str]:
+        """Return the names of the strategies of a kind, those chosen per instance first."""
+        found = [item for item in self.strategies if item.kind == kind]
+        return [item.name for item in sorted(found, key=lambda item: item.scope != "per instance")]
 
 
 def machine_warning(what: str, runs: Sequence[RunRecord]) -> str | None:
@@ -198,16 +200,7 @@ def load_study(path: Path) -> StudyRecord:
         raise UserError(f"{path} is not a study directory (no {STUDY}); was the study finished?")
     info = _read_object(path / STUDY)
     try:
-        games = {name: Game(name=name, **item) for name, item in _known_game_keys(info["games"])}
-        strategies = tuple(
-            StrategyInfo(
-                name=item["name"],
-                label=item.get("label", item["name"]),
-                tuned_params=item.get("tuned_params") or {},
-                inner_runs=int(item.get("inner_runs", 0)),
-            )
-            for item in info["strategies"]
-        )
+        games, strategies = read_games(info), read_strategies(info)
         test_seeds = tuple(int(seed) for seed in info["test_seeds"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UserError(f"{path / STUDY} is incomplete or damaged: {error!r}") from error
@@ -220,8 +213,6 @@ def load_study(path: Path) -> StudyRecord:
     for what, group in (("The test runs", runs), ("The replay runs", replays)):
         warning = machine_warning(what, list(group.values()))
         warnings += [warning] if warning else []
-    bundle = path / "bundle" / "bundle.json"
-    profile = path / "profile.json"
     return StudyRecord(
         path=path,
         info=info,
@@ -229,11 +220,15 @@ def load_study(path: Path) -> StudyRecord:
         strategies=strategies,
         test_seeds=test_seeds,
         runs=runs,
-        profile=_read_object(profile) if profile.is_file() else {},
+        profile=_read_optional(path / "profile.json"),
         tuning=read_rows(path / "tuning.jsonl"),
         meta_training=read_rows(path / "meta_training.jsonl"),
-        bundle=_read_object(bundle) if bundle.is_file() else {},
+        bundle=_read_optional(path / "bundle" / "bundle.json"),
         replays=replays,
+        oracle_gap=tuple(_read_optional(path / "oracle-gap.json").get("rows", ())),
+        variants=_read_list(path / "variants.json"),
+        effects=_read_optional(path / "effects.json"),
+        real=_read_optional(path / "real.json"),
         warnings=tuple(warnings),
     )
 
@@ -268,10 +263,17 @@ def _read_object(path: Path) -> dict[str, Any]:
     return data
 
 
-def _known_game_keys(games: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, dict[str, float]]]:
-    """Games with the fields that the analysis uses; a study may record more than these."""
-    wanted = [name for name in Game.__dataclass_fields__ if name != "name"]
-    return [(name, {key: float(item[key]) for key in wanted}) for name, item in games.items()]
+def _read_optional(path: Path) -> dict[str, Any]:
+    return _read_object(path) if path.is_file() else {}
+
+
+def _read_list(path: Path) -> tuple[Mapping[str, Any], ...]:
+    if not path.is_file():
+        return ()
+    rows = read_json(path)
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise UserError(f"{path} must hold a JSON list of objects")
+    return tuple(rows)
 
 
 def _summary_so_far(

@@ -201,3 +201,26 @@ def spearman(a: Sequence[float], b: Sequence[float]) -> float:
     if len(set(a)) < 2 or len(set(b)) < 2:
         return float("nan")
     return float(np.corrcoef(rankdata(a), rankdata(b))[0, 1])
+
+
+def reach_curve(
+    seconds: np.ndarray, censored: np.ndarray, weights: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the steps of P(target reached by t), Kaplan and Meier's estimate for weighted runs.
+
+    Args:
+        seconds: when each run [N] reached the target, or was last seen without it.
+        censored: which runs [N] were last seen without it.
+        weights: of the runs [N]; equal games get equal sums.
+
+    Returns:
+        times [K], ascending from 0, and the estimate from each on [K].
+    """
+    times, shares, missing = [0.0], [0.0], 1.0
+    for time in np.unique(seconds[~censored]):
+        at_risk = weights[seconds >= time].sum()
+        arrived = weights[(seconds == time) & ~censored].sum()
+        missing *= 1.0 - arrived / at_risk
+        times.append(float(time))
+        shares.append(float(1.0 - missing))
+    return np.array(times), np.array(shares)

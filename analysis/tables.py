@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 from accerl.runtime.run import PHASES
 from analysis import formats
-from analysis.figures_schedule import spec_label
+from analysis.contrasts import LOWER_IS_BETTER, PRIMARY
+from analysis.figures_costs import spec_label
 from analysis.load import RunRecord, StudyRecord
 from analysis.theme import strategy_colours
-from analysis.verdict import LOWER_IS_BETTER, format_p, lean, outcome
+from analysis.verdict import format_p, lean, outcome, quality
 
 NAMES = {
     "seconds_to_target": "seconds to target",
     "gain_per_second": "gain per second",
     "auc": "area under the learning curve",
     "final_return": "final return",
+    "cpu_seconds": "CPU-seconds",
+    "publication_bytes": "bytes published",
 }
 LEVEL_COLUMNS = (
     "Strategy",
@@ -29,16 +33,7 @@ LEVEL_COLUMNS = (
     "#Final return",
     "#95%",
 )
-GAME_COLUMNS = (
-    "Game",
-    "#Horizon (s)",
-    "#Decision every (s)",
-    "#Random return",
-    "#Reference return",
-    "#Target return",
-)
 RUN_COLUMNS = ("#Seconds to target", "#Curve area", "#Gain per second", "#Final return")
-RATIOS = ("seconds_to_target", "gain_per_second")
 
 
 @dataclass(frozen=True)
@@ -69,7 +64,8 @@ def number(value: float | None, text: str | None = None) -> Cell:
     return Cell(formats.significant(value) if text is None else text, value)
 
 
-def _strategy_cell(study: StudyRecord, name: str) -> Cell:
+def strategy_cell(study: StudyRecord, name: str) -> Cell:
+    """Return a cell of a strategy's label in its colour."""
     names = [item.name for item in study.strategies]
     return Cell(study.labels[name], colour=strategy_colours(names, study.subject)[name])
 
@@ -79,7 +75,7 @@ def level_table(study: StudyRecord, contest: Mapping[str, Any]) -> Table:
     rows = []
     for item in contest["levels"]:
         cells = [
-            _strategy_cell(study, item["strategy"]),
+            strategy_cell(study, item["strategy"]),
             Cell(f"{item['reached']} of {item['runs']}", item["reached"]),
         ]
         for name, decimals in (("time_fraction", 2), ("auc", 3), ("final_normalised", 2)):
@@ -93,25 +89,22 @@ def level_table(study: StudyRecord, contest: Mapping[str, Any]) -> Table:
     )
 
 
-def contrast_table(study: StudyRecord, contest: Mapping[str, Any], metric: str) -> Table:
-    """The planned comparisons of one metric."""
-    words = {"better": "better", "worse": "worse", "undecided": "not distinguishable"}
-    if metric in LOWER_IS_BETTER:
-        words = {**words, "better": "faster", "worse": "slower"}
+def contrast_table(
+    study: StudyRecord, contest: Mapping[str, Any], metric: str, *, exploratory: bool = False
+) -> Table:
+    """The planned comparisons of one metric, or those that the plan does not name."""
     rows = []
     scale = "Ratio"
-    digits = 2 if metric in RATIOS else 3
     for item in contest["contrasts"]:
-        if item["metric"] != metric:
+        if item["metric"] != metric or (item["family"] == "exploratory") != exploratory:
             continue
-        scale = "Ratio" if item["ratio"] is not None else "Difference"
-        estimate = item["ratio"] if item["ratio"] is not None else item["difference"]
-        result = words[outcome(item)]
-        if outcome(item) == "undecided" and lean(item) != "undecided":
-            result = f"not confirmed ({words[lean(item)]} before correction)"
+        ratio = item["ratio"] is not None
+        scale = "Ratio" if ratio else "Difference"
+        digits = 2 if ratio else 3
+        estimate = item["ratio"] if ratio else item["difference"]
         rows.append(
             (
-                _strategy_cell(study, item["b"]),
+                strategy_cell(study, item["b"]),
                 number(estimate, formats.fixed(estimate, digits)),
                 Cell(formats.interval(item["low"], item["high"], digits)),
                 number(item["p"], format_p(item["p"])),
@@ -121,37 +114,70 @@ def contrast_table(study: StudyRecord, contest: Mapping[str, Any], metric: str) 
                     item["probability_of_improvement"],
                     formats.percent(item["probability_of_improvement"]),
                 ),
-                Cell(result),
+                Cell(_result(item)),
             )
         )
     title = f"{study.labels[study.subject]} against each comparator: {NAMES[metric]}"
+    if exploratory:
+        title = f"{study.labels[study.subject]} against the others, exploratory: {NAMES[metric]}"
     columns = ("Comparator", f"#{scale}", "#95% interval", "#p", "#p (Holm)", "#Pairs")
     return Table(title, (*columns, "#P(better run)", "Result"), tuple(rows))
 
 
+def _result(item: Mapping[str, Any]) -> str:
+    """What a contrast decides, in words."""
+    words = {"better": "better", "worse": "worse"}
+    if item["metric"] in LOWER_IS_BETTER:
+        words = {"better": "less", "worse": "more"}
+    if item["metric"] == PRIMARY:
+        words = {"better": "faster", "worse": "slower"}
+    words["undecided"] = "not distinguishable"
+    result, leaning = words[outcome(item)], lean(item)
+    if item["family"] == "exploratory" and leaning != "undecided":
+        result = f"no claim ({words[leaning]} in this sample)"
+    elif outcome(item) != leaning:
+        result = f"not confirmed ({words[leaning]} before correction)"
+    if item["metric"] != "final_return":
+        return result
+    margins = {"safe": "non-inferior", "worse": "inferior by over 5%", "open": "within 5%: open"}
+    return f"{result}; {margins[quality(item)]}"
+
+
 def game_table(study: StudyRecord) -> Table:
-    """What was fixed before the test runs, per game."""
+    """What was fixed before the test runs, per game; what no game tells is no column."""
+    texts = {"game": "Game", "profile": "Machine", "limit": "Limited by", "group": "Group"}
+    shown = [key for key in texts if any(getattr(game, key) for game in study.games.values())]
+    numbers = {
+        "horizon_seconds": "#Horizon (s)",
+        "interval_seconds": "#Decision every (s)",
+        "random_return": "#Random return",
+        "reference_return": "#Reference return",
+        "target_return": "#Target return",
+    }
     rows = tuple(
         (
             Cell(game.name),
+            *(Cell(getattr(game, key) or formats.NOTHING) for key in shown),
             *(
                 number(value, formats.plain(value))
-                for value in (
-                    game.horizon_seconds,
-                    game.interval_seconds,
-                    game.random_return,
-                    game.reference_return,
-                    game.target_return,
-                )
+                for value in (getattr(game, key) for key in numbers)
             ),
         )
         for game in study.games.values()
     )
-    return Table(
-        "Games",
-        GAME_COLUMNS,
-        rows,
-    )
+    columns = ("Instance", *(texts[key] for key in shown), *numbers.values())
+    if any(game.fp32_returns for game in study.games.values()):
+        columns = (*columns, "#Median of fp32 runs")
+        rows = tuple(
+            (*row, _median_cell(game.fp32_returns))
+            for row, game in zip(rows, study.games.values(), strict=True)
+        )
+    return Table("Games" if not shown else "Games and machines", columns, rows)
+
+
+def _median_cell(returns: Sequence[float]) -> Cell:
+    middle = median(returns) if returns else None
+    return number(middle, f"{formats.significant(middle)} of {len(returns)}")
 
 
 def test_run_table(study: StudyRecord, contest: Mapping[str, Any]) -> Table:
@@ -163,7 +189,7 @@ def test_run_table(study: StudyRecord, contest: Mapping[str, Any]) -> Table:
         )
         rows.append(
             (
-                _strategy_cell(study, row["strategy"]),
+                strategy_cell(study, row["strategy"]),
                 Cell(row["env"]),
                 number(row["seed"], str(row["seed"])),
                 number(row["seconds_to_target"], seconds),
@@ -180,22 +206,30 @@ def test_run_table(study: StudyRecord, contest: Mapping[str, Any]) -> Table:
 
 
 def tuning_table(study: StudyRecord) -> Table:
-    """What each strategy was given before the test: trials, inner runs, what was chosen."""
+    """What each strategy was given before the test; what no strategy tells is no column."""
+    with_kind = any(item.scope or item.cpu_seconds is not None for item in study.strategies)
     rows = []
     for item in study.strategies:
         trials = [row for row in study.tuning if row.get("strategy") == item.name]
         scores = [float(row["score"]) for row in trials if row.get("score") is not None]
+        kind = (
+            Cell(item.kind or formats.NOTHING),
+            Cell(item.scope or formats.NOTHING),
+            number(item.cpu_seconds, formats.duration(item.cpu_seconds)),
+        )
         rows.append(
             (
-                _strategy_cell(study, item.name),
+                strategy_cell(study, item.name),
+                *(kind if with_kind else ()),
                 number(item.inner_runs, str(item.inner_runs)),
                 number(len(trials), str(len(trials))),
                 number(max(scores) if scores else None),
                 Cell(_in_words(item.tuned_params) or "nothing"),
             )
         )
-    columns = ("Strategy", "#Inner runs", "#Tuning trials", "#Best score", "Chosen")
-    return Table("Budget before the test", columns, tuple(rows))
+    columns = ("#Inner runs", "#Tuning trials", "#Best score", "Chosen")
+    kinds = ("Kind", "Chosen for", "#Processor time") if with_kind else ()
+    return Table("Budget before the test", ("Strategy", *kinds, *columns), tuple(rows))
 
 
 def run_table(labelled: Mapping[str, RunRecord]) -> Table:
@@ -222,7 +256,7 @@ def run_table(labelled: Mapping[str, RunRecord]) -> Table:
     return Table("Runs", (*columns, "#Final return", "#Best return", "Most used spec"), tuple(rows))
 
 
-def replay_table(replays: Mapping[str, RunRecord]) -> Table:
+def replay_table(replays: Mapping[str, RunRecord], title: str = "Speed and busy seconds") -> Table:
     """Speed of the real-clock runs and busy seconds per phase; on purpose without scores."""
     phases = [name for name in PHASES if any(name in _phases(run) for run in replays.values())]
     rows = tuple(
@@ -237,7 +271,7 @@ def replay_table(replays: Mapping[str, RunRecord]) -> Table:
         for label, run in replays.items()
     )
     columns = ("Run", "Clock", "#Seconds", "#Env steps", "#Steps / s")
-    return Table("Speed and busy seconds", columns + tuple(f"#{p} (s)" for p in phases), rows)
+    return Table(title, columns + tuple(f"#{p} (s)" for p in phases), rows)
 
 
 def _phases(run: RunRecord) -> Mapping[str, float]:

@@ -15,7 +15,7 @@ from analysis.load import load_study
 FILES = {
     CONTEST: "all numbers, unrounded",
     "report.html": "the report, opens without a network",
-    "wandb": "offline W&B runs, upload with: wandb sync",
+    "wandb": "offline W&B runs and the W&B report, upload with: wandb sync",
     "bundle": "the learned schedule, to load into other runs",
 }
 

@@ -11,7 +11,8 @@ from accerl.spec import CompressionSpec
 
 INK = "#24292f"
 """ink of all text and axes; rendered as currentColor, so that figures follow dark pages too"""
-FONT = "Helvetica Neue, Helvetica, Arial, Liberation Sans, sans-serif"
+FONT = "Helvetica Neue, Helvetica, Arial, Liberation Sans, DejaVu Sans Condensed, sans-serif"
+"""much the same widths: a browser sets the text that was measured when the figure was laid out"""
 SUBJECT_COLOUR = "#d55e00"
 BASELINE_COLOUR = "#7f8790"
 # Okabe and Ito 2008 without vermilion (the subject), black and yellow, the blue a little lighter
@@ -42,6 +43,8 @@ RAMP = (
     "#fde725",
 )
 OTHER_COLOUR = "#9aa0a6"
+LEAST_WIDTH_PX = 640
+"""on a narrow screen a figure is scrolled rather than made smaller than this"""
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,11 @@ class Figure:
     caption: str
     spec: Mapping[str, Any]
     table: Sequence[Mapping[str, Any]] = field(repr=False)
+
+    @property
+    def columns(self) -> list[str]:
+        """Return the names of the table's columns; a row need not have all of them."""
+        return list(dict.fromkeys(key for row in self.table for key in row))
 
     def vega_lite(self) -> dict[str, Any]:
         """Return the complete specification with its data."""
@@ -75,6 +83,7 @@ _AXIS = {
 }
 CONFIG: dict[str, Any] = {
     "background": "transparent",
+    "padding": {"left": 14, "top": 5, "right": 18, "bottom": 5},
     "font": FONT,
     "view": {"stroke": None},
     "axis": _AXIS,
@@ -88,6 +97,7 @@ CONFIG: dict[str, Any] = {
         "symbolStrokeWidth": 2.5,
         "symbolSize": 220,
         "symbolOpacity": 1,
+        "columnPadding": 20,
     },
     "header": {
         "labelColor": INK,
@@ -160,11 +170,12 @@ def render_svg(figure: Figure) -> str:
     svg = svg.replace(INK, "currentColor").replace(INK.upper(), "currentColor")
     size = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)
     width, height = size.groups() if size else ("1000", "400")
+    shown, least = float(width), min(float(width), LEAST_WIDTH_PX)
     label = figure.title.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
     return re.sub(
         r"<svg[^>]*>",
         f'<svg role="img" aria-label="{label}" viewBox="0 0 {width} {height}" '
-        f'style="max-width:{float(width):.0f}px" font-family="{FONT}">',
+        f'style="max-width:{shown:.0f}px;--least:{least:.0f}px" font-family="{FONT}">',
         svg,
         count=1,
     )

@@ -5,23 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from analysis import formats
+from analysis.contrasts import LOWER_IS_BETTER, PRIMARY
 from analysis.load import StudyRecord
 from analysis.stats import smallest_p
+from analysis.worth import NO_ROOM
 
 ALPHA = 0.05
 NON_INFERIORITY_MARGIN = 0.05
 """of the reference range: how much final return a faster strategy may give up"""
-LOWER_IS_BETTER = ("seconds_to_target",)
 
 
 def outcome(contrast: Mapping[str, Any]) -> str:
     """Return better | worse | undecided for side `a` of a contrast.
 
     Decided only if the 95% interval excludes no difference AND the Holm-corrected p value lies
-    below 0.05.
+    below 0.05; an exploratory contrast has none and decides nothing.
     """
     direction = lean(contrast)
-    return direction if direction != "undecided" and contrast["p_holm"] < ALPHA else "undecided"
+    corrected = contrast["p_holm"]
+    decided = direction != "undecided" and corrected is not None and corrected < ALPHA
+    return direction if decided else "undecided"
 
 
 def lean(contrast: Mapping[str, Any]) -> str:
@@ -39,17 +43,21 @@ def verdict_sentences(study: StudyRecord, contest: Mapping[str, Any]) -> list[st
     """Return the verdict of a contest: headline, one sentence a comparison, then the conditions."""
     labels = study.labels
     subject = labels[study.subject]
-    by_metric: dict[str, list[Mapping[str, Any]]] = {}
+    planned: dict[str, list[Mapping[str, Any]]] = {}
     for contrast in contest["contrasts"]:
-        by_metric.setdefault(contrast["metric"], []).append(contrast)
-    primary = by_metric.get("seconds_to_target", [])
+        if contrast["family"] != "exploratory":
+            planned.setdefault(contrast["metric"], []).append(contrast)
+    primary = planned.get(PRIMARY, [])
     if not primary:
-        return [f"{subject} has no test run in common with another strategy: nothing to compare."]
+        what = "has no test run in common with a planned comparator: nothing to compare."
+        return [f"{subject} {what}"]
     sentences = [_headline(subject, labels, primary)]
     # The strongest comparators first: what the subject does worst against decides the question.
     for contrast in sorted(primary, key=lambda item: -(item["ratio"] or 0.0)):
         sentences.append(_time_sentence(subject, labels[contrast["b"]], contrast))
-    sentences += _final_sentences(subject, labels, by_metric.get("final_return", []))
+    sentences += _final_sentences(subject, labels, planned.get("final_return", []))
+    sentences += _exploratory(contest)
+    sentences += room_sentences(contest)
     sentences += _conditions(study, contest, primary)
     return sentences
 
@@ -63,13 +71,13 @@ def _headline(subject: str, labels: Mapping[str, str], primary: Sequence[Mapping
         return f"{subject} reached the target sooner than every comparator ({total} of {total})."
     parts = []
     if groups["better"]:
-        parts.append(f"was faster than {_listed(groups['better'])}")
+        parts.append(f"was faster than {listed(groups['better'])}")
     if groups["worse"]:
-        parts.append(f"lost to {_listed(groups['worse'])}")
+        parts.append(f"lost to {listed(groups['worse'])}")
     if groups["undecided"]:
-        parts.append(f"could not be told apart from {_listed(groups['undecided'])}")
+        parts.append(f"could not be told apart from {listed(groups['undecided'])}")
     start = "No winner: " if not groups["better"] and not groups["worse"] else ""
-    return f"{start}{subject} {_listed(parts)} in seconds to target."
+    return f"{start}{subject} {listed(parts)} in seconds to target."
 
 
 def _time_sentence(subject: str, other: str, contrast: Mapping[str, Any]) -> str:
@@ -99,31 +107,57 @@ def _final_sentences(
 ) -> list[str]:
     safe, worse, open_ = [], [], []
     for contrast in contrasts:
-        if contrast["low"] is None:
-            open_.append(labels[contrast["b"]])
-        elif contrast["low"] > -NON_INFERIORITY_MARGIN:
-            safe.append(labels[contrast["b"]])
-        elif contrast["high"] < -NON_INFERIORITY_MARGIN:
-            worse.append(labels[contrast["b"]])
-        else:
-            open_.append(labels[contrast["b"]])
+        found = {"safe": safe, "worse": worse, "open": open_}[quality(contrast)]
+        found.append(labels[contrast["b"]])
     sentences = []
     if safe:
         sentences.append(
             f"Final return of {subject} is non-inferior (within 5% of the reference range) to "
-            f"{_listed(safe)}."
+            f"{listed(safe)}."
         )
     if worse:
         sentences.append(
             f"{subject} gives up more than 5% of the reference range in final return against "
-            f"{_listed(worse)}: speed was bought with quality."
+            f"{listed(worse)}: speed was bought with quality."
         )
     if open_:
         sentences.append(
-            f"Whether the final return of {subject} stays within 5% of {_listed(open_)} cannot be "
+            f"Whether the final return of {subject} stays within 5% of {listed(open_)} cannot be "
             f"told from these runs."
         )
     return sentences
+
+
+def quality(contrast: Mapping[str, Any]) -> str:
+    """Return safe | worse | open: whether final return is non-inferior by the whole interval."""
+    if contrast["low"] is None or contrast["high"] is None:
+        return "open"
+    if contrast["low"] > -NON_INFERIORITY_MARGIN:
+        return "safe"
+    return "worse" if contrast["high"] < -NON_INFERIORITY_MARGIN else "open"
+
+
+def _exploratory(contest: Mapping[str, Any]) -> list[str]:
+    """Say that what the plan does not name decides nothing."""
+    count = sum(
+        item["metric"] == PRIMARY and item["family"] == "exploratory"
+        for item in contest["contrasts"]
+    )
+    if not count:
+        return []
+    verb = "comparison is" if count == 1 else "comparisons are"
+    return [f"{count} further {verb} exploratory: not in the plan's family, no winner is claimed."]
+
+
+def room_sentences(contest: Mapping[str, Any]) -> list[str]:
+    """Name the games on which no controller could have won."""
+    none = [row["env"] for row in contest["oracle_gap"] if row["room"] == "none"]
+    if not none:
+        return []
+    return [
+        f"On {listed(none)} even the oracle gains less than {NO_ROOM:.0%} over the best static "
+        f"spec: no win can be claimed there."
+    ]
 
 
 def _conditions(
@@ -144,11 +178,12 @@ def _conditions(
             f"corrected p value could fall below {min(smallest_p(fewest) * len(primary), 1.0):.2g}."
         )
     if study.warnings:
-        sentences.append(f"{len(study.warnings)} warnings about missing or cut runs are listed.")
+        count = len(study.warnings)
+        told = "1 warning" if count == 1 else f"{count} warnings"
+        sentences.append(f"See {told} about missing or cut runs.")
     if study.tier == "virtual":
-        profile = study.info.get("profile", study.profile.get("name", "unknown"))
         sentences.append(
-            f"Seconds are those of the virtual clock (latency profile: {profile}), on "
+            f"Seconds are those of the virtual clock (latency profile: {study.machines}), on "
             f"{len(study.games)} games and {len(study.test_seeds)} test seeds."
         )
     else:
@@ -159,12 +194,15 @@ def _conditions(
     return sentences
 
 
-def format_p(p: float) -> str:
+def format_p(p: float | None) -> str:
     """Return a p value for people; never 0."""
+    if p is None:
+        return formats.NOTHING
     return "<0.001" if p < 0.001 else f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
 
 
-def _listed(items: Sequence[str]) -> str:
+def listed(items: Sequence[str]) -> str:
+    """Return "a, b and c"."""
     if len(items) == 1:
         return items[0]
     return f"{', '.join(items[:-1])} and {items[-1]}"

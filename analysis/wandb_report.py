@@ -18,9 +18,14 @@ from analysis import curves
 from analysis.contest import build_contest
 from analysis.html_report import label_runs
 from analysis.load import RunRecord, StudyRecord, is_study, load_run, load_study
+from analysis.sections import study_figures, study_sections
+from analysis.theme import Figure
 
 GRID_POINTS = 60
 STEP = "seconds"
+PROJECT = "accerl"
+STRATEGY_ROLE, REPORT_ROLE = "strategy", "report"
+"""what a study's runs are for: one a strategy, and one that holds the figures' tables"""
 
 
 def write_offline_runs(source: Path | Sequence[Path], out_dir: Path) -> list[Path]:
@@ -28,7 +33,8 @@ def write_offline_runs(source: Path | Sequence[Path], out_dir: Path) -> list[Pat
 
     Upload them later with ``wandb sync``. A study's run holds means over its test runs on a common
     grid of seconds: `charts/learner_return` normalised over games, and raw below
-    `charts/learner_return/GAME`; the contest is in the summary.
+    `charts/learner_return/GAME`; the contest is in the summary. One more run holds a table for
+    every figure of the report, which W&B draws its charts from.
 
     Args:
         source: a study directory, or run directories.
@@ -58,6 +64,16 @@ def write_offline_runs(source: Path | Sequence[Path], out_dir: Path) -> list[Pat
             # W&B writes in a process of its own, and a finished run's last rows may still be on
             # their way to the file; when that process has ended, they are there.
             wandb.teardown()
+
+
+def runs_folder(out_dir: Path) -> Path:
+    """Return where the runs lie: a folder "wandb" below `out_dir`, or `out_dir` if it is one."""
+    return out_dir if out_dir.name == "wandb" else out_dir / "wandb"
+
+
+def table_key(figure: Figure) -> str:
+    """Return the key that a figure's table is logged under."""
+    return f"figures/{figure.name}"
 
 
 @contextlib.contextmanager
@@ -95,6 +111,7 @@ def _write(
     tags: Sequence[str],
     rows: Iterable[Mapping[str, float]],
     summary: Mapping[str, Any],
+    figures: Sequence[Figure] = (),
 ) -> Path:
     import wandb  # slow, and only this report needs it
 
@@ -110,15 +127,14 @@ def _write(
         disable_git=True,
         disable_code=True,
     )
-    # W&B puts a folder "wandb" below `dir`; a folder that already has that name is not nested.
     run = wandb.init(
-        project="accerl",
+        project=PROJECT,
         name=name,
         group=group,
         job_type="eval",
         tags=list(tags),
         config=dict(config),
-        dir=out_dir.parent if out_dir.name == "wandb" else out_dir,
+        dir=runs_folder(out_dir).parent,
         reinit="create_new",
         settings=settings,
     )
@@ -126,6 +142,11 @@ def _write(
     run.define_metric("*", step_metric=STEP)
     for row in rows:
         run.log({key: value for key, value in row.items() if math.isfinite(value)})
+    for figure in figures:
+        columns: list[Any] = figure.columns  # W&B's keys may be more than strings
+        data = [[row.get(key) for key in columns] for row in figure.table]
+        table = wandb.Table(columns=columns, data=data, allow_mixed_types=True)
+        run.log({table_key(figure): table})
     run.summary.update(dict(summary))
     folder = Path(run.dir).parent
     run.finish()
@@ -182,6 +203,7 @@ def _study_jobs(study: StudyRecord) -> Iterator[dict[str, Any]]:
             "config": {
                 "strategy": strategy.name,
                 "study": study.name,
+                "role": STRATEGY_ROLE,
                 "profile": study.info.get("profile"),
                 "tuned_params": dict(strategy.tuned_params),
                 "inner_runs": strategy.inner_runs,
@@ -192,6 +214,15 @@ def _study_jobs(study: StudyRecord) -> Iterator[dict[str, Any]]:
             "rows": _mean_rows(study, runs),
             "summary": _contest_summary(strategy.name, contest),
         }
+    yield {
+        "name": f"{study.name}: report",
+        "group": study.name,
+        "config": {"study": study.name, "role": REPORT_ROLE},
+        "tags": [study.tier],
+        "rows": [],
+        "summary": {},
+        "figures": study_figures(study_sections(study, contest)),
+    }
 
 
 def _mean_rows(

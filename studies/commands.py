@@ -152,23 +152,24 @@ def report(
     runs: list[Path],
     html: Path,
     wandb: Path | None,
+    wandb_save: str | None,
     figures: Path | None,
     scores: tuple[float, ...],
 ) -> dict[str, Any]:
-    """Write the HTML report, and W&B runs and pictures if wanted."""
+    """Write the HTML report, and W&B runs, the W&B report and pictures if wanted."""
     from analysis.export_figures import write_figures, write_run_figures
     from analysis.html_report import label_runs, write_runs_report
     from analysis.load import is_study, load_run
     from analysis.scores import score_table
     from analysis.terminal import rich_table
-    from analysis.wandb_report import write_offline_runs
 
     if not runs:
         raise UserError("name a study folder or at least one run directory")
+    lone_study = len(runs) == 1 and is_study(runs[0])
+    if wandb_save is not None and (wandb is None or not lone_study):
+        raise UserError("--wandb-save needs a study folder and --wandb, the folder of its W&B runs")
     written = write_runs_report(runs, html, scores)
     console.print(f"wrote {written}")
-    lone_study = len(runs) == 1 and is_study(runs[0])
-    source: Path | list[Path] = runs[0] if lone_study else runs
     if figures is not None:
         paths = write_figures(runs[0], figures) if lone_study else write_run_figures(runs, figures)
         for path in paths:
@@ -176,7 +177,39 @@ def report(
     if not lone_study:
         labelled = label_runs([load_run(path) for path in runs])
         console.print(rich_table(score_table(labelled, scores)))
-    folders = write_offline_runs(source, wandb) if wandb is not None else []
+    told: dict[str, Any] = {"html": str(written), "wandb": []}
+    if wandb is not None and wandb_save is not None:
+        return told | _save_at_wandb(runs[0], wandb, wandb_save)
+    return told | (_write_wandb(runs, wandb, lone_study) if wandb is not None else {})
+
+
+def _write_wandb(runs: list[Path], wandb: Path, lone_study: bool) -> dict[str, Any]:
+    """Write offline W&B runs, and of a study the report's specification; say what to do next."""
+    from analysis.wandb_document import write_report_spec
+    from analysis.wandb_report import write_offline_runs
+
+    folders = write_offline_runs(runs[0] if lone_study else runs, wandb)
     for folder in folders:
-        console.print(f"wrote {folder} (upload with `wandb sync {folder}`)")
-    return {"html": str(written), "wandb": [str(folder) for folder in folders]}
+        console.print(f"wrote {folder}")
+    told: dict[str, Any] = {"wandb": [str(folder) for folder in folders]}
+    console.print(f"upload: wandb sync -e ENTITY -p PROJECT {folders[0].parent}/offline-run-*")
+    if lone_study:
+        spec = write_report_spec(runs[0], wandb)
+        console.print(f"wrote {spec}")
+        console.print(
+            f"then save the report: accerl report {runs[0]} --html FILE --wandb {wandb} "
+            "--wandb-save ENTITY/PROJECT"
+        )
+        told["wandb_report"] = str(spec)
+    return told
+
+
+def _save_at_wandb(study: Path, wandb: Path, target: str) -> dict[str, Any]:
+    """Save the W&B report of a study whose runs are there; say what W&B would not draw."""
+    from analysis.wandb_document import save_report
+
+    url, refused = save_report(study, wandb, target)
+    for sentence in refused:
+        console.print(f"W&B refused a chart, its table stands in: {sentence}", markup=False)
+    console.print(f"saved {url}", markup=False)
+    return {"wandb_url": url, "wandb_refused": refused}

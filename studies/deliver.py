@@ -171,15 +171,17 @@ def replay(out: Path, seconds: float, seed: int) -> None:
 
 
 def report(out: Path, stream: Console) -> Path:
-    """Write contest.json, report.html and the W&B runs; print the summary."""
+    """Write contest.json, report.html, the W&B runs and the W&B report; print the summary."""
     from analysis.contest import write_contest
     from analysis.html_report import write_study_report
     from analysis.terminal import print_summary
+    from analysis.wandb_document import write_report_spec
     from analysis.wandb_report import write_offline_runs
 
     write_contest(out)
     html = write_study_report(out, out / "report.html")
     shutil.rmtree(out / "wandb", ignore_errors=True)  # of an earlier call: runs would pile up
     write_offline_runs(out, out / "wandb")
+    write_report_spec(out, out / "wandb")
     print_summary(out, stream)
     return html

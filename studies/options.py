@@ -248,6 +248,7 @@ def report(
     *,
     html: Path,
     wandb: Path | None = None,
+    wandb_save: str | None = None,
     figures: Path | None = None,
     scores: tuple[float, ...] = (),
     json_: Json = False,
@@ -257,12 +258,14 @@ def report(
     Args:
         runs: one study folder, or run directories
         html: file to write
-        wandb: folder to write offline W&B runs to
-        figures: folder to write figures to as PNG, and the curves of runs as JSON
+        wandb: folder to write offline W&B runs to, and of a study the W&B report
+        wandb_save: ENTITY/PROJECT to save the W&B report to; needs a key, and the runs that an
+            earlier call wrote to --wandb must have been synced there
+        figures: folder to write every figure to as PNG with its data as CSV; of runs, their curves
         scores: of runs, tell when each of these scores was first reached
         json_: print the paths as JSON
     """
-    return commands.report(list(runs), html, wandb, figures, scores)
+    return commands.report(list(runs), html, wandb, wandb_save, figures, scores)
 
 
 def written(result: Any, out: Path | None, name: str) -> Any:

@@ -9,6 +9,8 @@ for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ[_name] = "1"
 os.environ.setdefault("WANDB_MODE", "offline")
 
+pytest_plugins = ["tests.fixtures.browser"]
+
 
 def pytest_configure() -> None:
     import torch

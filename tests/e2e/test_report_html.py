@@ -9,21 +9,24 @@ import pytest
 
 from accerl.errors import UserError
 from accerl.spec import Decision
-from analysis.html_report import budget_sentence, write_runs_report, write_study_report
+from analysis.html_report import write_runs_report, write_study_report
 from analysis.load import load_study
+from analysis.sections_controller import budget_sentence
 from tests.fixtures.synthetic_study import FULL, make_report, write_run, write_study
 
 VOID = {"meta", "link", "br", "hr", "img", "input"}
 STUDY_SECTIONS = (
-    "answer",
-    "plan",
+    "question",
     "latency",
+    "oracle-gap",
     "contrasts",
-    "time-to-target",
+    "reach",
     "curves",
     "schedules",
-    "tuning",
-    "replay",
+    "policy",
+    "transfer",
+    "break-even",
+    "failures",
     "provenance",
 )
 
@@ -120,7 +123,7 @@ def page(text: str) -> Page:
 
 def test_study_report_opens_without_a_network(text: str, page: Page) -> None:
     assert_self_contained(text, page)
-    assert text.count("<svg") == 9
+    assert text.count("<svg") == text.count("<summary>Data of this figure") == 12
 
 
 def test_study_report_has_every_section_in_order(page: Page) -> None:
@@ -134,6 +137,7 @@ def test_numbers_in_the_tables_equal_contest_json(study_dir: Path, page: Page) -
         "gain_per_second": "comparator: gain per second",
         "auc": "comparator: area under the learning curve",
         "final_return": "comparator: final return",
+        "publication_bytes": "comparator: bytes published",
     }
     for metric, caption in names.items():
         contrasts = [item for item in contest["contrasts"] if item["metric"] == metric]
@@ -151,14 +155,18 @@ def test_numbers_in_the_tables_equal_contest_json(study_dir: Path, page: Page) -
 
 def test_the_answer_is_the_verdict(study_dir: Path, text: str) -> None:
     contest = json.loads((study_dir / "contest.json").read_text())
-    answer = text[text.index('id="answer"') : text.index('id="plan"')]
+    answer = text[text.index('id="question"') : text.index('id="latency"')]
     for sentence in contest["verdict"]:
         assert sentence.replace("'", "&#39;").replace("<", "&lt;") in answer
 
 
 def test_every_test_run_is_listed(study_dir: Path, page: Page) -> None:
     contest = json.loads((study_dir / "contest.json").read_text())
-    (listed,) = [rows[1:] for rows in page.tables if len(rows) == 1 + len(contest["rows"])]
+    (listed,) = [
+        rows[1:]
+        for rows in page.tables
+        if rows[0][-1][0] == "Final return" and rows[0][1][0] == "Game"
+    ]
     for row, item in zip(listed, contest["rows"], strict=True):
         assert float(str(row[3][1])) == item["seconds_to_target"]
         assert row[3][0].startswith("> ") == item["censored"]
@@ -166,7 +174,7 @@ def test_every_test_run_is_listed(study_dir: Path, page: Page) -> None:
 
 
 def test_replay_claims_speed_and_no_score(text: str, page: Page) -> None:
-    replay = text[text.index('id="replay"') : text.index('id="provenance"')]
+    replay = text[text.index('id="transfer"') : text.index('id="break-even"')]
     assert "No score is claimed" in replay
     assert "2.44x the speed of the fp32 run" in replay
     assert "return" not in replay.lower()

@@ -14,6 +14,7 @@ import pytest
 from accerl.errors import UserError
 from analysis.contest import build_contest
 from analysis.load import load_study
+from analysis.sections import study_figures, study_sections
 from analysis.wandb_report import write_offline_runs
 from tests.fixtures.synthetic_study import write_study
 
@@ -97,13 +98,24 @@ def test_one_silent_offline_run_a_strategy(
     after = {key: value for key, value in os.environ.items() if key.startswith("WANDB_")}
     after.pop("WANDB_SERVICE", None)  # how W&B finds its own process again
     assert after == {key: value for key, value in before.items() if key != "WANDB_SERVICE"}
-    assert len(folders) == 2
+    assert len(folders) == 3
     assert {folder.parent for folder in folders} == {study_dir / "wandb"}
     runs = {run["name"]: run for run in map(read_run, folders)}
-    assert set(runs) == {"fp32 only", "Learned controller"}
-    contest = build_contest(load_study(study_dir))
+    assert set(runs) == {"fp32 only", "Learned controller", "quickstart: report"}
+    study = load_study(study_dir)
+    contest = build_contest(study)
+    report = runs["quickstart: report"]
+    assert report["config"]["role"] == "report"
+    figures = study_figures(study_sections(study, contest))
+    assert set(report["summary"]) >= {f"figures/{figure.name}/_type" for figure in figures}
+    for figure in figures:
+        (path,) = study_dir.glob(f"wandb/offline-run-*/files/media/table/figures/{figure.name}_*")
+        data = json.loads(path.read_text())
+        assert data["columns"] == figure.columns
+        assert len(data["data"]) == len(figure.table)
     for label, strategy in (("fp32 only", "fp32"), ("Learned controller", "learned")):
         run = runs[label]
+        assert run["config"]["role"] == "strategy"
         assert run["config"]["strategy"] == strategy
         assert run["steps"]["*"] == "seconds"
         logged = {key for row in run["history"] for key in row}

@@ -8,11 +8,49 @@ from pathlib import Path
 import pytest
 
 from accerl.spec import BITS, STUDENTS, CompressionSpec, Decision
-from analysis import figures, figures_runs, figures_schedule, formats, tables
+from analysis import (
+    figures,
+    figures_costs,
+    figures_forest,
+    figures_policy,
+    figures_reach,
+    figures_runs,
+    figures_story,
+    figures_strips,
+    formats,
+    tables,
+)
 from analysis.contest import build_contest
 from analysis.load import StudyRecord, load_run, load_study
+from analysis.sections import study_figures, study_sections
 from analysis.theme import compression_rank, ramp, render_svg, strategy_colours, strategy_dashes
+from tests.fixtures.synthetic_contest import write_contest_study
 from tests.fixtures.synthetic_study import FULL, INT8, SMALL, make_report, write_run, write_study
+
+FIGURES = {
+    "latency",
+    "phases",
+    "oracle-gap",
+    "seconds-to-target",
+    "secondary-metrics",
+    "seconds-to-target-exploratory",
+    "reach",
+    "reach-by-game",
+    "time-to-target",
+    "learning-curves",
+    "learning-curves-env-steps",
+    "learning-curves-exploratory",
+    "schedule-story",
+    "schedules",
+    "schedules-2",
+    "policy-importance",
+    "policy-effects",
+    "variants",
+    "transfer",
+    "real-clock",
+    "replay-phases",
+    "meta-training",
+}
 
 
 @pytest.fixture(scope="module")
@@ -27,21 +65,21 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> StudyRecord:
     )
 
 
-def test_every_study_figure_renders_without_links_or_scripts(study: StudyRecord) -> None:
-    contest = build_contest(study)
-    made = [
-        figures.time_forest(study, contest),
-        figures.secondary_forest(study, contest),
-        figures.time_strip(study, contest),
-        figures.learning_curves(study, "seconds"),
-        figures.learning_curves(study, "env_steps"),
-        figures_schedule.study_strips(study),
-        figures_schedule.latency_bars(study.profile["infer"]),
-        figures_schedule.phase_bars(study.replays),
-        figures_schedule.meta_training_curves(study.meta_training),
-    ]
-    assert len({figure.name for figure in made}) == len(made)
-    for figure in made:
+@pytest.fixture(scope="module")
+def contest_study(tmp_path_factory: pytest.TempPathFactory) -> StudyRecord:
+    return load_study(write_contest_study(tmp_path_factory.mktemp("contest"), seeds=(100, 101)))
+
+
+def test_every_figure_of_a_study_renders_without_links_or_scripts(
+    study: StudyRecord, contest_study: StudyRecord
+) -> None:
+    made = {}
+    for each in (study, contest_study):
+        found = study_figures(study_sections(each, build_contest(each)))
+        assert len({figure.name for figure in found}) == len(found)
+        made |= {figure.name: figure for figure in found}
+    assert set(made) == FIGURES
+    for figure in made.values():
         json.dumps(figure.vega_lite())  # one plain JSON specification with its tidy table
         svg = render_svg(figure)
         assert svg.startswith("<svg ")
@@ -51,9 +89,51 @@ def test_every_study_figure_renders_without_links_or_scripts(study: StudyRecord)
         assert svg.count("<path") > 5
 
 
+def test_policy_effects_are_probabilities_of_the_most_important_features(
+    contest_study: StudyRecord,
+) -> None:
+    table = figures_policy.policy_effects(contest_study.effects).table
+    names = list(dict.fromkeys(row["feature"] for row in table))
+    assert names == ["log_kl", "learner_idle", "elapsed", "return_slope", "queue_fill", "entropy"]
+    sums: dict[tuple[str, str, float], float] = {}
+    for row in table:
+        key = (row["feature"], row["head"], row["value"])
+        sums[key] = sums.get(key, 0.0) + row["probability"]
+    assert len(sums) == 6 * 3 * 9
+    assert all(total == pytest.approx(1.0, abs=1e-4) for total in sums.values())
+
+
+def test_the_story_of_a_schedule_has_reward_and_kl_of_the_subject(study: StudyRecord) -> None:
+    table = figures_story.schedule_story(study).table
+    runs = [study.runs["learned", "freeway", seed] for seed in study.test_seeds]
+    last = {
+        row["panel"]: row["value"]
+        for row in table
+        if row["game"] == "freeway" and row["start"] == pytest.approx(100.0) and "value" in row
+    }
+    game = study.games["freeway"]
+    ends = [(run.reports[-1].learner_return or 0.0) / game.reference_return for run in runs]
+    assert last["return"] == pytest.approx(sum(ends) / len(ends), abs=1e-5)
+    assert last["kl"] == pytest.approx(runs[0].reports[-1].kl_mean_nats, abs=1e-5)
+    strips = [row for row in table if row["panel"] == "specs" and row["game"] == "freeway"]
+    assert sum(row["high"] - row["low"] for row in strips) == pytest.approx(30, abs=0.01)
+
+
+def test_reach_curves_end_at_the_share_that_reached(contest_study: StudyRecord) -> None:
+    contest = build_contest(contest_study)
+    table = figures_reach.reach_curves(contest_study, contest).table
+    for level in contest["levels"]:
+        own = [row for row in table if row["strategy"] == level["label"]]
+        assert own[0]["share"] == 0.0
+        assert own[-1]["x"] == pytest.approx(1.0)
+        # Every run was watched to its horizon, and of the games only one has lost a run.
+        if level["strategy"] != "random":
+            assert own[-1]["share"] == pytest.approx(level["reached"] / level["runs"])
+
+
 def test_forest_table_holds_the_contrasts(study: StudyRecord) -> None:
     contest = build_contest(study)
-    rows = [r for r in figures.time_forest(study, contest).table if r["kind"] == "all games"]
+    rows = [r for r in figures_forest.time_forest(study, contest).table if r["kind"] == "all games"]
     wanted = [c for c in contest["contrasts"] if c["metric"] == "seconds_to_target"]
     assert [(r["ratio"], r["low"], r["high"]) for r in rows] == [
         (c["ratio"], c["low"], c["high"]) for c in wanted
@@ -79,7 +159,8 @@ def test_curves_over_env_steps_end_where_each_strategy_ends(study: StudyRecord) 
 
 
 def test_strip_shares_fill_every_interval(study: StudyRecord) -> None:
-    table = figures_schedule.study_strips(study).table
+    (figure,) = figures_strips.study_strips(study)
+    table = figure.table
     tops: dict[tuple[str, str, float], float] = {}
     for row in table:
         key = (row["row"], row["column"], row["start"])
@@ -104,9 +185,9 @@ def test_rare_specs_are_gathered_and_no_share_is_lost(tmp_path: Path) -> None:
     ]
     reports = [make_report(i, 2.0, 1.0, Decision.of(spec)) for i, spec in enumerate(specs)]
     run = load_run(write_run(tmp_path / "run", reports))
-    figure = figures_schedule.run_strips({"run": run})
+    figure = figures_strips.run_strips({"run": run})
     names = {row["spec"] for row in figure.table}
-    assert figures_schedule.OTHER in names
+    assert figures_strips.OTHER in names
     assert len(names) == 10
     assert sum(row["high"] - row["low"] for row in figure.table) == pytest.approx(len(specs))
 
@@ -116,7 +197,7 @@ def test_an_interval_without_actor_seconds_shows_what_was_asked_for(tmp_path: Pa
     run = load_run(
         write_run(tmp_path / "run", [make_report(0, 2.0, 1.0, decision, spec_seconds={})])
     )
-    table = figures_schedule.run_strips({"run": run}).table
+    table = figures_strips.run_strips({"run": run}).table
     assert {row["spec"]: row["high"] - row["low"] for row in table} == {
         FULL.label: pytest.approx(0.75),
         SMALL.label: pytest.approx(0.25),
@@ -139,12 +220,12 @@ def test_run_figures_render_and_hold_every_interval(study: StudyRecord) -> None:
     watched = figures_runs.run_indicators({"a": replace(run, reports=known)})
     stages = [row["value"] for row in watched.table if row["panel"].startswith("Training stage")]
     assert stages == [1.0] * len(run.reports)
-    for figure in (curves, indicators, figures_schedule.run_strips({"a": run})):
+    for figure in (curves, indicators, figures_strips.run_strips({"a": run})):
         assert "<svg" in render_svg(figure)
 
 
 def test_latency_takes_specs_in_any_spelling() -> None:
-    figure = figures_schedule.latency_bars(
+    figure = figures_costs.latency_bars(
         [
             {"spec": INT8.to_json(), "batch": 1, "us_per_state": 100.0},
             {"spec": json.dumps(FULL.to_json()), "batch": 1, "us_per_state": 1400.0},
@@ -163,7 +244,7 @@ def test_a_profile_may_nest_its_batches_under_each_spec() -> None:
             {"spec": INT8.to_json(), "infer_us": {"1": 700.0}, "publish_ms": 7.0},
         ],
     }
-    found = figures_schedule.latency_bars(figures_schedule.infer_rows(profile)).table
+    found = figures_costs.latency_bars(figures_costs.infer_rows(profile)).table
     assert [(row["spec"], row["batch"], row["us"]) for row in found] == [
         (FULL.label, "batch 1", 6000.0),
         (FULL.label, "batch 16", 400.0),
@@ -184,10 +265,10 @@ def test_a_profile_may_nest_its_batches_under_each_spec() -> None:
 
 def test_meta_training_shows_whatever_numbers_were_recorded() -> None:
     known = [{"iteration": i, "inner_runs": 8, "gain": 0.1 * i, "entropy": 1.0} for i in range(3)]
-    figure = figures_schedule.meta_training_curves(known)
+    figure = figures_costs.meta_training_curves(known)
     assert {row["metric"] for row in figure.table} == {"gain", "entropy"}
     unknown = [{"iteration": i, "inner_runs": 8, "loss": 0.1 * i} for i in range(3)]
-    table = figures_schedule.meta_training_curves(unknown).table
+    table = figures_costs.meta_training_curves(unknown).table
     assert [row["value"] for row in table] == pytest.approx([0.0, 0.1, 0.2])
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -134,10 +135,11 @@ def test_a_folder_without_study_file_or_runs_is_a_user_error(tmp_path: Path) -> 
 
 
 def test_levels_of_a_game_must_make_sense() -> None:
+    told: dict[str, Any] = GAMES["freeway"]
     with pytest.raises(UserError, match="horizon_seconds must be positive"):
-        Game(name="x", **{**GAMES["freeway"], "horizon_seconds": 0.0})
+        Game(name="x", **{**told, "horizon_seconds": 0.0})
     with pytest.raises(UserError, match=r"reference_return \(0\) must lie above"):
-        Game(name="x", **{**GAMES["freeway"], "reference_return": 0.0})
+        Game(name="x", **{**told, "reference_return": 0.0})
 
 
 def test_rows_drop_a_cut_last_line_and_refuse_damage_inside(tmp_path: Path) -> None:

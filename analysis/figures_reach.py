@@ -1,0 +1,157 @@
+"""Figures of when runs reach the target: shares of runs over time, and every run's time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from analysis import stats
+from analysis.figures import facet, panel_layout, strategy_colour, strategy_scale
+from analysis.load import StudyRecord
+from analysis.theme import Figure, strategy_dashes
+
+WHOLE = "all games"
+
+
+def reach_curves(study: StudyRecord, contest: Mapping[str, Any]) -> Figure:
+    """Share of runs that had reached the target by each time, all games together.
+
+    Kaplan and Meier's estimate: a run that ended without the target was censored there. Games have
+    horizons of their own, so that their common axis is the share of the horizon.
+    """
+    table = _steps(study, contest, None)
+    return Figure(
+        name="reach",
+        title="Share of runs that have reached the target",
+        caption=(
+            "Kaplan-Meier step curves; games weigh the same. Runs that ended without reaching the "
+            "target are censored at their end."
+        ),
+        spec={"width": 800, "height": 260, **_lines(study, "Time (share of the horizon)", ".0%")},
+        table=table,
+    )
+
+
+def reach_by_game(study: StudyRecord, contest: Mapping[str, Any]) -> Figure:
+    """Share of runs that had reached the target over seconds, one panel a game."""
+    table = [row for game in study.games for row in _steps(study, contest, game)]
+    columns, width = panel_layout(len(study.games))
+    inner = {"width": width, "height": 150, **_lines(study, f"Seconds ({study.tier} clock)")}
+    return Figure(
+        name="reach-by-game",
+        title="Share of runs that have reached the target, game by game",
+        caption="The same step curves over the seconds of each game's own clock.",
+        spec=facet("game", list(study.games), inner, columns, independent=("x",)),
+        table=table,
+    )
+
+
+def _steps(
+    study: StudyRecord, contest: Mapping[str, Any], game: str | None
+) -> list[dict[str, Any]]:
+    table = []
+    for strategy in study.strategies:
+        rows = [
+            row
+            for row in contest["rows"]
+            if row["strategy"] == strategy.name and game in (None, row["env"])
+        ]
+        if not rows:
+            continue
+        horizons = np.array([study.games[row["env"]].horizon_seconds for row in rows])
+        censored = np.array([row["censored"] for row in rows])
+        seen = [row["observed_seconds" if row["censored"] else "seconds_to_target"] for row in rows]
+        unit = horizons if game is None else np.ones(len(rows))
+        weights = stats.game_weights([row["env"] for row in rows])
+        times, shares = stats.reach_curve(np.array(seen) / unit, censored, weights)
+        end = float((horizons / unit).max())
+        table += [
+            {"game": game or WHOLE, "strategy": strategy.label, "x": time, "share": share}
+            for time, share in zip([*times, end], [*shares, shares[-1]], strict=True)
+        ]
+    return table
+
+
+def _lines(study: StudyRecord, x_title: str, x_format: str = "~g") -> dict[str, Any]:
+    names = [item.name for item in study.strategies]
+    dashes = strategy_dashes(names, study.subject)
+    legend = {"orient": "top", "columns": 4, "title": None, "symbolType": "stroke"}
+    colour = {**strategy_colour(study, "strategy"), "legend": legend}
+    dash = {
+        **colour,
+        "scale": {
+            "domain": strategy_scale(study)["domain"],
+            "range": [dashes[name] for name in names],
+        },
+    }
+    subject = {"field": "strategy", "equal": study.labels[study.subject]}
+    x: dict[str, Any] = {"field": "x", "type": "quantitative", "title": x_title}
+    x["axis"] = {"grid": False, "format": x_format, "tickCount": 5}
+    y: dict[str, Any] = {"field": "share", "type": "quantitative", "title": "Reached"}
+    y |= {"scale": {"domain": [0, 1]}, "axis": {"format": ".0%", "tickCount": 5}}
+    return {
+        "mark": {"type": "line", "interpolate": "step-after"},
+        "encoding": {
+            "x": {**x, "scale": {"nice": False}},
+            "y": y,
+            "color": colour,
+            "strokeDash": dash,
+            "strokeWidth": {"condition": {"test": subject, "value": 3}, "value": 1.7},
+        },
+    }
+
+
+def time_strip(study: StudyRecord, contest: Mapping[str, Any]) -> Figure:
+    """Seconds to target of every test run; hollow triangles at the horizon never reached it."""
+    table = [
+        {
+            "strategy": study.labels[row["strategy"]],
+            "game": row["env"],
+            "seed": row["seed"],
+            "seconds": row["seconds_to_target"],
+            "reached": "not reached" if row["censored"] else "reached",
+        }
+        for row in contest["rows"]
+    ]
+    columns, width = panel_layout(len(study.games))
+    labels = [study.labels[item.name] for item in study.strategies]
+    y: dict[str, Any] = {"field": "strategy", "type": "nominal", "sort": labels, "title": None}
+    y["axis"] = {"labelLimit": 200, "grid": True, "ticks": False, "domain": False}
+    x: dict[str, Any] = {"field": "seconds", "type": "quantitative", "title": "Seconds to target"}
+    x["scale"] = {"zero": False, "padding": 12}
+    shape = {
+        "field": "reached",
+        "type": "nominal",
+        "title": None,
+        "scale": {"domain": ["reached", "not reached"], "range": ["circle", "triangle-right"]},
+        "legend": {"orient": "top", "symbolSize": 60},
+    }
+    layers = [
+        {
+            "mark": {"type": "point", "size": 46, "strokeWidth": 1.5, "opacity": 0.75},
+            "encoding": {
+                "x": x,
+                "y": y,
+                "color": strategy_colour(study, "strategy"),
+                "shape": shape,
+            },
+        },
+        {
+            "mark": {"type": "tick", "thickness": 3, "size": 18, "opacity": 0.9},
+            "encoding": {
+                "x": {**x, "aggregate": "median"},
+                "y": y,
+                "color": strategy_colour(study, "strategy"),
+            },
+        },
+    ]
+    inner = {"width": width - 30, "height": {"step": 22}, "layer": layers}
+    return Figure(
+        name="time-to-target",
+        title="Seconds to target of every test run",
+        caption="One mark a run (game, seed); the bar is the median. Triangles were censored.",
+        spec=facet("game", list(study.games), inner, columns, independent=("x",)),
+        table=table,
+    )

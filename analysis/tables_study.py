@@ -1,0 +1,217 @@
+"""Tables of a study beyond its contrasts: reach, transfer, break-even, oracle gap, failures."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from analysis import formats
+from analysis.load import StudyRecord
+from analysis.tables import Cell, Table, number, rows_table, strategy_cell
+from analysis.theme import Figure
+
+EVERY = "all"
+ROOM_WORDS = {
+    "none": "none: no win can be claimed",
+    "little": "little",
+    "some": "yes",
+    "unknown": "unknown: nothing was learned",
+}
+
+
+def reach_table(study: StudyRecord, contest: Mapping[str, Any]) -> Table:
+    """How many runs reached the target: a row a strategy, a column a game."""
+    counts: dict[tuple[str, str], list[int]] = {}
+    for row in contest["rows"]:
+        for game in (row["env"], EVERY):
+            found = counts.setdefault((row["strategy"], game), [0, 0])
+            found[0] += not row["censored"]
+            found[1] += 1
+    games = [EVERY, *study.games]
+    rows = []
+    for strategy in study.strategies:
+        cells = []
+        for game in games:
+            reached, runs = counts.get((strategy.name, game), (0, 0))
+            cells.append(number(reached, f"{reached} of {runs}") if runs else Cell(formats.NOTHING))
+        rows.append((strategy_cell(study, strategy.name), *cells))
+    columns = ("Strategy", "#All games", *(f"#{game}" for game in study.games))
+    return Table("Runs that reached the target before the horizon", columns, tuple(rows))
+
+
+def transfer_table(study: StudyRecord, contest: Mapping[str, Any]) -> Table:
+    """Seconds to target against each planned comparator, by group of games."""
+    rows = tuple(
+        (
+            Cell(item["group"]),
+            Cell(", ".join(item["ratio_by_game"])),
+            strategy_cell(study, item["b"]),
+            number(item["ratio"], formats.fixed(item["ratio"])),
+            Cell(formats.interval(item["low"], item["high"])),
+            number(item["n"], str(item["n"])),
+        )
+        for item in contest["transfer"]
+    )
+    columns = ("Tested on", "Instances", "Comparator", "#Ratio", "#95% interval", "#Pairs")
+    return Table("Seconds to target by what the controller had met in training", columns, rows)
+
+
+def break_even_table(
+    study: StudyRecord, contest: Mapping[str, Any], *, by_game: bool = False
+) -> Table:
+    """What a later run saves, and how many of them pay for the meta-training."""
+    found = [item for item in contest["break_even"]["rows"] if (item["env"] is not None) == by_game]
+    rows = []
+    for item in found:
+        many = _runs(item["runs_high"])
+        bounds = f"{_runs(item['runs_low'])} to {many}" if item["low"] is not None else "unknown"
+        rows.append(
+            (
+                *((Cell(item["env"]),) if by_game else ()),
+                strategy_cell(study, item["b"]),
+                number(item["saved_seconds"]),
+                Cell(formats.interval(item["low"], item["high"], 1)),
+                number(item["runs"], _runs(item["runs"])),
+                Cell("never" if bounds == "never to never" else bounds),
+            )
+        )
+    columns = (
+        "Comparator",
+        "#Saved a run (s)",
+        "#95% interval (s)",
+        "#Pays after",
+        "#95% interval",
+    )
+    title = "Break-even by instance" if by_game else "Break-even over all instances"
+    return Table(title, (*(("Instance",) if by_game else ()), *columns), tuple(rows))
+
+
+def _runs(count: int | None) -> str:
+    return "never" if count is None else f"{count:,} run" + "s" * (count != 1)
+
+
+def gap_table(study: StudyRecord, contest: Mapping[str, Any]) -> Table:
+    """How much there was to win on each game of the contest, and how much of it was won."""
+    labels = study.labels
+    rows = tuple(
+        (
+            Cell(item["env"]),
+            number(item["gap"], _signed(item["gap"])),
+            Cell(_signed_interval(item["low"], item["high"])),
+            Cell(ROOM_WORDS[item["room"]]),
+            Cell(labels[item["static"]] if item["static"] else formats.NOTHING),
+            number(item["closed"], formats.percent(item["closed"])),
+            Cell(
+                formats.NOTHING
+                if item["closed_low"] is None
+                else f"{item['closed_low']:.0%} to {item['closed_high']:.0%}"
+            ),
+        )
+        for item in contest["oracle_gap"]
+    )
+    columns = ("Instance", "#Oracle gap", "#95% interval", "Room to win", "Best static")
+    return Table(
+        "Oracle gap closed: (subject - best static) / (oracle - best static)",
+        (*columns, "#Closed", "#95% interval"),
+        rows,
+    )
+
+
+def oracle_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """The oracle-gap study: gain of each schedule over the best static spec."""
+    schedules = {"fp32": "fp32", "two_phase": "two phases", "oracle": "oracle"}
+    schedules["placebo"] = "placebo"
+    body = []
+    for row in rows:
+        cells = []
+        for name in schedules:
+            ratio = row[name]["ratio"]
+            cells.append(number(ratio, _signed(None if ratio is None else ratio - 1.0)))
+        seeds = number(len(row["seeds"]), str(len(row["seeds"])))
+        what = (Cell(row["game"]), Cell(row["profile"]), Cell(row["best_static"]))
+        body.append((*what, *cells, seeds))
+    columns = ("Game", "Machine", "Best static", *(f"#{text}" for text in schedules.values()))
+    return Table("Gain over the best static spec", (*columns, "#Seeds"), tuple(body))
+
+
+def _signed(share: float | None) -> str:
+    return formats.NOTHING if share is None else f"{share:+.1%}"
+
+
+def _signed_interval(low: float | None, high: float | None) -> str:
+    return formats.NOTHING if low is None or high is None else f"{low:+.1%} to {high:+.1%}"
+
+
+def event_table(study: StudyRecord) -> Table:
+    """What strategies and processes reported going wrong, counted by cause."""
+    counts: Counter[tuple[str, str, str]] = Counter()
+    runs: dict[tuple[str, str, str], set[tuple[str, int]]] = {}
+    for (strategy, game, seed), run in study.runs.items():
+        events = [("strategy", event) for event in run.summary.get("strategy_events") or ()]
+        events += [(str(e.get("role", "process")), e) for r in run.reports for e in r.events]
+        for source, event in events:
+            key = (strategy, source, str(event.get("cause", "unknown")))
+            counts[key] += 1
+            runs.setdefault(key, set()).add((game, seed))
+    rows = tuple(
+        (
+            strategy_cell(study, key[0]),
+            Cell(key[1]),
+            Cell(key[2]),
+            number(count, str(count)),
+            number(len(runs[key]), str(len(runs[key]))),
+        )
+        for key, count in sorted(counts.items(), key=lambda item: (item[0][0], -item[1]))
+    )
+    columns = ("Strategy", "Reported by", "Cause", "#Events", "#In runs")
+    return Table("Shields, fallbacks and dead processes", columns, rows)
+
+
+def variant_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Every improvement that was tried, and what came of it."""
+    body = tuple(
+        (
+            Cell(str(row["name"])),
+            Cell(str(row.get("what") or formats.NOTHING)),
+            number(row.get("ratio"), formats.fixed(row.get("ratio"))),
+            Cell(formats.interval(row.get("low"), row.get("high"))),
+            Cell(str(row.get("note") or formats.NOTHING)),
+        )
+        for row in rows
+    )
+    columns = ("Name", "What", "#Ratio", "#95% interval", "Note")
+    return Table("Improvements that were tried", columns, body)
+
+
+def real_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Runs on the real clock beside the prediction of the virtual one."""
+    body = []
+    for row in rows:
+        speed, predicted = (
+            row.get("env_steps_per_second"),
+            row.get("predicted_env_steps_per_second"),
+        )
+        ratio = speed / predicted if speed and predicted else None
+        seconds = row.get("seconds_to_target")
+        told = formats.significant(seconds) if seconds is not None else "not reached"
+        body.append(
+            (
+                Cell(str(row["game"])),
+                Cell(str(row["strategy"])),
+                number(row.get("seed"), formats.compact(row.get("seed"))),
+                number(speed),
+                number(predicted),
+                number(ratio, formats.fixed(ratio)),
+                number(seconds, told),
+            )
+        )
+    columns = ("Game", "Strategy", "#Seed", "#Env steps / s", "#Predicted", "#Real / predicted")
+    return Table("Runs on the real clock", (*columns, "#Seconds to target"), tuple(body))
+
+
+def figure_table(figure: Figure, limit: int) -> Table:
+    """The table behind a figure, at most `limit` rows of it."""
+    title = f"Data of this figure ({len(figure.table):,} rows"
+    title += f", the first {limit:,} shown)" if len(figure.table) > limit else ")"
+    return rows_table(title, figure.table[:limit])

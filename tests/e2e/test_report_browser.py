@@ -1,0 +1,140 @@
+"""The report in a real browser: every section and table is there, readable and reachable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from analysis.html_report import write_study_report
+from tests.fixtures.browser import page_address
+from tests.fixtures.synthetic_contest import write_contest_study
+from tests.fixtures.synthetic_study import write_study
+
+pytestmark = pytest.mark.browser
+SECTIONS = (
+    "question",
+    "latency",
+    "oracle-gap",
+    "contrasts",
+    "reach",
+    "curves",
+    "schedules",
+    "policy",
+    "transfer",
+    "break-even",
+    "failures",
+    "provenance",
+)
+OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+CUT_OFF = """svg => {
+  const frame = svg.getBoundingClientRect();
+  const boxes = [...svg.querySelectorAll('text')].map(text => text.getBoundingClientRect());
+  const out = box => box.left < frame.left - 2 || box.right > frame.right + 2;
+  return boxes.filter(box => box.width && out(box)).length;
+}"""
+"""how many texts reach beyond their figure"""
+CONTRAST = """element => {
+  const light = colour => {
+    const [r, g, b] = colour.match(/[\\d.]+/g).slice(0, 3).map(part => {
+      const share = part / 255;
+      return share <= 0.03928 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
+    });
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const ink = light(getComputedStyle(element).color);
+  const page = light(getComputedStyle(document.body).backgroundColor);
+  return (Math.max(ink, page) + 0.05) / (Math.min(ink, page) + 0.05);
+}"""
+"""ratio of luminances of an element's ink and the page, as WCAG 2 defines it"""
+
+
+@pytest.fixture(scope="module")
+def contest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = write_contest_study(tmp_path_factory.mktemp("contest"), seeds=(100, 101))
+    return write_study_report(folder, folder / "report.html")
+
+
+@pytest.fixture
+def console() -> Iterator[list[str]]:
+    """Collects what the page complains about; a test that leaves something in it fails."""
+    found: list[str] = []
+    yield found
+    assert found == []
+
+
+def open_page(browser: Browser, report: Path, console: list[str], width: int, scheme: str) -> Page:
+    page = browser.new_page(
+        viewport={"width": width, "height": 800},
+        color_scheme="dark" if scheme == "dark" else "light",
+    )
+    page.on("console", lambda message: console.append(f"{message.type}: {message.text}"))
+    page.on("pageerror", lambda error: console.append(str(error)))
+    page.on("requestfailed", lambda request: console.append(f"failed: {request.url}"))
+    page.on(
+        "request",
+        lambda request: None if request.url.startswith("file:") else console.append(request.url),
+    )
+    page.goto(page_address(report))
+    return page
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_every_section_can_be_reached_and_read(
+    browser: Browser, contest: Path, console: list[str], width: int, scheme: str
+) -> None:
+    page = open_page(browser, contest, console, width, scheme)
+    links = page.locator("#contents a")
+    assert [link.get_attribute("href") for link in links.all()] == [f"#{id}" for id in SECTIONS]
+    for number, id in enumerate(SECTIONS):
+        links.nth(number).click()
+        expect(page.locator(f"#{id} h2")).to_be_in_viewport()
+        assert page.evaluate("document.activeElement.id") == id
+    assert page.evaluate(OVERFLOW) <= 0
+    for fold in page.locator("details").all():
+        fold.locator("summary").click()
+        expect(fold.locator("table")).to_be_visible()
+    assert page.evaluate(OVERFLOW) <= 0
+    for picture in page.locator("figure svg").all():
+        box = picture.bounding_box()
+        assert box is not None
+        assert box["width"] > 300
+        assert box["height"] > 50
+        assert picture.evaluate(CUT_OFF) == 0, picture.get_attribute("aria-label")
+    for selector in ("h1", "section p", "td", "figcaption", "nav a", ".warning li"):
+        assert page.locator(selector).first.evaluate(CONTRAST) >= 4.5, selector
+    page.close()
+
+
+def test_the_contents_work_from_the_keyboard(
+    browser: Browser, contest: Path, console: list[str]
+) -> None:
+    page = open_page(browser, contest, console, 1280, "light")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    for id in SECTIONS[:3]:
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.hash") == f"#{id}"
+    page.keyboard.press("Enter")
+    expect(page.locator("#oracle-gap h2")).to_be_in_viewport()
+    fold = page.locator("#oracle-gap details").first
+    fold.locator("summary").focus()
+    page.keyboard.press("Enter")
+    expect(fold.locator("table")).to_be_visible()
+    page.close()
+
+
+def test_a_study_without_the_optional_files_is_whole_too(
+    browser: Browser, tmp_path: Path, console: list[str]
+) -> None:
+    folder = write_study(tmp_path, strategies=("fp32", "learned"), seeds=(100, 101))
+    report = write_study_report(folder, folder / "report.html")
+    page = open_page(browser, report, console, 390, "dark")
+    for id in SECTIONS:
+        expect(page.locator(f"#{id} h2")).to_be_visible()
+        assert page.locator(f"#{id} > *").count() >= 4  # title, lead, something, the way back
+    assert page.evaluate(OVERFLOW) <= 0
+    page.close()
