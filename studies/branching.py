@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from accerl.envs import make_envs
+from accerl.errors import UserError
 from accerl.evaluate import play_episodes, policy_infer
 from accerl.presets import load_preset
 from accerl.runtime.profiles import load_profile
@@ -17,6 +18,7 @@ from controller.env import CompressionControlEnv
 from controller.instances import INTERVALS, Instance, choose_horizon, game_instance
 from controller.objective import default_beta, discounted_gain
 from controller.references import load_reference
+from studies.workers import SAME_VERSION
 
 SWITCHES = (3, 6, 9)
 """intervals after which the second phase may begin"""
@@ -46,8 +48,13 @@ def describe(game: str, profile: str, env_steps: int) -> dict[str, Any]:
 
 
 def _instance(job: Mapping[str, Any]) -> Instance:
-    config = load_preset(job["game"]).with_runtime(eval_episodes=REPORT_EPISODES)
-    latency = load_profile(job["profile"])
+    preset, latency = load_preset(job["game"]), load_profile(job["profile"])
+    if (preset.hash, latency.hash) != (job["config"], job["profile_hash"]):
+        raise UserError(
+            f"preset {job['game']!r} or profile {job['profile']!r} is another one here; "
+            f"{SAME_VERSION}"
+        )
+    config = preset.with_runtime(eval_episodes=REPORT_EPISODES)
     horizon, interval = choose_horizon(config, latency, job["env_steps"], INTERVALS)
     return game_instance(
         config,

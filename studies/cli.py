@@ -39,6 +39,7 @@ COMMANDS: dict[str, Any] = {
     "profile diff": profile_options.profile_diff,
     "study run": options.study_run,
     "study list": options.study_list,
+    "study worker": options.study_worker,
     "controller train": options.controller_train,
     "controller eval": options.controller_eval,
     "schedule export": options.schedule_export,

@@ -29,15 +29,25 @@ STUDIES = {
 }
 
 
-def study_list() -> dict[str, Any]:
-    """Print the studies."""
+def study_list(storage: str) -> dict[str, Any]:
+    """Print the studies, and how the jobs in a storage stand."""
     for name, text in STUDIES.items():
         console.print(f"{name}: {text}")
-    return {"studies": STUDIES}
+    if not storage:
+        return {"studies": STUDIES}
+    from studies.job_store import job_counts
+    from studies.storage import open_storage, shown, storage_errors
+
+    with storage_errors(storage):
+        held = job_counts(open_storage(storage, create=False))
+    for name, counts in held.items():
+        told = ", ".join(f"{count} {state}" for state, count in counts.items())
+        console.print(f"{name} in {shown(storage)}: {told}", markup=False)
+    return {"studies": STUDIES, "jobs": held}
 
 
 def study_run(
-    name: str, out: Path, *, budget: str, seed: int, workers: int, profile: str
+    name: str, out: Path, *, budget: str, seed: int, workers: int, profile: str, storage: str
 ) -> dict[str, Any]:
     """Run a study by name; return its contest, or what it found."""
     from accerl.records import read_json
@@ -46,10 +56,38 @@ def study_run(
 
     if name not in STUDIES:
         raise UserError(f"study {name!r} does not exist; {did_you_mean(name, list(STUDIES))}")
-    if name == "oracle-gap":
-        return run_oracle_gap(out, budget=budget, seed=seed, workers=workers, profile=profile)
-    run_quickstart(out, budget=budget, seed=seed, workers=workers, profile=profile)
-    return read_json(out / "contest.json")
+    run = run_oracle_gap if name == "oracle-gap" else run_quickstart
+    found = run(out, budget=budget, seed=seed, workers=workers, profile=profile, storage=storage)
+    return found if isinstance(found, dict) else read_json(out / "contest.json")
+
+
+def study_worker(study: str, storage: str, out: Path | None, *, once: bool) -> dict[str, Any]:
+    """Do jobs of a study that another process has started."""
+    from studies.job_store import JobStore, job_counts
+    from studies.storage import JOURNAL, open_storage, shown, storage_errors
+    from studies.study_folder import find_folder
+    from studies.workers import serve
+
+    if not storage and out is None:
+        raise UserError("say where the jobs are: --storage URL, or --out with the study's folder")
+    where = storage or str(Path(out or "") / JOURNAL)
+    jobs: list[str] = []
+
+    def on_done(told: str) -> None:
+        jobs.append(told)
+        console.print(told, markup=False, soft_wrap=True)
+
+    with storage_errors(where):
+        opened = open_storage(where, create=False)
+        names = list(job_counts(opened))
+        if study not in names:
+            raise UserError(
+                f"{shown(where)} has no jobs of a study {study!r}; "
+                + (did_you_mean(study, names) if names else "start the study first")
+            )
+        folder = None if out is None else find_folder(out)
+        serve(JobStore(opened, study), folder, once=once, on_done=on_done)
+    return {"study": study, "jobs": jobs}
 
 
 def schedule_export(study: Path, out: Path) -> dict[str, Any]:

@@ -1,20 +1,19 @@
 """Inner runs as jobs: plain JSON in, plain JSON out, so that any process can do them.
 
 On the virtual clock a job's result depends on the job alone. Finished jobs are therefore kept in
-a file, and a study that was interrupted goes on by asking for the same jobs again.
+a storage, and a study that was interrupted goes on by asking for the same jobs again.
 """
 
 from __future__ import annotations
 
-import multiprocessing
+import os
+from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
+from multiprocessing import connection
 from pathlib import Path
+from time import monotonic
 from typing import Any
-
-import torch
 
 from accerl.config import RunConfig
 from accerl.errors import UserError
@@ -23,7 +22,8 @@ from accerl.monitor.strategy import Strategy
 from accerl.presets import load_preset
 from accerl.records import SUMMARY
 from accerl.runtime.latency import LatencyProfile
-from accerl.runtime.supervise import ignoring_interrupts
+from accerl.runtime.supervise import Supervisor, Worker
+from accerl.runtime.wire import PeerGoneError
 from accerl.train import train
 from controller.actions import ActionSpace
 from controller.comparators import COMPARATORS, make_comparator
@@ -32,7 +32,11 @@ from controller.objective import GameReference
 from controller.policy import ControllerPolicy, LearnedStrategy
 from controller.rollouts import rollout
 from controller.shield import Shielded
-from studies.kept import Kept
+from studies.job_store import JobStore
+from studies.progress import console
+from studies.storage import JOURNAL, open_storage, shown, storage_errors
+from studies.study_folder import make_folder, unpack_records
+from studies.workers import SAME_VERSION, local_worker, name_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,6 +148,8 @@ def do_job(job: dict[str, Any]) -> dict[str, Any]:
         decision of every interval. For a rollout: a `Trajectory` as JSON.
     """
     setup = GameSetup(**job["setup"])
+    if setup.config(job["seed"]).hash != job["config"]:
+        raise UserError(f"preset {setup.game!r} is another one here; {SAME_VERSION}")
     profile = LatencyProfile.from_json(job["profile"])
     if job["kind"] == "rollout":
         instance = make_instance(setup, profile)
@@ -178,67 +184,149 @@ def make_instance(setup: GameSetup, profile: LatencyProfile) -> Instance:
     )
 
 
-Job = Callable[[dict[str, Any]], dict[str, Any]]
-"""a job in plain JSON -> its result, likewise"""
+def check_workers(workers: int, storage: str) -> None:
+    """Refuse, before anything is done, what `InnerRuns` could not work with.
 
-
-def _start_worker() -> None:
-    """Prepare a worker process: one torch thread, as results depend on the number."""
-    torch.set_num_threads(1)
+    Raises:
+        UserError: a number of processes below zero, or a storage that cannot be opened.
+    """
+    if workers < 0:
+        raise UserError(
+            f"--workers must be at least 0 (all is left to workers elsewhere), got {workers}"
+        )
+    if storage:
+        open_storage(storage)
 
 
 class InnerRuns:
-    """A pool of processes that does jobs, and the file of those that are done."""
+    """Has jobs done, by processes of its own and by workers elsewhere on the same storage.
 
-    def __init__(self, path: Path, workers: int, do: Job = do_job) -> None:
-        """Read the finished jobs from `path` (JSON lines); processes start with the first job.
+    Args:
+        out: the study's folder; jobs write their run directories below it.
+        workers: processes of its own; they start with the first job that is not done yet.
+        do: what its jobs are for, of `studies.workers.FUNCTIONS`.
+        study: name under which workers elsewhere find the jobs.
+        storage: see `studies.storage`; by default a journal in the folder.
+    """
 
-        Args:
-            path: of the file.
-            workers: processes.
-            do: does one job; a function that other processes can import.
-        """
+    def __init__(
+        self, out: Path, workers: int, do: str = "inner", *, study: str, storage: str = ""
+    ) -> None:
+        self._folder = make_folder(out)
+        self._where = storage or str(out / JOURNAL)
         self._do = do
-        self._kept = Kept(path)
-        self._pool = ProcessPoolExecutor(
-            workers, multiprocessing.get_context("spawn"), initializer=_start_worker
-        )
+        with storage_errors(self._where):
+            self._store = JobStore(open_storage(self._where), study)
+        self._supervisor = Supervisor(advice="start the same command again to go on")
+        arguments = (self._where, study, self._folder)
+        self._workers = [
+            Worker("worker", index, local_worker, lambda _: arguments) for index in range(workers)
+        ]
+        self._are_started = False
+        if storage or workers == 0:
+            place = f"--storage '{shown(storage)}'" if storage else f"--out {out}"
+            command = f"accerl study worker --study {study} {place}"
+            console.print(f"More workers: {command}", markup=False, soft_wrap=True)
 
     def map(self, jobs: list[dict[str, Any]], on_done: Callable[[], None]) -> list[dict[str, Any]]:
-        """Return the result of every job, in order; `on_done` is called after each.
+        """Return the result of every job, in order; `on_done` is called for each.
 
         Raises:
-            UserError: a worker process was killed.
+            UserError: a job failed time and again, too many processes died, or the storage has
+                stopped to answer. What was done is kept.
         """
-        with ignoring_interrupts():  # workers inherit it: Ctrl-C is this process's to handle
-            missing = {self._pool.submit(self._do, job): job for job in jobs if not self._has(job)}
-        for _ in range(len(jobs) - len(missing)):
-            on_done()
-        try:
-            for future in as_completed(missing):
-                self._kept.keep(missing[future], future.result())
-                on_done()
-        except BrokenProcessPool as error:
-            raise UserError(
-                "a worker process was killed (out of memory?); start the same command again to go "
-                "on, with fewer --workers if memory is short"
-            ) from error
-        return [self._kept[job] for job in jobs]
+        with storage_errors(self._where):
+            stored = [self._stored(job) for job in jobs]
+            keys = self._store.add(stored, is_whole=self._has_records)
+            asked, left = dict(zip(keys, stored, strict=True)), Counter(keys)
+            if any(self._store.state(key) != "done" for key in left):
+                self._wake_workers()
+            if any(self._store.state(key) != "done" for key in left):
+                self._wake_workers()
+            while True:
+                for key in [key for key in left if self._store.state(key) == "done"]:
+                    self._save_records(key, asked[key])
+                    for _ in range(left.pop(key)):
+                        on_done()
+                if not left:
+                    return [self._store.result(key) for key in keys]
+                self._check_on({key: asked[key] for key in left})
+                self._watch_workers()
+                self._store.look()
+                self._store.reclaim()
 
-    def _has(self, job: dict[str, Any]) -> bool:
-        out = job.get("out")
-        return job in self._kept and (out is None or (Path(out) / SUMMARY).is_file())
+    def _stored(self, job: dict[str, Any]) -> dict[str, Any]:
+        """Return a job as any worker can do it: it says what by, and which folder it means."""
+        job = {"do": self._do, **job}
+        if job.get("out") is None:
+            return job
+        out = os.path.relpath(job["out"], self._folder.path)
+        return {**job, "out": out, "folder": self._folder.mark}
+
+    def _run_folder(self, job: dict[str, Any]) -> Path | None:
+        return None if job.get("out") is None else self._folder.path / job["out"]
+
+    def _has_records(self, key: str, job: dict[str, Any]) -> bool:
+        """Whether a job that is done has left its run directory, or can be given it now."""
+        run = self._run_folder(job)
+        return run is None or (run / SUMMARY).is_file() or self._store.records(key) is not None
+
+    def _save_records(self, key: str, job: dict[str, Any]) -> None:
+        """Write the run directory of a job that was done where the folder cannot be seen."""
+        run, records = self._run_folder(job), self._store.records(key)
+        if run is not None and records is not None and not (run / SUMMARY).is_file():
+            unpack_records(records, run)
+
+    def _wake_workers(self) -> None:
+        """Tell the workers that there are jobs; start them if they are not."""
+        self._store.is_finished = False
+        for worker in self._workers:
+            if self._are_started:
+                worker.send({"jobs": True})
+            else:
+                self._supervisor.start(worker)
+        self._are_started = True
+
+    def _check_on(self, left: dict[str, dict[str, Any]]) -> None:
+        """See to it that all that is left to do can be done."""
+        states = {key: self._store.state(key) for key in left}
+        for key, state in states.items():
+            if state == "failed":
+                raise UserError(
+                    f"a job was given up ({name_of(left[key])}): {self._store.error(key)}; all "
+                    "that was done is kept: start the same command again to try it again"
+                )
+        if "lost" in states.values():
+            self._store.add([job for key, job in left.items() if states[key] == "lost"])
+
+    def _watch_workers(self) -> None:
+        """Wait until a worker has something to say, or it is time to look at the storage."""
+        pipes = [worker.channel.pipe for worker in self._workers]
+        ready = connection.wait(pipes, self._store.patience_seconds)
+        for worker, pipe in zip(self._workers, pipes, strict=True):
+            if self._is_gone(worker, pipe in ready):
+                self._supervisor.replace(
+                    worker, seconds=monotonic(), recovered="what it was doing is done again"
+                )
+
+    def _is_gone(self, worker: Worker, has_news: bool) -> bool:
+        try:
+            if has_news:
+                worker.receive()
+        except PeerGoneError:
+            return True
+        return self._supervisor.hangs(worker)
 
     def close(self) -> None:
         """End the processes at once; what they were doing is done again next time."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
-        for child in multiprocessing.active_children():
-            child.terminate()
-        for child in multiprocessing.active_children():
-            child.join(2.0)
+        for worker in self._workers:
+            worker.end(patience_seconds=0.0)
 
     def __enter__(self) -> InnerRuns:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.close()
+        if kind is None:
+            with storage_errors(self._where):
+                self._store.is_finished = True

@@ -134,6 +134,7 @@ def study_run(
     seed: int = 0,
     workers: int = 2,
     profile: str = "",
+    storage: str = "",
     json_: Json = False,
 ) -> Any:
     """Run a study, or go on with an interrupted one: `accerl study run quickstart --out DIR`.
@@ -143,17 +144,46 @@ def study_run(
         out: the study's folder
         budget: tiny (minutes; shows that everything works) or default
         seed: of samplers and controller; of oracle-gap, the first of each split's inner seeds
-        workers: processes for inner runs
+        workers: processes for inner runs; 0: all is done by `accerl study worker` elsewhere
         profile: latency profile to use in place of measuring this machine; of oracle-gap, in
             place of the splits'
+        storage: where jobs are kept (default: jobs.journal in --out), for workers on several
+            machines: postgresql+psycopg://user:password@host/database
         json_: print the contest, or what was found, as JSON
     """
-    return commands.study_run(name, out, budget=budget, seed=seed, workers=workers, profile=profile)
+    return commands.study_run(
+        name, out, budget=budget, seed=seed, workers=workers, profile=profile, storage=storage
+    )
 
 
-def study_list(*, json_: Json = False) -> Any:
-    """List the studies."""
-    return commands.study_list()
+def study_list(*, storage: str = "", json_: Json = False) -> Any:
+    """List the studies, and how the jobs in a storage stand.
+
+    Args:
+        storage: as given to `accerl study run`
+        json_: print the lists as JSON
+    """
+    return commands.study_list(storage)
+
+
+def study_worker(
+    *,
+    study: str,
+    storage: str = "",
+    out: Path | None = None,
+    once: bool = False,
+    json_: Json = False,
+) -> Any:
+    """Do jobs of a study that runs elsewhere: `accerl study worker --study quickstart --out DIR`.
+
+    Args:
+        study: name of the study
+        storage: as given to `accerl study run` (default: jobs.journal in --out)
+        out: the study's folder, if this machine sees it; else records travel through the storage
+        once: end when no job is waiting (default: when the study is finished)
+        json_: print what came of each job as JSON
+    """
+    return commands.study_worker(study, storage, out, once=once)
 
 
 def schedule_export(study: Name, /, *, out: Path, json_: Json = False) -> Any:

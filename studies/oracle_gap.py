@@ -31,8 +31,8 @@ from accerl.spec import CompressionSpec
 from analysis.export_figures import write_pngs
 from analysis.figures_bench import oracle_gap
 from controller.instances import ENV_STEPS, SPLITS, choose_horizon
-from studies.branching import describe, do_job
-from studies.inner import InnerRuns
+from studies.branching import describe
+from studies.inner import InnerRuns, check_workers
 from studies.progress import bar, console
 
 SPECS = (
@@ -92,6 +92,7 @@ def run_oracle_gap(
     seed: int = 0,
     workers: int = 2,
     profile: str = "",
+    storage: str = "",
 ) -> dict[str, Any]:
     """Run the study, or go on with one that was interrupted; return its result.
 
@@ -99,16 +100,17 @@ def run_oracle_gap(
         out: the study's folder; gets oracle-gap.json and oracle-gap.png.
         budget: tiny or default.
         seed: first inner seed of each split's.
-        workers: processes; on the virtual clock they do not disturb each other.
+        workers: processes, which do not disturb each other on the virtual clock; 0 leaves all to
+            workers that are started elsewhere.
         profile: a latency profile to play all games on, in place of the splits'.
+        storage: where jobs are kept, see `studies.storage`; by default a journal in `out`.
 
     Raises:
         UserError: the budget or the profile does not exist, or a number is not allowed.
     """
     if budget not in BUDGETS:
         raise UserError(f"--budget {budget!r} does not exist; {did_you_mean(budget, [*BUDGETS])}")
-    if workers < 1:
-        raise UserError(f"--workers must be at least 1, got {workers}")
+    check_workers(workers, storage)
     spent = BUDGETS[budget]
     last = 10 - max(spent.seeds.values())
     if not 0 <= seed <= last:
@@ -119,7 +121,7 @@ def run_oracle_gap(
     _check_profiles(pairs)
     make_out_dir(out)
     rows = []
-    with InnerRuns(out / "inner_runs.jsonl", workers, do_job) as runs:
+    with InnerRuns(out, workers, "oracle-gap", study="oracle-gap", storage=storage) as runs:
         for game, name in pairs:
             rows.append(_gap(runs, spent, game, name, seed))
             write_json(out / "oracle-gap.json", _result(rows, budget, seed, profile))

@@ -32,14 +32,20 @@ from studies.budget import (
 )
 from studies.deliver import export, replay, report
 from studies.games import Study, add_references, choose_horizons, find_profiles, score
-from studies.inner import InnerRuns, rollout_job
+from studies.inner import InnerRuns, check_workers, rollout_job
 from studies.profile_tables import print_profile
 from studies.progress import Steps, bar, console
 from studies.strategies import SEARCH_SPACES, Tuned, tune
 
 
 def run_quickstart(
-    out: Path, *, budget: str = "default", seed: int = 0, workers: int = 2, profile: str = ""
+    out: Path,
+    *,
+    budget: str = "default",
+    seed: int = 0,
+    workers: int = 2,
+    profile: str = "",
+    storage: str = "",
 ) -> Path:
     """Run the study, or go on with one that was interrupted; return the report's path.
 
@@ -47,17 +53,18 @@ def run_quickstart(
         out: the study's folder.
         budget: tiny or default.
         seed: of samplers, controller initialisation and action noise.
-        workers: processes for inner runs; on the virtual clock they do not disturb each other.
+        workers: processes for inner runs, which do not disturb each other on the virtual clock; 0
+            leaves all to workers that are started elsewhere.
         profile: a latency profile to use alone; by default this machine is measured, and games
             are played both on its times and on the paper's.
+        storage: where jobs are kept, see `studies.storage`; by default a journal in `out`.
 
     Raises:
         UserError: the budget does not exist, or `out` holds a study with other settings.
     """
     if budget not in BUDGETS:
         raise UserError(f"--budget {budget!r} does not exist; {did_you_mean(budget, [*BUDGETS])}")
-    if workers < 1:
-        raise UserError(f"--workers must be at least 1, got {workers}")
+    check_workers(workers, storage)
     spent = BUDGETS[budget]
     settings = {"study": "quickstart", "budget": budget, "seed": seed, "profile": profile}
     make_out_dir(out)
@@ -68,7 +75,7 @@ def run_quickstart(
         for latency in profiles.values():
             print_profile(latency, console)
     setups = [setup for latency in profiles.values() for setup in choose_horizons(spent, latency)]
-    with InnerRuns(out / "inner_runs.jsonl", workers) as runs:
+    with InnerRuns(out, workers, study="quickstart", storage=storage) as runs:
         study = Study(out, spent, seed, profiles, setups, runs)
         with steps.step("reference", "Reference runs without compression"):
             study.games = add_references(study)

@@ -1,8 +1,14 @@
-"""One thread per test process, and property tests that fail the same way twice."""
+"""One thread per test process, property tests that fail the same way twice, real databases."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fixtures.postgres import Server, programs, started_server
 
 # Pools read these once, when they are imported: set them before torch and ONNX Runtime load.
 for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
@@ -10,6 +16,7 @@ for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 os.environ.setdefault("WANDB_MODE", "offline")
 
 pytest_plugins = ["tests.fixtures.browser"]
+_LEFT_OUT = pytest.StashKey[int]()
 
 
 def pytest_configure() -> None:
@@ -20,3 +27,38 @@ def pytest_configure() -> None:
     settings.register_profile("local", deadline=None)
     settings.register_profile("ci", deadline=None, derandomize=True)
     settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what needs PostgreSQL where there is none; in CI that is a failure instead."""
+    if programs() is not None or os.environ.get("CI"):
+        return
+    left_out = [item for item in items if item.get_closest_marker("postgres")]
+    config.stash[_LEFT_OUT] = len(left_out)
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if not item.get_closest_marker("postgres")]
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    left_out = config.stash.get(_LEFT_OUT, 0)
+    if left_out:
+        terminalreporter.write_line(
+            f"{left_out} tests left out: PostgreSQL is not installed (apt-get install postgresql)"
+        )
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Server]:
+    """A PostgreSQL server."""
+    with started_server() as server:
+        yield server
+
+
+@pytest.fixture(params=["journal", pytest.param("postgres", marks=pytest.mark.postgres)])
+def where(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty storage for jobs, of each kind."""
+    if request.param == "journal":
+        return str(tmp_path / "jobs.journal")
+    return request.getfixturevalue("postgres").new_database()

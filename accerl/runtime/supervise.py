@@ -180,11 +180,13 @@ class Supervisor:
         max_deaths: int = MAX_DEATHS,
         window_seconds: float = WINDOW_SECONDS,
         start_up_seconds: float = START_UP_SECONDS,
+        advice: str = "--resume goes on from the checkpoint",
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self.max_deaths = max_deaths
         self.window_seconds = window_seconds
         self.start_up_seconds = start_up_seconds
+        self.advice = advice
         self._clock = clock
         self._deaths: deque[float] = deque()
         self._started: dict[str, float] = {}
@@ -224,7 +226,7 @@ class Supervisor:
             if worker.name in self._hung:
                 raise UserError(
                     f"{worker.name} {cause}, twice in a row; is the machine out of memory or "
-                    "overloaded? When that is solved, --resume goes on from the checkpoint"
+                    f"overloaded? When that is solved, {self.advice}"
                 )
             self._hung.add(worker.name)
         now = self._clock()
@@ -235,7 +237,7 @@ class Supervisor:
             raise UserError(
                 f"{len(self._deaths)} processes died within {self.window_seconds:.0f} seconds; "
                 f"the last: {worker.name} {cause}; their messages are above; when that is solved, "
-                "--resume goes on from the checkpoint"
+                f"{self.advice}"
             )
         worker.restarts += 1
         self.start(worker)

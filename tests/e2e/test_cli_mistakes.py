@@ -104,6 +104,14 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["bench", "clock", "--seeds", "0"], "are positive"),
     (["study", "run", "oracle-gap", "--out", "gap", "--budget", "tinny"], "did you mean 'tiny'?"),
     (["study", "run", "oracle-gap", "--out", "gap", "--profile", "edgy"], "'edgy' does not exist"),
+    (["study", "run", "quickstart", "--out", "q", "--storage", "jobs.db"], "neither a URL such as"),
+    (
+        ["study", "run", "oracle-gap", "--out", "q", "--storage", "postgresql://me@127.0.0.1:1/x"],
+        "the storage postgresql://me:***@127.0.0.1:1/x does not answer (connection failed",
+    ),
+    (["study", "worker", "--study", "quickstart"], "say where the jobs are: --storage URL, or"),
+    (["study", "worker", "--study", "q", "--out", "q"], "q/jobs.journal does not exist; start the"),
+    (["study", "list", "--storage", "q.journal"], "q.journal does not exist; start the study"),
     (["bench", "tiers", "--profile", "paper-108"], "'paper-108' does not exist"),
     (["bench", "tiers", "--seconds", "0"], "--seconds must be positive"),
     (["bench", "evaluation", "--share", "2"], "--share must lie in (0, 1], got 2"),
@@ -140,8 +148,8 @@ def test_a_study_that_does_not_exist(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "did you mean 'quickstart'?" in unknown.complaint
     unknown = accerl(capsys, "study", "run", "quickstart", "--budget", "tinny", "--out", out)
     assert "'tinny' does not exist; did you mean 'tiny'?" in unknown.complaint
-    unknown = accerl(capsys, "study", "run", "quickstart", "--workers", 0, "--out", out)
-    assert "--workers must be at least 1" in unknown.complaint
+    unknown = accerl(capsys, "study", "run", "quickstart", "--workers", -1, "--out", out)
+    assert "--workers must be at least 0" in unknown.complaint
     assert not out.exists()
 
 

@@ -1,0 +1,42 @@
+"""`accerl study worker` and `accerl study list` on a storage, as a shell sees them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from studies.inner import do_job
+from studies.job_store import JobStore
+from studies.storage import open_storage
+from tests.fixtures.command_line import accerl
+from tests.fixtures.jobs import STUDY, catch_job
+
+
+def test_a_worker_does_what_waits_and_the_list_tells(
+    where: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = JobStore(open_storage(where), STUDY)
+    jobs = [{"do": "inner", **catch_job(seed)} for seed in range(2)]
+    odd = {"do": "unheard-of", "seed": 1}
+    keys = store.add([*jobs, odd])
+    worker = ["study", "worker", "--study", STUDY, "--storage", where, "--once", "--json"]
+    told = accerl(capsys, *worker).json
+    assert told["study"] == STUDY
+    assert [line.split()[0] for line in told["jobs"]] == ["did", "did", *["failed:"] * 3]
+    assert "'unheard-of' jobs are unknown here; start workers with" in told["jobs"][-1]
+    store.look()
+    assert [store.result(key) for key in keys[:2]] == [do_job(job) for job in jobs]
+    listed = accerl(capsys, "study", "list", "--storage", where, "--json").json
+    assert listed["jobs"] == {STUDY: {"done": 2, "running": 0, "waiting": 0, "failed": 1}}
+    other = ["study", "worker", "--study", "inner-rums", "--storage", where]
+    assert "has no jobs of a study 'inner-rums'; did you mean" in accerl(capsys, *other).complaint
+
+
+def test_a_worker_in_the_folder_of_the_study_ends_with_the_study(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = JobStore(open_storage(str(tmp_path / "jobs.journal")), STUDY)
+    store.is_finished = True
+    worker = ["study", "worker", "--study", STUDY, "--out", tmp_path, "--json"]
+    assert accerl(capsys, *worker).json == {"study": STUDY, "jobs": []}
