@@ -80,7 +80,7 @@ BUDGETS = {
         env_steps={
             game: MINATAR_STEPS if "minatar" in game else ENV_STEPS[game] for game, _ in _pairs()
         },
-        seeds={game: 3 if "minatar" in game else 5 for game, _ in _pairs()},
+        seeds={game: 2 if "minatar" in game else 5 for game, _ in _pairs()},
     ),
 }
 

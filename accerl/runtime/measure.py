@@ -222,8 +222,9 @@ class _Measuring:
         """Return seconds per sample of one learner pass, as the configuration has it."""
         learner = self._learners[network]
         learner.update(self._rollout)
+        # A few updates are over in a tenth of a second, and a hiccup of the machine lasts as long.
         seconds = self._seconds(
-            f"learner {network}", lambda: learner.update(self._rollout), self.repeats
+            f"learner {network}", lambda: learner.update(self._rollout), 5 * self.repeats
         )
         return seconds / (self._rollout.action.size * learner.config.reuse)
 
