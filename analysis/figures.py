@@ -23,6 +23,9 @@ COUNT_AXIS: Mapping[str, Any] = {
 }
 """SI prefixes keep millions of env steps short; without the expression zero would read 0M"""
 
+PLAIN_NUMBERS: Mapping[str, Any] = {"labelExpr": "format(datum.value, ',~r')"}
+"""labels that neither round a flat curve's only tick nor turn 100 into 1e+2"""
+
 
 def panel_layout(panels: int) -> tuple[int, int]:
     """Return (columns, width of a panel in px) such that a row fills about 900 px."""

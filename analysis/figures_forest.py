@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from analysis.contrasts import PRIMARY
-from analysis.figures import strategy_colour
+from analysis.figures import PLAIN_NUMBERS, strategy_colour
 from analysis.load import StudyRecord
 from analysis.theme import SUBJECT_COLOUR, Figure
 
@@ -72,7 +72,7 @@ def secondary_forest(study: StudyRecord, contest: Mapping[str, Any]) -> Figure:
             | {"low": item["low"], "high": item["high"]}
             for item in shown
         ]
-        axis = {"tickCount": 4, "format": "~g"}
+        axis = {"tickCount": 4, **PLAIN_NUMBERS}
         x = {"field": "ratio", "type": "quantitative", "title": title, "axis": axis}
         x["scale"] = {"zero": False, "padding": 14}
         y = _rows("other", [study.labels[item["b"]] for item in contrasts])

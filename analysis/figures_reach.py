@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from analysis import stats
-from analysis.figures import facet, panel_layout, strategy_colour, strategy_scale
+from analysis.figures import PLAIN_NUMBERS, facet, panel_layout, strategy_colour, strategy_scale
 from analysis.load import StudyRecord
 from analysis.theme import Figure, strategy_dashes
 
@@ -29,7 +29,11 @@ def reach_curves(study: StudyRecord, contest: Mapping[str, Any]) -> Figure:
             "Kaplan-Meier step curves; games weigh the same. Runs that ended without reaching the "
             "target are censored at their end."
         ),
-        spec={"width": 800, "height": 260, **_lines(study, "Time (share of the horizon)", ".0%")},
+        spec={
+            "width": 800,
+            "height": 260,
+            **_lines(study, "Time (share of the horizon)", {"format": ".0%"}),
+        },
         table=table,
     )
 
@@ -74,7 +78,9 @@ def _steps(
     return table
 
 
-def _lines(study: StudyRecord, x_title: str, x_format: str = "~g") -> dict[str, Any]:
+def _lines(
+    study: StudyRecord, x_title: str, labels: Mapping[str, Any] = PLAIN_NUMBERS
+) -> dict[str, Any]:
     names = [item.name for item in study.strategies]
     dashes = strategy_dashes(names, study.subject)
     legend = {"orient": "top", "columns": 4, "title": None, "symbolType": "stroke"}
@@ -88,7 +94,7 @@ def _lines(study: StudyRecord, x_title: str, x_format: str = "~g") -> dict[str, 
     }
     subject = {"field": "strategy", "equal": study.labels[study.subject]}
     x: dict[str, Any] = {"field": "x", "type": "quantitative", "title": x_title}
-    x["axis"] = {"grid": False, "format": x_format, "tickCount": 5}
+    x["axis"] = {"grid": False, "tickCount": 5, **labels}
     y: dict[str, Any] = {"field": "share", "type": "quantitative", "title": "Reached"}
     y |= {"scale": {"domain": [0, 1]}, "axis": {"format": ".0%", "tickCount": 5}}
     return {

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from accerl.runtime.run import IntervalReport
-from analysis.figures import COUNT_AXIS, facet, panel_layout
+from analysis.figures import COUNT_AXIS, PLAIN_NUMBERS, facet, panel_layout
 from analysis.load import RunRecord
 from analysis.scores import EPISODES, is_measured, score_curve
 from analysis.theme import Figure, strategy_colours, strategy_dashes
@@ -118,7 +118,7 @@ def _panels(
         "encoding": {
             "x": {"field": "x", "type": "quantitative", "title": x_title, "axis": COUNT_AXIS},
             "y": {"field": "value", "type": "quantitative", "title": y_title}
-            | {"scale": {"zero": False, "nice": False}},
+            | {"scale": {"zero": False, "nice": False}, "axis": PLAIN_NUMBERS},
             "color": colour,
             "strokeDash": dash,
         },

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from analysis import curves
-from analysis.figures import panel_layout
+from analysis.figures import PLAIN_NUMBERS, panel_layout
 from analysis.figures_strips import shares_over_time, shown_specs, spec_colour, stacked
 from analysis.load import RunRecord, StudyRecord
 from analysis.theme import SUBJECT_COLOUR, Figure
@@ -93,7 +93,7 @@ def _column(
 
     def trace(panel: str, title: str) -> dict[str, Any]:
         value = {"field": "value", "type": "quantitative", "title": title}
-        axis = {"tickCount": 3, "format": "~g", "minExtent": 34}
+        axis = {"tickCount": 3, "minExtent": 34, **PLAIN_NUMBERS}
         return {
             "width": width,
             "height": 62,

@@ -144,8 +144,8 @@ def _latency(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
         "What each variant costs, and what limits each machine.",
         blocks,
         ("profile.json", RUN_FILES),
-        empty="The study holds no latency profile: profile.json, as `accerl profile measure` "
-        "writes it, would fill this section.",
+        empty="The study holds no latency profile: profile.json, written by accerl "
+        "profile measure, would fill this section.",
     )
 
 
@@ -206,8 +206,8 @@ def _oracle_gap(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
         "How much there is to win on each game and machine.",
         blocks,
         ("oracle-gap.json", RUN_FILES),
-        empty="The gap was not measured: oracle-gap.json, as `accerl study run oracle-gap` writes "
-        "it, would fill this section.",
+        empty="The gap was not measured: oracle-gap.json, written by accerl study run oracle-gap, "
+        "would fill this section.",
     )
 
 
