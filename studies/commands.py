@@ -31,19 +31,21 @@ STUDIES = {
 
 def study_list(storage: str) -> dict[str, Any]:
     """Print the studies, and how the jobs in a storage stand."""
+    held = _held_jobs(storage) if storage else {}
     for name, text in STUDIES.items():
         console.print(f"{name}: {text}")
-    if not storage:
-        return {"studies": STUDIES}
-    from studies.job_store import job_counts
-    from studies.storage import open_storage, shown, storage_errors
-
-    with storage_errors(storage):
-        held = job_counts(open_storage(storage, create=False))
     for name, counts in held.items():
         told = ", ".join(f"{count} {state}" for state, count in counts.items())
-        console.print(f"{name} in {shown(storage)}: {told}", markup=False)
-    return {"studies": STUDIES, "jobs": held}
+        console.print(f"jobs of {name}: {told}", markup=False)
+    return {"studies": STUDIES, **({"jobs": held} if storage else {})}
+
+
+def _held_jobs(storage: str) -> dict[str, dict[str, int]]:
+    from studies.job_store import job_counts
+    from studies.storage import open_storage, storage_errors
+
+    with storage_errors(storage):
+        return job_counts(open_storage(storage, create=False))
 
 
 def study_run(
