@@ -1,8 +1,9 @@
-"""What the quickstart study spends, on which seeds, and among which specs it chooses."""
+"""What contests spend, on which seeds and instances, and among which specs they choose."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from accerl.spec import IDENTITY
 from controller.actions import ActionSpace
@@ -12,46 +13,170 @@ FP32 = {"name": "fixed", "params": {"spec": IDENTITY.to_json()}, "label": "fp32"
 TUNE_SEEDS, VALIDATE_SEEDS, TEST_SEEDS = (
     SPLITS[split].seeds for split in ("train", "validation", "test")
 )
-TARGET_SHARE = 0.9  # of the way from random play to the fp32 reference
+REFERENCE_SEEDS = range(200, 220)
+"""of the fp32 runs that set the scale and the target; nothing is tuned, chosen or tested on them"""
+ACTIONS = ActionSpace(bits=(32, 8), sparsities=(0.0, 0.5), students=("original", "net1", "net3"))
+SMALL_ACTIONS = ActionSpace(bits=(32, 8), sparsities=(0.0, 0.5), students=("original", "net3"))
+MEASURED = "measured"
+"""the machine that the study runs on, measured at its beginning"""
+
+Pair = tuple[str, str]
+"""game and latency profile"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """How much a study spends."""
+    """How much a contest spends."""
 
-    env_steps: dict[str, int]
+    env_steps: Mapping[str, int]
     """environment steps that fp32 takes within the horizon, by game: sets the horizon"""
+    trained: tuple[Pair, ...]
+    """instances that rules are tuned and controllers trained on"""
+    held_out: tuple[Pair, ...] = ()
+    """instances that only the test sees (and what is tuned for each instance by itself)"""
+    actions: ActionSpace = ACTIONS
+    entrants: tuple[str, ...]
+    """what is tuned besides: static, and names of `strategies.SPACES_BY_NAME`"""
+    variants: tuple[str, ...] = ()
+    """of the controller's training, see `meta.VARIANTS`"""
     reference_runs: int
-    trials: int
-    """parameter sets per hand-set strategy"""
+    inner_runs: int
+    """that every entrant may spend that is tuned or trained on all trained instances"""
+    instance_runs: int
+    """that every entrant may spend on each instance that is tuned for instances by themselves"""
     tune_seeds: int
-    """seeds per game and trial"""
+    validate_seeds: int
+    finalists: int
+    """of a search, re-run on the validation seeds"""
     test_seeds: int
-    profile_repeats: int
-    replay_seconds: float
+    exploratory_seeds: int
+    """test seeds of entrants outside the primary comparisons"""
     pretrain_iterations: int
+    profile_repeats: int = 0
+    """rounds in which this machine is measured, if a pair names it"""
+    real_seconds: float = 0.0
+    """of the runs on the real clock; 0: there are none"""
+    real_games: tuple[str, ...] = ("pong",)
+    real_seeds: int = 0
+    """0: instead, the exported schedule is replayed once, beside fp32"""
+
+    @property
+    def pairs(self) -> tuple[Pair, ...]:
+        """Every instance, the trained ones first."""
+        return self.trained + self.held_out
+
+    def on(self, profile: str) -> Budget:
+        """Return the same with every trained game on one machine, and nothing held out."""
+        games = dict.fromkeys(game for game, _ in self.trained)
+        steps = {game: self.env_steps[game] for game in games}
+        pairs = tuple((game, profile) for game in games)
+        return replace(self, env_steps=steps, trained=pairs, held_out=())
 
 
-BUDGETS = {
+_STEPS = {game: ENV_STEPS[game] for game in ("catch", "cartpole")}
+_QUICK = {
+    "trained": tuple(
+        (game, profile) for profile in (MEASURED, "paper-1080ti") for game in ("catch", "cartpole")
+    ),
+    "actions": SMALL_ACTIONS,
+    "entrants": ("static", "kl-threshold", "reward-gap"),
+}
+QUICKSTART = {
     "tiny": Budget(
+        **_QUICK,
         env_steps={"catch": 16_000, "cartpole": 30_000},
         reference_runs=1,
-        trials=4,
+        inner_runs=16,
+        instance_runs=0,
         tune_seeds=1,
+        validate_seeds=1,
+        finalists=1,
         test_seeds=1,
-        profile_repeats=2,
-        replay_seconds=8.0,
+        exploratory_seeds=1,
         pretrain_iterations=2,
+        profile_repeats=2,
+        real_seconds=8.0,
     ),
     "default": Budget(
-        env_steps={game: ENV_STEPS[game] for game in ("catch", "cartpole")},
+        **_QUICK,
+        env_steps=_STEPS,
         reference_runs=4,
-        trials=8,
+        inner_runs=64,
+        instance_runs=0,
         tune_seeds=2,
+        validate_seeds=2,
+        finalists=2,
         test_seeds=6,
-        profile_repeats=5,
-        replay_seconds=60.0,
+        exploratory_seeds=6,
         pretrain_iterations=8,
+        profile_repeats=5,
+        real_seconds=60.0,
     ),
 }
-ACTIONS = ActionSpace(bits=(32, 8), sparsities=(0.0, 0.5), students=("original", "net3"))
+CONTEST = {
+    "tiny": Budget(
+        env_steps={"catch": 16_000, "cartpole": 30_000, "acrobot": 60_000},
+        trained=(("catch", "paper-1080ti"), ("catch", "learner-bound")),
+        held_out=(("cartpole", "slow-env"), ("acrobot", "edge")),
+        actions=SMALL_ACTIONS,
+        entrants=("static", "kl-threshold", "sw-ucb"),
+        variants=("evolution",),
+        reference_runs=2,
+        inner_runs=16,
+        instance_runs=2,
+        tune_seeds=1,
+        validate_seeds=1,
+        finalists=1,
+        test_seeds=2,
+        exploratory_seeds=1,
+        pretrain_iterations=1,
+    ),
+    "default": Budget(
+        env_steps={
+            "catch": 20_000,
+            "cartpole": 60_000,
+            "acrobot": 100_000,
+            "minatar-breakout": 60_000,
+        },
+        trained=tuple(
+            (game, profile)
+            for profile in ("paper-1080ti", "slow-env", "learner-bound")
+            for game in ("catch", "cartpole")
+        ),
+        held_out=(
+            ("catch", "edge"),
+            ("cartpole", "gpu-learner"),
+            ("acrobot", "paper-1080ti"),
+            ("acrobot", "learner-bound"),
+            ("acrobot", "edge"),
+            ("minatar-breakout", "two-core"),
+        ),
+        entrants=(
+            "static",
+            "kl-threshold",
+            "kl-threshold-dwell",
+            "reward-gap",
+            "linear-kl",
+            "three-stage",
+            "sw-ucb",
+            "thompson",
+            "gp-bandit",
+            "random",
+        ),
+        variants=("evolution", "recurrent", "kl-only", "reward-only", "machine-only"),
+        reference_runs=20,
+        inner_runs=144,
+        instance_runs=24,
+        tune_seeds=2,
+        validate_seeds=4,
+        finalists=5,
+        test_seeds=20,
+        exploratory_seeds=10,
+        pretrain_iterations=40,
+        real_seconds=60.0,
+        real_games=("pong", "minatar-breakout"),
+        real_seeds=3,
+    ),
+}
+BUDGETS = {"quickstart": QUICKSTART, "contest": CONTEST}
+"""by study, then by name"""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ def bench(measure: Callable[[], dict[str, Any]], quiet: bool) -> dict[str, Any]:
 
 STUDIES = {
     "quickstart": "train a controller, compare it with tuned hand-set strategies, export, replay",
+    "contest": "the same in full, also on games and machines that it was not trained on",
     "oracle-gap": "for each game and machine, how much there is for a controller to win",
 }
 
@@ -53,12 +55,12 @@ def study_run(
 ) -> dict[str, Any]:
     """Run a study by name; return its contest, or what it found."""
     from accerl.records import read_json
+    from studies.contest import run_contest
     from studies.oracle_gap import run_oracle_gap
-    from studies.quickstart import run_quickstart
 
     if name not in STUDIES:
         raise UserError(f"study {name!r} does not exist; {did_you_mean(name, list(STUDIES))}")
-    run = run_oracle_gap if name == "oracle-gap" else run_quickstart
+    run = run_oracle_gap if name == "oracle-gap" else partial(run_contest, name=name)
     found = run(out, budget=budget, seed=seed, workers=workers, profile=profile, storage=storage)
     return found if isinstance(found, dict) else read_json(out / "contest.json")
 

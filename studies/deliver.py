@@ -38,9 +38,11 @@ def export(
     policy: ControllerPolicy,
     actions: ActionSpace,
     games: list[GameSetup],
+    trained: list[GameSetup],
     profiles: Mapping[str, LatencyProfile],
     results: Mapping[str, Mapping[str, list[dict[str, Any]]]],
     *,
+    subject: str,
     inner_runs: int,
     seeds: list[int],
     contest: str | None = None,
@@ -51,9 +53,11 @@ def export(
         out: the study's folder.
         policy: the trained controller.
         actions: what its heads stand for.
-        games: what it was trained on.
+        games: what it was tested on.
+        trained: what it was trained on.
         profiles: by name, what charged their seconds.
         results: by strategy and game, the test runs, in the order of their seeds.
+        subject: the controller's name among them.
         inner_runs: how many runs training cost.
         seeds: inner seeds of training.
         contest: hash of the contest's plan, if there was one.
@@ -61,7 +65,7 @@ def export(
     episodes = {
         setup.name: [
             [actions.indices(Decision.from_json(entry).main) for entry in result["decisions"]]
-            for result in results["learned"][setup.name]
+            for result in results[subject][setup.name]
         ]
         for setup in games
     }
@@ -84,10 +88,10 @@ def export(
                 horizon_seconds=setup.horizon_seconds,
                 interval_seconds=setup.interval_seconds,
             )
-            for setup in games
+            for setup in trained
         ),
         inner_runs=inner_runs,
-        results=tuple(ratio_rows(games, results)),
+        results=tuple(ratio_rows(games, results, subject)),
         contest=contest,
     )
     export_bundle(out / "bundle", policy, actions, meta, schedules)
@@ -96,7 +100,9 @@ def export(
 
 
 def ratio_rows(
-    games: list[GameSetup], results: Mapping[str, Mapping[str, list[dict[str, Any]]]]
+    games: list[GameSetup],
+    results: Mapping[str, Mapping[str, list[dict[str, Any]]]],
+    subject: str,
 ) -> list[Result]:
     """Return the controller's seconds to target beside every other strategy's, paired by seed.
 
@@ -106,12 +112,12 @@ def ratio_rows(
     rng = np.random.default_rng(0)
     rows = []
     for other in results:
-        if other == "learned":
+        if other == subject:
             continue
         times = {
             setup.name: [
                 np.array([_seconds_to_target(setup, run) for run in results[label][setup.name]])
-                for label in ("learned", other)
+                for label in (subject, other)
             ]
             for setup in games
         }

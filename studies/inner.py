@@ -26,11 +26,14 @@ from accerl.runtime.supervise import Supervisor, Worker
 from accerl.runtime.wire import PeerGoneError
 from accerl.train import train
 from controller.actions import ActionSpace
+from controller.cloning import record
 from controller.comparators import COMPARATORS, make_comparator
+from controller.env import CompressionControlEnv
 from controller.instances import Instance, game_instance
 from controller.objective import GameReference
 from controller.policy import ControllerPolicy, LearnedStrategy
 from controller.rollouts import rollout
+from controller.schedule import ReplayedSchedule, Schedule
 from controller.shield import Shielded
 from studies.job_store import JobStore
 from studies.progress import console
@@ -94,12 +97,12 @@ def strategy_job(
 def rollout_job(
     setup: GameSetup,
     seed: int,
-    action_seed: int,
+    action_seed: int | None,
     policy: dict[str, Any],
     actions: ActionSpace,
     profile: LatencyProfile,
 ) -> dict[str, Any]:
-    """Return the job of one exploring episode of the controller."""
+    """Return the job of one episode of the controller; see `controller.rollouts.rollout`."""
     return {
         "kind": "rollout",
         "setup": setup.to_json(),
@@ -107,6 +110,25 @@ def rollout_job(
         "seed": seed,
         "action_seed": action_seed,
         "policy": policy,
+        "actions": actions.to_json(),
+        "profile": profile.to_json(),
+    }
+
+
+def record_job(
+    setup: GameSetup,
+    seed: int,
+    strategy: dict[str, Any],
+    actions: ActionSpace,
+    profile: LatencyProfile,
+) -> dict[str, Any]:
+    """Return the job of one episode of a hand-set strategy, recorded to be cloned."""
+    return {
+        "kind": "record",
+        "setup": setup.to_json(),
+        "config": setup.config(seed).hash,
+        "seed": seed,
+        "strategy": strategy,
         "actions": actions.to_json(),
         "profile": profile.to_json(),
     }
@@ -126,6 +148,8 @@ def _unshielded(description: dict[str, Any], setup: GameSetup) -> Strategy:
     if description["name"] == "learned":
         policy = ControllerPolicy.from_json(description["policy"])
         return LearnedStrategy(policy, ActionSpace.from_json(description["actions"]))
+    if description["name"] == "schedule":
+        return ReplayedSchedule(Schedule.from_json(description["points"]))
     make = make_comparator if description["name"] in COMPARATORS else make_strategy
     return make(description["name"], **_in_units(description, setup)["params"])
 
@@ -145,7 +169,8 @@ def do_job(job: dict[str, Any]) -> dict[str, Any]:
 
     Returns:
         For a strategy: ``times`` and ``returns`` (J, after random play at 0), and ``specs``, the
-        decision of every interval. For a rollout: a `Trajectory` as JSON.
+        decision of every interval. For a rollout: a `Trajectory` as JSON; for a recording: an
+        `Episode` likewise.
     """
     setup = GameSetup(**job["setup"])
     if setup.config(job["seed"]).hash != job["config"]:
@@ -156,6 +181,8 @@ def do_job(job: dict[str, Any]) -> dict[str, Any]:
         actions = ActionSpace.from_json(job["actions"])
         trajectory = rollout(job["policy"], actions, instance, job["seed"], job["action_seed"])
         return trajectory.to_json()
+    if job["kind"] == "record":
+        return _record(job, setup, profile)
     description = job["strategy"]
     result = train(
         setup.config(job["seed"]),
@@ -171,6 +198,16 @@ def do_job(job: dict[str, Any]) -> dict[str, Any]:
         "decisions": [report.decision.to_json() for report in reports],
         "env_steps": reports[-1].total_env_steps,
     }
+
+
+def _record(job: dict[str, Any], setup: GameSetup, profile: LatencyProfile) -> dict[str, Any]:
+    actions = ActionSpace.from_json(job["actions"])
+    env = CompressionControlEnv([make_instance(setup, profile)], actions=actions)
+    try:
+        (episode,) = record(env, build_strategy(job["strategy"], setup), [job["seed"]])
+    finally:
+        env.close()
+    return {name: value.tolist() for name, value in vars(episode).items()}
 
 
 def make_instance(setup: GameSetup, profile: LatencyProfile) -> Instance:

@@ -140,7 +140,7 @@ def study_run(
     """Run a study, or go on with an interrupted one: `accerl study run quickstart --out DIR`.
 
     Args:
-        name: quickstart or oracle-gap
+        name: quickstart, contest or oracle-gap
         out: the study's folder
         budget: tiny (minutes; shows that everything works) or default
         seed: of samplers and controller; of oracle-gap, the first of each split's inner seeds

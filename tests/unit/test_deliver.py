@@ -51,7 +51,7 @@ def results(pairs: int) -> dict[str, dict[str, list[dict[str, Any]]]]:
 
 
 def test_ratios_are_those_of_seconds_to_target() -> None:
-    rows = {(row.against, row.instance): row for row in ratio_rows(GAMES, results(3))}
+    rows = {(row.against, row.instance): row for row in ratio_rows(GAMES, results(3), "learned")}
     assert set(rows) == {
         (other, name)
         for other in ("fp32", "static")
@@ -72,7 +72,7 @@ def test_ratios_are_those_of_seconds_to_target() -> None:
 
 
 def test_a_single_pair_has_no_interval() -> None:
-    alone = ratio_rows(GAMES[:1], {k: v for k, v in results(1).items() if k != "static"})
+    alone = ratio_rows(GAMES[:1], {k: v for k, v in results(1).items() if k != "static"}, "learned")
     assert [(row.low, row.high, row.n) for row in alone] == [(None, None, 1)] * 2
 
 
@@ -83,8 +83,10 @@ def test_a_study_exports_all_that_it_found(tmp_path: Path) -> None:
         make_policy(actions=ACTIONS),
         ACTIONS,
         GAMES,
+        GAMES,
         profiles,
         results(2),
+        subject="learned",
         inner_runs=16,
         seeds=[0, 1],
         contest="abc",

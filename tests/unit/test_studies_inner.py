@@ -12,7 +12,7 @@ import pytest
 from accerl.errors import UserError
 from accerl.records import read_json
 from accerl.spec import IDENTITY, CompressionSpec, Decision
-from studies.budget import BUDGETS, TEST_SEEDS, TUNE_SEEDS, VALIDATE_SEEDS
+from studies.budget import BUDGETS, REFERENCE_SEEDS, TEST_SEEDS, TUNE_SEEDS, VALIDATE_SEEDS
 from studies.inner import InnerRuns, build_strategy, do_job
 from studies.study_folder import find_folder
 from tests.fixtures.jobs import SETUP, STUDY, catch_job, trials, worker_thread
@@ -117,7 +117,8 @@ def test_seeds_for_tuning_validation_and_test_are_disjoint() -> None:
     assert (list(TUNE_SEEDS), list(VALIDATE_SEEDS), list(TEST_SEEDS)) == (
         list(range(10)), list(range(50, 60)), list(range(100, 120))
     )  # fmt: skip
-    for budget in BUDGETS.values():
+    for budget in (budget for study in BUDGETS.values() for budget in study.values()):
         assert budget.tune_seeds <= len(TUNE_SEEDS)
-        assert budget.reference_runs <= len(VALIDATE_SEEDS)
+        assert budget.validate_seeds <= len(VALIDATE_SEEDS)
+        assert budget.reference_runs <= len(REFERENCE_SEEDS)
         assert budget.test_seeds <= len(TEST_SEEDS)

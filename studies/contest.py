@@ -1,0 +1,287 @@
+"""The contest: a plan, references, tuning, meta-training, a test on seeds opened once, a report.
+
+1 write and hash the plan -> 2 reference runs without compression set scale and target -> 3 tune the
+hand-set strategies and bandits -> 4 meta-train the controller and its variants, every one with the
+same number of inner runs -> 5 test all of them on seeds and instances that nothing was chosen on ->
+6 export the controller, and drive runs on the real clock -> 7 report.
+
+Every step keeps what it has done: the same command goes on where an earlier one was interrupted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from accerl.errors import UserError, did_you_mean
+from accerl.records import fingerprint, make_out_dir, read_json, versions, write_json
+from controller.instances import SPLITS, num_actions
+from studies import deliver
+from studies.budget import BUDGETS
+from studies.contest_plan import check_rule, find_instances, make_plan, write_plan
+from studies.effects import effects, seen_vectors
+from studies.entrants import EACH, Entrant, fp32, primary_names, tuned_entrants
+from studies.games import Study, add_references, find_profiles
+from studies.inner import InnerRuns, build_strategy, check_workers
+from studies.meta import (
+    CONTROLLER,
+    VARIANTS,
+    Trained,
+    record_rule,
+    replay_entrant,
+    train_controller,
+    write_training,
+)
+from studies.profile_tables import print_profile
+from studies.progress import Steps, bar, console
+from studies.real_clock import real_contest
+
+
+def run_contest(
+    out: Path,
+    *,
+    name: str = "contest",
+    budget: str = "default",
+    seed: int = 0,
+    workers: int = 2,
+    profile: str = "",
+    storage: str = "",
+) -> Path:
+    """Run a contest, or go on with one that was interrupted; return the report's path.
+
+    Args:
+        out: the study's folder.
+        name: contest, or quickstart: the same with less of everything.
+        budget: of that study, such as tiny or default.
+        seed: of samplers, controller initialisation and action noise.
+        workers: processes for inner runs, which do not disturb each other on the virtual clock; 0
+            leaves all to workers that are started elsewhere.
+        profile: a latency profile for all games, in place of the budget's machines.
+        storage: where jobs are kept, see `studies.storage`; by default a journal in `out`.
+
+    Raises:
+        UserError: the budget does not exist, or `out` holds another study.
+    """
+    budgets = BUDGETS[name]
+    if budget not in budgets:
+        raise UserError(f"--budget {budget!r} does not exist; {did_you_mean(budget, [*budgets])}")
+    check_workers(workers, storage)
+    spent = budgets[budget].on(profile) if profile else budgets[budget]
+    settings = {"study": name, "budget": budget, "seed": seed, "profile": profile}
+    make_out_dir(out)
+    claim(out, settings)
+    started = perf_counter()
+    steps = Steps(7)
+    with steps.step("plan", "Writing the plan"):
+        profiles = find_profiles(out, spent, profile)
+        for latency in profiles.values():
+            print_profile(latency, console)
+        instances = find_instances(spent, profiles)
+        if spent.held_out:
+            check_rule(instances)
+        plan = make_plan(spent, instances, profiles, seed=seed, primary=primary_names(spent))
+        digest = write_plan(out, plan)
+        console.print(
+            f"  plan {digest[:12]}: {len(instances)} instances, kept in {out / 'plan.json'}"
+        )
+    jobs = f"{name}-{digest[:8]}"
+    with InnerRuns(out, workers, study=jobs, storage=storage) as runs:
+        study = Study(out, spent, seed, profiles, instances, runs)
+        with steps.step("reference", "Reference runs without compression"):
+            study.instances = add_references(study)
+        with steps.step("tuning", "Tuning the comparators (Optuna)"):
+            tuned = tuned_entrants(study)
+        with steps.step("meta_training", "Meta-training the controller (policy gradient)"):
+            trained = _train(study, tuned)
+        entrants = _entrants(study, tuned, trained)
+        with steps.step("test", "Testing on held-out seeds and instances, paired by seed"):
+            results = _test(study, entrants)
+    controller = trained[0]
+    with steps.step("replay", "Exporting the controller; running it on the real clock"):
+        _export(study, controller, entrants, results, digest)
+        write_json(out / "effects.json", _effects(study, controller))
+        _real(study, entrants)
+    info = _study_json(study, settings, entrants, trained, plan, digest, steps)
+    info["accounting"]["meta_wall_seconds"] = steps.seconds["meta_training"]
+    write_json(out / "study.json", info)
+    with steps.step("report", "Writing the report"):
+        html = deliver.report(out, console)
+    write_json(out / "study.json", {**info, "wall_seconds": steps.seconds})
+    console.print(f"  all of it took {(perf_counter() - started) / 60.0:.1f} minutes this time")
+    return html
+
+
+def claim(out: Path, settings: dict[str, Any]) -> None:
+    """Note what the folder is for.
+
+    Raises:
+        UserError: it holds something else.
+    """
+    marker = out / "settings.json"
+    if marker.is_file():
+        if read_json(marker) != settings:
+            raise UserError(
+                f"{out} holds a study with other settings ({read_json(marker)}); "
+                "give the same ones to go on with it, or another --out"
+            )
+        console.print(f"Going on with the study in {out}")
+    elif any(out.iterdir()):
+        raise UserError(f"{out} is not empty and holds no study; give --out a new folder")
+    else:
+        write_json(marker, settings)
+
+
+def _train(study: Study, tuned: Sequence[Entrant]) -> list[Trained]:
+    """Train the controller, then the variants that the budget names."""
+    rules = [item for item in tuned if item.kind == "threshold" and item.scope == "one for all"]
+    best = max(rules, key=lambda item: item.score)
+    episodes = record_rule(study, best)
+    wanted = [CONTROLLER, *(VARIANTS[name] for name in study.budget.variants)]
+    trained = [train_controller(study, episodes, variant) for variant in wanted]
+    write_training(study, trained)
+    return trained
+
+
+def _entrants(study: Study, tuned: Sequence[Entrant], trained: Sequence[Trained]) -> list[Entrant]:
+    """Return everybody who takes part in the test: fp32, the tuned, the trained, the replay."""
+    found = [fp32(), *tuned, *(item.entrant for item in trained)]
+    if study.budget.held_out:
+        found.append(replay_entrant(study, trained[0]))
+    return found
+
+
+def _test(study: Study, entrants: Sequence[Entrant]) -> dict[str, dict[str, list[dict[str, Any]]]]:
+    """Run every entrant on every (instance, test seed); return results by entrant and instance.
+
+    Seed by seed, so that what is there after an interruption is a smaller contest, not a part of
+    one. Entrants outside the primary comparisons are given fewer seeds.
+    """
+    keys, jobs = [], []
+    for number, seed in enumerate(study.test_seeds):
+        for item in study.instances:
+            for entrant in entrants:
+                first = entrant.primary or entrant.name == CONTROLLER.name
+                if not first and number >= study.budget.exploratory_seeds:
+                    continue
+                folder = study.out / "runs" / entrant.name / item.name / f"seed-{seed}"
+                keys.append((entrant.name, item.name))
+                jobs.append(study.job(item.setup, seed, entrant.strategy(item.name), folder))
+    results: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    with bar("test runs", len(jobs)) as advance:
+        for (name, instance), result in zip(
+            keys, study.runs.map(jobs, lambda: advance(1, "")), strict=True
+        ):
+            results.setdefault(name, {}).setdefault(instance, []).append(result)
+    return results
+
+
+def _export(
+    study: Study,
+    controller: Trained,
+    entrants: Sequence[Entrant],
+    results: Mapping[str, Mapping[str, list[dict[str, Any]]]],
+    digest: str,
+) -> None:
+    """Export the controller as a bundle, with its results against the primary comparators."""
+    compared = {item.name for item in entrants if item.primary} | {CONTROLLER.name}
+    deliver.export(
+        study.out,
+        controller.policy,
+        study.budget.actions,
+        [item.setup for item in study.instances],
+        study.trained,
+        study.profiles,
+        {name: results[name] for name in results if name in compared},
+        subject=CONTROLLER.name,
+        inner_runs=controller.entrant.inner_runs,
+        seeds=list(SPLITS["train"].seeds),
+        contest=digest,
+    )
+
+
+def _real(study: Study, entrants: Sequence[Entrant]) -> None:
+    """Run on the real clock: the bundle's schedule in short, or controller, threshold and fp32."""
+    budget = study.budget
+    if budget.real_seconds == 0.0:
+        return
+    if budget.real_seeds == 0:
+        deliver.replay(study.out, budget.real_seconds, study.seed)
+        return
+    by_kind = {item.kind: item for item in reversed(entrants) if item.scope != EACH}
+    wanted = [by_kind[kind] for kind in ("controller", "threshold", "fp32")]
+    setup = study.trained[0]
+    real_contest(
+        study.out,
+        {item.name: partial(build_strategy, item.strategy(setup.name), setup) for item in wanted},
+        budget.actions.all_specs,
+        games=budget.real_games,
+        seeds=budget.real_seeds,
+        seconds=budget.real_seconds,
+        repeats=max(budget.profile_repeats, 3),
+    )
+
+
+def _effects(study: Study, controller: Trained) -> dict[str, Any]:
+    """Return what the controller looks at, in the states that it met in its test runs."""
+    vectors = [
+        seen_vectors(
+            sorted((study.out / "runs" / CONTROLLER.name / item.name).glob("seed-*")),
+            num_actions(item.setup.game),
+            item.setup.horizon_seconds,
+        )
+        for item in study.instances
+    ]
+    rng = np.random.default_rng([study.seed, 11])
+    return effects(controller.policy, study.budget.actions, np.concatenate(vectors), rng)
+
+
+def _study_json(
+    study: Study,
+    settings: Mapping[str, Any],
+    entrants: Sequence[Entrant],
+    trained: Sequence[Trained],
+    plan: Mapping[str, Any],
+    digest: str,
+    steps: Steps,
+) -> dict[str, Any]:
+    """Return what the records say of the whole study."""
+    rows = [row for item in trained for row in item.history]
+    text = "".join(json.dumps(row) + "\n" for row in rows if row["variant"] == CONTROLLER.name)
+    (study.out / "meta_training.jsonl").write_text(text)
+    return {
+        **settings,
+        "name": settings["study"],
+        "subject": CONTROLLER.name,
+        "plan": dict(plan),
+        "plan_hash": digest,
+        "primary_against": [item.name for item in entrants if item.primary],
+        "fingerprint": fingerprint(),
+        "versions": versions(),
+        "profile": " and ".join(study.profiles),
+        "profile_hashes": {name: latency.hash for name, latency in study.profiles.items()},
+        "tier": "virtual",
+        "games": {item.name: item.to_json() for item in study.instances},
+        "strategies": [item.to_json() for item in entrants],
+        "tune_seeds": study.tune_seeds,
+        "validate_seeds": study.validate_seeds,
+        "test_seeds": study.test_seeds,
+        "pretrain_iterations_tier0": study.budget.pretrain_iterations,
+        "accounting": {"inner_runs": trained[0].entrant.inner_runs},
+        "wall_seconds": dict(steps.seconds),
+        "commands": [
+            f"accerl study run {settings['study']} --budget {settings['budget']} "
+            f"--seed {study.seed} --out DIR"
+        ],
+        "notes": [
+            "Games are learned for real; every operation is charged the seconds that it takes in "
+            "a latency profile.",
+            "The controller starts from a clone of the best tuned threshold rule and from "
+            "pre-training on random analytic games, which costs no inner run.",
+        ],
+    }

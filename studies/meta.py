@@ -1,0 +1,331 @@
+"""Meta-training on inner runs: clone the best threshold rule, pre-train, improve, and accept.
+
+1 record what the best tuned threshold rule did and clone it: the incumbent. 2 Pre-train on tier 0
+near the clone; that costs no inner run. 3 Policy gradient, or evolution strategies as a
+cross-check, on the trained instances with exactly the runs that every tuned strategy got. 4 Along
+the way candidates are run on the validation seeds; one replaces the incumbent only if its paired
+95% interval over it lies above zero. So a controller is never chosen that is worse, as far as
+validation can tell, than the rule it started from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from accerl.records import write_json
+from accerl.spec import Decision
+from analysis import stats
+from controller.analytic import Machine, machine_of
+from controller.cloning import clone
+from controller.evolution import EvolutionConfig, evolve
+from controller.instances import SPLITS
+from controller.meta_train import MetaTrainConfig, MetaTrainer
+from controller.policy import ControllerPolicy
+from controller.pretrain import pretrain_tier0
+from controller.rollouts import Episode, Trajectory
+from controller.schedule import summarise
+from studies.entrants import Entrant, score
+from studies.games import Study
+from studies.inner import record_job, rollout_job
+from studies.progress import bar, console
+
+ROLLOUTS = 4
+CHECKS = 3
+"""candidates of a training: after pre-training, halfway, at the end"""
+SHIELD = {"threshold_nats": 14.0}
+"""the paper's KL-max rule, around every learned controller"""
+DICE = 10_000
+"""action seeds of a study's seed: more than any training draws"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    """One way to train a controller."""
+
+    name: str
+    label: str
+    kind: str = "ablation"
+    features: str = "all"
+    recurrent: bool = False
+    evolution: bool = False
+
+
+CONTROLLER = Variant(name="controller", label="learned controller", kind="controller")
+VARIANTS = {
+    "evolution": Variant(
+        name="evolution", label="evolution strategies", kind="evolution", evolution=True
+    ),
+    "recurrent": Variant(name="controller_recurrent", label="recurrent controller", recurrent=True),
+    "kl-only": Variant(name="controller_kl", label="controller, KL alone", features="kl"),
+    "reward-only": Variant(
+        name="controller_reward", label="controller, rewards alone", features="reward"
+    ),
+    "machine-only": Variant(
+        name="controller_machine", label="controller, machine alone", features="machine"
+    ),
+}
+"""besides the controller itself, by the names that budgets use"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trained:
+    """What came of a training."""
+
+    policy: ControllerPolicy
+    entrant: Entrant
+    history: list[dict[str, Any]]
+    checks: list[dict[str, Any]]
+    """one row per candidate: its paired gain over the incumbent, with the interval"""
+    decisions: dict[str, list[Any]]
+    """what the accepted policy chose on the validation seeds, by instance"""
+
+
+def record_rule(study: Study, rule: Entrant) -> list[Episode]:
+    """Return what a hand-set rule saw and chose on the trained instances."""
+    jobs = [
+        record_job(
+            setup, seed, rule.strategy(setup.name), study.budget.actions, study.profile(setup)
+        )
+        for seed in study.tune_seeds
+        for setup in study.trained
+    ]
+    with bar(f"recording {rule.label}", len(jobs)) as advance:
+        results = study.runs.map(jobs, lambda: advance(1, ""))
+    return [
+        Episode(
+            observations=np.array(result["observations"], dtype=np.float32),
+            actions=np.array(result["actions"], dtype=np.int64),
+            mask=np.array(result["mask"], dtype=np.bool_),
+            seconds=np.array(result["seconds"], dtype=np.float64),
+        )
+        for result in results
+    ]
+
+
+def train_controller(study: Study, episodes: Sequence[Episode], variant: Variant) -> Trained:
+    """Train one variant with `Budget.inner_runs` runs, those of the recording included."""
+    budget = study.budget
+    policy = ControllerPolicy(
+        budget.actions.sizes,
+        generator=torch.Generator().manual_seed(study.seed),
+        features=variant.features,
+        recurrent=variant.recurrent,
+    )
+    repeated = clone(policy, episodes)
+    console.print(f"  {variant.label}: the clone repeats {repeated:.0%} of the rule's choices")
+    start = ControllerPolicy.from_json(policy.to_json())
+    checker = _Checker(study, variant, start)
+    pretrain_tier0(
+        policy,
+        budget.actions,
+        MetaTrainConfig(groups=8, rollouts=ROLLOUTS, entropy_weight=0.1),
+        np.random.default_rng([study.seed, 7]),
+        budget.pretrain_iterations,
+        _machines(study),
+        clone=start,
+    )
+    checker.check(policy, "pre-trained on tier 0")
+    runs = budget.inner_runs - len(episodes)
+    train = _evolve if variant.evolution else _policy_gradient
+    history = train(study, policy, start, runs, checker)
+    rows = [{"variant": variant.name, **row, "mean_gain": row["gain"]} for row in history]
+    entrant = Entrant(
+        name=variant.name,
+        label=variant.label,
+        kind=variant.kind,
+        scope="one for all",
+        description=learned(study, checker.incumbent),
+        inner_runs=len(episodes) + sum(int(row["runs"]) for row in history),
+        params={
+            "parameters": policy.num_parameters(),
+            "accepted": checker.accepted,
+        },
+        primary=variant.kind == "evolution",
+    )
+    return Trained(
+        policy=checker.incumbent,
+        entrant=entrant,
+        history=rows,
+        checks=checker.rows,
+        decisions=checker.decisions,
+    )
+
+
+def learned(study: Study, policy: ControllerPolicy) -> dict[str, Any]:
+    """Return the description of a policy's strategy: its most likely choices, under the shield."""
+    return {
+        "name": "learned",
+        "params": {},
+        "policy": policy.to_json(),
+        "actions": study.budget.actions.to_json(),
+        "shield": SHIELD,
+    }
+
+
+class _Checker:
+    """Keeps the incumbent: the best policy so far, as far as the validation seeds can tell."""
+
+    def __init__(self, study: Study, variant: Variant, start: ControllerPolicy) -> None:
+        self.study = study
+        self.variant = variant
+        self.incumbent = start
+        self.accepted = "clone of the best threshold rule"
+        self.rows: list[dict[str, Any]] = []
+        self._values, self.decisions = self._run(start)
+
+    def check(self, policy: ControllerPolicy, what: str) -> None:
+        """Have a candidate replace the incumbent, if it is clearly better."""
+        candidate = ControllerPolicy.from_json(policy.to_json())
+        values, decisions = self._run(candidate)
+        names = [setup.name for setup in self.study.trained for _ in self.study.validate_seeds]
+        rng = np.random.default_rng([self.study.seed, len(self.rows)])
+        gain = stats.paired_mean(values - self._values, names, rng)
+        accepted = bool(gain.low > 0.0)
+        self.rows.append(
+            {
+                "variant": self.variant.name,
+                "candidate": what,
+                "gain": gain.estimate,
+                "low": gain.low,
+                "high": gain.high,
+                "value": float(values.mean()),
+                "accepted": accepted,
+            }
+        )
+        console.print(
+            f"  {self.variant.label}, {what}: {gain.estimate:+.3f} over the incumbent "
+            f"(95% {gain.low:+.3f} to {gain.high:+.3f}): {'accepted' if accepted else 'kept out'}"
+        )
+        if accepted:
+            self.incumbent, self.accepted = candidate, what
+            self._values, self.decisions = values, decisions
+
+    def _run(self, policy: ControllerPolicy) -> tuple[np.ndarray, dict[str, list[Any]]]:
+        """Return the scores on the validation seeds [instances x seeds], and what was chosen."""
+        study, strategy = self.study, {**learned(self.study, policy), "label": "candidate"}
+        pairs = [(setup, seed) for setup in study.trained for seed in study.validate_seeds]
+        jobs = [study.job(setup, seed, strategy) for setup, seed in pairs]
+        results = study.runs.map(jobs, lambda: None)
+        scores, decisions = [], {}
+        for (setup, _), result in zip(pairs, results, strict=True):
+            scores.append(score(setup, result))
+            decisions.setdefault(setup.name, []).append(result["decisions"])
+        return np.array(scores), decisions
+
+
+def _policy_gradient(
+    study: Study, policy: ControllerPolicy, start: ControllerPolicy, runs: int, checker: _Checker
+) -> list[dict[str, Any]]:
+    """Meta-train by policy gradient: every trained instance is a group, seeds take turns."""
+    setups = study.trained
+    config = MetaTrainConfig(
+        groups=len(setups),
+        rollouts=ROLLOUTS,
+        reuse_iterations=2,
+        entropy_weight=0.02,
+        entropy_decay=0.8,
+    )
+    per_iteration = config.groups * config.rollouts
+    iterations = runs // per_iteration
+    seeds = list(SPLITS["train"].seeds)
+    with bar(checker.variant.label, iterations * per_iteration) as advance:
+
+        def collect(state: dict[str, Any], iteration: int) -> list[list[Trajectory]]:
+            seed = seeds[iteration % len(seeds)]
+            first = DICE * study.seed + per_iteration * iteration
+            jobs = [
+                rollout_job(
+                    setup,
+                    seed,
+                    first + ROLLOUTS * group + member,
+                    state,
+                    study.budget.actions,
+                    study.profile(setup),
+                )
+                for group, setup in enumerate(setups)
+                for member in range(ROLLOUTS)
+            ]
+            found = study.runs.map(jobs, lambda: advance(1, ""))
+            flat = [Trajectory.from_json(result) for result in found]
+            return [flat[at : at + ROLLOUTS] for at in range(0, len(flat), ROLLOUTS)]
+
+        # No checkpoint: the runs themselves are kept, and what is learned from them is repeated.
+        trainer = MetaTrainer(policy, config, start)
+        for iteration in range(iterations):
+            trainer.improve(collect(policy.to_json(), iteration))
+            if iteration + 1 == iterations // 2 and iterations >= 4:
+                checker.check(policy, f"after {iteration + 1} of {iterations} iterations")
+    checker.check(policy, f"after {iterations} iterations")
+    return [{**row, "runs": per_iteration} for row in trainer.history]
+
+
+def _evolve(
+    study: Study, policy: ControllerPolicy, start: ControllerPolicy, runs: int, checker: _Checker
+) -> list[dict[str, Any]]:
+    """Evolve with as many runs; every candidate plays every trained instance once."""
+    setups = study.trained
+    generations = max(2, runs // (len(setups) * 8))
+    pairs = max(1, runs // (generations * len(setups) * 2))
+    config = EvolutionConfig(pairs=pairs, seed=study.seed)
+    per_generation = config.population * len(setups)
+    seeds = list(SPLITS["train"].seeds)
+    with bar(checker.variant.label, generations * per_generation) as advance:
+
+        def evaluate(states: Sequence[dict[str, Any]], generation: int) -> np.ndarray:
+            seed = seeds[generation % len(seeds)]
+            jobs = [
+                rollout_job(setup, seed, None, state, study.budget.actions, study.profile(setup))
+                for state in states
+                for setup in setups
+            ]
+            found = study.runs.map(jobs, lambda: advance(1, ""))
+            gains = [Trajectory.from_json(result).gain for result in found]
+            return np.array(gains).reshape(len(states), len(setups))
+
+        history = evolve(policy, evaluate, generations, config)
+    checker.check(policy, f"after {generations} generations")
+    return [{**row, "runs": per_generation} for row in history]
+
+
+def _machines(study: Study) -> list[Machine | None]:
+    """Return the trained machines as the analytic tier sees them, and as many random ones."""
+    machines: list[Machine | None] = []
+    for setup in study.trained:
+        config = setup.config(0)
+        distilled = config.compression.distill_updates * config.compression.distill_batch
+        ratio = distilled / (config.learner.unroll * config.runtime.num_envs)
+        machines += [machine_of(study.profile(setup), config.runtime.num_envs, ratio), None]
+    return machines
+
+
+def replay_entrant(study: Study, trained: Trained) -> Entrant:
+    """Return the open-loop replay of the controller's median schedule: does feedback matter?
+
+    The schedule is the pooled one of the validation seeds; it knows time, and nothing else.
+    """
+    actions = study.budget.actions
+    episodes = [
+        [actions.indices(Decision.from_json(entry).main) for entry in run]
+        for runs in trained.decisions.values()
+        for run in runs
+    ]
+    longest = max(study.trained, key=lambda setup: setup.horizon_seconds)
+    schedule = summarise(actions, episodes, longest.horizon_seconds, longest.interval_seconds)
+    return Entrant(
+        name="controller_replay",
+        label="controller's median schedule, open loop",
+        kind="replay",
+        scope="one for all",
+        description={"name": "schedule", "params": {}, "points": schedule.to_json()},
+        params={"points": len(schedule.points)},
+    )
+
+
+def write_training(study: Study, trained: Sequence[Trained]) -> None:
+    """Write checks.json: every candidate's gain over the incumbent of its time."""
+    write_json(study.out / "checks.json", [row for item in trained for row in item.checks])
