@@ -90,8 +90,7 @@ def run_contest(
         console.print(
             f"  plan {digest[:12]}: {len(instances)} instances, kept in {out / 'plan.json'}"
         )
-    jobs = f"{name}-{digest[:8]}"
-    with InnerRuns(out, workers, study=jobs, storage=storage) as runs:
+    with InnerRuns(out, workers, study=name, storage=storage) as runs:
         study = Study(out, spent, seed, profiles, instances, runs)
         with steps.step("reference", "Reference runs without compression"):
             study.instances = add_references(study)
