@@ -77,7 +77,7 @@ def run_contest(
     make_out_dir(out)
     claim(out, settings)
     started = perf_counter()
-    steps = Steps(7)
+    steps = Steps(7, out / "wall.json")
     with steps.step("plan", "Writing the plan"):
         profiles = find_profiles(out, spent, profile)
         for latency in profiles.values():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from time import perf_counter
 
 from rich.console import Console
@@ -17,17 +18,25 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from accerl.records import read_json, write_json
+
 # In a file or a pipe there is no window to fit into: keep every table row on one line.
 console = Console(stderr=True, highlight=False, width=None if sys.stderr.isatty() else 150)
 
 
 class Steps:
-    """The numbered steps of a study, and how long each took."""
+    """The numbered steps of a study, and how long each took, over all its interruptions.
 
-    def __init__(self, total: int) -> None:
+    Args:
+        total: how many there are.
+        kept: file that their seconds are kept in.
+    """
+
+    def __init__(self, total: int, kept: Path) -> None:
         self.total = total
         self.number = 0
-        self.seconds: dict[str, float] = {}
+        self.seconds: dict[str, float] = read_json(kept) if kept.is_file() else {}
+        self._kept = kept
 
     @contextmanager
     def step(self, name: str, title: str) -> Iterator[None]:
@@ -35,8 +44,11 @@ class Steps:
         self.number += 1
         console.print(f"[bold]\\[{self.number}/{self.total}] {title}[/bold]")
         started = perf_counter()
-        yield
-        self.seconds[name] = self.seconds.get(name, 0.0) + perf_counter() - started
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + perf_counter() - started
+            write_json(self._kept, self.seconds)
 
 
 @contextmanager

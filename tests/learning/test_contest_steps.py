@@ -1,0 +1,110 @@
+"""The steps of a contest on tiny inner runs: budgets are kept to, and nothing is chosen by luck."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from studies.budget import CONTEST, SMALL_ACTIONS
+from studies.contest_plan import NEW_GAME, TRAINED, ContestInstance
+from studies.entrants import EACH, Entrant, fp32, primary_names, tuned_entrants
+from studies.games import Study
+from studies.inner import GameSetup, InnerRuns
+from studies.meta import CONTROLLER, VARIANTS, record_rule, replay_entrant, train_controller
+from tests.fixtures.inner_runs import fast_profile
+
+BUDGET = replace(
+    CONTEST["tiny"],
+    trained=(("catch", "fast"), ("cartpole", "fast")),
+    held_out=(("acrobot", "fast"),),
+    actions=SMALL_ACTIONS,
+    entrants=("static", "kl-threshold", "sw-ucb"),
+    inner_runs=20,
+    instance_runs=2,
+    tune_seeds=1,
+    validate_seeds=2,
+    finalists=2,
+    pretrain_iterations=1,
+)
+
+
+def instance(game: str, group: str) -> ContestInstance:
+    random, reference = {
+        "catch": (-0.6, 0.9),
+        "cartpole": (20.0, 30.0),
+        "acrobot": (-500.0, -100.0),
+    }[game]
+    setup = GameSetup(
+        game=game,
+        profile="fast",
+        horizon_seconds=0.06,
+        interval_seconds=0.02,
+        random_return=random,
+        reference_return=reference,
+        target_return=reference,
+    )
+    return ContestInstance(setup=setup, limit="actors", group=group)
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Study]:
+    out = tmp_path_factory.mktemp("contest")
+    instances = [
+        instance("catch", TRAINED),
+        instance("cartpole", TRAINED),
+        instance("acrobot", NEW_GAME),
+    ]
+    with InnerRuns(out, 1, study="contest") as runs:
+        yield Study(out, BUDGET, 0, {"fast": fast_profile(num_actors=1)}, instances, runs)
+
+
+@pytest.fixture(scope="module")
+def tuned(study: Study) -> list[Entrant]:
+    return tuned_entrants(study)
+
+
+def test_every_search_for_all_instances_spends_the_same(tuned: list[Entrant]) -> None:
+    spent = {item.name: item.inner_runs for item in tuned if item.scope != EACH}
+    assert set(spent) == {"static", "kl_threshold", "sw_ucb"}
+    assert spent["kl_threshold"] == spent["sw_ucb"] == BUDGET.inner_runs
+    assert spent["static"] == 2 * len(SMALL_ACTIONS.all_specs)  # the whole grid
+
+
+def test_a_set_of_its_own_is_tuned_for_every_instance(tuned: list[Entrant]) -> None:
+    each = {item.name: item for item in tuned if item.scope == EACH}
+    assert set(each) == {"static_each", "threshold_each"}
+    for item in each.values():
+        assert set(item.by_instance) == {"catch-fast", "cartpole-fast", "acrobot-fast"}
+        assert item.strategy("acrobot-fast")["label"] == item.name
+    assert all(item.primary for item in tuned)
+    assert len([fp32(), *tuned]) == len(primary_names(replace(BUDGET, variants=())))
+
+
+@pytest.mark.parametrize("variant", [CONTROLLER, VARIANTS["evolution"]])
+def test_a_controller_gets_no_more_runs_and_replaces_its_clone_only_if_better(
+    study: Study, tuned: list[Entrant], variant: Any
+) -> None:
+    rule = next(item for item in tuned if item.kind == "threshold" and item.scope != EACH)
+    episodes = record_rule(study, rule)
+    assert len(episodes) == 2
+    trained = train_controller(study, episodes, variant)
+    assert BUDGET.inner_runs - 8 < trained.entrant.inner_runs <= BUDGET.inner_runs
+    assert len(trained.checks) >= 2
+    for row in trained.checks:
+        assert row["accepted"] == (row["low"] > 0.0)
+    names = {"clone of the best threshold rule", *(row["candidate"] for row in trained.checks)}
+    assert trained.entrant.params["accepted"] in names
+    again = train_controller(study, episodes, variant)  # from kept runs: the same to the bit
+    assert again.policy.to_json() == trained.policy.to_json()
+    assert again.checks == trained.checks
+    replayed = replay_entrant(study, trained)
+    assert len(replayed.description["points"]) == 3
+    assert np.isfinite(trained.history[-1]["gain"])
+
+
+def test_what_was_tuned_is_kept(study: Study, tuned: list[Entrant]) -> None:
+    assert [item.to_json() for item in tuned_entrants(study)] == [item.to_json() for item in tuned]
