@@ -53,12 +53,15 @@ def contest_contrasts(
     """Return the contrasts [{a, b, metric, ratio, difference, low, high, p, p_holm, n, ...}].
 
     One of `ratio` and `difference` is None, by the metric. Bounds are None below two pairs.
-    `family` is primary, secondary or exploratory; an exploratory contrast has no `p_holm`.
+    They are over the games that the plan names (`StudyRecord.primary_games`), such as those that
+    nobody trained on. `family` is primary, secondary or exploratory; an exploratory contrast has
+    no `p_holm`.
     """
     known = [item.name for item in study.strategies]
     if study.subject not in known:
         raise UserError(f"study.json: subject {study.subject!r} is not one of its strategies")
     planned = study.primary_against
+    rows = [row for row in rows if row["env"] in study.primary_games]
     result: list[dict[str, Any]] = []
     for metric in METRICS:
         family = []

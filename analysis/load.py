@@ -139,6 +139,13 @@ class StudyRecord:
         }
 
     @property
+    def primary_games(self) -> tuple[str, ...]:
+        """Names of the games that contrasts are over: those in the groups that the plan names."""
+        planned = self.info.get("primary_groups") or ()
+        named = tuple(name for group in planned for name in self.groups.get(group, ()))
+        return named or tuple(self.games)
+
+    @property
     def machines(self) -> str:
         """The latency profiles that charge the seconds, for people."""
         profiles = dict.fromkeys(game.profile for game in self.games.values() if game.profile)

@@ -164,8 +164,14 @@ def _conditions(
     study: StudyRecord, contest: Mapping[str, Any], primary: Sequence[Mapping[str, Any]]
 ) -> list[str]:
     rows = contest["rows"]
-    missed = sum(bool(row["censored"]) for row in rows)
+    games = study.primary_games
     sentences = []
+    if len(games) < len(study.games):
+        sentences.append(
+            f"All this is over {len(games)} games and machines, as planned; the other "
+            f"{len(study.games) - len(games)}, which were trained on, are in the table of transfer."
+        )
+    missed = sum(bool(row["censored"]) for row in rows)
     if missed:
         sentences.append(
             f"{missed} of {len(rows)} test runs did not reach the target before the horizon; they "

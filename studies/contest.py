@@ -260,6 +260,7 @@ def _study_json(
         "plan": dict(plan),
         "plan_hash": digest,
         "primary_against": [item.name for item in entrants if item.primary],
+        "primary_groups": plan["primary"]["groups"],
         "fingerprint": fingerprint(),
         "versions": versions(),
         "profile": " and ".join(study.profiles),

@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from accerl.errors import UserError
+from accerl.records import read_json, write_json
 from analysis import curves
 from analysis.contest import METRICS, build_contest, verdict, write_contest
 from analysis.load import StudyRecord, load_study
@@ -109,6 +110,22 @@ def test_a_loss_is_called_a_loss(study: StudyRecord) -> None:
     )
     assert sum("it lost to this comparator" in s for s in sentences) == 2
     assert any("speed was bought with quality" in s for s in sentences)
+
+
+def test_contrasts_are_over_the_games_that_the_plan_names(tmp_path: Path) -> None:
+    groups = {"breakout": "trained", "freeway": "new game"}
+    games = {name: {**GAMES[name], "group": group} for name, group in groups.items()}
+    path = write_study(tmp_path, games=tuple(groups), seeds=(100, 101, 102))
+    info = read_json(path / "study.json")
+    write_json(path / "study.json", info | {"games": games})
+    everywhere = build_contest(load_study(path))
+    assert {item["n"] for item in everywhere["contrasts"]} == {6}
+    held_out = ["new game", "new machine"]
+    write_json(path / "study.json", info | {"games": games, "primary_groups": held_out})
+    planned = build_contest(load_study(path))
+    assert {item["n"] for item in planned["contrasts"]} == {3}
+    assert len(planned["rows"]) == len(everywhere["rows"])
+    assert any("1 games and machines, as planned" in line for line in planned["verdict"])
 
 
 def test_few_pairs_name_no_winner(tmp_path: Path) -> None:
