@@ -1,0 +1,51 @@
+"""The contest's runs on the real clock: real processes, a measured profile, and its prediction."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from accerl.monitor.strategies import FixedStrategy
+from accerl.records import read_json
+from accerl.spec import IDENTITY
+from studies.real_clock import REAL, real_contest, told
+
+GAME = "minatar-breakout"
+
+
+def test_speeds_are_measured_predicted_and_kept(tmp_path: Path) -> None:
+    def contest(strategies: tuple[str, ...]) -> list[dict[str, object]]:
+        result = real_contest(
+            tmp_path,
+            dict.fromkeys(strategies, FixedStrategy),
+            [IDENTITY],
+            games=(GAME,),
+            seeds=1,
+            seconds=3.0,
+            repeats=1,
+        )
+        assert read_json(tmp_path / REAL)["rows"] == result["rows"]
+        return result["rows"]
+
+    (first,) = contest(("fp32",))
+    assert (first["game"], first["strategy"], first["seed"]) == (GAME, "fp32", 100)
+    summary = read_json(tmp_path / "real" / GAME / "fp32" / "seed-100" / "summary.json")
+    assert summary["tier"] == "real"
+    assert summary["runtime"] == "process"
+    speeds = [first["env_steps_per_second"], first["predicted_env_steps_per_second"]]
+    assert all(isinstance(speed, float) and speed > 0.0 for speed in speeds)
+    assert contest(("fp32",)) == [first]  # what is done is not done again
+
+
+def test_what_is_told_compares_means() -> None:
+    rows = [
+        {
+            "game": GAME,
+            "strategy": "fp32",
+            "env_steps_per_second": real,
+            "predicted_env_steps_per_second": predicted,
+        }
+        for real, predicted in ((900.0, 1100.0), (1100.0, 1100.0))
+    ]
+    assert told(rows) == [
+        f"{GAME}, fp32: 1,000 env steps/s; the virtual clock says 1,100 (+10%)",
+    ]
