@@ -221,6 +221,10 @@ def make_instance(setup: GameSetup, profile: LatencyProfile) -> Instance:
     )
 
 
+LOST_SECONDS = 2.0
+"""for whoever has ended an attempt at a job to put it back, before it is taken for lost"""
+
+
 def check_workers(workers: int, storage: str) -> None:
     """Refuse, before anything is done, what `InnerRuns` could not work with.
 
@@ -260,6 +264,7 @@ class InnerRuns:
             Worker("worker", index, local_worker, lambda _: arguments) for index in range(workers)
         ]
         self._are_started = False
+        self._lost: dict[str, float] = {}
         if storage or workers == 0:
             place = f"--storage '{shown(storage)}'" if storage else f"--out {out}"
             command = f"accerl study worker --study {study} {place}"
@@ -333,8 +338,12 @@ class InnerRuns:
                     f"a job was given up ({name_of(left[key])}): {self._store.error(key)}; all "
                     "that was done is kept: start the same command again to try it again"
                 )
-        if "lost" in states.values():
-            self._store.add([job for key, job in left.items() if states[key] == "lost"])
+        now = monotonic()
+        lost = [key for key, state in states.items() if state == "lost"]
+        self._lost = {key: self._lost.get(key, now) for key in lost}
+        late = [key for key, since in self._lost.items() if now - since > LOST_SECONDS]
+        if late:
+            self._store.add([left[key] for key in late])
 
     def _watch_workers(self) -> None:
         """Wait until a worker has something to say, or it is time to look at the storage."""

@@ -17,7 +17,8 @@ from optuna.trial import FrozenTrial, TrialState
 
 from accerl.errors import UserError
 from studies.inner import InnerRuns, do_job
-from tests.fixtures.jobs import STUDY, catch_job, trials
+from studies.storage import open_storage
+from tests.fixtures.jobs import STUDY, catch_job, trials, worker_thread
 from tests.fixtures.processes import alive, children, wait_for
 
 WORKER = [sys.executable, "-m", "studies.cli", "study", "worker", "--study", STUDY]
@@ -120,6 +121,17 @@ def test_a_distant_worker_stops_when_told_and_another_ends_the_study(
     assert "did inner, kind strategy, game catch" in (tmp_path / "stderr").read_text()
     assert (folder / "summary.json").is_file()  # it came through the storage
     assert [trial.state.name for trial in trials(where)] == ["FAIL", "COMPLETE"]
+
+
+def test_a_job_that_nobody_put_back_is_not_forgotten(tmp_path: Path) -> None:
+    journal = str(tmp_path / "jobs.journal")
+    asked = Asked(tmp_path, 0, [catch_job(0)], journal)
+    wait_for(lambda: len(trials(journal)) == 1, "the job to wait")
+    storage = open_storage(journal)
+    (trial,) = trials(journal)
+    storage.set_trial_state_values(trial._trial_id, TrialState.FAIL)  # and dies
+    with worker_thread(journal):
+        assert asked.given() == [do_job(catch_job(0))]
 
 
 def test_an_interrupted_study_goes_on_and_leaves_no_process(tmp_path: Path) -> None:
