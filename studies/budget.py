@@ -86,7 +86,7 @@ QUICKSTART = {
         **_QUICK,
         env_steps={"catch": 16_000, "cartpole": 30_000},
         reference_runs=1,
-        inner_runs=16,
+        inner_runs=20,
         instance_runs=0,
         tune_seeds=1,
         validate_seeds=1,
