@@ -99,6 +99,30 @@ def bench_clock(
             advance(1, f"{case.game} {case.label}: {found['env_steps_per_second']:,.0f} steps/s")
     after = measured("after")
     profiles = {game: middle(before[game], after[game]) for game in games}
+    virtual = _predicted(keys, lengths, profiles, workers, kept)
+    rows = [_row(case, range(seeds), real, virtual) for case in cases]
+    return {
+        "bench": "clock",
+        "games": list(games),
+        "seconds": lengths,
+        "seeds": list(range(seeds)),
+        "rows": rows,
+        **_agreement(rows),
+        "drift": {game: drift(before[game], after[game]) for game in games},
+        "profiles": {game: profile.to_json() for game, profile in profiles.items()},
+        "fingerprint": fingerprint(),
+        "versions": versions(),
+    }
+
+
+def _predicted(
+    keys: Sequence[tuple[Case, int]],
+    lengths: Mapping[str, float],
+    profiles: Mapping[str, LatencyProfile],
+    workers: int,
+    kept: Kept,
+) -> dict[tuple[str, str, int], dict[str, Any]]:
+    """Run every (case, seed) on the virtual clock; return what each showed."""
     virtual: dict[tuple[str, str, int], dict[str, Any]] = {}
     spawn = multiprocessing.get_context("spawn")
     with bar("virtual clock", len(keys)) as advance, ProcessPoolExecutor(workers, spawn) as pool:
@@ -117,19 +141,7 @@ def bench_clock(
         for place, name in names.items():
             virtual[place] = kept.get(name, lambda place=place: futures[place].result())
             advance(1, "")
-    rows = [_row(case, range(seeds), real, virtual) for case in cases]
-    return {
-        "bench": "clock",
-        "games": list(games),
-        "seconds": lengths,
-        "seeds": list(range(seeds)),
-        "rows": rows,
-        **_agreement(rows),
-        "drift": {game: drift(before[game], after[game]) for game in games},
-        "profiles": {game: profile.to_json() for game, profile in profiles.items()},
-        "fingerprint": fingerprint(),
-        "versions": versions(),
-    }
+    return virtual
 
 
 def _key(case: Case, seconds: float, seed: int) -> list[Any]:

@@ -173,16 +173,7 @@ def tune(
     def objective(trial: optuna.Trial) -> float:
         nonlocal spent
         params = space.suggest(trial, actions)
-        scores: list[float] = []
-        todo = order[: runs - spent]
-        for place in range(0, len(todo), size):
-            numbers = todo[place : place + size]
-            found = evaluate(space.describe(params), numbers)
-            for number, value in zip(numbers, found, strict=True):
-                trial.report(value, number)
-                scores.append(float(value))
-            if trial.should_prune():
-                break
+        scores = _try(trial, space.describe(params), evaluate, order[: runs - spent], size)
         spent += len(scores)
         if spent == runs:
             study.stop()
@@ -212,6 +203,25 @@ def tune(
         trials=len(trials),
         inner_runs=sum(trial.user_attrs["inner_runs"] for trial in trials),
     )
+
+
+def _try(
+    trial: optuna.Trial,
+    strategy: dict[str, Any],
+    evaluate: Evaluate,
+    numbers: Sequence[int],
+    size: int,
+) -> list[float]:
+    """Return a strategy's scores on instances, `size` at a time, until the pruner gives it up."""
+    scores: list[float] = []
+    for place in range(0, len(numbers), size):
+        batch = numbers[place : place + size]
+        for number, value in zip(batch, evaluate(strategy, batch), strict=True):
+            trial.report(value, number)
+            scores.append(float(value))
+        if trial.should_prune():
+            break
+    return scores
 
 
 def choose_on_validation(

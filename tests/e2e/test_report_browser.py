@@ -10,24 +10,11 @@ from playwright.sync_api import Browser, Page, expect
 
 from analysis.html_report import write_study_report
 from tests.fixtures.browser import page_address
+from tests.fixtures.report_sections import SECTIONS
 from tests.fixtures.synthetic_contest import write_contest_study
 from tests.fixtures.synthetic_study import write_study
 
 pytestmark = pytest.mark.browser
-SECTIONS = (
-    "question",
-    "latency",
-    "oracle-gap",
-    "contrasts",
-    "reach",
-    "curves",
-    "schedules",
-    "policy",
-    "transfer",
-    "break-even",
-    "failures",
-    "provenance",
-)
 OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 CUT_OFF = """svg => {
   const frame = svg.getBoundingClientRect();

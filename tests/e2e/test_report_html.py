@@ -12,23 +12,10 @@ from accerl.spec import Decision
 from analysis.html_report import write_runs_report, write_study_report
 from analysis.load import load_study
 from analysis.sections_controller import budget_sentence
+from tests.fixtures.report_sections import SECTIONS
 from tests.fixtures.synthetic_study import FULL, make_report, write_run, write_study
 
 VOID = {"meta", "link", "br", "hr", "img", "input"}
-STUDY_SECTIONS = (
-    "question",
-    "latency",
-    "oracle-gap",
-    "contrasts",
-    "reach",
-    "curves",
-    "schedules",
-    "policy",
-    "transfer",
-    "break-even",
-    "failures",
-    "provenance",
-)
 
 
 class Page(HTMLParser):
@@ -127,7 +114,7 @@ def test_study_report_opens_without_a_network(text: str, page: Page) -> None:
 
 
 def test_study_report_has_every_section_in_order(page: Page) -> None:
-    assert [name for name in page.ids if name in STUDY_SECTIONS] == list(STUDY_SECTIONS)
+    assert [name for name in page.ids if name in SECTIONS] == list(SECTIONS)
 
 
 def test_numbers_in_the_tables_equal_contest_json(study_dir: Path, page: Page) -> None:
@@ -206,7 +193,7 @@ def test_a_bare_study_still_gives_a_whole_report(tmp_path: Path) -> None:
     text = write_study_report(path, tmp_path / "r.html").read_text()
     page = Page(text)
     assert_self_contained(text, page)
-    assert set(STUDY_SECTIONS) <= set(page.ids)
+    assert set(SECTIONS) <= set(page.ids)
     assert "nothing to compare" in text
     assert "holds no latency profile" in text
 

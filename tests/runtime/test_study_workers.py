@@ -172,6 +172,7 @@ if __name__ == "__main__":
         study.kill()
         study.wait()
     wait_for(lambda: not alive(worker), "the worker to end, in mid-job")
+    assert study.returncode == -signal.SIGKILL  # it did not end by itself before
 
 
 def test_five_deaths_in_a_minute_end_the_study(tmp_path: Path) -> None:
