@@ -64,6 +64,8 @@ class RuntimeConfig:
     """intra-op threads of each actor's engine"""
     learner_threads: int = 1
     """intra-op threads of the learner"""
+    pin_cores: bool = False
+    """process runtime: keep actors off as many of the cores, on a machine of its own"""
 
     def __post_init__(self) -> None:
         if self.runtime not in RUNTIMES:

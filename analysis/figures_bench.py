@@ -119,7 +119,7 @@ def clock_fidelity(result: Mapping[str, Any]) -> Figure:
     ]
     table += [
         {
-            "panel": f"Return gained per second, {row['game']}",
+            "panel": f"Return per second, {row['game']}",
             "label": row["label"],
             "real": float(np.median(row["gain_real_all"])),
             "virtual": float(np.median(row["gain_virtual_all"])),

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import multiprocessing
-import os
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -122,27 +119,10 @@ def measure(pipeline: Pipeline, seconds: float, seed: int) -> dict[str, Any]:
         run.advance(WARM_UP_SECONDS)
         if not pipeline.learns and isinstance(run, ProcessRun):
             run.publishing.after_update = leave_it  # nothing new: nothing to distil either
-        with pinned(run) if pipeline.pinned else contextlib.nullcontext():
-            report = run.advance(seconds)
+        report = run.advance(seconds)
     finally:
         run.close()
     return _measured(report, pipeline, run)
-
-
-@contextlib.contextmanager
-def pinned(run: SerialRun | ProcessRun) -> Iterator[None]:
-    """Keep the last core for the learner meanwhile, and the other processes off it."""
-    before = os.sched_getaffinity(0)
-    *others, own = sorted(before)
-    try:
-        if isinstance(run, ProcessRun) and others:
-            for worker in run.workers:
-                for thread in Path(f"/proc/{worker.pid}/task").iterdir():
-                    os.sched_setaffinity(int(thread.name), others)
-            os.sched_setaffinity(0, {own})
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
 
 
 def hand_back(rollout: Rollout) -> UpdateStats:

@@ -23,8 +23,6 @@ class Pipeline:
     spec: CompressionSpec = IDENTITY
     learns: bool = True
     """otherwise the learner hands every slot back unused: actors run as if alone"""
-    pinned: bool = False
-    """the learner keeps the last core for itself, the other processes share the rest"""
     emulators: int = 0
     """above 0: so many processes step their environments at random, and nothing else happens"""
 
@@ -113,7 +111,7 @@ def wirings(game: str, network: str) -> dict[str, Pipeline]:
         "publish every 16": runtime(publish_every=16),
         "act at once": runtime(patience_seconds=0.0),
         "no queue": runtime(queue_rollouts=0),
-        "pinned": replace(int8, pinned=True),
+        "pinned": int8.with_runtime(pin_cores=True),
         "serial, 2 threads": serial,
         "learner fp32": learner(precision="fp32"),
     }

@@ -27,6 +27,7 @@ from accerl.networks import PolicyNet, make_policy
 from accerl.presets import load_preset
 from accerl.records import fingerprint
 from accerl.rollout import Rollout, RolloutShape
+from accerl.runtime.cores import LearnersCores
 from accerl.runtime.latency import LatencyProfile, SpecLatency
 from accerl.runtime.measure_acting import Acted, Acting, relative_spread
 from accerl.runtime.memory import keep_freed_memory
@@ -136,7 +137,11 @@ class _Measuring:
         self._mailbox = Mailbox(4 * numbers + MAILBOX_SLACK_BYTES)
         stack.callback(self._mailbox.close)
         self._versions = count()
-        self._actor = Acting(config, self._mailbox, beside=self.machine["cores"] > 1)
+        cores = LearnersCores(1) if config.runtime.pin_cores else None
+        if cores is not None:
+            stack.callback(cores.release)
+        beside = self.machine["cores"] > 1
+        self._actor = Acting(config, self._mailbox, beside=beside, cores=cores)
         stack.callback(self._actor.close)
         compression = replace(config.compression, distill_warmup_updates=1)
         self._compressor = Compressor(

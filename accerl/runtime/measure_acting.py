@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import nullcontext
 from itertools import cycle
 from multiprocessing.connection import Connection
 from statistics import median
@@ -18,6 +19,7 @@ from accerl.actor import Actor
 from accerl.config import RunConfig
 from accerl.envs import make_envs
 from accerl.rollout import Rollout, RolloutShape
+from accerl.runtime.cores import LearnersCores
 from accerl.runtime.memory import give_back_large_blocks
 from accerl.weights import Mailbox
 
@@ -63,14 +65,23 @@ class Acted:
 class Acting:
     """The actor's process as the learner's sees it."""
 
-    def __init__(self, config: RunConfig, mailbox: Mailbox, *, beside: bool) -> None:
+    def __init__(
+        self,
+        config: RunConfig,
+        mailbox: Mailbox,
+        *,
+        beside: bool,
+        cores: LearnersCores | None = None,
+    ) -> None:
+        """Start it, off the learner's cores if these are named."""
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
         runtime = config.runtime
         rows = config.learner.unroll * (2 + runtime.queue_rollouts)
         arguments = (theirs, mailbox.handle(), config.game, runtime.num_envs, rows, beside)
         self._process = context.Process(target=act, args=arguments, daemon=True)
-        self._process.start()
+        with nullcontext() if cores is None else cores.place("actor"):
+            self._process.start()
         theirs.close()
         self._beside = beside
 

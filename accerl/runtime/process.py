@@ -84,6 +84,8 @@ class ProcessRun:
         self.now = 0.0
         self._began = 0.0  # perf_counter when the clock was last started
         self._supervisor = supervisor or Supervisor()
+        if runtime.pin_cores:
+            self._supervisor.pin(runtime.learner_threads)
         self._cpu = CpuMeter()
         # One slot being filled and one being learned from, besides those that may wait.
         each = 2 + -(-runtime.queue_rollouts // runtime.num_actors)
@@ -384,6 +386,7 @@ class ProcessRun:
             worker.hang_up()  # all at once, so that they end side by side
         for worker in self.workers:
             worker.end()
+        self._supervisor.unpin()
         for block in (self._samples, self._weights, self._mailbox, self._slab):
             block.close()
         if isinstance(self.publishing, RemotePublishing):

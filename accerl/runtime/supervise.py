@@ -10,11 +10,12 @@ import threading
 import types
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from time import monotonic
 from typing import Any
 
 from accerl.errors import UserError
+from accerl.runtime.cores import LearnersCores
 from accerl.runtime.wire import Channel, PeerGoneError
 
 MAX_DEATHS = 5
@@ -187,15 +188,27 @@ class Supervisor:
         self.window_seconds = window_seconds
         self.start_up_seconds = start_up_seconds
         self.advice = advice
+        self._cores: LearnersCores | None = None
         self._clock = clock
         self._deaths: deque[float] = deque()
         self._started: dict[str, float] = {}
         self._hung: set[str] = set()
         self._events: list[dict[str, Any]] = []
 
+    def pin(self, threads: int) -> None:
+        """Keep this thread on the last `threads` cores, and actors that are started off them."""
+        self._cores = LearnersCores(threads)
+
+    def unpin(self) -> None:
+        """Let this thread run anywhere again."""
+        if self._cores is not None:
+            self._cores.release()
+            self._cores = None
+
     def start(self, worker: Worker) -> None:
         """Start a process and watch it from now on."""
-        worker.start()
+        with nullcontext() if self._cores is None else self._cores.place(worker.role):
+            worker.start()
         self._started[worker.name] = self._clock()
 
     def await_ready(self, worker: Worker) -> None:

@@ -52,6 +52,30 @@ def test_a_worker_speaks_and_ends_without_a_trace(worker: Worker) -> None:
     assert sorted(os.listdir("/proc/self/fd")) == sorted(before)
 
 
+def test_pinned_actors_stay_off_the_learners_core_and_others_may_run_anywhere(
+    worker: Worker,
+) -> None:
+    everywhere = os.sched_getaffinity(0)
+    other = Worker("compressor", None, echo, lambda _: ("",))
+    supervisor = Supervisor()
+    supervisor.pin(1)
+    try:
+        for started in (worker, other):
+            supervisor.start(started)
+            started.receive()
+        own = {max(everywhere)}
+        assert os.sched_getaffinity(0) == own
+        assert os.sched_getaffinity(worker.pid) == everywhere - own
+        assert os.sched_getaffinity(other.pid) == everywhere
+    finally:
+        other.end()
+        supervisor.unpin()
+    assert os.sched_getaffinity(0) == everywhere
+    with pytest.raises(UserError, match="pin_cores leaves no core for actors"):
+        supervisor.pin(len(everywhere))
+    assert os.sched_getaffinity(0) == everywhere
+
+
 def test_a_mistake_of_the_user_is_said_by_the_parent(worker: Worker) -> None:
     worker.start()
     worker.receive()
