@@ -119,10 +119,10 @@ def test_the_figure_has_a_panel_for_speeds_and_one_for_returns() -> None:
     figure = clock_fidelity({"rows": [row("a", 100.0, 104.0, **gains), row("b", 50.0, 49.0)]})
     assert {each["panel"] for each in figure.table} == {
         "Env steps per second, pong",
-        "Return gained per second, pong",
+        "Return per second, pong",
     }
     assert {
-        "panel": "Return gained per second, pong",
+        "panel": "Return per second, pong",
         "label": "a",
         "real": 0.2,
         "virtual": 0.1,
