@@ -119,13 +119,13 @@ def clock_fidelity(result: Mapping[str, Any]) -> Figure:
     ]
     table += [
         {
-            "panel": f"Return per second, {row['game']}",
+            "panel": f"Mean return over the run, {row['game']}",
             "label": row["label"],
-            "real": float(np.median(row["gain_real_all"])),
-            "virtual": float(np.median(row["gain_virtual_all"])),
+            "real": float(np.median(row["return_real_all"])),
+            "virtual": float(np.median(row["return_virtual_all"])),
         }
         for row in result["rows"]
-        if "gain_real_all" in row
+        if "return_real_all" in row
     ]
     labels = list(dict.fromkeys(row["label"] for row in result["rows"]))
     panels = []

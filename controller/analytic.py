@@ -182,12 +182,16 @@ def machine_of(profile: LatencyProfile, batch: int, distilled_per_sample: float)
     }
 
 
-def sample_config(rng: np.random.Generator, machine: Machine | None = None) -> AnalyticConfig:
+def sample_config(
+    rng: np.random.Generator, machine: Machine | None = None, *, mildest: float = 1.0
+) -> AnalyticConfig:
     """Return a random game for pre-training, every constant around its default.
 
     Args:
         rng: the dice.
         machine: fixed times (`machine_of`); None draws a random machine too.
+        mildest: the least factor, of those drawn between it and 1, on what a mismatch costs and
+            on the KL that it shows by. In small games compression is nearly harmless: 0.02.
     """
 
     def around(value: float, factor: float) -> float:
@@ -213,6 +217,13 @@ def sample_config(rng: np.random.Generator, machine: Machine | None = None) -> A
         random_return=low,
         reference_return=low + around(100.0, 10.0),
     )
+    if mildest < 1.0:
+        factor = math.exp(rng.uniform(math.log(mildest), 0.0))
+        drawn = replace(
+            drawn,
+            mismatch_cost=factor * drawn.mismatch_cost,
+            kl_scale_nats=factor * drawn.kl_scale_nats,
+        )
     if machine is None:
         return drawn
     fixed = replace(drawn, **machine)

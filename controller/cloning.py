@@ -30,19 +30,21 @@ def record(env: CompressionControlEnv, strategy: Strategy, seeds: Sequence[int])
         strategy.reset()
         observation, info = env.reset(seed=seed)
         mask, truncated = info["action_mask"], False
-        vectors, indices, seconds = [], [], []
+        vectors, indices, seconds, rewards = [], [], [], []
         while not truncated:
             decision = strategy.decide(env.features)
             vectors.append(observation)
             indices.append(env.actions.indices(decision.main))
-            observation, _, _, truncated, info = env.step_decision(decision)
+            observation, reward, _, truncated, info = env.step_decision(decision)
             seconds.append(info["seconds"])
+            rewards.append(reward)
         episodes.append(
             Episode(
                 observations=np.array(vectors, dtype=np.float32),
                 actions=np.array(indices, dtype=np.int64),
                 mask=mask,
                 seconds=np.array(seconds),
+                rewards=np.array(rewards),
             )
         )
     return episodes

@@ -21,13 +21,13 @@ Machines = Sequence[Machine | None]
 
 
 def _games(
-    root: int, iteration: int, count: int, machines: Machines
+    root: int, iteration: int, count: int, machines: Machines, mildest: float = 1.0
 ) -> list[tuple[Instance, int, int]]:
     """Return random games, each with the seeds of its inner runs and of the controller's dice."""
     rng = np.random.default_rng([root, iteration])
     games = []
     for number in range(count):
-        config = sample_config(rng, machines[number % len(machines)])
+        config = sample_config(rng, machines[number % len(machines)], mildest=mildest)
         seed, action_seed = (int(drawn) for drawn in rng.integers(2**31, size=2))
         games.append((analytic_instance(config, f"tier0-{iteration}-{number}"), seed, action_seed))
     return games
@@ -41,19 +41,21 @@ def pretrain_tier0(
     iterations: int,
     machines: Machines = (None,),
     *,
+    mildest: float = 1.0,
     clone: ControllerPolicy | None = None,
     checkpoint: Path | None = None,
 ) -> list[dict[str, float]]:
-    """Meta-train on analytic games; see `meta_train`.
+    """Meta-train on analytic games (see `sample_config` for `mildest`); see `meta_train`.
 
     One number is drawn from `generator`: the games of an iteration depend on it and the iteration.
     """
     root = int(generator.integers(2**63))
 
     def collect(policy_state: dict[str, Any], iteration: int) -> list[list[Trajectory]]:
+        games = _games(root, iteration, config.groups, machines, mildest)
         return [
             collect_group(policy_state, actions, game, seed, action_seed, config)
-            for game, seed, action_seed in _games(root, iteration, config.groups, machines)
+            for game, seed, action_seed in games
         ]
 
     return meta_train(policy, collect, iterations, config, clone=clone, checkpoint=checkpoint)

@@ -32,6 +32,22 @@ class Episode:
     """bool [N]: which combinations exist, in the order of `Actions.all_indices`"""
     seconds: np.ndarray
     """float64 [K]: real length of every interval"""
+    rewards: np.ndarray
+    """float64 [K]: normalised gains, not discounted"""
+
+    def __len__(self) -> int:
+        """K."""
+        return len(self.seconds)
+
+    def discounted(self, beta: float) -> float:
+        """Return the sum of exp(-beta t_k) r_k, t_k the clock after step k: the outer objective."""
+        return float((self.rewards * np.exp(-beta * np.cumsum(self.seconds))).sum())
+
+    @classmethod
+    def from_lists(cls, data: Mapping[str, Any]) -> Episode:
+        """Read an episode from plain lists, by field."""
+        names = [field.name for field in fields(Episode)]
+        return cls(**{name: np.asarray(data[name], dtype=_DTYPES[name]) for name in names})
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -50,8 +66,6 @@ class Trajectory(Episode):
     """bool [K]: whether the step was free to choose; where not, the action before was held"""
     log_probs: np.ndarray
     """float64 [K]: of the joint action, under the policy that acted; 0 where it was held"""
-    rewards: np.ndarray
-    """float64 [K]: normalised gains, not discounted"""
     beta: float
     """discount rate per second"""
     horizon_seconds: float

@@ -187,7 +187,7 @@ def _run(case: Case, seconds: float, seed: int, profile: dict[str, Any] | None) 
         latency = LatencyProfile.from_json(profile)
     strategy = make_strategy(case.strategy, **case.params)
     reports = train(config, strategy, profile=latency).reports
-    return {**_speed(reports[WARM_UP_INTERVALS:]), **_gain(reports)}
+    return {**_speed(reports[WARM_UP_INTERVALS:]), **_learned(reports)}
 
 
 def _speed(reports: Sequence[IntervalReport]) -> dict[str, Any]:
@@ -206,17 +206,14 @@ def _speed(reports: Sequence[IntervalReport]) -> dict[str, Any]:
     }
 
 
-def _gain(reports: Sequence[IntervalReport]) -> dict[str, Any]:
-    """Return the mean of the last two measurements of J over the seconds they took.
+def _learned(reports: Sequence[IntervalReport]) -> dict[str, Any]:
+    """Return the area under J over the run's seconds, per second: the mean of its measurements.
 
-    Not what J rose since the first measurement: the fastest runs have learned much by then.
-    Untrained policies get some 0.4 in all cases.
+    What J rose by would say nothing of runs that have learned the game before they end, and its
+    last value little of how soon.
     """
-    found = [(r.total_seconds, r.learner_return) for r in reports if r.learner_return is not None]
-    if not found:
-        return {"gain_per_second": None}
-    times, returns = zip(*found, strict=True)
-    return {"gain_per_second": float(np.mean(returns[-2:]) / np.mean(times[-2:]))}
+    found = [report.learner_return for report in reports if report.learner_return is not None]
+    return {"return_per_second": float(np.mean(found)) if found else None}
 
 
 def _row(
@@ -248,9 +245,9 @@ def _row(
             "virtual": _medians([run["phase_shares"] for run in theirs]),
         },
     }
-    if mine[0]["gain_per_second"] is not None:
-        row["gain_real_all"] = [run["gain_per_second"] for run in mine]
-        row["gain_virtual_all"] = [run["gain_per_second"] for run in theirs]
+    if mine[0].get("return_per_second") is not None:
+        row["return_real_all"] = [run["return_per_second"] for run in mine]
+        row["return_virtual_all"] = [run["return_per_second"] for run in theirs]
     return row
 
 
@@ -287,7 +284,7 @@ def _lags(
 def _agreement(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return how well the tiers agree, over all games and by game."""
     errors = np.abs([row["error"] for row in rows])
-    learned = [row for row in rows if "gain_real_all" in row]
+    learned = [row for row in rows if "return_real_all" in row]
     by_game = {}
     for game in dict.fromkeys(row["game"] for row in rows):
         own = [row for row in rows if row["game"] == game]
@@ -322,8 +319,8 @@ def _rank_agreement(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """
     if len(rows) < 3:
         return {"spearman": None, "spearman_low": None, "spearman_high": None}
-    real = np.array([row["gain_real_all"] for row in rows])
-    virtual = np.array([row["gain_virtual_all"] for row in rows])
+    real = np.array([row["return_real_all"] for row in rows])
+    virtual = np.array([row["return_virtual_all"] for row in rows])
     rho = spearman(list(np.median(real, axis=1)), list(np.median(virtual, axis=1)))
     rng = np.random.default_rng(0)
     drawn = []

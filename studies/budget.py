@@ -52,6 +52,9 @@ class Budget:
     exploratory_seeds: int
     """test seeds of entrants outside the primary comparisons"""
     pretrain_iterations: int
+    teacher_seeds: int = 0
+    """tune seeds on which every spec is run on every trained instance, to show the controller the
+    best of each machine; 0: it is not shown"""
     profile_repeats: int = 0
     """rounds in which this machine is measured, if a pair names it"""
     real_seconds: float = 0.0
@@ -101,7 +104,7 @@ QUICKSTART = {
         **_QUICK,
         env_steps=_STEPS,
         reference_runs=4,
-        inner_runs=64,
+        inner_runs=80,
         instance_runs=0,
         tune_seeds=2,
         validate_seeds=2,
@@ -109,6 +112,7 @@ QUICKSTART = {
         test_seeds=6,
         exploratory_seeds=6,
         pretrain_iterations=8,
+        teacher_seeds=1,
         profile_repeats=5,
         real_seconds=60.0,
     ),
@@ -122,7 +126,7 @@ CONTEST = {
         entrants=("static", "kl-threshold", "sw-ucb"),
         variants=("evolution",),
         reference_runs=2,
-        inner_runs=16,
+        inner_runs=40,
         instance_runs=2,
         tune_seeds=1,
         validate_seeds=1,
@@ -130,6 +134,7 @@ CONTEST = {
         test_seeds=2,
         exploratory_seeds=1,
         pretrain_iterations=1,
+        teacher_seeds=1,
     ),
     "default": Budget(
         env_steps={
@@ -140,13 +145,14 @@ CONTEST = {
         },
         trained=tuple(
             (game, profile)
-            for profile in ("paper-1080ti", "slow-env", "learner-bound")
+            for profile in ("paper-1080ti", "two-core", "slow-env", "learner-bound")
             for game in ("catch", "cartpole")
         ),
         held_out=(
             ("catch", "edge"),
             ("cartpole", "gpu-learner"),
             ("acrobot", "paper-1080ti"),
+            ("acrobot", "two-core"),
             ("acrobot", "learner-bound"),
             ("acrobot", "edge"),
             ("minatar-breakout", "two-core"),
@@ -163,16 +169,17 @@ CONTEST = {
             "gp-bandit",
             "random",
         ),
-        variants=("evolution", "recurrent", "kl-only", "reward-only", "machine-only"),
+        variants=("evolution", "recurrent", "kl-only", "reward-only", "machine-only", "rule-only"),
         reference_runs=20,
-        inner_runs=144,
+        inner_runs=384,
         instance_runs=24,
         tune_seeds=2,
-        validate_seeds=4,
+        validate_seeds=6,
         finalists=5,
         test_seeds=20,
-        exploratory_seeds=10,
-        pretrain_iterations=40,
+        exploratory_seeds=5,
+        pretrain_iterations=12,
+        teacher_seeds=2,
         real_seconds=60.0,
         real_games=("pong", "minatar-breakout"),
         real_seeds=3,

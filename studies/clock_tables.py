@@ -23,10 +23,10 @@ def print_clock(result: Mapping[str, Any], console: Console) -> None:
             title_justify="left",
         )
         table.add_column("actors", no_wrap=True)
-        gains = game in LEARNED
+        learned = game in LEARNED
         for name in ("real steps/s", "virtual", "error", "real lag", "virtual", "apart"):
             table.add_column(name, justify="right")
-        for name in ("real J/s", "virtual") if gains else ():
+        for name in ("real mean J", "virtual") if learned else ():
             table.add_column(name, justify="right")
         for row in result["rows"]:
             if row["game"] != game:
@@ -40,9 +40,10 @@ def print_clock(result: Mapping[str, Any], console: Console) -> None:
                 f"{lag['virtual_mean']:.1f}",
                 f"{lag['distance_updates']:.2f}",
             ]
-            if gains:
+            if learned:
                 cells += [
-                    f"{np.median(row[name]):.3f}" for name in ("gain_real_all", "gain_virtual_all")
+                    f"{np.median(row[name]):.2f}"
+                    for name in ("return_real_all", "return_virtual_all")
                 ]
             table.add_row(row["label"], *cells)
         console.print(table)
@@ -53,7 +54,7 @@ def print_clock(result: Mapping[str, Any], console: Console) -> None:
     )
     if result["spearman"] is not None:
         console.print(
-            f"Rank correlation of the return per second (J/s) between the clocks: "
+            f"Rank correlation of the return per second (the mean of J over the run) between the clocks: "
             f"{result['spearman']:.2f} (95% {result['spearman_low']:.2f} to "
             f"{result['spearman_high']:.2f}, bootstrap over cases and seeds)."
         )

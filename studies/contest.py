@@ -33,7 +33,6 @@ from studies.meta import (
     CONTROLLER,
     VARIANTS,
     Trained,
-    record_rule,
     replay_entrant,
     train_controller,
     write_training,
@@ -41,6 +40,7 @@ from studies.meta import (
 from studies.profile_tables import print_profile
 from studies.progress import Steps, bar, console
 from studies.real_clock import real_contest
+from studies.teachers import record_rule, record_statics
 
 
 def run_contest(
@@ -140,9 +140,10 @@ def _train(study: Study, tuned: Sequence[Entrant]) -> list[Trained]:
     """Train the controller, then the variants that the budget names."""
     rules = [item for item in tuned if item.kind == "threshold" and item.scope == "one for all"]
     best = max(rules, key=lambda item: item.score)
-    episodes = record_rule(study, best)
+    rule = record_rule(study, best)
+    statics = record_statics(study) if study.budget.teacher_seeds else None
     wanted = [CONTROLLER, *(VARIANTS[name] for name in study.budget.variants)]
-    trained = [train_controller(study, episodes, variant) for variant in wanted]
+    trained = [train_controller(study, rule, statics, variant) for variant in wanted]
     write_training(study, trained)
     return trained
 

@@ -1,11 +1,12 @@
-"""Meta-training on inner runs: clone the best threshold rule, pre-train, improve, and accept.
+"""Meta-training on inner runs: imitate two teachers, pre-train, improve, and accept.
 
-1 record what the best tuned threshold rule did and clone it: the incumbent. 2 Pre-train on tier 0
-near the clone; that costs no inner run. 3 Policy gradient, or evolution strategies as a
-cross-check, on the trained instances with exactly the runs that every tuned strategy got. 4 Along
-the way candidates are run on the validation seeds; one replaces the incumbent only if its paired
-95% interval over it lies above zero. So a controller is never chosen that is worse, as far as
-validation can tell, than the rule it started from.
+1 Clone the best tuned threshold rule: the incumbent. 2 Clone what knows the machines, the best
+static spec of each (`studies.teachers`). 3 Pre-train on tier 0; that costs no inner run. 4 Policy
+gradient, or evolution strategies as a cross-check, on the trained instances with the runs that
+are left of what every tuned strategy got; it goes on from the best policy so far, and is kept
+near it. Along the way candidates are run on the validation seeds; one replaces the incumbent only
+if its paired 95% interval over it lies above zero. So no controller is chosen that is worse, as
+far as validation can tell, than the rule it started from.
 """
 
 from __future__ import annotations
@@ -31,14 +32,17 @@ from controller.rollouts import Episode, Trajectory
 from controller.schedule import summarise
 from studies.entrants import Entrant, score
 from studies.games import Study
-from studies.inner import record_job, rollout_job
+from studies.inner import GameSetup, rollout_job
 from studies.progress import bar, console
+from studies.teachers import StaticsTeacher
 
 ROLLOUTS = 4
 CHECKS = 3
 """candidates of a training: after pre-training, halfway, at the end"""
 SHIELD = {"threshold_nats": 14.0}
 """the paper's KL-max rule, around every learned controller"""
+MILDEST = 0.02
+"""of the analytic games that controllers are pre-trained on: small games forgive compression"""
 DICE = 10_000
 """action seeds of a study's seed: more than any training draws"""
 
@@ -53,6 +57,8 @@ class Variant:
     features: str = "all"
     recurrent: bool = False
     evolution: bool = False
+    statics: bool = True
+    """whether it also learns from the best static specs"""
 
 
 CONTROLLER = Variant(name="controller", label="learned controller", kind="controller")
@@ -67,6 +73,9 @@ VARIANTS = {
     ),
     "machine-only": Variant(
         name="controller_machine", label="controller, machine alone", features="machine"
+    ),
+    "rule-only": Variant(
+        name="controller_rule", label="controller, taught by the rule alone", statics=False
     ),
 }
 """besides the controller itself, by the names that budgets use"""
@@ -85,41 +94,26 @@ class Trained:
     """what the accepted policy chose on the validation seeds, by instance"""
 
 
-def record_rule(study: Study, rule: Entrant) -> list[Episode]:
-    """Return what a hand-set rule saw and chose on the trained instances."""
-    jobs = [
-        record_job(
-            setup, seed, rule.strategy(setup.name), study.budget.actions, study.profile(setup)
-        )
-        for seed in study.tune_seeds
-        for setup in study.trained
-    ]
-    with bar(f"recording {rule.label}", len(jobs)) as advance:
-        results = study.runs.map(jobs, lambda: advance(1, ""))
-    return [
-        Episode(
-            observations=np.array(result["observations"], dtype=np.float32),
-            actions=np.array(result["actions"], dtype=np.int64),
-            mask=np.array(result["mask"], dtype=np.bool_),
-            seconds=np.array(result["seconds"], dtype=np.float64),
-        )
-        for result in results
-    ]
+def train_controller(
+    study: Study, rule: Sequence[Episode], statics: StaticsTeacher | None, variant: Variant
+) -> Trained:
+    """Train one variant with `Budget.inner_runs` runs, those of its teachers included.
 
-
-def train_controller(study: Study, episodes: Sequence[Episode], variant: Variant) -> Trained:
-    """Train one variant with `Budget.inner_runs` runs, those of the recording included."""
+    Args:
+        study: whose.
+        rule: what the best threshold rule saw and chose.
+        statics: the other teacher; None: there is none.
+        variant: what is particular about it.
+    """
     budget = study.budget
-    policy = ControllerPolicy(
-        budget.actions.sizes,
-        generator=torch.Generator().manual_seed(study.seed),
-        features=variant.features,
-        recurrent=variant.recurrent,
-    )
-    repeated = clone(policy, episodes)
-    console.print(f"  {variant.label}: the clone repeats {repeated:.0%} of the rule's choices")
-    start = ControllerPolicy.from_json(policy.to_json())
-    checker = _Checker(study, variant, start)
+    checker = _Checker(study, variant, _clone(study, variant, rule, "the rule"))
+    taught = len(rule)
+    if statics is not None and variant.statics:
+        taught += statics.inner_runs
+        student = _clone(study, variant, statics.episodes, "the best static specs")
+        checker.check(student, "clone of the best static spec of each machine")
+    start = checker.best
+    policy = ControllerPolicy.from_json(start.to_json())
     pretrain_tier0(
         policy,
         budget.actions,
@@ -127,10 +121,13 @@ def train_controller(study: Study, episodes: Sequence[Episode], variant: Variant
         np.random.default_rng([study.seed, 7]),
         budget.pretrain_iterations,
         _machines(study),
+        mildest=MILDEST,
         clone=start,
     )
     checker.check(policy, "pre-trained on tier 0")
-    runs = budget.inner_runs - len(episodes)
+    start = checker.best
+    policy = ControllerPolicy.from_json(start.to_json())
+    runs = budget.inner_runs - taught
     train = _evolve if variant.evolution else _policy_gradient
     history = train(study, policy, start, runs, checker)
     rows = [{"variant": variant.name, **row, "mean_gain": row["gain"]} for row in history]
@@ -140,7 +137,7 @@ def train_controller(study: Study, episodes: Sequence[Episode], variant: Variant
         kind=variant.kind,
         scope="one for all",
         description=learned(study, checker.incumbent),
-        inner_runs=len(episodes) + sum(int(row["runs"]) for row in history),
+        inner_runs=taught + sum(int(row["runs"]) for row in history),
         params={
             "parameters": policy.num_parameters(),
             "accepted": checker.accepted,
@@ -156,6 +153,20 @@ def train_controller(study: Study, episodes: Sequence[Episode], variant: Variant
     )
 
 
+def _clone(
+    study: Study, variant: Variant, episodes: Sequence[Episode], whose: str
+) -> ControllerPolicy:
+    policy = ControllerPolicy(
+        study.budget.actions.sizes,
+        generator=torch.Generator().manual_seed(study.seed),
+        features=variant.features,
+        recurrent=variant.recurrent,
+    )
+    repeated = clone(policy, episodes)
+    console.print(f"  {variant.label}: a clone repeats {repeated:.0%} of the choices of {whose}")
+    return policy
+
+
 def learned(study: Study, policy: ControllerPolicy) -> dict[str, Any]:
     """Return the description of a policy's strategy: its most likely choices, under the shield."""
     return {
@@ -168,7 +179,7 @@ def learned(study: Study, policy: ControllerPolicy) -> dict[str, Any]:
 
 
 class _Checker:
-    """Keeps the incumbent: the best policy so far, as far as the validation seeds can tell."""
+    """Keeps the incumbent, which only a clearly better policy replaces, and the best so far."""
 
     def __init__(self, study: Study, variant: Variant, start: ControllerPolicy) -> None:
         self.study = study
@@ -177,6 +188,9 @@ class _Checker:
         self.accepted = "clone of the best threshold rule"
         self.rows: list[dict[str, Any]] = []
         self._values, self.decisions = self._run(start)
+        self.best = start
+        """the policy with the highest mean, clearly or not: training goes on from it"""
+        self._best_value = float(self._values.mean())
 
     def check(self, policy: ControllerPolicy, what: str) -> None:
         """Have a candidate replace the incumbent, if it is clearly better."""
@@ -201,6 +215,8 @@ class _Checker:
             f"  {self.variant.label}, {what}: {gain.estimate:+.3f} over the incumbent "
             f"(95% {gain.low:+.3f} to {gain.high:+.3f}): {'accepted' if accepted else 'kept out'}"
         )
+        if float(values.mean()) > self._best_value:
+            self.best, self._best_value = candidate, float(values.mean())
         if accepted:
             self.incumbent, self.accepted = candidate, what
             self._values, self.decisions = values, decisions
@@ -221,10 +237,13 @@ class _Checker:
 def _policy_gradient(
     study: Study, policy: ControllerPolicy, start: ControllerPolicy, runs: int, checker: _Checker
 ) -> list[dict[str, Any]]:
-    """Meta-train by policy gradient: every trained instance is a group, seeds take turns."""
-    setups = study.trained
+    """Meta-train by policy gradient: a game's instances are the groups; games and seeds take turns.
+
+    A group is (game, machine, seed), so an iteration sees one game on all of its machines.
+    """
+    turns = _turns(study.trained)
     config = MetaTrainConfig(
-        groups=len(setups),
+        groups=len(turns[0]),
         rollouts=ROLLOUTS,
         reuse_iterations=2,
         entropy_weight=0.02,
@@ -236,7 +255,8 @@ def _policy_gradient(
     with bar(checker.variant.label, iterations * per_iteration) as advance:
 
         def collect(state: dict[str, Any], iteration: int) -> list[list[Trajectory]]:
-            seed = seeds[iteration % len(seeds)]
+            setups = turns[iteration % len(turns)]
+            seed = seeds[iteration // len(turns) % len(seeds)]
             first = DICE * study.seed + per_iteration * iteration
             jobs = [
                 rollout_job(
@@ -267,17 +287,19 @@ def _policy_gradient(
 def _evolve(
     study: Study, policy: ControllerPolicy, start: ControllerPolicy, runs: int, checker: _Checker
 ) -> list[dict[str, Any]]:
-    """Evolve with as many runs; every candidate plays every trained instance once."""
-    setups = study.trained
-    generations = max(2, runs // (len(setups) * 8))
-    pairs = max(1, runs // (generations * len(setups) * 2))
+    """Evolve with as many runs; every candidate plays one game on all of its machines."""
+    turns = _turns(study.trained)
+    machines = len(turns[0])
+    generations = max(2, runs // (machines * 8))
+    pairs = max(1, runs // (generations * machines * 2))
     config = EvolutionConfig(pairs=pairs, seed=study.seed)
-    per_generation = config.population * len(setups)
+    per_generation = config.population * machines
     seeds = list(SPLITS["train"].seeds)
     with bar(checker.variant.label, generations * per_generation) as advance:
 
         def evaluate(states: Sequence[dict[str, Any]], generation: int) -> np.ndarray:
-            seed = seeds[generation % len(seeds)]
+            setups = turns[generation % len(turns)]
+            seed = seeds[generation // len(turns) % len(seeds)]
             jobs = [
                 rollout_job(setup, seed, None, state, study.budget.actions, study.profile(setup))
                 for state in states
@@ -290,6 +312,12 @@ def _evolve(
         history = evolve(policy, evaluate, generations, config)
     checker.check(policy, f"after {generations} generations")
     return [{**row, "runs": per_generation} for row in history]
+
+
+def _turns(setups: Sequence[GameSetup]) -> list[list[GameSetup]]:
+    """Return the trained instances game by game; every game is trained on the same machines."""
+    games = dict.fromkeys(setup.game for setup in setups)
+    return [[setup for setup in setups if setup.game == game] for game in games]
 
 
 def _machines(study: Study) -> list[Machine | None]:

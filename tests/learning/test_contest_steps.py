@@ -14,7 +14,8 @@ from studies.contest_plan import NEW_GAME, TRAINED, ContestInstance
 from studies.entrants import EACH, Entrant, fp32, primary_names, tuned_entrants
 from studies.games import Study
 from studies.inner import GameSetup, InnerRuns
-from studies.meta import CONTROLLER, VARIANTS, record_rule, replay_entrant, train_controller
+from studies.meta import CONTROLLER, VARIANTS, replay_entrant, train_controller
+from studies.teachers import record_rule, record_statics
 from tests.fixtures.inner_runs import fast_profile
 
 BUDGET = replace(
@@ -23,7 +24,7 @@ BUDGET = replace(
     held_out=(("acrobot", "fast"),),
     actions=SMALL_ACTIONS,
     entrants=("static", "kl-threshold", "sw-ucb"),
-    inner_runs=20,
+    inner_runs=44,
     instance_runs=2,
     tune_seeds=1,
     validate_seeds=2,
@@ -91,14 +92,20 @@ def test_a_controller_gets_no_more_runs_and_replaces_its_clone_only_if_better(
     rule = next(item for item in tuned if item.kind == "threshold" and item.scope != EACH)
     episodes = record_rule(study, rule)
     assert len(episodes) == 2
-    trained = train_controller(study, episodes, variant)
+    statics = record_statics(study)
+    specs = SMALL_ACTIONS.all_specs
+    assert statics.inner_runs == len(statics.episodes) == 2 * (len(specs) + 1)
+    assert set(statics.best) == {"fast"}
+    trained = train_controller(study, episodes, statics, variant)
     assert BUDGET.inner_runs - 8 < trained.entrant.inner_runs <= BUDGET.inner_runs
-    assert len(trained.checks) >= 2
+    assert len(trained.checks) >= 3
     for row in trained.checks:
         assert row["accepted"] == (row["low"] > 0.0)
     names = {"clone of the best threshold rule", *(row["candidate"] for row in trained.checks)}
     assert trained.entrant.params["accepted"] in names
-    again = train_controller(study, episodes, variant)  # from kept runs: the same to the bit
+    again = train_controller(
+        study, episodes, statics, variant
+    )  # from kept runs: the same to the bit
     assert again.policy.to_json() == trained.policy.to_json()
     assert again.checks == trained.checks
     replayed = replay_entrant(study, trained)

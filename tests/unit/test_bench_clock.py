@@ -54,14 +54,14 @@ def test_ranks_of_gains_agree_or_do_not_and_the_interval_says_how_surely() -> No
     rng = np.random.default_rng(0)
     gains = np.arange(8.0)[:, None] + 0.01 * rng.normal(size=(8, 3))
     rows = [
-        row(str(i), 1.0, 1.0, gain_real_all=list(own), gain_virtual_all=list(2.0 * own))
+        row(str(i), 1.0, 1.0, return_real_all=list(own), return_virtual_all=list(2.0 * own))
         for i, own in enumerate(gains)
     ]
     agreed = bench_clock._agreement(rows)
     assert agreed["spearman"] == 1.0
     assert agreed["spearman_low"] > 0.7
     for each, own in zip(rows, rng.permutation(gains), strict=True):
-        each["gain_virtual_all"] = list(own)
+        each["return_virtual_all"] = list(own)
     muddled = bench_clock._agreement(rows)
     assert muddled["spearman"] < 0.9
     assert muddled["spearman_low"] < agreed["spearman_low"]
@@ -115,14 +115,14 @@ def test_the_middle_of_two_profiles_lies_between_them() -> None:
 
 
 def test_the_figure_has_a_panel_for_speeds_and_one_for_returns() -> None:
-    gains = {"gain_real_all": [0.1, 0.2, 0.3], "gain_virtual_all": [0.1, 0.1, 0.2]}
+    gains = {"return_real_all": [0.1, 0.2, 0.3], "return_virtual_all": [0.1, 0.1, 0.2]}
     figure = clock_fidelity({"rows": [row("a", 100.0, 104.0, **gains), row("b", 50.0, 49.0)]})
     assert {each["panel"] for each in figure.table} == {
         "Env steps per second, pong",
-        "Return per second, pong",
+        "Mean return over the run, pong",
     }
     assert {
-        "panel": "Return per second, pong",
+        "panel": "Mean return over the run, pong",
         "label": "a",
         "real": 0.2,
         "virtual": 0.1,

@@ -1,0 +1,115 @@
+"""Whom a controller imitates before it tries for itself: a tuned rule, and the best static specs.
+
+The second teacher knows what no rule does: on which machine it is. It acts with the spec that did
+best there, over all trained games; what the controller is shown is what every spec looks like on
+every machine, so that it can tell machines apart by the features alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from accerl.spec import CompressionSpec
+from controller.objective import default_beta
+from controller.rollouts import Episode
+from studies.entrants import Entrant
+from studies.games import Study
+from studies.inner import GameSetup, record_job
+from studies.progress import bar, console
+
+HOLD_INTERVALS = 2
+"""how long the wandering recordings keep a spec: a controller must know switches too"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StaticsTeacher:
+    """The best static spec of every trained machine, and what is seen on the way."""
+
+    best: dict[str, CompressionSpec]
+    """by latency profile"""
+    episodes: tuple[Episode, ...]
+    """of all specs and of random switching, with the best spec as the choice of every step"""
+    inner_runs: int
+
+
+def record_rule(study: Study, rule: Entrant) -> list[Episode]:
+    """Return what a hand-set rule saw and chose on the trained instances."""
+    asked = [(setup, seed) for seed in study.tune_seeds for setup in study.trained]
+    jobs = [record_job_of(study, setup, seed, rule.strategy(setup.name)) for setup, seed in asked]
+    with bar(f"recording {rule.label}", len(jobs)) as advance:
+        results = study.runs.map(jobs, lambda: advance(1, ""))
+    return [Episode.from_lists(result) for result in results]
+
+
+def record_statics(study: Study) -> StaticsTeacher:
+    """Run every spec, and random switching, on the trained instances; see who was best where."""
+    actions, seeds = study.budget.actions, study.tune_seeds[: study.budget.teacher_seeds]
+    specs = actions.all_specs
+    places = [(setup, seed) for setup in study.trained for seed in seeds]
+    jobs = [
+        record_job_of(study, setup, seed, {"name": "fixed", "params": {"spec": spec.to_json()}})
+        for setup, seed in places
+        for spec in specs
+    ]
+    jobs += [record_job_of(study, setup, seed, _wandering(study, setup)) for setup, seed in places]
+    with bar("recording static specs", len(jobs)) as advance:
+        results = study.runs.map(jobs, lambda: advance(1, ""))
+    episodes = [Episode.from_lists(result) for result in results]
+    shape = (len(study.trained), len(seeds), len(specs))
+    fixed = np.array(
+        [
+            episode.discounted(default_beta(setup.horizon_seconds))
+            for (setup, _), row in zip(places, _rows(episodes, len(specs)), strict=False)
+            for episode in row
+        ]
+    ).reshape(shape)
+    best = best_of_machines([setup.profile for setup in study.trained], fixed, specs)
+    for machine, spec in best.items():
+        console.print(f"  best static spec on {machine}: {spec.label}", highlight=False)
+    owners = [setup for setup, _ in places for _ in specs] + [setup for setup, _ in places]
+    shown = [
+        replace(episode, actions=np.tile(actions.indices(best[setup.profile]), (len(episode), 1)))
+        for setup, episode in zip(owners, episodes, strict=True)
+    ]
+    return StaticsTeacher(best=best, episodes=tuple(shown), inner_runs=len(jobs))
+
+
+def best_of_machines(
+    machines: Sequence[str], values: np.ndarray, specs: Sequence[CompressionSpec]
+) -> dict[str, CompressionSpec]:
+    """Return the best spec of each machine: by its mean over games and seeds, each game its scale.
+
+    Args:
+        machines: of every instance.
+        values: [instances, seeds, specs], more is better.
+        specs: what was run.
+    """
+    means = values.mean(axis=1)
+    scale = np.abs(means).mean(axis=1, keepdims=True)
+    relative = means / np.where(scale > 0.0, scale, 1.0)
+    return {
+        machine: specs[int(relative[[name == machine for name in machines]].mean(axis=0).argmax())]
+        for machine in dict.fromkeys(machines)
+    }
+
+
+def record_job_of(
+    study: Study, setup: GameSetup, seed: int, strategy: dict[str, object]
+) -> dict[str, object]:
+    """Return the job that records a strategy on an instance."""
+    return record_job(setup, seed, strategy, study.budget.actions, study.profile(setup))
+
+
+def _wandering(study: Study, setup: GameSetup) -> dict[str, object]:
+    params = {
+        "specs": [spec.to_json() for spec in study.budget.actions.all_specs],
+        "hold_seconds": HOLD_INTERVALS * setup.interval_seconds,
+    }
+    return {"name": "random", "params": params}
+
+
+def _rows(episodes: Sequence[Episode], width: int) -> list[Sequence[Episode]]:
+    return [episodes[at : at + width] for at in range(0, len(episodes), width)]
