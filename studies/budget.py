@@ -160,7 +160,6 @@ CONTEST = {
         entrants=(
             "static",
             "kl-threshold",
-            "kl-threshold-dwell",
             "reward-gap",
             "linear-kl",
             "three-stage",

@@ -54,8 +54,8 @@ def print_clock(result: Mapping[str, Any], console: Console) -> None:
     )
     if result["spearman"] is not None:
         console.print(
-            f"Rank correlation of the return per second (the mean of J over the run) between the clocks: "
-            f"{result['spearman']:.2f} (95% {result['spearman_low']:.2f} to "
+            f"Rank correlation of the return per second (the mean of J over a run) between the "
+            f"clocks: {result['spearman']:.2f} (95% {result['spearman_low']:.2f} to "
             f"{result['spearman_high']:.2f}, bootstrap over cases and seeds)."
         )
     for game, found in result["by_game"].items():

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from accerl.spec import CompressionSpec
+from controller.analytic import severity
 from controller.objective import default_beta
 from controller.rollouts import Episode
 from studies.entrants import Entrant
@@ -68,7 +69,7 @@ def record_statics(study: Study) -> StaticsTeacher:
     ).reshape(shape)
     best = best_of_machines([setup.profile for setup in study.trained], fixed, specs)
     for machine, spec in best.items():
-        console.print(f"  best static spec on {machine}: {spec.label}", highlight=False)
+        console.print(f"  to be imitated on {machine}: {spec.label}", highlight=False)
     owners = [setup for setup, _ in places for _ in specs] + [setup for setup, _ in places]
     shown = [
         replace(episode, actions=np.tile(actions.indices(best[setup.profile]), (len(episode), 1)))
@@ -80,20 +81,27 @@ def record_statics(study: Study) -> StaticsTeacher:
 def best_of_machines(
     machines: Sequence[str], values: np.ndarray, specs: Sequence[CompressionSpec]
 ) -> dict[str, CompressionSpec]:
-    """Return the best spec of each machine: by its mean over games and seeds, each game its scale.
+    """Return the spec to act with on each machine, judged over games and seeds, each on its scale.
+
+    That is the mildest of those that lie within one standard error of the best: where specs hardly
+    differ the best one is luck, and whoever imitates it must tell apart machines that are alike.
 
     Args:
         machines: of every instance.
         values: [instances, seeds, specs], more is better.
         specs: what was run.
     """
-    means = values.mean(axis=1)
-    scale = np.abs(means).mean(axis=1, keepdims=True)
-    relative = means / np.where(scale > 0.0, scale, 1.0)
-    return {
-        machine: specs[int(relative[[name == machine for name in machines]].mean(axis=0).argmax())]
-        for machine in dict.fromkeys(machines)
-    }
+    scale = np.abs(values).mean(axis=(1, 2), keepdims=True)
+    relative = values / np.where(scale > 0.0, scale, 1.0)
+    mildest = sorted(range(len(specs)), key=lambda place: severity(specs[place]))
+    found = {}
+    for machine in dict.fromkeys(machines):
+        own = relative[[name == machine for name in machines]].reshape(-1, len(specs))
+        lost = own[:, [own.mean(axis=0).argmax()]] - own  # [runs, specs], paired by game and seed
+        error = lost.std(axis=0, ddof=1) / np.sqrt(len(lost)) if len(lost) > 1 else 0.0 * lost[0]
+        near = lost.mean(axis=0) <= error
+        found[machine] = specs[next(place for place in mildest if near[place])]
+    return found
 
 
 def record_job_of(
