@@ -126,14 +126,14 @@ def transfer_forest(study: StudyRecord, contest: Mapping[str, Any]) -> Figure:
 
 
 def variants_forest(rows: Sequence[Mapping[str, Any]]) -> Figure:
-    """Every improvement that was tried, by what it changed."""
+    """Every way of training that was tried, against the best threshold rule."""
     table = [
         {"kind": "all games", "other": str(row["name"]), "what": row.get("what")}
         | {**_estimate(row), "text": _text(row)}
         for row in rows
         if row.get("ratio") is not None
     ]
-    x = _ratio_axis(table, "Ratio to the controller without it (log)")
+    x = _ratio_axis(table, "Seconds to target, ratio to the best threshold rule (log)")
     y = _rows("other", [row["other"] for row in table])
     return Figure(
         name="variants",

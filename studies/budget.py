@@ -38,7 +38,7 @@ class Budget:
     entrants: tuple[str, ...]
     """what is tuned besides: static, and names of `strategies.SPACES_BY_NAME`"""
     variants: tuple[str, ...] = ()
-    """of the controller's training, see `meta.VARIANTS`"""
+    """of the controller's training, see `studies.variants`"""
     reference_runs: int
     inner_runs: int
     """that every entrant may spend that is tuned or trained on all trained instances"""

@@ -24,23 +24,17 @@ from accerl.records import fingerprint, make_out_dir, read_json, versions, write
 from controller.instances import SPLITS, num_actions
 from studies import deliver
 from studies.budget import BUDGETS
-from studies.contest_plan import check_rule, find_instances, make_plan, write_plan
+from studies.contest_plan import TRAINED, check_rule, find_instances, make_plan, write_plan
 from studies.effects import effects, seen_vectors
 from studies.entrants import EACH, Entrant, fp32, primary_names, tuned_entrants
 from studies.games import Study, add_references, find_profiles
 from studies.inner import InnerRuns, build_strategy, check_workers
-from studies.meta import (
-    CONTROLLER,
-    VARIANTS,
-    Trained,
-    replay_entrant,
-    train_controller,
-    write_training,
-)
+from studies.meta import Trained, replay_entrant, train_controller, write_training
 from studies.profile_tables import print_profile
 from studies.progress import Steps, bar, console
 from studies.real_clock import real_contest
 from studies.teachers import record_rule, record_statics
+from studies.variants import CONTROLLER, VARIANTS
 
 
 def run_contest(
@@ -105,6 +99,7 @@ def run_contest(
     with steps.step("replay", "Exporting the controller; running it on the real clock"):
         _export(study, controller, entrants, results, digest)
         write_json(out / "effects.json", _effects(study, controller))
+        _write_variants(study, entrants, trained, results)
         _real(study, entrants)
     info = _study_json(study, settings, entrants, trained, plan, digest, steps)
     info["accounting"]["meta_wall_seconds"] = steps.seconds["meta_training"]
@@ -203,6 +198,21 @@ def _export(
         seeds=list(SPLITS["train"].seeds),
         contest=digest,
     )
+
+
+def _write_variants(
+    study: Study,
+    entrants: Sequence[Entrant],
+    trained: Sequence[Trained],
+    results: Mapping[str, Mapping[str, list[dict[str, Any]]]],
+) -> None:
+    """Write variants.json: every way of training against the best threshold rule."""
+    rules = [item for item in entrants if item.kind == "threshold" and item.scope != EACH]
+    rule = next(item.name for item in rules if item.primary)
+    new = [item.setup for item in study.instances if item.group != TRAINED]
+    games = new or study.trained
+    rows = deliver.variant_rows(games, results, trained, rule)
+    write_json(study.out / "variants.json", rows)
 
 
 def _real(study: Study, entrants: Sequence[Entrant]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from controller.bundle_meta import BundleMeta, ProfileId, Result, TrainedOn
 from controller.policy import ControllerPolicy
 from controller.schedule import POOLED, summarise_games
 from studies.inner import GameSetup
+from studies.meta import Trained
 from studies.pipelines import base_config
 from studies.progress import bar, console
 
@@ -136,6 +137,40 @@ def ratio_rows(
                     n=len(ours),
                 )
             )
+    return rows
+
+
+def variant_rows(
+    games: list[GameSetup],
+    results: Mapping[str, Mapping[str, list[dict[str, Any]]]],
+    trained: Sequence[Trained],
+    rule: str,
+) -> list[dict[str, Any]]:
+    """Return every way of training that was tried, its seconds to target over the best rule's.
+
+    Over `games`, those that nobody was trained on, and the seeds that both were tested on.
+    """
+    rng = np.random.default_rng(0)
+    rows = []
+    for item in trained:
+        labels, ours, theirs = [], [], []
+        for setup in games:
+            mine = results[item.entrant.name][setup.name]  # the first so many seeds
+            for run, other in zip(mine, results[rule][setup.name][: len(mine)], strict=True):
+                labels.append(setup.name)
+                ours.append(_seconds_to_target(setup, run))
+                theirs.append(_seconds_to_target(setup, other))
+        found = paired_log_ratio(np.array(ours), np.array(theirs), labels, rng)
+        rows.append(
+            {
+                "name": item.entrant.label,
+                "what": item.what,
+                "ratio": found.estimate,
+                "low": finite_or_none(found.low),
+                "high": finite_or_none(found.high),
+                "note": f"acts: {item.entrant.params['accepted']}; {len(ours)} pairs",
+            }
+        )
     return rows
 
 

@@ -35,6 +35,7 @@ from studies.games import Study
 from studies.inner import GameSetup, rollout_job
 from studies.progress import bar, console
 from studies.teachers import StaticsTeacher
+from studies.variants import Variant
 
 ROLLOUTS = 4
 CHECKS = 3
@@ -48,45 +49,13 @@ DICE = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Variant:
-    """One way to train a controller."""
-
-    name: str
-    label: str
-    kind: str = "ablation"
-    features: str = "all"
-    recurrent: bool = False
-    evolution: bool = False
-    statics: bool = True
-    """whether it also learns from the best static specs"""
-
-
-CONTROLLER = Variant(name="controller", label="learned controller", kind="controller")
-VARIANTS = {
-    "evolution": Variant(
-        name="evolution", label="evolution strategies", kind="evolution", evolution=True
-    ),
-    "recurrent": Variant(name="controller_recurrent", label="recurrent controller", recurrent=True),
-    "kl-only": Variant(name="controller_kl", label="controller, KL alone", features="kl"),
-    "reward-only": Variant(
-        name="controller_reward", label="controller, rewards alone", features="reward"
-    ),
-    "machine-only": Variant(
-        name="controller_machine", label="controller, machine alone", features="machine"
-    ),
-    "rule-only": Variant(
-        name="controller_rule", label="controller, taught by the rule alone", statics=False
-    ),
-}
-"""besides the controller itself, by the names that budgets use"""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Trained:
     """What came of a training."""
 
     policy: ControllerPolicy
     entrant: Entrant
+    what: str
+    """what is particular about it"""
     history: list[dict[str, Any]]
     checks: list[dict[str, Any]]
     """one row per candidate: its paired gain over the incumbent, with the interval"""
@@ -147,6 +116,7 @@ def train_controller(
     return Trained(
         policy=checker.incumbent,
         entrant=entrant,
+        what=variant.what,
         history=rows,
         checks=checker.rows,
         decisions=checker.decisions,

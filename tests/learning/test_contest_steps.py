@@ -14,8 +14,9 @@ from studies.contest_plan import NEW_GAME, TRAINED, ContestInstance
 from studies.entrants import EACH, Entrant, fp32, primary_names, tuned_entrants
 from studies.games import Study
 from studies.inner import GameSetup, InnerRuns
-from studies.meta import CONTROLLER, VARIANTS, replay_entrant, train_controller
+from studies.meta import replay_entrant, train_controller
 from studies.teachers import record_rule, record_statics
+from studies.variants import CONTROLLER, VARIANTS
 from tests.fixtures.inner_runs import fast_profile
 
 BUDGET = replace(
