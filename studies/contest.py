@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -20,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from accerl.errors import UserError, did_you_mean
+from accerl.monitor.strategy import Strategy
 from accerl.records import fingerprint, make_out_dir, read_json, versions, write_json
 from controller.instances import SPLITS, num_actions
 from studies import deliver
@@ -32,7 +34,7 @@ from studies.inner import InnerRuns, build_strategy, check_workers
 from studies.meta import Trained, replay_entrant, train_controller, write_training
 from studies.profile_tables import print_profile
 from studies.progress import Steps, bar, console
-from studies.real_clock import real_contest
+from studies.real_clock import PONG_RANGE, real_contest
 from studies.teachers import record_rule, record_statics
 from studies.variants import CONTROLLER, VARIANTS
 
@@ -225,10 +227,17 @@ def _real(study: Study, entrants: Sequence[Entrant]) -> None:
         return
     by_kind = {item.kind: item for item in reversed(entrants) if item.scope != EACH}
     wanted = [by_kind[kind] for kind in ("controller", "threshold", "fp32")]
-    setup = study.trained[0]
+    setups = {item.setup.game: item.setup for item in study.instances}
+    lowest, highest = PONG_RANGE
+    pong = replace(study.trained[0], game="pong", random_return=lowest, reference_return=highest)
+
+    def make(entrant: Entrant, game: str) -> Strategy:
+        setup = setups.get(game, pong)
+        return build_strategy(entrant.strategy(setup.name), setup)
+
     real_contest(
         study.out,
-        {item.name: partial(build_strategy, item.strategy(setup.name), setup) for item in wanted},
+        {item.name: partial(make, item) for item in wanted},
         budget.actions.all_specs,
         games=budget.real_games,
         seeds=budget.real_seeds,

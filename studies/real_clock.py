@@ -35,7 +35,10 @@ WARM_UP_INTERVALS = 2
 """left out of speeds: actors import torch, and everything happens for the first time"""
 EVAL_EPISODES = 16
 
-Make = Callable[[], Strategy]
+Make = Callable[[str], Strategy]
+"""a game -> a new strategy, in the units of its scores"""
+PONG_RANGE = (-21.0, 21.0)
+"""of its scores: nobody measured a reference of it within a contest's horizon"""
 
 
 def real_config(game: str, seconds: float) -> RunConfig:
@@ -49,7 +52,11 @@ def real_config(game: str, seconds: float) -> RunConfig:
         config = base_config(game, "original")
     config = replace(config, seconds=seconds, network="original")
     return config.with_runtime(
-        runtime="process", clock="real", num_actors=1, interval_seconds=seconds / INTERVALS
+        runtime="process",
+        clock="real",
+        num_actors=1,
+        interval_seconds=seconds / INTERVALS,
+        pin_cores=fingerprint()["cores"] > 1,
     )
 
 
@@ -67,7 +74,7 @@ def real_contest(
 
     Args:
         out: the study's folder; run directories go to real/GAME/STRATEGY/seed-N.
-        strategies: by name; a new one is made for every run.
+        strategies: by name; a new one is made for every run of a game.
         specs: all that they may act with.
         games: what is played.
         seeds: how many.
@@ -83,8 +90,8 @@ def real_contest(
                 for name in _rotated(list(strategies), index):
                     folder = out / "real" / game / name / f"seed-{seed}"
                     config = replace(real_config(game, seconds), seed=seed)
-                    summary = _real_run(config, strategies[name](), name, folder)
-                    predicted = _predict(config, strategies[name](), profiles[game])
+                    summary = _real_run(config, strategies[name](game), name, folder)
+                    predicted = _predict(config, strategies[name](game), profiles[game])
                     rows.append(
                         {
                             "game": game,

@@ -16,7 +16,7 @@ def test_speeds_are_measured_predicted_and_kept(tmp_path: Path) -> None:
     def contest(strategies: tuple[str, ...]) -> list[dict[str, object]]:
         result = real_contest(
             tmp_path,
-            dict.fromkeys(strategies, FixedStrategy),
+            dict.fromkeys(strategies, lambda game: FixedStrategy()),
             [IDENTITY],
             games=(GAME,),
             seeds=1,
