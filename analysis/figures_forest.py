@@ -137,7 +137,7 @@ def variants_forest(rows: Sequence[Mapping[str, Any]]) -> Figure:
     y = _rows("other", [row["other"] for row in table])
     return Figure(
         name="variants",
-        title="Improvements that were tried",
+        title="Ways of training that were tried",
         caption="Kept or not, every one of them; 95% intervals. The table says what each is.",
         spec=_forest(x, y, {"value": SUBJECT_COLOUR}, [], step=28),
         table=table,

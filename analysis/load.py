@@ -85,7 +85,9 @@ class StudyRecord:
     oracle_gap: tuple[Mapping[str, Any], ...]
     """rows of oracle-gap.json: what the best schedules gain over the best static spec"""
     variants: tuple[Mapping[str, Any], ...]
-    """every improvement of the controller that was tried"""
+    """every way of training a controller that was tried"""
+    checks: tuple[Mapping[str, Any], ...]
+    """every candidate of meta-training, its gain over the incumbent of its time on validation"""
     effects: Mapping[str, Any]
     """what the policy looks at: features, and what each does to the heads"""
     real: Mapping[str, Any]
@@ -234,6 +236,7 @@ def load_study(path: Path) -> StudyRecord:
         replays=replays,
         oracle_gap=tuple(_read_optional(path / "oracle-gap.json").get("rows", ())),
         variants=_read_list(path / "variants.json"),
+        checks=_read_list(path / "checks.json"),
         effects=_read_optional(path / "effects.json"),
         real=_read_optional(path / "real.json"),
         warnings=tuple(warnings),

@@ -25,7 +25,7 @@ def schedules(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
 
 
 def policy(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
-    """Which features matter, what each does, and every improvement that was tried."""
+    """Which features matter, what each does, and every way of training that was tried."""
     blocks: list[Block | None] = []
     features = study.effects.get("features") or []
     if features:
@@ -42,15 +42,25 @@ def policy(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
     if study.variants:
         tried = any(row.get("ratio") is not None for row in study.variants)
         blocks += [
-            Heading("Improvements that were tried"),
+            Heading("Ways of training that were tried"),
             figures_forest.variants_forest(study.variants) if tried else None,
             tables_study.variant_table(study.variants),
+        ]
+    if study.checks:
+        blocks += [
+            tables_study.check_table(study.checks),
+            Text(
+                "Gain: mean difference to the incumbent of its time in the normalised, discounted "
+                "gain of J, paired by instance and seed. A candidate is accepted only where the "
+                "interval lies above zero.",
+                "small",
+            ),
         ]
     return section(
         "Policy",
         "What the policy looks at.",
         blocks,
-        ("effects.json", "variants.json"),
+        ("effects.json", "variants.json", "checks.json"),
         empty="Nothing is recorded of what the policy looks at: effects.json (features, their "
         "importance, and the choices as each moves) would fill this section.",
     )

@@ -169,7 +169,7 @@ def event_table(study: StudyRecord) -> Table:
 
 
 def variant_table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """Every improvement that was tried, and what came of it."""
+    """Every way of training that was tried, and what came of it."""
     body = tuple(
         (
             Cell(str(row["name"])),
@@ -181,7 +181,23 @@ def variant_table(rows: Sequence[Mapping[str, Any]]) -> Table:
         for row in rows
     )
     columns = ("Name", "What", "#Ratio", "#95% interval", "Note")
-    return Table("Improvements that were tried", columns, body)
+    return Table("Ways of training", columns, body)
+
+
+def check_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Every candidate of meta-training, what it gained over the incumbent, and the verdict."""
+    body = tuple(
+        (
+            Cell(str(row["variant"])),
+            Cell(str(row["candidate"])),
+            number(row["gain"], formats.fixed(row["gain"], 3)),
+            Cell(formats.interval(row["low"], row["high"], 3)),
+            Cell("accepted" if row["accepted"] else "kept out"),
+        )
+        for row in rows
+    )
+    columns = ("Training", "Candidate", "#Gain", "#95% interval", "Verdict")
+    return Table("Candidates on the validation seeds", columns, body)
 
 
 def real_table(rows: Sequence[Mapping[str, Any]]) -> Table:
