@@ -17,6 +17,7 @@ from accerl.records import write_json
 from analysis import curves, stats
 from analysis.contrasts import METRICS, PRIMARY, contest_contrasts, transfer_rows
 from analysis.load import RunRecord, StudyRecord, finite_or_none, load_study
+from analysis.machine_gap import machine_gap
 from analysis.verdict import verdict_sentences
 from analysis.worth import break_even, gap_rows
 
@@ -126,6 +127,7 @@ def build_contest(study: StudyRecord) -> dict[str, Any]:
         "transfer": transfer_rows(study, rows, rng),
         "break_even": break_even(study, rows, rng),
         "oracle_gap": gap_rows(study, rng),
+        "machine_gap": machine_gap(study, rows, rng),
         "warnings": list(study.warnings),
         "fingerprint": study.info.get("fingerprint"),
         "versions": study.info.get("versions"),

@@ -176,11 +176,21 @@ def _one_run_each(study: StudyRecord, strategy: str | None) -> dict[str, RunReco
 
 def _oracle_gap(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
     blocks: list[Block | None] = []
+    if rows := contest["machine_gap"]:
+        blocks += [
+            Text(
+                "What knowing the machine is worth: the best static spec of each instance, tuned "
+                "there, against the one that is best for all trained instances. Closed: how much "
+                "of that, on a log scale, the subject won, where it is at least "
+                f"{ROOM:.0%}."
+            ),
+            tables_study.machine_gap_table(rows, study.labels[study.subject]),
+        ]
     if study.oracle_gap:
         gaps = contest["oracle_gap"]
         known = {row["env"] for row in gaps}
         missing = [game for game in study.games if game not in known]
-        blocks = [
+        blocks += [
             Text(
                 "Nobody can win more than a greedy oracle that tries every spec from a snapshot "
                 "and keeps the best. The placebo is the same oracle with one spec and other dice: "

@@ -118,6 +118,33 @@ def gap_table(study: StudyRecord, contest: Mapping[str, Any]) -> Table:
     )
 
 
+def machine_gap_table(rows: Sequence[Mapping[str, Any]], subject: str) -> Table:
+    """What choosing a static spec by instance is worth, and how much of that the subject won."""
+
+    def told(row: Mapping[str, Any], name: str) -> tuple[Cell, Cell]:
+        bounds = formats.interval(row[f"{name}_low"], row[f"{name}_high"])
+        return number(row[name], formats.fixed(row[name])), Cell(bounds)
+
+    body = tuple(
+        (
+            Cell(row["env"]),
+            *told(row, "own"),
+            *told(row, "subject"),
+            number(row["closed"], formats.percent(row["closed"])),
+            Cell(
+                formats.NOTHING
+                if row["closed_low"] is None
+                else f"{row['closed_low']:.0%} to {row['closed_high']:.0%}"
+            ),
+            number(row["n"], str(row["n"])),
+        )
+        for row in rows
+    )
+    columns = ("Instance", "#Best static of the instance", "#95% interval", f"#{subject}")
+    columns += ("#95% interval", "#Closed", "#95% interval", "#Pairs")
+    return Table("Seconds to target over those of one static spec for all", columns, body)
+
+
 def oracle_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     """The oracle-gap study: gain of each schedule over the best static spec."""
     schedules = {"fp32": "fp32", "two_phase": "two phases", "oracle": "oracle"}

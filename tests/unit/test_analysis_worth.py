@@ -231,3 +231,34 @@ def test_sections_without_data_say_what_would_fill_them(tmp_path: Path) -> None:
     for name in ("latency", "oracle-gap", "contrasts", "policy", "transfer"):
         assert "would fill this section" in empty[name]
     assert "would be listed here" in empty["failures"]
+
+
+def test_what_knowing_the_machine_is_worth_and_how_much_of_it_was_won(
+    study: StudyRecord,
+    contest: dict[str, Any],
+    times: dict[tuple[str, str, int], float],
+) -> None:
+    rows = {row["env"]: row for row in contest["machine_gap"]}
+    assert list(rows) == [*study.games, "held out"]
+    for game in study.games:
+        logs = {
+            name: np.mean([np.log(times[name, game, seed]) for seed in SEEDS])
+            for name in ("static_all", "static", "controller")
+        }
+        row = rows[game]
+        own, subject = (logs[name] - logs["static_all"] for name in ("static", "controller"))
+        assert (row["own"], row["subject"]) == pytest.approx((np.exp(own), np.exp(subject)))
+        has_room = own <= -math.log(1.05)
+        assert row["closed"] == (pytest.approx(subject / own) if has_room else None)
+        assert row["own_low"] <= row["own"] <= row["own_high"]
+    assert any(row["closed"] is not None for row in rows.values())
+    assert rows["held out"]["n"] == len(study.primary_games) * len(SEEDS)
+
+
+def test_without_a_static_spec_of_each_instance_there_is_no_such_gap(tmp_path: Path) -> None:
+    folder = write_contest_study(tmp_path, seeds=SEEDS)
+    info = json.loads((folder / "study.json").read_text())
+    kept = [item for item in info["strategies"] if item["name"] != "static"]
+    changed = {**info, "strategies": kept, "primary_against": ["static_all"]}
+    (folder / "study.json").write_text(json.dumps(changed))
+    assert build_contest(load_study(folder))["machine_gap"] == []
