@@ -23,6 +23,7 @@ META_TITLES = {
     "mean_gain": "Gain over the baseline",
     "gain": "Normalised gain of the inner runs",
     "entropy": "Policy entropy (nats)",
+    "entropy_nats": "Policy entropy (nats)",
 }
 
 
@@ -159,11 +160,15 @@ def meta_training_curves(rows: Sequence[Mapping[str, Any]]) -> Figure:
     shown = [key for key in META_TITLES if key in numeric]
     shown = shown or [key for key in numeric if key not in ("iteration", "inner_runs")][:3]
     table = [
-        {"iteration": row["iteration"], "metric": key, "value": row[key]}
+        {"iteration": row["iteration"], "game": row.get("game", "all games")}
+        | {"metric": key, "value": row[key]}
         for row in rows
         for key in shown
         if isinstance(row.get(key), int | float)
     ]
+    games = list(dict.fromkeys(row["game"] for row in table))
+    dash = {"field": "game", "type": "nominal", "sort": games}
+    dash["legend"] = {"title": None, "orient": "top"} if len(games) > 1 else None
     panels = [
         {
             "width": 235,
@@ -179,6 +184,7 @@ def meta_training_curves(rows: Sequence[Mapping[str, Any]]) -> Figure:
                 | {"axis": {"tickMinStep": 1, "grid": False}},
                 "y": {"field": "value", "type": "quantitative", "title": META_TITLES.get(key, key)}
                 | {"scale": {"zero": False}},
+                "strokeDash": dash,
             },
         }
         for key in shown
@@ -186,7 +192,7 @@ def meta_training_curves(rows: Sequence[Mapping[str, Any]]) -> Figure:
     return Figure(
         name="meta-training",
         title="Meta-training of the controller",
-        caption="Means over the inner runs of an iteration.",
+        caption="Means over the inner runs of an iteration; where games take turns, a line each.",
         spec={"hconcat": panels, "spacing": 20},
         table=table,
     )

@@ -181,4 +181,10 @@ def budget_sentence(study: StudyRecord) -> str:
         count = next(iter(spent.values()))
         return f"Every tuned strategy was given the same {count:,} inner runs.{rest}"
     listed = ", ".join(f"{label} {count:,}" for label, count in spent.items())
+    planned = ((study.info.get("plan") or {}).get("budget") or {}).get("inner_runs")
+    if planned and max(spent.values()) <= planned:
+        return (
+            f"Everybody was given {planned:,} inner runs; in whole rounds they spent: "
+            f"{listed}.{rest}"
+        )
     return f"The budgets were NOT equal, read the contest with that in mind: {listed}.{rest}"

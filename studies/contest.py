@@ -301,7 +301,8 @@ def _study_json(
         "notes": [
             "Games are learned for real; every operation is charged the seconds that it takes in "
             "a latency profile.",
-            "The controller starts from a clone of the best tuned threshold rule and from "
-            "pre-training on random analytic games, which costs no inner run.",
+            "The controller starts from a clone of the best tuned threshold rule, is shown the "
+            "best static spec of each trained machine, and is pre-trained on random analytic "
+            "games, which costs no inner run.",
         ],
     }

@@ -99,7 +99,7 @@ def train_controller(
     runs = budget.inner_runs - taught
     train = _evolve if variant.evolution else _policy_gradient
     history = train(study, policy, start, runs, checker)
-    rows = [{"variant": variant.name, **row, "mean_gain": row["gain"]} for row in history]
+    rows = [{"variant": variant.name, **row} for row in history]
     entrant = Entrant(
         name=variant.name,
         label=variant.label,
@@ -251,7 +251,10 @@ def _policy_gradient(
             if iteration + 1 == iterations // 2 and iterations >= 4:
                 checker.check(policy, f"after {iteration + 1} of {iterations} iterations")
     checker.check(policy, f"after {iterations} iterations")
-    return [{**row, "runs": per_iteration} for row in trainer.history]
+    return [
+        {**row, "runs": per_iteration, "game": turns[place % len(turns)][0].game}
+        for place, row in enumerate(trainer.history)
+    ]
 
 
 def _evolve(
@@ -281,7 +284,10 @@ def _evolve(
 
         history = evolve(policy, evaluate, generations, config)
     checker.check(policy, f"after {generations} generations")
-    return [{**row, "runs": per_generation} for row in history]
+    return [
+        {**row, "runs": per_generation, "game": turns[place % len(turns)][0].game}
+        for place, row in enumerate(history)
+    ]
 
 
 def _turns(setups: Sequence[GameSetup]) -> list[list[GameSetup]]:

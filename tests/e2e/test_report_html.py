@@ -182,6 +182,13 @@ def test_unequal_budgets_are_not_hidden(study_dir: Path, tmp_path: Path) -> None
     path = write_study(tmp_path, strategies=("fp32", "learned"), games=("freeway",), seeds=(100,))
     (path / "study.json").write_text(json.dumps({**data, "strategies": data["strategies"][-2:]}))
     assert "NOT equal" in budget_sentence(load_study(path))
+    planned = {
+        **data,
+        "strategies": data["strategies"][-2:],
+        "plan": {"budget": {"inner_runs": 400}},
+    }
+    (path / "study.json").write_text(json.dumps(planned))
+    assert budget_sentence(load_study(path)).startswith("Everybody was given 400 inner runs")
 
 
 def test_a_bare_study_still_gives_a_whole_report(tmp_path: Path) -> None:
