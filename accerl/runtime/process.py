@@ -84,8 +84,6 @@ class ProcessRun:
         self.now = 0.0
         self._began = 0.0  # perf_counter when the clock was last started
         self._supervisor = supervisor or Supervisor()
-        if runtime.pin_cores:
-            self._supervisor.pin(runtime.learner_threads)
         self._cpu = CpuMeter()
         # One slot being filled and one being learned from, besides those that may wait.
         each = 2 + -(-runtime.queue_rollouts // runtime.num_actors)
@@ -242,6 +240,8 @@ class ProcessRun:
         """Start all processes and wait until each is ready."""
         if self.publisher.decision is None:
             self.publisher.request(Decision.of(IDENTITY))
+        if self.config.runtime.pin_cores:
+            self._supervisor.pin(self.config.runtime.learner_threads)
         for worker in self.workers:
             self._supervisor.start(worker)
         while not all(worker.ready for worker in self.workers):
