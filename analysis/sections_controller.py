@@ -27,6 +27,11 @@ def schedules(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
 def policy(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
     """Which features matter, what each does, and every way of training that was tried."""
     blocks: list[Block | None] = []
+    if shown := study.info.get("shown"):
+        listed = ", ".join(f"{spec} on {machine}" for machine, spec in shown.items())
+        blocks.append(
+            Text(f"In training it was shown the best static spec of each machine: {listed}.")
+        )
     features = study.effects.get("features") or []
     if features:
         texts = [

@@ -93,7 +93,7 @@ def run_contest(
         with steps.step("tuning", "Tuning the comparators (Optuna)"):
             tuned = tuned_entrants(study)
         with steps.step("meta_training", "Meta-training the controller (policy gradient)"):
-            trained = _train(study, tuned)
+            trained, shown = _train(study, tuned)
         entrants = _entrants(study, tuned, trained)
         with steps.step("test", "Testing on held-out seeds and instances, paired by seed"):
             results = _test(study, entrants)
@@ -104,6 +104,7 @@ def run_contest(
         _write_variants(study, entrants, trained, results)
         _real(study, entrants)
     info = _study_json(study, settings, entrants, trained, plan, digest, steps)
+    info["shown"] = shown
     info["accounting"]["meta_wall_seconds"] = steps.seconds["meta_training"]
     write_json(out / "study.json", info)
     with steps.step("report", "Writing the report"):
@@ -133,16 +134,19 @@ def claim(out: Path, settings: dict[str, Any]) -> None:
         write_json(marker, settings)
 
 
-def _train(study: Study, tuned: Sequence[Entrant]) -> list[Trained]:
-    """Train the controller, then the variants that the budget names."""
+def _train(study: Study, tuned: Sequence[Entrant]) -> tuple[list[Trained], dict[str, str]]:
+    """Train the controller, then the variants that the budget names.
+
+    Returns also what it was shown: the best static spec's label, by machine.
+    """
     rules = [item for item in tuned if item.kind == "threshold" and item.scope == "one for all"]
-    best = max(rules, key=lambda item: item.score)
-    rule = record_rule(study, best)
+    rule = record_rule(study, max(rules, key=lambda item: item.score))
     statics = record_statics(study) if study.budget.teacher_seeds else None
     wanted = [CONTROLLER, *(VARIANTS[name] for name in study.budget.variants)]
     trained = [train_controller(study, rule, statics, variant) for variant in wanted]
     write_training(study, trained)
-    return trained
+    best = {} if statics is None else statics.best
+    return trained, {machine: spec.label for machine, spec in best.items()}
 
 
 def _entrants(study: Study, tuned: Sequence[Entrant], trained: Sequence[Trained]) -> list[Entrant]:
