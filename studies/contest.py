@@ -39,6 +39,9 @@ from studies.teachers import record_rule, record_statics
 from studies.variants import CONTROLLER, VARIANTS
 
 
+TAUGHT = " In between it is shown the best static spec of each trained machine."
+
+
 def run_contest(
     out: Path,
     *,
@@ -305,8 +308,9 @@ def _study_json(
         "notes": [
             "Games are learned for real; every operation is charged the seconds that it takes in "
             "a latency profile.",
-            "The controller starts from a clone of the best tuned threshold rule, is shown the "
-            "best static spec of each trained machine, and is pre-trained on random analytic "
-            "games, which costs no inner run.",
+            "The controller starts from a clone of the best tuned threshold rule and is pre-trained "
+            "on random analytic games, which costs no inner run."
+            + TAUGHT
+            * (study.budget.teacher_seeds > 0),
         ],
     }
