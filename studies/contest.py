@@ -38,7 +38,6 @@ from studies.real_clock import PONG_RANGE, real_contest
 from studies.teachers import record_rule, record_statics
 from studies.variants import CONTROLLER, VARIANTS
 
-
 TAUGHT = " In between it is shown the best static spec of each trained machine."
 
 
@@ -308,8 +307,8 @@ def _study_json(
         "notes": [
             "Games are learned for real; every operation is charged the seconds that it takes in "
             "a latency profile.",
-            "The controller starts from a clone of the best tuned threshold rule and is pre-trained "
-            "on random analytic games, which costs no inner run."
+            "The controller starts from a clone of the best tuned threshold rule, and is "
+            "pre-trained on random analytic games, which costs no inner run."
             + TAUGHT
             * (study.budget.teacher_seeds > 0),
         ],
