@@ -2,7 +2,8 @@
 
 The second teacher knows what no rule does: on which machine it is. It acts with the spec that did
 best there, over all trained games; what the controller is shown is what every spec looks like on
-every machine, so that it can tell machines apart by the features alone.
+every machine, so that it can tell machines apart by the features alone. At first, before anything
+was seen, all of them look alike: there the teacher takes what is best over all.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from studies.games import Study
 from studies.inner import GameSetup, record_job
 from studies.progress import bar, console
 
+EVERY = "every machine"
 HOLD_INTERVALS = 2
 """how long the wandering recordings keep a spec: a controller must know switches too"""
 
@@ -71,10 +73,13 @@ def record_statics(study: Study) -> StaticsTeacher:
     for machine, spec in best.items():
         console.print(f"  to be imitated on {machine}: {spec.label}", highlight=False)
     owners = [setup for setup, _ in places for _ in specs] + [setup for setup, _ in places]
-    shown = [
-        replace(episode, actions=np.tile(actions.indices(best[setup.profile]), (len(episode), 1)))
-        for setup, episode in zip(owners, episodes, strict=True)
-    ]
+    first = best_of_machines([EVERY] * len(study.trained), fixed, specs)[EVERY]
+    console.print(f"  to be imitated at first: {first.label}", highlight=False)
+    shown = []
+    for setup, episode in zip(owners, episodes, strict=True):
+        chosen = np.tile(actions.indices(best[setup.profile]), (len(episode), 1))
+        chosen[0] = actions.indices(first)
+        shown.append(replace(episode, actions=chosen))
     return StaticsTeacher(best=best, episodes=tuple(shown), inner_runs=len(jobs))
 
 

@@ -97,6 +97,9 @@ def test_a_controller_gets_no_more_runs_and_replaces_its_clone_only_if_better(
     specs = SMALL_ACTIONS.all_specs
     assert statics.inner_runs == len(statics.episodes) == 2 * (len(specs) + 1)
     assert set(statics.best) == {"fast"}
+    assert len({tuple(episode.actions[0]) for episode in statics.episodes}) == 1
+    later = SMALL_ACTIONS.indices(statics.best["fast"])
+    assert all((episode.actions[1:] == later).all() for episode in statics.episodes)
     trained = train_controller(study, episodes, statics, variant)
     assert BUDGET.inner_runs - 8 < trained.entrant.inner_runs <= BUDGET.inner_runs
     assert len(trained.checks) >= 3
