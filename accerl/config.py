@@ -65,7 +65,8 @@ class RuntimeConfig:
     learner_threads: int = 1
     """intra-op threads of the learner"""
     pin_cores: bool = False
-    """process runtime: keep actors off as many of the cores, on a machine of its own"""
+    """process runtime: keep actors off the learner's cores (`learner_threads` of them); for
+    a machine that does nothing else"""
 
     def __post_init__(self) -> None:
         if self.runtime not in RUNTIMES:

@@ -39,9 +39,12 @@ class Episode:
         """K."""
         return len(self.seconds)
 
-    def discounted(self, beta: float) -> float:
-        """Return the sum of exp(-beta t_k) r_k, t_k the clock after step k: the outer objective."""
-        return float((self.rewards * np.exp(-beta * np.cumsum(self.seconds))).sum())
+    def discounted(self, beta: float) -> np.ndarray:
+        """Return exp(-beta t_k) r_k, float64 [K], t_k the clock after step k.
+
+        Their sum is the outer objective, `objective.discounted_gain`.
+        """
+        return self.rewards * np.exp(-beta * np.cumsum(self.seconds))
 
     @classmethod
     def from_lists(cls, data: Mapping[str, Any]) -> Episode:
@@ -84,8 +87,8 @@ class Trajectory(Episode):
 
     @property
     def discounted_rewards(self) -> np.ndarray:
-        """exp(-beta t_k) r_k, float64 [K], t_k the clock after step k."""
-        return self.rewards * np.exp(-self.beta * np.cumsum(self.seconds))
+        """See `Episode.discounted`."""
+        return self.discounted(self.beta)
 
     @property
     def gain(self) -> float:

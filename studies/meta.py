@@ -38,8 +38,6 @@ from studies.teachers import StaticsTeacher
 from studies.variants import Variant
 
 ROLLOUTS = 4
-CHECKS = 3
-"""candidates of a training: after pre-training, halfway, at the end"""
 SHIELD = {"threshold_nats": 14.0}
 """the paper's KL-max rule, around every learned controller"""
 MILDEST = 0.02

@@ -64,7 +64,7 @@ def record_statics(study: Study) -> StaticsTeacher:
     shape = (len(study.trained), len(seeds), len(specs))
     fixed = np.array(
         [
-            episode.discounted(default_beta(setup.horizon_seconds))
+            episode.discounted(default_beta(setup.horizon_seconds)).sum()
             for (setup, _), row in zip(places, _rows(episodes, len(specs)), strict=False)
             for episode in row
         ]
