@@ -51,9 +51,9 @@ class Heading:
 
 @dataclass(frozen=True)
 class Folded:
-    """A table that is closed at first."""
+    """A table or a figure that is closed at first."""
 
-    table: Table
+    inner: Table | Figure
 
 
 Block = Text | Listing | Definitions | Code | Heading | Table | Folded | Figure
@@ -77,8 +77,9 @@ class Section:
 
     @property
     def figures(self) -> list[Figure]:
-        """The figures of the section in order."""
-        return [block for block in self.blocks if isinstance(block, Figure)]
+        """The figures of the section in order, also those that are closed at first."""
+        inner = [block.inner if isinstance(block, Folded) else block for block in self.blocks]
+        return [block for block in inner if isinstance(block, Figure)]
 
 
 def section(

@@ -15,6 +15,9 @@ from analysis.load import StudyRecord
 from analysis.theme import Figure, strategy_colours, strategy_dashes
 
 GRID_POINTS = 80
+"""of a learning curve, where that many fit"""
+MOST_ROWS = 9_000
+"""of a figure's table: W&B keeps 10,000 and would drop the rest"""
 COUNT_AXIS: Mapping[str, Any] = {
     "tickCount": 5,
     "format": "~s",
@@ -33,14 +36,26 @@ def panel_layout(panels: int) -> tuple[int, int]:
     return columns, {1: 800, 2: 395, 3: 250}[columns]
 
 
+def study_colours(study: StudyRecord) -> dict[str, str]:
+    """Return every strategy's colour, in the study's order; planned ones never share theirs."""
+    names = [item.name for item in study.strategies]
+    colours = strategy_colours(names, study.subject, planned_strategies(study))
+    return {name: colours[name] for name in names}
+
+
+def study_dashes(study: StudyRecord) -> dict[str, list[int]]:
+    """Return every strategy's dash pattern."""
+    names = [item.name for item in study.strategies]
+    return strategy_dashes(names, study.subject, planned_strategies(study))
+
+
 def strategy_scale(study: StudyRecord, shown: Sequence[str] | None = None) -> dict[str, Any]:
     """Return the colour scale that every figure of a study shares, keyed by label.
 
     `shown` names the strategies of a figure that has not all of them.
     """
-    names = [item.name for item in study.strategies]
-    colours = strategy_colours(names, study.subject)
-    shown = names if shown is None else shown
+    colours = study_colours(study)
+    shown = list(colours) if shown is None else shown
     return {
         "domain": [study.labels[name] for name in shown],
         "range": [colours[name] for name in shown],
@@ -51,6 +66,14 @@ def planned_strategies(study: StudyRecord) -> list[str]:
     """Return the subject, fp32 and the comparators that the plan names, in the study's order."""
     wanted = {study.subject, *study.primary_against, *study.of_kind("fp32")}
     return [item.name for item in study.strategies if item.name in wanted]
+
+
+def exploratory_strategies(study: StudyRecord) -> list[str]:
+    """Return the subject and everybody whom the plan does not name; nobody if it names all."""
+    planned = planned_strategies(study)
+    names = [item.name for item in study.strategies]
+    others = [name for name in names if name not in planned]
+    return [name for name in names if name in {*others, study.subject}] if others else []
 
 
 def learning_curves(
@@ -64,6 +87,7 @@ def learning_curves(
     everybody = [item.name for item in study.strategies]
     shown = everybody if shown is None else shown
     table: list[dict[str, Any]] = []
+    points = min(GRID_POINTS, MOST_ROWS // (len(study.games) * len(shown)))
     for game in study.games.values():
         found: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
         for (strategy, env, _), run in study.runs.items():
@@ -74,7 +98,7 @@ def learning_curves(
         if not found:
             continue
         end = max(float(x[-1]) for group in found.values() for x, _ in group)
-        grid = np.linspace(0.0, game.horizon_seconds if axis == "seconds" else end, GRID_POINTS)
+        grid = np.linspace(0.0, game.horizon_seconds if axis == "seconds" else end, points)
         for strategy, group in found.items():
             # Clocks may stop a rounding error before the horizon: hold the last value there.
             values = curves.resample(group, grid, hold=axis == "seconds")
@@ -82,7 +106,7 @@ def learning_curves(
         table.append({"kind": "target", "game": game.name, "value": game.target_return})
     title = f"Seconds ({study.tier} clock)" if axis == "seconds" else "Environment steps"
     columns, width = panel_layout(len(study.games))
-    dashes = strategy_dashes(everybody, study.subject)
+    dashes = study_dashes(study)
     inner = curve_panel(
         title,
         "Learner's return (game score)",
@@ -177,6 +201,9 @@ def facet(
     }
 
 
-def strategy_colour(study: StudyRecord, field: str) -> dict[str, Any]:
+def strategy_colour(
+    study: StudyRecord, field: str, shown: Sequence[str] | None = None
+) -> dict[str, Any]:
     """Return the encoding of a strategy's label by its colour, without a legend."""
-    return {"field": field, "type": "nominal", "scale": strategy_scale(study), "legend": None}
+    scale = strategy_scale(study, shown)
+    return {"field": field, "type": "nominal", "scale": scale, "legend": None}

@@ -219,7 +219,7 @@ def oracle_gap(rows: Sequence[Mapping[str, Any]]) -> Figure:
         "type": "nominal",
         "scale": {
             "domain": texts,
-            "range": [BASELINE_COLOUR, COLOURS[0], SUBJECT_COLOUR, COLOURS[4]],
+            "range": [BASELINE_COLOUR, COLOURS[0], SUBJECT_COLOUR, COLOURS[1]],
         },
         "legend": {"orient": "top", "title": None, "symbolType": "circle"},
     }
@@ -248,10 +248,16 @@ def oracle_gap(rows: Sequence[Mapping[str, Any]]) -> Figure:
     )
 
 
-def real_against_predicted(rows: Sequence[Mapping[str, Any]]) -> Figure:
-    """Env steps a second on the real clock beside what the virtual clock predicts for them."""
-    table = [
-        {"strategy": str(row["strategy"]), "game": str(row["game"]), "seed": row.get("seed")}
+def real_against_predicted(
+    rows: Sequence[Mapping[str, Any]], labels: Mapping[str, str], colours: Mapping[str, str]
+) -> Figure:
+    """Env steps a second on the real clock beside what the virtual clock predicts for them.
+
+    `labels` and `colours` are of the study's strategies, by name.
+    """
+    table: list[dict[str, Any]] = [
+        {"strategy": labels.get(row["strategy"], str(row["strategy"]))}
+        | {"game": str(row["game"]), "seed": row.get("seed")}
         | {"real": float(row["env_steps_per_second"])}
         | {"predicted": float(row["predicted_env_steps_per_second"])}
         for row in rows
@@ -270,7 +276,9 @@ def real_against_predicted(rows: Sequence[Mapping[str, Any]]) -> Figure:
     place = {side: {**item, "scale": scale, "axis": axis} for side, item in place.items()}
     legend = {"title": None, "symbolType": "circle", "orient": "right"}
     colour = {"field": "strategy", "type": "nominal", "legend": legend}
-    colour["scale"] = {"domain": names, "range": _hues(len(names))}
+    known = {labels[name]: colour for name, colour in colours.items()}
+    hues = dict(zip(names, _hues(len(names)), strict=True)) | known
+    colour["scale"] = {"domain": names, "range": [hues[name] for name in names]}
     line = [{"real": value, "predicted": value} for value in scale["domain"]]
     dashed = {"type": "line", "color": INK, "opacity": 0.4, "strokeDash": [4, 3]}
     point = {"type": "point", "filled": True, "size": 70, "opacity": 0.85}

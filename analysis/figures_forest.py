@@ -125,6 +125,24 @@ def transfer_forest(study: StudyRecord, contest: Mapping[str, Any]) -> Figure:
     )
 
 
+def instance_forest(rows: Sequence[Mapping[str, Any]], subject: str, against: str) -> Figure:
+    """Paired ratios of seconds to target over one comparator's, a row an instance."""
+    table = [
+        {"kind": "all games", "instance": row["env"], "group": row.get("group")}
+        | {**_estimate(row), "text": _text(row)}
+        for row in rows
+    ]
+    x = _ratio_axis(table, f"Seconds to target: {subject} / {against} (log; left: faster)")
+    y = _rows("instance", [row["instance"] for row in table])
+    return Figure(
+        name="by-instance",
+        title=f"Instance by instance against {against}",
+        caption="Geometric mean over seeds and 95% interval; each instance by itself, uncorrected.",
+        spec=_forest(x, y, {"value": SUBJECT_COLOUR}, [], step=26),
+        table=table,
+    )
+
+
 def variants_forest(rows: Sequence[Mapping[str, Any]]) -> Figure:
     """Every way of training that was tried, against the best threshold rule."""
     table = [

@@ -2,29 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from analysis import stats
-from analysis.figures import PLAIN_NUMBERS, facet, panel_layout, strategy_colour, strategy_scale
+from analysis.figures import (
+    PLAIN_NUMBERS,
+    facet,
+    panel_layout,
+    strategy_colour,
+    strategy_scale,
+    study_dashes,
+)
 from analysis.load import StudyRecord
-from analysis.theme import Figure, strategy_dashes
+from analysis.theme import Figure
 
 WHOLE = "all games"
 
 
-def reach_curves(study: StudyRecord, contest: Mapping[str, Any]) -> Figure:
+def reach_curves(
+    study: StudyRecord,
+    contest: Mapping[str, Any],
+    shown: Sequence[str] | None = None,
+    suffix: str = "",
+) -> Figure:
     """Share of runs that had reached the target by each time, all games together.
 
     Kaplan and Meier's estimate: a run that ended without the target was censored there. Games have
-    horizons of their own, so that their common axis is the share of the horizon.
+    horizons of their own, so that their common axis is the share of the horizon. `shown` names the
+    strategies (default: all); a figure of some has a name of its own, by `suffix`.
     """
-    table = _steps(study, contest, None)
+    names = _names(study, shown)
+    table = _steps(study, contest, None, names)
     return Figure(
-        name="reach",
-        title="Share of runs that have reached the target",
+        name=f"reach{suffix}",
+        title="Share of runs that have reached the target" + suffix.replace("-", ", "),
         caption=(
             "Kaplan-Meier step curves; games weigh the same. Runs that ended without reaching the "
             "target are censored at their end."
@@ -32,35 +46,46 @@ def reach_curves(study: StudyRecord, contest: Mapping[str, Any]) -> Figure:
         spec={
             "width": 800,
             "height": 260,
-            **_lines(study, "Time (share of the horizon)", {"format": ".0%"}),
+            **_lines(study, names, "Time (share of the horizon)", {"format": ".0%"}),
         },
         table=table,
     )
 
 
-def reach_by_game(study: StudyRecord, contest: Mapping[str, Any]) -> Figure:
+def reach_by_game(
+    study: StudyRecord,
+    contest: Mapping[str, Any],
+    shown: Sequence[str] | None = None,
+    suffix: str = "",
+) -> Figure:
     """Share of runs that had reached the target over seconds, one panel a game."""
-    table = [row for game in study.games for row in _steps(study, contest, game)]
+    names = _names(study, shown)
+    table = [row for game in study.games for row in _steps(study, contest, game, names)]
     columns, width = panel_layout(len(study.games))
-    inner = {"width": width, "height": 150, **_lines(study, f"Seconds ({study.tier} clock)")}
+    lines = _lines(study, names, f"Seconds ({study.tier} clock)")
+    inner = {"width": width, "height": 150, **lines}
     return Figure(
-        name="reach-by-game",
-        title="Share of runs that have reached the target, game by game",
+        name=f"reach-by-game{suffix}",
+        title="Share of runs that have reached the target, game by game"
+        + suffix.replace("-", ", "),
         caption="The same step curves over the seconds of each game's own clock.",
         spec=facet("game", list(study.games), inner, columns, independent=("x",)),
         table=table,
     )
 
 
+def _names(study: StudyRecord, shown: Sequence[str] | None) -> list[str]:
+    """Return the strategies of a figure in the study's order."""
+    return [item.name for item in study.strategies if shown is None or item.name in shown]
+
+
 def _steps(
-    study: StudyRecord, contest: Mapping[str, Any], game: str | None
+    study: StudyRecord, contest: Mapping[str, Any], game: str | None, names: Sequence[str]
 ) -> list[dict[str, Any]]:
     table = []
-    for strategy in study.strategies:
+    for name in names:
         rows = [
-            row
-            for row in contest["rows"]
-            if row["strategy"] == strategy.name and game in (None, row["env"])
+            row for row in contest["rows"] if row["strategy"] == name and game in (None, row["env"])
         ]
         if not rows:
             continue
@@ -72,23 +97,25 @@ def _steps(
         times, shares = stats.reach_curve(np.array(seen) / unit, censored, weights)
         end = float((horizons / unit).max())
         table += [
-            {"game": game or WHOLE, "strategy": strategy.label, "x": time, "share": share}
+            {"game": game or WHOLE, "strategy": study.labels[name], "x": time, "share": share}
             for time, share in zip([*times, end], [*shares, shares[-1]], strict=True)
         ]
     return table
 
 
 def _lines(
-    study: StudyRecord, x_title: str, labels: Mapping[str, Any] = PLAIN_NUMBERS
+    study: StudyRecord,
+    names: Sequence[str],
+    x_title: str,
+    labels: Mapping[str, Any] = PLAIN_NUMBERS,
 ) -> dict[str, Any]:
-    names = [item.name for item in study.strategies]
-    dashes = strategy_dashes(names, study.subject)
+    dashes = study_dashes(study)
     legend = {"orient": "top", "columns": 4, "title": None, "symbolType": "stroke"}
-    colour = {**strategy_colour(study, "strategy"), "legend": legend}
+    colour = {**strategy_colour(study, "strategy", names), "legend": legend}
     dash = {
         **colour,
         "scale": {
-            "domain": strategy_scale(study)["domain"],
+            "domain": strategy_scale(study, names)["domain"],
             "range": [dashes[name] for name in names],
         },
     }
@@ -109,8 +136,14 @@ def _lines(
     }
 
 
-def time_strip(study: StudyRecord, contest: Mapping[str, Any]) -> Figure:
+def time_strip(
+    study: StudyRecord,
+    contest: Mapping[str, Any],
+    shown: Sequence[str] | None = None,
+    suffix: str = "",
+) -> Figure:
     """Seconds to target of every test run; hollow triangles at the horizon never reached it."""
+    names = _names(study, shown)
     table = [
         {
             "strategy": study.labels[row["strategy"]],
@@ -120,9 +153,10 @@ def time_strip(study: StudyRecord, contest: Mapping[str, Any]) -> Figure:
             "reached": "not reached" if row["censored"] else "reached",
         }
         for row in contest["rows"]
+        if row["strategy"] in names
     ]
     columns, width = panel_layout(len(study.games))
-    labels = [study.labels[item.name] for item in study.strategies]
+    labels = [study.labels[name] for name in names]
     y: dict[str, Any] = {"field": "strategy", "type": "nominal", "sort": labels, "title": None}
     y["axis"] = {"labelLimit": 200, "grid": True, "ticks": False, "domain": False}
     x: dict[str, Any] = {"field": "seconds", "type": "quantitative", "title": "Seconds to target"}
@@ -140,7 +174,7 @@ def time_strip(study: StudyRecord, contest: Mapping[str, Any]) -> Figure:
             "encoding": {
                 "x": x,
                 "y": y,
-                "color": strategy_colour(study, "strategy"),
+                "color": strategy_colour(study, "strategy", names),
                 "shape": shape,
             },
         },
@@ -149,14 +183,14 @@ def time_strip(study: StudyRecord, contest: Mapping[str, Any]) -> Figure:
             "encoding": {
                 "x": {**x, "aggregate": "median"},
                 "y": y,
-                "color": strategy_colour(study, "strategy"),
+                "color": strategy_colour(study, "strategy", names),
             },
         },
     ]
     inner = {"width": width - 30, "height": {"step": 22}, "layer": layers}
     return Figure(
-        name="time-to-target",
-        title="Seconds to target of every test run",
+        name=f"time-to-target{suffix}",
+        title="Seconds to target of every test run" + suffix.replace("-", ", "),
         caption="One mark a run (game, seed); the bar is the median. Triangles were censored.",
         spec=facet("game", list(study.games), inner, columns, independent=("x",)),
         table=table,

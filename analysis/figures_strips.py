@@ -21,9 +21,15 @@ Group = tuple[Sequence[RunRecord], float, float]
 """runs, seconds of an interval, seconds of the whole"""
 
 
-def study_strips(study: StudyRecord) -> list[Figure]:
-    """Which specs acted when: a row a strategy, a column a game, a few games a figure."""
-    names = [item.name for item in study.strategies]
+def study_strips(
+    study: StudyRecord, shown: Sequence[str] | None = None, suffix: str = ""
+) -> list[Figure]:
+    """Which specs acted when: a row a strategy, a column a game, a few games a figure.
+
+    `shown` names the strategies (default: all); figures of some have names of their own, by
+    `suffix`.
+    """
+    names = [item.name for item in study.strategies if shown is None or item.name in shown]
     groups: dict[tuple[str, str], Group] = {
         (study.labels[name], _column(game.name, game.horizon_seconds)): (
             [run for key, run in study.runs.items() if key[:2] == (name, game.name)],
@@ -42,9 +48,10 @@ def study_strips(study: StudyRecord) -> list[Figure]:
     figures = []
     for start in range(0, len(columns), COLUMNS):
         part = columns[start : start + COLUMNS]
-        name = "schedules" if start == 0 else f"schedules-{start // COLUMNS + 1}"
+        name = f"schedules{suffix}" + (f"-{start // COLUMNS + 1}" if start else "")
         own = {key: group for key, group in groups.items() if key[1] in part}
-        what = "mean over test seeds" + (", continued" if start else "")
+        what = f"mean over test seeds{suffix.replace('-', ', ')}"
+        what += ", continued" if start else ""
         figures.append(_strips(name, own, rows, part, order, what))
     return figures
 

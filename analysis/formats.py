@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable
 from typing import Any
 
 NOTHING = "\N{EN DASH}"
@@ -50,6 +51,17 @@ def duration(seconds: float | None) -> str:
     if seconds < 120.0:
         return f"{significant(seconds)} s"
     return f"{seconds / 60.0:.1f} min" if seconds < 7200.0 else f"{seconds / 3600.0:.1f} h"
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Return whole numbers with runs of them shortened: "0-9, 50-54"."""
+    runs: list[list[int]] = []
+    for value in sorted(set(numbers)):
+        if runs and value == runs[-1][1] + 1:
+            runs[-1][1] = value
+        else:
+            runs.append([value, value])
+    return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in runs)
 
 
 def compact(value: Any, length: int = 160) -> str:

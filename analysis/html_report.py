@@ -9,8 +9,9 @@ from accerl.errors import UserError
 from accerl.records import make_out_dir, read_json
 from analysis.blocks import Section
 from analysis.contest import write_contest
-from analysis.load import RunRecord, StudyRecord, is_study, load_run, load_study
+from analysis.load import RunRecord, is_study, load_run, load_study
 from analysis.sections import study_sections
+from analysis.sections_question import study_lead
 from analysis.sections_runs import run_sections
 from analysis.tables_study import figure_table
 from analysis.theme import render_svg
@@ -61,14 +62,6 @@ def write_runs_report(
         kicker="AcceRL run report",
         lead="Single runs say nothing about what another seed would do.",
         sections=run_sections(runs, levels),
-    )
-
-
-def study_lead(study: StudyRecord) -> str:
-    """Say in one sentence what a study compared on what."""
-    return (
-        f"{study.labels[study.subject]} against {len(study.strategies) - 1} other strategies on "
-        f"{len(study.games)} games, {len(study.test_seeds)} test seeds each, {study.tier} clock."
     )
 
 

@@ -77,6 +77,8 @@ class StudyRecord:
     runs: Mapping[tuple[str, str, int], RunRecord]
     """finished test runs by (strategy, game, seed)"""
     profile: Mapping[str, Any]
+    profiles: Mapping[str, Mapping[str, Any]]
+    """latency profiles by machine; those that the runs on the real clock measured come last"""
     tuning: tuple[Mapping[str, Any], ...]
     meta_training: tuple[Mapping[str, Any], ...]
     bundle: Mapping[str, Any]
@@ -230,6 +232,7 @@ def load_study(path: Path) -> StudyRecord:
         test_seeds=test_seeds,
         runs=runs,
         profile=_read_optional(path / "profile.json"),
+        profiles=_read_profiles(path),
         tuning=read_rows(path / "tuning.jsonl"),
         meta_training=read_rows(path / "meta_training.jsonl"),
         bundle=_read_optional(path / "bundle" / "bundle.json"),
@@ -275,6 +278,17 @@ def _read_object(path: Path) -> dict[str, Any]:
 
 def _read_optional(path: Path) -> dict[str, Any]:
     return _read_object(path) if path.is_file() else {}
+
+
+def _read_profiles(path: Path) -> dict[str, Mapping[str, Any]]:
+    found: dict[str, Mapping[str, Any]] = {
+        item.stem: _read_object(item) for item in sorted((path / "profiles").glob("*.json"))
+    }
+    if not found and (first := _read_optional(path / "profile.json")):
+        found = {str(first.get("name", "profile")): first}
+    for item in sorted((path / "real").glob("profile-*.json")):
+        found[f"this machine, {item.stem.removeprefix('profile-')}"] = _read_object(item)
+    return found
 
 
 def _read_list(path: Path) -> tuple[Mapping[str, Any], ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from analysis import (
@@ -10,13 +11,13 @@ from analysis import (
     figures_bench,
     figures_forest,
     figures_reach,
-    formats,
+    machines,
     tables,
+    tables_goal,
     tables_study,
 )
 from analysis.blocks import (
     Block,
-    Definitions,
     Folded,
     Listing,
     Section,
@@ -27,26 +28,22 @@ from analysis.blocks import (
 from analysis.contrasts import METRICS, PRIMARY
 from analysis.figures_costs import infer_rows, latency_bars, phase_bars
 from analysis.load import RunRecord, StudyRecord
-from analysis.sections_controller import break_even, policy, schedules, transfer
+from analysis.sections_controller import policy, schedules, transfer
+from analysis.sections_cost import break_even
+from analysis.sections_question import question
 from analysis.sections_records import RUN_FILES, failures, provenance
 from analysis.theme import Figure
 from analysis.verdict import room_sentences
 from analysis.worth import NO_ROOM, ROOM
 
-PLAN_TITLES = {
-    "question": "Question",
-    "primary": "Primary comparison",
-    "secondary": "Secondary comparisons",
-    "rule": "Rule of choosing instances",
-    "budgets": "Budgets",
-    "seeds": "Seeds",
-}
+EXPLORATORY = "-exploratory"
+OTHERS = "The exploratory strategies beside the subject, closed at first:"
 
 
 def study_sections(study: StudyRecord, contest: Mapping[str, Any]) -> list[Section]:
     """Return all sections in order; one without data says what would fill it."""
     builders: Sequence[Callable[[StudyRecord, Mapping[str, Any]], Section]] = (
-        _question,
+        question,
         _latency,
         _oracle_gap,
         _contrasts,
@@ -67,73 +64,22 @@ def study_figures(sections: Sequence[Section]) -> list[Figure]:
     return [figure for part in sections for figure in part.figures]
 
 
-def _question(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
-    headline, *rest = contest["verdict"]
-    plan: Mapping[str, Any] = study.info.get("plan") or {}
-    keys: list[str] = [
-        *(key for key in PLAN_TITLES if key in plan),
-        *sorted(set(plan) - set(PLAN_TITLES)),
-    ]
-    told = {PLAN_TITLES.get(key, key.replace("_", " ")): _in_words(plan[key]) for key in keys}
-    subject = study.labels[study.subject]
-    count = len(contest["warnings"])
-    seeds = ", ".join(map(str, study.test_seeds))
-    blocks: list[Block | None] = [
-        Text(headline, "headline"),
-        Listing(tuple(rest)),
-        _warnings(count),
-        tables.level_table(study, contest),
-        Text(
-            f"Which way of choosing the actors' compression reaches a fixed return in the fewest "
-            f"seconds? {subject} and {len(study.strategies) - 1} other strategies steer the same "
-            f"inner runs: same learner, same games, same seeds. Runs are paired by (game, seed), "
-            f"and games weigh the same."
-        ),
-        Definitions(told) if told else None,
-        Text(f"Plan hash: {study.info['plan_hash']}") if study.info.get("plan_hash") else None,
-        Text(
-            f"Seeds of tuning, validation and test are disjoint, and test seeds ({seeds}) choose "
-            f"nothing. A comparison has a winner only if its 95% interval excludes no difference "
-            f"and its Holm-corrected p value lies below 0.05."
-        ),
-        Definitions(
-            {tables.NAMES[name]: text for name, text in METRICS.items()},
-            (tables.NAMES[PRIMARY],),
-            "primary",
-        ),
-        Text(
-            "Normalised return is (J - random) / (reference - random) with J the return of the "
-            "learner's full-precision policy, measured off the clock. Curves start at the random "
-            "return.",
-            "small",
-        ),
-        tables.game_table(study),
-        listing(study.info.get("notes"), style="small"),
-    ]
-    files = ("study.json", "contest.json")
-    return section("Question", "The answer first, then the fixed plan.", blocks, files, empty="")
-
-
-def _warnings(count: int) -> Block | None:
-    if not count:
-        return None
-    what = "1 run is" if count == 1 else f"{count} runs or files are"
-    return Listing((f"{what} missing, cut short or not comparable: see Failures.",), warning=True)
-
-
 def _latency(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
-    infer = infer_rows(study.profile)
-    clock = (
-        "The virtual clock charges every operation from a latency profile, so all seconds below "
-        "follow from it."
-    )
+    profiles = study.profiles
     fp32 = _one_run_each(study, next(iter(study.of_kind("fp32")), None))
     limits = any(game.limit for game in study.games.values())
+    first = next(iter(profiles.values()), {})
+    infer = infer_rows(first) if len(profiles) == 1 else []
     blocks: list[Block | None] = [
-        Text(clock) if infer and study.tier == "virtual" else None,
+        Text(_charged(study)) if profiles and study.tier == "virtual" else None,
         latency_bars(infer) if infer else None,
-        *(Folded(table) for table in tables.object_tables(study.profile)),
-        _limit_table(study) if limits else None,
+        machines.machine_figure(profiles) if len(profiles) > 1 else None,
+        machines.machine_table(study, profiles) if len(profiles) > 1 or limits else None,
+        *(
+            Folded(replace(table, title=f"{name}: {table.title}"))
+            for name, profile in profiles.items()
+            for table in tables.object_tables(profile)
+        ),
         phase_bars(fp32) if fp32 and limits else None,
         tables.replay_table(fp32, "Speed and busy seconds without compression")
         if fp32 and limits
@@ -143,25 +89,21 @@ def _latency(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
         "Latency",
         "What each variant costs, and what limits each machine.",
         blocks,
-        ("profile.json", RUN_FILES),
+        ("profile.json", "profiles/*.json", "real/profile-*.json", RUN_FILES),
         empty="The study holds no latency profile: profile.json, written by accerl "
         "profile measure, would fill this section.",
     )
 
 
-def _limit_table(study: StudyRecord) -> tables.Table:
-    found: dict[tuple[str, str], list[str]] = {}
-    for game in study.games.values():
-        found.setdefault((game.profile, game.limit), []).append(game.game or game.name)
-    rows = tuple(
-        (
-            tables.Cell(profile or formats.NOTHING),
-            tables.Cell(limit or formats.NOTHING),
-            tables.Cell(", ".join(games)),
-        )
-        for (profile, limit), games in found.items()
-    )
-    return tables.Table("What limits each machine", ("Machine", "Limited by", "Games"), rows)
+def _charged(study: StudyRecord) -> str:
+    """Say which latency profiles the seconds follow from, and which of them are not shown."""
+    used = dict.fromkeys(game.profile for game in study.games.values() if game.profile)
+    shown = list(study.profiles)
+    text = "The virtual clock charges every operation from the latency profile of the instance's "
+    text += "machine, and all seconds below follow from these. "
+    text += f"Shown: {', '.join(shown)}."
+    missing = [name for name in used if name not in study.profiles]
+    return text + (f" The study's folder keeps none of {', '.join(missing)}." if missing else "")
 
 
 def _one_run_each(study: StudyRecord, strategy: str | None) -> dict[str, RunRecord]:
@@ -188,8 +130,6 @@ def _oracle_gap(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
         ]
     if study.oracle_gap:
         gaps = contest["oracle_gap"]
-        known = {row["env"] for row in gaps}
-        missing = [game for game in study.games if game not in known]
         blocks += [
             Text(
                 "Nobody can win more than a greedy oracle that tries every spec from a snapshot "
@@ -209,7 +149,7 @@ def _oracle_gap(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
             )
             if gaps
             else None,
-            Text(f"Not measured for: {', '.join(missing)}.", "small") if missing else None,
+            Text(_measured(study, contest)),
         ]
     return section(
         "Oracle gap",
@@ -221,9 +161,44 @@ def _oracle_gap(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
     )
 
 
+def _measured(study: StudyRecord, contest: Mapping[str, Any]) -> str:
+    """Say on which instances the oracle was not run, and over how much of each run it was."""
+    known = {row["env"] for row in contest["oracle_gap"]}
+    missing = contest.get("oracle_gap_missing")
+    missing = [game for game in study.games if game not in known] if missing is None else missing
+    text = f"The oracle was run on {len(known)} of the {len(study.games)} instances"
+    text += f"; not measured: {', '.join(missing)}." if missing else "."
+    shorter = [
+        f"{row['env']} {row['oracle_horizon_seconds']:g} s of {row['horizon_seconds']:g} s"
+        for row in contest["oracle_gap"]
+        if row.get("oracle_horizon_seconds") and row.get("horizon_seconds")
+        if abs(row["oracle_horizon_seconds"] - row["horizon_seconds"])
+        > 0.01 * row["horizon_seconds"]
+    ]
+    if shorter:
+        text += f" Its figure is over another length than the test runs on: {', '.join(shorter)}."
+    return text
+
+
+def _goal_blocks(study: StudyRecord, contest: Mapping[str, Any]) -> list[Block | None]:
+    """What the plan set out to reach, and the subject against that rule on every instance."""
+    goal = contest.get("goal")
+    if not goal:
+        return []
+    rows = goal.get("by_instance") or ()
+    against = study.labels.get(goal["against"], str(goal["against"]))
+    return [
+        tables_goal.goal_table(study, goal),
+        figures_forest.instance_forest(rows, study.labels[study.subject], against)
+        if rows
+        else None,
+        tables_goal.instance_table(study, goal) if rows else None,
+    ]
+
+
 def _contrasts(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
     families = {item["family"] for item in contest["contrasts"]}
-    blocks: list[Block | None] = []
+    blocks = _goal_blocks(study, contest)
     if "primary" in families:
         names = [study.labels[name] for name in study.primary_against]
         secondary = [
@@ -272,20 +247,30 @@ def _contrasts(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
 
 
 def _reach(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
+    planned = figures.planned_strategies(study)
+    others = figures.exploratory_strategies(study)
     blocks: list[Block | None] = [
-        figures_reach.reach_curves(study, contest),
+        figures_reach.reach_curves(study, contest, planned),
         tables_study.reach_table(study, contest),
-        figures_reach.reach_by_game(study, contest) if len(study.games) > 1 else None,
-        figures_reach.time_strip(study, contest),
-        Folded(tables.test_run_table(study, contest)),
+        figures_reach.reach_by_game(study, contest, planned) if len(study.games) > 1 else None,
+        figures_reach.time_strip(study, contest, planned),
     ]
+    if others:
+        more = [
+            figures_reach.reach_curves(study, contest, others, EXPLORATORY),
+            figures_reach.time_strip(study, contest, others, EXPLORATORY),
+        ]
+        if len(study.games) > 1:
+            more.insert(1, figures_reach.reach_by_game(study, contest, others, EXPLORATORY))
+        blocks += [Text(OTHERS), *map(Folded, more)]
+    blocks.append(Folded(tables.test_run_table(study, contest)))
     lead = "How many runs had reached the target by when."
     return section("Reach", lead, blocks, (RUN_FILES,), empty="")
 
 
 def _curves(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
     planned = figures.planned_strategies(study)
-    others = [item.name for item in study.strategies if item.name not in planned]
+    others = figures.exploratory_strategies(study)
     blocks: list[Block | None] = [
         Text(
             "Over seconds a strategy gains by collecting more experience; over environment steps "
@@ -295,18 +280,7 @@ def _curves(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
         *(figures.learning_curves(study, axis, planned) for axis in ("seconds", "env_steps")),
     ]
     if others:
-        blocks.append(Text("The exploratory strategies beside the subject:"))
-        shown = [item.name for item in study.strategies if item.name in {*others, study.subject}]
-        blocks.append(figures.learning_curves(study, "seconds", shown, "-exploratory"))
+        curves = figures.learning_curves(study, "seconds", others, EXPLORATORY)
+        blocks += [Text(OTHERS), Folded(curves)]
     lead = "Learning curves over seconds and over environment steps."
     return section("Curves", lead, blocks, (RUN_FILES,), empty="")
-
-
-def _in_words(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return "; ".join(
-            f"{key.replace('_', ' ')}: {_in_words(item)}" for key, item in value.items()
-        )
-    if isinstance(value, list | tuple):
-        return ", ".join(_in_words(item) for item in value)
-    return str(value)

@@ -1,13 +1,25 @@
-"""The sections about the controller: what it chose and why, how it transfers, what it cost."""
+"""The sections about the controller: what it chose and why, and how it transfers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from analysis import figures_bench, figures_forest, figures_policy, formats, tables, tables_study
+import numpy as np
+
+from analysis import (
+    figures_bench,
+    figures_forest,
+    figures_policy,
+    formats,
+    real,
+    tables,
+    tables_real,
+    tables_study,
+)
 from analysis.blocks import Block, Folded, Heading, Section, Text, listing, section
-from analysis.figures_costs import meta_training_curves, phase_bars
+from analysis.figures import exploratory_strategies, planned_strategies, study_colours
+from analysis.figures_costs import phase_bars
 from analysis.figures_story import schedule_story
 from analysis.figures_strips import study_strips
 from analysis.load import StudyRecord
@@ -17,10 +29,14 @@ from analysis.sections_records import RUN_FILES
 def schedules(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
     """What was chosen when, by everybody; and the subject's choices below reward and KL."""
     has_subject = any(key[0] == study.subject for key in study.runs)
+    others = exploratory_strategies(study)
     blocks: list[Block | None] = [
         schedule_story(study) if has_subject else None,
-        *study_strips(study),
+        *study_strips(study, planned_strategies(study)),
     ]
+    if others:
+        blocks.append(Text("The exploratory strategies beside the subject, closed at first:"))
+        blocks += map(Folded, study_strips(study, others, "-exploratory"))
     return section("Schedules", "What was chosen when.", blocks, (RUN_FILES,), empty="")
 
 
@@ -75,20 +91,16 @@ def transfer(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
     """From trained to new games and machines, and from the virtual clock to the real one."""
     blocks: list[Block | None] = []
     if contest["transfer"]:
-        trained = ", ".join(study.groups.get("trained", ())) or "none of these instances"
         blocks += [
-            Text(f"Trained on: {trained}. p values are not corrected here, and no group decides."),
+            Text(
+                f"Trained on: {tables_study.trained_on(study)}. The p values in the table are not "
+                f"corrected, and no group by itself decides anything."
+            ),
             figures_forest.transfer_forest(study, contest),
             tables_study.transfer_table(study, contest),
         ]
     if rows := study.real.get("rows"):
-        known = any(row.get("predicted_env_steps_per_second") for row in rows)
-        blocks += [
-            Heading("From the virtual clock to the real one"),
-            figures_bench.real_against_predicted(rows) if known else None,
-            tables_study.real_table(rows),
-            listing(study.real.get("notes")),
-        ]
+        blocks += _real(study, rows)
     if study.replays:
         blocks += [
             Heading("Real-clock replay"),
@@ -111,6 +123,28 @@ def transfer(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
     )
 
 
+def _real(study: StudyRecord, rows: Sequence[Mapping[str, Any]]) -> list[Block | None]:
+    """Speed on the real clock: against the others, and against the prediction."""
+    known = any(row.get("predicted_env_steps_per_second") for row in rows)
+    rng = np.random.default_rng(int(study.info.get("seed", 0)))
+    contrasts = real.speed_contrasts(rows, study.subject, rng)
+    note = (
+        "Geometric mean over pairs of one seed with a 95% interval over seeds; above 1 the "
+        "controller does more env steps per second. Uncorrected; few seeds make a rough interval."
+    )
+    return [
+        Heading("From the virtual clock to the real one"),
+        listing(real.speed_sentences(study, contrasts)),
+        tables_real.speed_table(study, contrasts) if contrasts else None,
+        Text(note, "small") if contrasts else None,
+        figures_bench.real_against_predicted(rows, study.labels, study_colours(study))
+        if known
+        else None,
+        tables_real.real_table(study, rows),
+        listing(study.real.get("notes")),
+    ]
+
+
 def replay_sentence(study: StudyRecord) -> str:
     """Say how fast the schedule ran beside the others on the real clock."""
     speeds = {
@@ -127,69 +161,3 @@ def replay_sentence(study: StudyRecord) -> str:
         f"{', '.join(parts)}. "
         f"One short run each: an observation, without an interval."
     )
-
-
-def break_even(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
-    """What tuning and meta-training cost, and how many later runs pay for it."""
-    found = contest["break_even"]
-    wall, inner = found["meta_wall_seconds"], found["inner_runs"]
-    subject = study.labels[study.subject]
-    blocks: list[Block | None] = [Text(budget_sentence(study)), tables.tuning_table(study)]
-    if wall is not None and found["rows"]:
-        cpu = found["meta_cpu_seconds"]
-        parts = [f"Meta-training of {subject} took {formats.duration(wall)} of wall time"]
-        parts += [f"{formats.duration(cpu)} of processor time"] if cpu is not None else []
-        parts += [f"{inner:,} inner runs"] if inner is not None else []
-        blocks += [
-            Text(f"{', '.join(parts)}."),
-            tables_study.break_even_table(study, contest),
-            Folded(tables_study.break_even_table(study, contest, by_game=True)),
-            Text(
-                "Saved is the mean paired difference of seconds to target; runs that missed the "
-                "target count as arriving at the horizon, which understates it. Saved seconds are "
-                "those of the run's own clock, meta-training's those of the machine that did it: "
-                "the count says how soon training pays if a later run's seconds cost the same.",
-                "small",
-            ),
-        ]
-    else:
-        blocks.append(
-            Text(
-                "When training pays cannot be told: accounting.meta_wall_seconds in study.json and "
-                "test runs beside fp32 or a planned comparator would fill this part."
-            )
-        )
-    walls = study.info.get("wall_seconds") or {}
-    rows = tuple(
-        (tables.Cell(name.replace("_", " ")), tables.number(value, formats.duration(value)))
-        for name, value in walls.items()
-    )
-    if rows:
-        blocks.append(tables.Table("What the study itself took", ("Phase", "#Wall time"), rows))
-    meta = [row for row in study.meta_training if "iteration" in row]
-    if meta:
-        table = tables.rows_table("Meta-training, every iteration", meta)
-        blocks += [meta_training_curves(meta), Folded(table)]
-    files = ("study.json", "tuning.jsonl", "meta_training.jsonl", RUN_FILES)
-    lead = "What it cost to find, and when that has paid off."
-    return section("Break-even", lead, blocks, files, empty="")
-
-
-def budget_sentence(study: StudyRecord) -> str:
-    """Say whether the tuned strategies had the same number of inner runs."""
-    spent = {item.label: item.inner_runs for item in study.strategies if item.inner_runs > 0}
-    untuned = [item.label for item in study.strategies if item.inner_runs == 0]
-    rest = f" Nothing was tuned for {', '.join(untuned)}." if untuned else ""
-    if not spent:
-        return f"No inner runs were spent on tuning.{rest}"
-    if len(set(spent.values())) == 1:
-        count = next(iter(spent.values()))
-        return f"Every tuned strategy was given the same {count:,} inner runs.{rest}"
-    listed = ", ".join(f"{label} {count:,}" for label, count in spent.items())
-    planned = ((study.info.get("plan") or {}).get("budget") or {}).get("inner_runs")
-    if planned and max(spent.values()) <= planned:
-        return (
-            f"Everybody was given {planned:,} inner runs; in whole rounds they spent: "
-            f"{listed}.{rest}"
-        )
-    return f"The budgets were NOT equal, read the contest with that in mind: {listed}.{rest}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from analysis import tables, tables_study
+from analysis import formats, tables, tables_study
 from analysis.blocks import Block, Code, Folded, Section, Text, listing, section
 from analysis.load import StudyRecord
 
@@ -28,7 +28,7 @@ def failures(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
 def provenance(study: StudyRecord, sections: Sequence[Section]) -> Section:
     """Machine, versions, and the commands and files behind every figure."""
     info = study.info
-    seeds = ", ".join(map(str, study.test_seeds))
+    seeds = formats.ranges(study.test_seeds)
     command = "accerl report STUDY --html STUDY/report.html --figures PICTURES"
     made = [(figure, part) for part in sections for figure in part.figures]
     rows = tuple(
@@ -42,8 +42,8 @@ def provenance(study: StudyRecord, sections: Sequence[Section]) -> Section:
     )
     blocks: list[Block | None] = [
         Text(
-            "Every number above is computed from the run directories of this study; contest.json "
-            "holds them unrounded."
+            "Every number above is computed from the records of this study; contest.json holds "
+            "those of the contest unrounded."
         ),
         Text(
             f"Study seed {info.get('seed', 'unknown')}, budget {info.get('budget', 'unknown')}, "

@@ -10,9 +10,11 @@ from typing import Any
 from accerl.runtime.run import PHASES
 from analysis import formats
 from analysis.contrasts import LOWER_IS_BETTER, PRIMARY
+from analysis.entrants import EACH, best_score, tuning_rows
+from analysis.figures import study_colours
 from analysis.figures_costs import spec_label
 from analysis.load import RunRecord, StudyRecord
-from analysis.theme import strategy_colours
+from analysis.plan import StrategyInfo
 from analysis.verdict import format_p, lean, outcome, quality
 
 NAMES = {
@@ -66,8 +68,7 @@ def number(value: float | None, text: str | None = None) -> Cell:
 
 def strategy_cell(study: StudyRecord, name: str) -> Cell:
     """Return a cell of a strategy's label in its colour."""
-    names = [item.name for item in study.strategies]
-    return Cell(study.labels[name], colour=strategy_colours(names, study.subject)[name])
+    return Cell(study.labels[name], colour=study_colours(study)[name])
 
 
 def level_table(study: StudyRecord, contest: Mapping[str, Any]) -> Table:
@@ -82,8 +83,13 @@ def level_table(study: StudyRecord, contest: Mapping[str, Any]) -> Table:
             bounds = formats.interval(item[f"{name}_low"], item[f"{name}_high"], decimals)
             cells += [number(item[name], formats.fixed(item[name], decimals)), Cell(bounds)]
         rows.append(tuple(cells))
+    planned = study.primary_games
+    what = f"all {len(study.games)} instances" if study.groups else f"all {len(study.games)} games"
+    if len(planned) < len(study.games):
+        what += f" (the comparisons are over {len(planned)} of them)"
     return Table(
-        "Each strategy by itself: interquartile mean over test runs, 95% bootstrap interval",
+        f"Each strategy by itself over {what}: interquartile mean over test runs, 95% bootstrap "
+        "interval",
         LEVEL_COLUMNS,
         tuple(rows),
     )
@@ -210,8 +216,8 @@ def tuning_table(study: StudyRecord) -> Table:
     with_kind = any(item.scope or item.cpu_seconds is not None for item in study.strategies)
     rows = []
     for item in study.strategies:
-        trials = [row for row in study.tuning if row.get("strategy") == item.name]
-        scores = [float(row["score"]) for row in trials if row.get("score") is not None]
+        trials = tuning_rows(study, item)
+        chosen = "by instance: see below" if _by_instance(study, item) else ""
         kind = (
             Cell(item.kind or formats.NOTHING),
             Cell(item.scope or formats.NOTHING),
@@ -223,13 +229,28 @@ def tuning_table(study: StudyRecord) -> Table:
                 *(kind if with_kind else ()),
                 number(item.inner_runs, str(item.inner_runs)),
                 number(len(trials), str(len(trials))),
-                number(max(scores) if scores else None),
-                Cell(_in_words(item.tuned_params) or "nothing"),
+                number(best_score(item, trials)),
+                Cell(chosen or _in_words(item.tuned_params) or "nothing"),
             )
         )
     columns = ("#Inner runs", "#Tuning trials", "#Best score", "Chosen")
     kinds = ("Kind", "Chosen for", "#Processor time") if with_kind else ()
     return Table("Budget before the test", ("Strategy", *kinds, *columns), tuple(rows))
+
+
+def chosen_table(study: StudyRecord) -> Table:
+    """What was chosen on each instance for those that were tuned there."""
+    each = [item for item in study.strategies if _by_instance(study, item)]
+    rows = tuple(
+        (Cell(game), *(Cell(_in_words(item.tuned_params.get(game, {}))) for item in each))
+        for game in study.games
+        if each
+    )
+    return Table("Chosen on each instance", ("Instance", *(item.label for item in each)), rows)
+
+
+def _by_instance(study: StudyRecord, item: StrategyInfo) -> bool:
+    return item.scope == EACH and bool(study.games.keys() & item.tuned_params.keys())
 
 
 def run_table(labelled: Mapping[str, RunRecord]) -> Table:
@@ -287,9 +308,9 @@ def object_tables(data: Mapping[str, Any]) -> list[Table]:
     ]
 
 
-def pairs_table(title: str, data: Mapping[str, Any]) -> Table:
-    """A table of names and values."""
-    rows = tuple((Cell(str(key)), _any_cell(key, value)) for key, value in data.items())
+def pairs_table(title: str, data: Mapping[str, Any], length: int = 160) -> Table:
+    """A table of names and values; texts are cut at `length`."""
+    rows = tuple((Cell(str(key)), _any_cell(key, value, length)) for key, value in data.items())
     return Table(title, ("Name", "Value"), rows)
 
 
@@ -327,10 +348,10 @@ def _in_words(value: Any) -> str:
     return formats.compact(value)
 
 
-def _any_cell(key: str, value: Any) -> Cell:
+def _any_cell(key: str, value: Any, length: int = 160) -> Cell:
     if key == "spec" and value is not None:
         return Cell(spec_label(value))
-    return Cell(formats.compact(value), _number_or_none(value))
+    return Cell(formats.compact(value, length), _number_or_none(value))
 
 
 def _is_number(value: Any) -> bool:

@@ -10,6 +10,7 @@ from analysis import formats
 from analysis.load import StudyRecord
 from analysis.tables import Cell, Table, number, rows_table, strategy_cell
 from analysis.theme import Figure
+from analysis.verdict import format_p
 
 EVERY = "all"
 ROOM_WORDS = {
@@ -42,19 +43,33 @@ def reach_table(study: StudyRecord, contest: Mapping[str, Any]) -> Table:
 
 def transfer_table(study: StudyRecord, contest: Mapping[str, Any]) -> Table:
     """Seconds to target against each planned comparator, by group of games."""
+    trained = trained_on(study)
     rows = tuple(
         (
+            Cell(trained),
             Cell(item["group"]),
             Cell(", ".join(item["ratio_by_game"])),
             strategy_cell(study, item["b"]),
             number(item["ratio"], formats.fixed(item["ratio"])),
             Cell(formats.interval(item["low"], item["high"])),
+            number(item.get("p"), format_p(item.get("p"))),
             number(item["n"], str(item["n"])),
         )
         for item in contest["transfer"]
     )
-    columns = ("Tested on", "Instances", "Comparator", "#Ratio", "#95% interval", "#Pairs")
+    columns = ("Trained on", "Tested on", "Instances", "Comparator", "#Ratio", "#95% interval")
+    columns += ("#p, uncorrected", "#Pairs")
     return Table("Seconds to target by what the controller had met in training", columns, rows)
+
+
+def trained_on(study: StudyRecord) -> str:
+    """Return the games and machines of the trained instances: "catch, cartpole on edge"."""
+    own = [study.games[name] for name in study.groups.get("trained", ())]
+    games = dict.fromkeys(game.game or game.name for game in own)
+    machines = dict.fromkeys(game.profile for game in own if game.profile)
+    if not own:
+        return "none of these instances"
+    return ", ".join(games) + (f" on {', '.join(machines)}" if machines else "")
 
 
 def break_even_table(
@@ -76,14 +91,16 @@ def break_even_table(
                 Cell("never" if bounds == "never to never" else bounds),
             )
         )
+    clock = f"{study.tier} s"
     columns = (
         "Comparator",
-        "#Saved a run (s)",
-        "#95% interval (s)",
-        "#Pays after",
+        f"#Saved a run ({clock})",
+        f"#95% interval ({clock})",
+        "#Runs that save as many",
         "#95% interval",
     )
-    title = "Break-even by instance" if by_game else "Break-even over all instances"
+    title = "Break-even by instance" if by_game else "Break-even, mean over the instances"
+    title += ": seconds that a later run saves, and runs that save as many as training took"
     return Table(title, (*(("Instance",) if by_game else ()), *columns), tuple(rows))
 
 
@@ -94,6 +111,7 @@ def _runs(count: int | None) -> str:
 def gap_table(study: StudyRecord, contest: Mapping[str, Any]) -> Table:
     """How much there was to win on each game of the contest, and how much of it was won."""
     labels = study.labels
+    with_lengths = any(item.get("oracle_horizon_seconds") for item in contest["oracle_gap"])
     rows = tuple(
         (
             Cell(item["env"]),
@@ -107,15 +125,22 @@ def gap_table(study: StudyRecord, contest: Mapping[str, Any]) -> Table:
                 if item["closed_low"] is None
                 else f"{item['closed_low']:.0%} to {item['closed_high']:.0%}"
             ),
+            *(_length_cells(item) if with_lengths else ()),
         )
         for item in contest["oracle_gap"]
     )
     columns = ("Instance", "#Oracle gap", "#95% interval", "Room to win", "Best static")
+    columns += ("#Closed", "#95% interval")
+    columns += ("#Oracle's run (s)", "#Test run (s)") if with_lengths else ()
     return Table(
         "Oracle gap closed: (subject - best static) / (oracle - best static)",
-        (*columns, "#Closed", "#95% interval"),
+        columns,
         rows,
     )
+
+
+def _length_cells(item: Mapping[str, Any]) -> tuple[Cell, ...]:
+    return tuple(number(item.get(key)) for key in ("oracle_horizon_seconds", "horizon_seconds"))
 
 
 def machine_gap_table(rows: Sequence[Mapping[str, Any]], subject: str) -> Table:
@@ -225,32 +250,6 @@ def check_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     )
     columns = ("Training", "Candidate", "#Gain", "#95% interval", "Verdict")
     return Table("Candidates on the validation seeds", columns, body)
-
-
-def real_table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """Runs on the real clock beside the prediction of the virtual one."""
-    body = []
-    for row in rows:
-        speed, predicted = (
-            row.get("env_steps_per_second"),
-            row.get("predicted_env_steps_per_second"),
-        )
-        ratio = speed / predicted if speed and predicted else None
-        seconds = row.get("seconds_to_target")
-        told = formats.significant(seconds) if seconds is not None else "not reached"
-        body.append(
-            (
-                Cell(str(row["game"])),
-                Cell(str(row["strategy"])),
-                number(row.get("seed"), formats.compact(row.get("seed"))),
-                number(speed),
-                number(predicted),
-                number(ratio, formats.fixed(ratio)),
-                number(seconds, told),
-            )
-        )
-    columns = ("Game", "Strategy", "#Seed", "#Env steps / s", "#Predicted", "#Real / predicted")
-    return Table("Runs on the real clock", (*columns, "#Seconds to target"), tuple(body))
 
 
 def figure_table(figure: Figure, limit: int) -> Table:

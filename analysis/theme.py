@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,19 +16,21 @@ FONT = "Helvetica Neue, Helvetica, Arial, Liberation Sans, DejaVu Sans Condensed
 """much the same widths: a browser sets the text that was measured when the figure was laid out"""
 SUBJECT_COLOUR = "#d55e00"
 BASELINE_COLOUR = "#7f8790"
-# Okabe and Ito 2008 without vermilion (the subject), black and yellow, the blue a little lighter
-# for dark pages; then Tol's muted tones.
+# Begun from Okabe and Ito 2008 without vermilion (the subject). Every tone has a contrast of at
+# least 3 to the light page and to the dark one; that leaves little room for lightness: dashes help.
 COLOURS = (
     "#0f7fc4",
     "#009e73",
-    "#cc79a7",
-    "#56b4e9",
-    "#e69f00",
-    "#882255",
-    "#999933",
-    "#332288",
-    "#44aa99",
+    "#c669a0",
+    "#7a5af5",
+    "#cc1f48",
+    "#2391a0",
+    "#94653b",
+    "#858a2d",
+    "#a97f00",
 )
+PAGES = ("#fcfcfb", "#17191c")
+"""the light page and the dark one of templates/style.css"""
 DASHES = ([1, 0], [7, 3], [2, 2], [9, 3, 2, 3], [4, 2], [1, 3], [12, 3], [6, 2, 1, 2], [3, 5])
 # Identity dark, hardest compression light: viridis without its darkest fifth, which would drown on
 # a dark page.
@@ -43,8 +46,8 @@ RAMP = (
     "#fde725",
 )
 OTHER_COLOUR = "#9aa0a6"
-LEAST_WIDTH_PX = 640
-"""on a narrow screen a figure is scrolled rather than made smaller than this"""
+LEAST_SHARE = 0.9
+"""of its own width: on a narrower page a figure is scrolled, so that its text stays readable"""
 
 
 @dataclass(frozen=True)
@@ -112,11 +115,16 @@ CONFIG: dict[str, Any] = {
 }
 
 
-def strategy_colours(names: Sequence[str], subject: str | None = None) -> dict[str, str]:
-    """Return one colour a strategy: the subject vermilion, plain fp32 grey, the rest in order."""
+def strategy_colours(
+    names: Sequence[str], subject: str | None = None, first: Sequence[str] = ()
+) -> dict[str, str]:
+    """Return one colour a strategy: the subject vermilion, plain fp32 grey, the rest in order.
+
+    Those named in `first` choose first; there are len(COLOURS) colours before one comes again.
+    """
     colours: dict[str, str] = {}
     free = 0
-    for name in names:
+    for name in sorted(names, key=lambda name: name not in first):
         if name == subject:
             colours[name] = SUBJECT_COLOUR
         elif "fp32" in name and BASELINE_COLOUR not in colours.values():
@@ -127,9 +135,16 @@ def strategy_colours(names: Sequence[str], subject: str | None = None) -> dict[s
     return colours
 
 
-def strategy_dashes(names: Sequence[str], subject: str | None = None) -> dict[str, list[int]]:
-    """Return one dash pattern a strategy, the subject solid: colour is never the only sign."""
-    others = [name for name in names if name != subject]
+def strategy_dashes(
+    names: Sequence[str], subject: str | None = None, first: Sequence[str] = ()
+) -> dict[str, list[int]]:
+    """Return one dash pattern a strategy, the subject solid: colour is never the only sign.
+
+    There is one pattern less than there are colours, so that a colour that comes again is dashed
+    otherwise.
+    """
+    ordered = sorted(names, key=lambda name: name not in first)
+    others = [name for name in ordered if name != subject]
     patterns = DASHES[1:] if subject is not None else DASHES
     dashes = {name: list(patterns[i % len(patterns)]) for i, name in enumerate(others)}
     return {name: dashes.get(name, list(DASHES[0])) for name in names}
@@ -170,12 +185,12 @@ def render_svg(figure: Figure) -> str:
     svg = svg.replace(INK, "currentColor").replace(INK.upper(), "currentColor")
     size = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)
     width, height = size.groups() if size else ("1000", "400")
-    shown, least = float(width), min(float(width), LEAST_WIDTH_PX)
+    shown, least = float(width), math.ceil(LEAST_SHARE * float(width))
     label = figure.title.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
     return re.sub(
         r"<svg[^>]*>",
         f'<svg role="img" aria-label="{label}" viewBox="0 0 {width} {height}" '
-        f'style="max-width:{shown:.0f}px;--least:{least:.0f}px" font-family="{FONT}">',
+        f'style="max-width:{shown:.0f}px;min-width:{least}px" font-family="{FONT}">',
         svg,
         count=1,
     )

@@ -16,13 +16,22 @@ from accerl.errors import UserError
 from accerl.records import json_hash, make_out_dir, read_json, write_json
 from analysis import blocks
 from analysis.contest import write_contest
-from analysis.html_report import ROWS_SHOWN, study_lead
+from analysis.html_report import ROWS_SHOWN
 from analysis.load import StudyRecord, load_study
 from analysis.sections import study_figures, study_sections
+from analysis.sections_question import study_lead
 from analysis.tables import Table
 from analysis.tables_study import figure_table
 from analysis.theme import Figure
-from analysis.wandb_report import PROJECT, REPORT_ROLE, STEP, STRATEGY_ROLE, runs_folder, table_key
+from analysis.wandb_report import (
+    PROJECT,
+    REPORT_ROLE,
+    STEP,
+    STRATEGY_ROLE,
+    STUDY_STEP,
+    runs_folder,
+    table_key,
+)
 
 if TYPE_CHECKING:
     import wandb_workspaces.reports.v2.interface as wr
@@ -192,7 +201,8 @@ def _blocks(
     if isinstance(block, blocks.Code):
         return [wr.CodeBlock(code="\n".join(block.lines), language=None)]
     if isinstance(block, blocks.Folded):
-        return [wr.H3(text=block.table.title, collapsed_blocks=[_markdown(block.table)])]
+        inner = _blocks(block.inner, study, entity, without_chart)
+        return [wr.H3(text=block.inner.title, collapsed_blocks=inner)]
     if isinstance(block, Table):
         return [_markdown(block)]
     caption = wr.MarkdownBlock(text=f"**{block.title}.** {block.caption}")
@@ -211,9 +221,11 @@ def _line_plots(study: StudyRecord) -> wr.PanelGrid:
     """The learning curves once more, as W&B's own plots over the strategies' runs."""
     import wandb_workspaces.reports.v2.interface as wr
 
-    keys = {"All games (normalised)": "charts/learner_return"}
-    keys |= {game: f"charts/learner_return/{game}" for game in study.games}
-    plots: list[Any] = [wr.LinePlot(title=title, x=STEP, y=[key]) for title, key in keys.items()]
+    key = "charts/learner_return"
+    plots: list[Any] = [wr.LinePlot(title="All games (normalised)", x=STUDY_STEP, y=[key])]
+    plots += [
+        wr.LinePlot(title=game, x=f"{STEP}/{game}", y=[f"{key}/{game}"]) for game in study.games
+    ]
     return wr.PanelGrid(runsets=[_runset(study, STRATEGY_ROLE)], panels=plots)
 
 

@@ -23,6 +23,11 @@ from analysis.theme import Figure
 
 GRID_POINTS = 60
 STEP = "seconds"
+"""x axis of single runs"""
+STUDY_STEP = "horizon_share"
+"""x axis of a study's runs, whose games have horizons from seconds to minutes"""
+MOST_ROWS = 10_000
+"""of a table: W&B drops what is beyond, and says so only in a log"""
 PROJECT = "accerl"
 STRATEGY_ROLE, REPORT_ROLE = "strategy", "report"
 """what a study's runs are for: one a strategy, and one that holds the figures' tables"""
@@ -32,9 +37,10 @@ def write_offline_runs(source: Path | Sequence[Path], out_dir: Path) -> list[Pat
     """Write one offline W&B run a strategy of a study, or one a run directory.
 
     Upload them later with ``wandb sync``. A study's run holds means over its test runs on a common
-    grid of seconds: `charts/learner_return` normalised over games, and raw below
-    `charts/learner_return/GAME`; the contest is in the summary. One more run holds a table for
-    every figure of the report, which W&B draws its charts from.
+    grid of shares of each game's horizon: `charts/learner_return` normalised over games, and raw
+    below `charts/learner_return/GAME`, whose seconds are `seconds/GAME`; the contest is in the
+    summary. One more run holds a table for every figure of the report, which W&B draws its charts
+    from.
 
     Args:
         source: a study directory, or run directories.
@@ -44,7 +50,8 @@ def write_offline_runs(source: Path | Sequence[Path], out_dir: Path) -> list[Pat
         the folders of the written runs.
 
     Raises:
-        UserError: a source is missing or damaged, or `out_dir` cannot be written.
+        UserError: a source is missing or damaged, `out_dir` cannot be written, or a figure has
+            more rows than W&B keeps.
     """
     paths = [source] if isinstance(source, str | Path) else [Path(path) for path in source]
     if not paths:
@@ -74,6 +81,19 @@ def runs_folder(out_dir: Path) -> Path:
 def table_key(figure: Figure) -> str:
     """Return the key that a figure's table is logged under."""
     return f"figures/{figure.name}"
+
+
+def check_size(figure: Figure) -> None:
+    """Refuse a figure whose table W&B would cut short without a word.
+
+    Raises:
+        UserError: it has more than MOST_ROWS rows.
+    """
+    if len(figure.table) > MOST_ROWS:
+        raise UserError(
+            f"figure {figure.name} has {len(figure.table):,} rows, and W&B keeps {MOST_ROWS:,} of "
+            "a table; leave --wandb out, or report fewer strategies or games"
+        )
 
 
 @contextlib.contextmanager
@@ -112,6 +132,7 @@ def _write(
     rows: Iterable[Mapping[str, float]],
     summary: Mapping[str, Any],
     figures: Sequence[Figure] = (),
+    step: str = STEP,
 ) -> Path:
     import wandb  # slow, and only this report needs it
 
@@ -138,11 +159,12 @@ def _write(
         reinit="create_new",
         settings=settings,
     )
-    run.define_metric(STEP)
-    run.define_metric("*", step_metric=STEP)
+    run.define_metric(step)
+    run.define_metric("*", step_metric=step)
     for row in rows:
         run.log({key: value for key, value in row.items() if math.isfinite(value)})
     for figure in figures:
+        check_size(figure)
         columns: list[Any] = figure.columns  # W&B's keys may be more than strings
         data = [[row.get(key) for key in columns] for row in figure.table]
         table = wandb.Table(columns=columns, data=data, allow_mixed_types=True)
@@ -207,11 +229,12 @@ def _study_jobs(study: StudyRecord) -> Iterator[dict[str, Any]]:
                 "profile": study.info.get("profile"),
                 "tuned_params": dict(strategy.tuned_params),
                 "inner_runs": strategy.inner_runs,
-                "test_seeds": list(study.test_seeds),
+                "test_seeds": sorted({seed for _, seed in runs}),
                 "games": list(study.games),
             },
             "tags": [study.tier],
             "rows": _mean_rows(study, runs),
+            "step": STUDY_STEP,
             "summary": _contest_summary(strategy.name, contest),
         }
     yield {
@@ -228,14 +251,16 @@ def _study_jobs(study: StudyRecord) -> Iterator[dict[str, Any]]:
 def _mean_rows(
     study: StudyRecord, runs: Mapping[tuple[str, int], RunRecord]
 ) -> list[dict[str, float]]:
-    """Means over test runs on a grid that reaches to the longest horizon.
+    """Means over test runs on a grid of shares of each game's horizon.
 
-    A game leaves the mean at its own horizon. Returns are averaged over games after normalising.
+    Returns are averaged over games after normalising. A game's own seconds are `seconds/GAME`.
     """
-    grid = np.linspace(0.0, max(game.horizon_seconds for game in study.games.values()), GRID_POINTS)
+    shares = np.linspace(0.0, 1.0, GRID_POINTS)
     columns: dict[str, list[np.ndarray]] = {}
     for (env, _), run in runs.items():
         game = study.games[env]
+        grid = shares * game.horizon_seconds
+        columns[f"{STEP}/{env}"] = [grid]
         series: dict[str, list[tuple[float, float]]] = {}
         for report in run.reports:
             for key, value in _report_values(report).items():
@@ -244,19 +269,15 @@ def _mean_rows(
         for key, points in series.items():
             x, y = np.array(points).T
             values = np.interp(grid, x, y)
-            values[grid > game.horizon_seconds] = np.nan
             if key.endswith("_return"):
                 columns.setdefault(f"{key}/{env}", []).append(values)
                 values = curves.normalise(values, game.random_return, game.reference_return)
             columns.setdefault(key, []).append(values)
     rows = []
-    for index, seconds in enumerate(grid.tolist()):
-        row = {STEP: seconds}
-        for key, values in columns.items():
-            here = [value[index] for value in values if not np.isnan(value[index])]
-            if here:
-                row[key] = float(np.mean(here))
-        rows.append(row)
+    means = {key: np.mean(values, axis=0) for key, values in columns.items()}
+    for index, share in enumerate(shares.tolist()):
+        values = {key: float(mean[index]) for key, mean in means.items()}
+        rows.append({STUDY_STEP: share, **values})
     return rows
 
 

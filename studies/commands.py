@@ -190,6 +190,21 @@ def controller_eval(study: Path, quiet: bool) -> dict[str, Any]:
     return read_json(path)
 
 
+BESIDE_HTML = Path()
+"""stands for `--wandb` without a folder"""
+
+
+def wandb_folder(given: list[str]) -> Path:
+    """Return the folder that --wandb names, or BESIDE_HTML if it names none.
+
+    Raises:
+        ValueError: it names several.
+    """
+    if len(given) > 1:
+        raise ValueError("--wandb takes one folder at most; name runs before the options")
+    return Path(given[0]) if given else BESIDE_HTML
+
+
 def report(
     runs: list[Path],
     html: Path,
@@ -207,6 +222,8 @@ def report(
 
     if not runs:
         raise UserError("name a study folder or at least one run directory")
+    if wandb == BESIDE_HTML:
+        wandb = html.parent / "wandb"
     lone_study = len(runs) == 1 and is_study(runs[0])
     if wandb_save is not None and (wandb is None or not lone_study):
         raise UserError("--wandb-save needs a study folder and --wandb, the folder of its W&B runs")

@@ -16,6 +16,17 @@ from studies.progress import console
 
 Json = Annotated[bool, tyro.conf.arg(name="json", help="print one JSON object on standard output")]
 Name = tyro.conf.Positional[str]
+WandbFolder = Annotated[
+    Path | None,
+    # Alone, without a folder, the option means a folder beside the report.
+    tyro.constructors.PrimitiveConstructorSpec(
+        nargs="*",
+        metavar="[DIR]",
+        instance_from_str=lambda given: commands.wandb_folder(given),
+        is_instance=lambda value: value is None or isinstance(value, Path),
+        str_from_instance=lambda value: [] if value is None else [str(value)],
+    ),
+]
 Settings = Annotated[
     tyro.conf.UseAppendAction[tuple[str, ...]],
     tyro.conf.arg(name="set", metavar="SECTION.NAME=VALUE"),
@@ -277,7 +288,7 @@ def report(
     /,
     *,
     html: Path,
-    wandb: Path | None = None,
+    wandb: WandbFolder = None,
     wandb_save: str | None = None,
     figures: Path | None = None,
     scores: tuple[float, ...] = (),
@@ -288,7 +299,8 @@ def report(
     Args:
         runs: one study folder, or run directories
         html: file to write
-        wandb: folder to write offline W&B runs to, and of a study the W&B report
+        wandb: also write offline W&B runs, and of a study the W&B report, to this folder; without
+            one, to the folder "wandb" beside the HTML file. A folder must not stand before RUNS
         wandb_save: ENTITY/PROJECT to save the W&B report to; needs a key, and the runs that an
             earlier call wrote to --wandb must have been synced there
         figures: folder to write every figure to as PNG with its data as CSV; of runs, their curves

@@ -1,0 +1,56 @@
+"""What study.json and tuning.jsonl tell of every entrant beyond its name: seeds, budget, trials."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from analysis.load import StudyRecord
+from analysis.plan import StrategyInfo
+
+EACH = "per instance"
+"""scope of what was tuned on every instance by itself"""
+
+
+def test_seeds(study: StudyRecord, name: str) -> tuple[int, ...]:
+    """Return the seeds that an entrant was tested on: its own, or else those of the study."""
+    own = _told(study, name).get("test_seeds")
+    return study.test_seeds if own is None else tuple(int(seed) for seed in own)
+
+
+def runs_per_instance(study: StudyRecord, name: str) -> int | None:
+    """Return how many inner runs an entrant had on each instance; None where nothing tells."""
+    runs = _told(study, name).get("runs_per_instance")
+    return None if runs is None else int(runs)
+
+
+def tuning_rows(study: StudyRecord, item: StrategyInfo) -> list[Mapping[str, Any]]:
+    """Return the trials of an entrant's tuning.
+
+    What was tuned for all instances has rows under its own name. What was tuned on each has rows
+    ``NAME@INSTANCE``, one search a NAME: all those of its kind, as the best of them was chosen.
+    """
+    if item.scope != EACH:
+        return [row for row in study.tuning if row.get("strategy") == item.name]
+    kinds = {other.name: other.kind for other in study.strategies}
+    found = []
+    for row in study.tuning:
+        search, at, _ = str(row.get("strategy", "")).partition("@")
+        if at and (search == item.name or kinds.get(search, search) == item.kind):
+            found.append(row)
+    return found or [row for row in study.tuning if row.get("strategy") == item.name]
+
+
+def best_score(item: StrategyInfo, rows: list[Mapping[str, Any]]) -> float | None:
+    """Return the best score of a tuning; of one by instance, the mean over these of the best."""
+    best: dict[str, float] = {}
+    for row in rows:
+        if row.get("score") is not None:
+            _, _, instance = str(row["strategy"]).partition("@")
+            score = float(row["score"])
+            best[instance] = max(score, best.get(instance, score))
+    return sum(best.values()) / len(best) if best else None
+
+
+def _told(study: StudyRecord, name: str) -> Mapping[str, Any]:
+    return next(item for item in study.info["strategies"] if item["name"] == name)

@@ -1,0 +1,121 @@
+"""The section about cost: what everybody was given before the test, and when training pays off."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from analysis import formats, tables, tables_study
+from analysis.blocks import Block, Folded, Section, Text, section
+from analysis.entrants import EACH, runs_per_instance
+from analysis.figures_costs import meta_training_curves
+from analysis.load import StudyRecord
+from analysis.plan import StrategyInfo
+from analysis.sections_records import RUN_FILES
+from analysis.verdict import listed
+
+
+def break_even(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
+    """What tuning and meta-training cost, and how many later runs pay for it."""
+    found = contest["break_even"]
+    wall, inner = found["meta_wall_seconds"], found["inner_runs"]
+    subject = study.labels[study.subject]
+    chosen = tables.chosen_table(study)
+    blocks: list[Block | None] = [
+        Text(budget_sentence(study)),
+        tables.tuning_table(study),
+        Folded(chosen) if chosen.rows else None,
+    ]
+    if wall is not None and found["rows"]:
+        cpu = found["meta_cpu_seconds"]
+        parts = [f"Meta-training of {subject} took {formats.duration(wall)} of wall time"]
+        parts += [f"{formats.duration(cpu)} of processor time"] if cpu is not None else []
+        parts += [f"{inner:,} inner runs"] if inner is not None else []
+        blocks += [
+            Text(f"{', '.join(parts)}. What the comparators' tuning took is not set against it."),
+            tables_study.break_even_table(study, contest, by_game=True),
+            Folded(tables_study.break_even_table(study, contest)),
+            Text(_two_clocks(study), "small"),
+        ]
+    else:
+        blocks.append(
+            Text(
+                "When training pays cannot be told: accounting.meta_wall_seconds in study.json and "
+                "test runs beside fp32 or a planned comparator would fill this part."
+            )
+        )
+    walls = study.info.get("wall_seconds") or {}
+    rows = tuple(
+        (tables.Cell(name.replace("_", " ")), tables.number(value, formats.duration(value)))
+        for name, value in walls.items()
+    )
+    if rows:
+        blocks.append(tables.Table("What the study itself took", ("Phase", "#Wall time"), rows))
+    meta = [row for row in study.meta_training if "iteration" in row]
+    if meta:
+        table = tables.rows_table("Meta-training, every iteration", meta)
+        blocks += [meta_training_curves(meta), Folded(table)]
+    files = ("study.json", "tuning.jsonl", "meta_training.jsonl", RUN_FILES)
+    lead = "What it cost to find, and when that has paid off."
+    return section("Break-even", lead, blocks, files, empty="")
+
+
+def _two_clocks(study: StudyRecord) -> str:
+    """Say which seconds are whose: those of different machines are never added up."""
+    return (
+        f"Saved is the mean paired difference of seconds to target on one instance, in seconds of "
+        f"the {study.tier} clock of its machine; runs that missed the target count as arriving at "
+        f"the horizon, which understates it. Training took wall seconds of the machine that did "
+        f"it. These are two clocks: the number of runs says when training pays only for someone "
+        f"to whom a second of either costs the same. The mean over the instances takes seconds of "
+        f"{study.machines} together, and stands for someone who runs each instance equally often."
+    )
+
+
+def budget_sentence(study: StudyRecord) -> str:
+    """Say what everybody was given before the test, and whether that was the same."""
+    tuned = [item for item in study.strategies if item.inner_runs > 0]
+    shared = [item for item in tuned if item.scope != EACH]
+    each = [item for item in tuned if item.scope == EACH]
+    untuned = [item.label for item in study.strategies if item.inner_runs == 0]
+    sentences = [_shared(study, shared, bool(each))] if shared else []
+    sentences += [_own(study, item) for item in each]
+    if not tuned:
+        sentences.append("No inner runs were spent on tuning.")
+    elif study.info.get("validate_seeds"):
+        sentences.append(
+            "Runs on the validation seeds are not counted: the best few of every tuned strategy "
+            "are run there, as many for each, and trained ones have their candidates checked there."
+        )
+    if untuned:
+        sentences.append(f"Nothing was tuned for {', '.join(untuned)}.")
+    return " ".join(sentences)
+
+
+def _shared(study: StudyRecord, items: Sequence[StrategyInfo], others: bool) -> str:
+    """What those were given that have one set of parameters for all instances."""
+    who = "Every strategy that is one for all instances" if others else "Every tuned strategy"
+    spent = {item.label: item.inner_runs for item in items}
+    if len(set(spent.values())) == 1:
+        return f"{who} was given the same {next(iter(spent.values())):,} inner runs."
+    planned = ((study.info.get("plan") or {}).get("budget") or {}).get("inner_runs")
+    if not planned or max(spent.values()) > planned:
+        told = ", ".join(f"{label} {count:,}" for label, count in spent.items())
+        return f"The budgets were NOT equal, read the contest with that in mind: {told}."
+    text = f"{who} was given the same {planned:,} inner runs."
+    # A grid has an end, which the others have not.
+    grids = {x.label: x.inner_runs for x in items if x.kind == "static" and x.inner_runs < planned}
+    for label, count in grids.items():
+        text += f" {label} had tried every spec after {count:,}, and ended there."
+    rounds = [f"{k} {v:,}" for k, v in spent.items() if v < planned and k not in grids]
+    if rounds:
+        text += f" In whole rounds less was spent by {listed(rounds)}."
+    return text
+
+
+def _own(study: StudyRecord, item: StrategyInfo) -> str:
+    runs = runs_per_instance(study, item.name)
+    text = f"{item.label} was tuned on each instance by itself"
+    if runs is None:
+        return f"{text}, with {item.inner_runs:,} inner runs."
+    return f"{text}: {runs:,} inner runs on each, {item.inner_runs:,} in all."
