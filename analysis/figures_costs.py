@@ -126,7 +126,8 @@ def phase_bars(
         "title": "Busy µs per environment step",
     }
     colour = {"field": "run", "type": "nominal", "sort": runs, "title": None}
-    colour |= {"scale": {"domain": runs, "range": palette}, "legend": {"orient": "top"}}
+    colour["scale"] = {"domain": runs, "range": palette}
+    colour["legend"] = {"orient": "top", "columns": 4}
     return Figure(
         name=name,
         title="Where the seconds go",

@@ -50,9 +50,11 @@ def study_strips(
         part = columns[start : start + COLUMNS]
         name = f"schedules{suffix}" + (f"-{start // COLUMNS + 1}" if start else "")
         own = {key: group for key, group in groups.items() if key[1] in part}
-        what = f"mean over test seeds{suffix.replace('-', ', ')}"
-        what += ", continued" if start else ""
-        figures.append(_strips(name, own, rows, part, order, what))
+        what = "mean over test seeds" + (", continued" if start else "")
+        title = f"Which compression acted when{suffix.replace('-', ', ')}"
+        if len(columns) > COLUMNS:
+            title += f", instances {start + 1} to {start + len(part)}"
+        figures.append(_strips(name, own, rows, part, order, what, title))
     return figures
 
 
@@ -144,6 +146,7 @@ def _strips(
     columns: Sequence[str],
     order: Sequence[str],
     what: str,
+    title: str = "Which compression acted when",
 ) -> Figure:
     table = [
         {"row": row, "column": column, **item}
@@ -189,7 +192,7 @@ def _strips(
     }
     return Figure(
         name=name,
-        title="Which compression acted when",
+        title=title,
         caption=f"Share of actor seconds by spec over the run, {what}. Full height is 100%.",
         spec=spec,
         table=table,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from accerl.spec import CompressionSpec
 from analysis import formats
 from analysis.figures_costs import infer_rows
 from analysis.load import StudyRecord
-from analysis.tables import Cell, Table, number
+from analysis.tables import Cell, Table, number, object_tables, rows_table
 from analysis.theme import Figure, ramp
 
 SPECS = (
@@ -29,6 +30,8 @@ WIRING = {
 }
 FREE = {"cores": "one each", "network_bytes_per_second": "no limit"}
 """what 0 means"""
+
+COUNTS = ("num_actors", "cores")
 
 Profiles = Mapping[str, Mapping[str, Any]]
 
@@ -102,26 +105,48 @@ def machine_figure(profiles: Profiles) -> Figure:
     )
 
 
-def machine_table(study: StudyRecord, profiles: Profiles) -> Table:
-    """A row a machine: what acting, emulating and learning cost, and what limits its instances."""
-    limits: dict[str, list[str]] = {}
-    for game in study.games.values():
-        told = f"{game.game or game.name}: {game.limit}" if game.limit else game.game or game.name
-        limits.setdefault(game.profile, []).append(told)
+def machine_table(profiles: Profiles) -> Table:
+    """A row a machine: what acting, emulating and learning cost there."""
     rows = []
-    for name in dict.fromkeys([*profiles, *(name for name in limits if name)]):
-        profile = profiles.get(name, {})
+    for name, profile in profiles.items():
         costs = acting_costs(profile)
         acting = [
             number(costs.get(spec.label, {}).get(batch)) for spec in SPECS for batch in (ONE, MANY)
         ]
-        wiring = [_wiring_cell(key, profile.get(key)) for key in WIRING]
-        rows.append((Cell(name), *acting, *wiring, Cell("; ".join(limits.get(name, ["none"])))))
-    batches = [f"#{spec.label} (µs{end})" for spec in SPECS for end in ("", ", batch")]
-    columns = ("Machine", *batches, *WIRING.values(), "Instances, and what limits them")
-    return Table(
-        "Machines: µs a state, one at a time and in the largest batch", columns, tuple(rows)
+        rows.append((Cell(name), *acting, *(_wiring_cell(key, profile.get(key)) for key in WIRING)))
+    short = [spec.label.removeprefix("original ") for spec in SPECS]
+    batches = [f"#{label}{end}" for label in short for end in ("", ", batch")]
+    title = "Machines: acting in µs a state, one at a time and in the largest batch measured"
+    return Table(title, ("Machine", *batches, *WIRING.values()), tuple(rows))
+
+
+def limit_table(study: StudyRecord) -> Table:
+    """Which instances each machine has, and what limits them."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for game in study.games.values():
+        found.setdefault((game.profile, game.limit), []).append(game.game or game.name)
+    rows = tuple(
+        (Cell(machine or formats.NOTHING), Cell(limit or formats.NOTHING), Cell(", ".join(games)))
+        for (machine, limit), games in found.items()
     )
+    return Table("What limits each machine", ("Machine", "Limited by", "Games"), rows)
+
+
+def profile_tables(profiles: Profiles) -> list[Table]:
+    """Everything that the profiles tell: a table of all their settings, then those of each."""
+    if len(profiles) == 1:
+        return object_tables(next(iter(profiles.values())))
+    plain = [
+        {"machine": name}
+        | {key: value for key, value in profile.items() if not isinstance(value, list | Mapping)}
+        for name, profile in profiles.items()
+    ]
+    return [rows_table("Settings of the latency profiles", plain)] + [
+        replace(table, title=f"{name}: {table.title}")
+        for name, profile in profiles.items()
+        for table in object_tables(profile)
+        if table.columns != ("Name", "Value")
+    ]
 
 
 def _wiring_cell(key: str, value: float | None) -> Cell:
@@ -129,7 +154,9 @@ def _wiring_cell(key: str, value: float | None) -> Cell:
         return Cell(formats.NOTHING)
     if not value and key in FREE:
         return Cell(FREE[key], value)
-    return number(value / 1e6 if key == "network_bytes_per_second" else value)
+    if key == "network_bytes_per_second":
+        value /= 1e6
+    return number(value, formats.plain(value) if key in COUNTS else None)
 
 
 def _spec(value: Any) -> CompressionSpec | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from analysis import (
@@ -74,12 +73,9 @@ def _latency(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
         Text(_charged(study)) if profiles and study.tier == "virtual" else None,
         latency_bars(infer) if infer else None,
         machines.machine_figure(profiles) if len(profiles) > 1 else None,
-        machines.machine_table(study, profiles) if len(profiles) > 1 or limits else None,
-        *(
-            Folded(replace(table, title=f"{name}: {table.title}"))
-            for name, profile in profiles.items()
-            for table in tables.object_tables(profile)
-        ),
+        machines.machine_table(profiles) if len(profiles) > 1 else None,
+        machines.limit_table(study) if limits else None,
+        *map(Folded, machines.profile_tables(profiles) if profiles else []),
         phase_bars(fp32) if fp32 and limits else None,
         tables.replay_table(fp32, "Speed and busy seconds without compression")
         if fp32 and limits

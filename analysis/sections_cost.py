@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from analysis import formats, tables, tables_study
-from analysis.blocks import Block, Folded, Section, Text, section
+from analysis.blocks import Block, Folded, Section, Text, listing, section
 from analysis.entrants import EACH, runs_per_instance
 from analysis.figures_costs import meta_training_curves
 from analysis.load import StudyRecord
@@ -22,7 +22,7 @@ def break_even(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
     subject = study.labels[study.subject]
     chosen = tables.chosen_table(study)
     blocks: list[Block | None] = [
-        Text(budget_sentence(study)),
+        listing(budget_sentences(study)),
         tables.tuning_table(study),
         Folded(chosen) if chosen.rows else None,
     ]
@@ -33,7 +33,8 @@ def break_even(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
         parts += [f"{inner:,} inner runs"] if inner is not None else []
         blocks += [
             Text(f"{', '.join(parts)}. What the comparators' tuning took is not set against it."),
-            tables_study.break_even_table(study, contest, by_game=True),
+            tables_study.pays_table(study, contest),
+            Folded(tables_study.break_even_table(study, contest, by_game=True)),
             Folded(tables_study.break_even_table(study, contest)),
             Text(_two_clocks(study), "small"),
         ]
@@ -72,14 +73,14 @@ def _two_clocks(study: StudyRecord) -> str:
     )
 
 
-def budget_sentence(study: StudyRecord) -> str:
+def budget_sentences(study: StudyRecord) -> list[str]:
     """Say what everybody was given before the test, and whether that was the same."""
     tuned = [item for item in study.strategies if item.inner_runs > 0]
     shared = [item for item in tuned if item.scope != EACH]
     each = [item for item in tuned if item.scope == EACH]
     untuned = [item.label for item in study.strategies if item.inner_runs == 0]
-    sentences = [_shared(study, shared, bool(each))] if shared else []
-    sentences += [_own(study, item) for item in each]
+    sentences = _shared(study, shared, bool(each)) if shared else []
+    sentences += _own(study, each)
     if not tuned:
         sentences.append("No inner runs were spent on tuning.")
     elif study.info.get("validate_seeds"):
@@ -88,34 +89,42 @@ def budget_sentence(study: StudyRecord) -> str:
             "are run there, as many for each, and trained ones have their candidates checked there."
         )
     if untuned:
-        sentences.append(f"Nothing was tuned for {', '.join(untuned)}.")
-    return " ".join(sentences)
+        sentences.append(f"Nothing was tuned for {listed(untuned)}.")
+    return sentences
 
 
-def _shared(study: StudyRecord, items: Sequence[StrategyInfo], others: bool) -> str:
+def _shared(study: StudyRecord, items: Sequence[StrategyInfo], others: bool) -> list[str]:
     """What those were given that have one set of parameters for all instances."""
     who = "Every strategy that is one for all instances" if others else "Every tuned strategy"
     spent = {item.label: item.inner_runs for item in items}
     if len(set(spent.values())) == 1:
-        return f"{who} was given the same {next(iter(spent.values())):,} inner runs."
+        return [f"{who} was given the same {next(iter(spent.values())):,} inner runs."]
     planned = ((study.info.get("plan") or {}).get("budget") or {}).get("inner_runs")
     if not planned or max(spent.values()) > planned:
         told = ", ".join(f"{label} {count:,}" for label, count in spent.items())
-        return f"The budgets were NOT equal, read the contest with that in mind: {told}."
-    text = f"{who} was given the same {planned:,} inner runs."
+        return [f"The budgets were NOT equal, read the contest with that in mind: {told}."]
+    sentences = [f"{who} was given the same {planned:,} inner runs."]
     # A grid has an end, which the others have not.
     grids = {x.label: x.inner_runs for x in items if x.kind == "static" and x.inner_runs < planned}
-    for label, count in grids.items():
-        text += f" {label} had tried every spec after {count:,}, and ended there."
+    if grids:
+        told = listed([f"{label} after {count:,}" for label, count in grids.items()])
+        sentences.append(f"Ended when every spec had been tried: {told}.")
     rounds = [f"{k} {v:,}" for k, v in spent.items() if v < planned and k not in grids]
     if rounds:
-        text += f" In whole rounds less was spent by {listed(rounds)}."
-    return text
+        sentences.append(f"Spent less, in whole rounds: {listed(rounds)}.")
+    return sentences
 
 
-def _own(study: StudyRecord, item: StrategyInfo) -> str:
-    runs = runs_per_instance(study, item.name)
-    text = f"{item.label} was tuned on each instance by itself"
-    if runs is None:
-        return f"{text}, with {item.inner_runs:,} inner runs."
-    return f"{text}: {runs:,} inner runs on each, {item.inner_runs:,} in all."
+def _own(study: StudyRecord, items: Sequence[StrategyInfo]) -> list[str]:
+    """What those were given that were tuned on each instance by itself."""
+    groups: dict[str, list[str]] = {}
+    for item in items:
+        runs = runs_per_instance(study, item.name)
+        told = f"{item.inner_runs:,} inner runs"
+        if runs is not None:
+            told = f"{runs:,} inner runs on each, {item.inner_runs:,} in all"
+        groups.setdefault(told, []).append(item.label)
+    return [
+        f"Tuned on each instance by itself, with {told}: {listed(labels)}."
+        for told, labels in groups.items()
+    ]

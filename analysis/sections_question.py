@@ -13,6 +13,7 @@ from analysis.entrants import test_seeds
 from analysis.load import StudyRecord
 from analysis.verdict import listed
 
+SPLITS = ("tune", "validate", "test")
 PLAN_TEXTS = {
     "question": "Question",
     "primary": "Primary comparison",
@@ -20,6 +21,7 @@ PLAN_TEXTS = {
     "target": "Target",
     "rule": "Rule of choosing instances",
     "seeds": "Seeds",
+    "seed": "Seed of samplers, controller and action noise",
     "budgets": "Budgets",
 }
 """what of the plan is told in words; all else is in tables that are closed at first"""
@@ -29,6 +31,7 @@ def question(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
     """The verdict, every strategy by itself, the plan, the metrics and the instances."""
     headline, *rest = contest["verdict"]
     subject = study.labels[study.subject]
+    unit = "instance" if any(game.profile for game in study.games.values()) else "game"
     blocks: list[Block | None] = [
         Text(headline, "headline"),
         Listing(tuple(rest)),
@@ -37,8 +40,8 @@ def question(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
         Text(
             f"Which way of choosing the actors' compression reaches a fixed return in the fewest "
             f"seconds? {subject} and {len(study.strategies) - 1} other strategies steer the same "
-            f"inner runs: same learner, same games, same seeds. Runs are paired by (game, seed), "
-            f"and games weigh the same. {_seeds(study)}"
+            f"inner runs: same learner, same games, same seeds. Runs are paired by ({unit}, seed), "
+            f"and {unit}s weigh the same. {_seeds(study)}"
         ),
         *plan_blocks(study.info.get("plan") or {}),
         Text(f"Plan hash: {study.info['plan_hash']}") if study.info.get("plan_hash") else None,
@@ -85,7 +88,7 @@ def study_lead(study: StudyRecord) -> str:
 def plan_blocks(plan: Mapping[str, Any]) -> list[Block | None]:
     """Return the plan: sentences first, lists and settings in tables that are closed at first."""
     told = {
-        title: _seeds_in_words(plan[key]) if key == "seeds" else in_words(plan[key])
+        title: IN_OWN_WORDS.get(key, in_words)(plan[key])
         for key, title in PLAN_TEXTS.items()
         if key in plan
     }
@@ -98,7 +101,8 @@ def plan_blocks(plan: Mapping[str, Any]) -> list[Block | None]:
             pairs = {name: in_words(item) for name, item in value.items()}
             blocks.append(Folded(tables.pairs_table(title, pairs, length=600)))
         elif _nested(value):
-            blocks.append(Folded(_without_signs(tables.rows_table(title, value))))
+            named = [{"name": item["name"], **item} if "name" in item else item for item in value]
+            blocks.append(Folded(_without_signs(tables.rows_table(title, named))))
     return blocks if told or rest else []
 
 
@@ -120,13 +124,31 @@ def in_words(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
+def _primary_in_words(primary: Any) -> str:
+    if not isinstance(primary, Mapping) or not {"metric", "contrast"} <= primary.keys():
+        return in_words(primary)
+    text = f"{in_words(primary['metric']).replace('_', ' ')}: {in_words(primary['contrast'])}"
+    for key, before in (("groups", "over the groups"), ("against", "against")):
+        if primary.get(key):
+            named = listed([str(item) for item in primary[key]])
+            text += f", {before} {named}" if key == "groups" else f"; {before}: {named}"
+    return text + (f"; {in_words(primary['correction'])}" if primary.get("correction") else "")
+
+
 def _seeds_in_words(seeds: Any) -> str:
     if not isinstance(seeds, Mapping):
         return in_words(seeds)
     return "; ".join(
         f"{key}: {formats.ranges(item) if isinstance(item, list) else item}"
-        for key, item in seeds.items()
+        for key, item in sorted(seeds.items(), key=lambda pair: _place(pair[0]))
     )
+
+
+def _place(split: str) -> int:
+    return SPLITS.index(split) if split in SPLITS else len(SPLITS)
+
+
+IN_OWN_WORDS = {"primary": _primary_in_words, "seeds": _seeds_in_words}
 
 
 def _nested(value: Any) -> bool:
@@ -164,7 +186,8 @@ def _seeds(study: StudyRecord) -> str:
         if found:
             seeds = listed([str(count) for count in sorted(set(found), reverse=True)])
             have = "has" if len(found) == 1 else "have"
-            parts.append(f"{who} {_count(len(found), 'strategy')} {have} {seeds} test seeds")
+            what = f"{have} {seeds} test seed" + ("s" if max(found) > 1 else "")
+            parts.append(f"{who} {_count(len(found), 'strategy')} {what} each")
     return f"{', '.join(parts)}."
 
 

@@ -13,6 +13,8 @@ from analysis.theme import Figure
 from analysis.verdict import format_p
 
 EVERY = "all"
+NAMED = 3
+"""so many names fit into a cell; of more, it tells the number"""
 ROOM_WORDS = {
     "none": "none: no win can be claimed",
     "little": "little",
@@ -43,12 +45,12 @@ def reach_table(study: StudyRecord, contest: Mapping[str, Any]) -> Table:
 
 def transfer_table(study: StudyRecord, contest: Mapping[str, Any]) -> Table:
     """Seconds to target against each planned comparator, by group of games."""
-    trained = trained_on(study)
+    trained = trained_on(study, short=True)
     rows = tuple(
         (
             Cell(trained),
             Cell(item["group"]),
-            Cell(", ".join(item["ratio_by_game"])),
+            Cell(_few(list(item["ratio_by_game"]), "instance")),
             strategy_cell(study, item["b"]),
             number(item["ratio"], formats.fixed(item["ratio"])),
             Cell(formats.interval(item["low"], item["high"])),
@@ -62,14 +64,26 @@ def transfer_table(study: StudyRecord, contest: Mapping[str, Any]) -> Table:
     return Table("Seconds to target by what the controller had met in training", columns, rows)
 
 
-def trained_on(study: StudyRecord) -> str:
-    """Return the games and machines of the trained instances: "catch, cartpole on edge"."""
+def trained_on(study: StudyRecord, *, short: bool = False) -> str:
+    """Return games and machines of the trained instances: "catch, cartpole on edge".
+
+    If `short`, more than three of a kind are only counted.
+    """
     own = [study.games[name] for name in study.groups.get("trained", ())]
     games = dict.fromkeys(game.game or game.name for game in own)
     machines = dict.fromkeys(game.profile for game in own if game.profile)
     if not own:
         return "none of these instances"
-    return ", ".join(games) + (f" on {', '.join(machines)}" if machines else "")
+    told = [
+        _few(list(names), noun) if short else ", ".join(names)
+        for names, noun in ((games, "game"), (machines, "machine"))
+        if names
+    ]
+    return " on ".join(told)
+
+
+def _few(names: Sequence[str], noun: str) -> str:
+    return ", ".join(names) if len(names) <= NAMED else f"{len(names)} {noun}s"
 
 
 def break_even_table(
@@ -102,6 +116,31 @@ def break_even_table(
     title = "Break-even by instance" if by_game else "Break-even, mean over the instances"
     title += ": seconds that a later run saves, and runs that save as many as training took"
     return Table(title, (*(("Instance",) if by_game else ()), *columns), tuple(rows))
+
+
+def pays_table(study: StudyRecord, contest: Mapping[str, Any]) -> Table:
+    """How many later runs save what training took: a row an instance, a column a comparator."""
+    found = {(item["env"], item["b"]): item for item in contest["break_even"]["rows"]}
+    others = list(dict.fromkeys(item["b"] for item in contest["break_even"]["rows"]))
+    rows = tuple(
+        (Cell(game), *(_pays_cell(found.get((game, other))) for other in others))
+        for game in study.games
+    )
+    title = "Later runs that save as many seconds as training took, against each comparator"
+    columns = ("Instance", *(f"#{study.labels[name]}" for name in others))
+    return Table(f"{title} (95% interval)", columns, rows)
+
+
+def _pays_cell(item: Mapping[str, Any] | None) -> Cell:
+    if item is None:
+        return Cell(formats.NOTHING)
+    low, high = (
+        "never" if item[key] is None else f"{item[key]:,}" for key in ("runs_low", "runs_high")
+    )
+    text = "never" if item["runs"] is None else f"{item['runs']:,}"
+    if item["low"] is not None and (low, high) != ("never", "never"):
+        text += f" ({low} to {high})"
+    return number(item["runs"], text)
 
 
 def _runs(count: int | None) -> str:

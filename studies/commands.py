@@ -190,7 +190,7 @@ def controller_eval(study: Path, quiet: bool) -> dict[str, Any]:
     return read_json(path)
 
 
-BESIDE_HTML = Path()
+BESIDE_HTML = Path("<beside the HTML file>")
 """stands for `--wandb` without a folder"""
 
 

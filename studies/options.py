@@ -24,7 +24,7 @@ WandbFolder = Annotated[
         metavar="[DIR]",
         instance_from_str=lambda given: commands.wandb_folder(given),
         is_instance=lambda value: value is None or isinstance(value, Path),
-        str_from_instance=lambda value: [] if value is None else [str(value)],
+        str_from_instance=lambda value: [str(value)],
     ),
 ]
 Settings = Annotated[

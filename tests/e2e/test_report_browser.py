@@ -23,6 +23,12 @@ CUT_OFF = """svg => {
   return boxes.filter(box => box.width && out(box)).length;
 }"""
 """how many texts reach beyond their figure"""
+SMALLEST_TEXT = """svg => {
+  const scale = svg.getBoundingClientRect().width / svg.viewBox.baseVal.width;
+  const texts = [...svg.querySelectorAll('text')].filter(text => text.textContent.trim());
+  return scale * Math.min(...texts.map(text => parseFloat(getComputedStyle(text).fontSize)));
+}"""
+"""size in px of the smallest text of a figure as it is drawn"""
 CONTRAST = """element => {
   const light = colour => {
     const [r, g, b] = colour.match(/[\\d.]+/g).slice(0, 3).map(part => {
@@ -83,7 +89,7 @@ def test_every_section_can_be_reached_and_read(
     assert page.evaluate(OVERFLOW) <= 0
     for fold in page.locator("details").all():
         fold.locator("summary").click()
-        expect(fold.locator("table")).to_be_visible()
+        expect(fold.locator("table, svg").first).to_be_visible()
     assert page.evaluate(OVERFLOW) <= 0
     for picture in page.locator("figure svg").all():
         box = picture.bounding_box()
@@ -91,6 +97,7 @@ def test_every_section_can_be_reached_and_read(
         assert box["width"] > 300
         assert box["height"] > 50
         assert picture.evaluate(CUT_OFF) == 0, picture.get_attribute("aria-label")
+        assert picture.evaluate(SMALLEST_TEXT) >= 9.0, picture.get_attribute("aria-label")
     for selector in ("h1", "section p", "td", "figcaption", "nav a", ".warning li"):
         assert page.locator(selector).first.evaluate(CONTRAST) >= 4.5, selector
     page.close()

@@ -15,7 +15,8 @@ from accerl.errors import UserError
 from analysis.contest import build_contest
 from analysis.load import load_study
 from analysis.sections import study_figures, study_sections
-from analysis.wandb_report import write_offline_runs
+from analysis.theme import Figure
+from analysis.wandb_report import MOST_ROWS, check_size, write_offline_runs
 from tests.fixtures.synthetic_study import write_study
 
 BLOCK = 32768
@@ -117,10 +118,11 @@ def test_one_silent_offline_run_a_strategy(
         run = runs[label]
         assert run["config"]["role"] == "strategy"
         assert run["config"]["strategy"] == strategy
-        assert run["steps"]["*"] == "seconds"
+        assert run["steps"]["*"] == "horizon_share"
         logged = {key for row in run["history"] for key in row}
         assert {
-            "seconds",
+            "horizon_share",
+            "seconds/breakout",
             "charts/episodic_return",
             "charts/learner_return",
             "charts/learner_return/breakout",
@@ -128,9 +130,11 @@ def test_one_silent_offline_run_a_strategy(
             "losses/value",
             "kl/mean_nats",
         } <= logged
+        # Games with other horizons share an axis, and none is without points of its own.
         last = run["history"][-1]
-        assert last["seconds"] == pytest.approx(120.0)
-        assert "charts/learner_return/freeway" not in last  # its horizon is 90 s
+        assert last["horizon_share"] == 1.0
+        assert (last["seconds/breakout"], last["seconds/freeway"]) == (120.0, 90.0)
+        assert all("charts/learner_return/freeway" in row for row in run["history"])
         for row in contest["rows"]:
             if row["strategy"] == strategy:
                 key = f"contest/{row['env']}/seed-{row['seed']}/seconds_to_target"
@@ -155,6 +159,13 @@ def test_single_runs_are_logged_interval_by_interval(tmp_path: Path) -> None:
         pytest.approx(row["learner_return"]) for row in lines
     ]
     assert run["summary"]["final_return"] == pytest.approx(lines[-1]["learner_return"])
+
+
+def test_a_table_that_would_be_cut_short_is_refused() -> None:
+    rows = [{"x": number} for number in range(MOST_ROWS + 1)]
+    check_size(Figure("long", "Long", "", {}, rows[1:]))
+    with pytest.raises(UserError, match=r"figure long has 10,001 rows, and W&B keeps 10,000"):
+        check_size(Figure("long", "Long", "", {}, rows))
 
 
 def test_mistakes_are_user_errors(tmp_path: Path) -> None:

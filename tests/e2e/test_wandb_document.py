@@ -215,3 +215,26 @@ def test_mistakes_on_the_command_line(
     missing = accerl(capsys, *told, "--wandb", tmp_path / "nowhere")
     assert missing.code == 2
     assert "write it with --wandb" in missing.err
+
+
+def test_wandb_alone_writes_beside_the_page(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write_study(
+        tmp_path / "s", strategies=("fp32", "learned"), games=("freeway",), seeds=(100, 101)
+    )
+    html = tmp_path / "page" / "r.html"
+    told = accerl(capsys, "report", folder, "--html", html, "--wandb", "--json").json
+    assert told["wandb_report"] == str(html.parent / "wandb" / "report.json")
+    assert len(told["wandb"]) == 3
+    assert {Path(path).parent for path in told["wandb"]} == {html.parent / "wandb"}
+    run = folder / "runs/learned/freeway/seed-100"
+    named = accerl(
+        capsys, "report", run, "--html", html, "--json", "--wandb", tmp_path / "other"
+    ).json
+    assert Path(named["wandb"][0]).parent == tmp_path / "other" / "wandb"
+    none = accerl(capsys, "report", run, "--html", html, "--json").json
+    assert none["wandb"] == []
+    several = accerl(capsys, "report", run, "--html", html, "--wandb", "a", "b")
+    assert several.code == 2
+    assert "--wandb takes one folder" in several.err

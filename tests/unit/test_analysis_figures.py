@@ -21,9 +21,20 @@ from analysis import (
     tables,
 )
 from analysis.contest import build_contest
+from analysis.html_report import TEMPLATES
 from analysis.load import StudyRecord, load_run, load_study
 from analysis.sections import study_figures, study_sections
-from analysis.theme import compression_rank, ramp, render_svg, strategy_colours, strategy_dashes
+from analysis.theme import (
+    BASELINE_COLOUR,
+    COLOURS,
+    PAGES,
+    SUBJECT_COLOUR,
+    compression_rank,
+    ramp,
+    render_svg,
+    strategy_colours,
+    strategy_dashes,
+)
 from tests.fixtures.synthetic_contest import write_contest_study
 from tests.fixtures.synthetic_study import FULL, INT8, SMALL, make_report, write_run, write_study
 
@@ -37,12 +48,17 @@ FIGURES = {
     "reach",
     "reach-by-game",
     "time-to-target",
+    "reach-exploratory",
+    "reach-by-game-exploratory",
+    "time-to-target-exploratory",
     "learning-curves",
     "learning-curves-env-steps",
     "learning-curves-exploratory",
     "schedule-story",
     "schedules",
     "schedules-2",
+    "schedules-exploratory",
+    "schedules-exploratory-2",
     "policy-importance",
     "policy-effects",
     "variants",
@@ -281,6 +297,31 @@ def test_colours_and_dashes_tell_strategies_apart() -> None:
     dashes = strategy_dashes(names, "learned")
     assert dashes["learned"] == [1, 0]
     assert len({str(value) for value in dashes.values()}) == len(names)
+
+
+def test_planned_strategies_have_colours_of_their_own() -> None:
+    names = ["subject", "fp32", *(f"planned-{n}" for n in range(6)), *(f"x-{n}" for n in range(12))]
+    names = names[::-1]
+    planned = [name for name in names if not name.startswith("x-")]
+    colours = strategy_colours(names, "subject", planned)
+    assert colours["subject"] == SUBJECT_COLOUR
+    assert len({colours[name] for name in planned}) == len(planned)
+    dashes = strategy_dashes(names, "subject", planned)
+    assert len({(colours[name], str(dashes[name])) for name in names}) == len(names)
+
+
+@pytest.mark.parametrize("colour", [*COLOURS, SUBJECT_COLOUR, BASELINE_COLOUR])
+def test_marks_can_be_seen_on_both_pages(colour: str) -> None:
+    def light(code: str) -> float:
+        parts = [int(code[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+        lin = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+        return 0.2126 * lin[0] + 0.7152 * lin[1] + 0.0722 * lin[2]
+
+    style = (TEMPLATES / "style.css").read_text()
+    for page in PAGES:
+        assert f"--page: {page}" in style
+        high, low = sorted((light(page), light(colour)), reverse=True)
+        assert (high + 0.05) / (low + 0.05) >= 3.0
 
 
 def test_ramp_runs_from_no_compression_to_the_hardest() -> None:

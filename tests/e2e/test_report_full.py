@@ -1,0 +1,138 @@
+"""The report of a contest of full size: what it says of 20 entrants on 14 instances is true."""
+
+from __future__ import annotations
+
+import pytest
+
+from analysis.contest import build_contest
+from analysis.entrants import best_score, runs_per_instance, tuning_rows
+from analysis.figures import exploratory_strategies, planned_strategies, study_colours
+from analysis.html_report import write_study_report
+from analysis.load import StudyRecord, load_study
+from analysis.machines import acting_costs
+from analysis.sections import study_figures, study_sections
+from analysis.sections_cost import budget_sentences
+from analysis.sections_question import study_lead
+from analysis.tables_goal import goal_table, instance_table
+from analysis.theme import Figure
+from analysis.wandb_report import check_size
+from tests.fixtures.full_contest import MACHINES, OTHERS, PLANNED, write_full_contest
+from tests.fixtures.synthetic_study import FULL, INT8, SMALL
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> StudyRecord:
+    return load_study(write_full_contest(tmp_path_factory.mktemp("full")))
+
+
+@pytest.fixture(scope="module")
+def figures(study: StudyRecord) -> dict[str, Figure]:
+    found = study_figures(study_sections(study, build_contest(study)))
+    return {figure.name: figure for figure in found}
+
+
+@pytest.fixture(scope="module")
+def page(study: StudyRecord, tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    return write_study_report(study.path, path).read_text()
+
+
+def part(page: str, first: str, then: str) -> str:
+    return page[page.index(f'id="{first}"') : page.index(f'id="{then}"')]
+
+
+def test_the_lead_counts_instances_and_seeds(study: StudyRecord) -> None:
+    assert study_lead(study) == (
+        "Learned controller against 19 other strategies on 14 instances (4 games on 7 machines), "
+        "virtual clock. The planned comparison's 7 strategies have 2 test seeds each, the other 13 "
+        "strategies have 1 test seed each."
+    )
+
+
+def test_no_table_is_larger_than_wandb_keeps(figures: dict[str, Figure]) -> None:
+    for figure in figures.values():
+        check_size(figure)
+    assert len(figures["learning-curves-exploratory"].table) > 8_000
+
+
+def test_planned_strategies_have_the_main_figures_to_themselves(
+    study: StudyRecord, figures: dict[str, Figure]
+) -> None:
+    colours = study_colours(study)
+    assert len({colours[name] for name in planned_strategies(study)}) == len(PLANNED)
+    planned = {study.labels[name] for name in PLANNED}
+    others = {study.labels[name] for name in exploratory_strategies(study)}
+    assert others == {study.labels[name] for name in OTHERS} | {"Learned controller"}
+    for name in ("reach", "reach-by-game", "time-to-target"):
+        assert {row["strategy"] for row in figures[name].table} == planned
+        assert {row["strategy"] for row in figures[f"{name}-exploratory"].table} == others
+
+
+def test_the_plan_can_be_read(page: str) -> None:
+    question = part(page, "question", "latency")
+    assert "tune: 0-9; validate: 50-51; test: 100-101" in question
+    assert "seconds to target: geometric mean over pairs (instance, seed)" in question
+    assert "Plan: instances (14 rows)" in question
+    assert "Plan: budget (3 rows)" in question
+    assert "0.30000000000000004" not in question
+    assert "over all 14 instances (the comparisons are over 6 of them)" in question
+
+
+def test_every_machine_is_drawn(study: StudyRecord, page: str, figures: dict[str, Figure]) -> None:
+    names = {*MACHINES, "this machine, pong"}
+    assert set(study.profiles) == names
+    assert {row["machine"] for row in figures["machines"].table} == names
+    costs = acting_costs(study.profiles["two-core"])
+    assert set(costs) == {FULL.label, INT8.label, SMALL.label}
+    assert costs[FULL.label] == {"one state at a time": 12000.0, "largest batch measured": 360.0}
+    latency = part(page, "latency", "oracle-gap")
+    assert all(name in latency for name in names)
+
+
+def test_budgets_of_one_for_all_and_of_each_instance(study: StudyRecord) -> None:
+    assert budget_sentences(study)[:3] == [
+        "Every strategy that is one for all instances was given the same 384 inner runs.",
+        "Ended when every spec had been tried: best static spec, one for all after 288.",
+        "Tuned on each instance by itself, with 16 inner runs on each, 224 in all: best static "
+        "spec of each instance and best threshold rule of each instance.",
+    ]
+    entrants = {item.name: item for item in study.strategies}
+    counts = {"static": 3, "static_each": 3 * 14, "threshold_each": 3 * 14, "reward-gap": 0}
+    for name, count in counts.items():
+        assert len(tuning_rows(study, entrants[name])) == count
+    rows = tuning_rows(study, entrants["static_each"])
+    assert {row["strategy"].partition("@")[0] for row in rows} == {"static"}
+    assert best_score(entrants["static_each"], rows) == pytest.approx(0.5)
+    assert runs_per_instance(study, "static_each") == 16
+    assert runs_per_instance(study, "static") is None
+
+
+def test_the_real_clock_has_labels_and_no_targets(page: str) -> None:
+    transfer = part(page, "transfer", "break-even")
+    assert "not reached" not in transfer
+    assert "slower by more than the interval" in transfer
+    assert "KL threshold" in transfer
+    assert f"{SMALL.label} 75%, {FULL.label} 25%" in transfer
+    assert "catch on 4 machines" in transfer
+    assert "p, uncorrected" in transfer
+
+
+def test_the_goal_is_told_as_met_missed_or_unknown(study: StudyRecord) -> None:
+    bounds = {"low": 0.85, "high": 0.95}
+    worst = {"env": "catch-edge", "ratio": 1.08, "low": 1.0, "high": 1.2}
+    goal = {
+        "against": "kl-threshold",
+        "held_out": {"ratio": 0.9, **bounds, "p": 0.002, "n": 12, "met": True},
+        "gap_closed": {"instances": 3, "measured": 5, "closed": None, "met": None},
+        "by_instance": [{**worst, "group": "new machine", "n": 2}],
+        "worst": worst,
+        "nowhere_worse": False,
+    }
+    table = goal_table(study, goal)
+    assert [row[2].text for row in table.rows] == ["met", "cannot be told", "missed"]
+    assert table.rows[0][1].text == "0.90x the seconds (0.85 to 0.95), p 0.002, 12 pairs"
+    assert "1.08x the seconds (1.00 to 1.20) on catch-edge, the worst" in table.rows[2][1].text
+    (row,) = instance_table(study, goal).rows
+    assert [cell.text for cell in row[:4]] == ["catch-edge", "new machine", "network", "1.08"]
+    empty = goal_table(study, {"against": None, "held_out": None, "worst": None})
+    assert {row[2].text for row in empty.rows} == {"cannot be told"}
