@@ -88,7 +88,7 @@ def test_every_section_can_be_reached_and_read(
         assert page.evaluate("document.activeElement.id") == id
     assert page.evaluate(OVERFLOW) <= 0
     for fold in page.locator("details").all():
-        fold.locator("summary").click()
+        fold.locator("> summary").click()
         expect(fold.locator("table, svg").first).to_be_visible()
     assert page.evaluate(OVERFLOW) <= 0
     for picture in page.locator("figure svg").all():
