@@ -155,6 +155,10 @@ class StudyRecord:
             self.info.get("profile", self.profile.get("name", "unknown"))
         )
 
+    def clusters(self, rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, int]]:
+        """Return what makes rows with `env` and `seed` independent: one game and seed is one."""
+        return [self.games[row["env"]].cluster(row["seed"]) for row in rows]
+
     def of_kind(self, kind: str) -> list[str]:
         """Return the names of the strategies of a kind, those chosen per instance first."""
         found = [item for item in self.strategies if item.kind == kind]
@@ -325,7 +329,7 @@ def _load_test_runs(
     warnings: list[str] = []
     for strategy in strategies:
         for game in games.values():
-            for seed in test_seeds:
+            for seed in test_seeds if strategy.test_seeds is None else strategy.test_seeds:
                 folder = path / "runs" / strategy.name / game.name / f"seed-{seed}"
                 what = f"{strategy.label} on {game.name}, seed {seed}"
                 if not (folder / METRICS).is_file():
