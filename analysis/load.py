@@ -155,6 +155,12 @@ class StudyRecord:
             self.info.get("profile", self.profile.get("name", "unknown"))
         )
 
+    def shares_policy(self, name: str) -> bool:
+        """Tell whether a strategy ended with the same network as the subject, by their hashes."""
+        hashes = {item.name: item.tuned_params.get("policy_hash") for item in self.strategies}
+        own = hashes.get(self.subject)
+        return own is not None and name != self.subject and hashes.get(name) == own
+
     def clusters(self, rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, int]]:
         """Return what makes rows with `env` and `seed` independent: one game and seed is one."""
         return [self.games[row["env"]].cluster(row["seed"]) for row in rows]
