@@ -84,7 +84,7 @@ class StrategyInfo:
     cpu_seconds: float | None = None
     """processor seconds spent on tuning or meta-training it"""
     test_seeds: tuple[int, ...] | None = None
-    """seeds of its test runs; None: all that the study has"""
+    """seeds of its test runs; None, also where none are told: all that the study has"""
 
 
 def read_games(info: Mapping[str, Any]) -> dict[str, Game]:
@@ -111,9 +111,7 @@ def read_strategies(info: Mapping[str, Any]) -> tuple[StrategyInfo, ...]:
             kind=str(item.get("kind") or next((k for k in KINDS if k in item["name"]), "")),
             scope=item.get("scope"),
             cpu_seconds=None if item.get("cpu_seconds") is None else float(item["cpu_seconds"]),
-            test_seeds=None
-            if item.get("test_seeds") is None
-            else tuple(int(seed) for seed in item["test_seeds"]),
+            test_seeds=tuple(int(seed) for seed in item.get("test_seeds") or ()) or None,
         )
         for item in info["strategies"]
     )

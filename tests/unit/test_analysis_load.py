@@ -101,6 +101,7 @@ def test_only_the_planned_seeds_of_a_strategy_are_missed(tmp_path: Path) -> None
     shutil.rmtree(tmp_path / "runs/fp32/freeway/seed-101")
     info = json.loads((tmp_path / "study.json").read_text())
     info["strategies"][0]["test_seeds"] = [100]
+    info["strategies"][1]["test_seeds"] = []
     (tmp_path / "study.json").write_text(json.dumps(info))
     study = load_study(tmp_path)
     assert [item.test_seeds for item in study.strategies] == [(100,), None]
