@@ -122,6 +122,7 @@ def ratio_rows(
     with its 95% interval.
     """
     rng = np.random.default_rng(0)
+    named = {setup.name: setup.game for setup in games}
     rows = []
     for other in results:
         if other == subject:
@@ -140,7 +141,12 @@ def ratio_rows(
         for name, members in groups.items():
             ours, theirs = (np.concatenate([times[m][side] for m in members]) for side in (0, 1))
             labels = [member for member in members for _ in times[member][0]]
-            found = paired_log_ratio(ours, theirs, labels, rng)
+            shared = [
+                (named[member], place)
+                for member in members
+                for place in range(len(times[member][0]))
+            ]
+            found = paired_log_ratio(ours, theirs, labels, rng, clusters=shared)
             rows.append(
                 Result(
                     instance=name,
@@ -168,14 +174,16 @@ def variant_rows(
     rng = np.random.default_rng(0)
     rows = []
     for item in trained:
-        labels, ours, theirs = [], [], []
+        labels, shared, ours, theirs = [], [], [], []
         for setup in games:
             mine = results[item.entrant.name][setup.name]  # the first so many seeds
-            for run, other in zip(mine, results[rule][setup.name][: len(mine)], strict=True):
+            paired = zip(mine, results[rule][setup.name][: len(mine)], strict=True)
+            for place, (run, other) in enumerate(paired):
                 labels.append(setup.name)
+                shared.append((setup.game, place))
                 ours.append(_seconds_to_target(setup, run))
                 theirs.append(_seconds_to_target(setup, other))
-        found = paired_log_ratio(np.array(ours), np.array(theirs), labels, rng)
+        found = paired_log_ratio(np.array(ours), np.array(theirs), labels, rng, clusters=shared)
         rows.append(
             {
                 "name": item.entrant.label,

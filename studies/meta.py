@@ -181,9 +181,14 @@ class _Checker:
         """Have a candidate replace the incumbent, if it is clearly better."""
         candidate = ControllerPolicy.from_json(policy.to_json())
         values, decisions = self._run(candidate)
-        names = [setup.name for setup in self.study.trained for _ in self.study.validate_seeds]
+        pairs = [
+            (setup, seed) for setup in self.study.trained for seed in self.study.validate_seeds
+        ]
+        names = [setup.name for setup, _ in pairs]
+        # Runs of one game and seed begin alike on all machines: they are not independent.
+        shared = [(setup.game, seed) for setup, seed in pairs]
         rng = np.random.default_rng([self.study.seed, len(self.rows)])
-        gain = stats.paired_mean(values - self._values, names, rng)
+        gain = stats.paired_mean(values - self._values, names, rng, clusters=shared)
         accepted = bool(gain.low > 0.0)
         self.rows.append(
             {
