@@ -49,7 +49,9 @@ class Budget:
     tune_seeds: int
     validate_seeds: int
     finalists: int
-    """of a search, re-run on the validation seeds"""
+    """of a search for all instances, re-run on the validation seeds"""
+    instance_finalists: int = 1
+    """likewise of a search for one instance"""
     test_seeds: int
     is_short: bool = True
     """whether it is tested on `SHORT_TEST_SEEDS`"""
@@ -179,16 +181,17 @@ CONTEST = {
         variants=("evolution", "recurrent", "kl-only", "reward-only", "machine-only", "rule-only"),
         reference_runs=20,
         inner_runs=384,
-        instance_runs=24,
+        instance_runs=12,
+        instance_finalists=3,
         tune_seeds=2,
         validate_seeds=5,
         finalists=5,
         test_seeds=20,
         is_short=False,
-        exploratory_seeds=3,
+        exploratory_seeds=2,
         pretrain_iterations=12,
         teacher_seeds=2,
-        real_seconds=45.0,
+        real_seconds=30.0,
         real_games=("pong", "minatar-breakout"),
         real_seeds=3,
     ),

@@ -154,7 +154,7 @@ def tuned_per_instance(
                     tuned,
                     _evaluator(study, [item.setup], study.validate_seeds, lambda *_: None),
                     instances=len(study.validate_seeds),
-                    count=budget.finalists,
+                    count=budget.instance_finalists,
                 )
                 if item.name not in best or chosen.score > best[item.name][1].score:
                     best[item.name] = (name, chosen)
