@@ -1,8 +1,9 @@
 """The contest of a study: one row a test run, one contrast a planned comparison, and the verdict.
 
 Contrasts compare the study's subject (the learned controller) with every other strategy, paired by
-(game, seed). p values are corrected by Holm over the comparisons that the plan names, metric by
-metric; the others are exploratory. Seconds to target is the primary metric, the rest secondary.
+(instance, seed). p values are corrected by Holm over the comparisons that the plan names, metric by
+metric; the others are exploratory. Seconds to target is the primary metric; secondary are those
+that the plan names.
 """
 
 from __future__ import annotations
@@ -14,14 +15,24 @@ from typing import Any
 import numpy as np
 
 from accerl.records import write_json
+from accerl.runtime.run import PHASES
 from analysis import curves, stats
-from analysis.contrasts import METRICS, PRIMARY, contest_contrasts, transfer_rows
+from analysis.contrasts import (
+    METRICS,
+    PRIMARY,
+    contest_contrasts,
+    missing_metrics,
+    transfer_rows,
+)
+from analysis.goal import find_goal
 from analysis.load import RunRecord, StudyRecord, finite_or_none, load_study
 from analysis.machine_gap import machine_gap
 from analysis.verdict import verdict_sentences
-from analysis.worth import break_even, gap_rows
+from analysis.worth import break_even, gap_missing, gap_rows
 
 CONTEST = "contest.json"
+WORK = tuple(name for name in PHASES if name != "wait")
+"""phases that keep a processor busy; they do not overlap, and actors' are summed"""
 
 
 def contest_rows(study: StudyRecord) -> list[dict[str, Any]]:
@@ -29,8 +40,8 @@ def contest_rows(study: StudyRecord) -> list[dict[str, Any]]:
 
     `seconds_to_target` and `final_return` are in seconds and raw game score; `auc` is normalised
     and `gain_per_second` is normalised return a second; `final_normalised` is added. A run that
-    was censored had not reached its target at `observed_seconds`. `cpu_seconds` and
-    `publication_bytes` are None where the run did not record them.
+    was censored had not reached its target at `observed_seconds`. `cpu_seconds`, on the virtual
+    clock modelled ones, and `publication_bytes` are None where the run did not record them.
     """
     default = str(study.info.get("profile", study.profile.get("name", "")))
     return [
@@ -53,7 +64,6 @@ def _measure(study: StudyRecord, name: str, run: RunRecord) -> dict[str, Any]:
         curve.seconds, curve.returns, game.target_return, game.horizon_seconds
     )
     final = curves.final_return(curve.seconds, curve.returns, game.horizon_seconds)
-    processor = sum(sum(report.cpu_seconds.values()) for report in run.reports)
     sent = sum(report.publication_bytes for report in run.reports)
     return {
         "seconds_to_target": reached.seconds,
@@ -67,9 +77,21 @@ def _measure(study: StudyRecord, name: str, run: RunRecord) -> dict[str, Any]:
         ),
         "final_return": final,
         "final_normalised": float(curves.normalise(final, **levels)),
-        "cpu_seconds": run.summary.get("cpu_seconds") or processor or None,
+        "cpu_seconds": _cpu_seconds(run, study.tier),
         "publication_bytes": run.summary.get("publication_bytes") or sent or None,
     }
+
+
+def _cpu_seconds(run: RunRecord, tier: str) -> float | None:
+    """Return the processor seconds of a run, or the modelled busy ones of a virtual clock.
+
+    A virtual clock's run is the same on every machine, so what the simulation took says nothing.
+    """
+    if run.summary.get("tier", tier) == "virtual":
+        working = (report.phase_seconds.get(name, 0.0) for report in run.reports for name in WORK)
+        return sum(working) or None
+    used = sum(sum(report.cpu_seconds.values()) for report in run.reports)
+    return run.summary.get("cpu_seconds") or used or None
 
 
 def strategy_levels(
@@ -99,7 +121,9 @@ def strategy_levels(
             "final_normalised": [row["final_normalised"] for row in own],
         }
         for name, values in columns.items():
-            interval = stats.iqm_interval(np.array(values), games, rng)
+            interval = stats.iqm_interval(
+                np.array(values), games, rng, clusters=study.clusters(own)
+            )
             level[name] = interval.estimate
             level[f"{name}_low"] = finite_or_none(interval.low)
             level[f"{name}_high"] = finite_or_none(interval.high)
@@ -128,10 +152,12 @@ def build_contest(study: StudyRecord) -> dict[str, Any]:
         "break_even": break_even(study, rows, rng),
         "oracle_gap": gap_rows(study, rng),
         "machine_gap": machine_gap(study, rows, rng),
-        "warnings": list(study.warnings),
+        "warnings": [*study.warnings, *missing_metrics(study, contrasts)],
         "fingerprint": study.info.get("fingerprint"),
         "versions": study.info.get("versions"),
     }
+    contest["oracle_gap_missing"] = gap_missing(study, contest["oracle_gap"])
+    contest["goal"] = find_goal(study, contest, rng)
     contest["verdict"] = verdict_sentences(study, contest)
     return contest
 

@@ -157,6 +157,16 @@ class StudyRecord:
             self.info.get("profile", self.profile.get("name", "unknown"))
         )
 
+    def shares_policy(self, name: str) -> bool:
+        """Tell whether a strategy ended with the same network as the subject, by their hashes."""
+        hashes = {item.name: item.tuned_params.get("policy_hash") for item in self.strategies}
+        own = hashes.get(self.subject)
+        return own is not None and name != self.subject and hashes.get(name) == own
+
+    def clusters(self, rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, int]]:
+        """Return what makes rows with `env` and `seed` independent: one game and seed is one."""
+        return [self.games[row["env"]].cluster(row["seed"]) for row in rows]
+
     def of_kind(self, kind: str) -> list[str]:
         """Return the names of the strategies of a kind, those chosen per instance first."""
         found = [item for item in self.strategies if item.kind == kind]
@@ -339,7 +349,7 @@ def _load_test_runs(
     warnings: list[str] = []
     for strategy in strategies:
         for game in games.values():
-            for seed in test_seeds:
+            for seed in test_seeds if strategy.test_seeds is None else strategy.test_seeds:
                 folder = path / "runs" / strategy.name / game.name / f"seed-{seed}"
                 what = f"{strategy.label} on {game.name}, seed {seed}"
                 if not (folder / METRICS).is_file():

@@ -40,29 +40,37 @@ def machine_gap(
     found = []
     for place, games in members.items():
         pairs = [
-            (game, [times[name, game, seed] for name in names])
+            (game, seed)
             for game in games
             for seed in study.test_seeds
             if all((name, game, seed) in times for name in names)
         ]
         if pairs:
-            seconds = np.array([values for _, values in pairs])
-            found.append({"env": place, **_row(seconds, [game for game, _ in pairs], rng)})
+            seconds = np.array([[times[name, *pair] for name in names] for pair in pairs])
+            clusters = [study.games[game].cluster(seed) for game, seed in pairs]
+            row = _row(seconds, [game for game, _ in pairs], clusters, rng)
+            found.append({"env": place, **row})
     return found
 
 
-def _row(seconds: np.ndarray, games: Sequence[str], rng: np.random.Generator) -> dict[str, Any]:
+def _row(
+    seconds: np.ndarray,
+    games: Sequence[str],
+    clusters: Sequence[tuple[str, int]],
+    rng: np.random.Generator,
+) -> dict[str, Any]:
     """Return one row of [pairs, (one for all, per instance, subject)]."""
     logs = np.log(seconds[:, 1:] / seconds[:, :1])
     own, subject = stats.game_weights(games) @ logs
     row: dict[str, Any] = {"own": float(np.exp(own)), "subject": float(np.exp(subject))}
-    row |= {"closed": None, "closed_low": None, "closed_high": None, "n": len(logs)}
+    row |= {"closed": None, "closed_low": None, "closed_high": None}
+    row |= {"n": len(logs), "clusters": len(set(clusters))}
     row |= {f"{name}_{side}": None for name in ("own", "subject") for side in ("low", "high")}
     has_room = own <= -np.log1p(ROOM)
     if has_room:
         row["closed"] = float(subject / own)
-    if len(logs) > 1:
-        drawn = stats.bootstrap_weights(games, rng) @ logs
+    if len(set(clusters)) > 1:
+        drawn = stats.bootstrap_weights(games, rng, clusters=clusters) @ logs
         for name, values in zip(("own", "subject"), np.exp(drawn).T, strict=True):
             interval = stats.percentile_interval(row[name], values)
             row |= {f"{name}_low": interval.low, f"{name}_high": interval.high}

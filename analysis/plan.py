@@ -60,6 +60,13 @@ class Game:
         """Reference return minus random return: the unit of normalised returns."""
         return self.reference_return - self.random_return
 
+    def cluster(self, seed: int) -> tuple[str, int]:
+        """Return what pairs of this seed share with those on other machines of the same game.
+
+        Equal game and seed are equal first weights, episodes and evaluations: one throw of dice.
+        """
+        return self.game or self.name, seed
+
 
 @dataclass(frozen=True, kw_only=True)
 class StrategyInfo:
@@ -76,6 +83,8 @@ class StrategyInfo:
     """Either "one for all" instances or "per instance", by how its parameters were chosen"""
     cpu_seconds: float | None = None
     """processor seconds spent on tuning or meta-training it"""
+    test_seeds: tuple[int, ...] | None = None
+    """seeds of its test runs; None, also where none are told: all that the study has"""
 
 
 def read_games(info: Mapping[str, Any]) -> dict[str, Game]:
@@ -102,6 +111,7 @@ def read_strategies(info: Mapping[str, Any]) -> tuple[StrategyInfo, ...]:
             kind=str(item.get("kind") or next((k for k in KINDS if k in item["name"]), "")),
             scope=item.get("scope"),
             cpu_seconds=None if item.get("cpu_seconds") is None else float(item["cpu_seconds"]),
+            test_seeds=tuple(int(seed) for seed in item.get("test_seeds") or ()) or None,
         )
         for item in info["strategies"]
     )

@@ -1,21 +1,25 @@
 """Paired statistics with a passed numpy Generator: intervals, p values, corrections.
 
-Runs are paired by (game, seed) on common random numbers and stratified by game; games count the
-same however many seeds each has.
+Runs are paired by (instance, seed) on common random numbers; instances of the contest, here called
+games, count the same however many seeds each has. Pairs that share their dice, such as those of
+one game and seed on several machines, are no independent evidence: they form a cluster, which is
+resampled and flipped as a whole. Without `clusters` every pair is one of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 from scipy.stats import rankdata
 
 CONFIDENCE = 0.95
 RESAMPLES = 10_000
-EXACT_PAIRS = 14
-"""up to this many pairs all 2^n sign flips are counted instead of sampled"""
+EXACT_CLUSTERS = 14
+"""up to this many clusters all 2^n sign flips are counted instead of sampled"""
 
 
 @dataclass(frozen=True)
@@ -42,24 +46,72 @@ def game_weights(games: Sequence[str]) -> np.ndarray:
     return 1.0 / (len(names) * counts[inverse])
 
 
-def bootstrap_weights(
-    games: Sequence[str], rng: np.random.Generator, resamples: int = RESAMPLES
-) -> np.ndarray:
-    """Return random weights [resamples, N] of a bootstrap stratified by game; rows sum to 1.
+def cluster_count(pairs: int, clusters: Sequence[Hashable] | None) -> int:
+    """Return how many independent clusters there are among `pairs` pairs."""
+    return pairs if clusters is None else len(set(clusters))
 
-    Within a game of n pairs, n - 1 are drawn with replacement: drawing n would understate the
-    variance of a mean by (n - 1) / n, half of it at two seeds (Rao and Wu 1988). Where a game has
-    a single pair nothing can be resampled within it, so all pairs form one stratum.
+
+def _numbered(labels: Sequence[Hashable]) -> np.ndarray:
+    """Number labels [N] from 0 in order of appearance; unlike numpy's, they may be tuples."""
+    numbers: dict[Hashable, int] = {}
+    return np.array([numbers.setdefault(label, len(numbers)) for label in labels], dtype=int)
+
+
+def _strata(games: np.ndarray, clusters: np.ndarray) -> tuple[list[np.ndarray], bool]:
+    """Return the clusters within which to resample, and whether those of all games were pooled.
+
+    A stratum is all clusters of games that share clusters. A single cluster cannot be resampled
+    within its stratum, so where there is one, all clusters are pooled.
     """
-    labels = np.asarray(games)
-    names, counts = np.unique(labels, return_counts=True)
-    if counts.min() < 2:
-        labels, names, counts = np.zeros(len(labels)), np.zeros(1), np.array([len(labels)])
-    weights = np.zeros((resamples, len(labels)))
-    for name, count in zip(names, counts, strict=True):
-        draws = max(int(count) - 1, 1)
-        drawn = rng.multinomial(draws, np.full(count, 1.0 / count), size=resamples)
-        weights[:, labels == name] = drawn / (draws * len(names))
+    count = int(clusters.max()) + 1
+    shape = (count + int(games.max()) + 1,) * 2
+    links = coo_array((np.ones(len(games)), (clusters, count + games)), shape=shape)
+    labels = connected_components(links, directed=False)[1][:count]
+    strata = [np.flatnonzero(labels == label) for label in np.unique(labels)]
+    pooled = min(map(len, strata)) < 2
+    return [np.arange(count)] if pooled else strata, pooled
+
+
+def _draw(
+    strata: Sequence[np.ndarray], rng: np.random.Generator, resamples: int, fewer: int
+) -> np.ndarray:
+    """Draw clusters with replacement, in each stratum `fewer` than it has: times [resamples, C]."""
+    drawn = np.zeros((resamples, sum(map(len, strata))))
+    for stratum in strata:
+        count = len(stratum)
+        draws = max(count - fewer, 1)
+        drawn[:, stratum] = rng.multinomial(draws, np.full(count, 1.0 / count), size=resamples)
+    return drawn
+
+
+def bootstrap_weights(
+    games: Sequence[str],
+    rng: np.random.Generator,
+    resamples: int = RESAMPLES,
+    *,
+    clusters: Sequence[Hashable] | None = None,
+) -> np.ndarray:
+    """Return random weights [resamples, N] of a stratified cluster bootstrap; rows sum to 1.
+
+    A stratum is all clusters of games that share clusters: without `clusters` that is a game, and
+    where several instances of a game share seeds, all of these. Within a stratum of n clusters,
+    n - 1 are drawn with replacement: drawing n would understate the variance of a mean by
+    (n - 1) / n, half of it at two seeds (Rao and Wu 1988). Every game keeps its weight; one none
+    of whose pairs were drawn, which missing runs make possible, keeps all of its pairs. Where a
+    stratum has a single cluster nothing can be resampled within it, so all form one stratum.
+    """
+    labels = _numbered(games)
+    members = np.arange(len(labels)) if clusters is None else _numbered(clusters)
+    strata, pooled = _strata(labels, members)
+    base = game_weights(games)
+    weights = base * _draw(strata, rng, resamples, fewer=1)[:, members]
+    if pooled:
+        return weights / weights.sum(axis=1, keepdims=True)
+    for game in range(int(labels.max()) + 1):
+        own = labels == game
+        sums = weights[:, own].sum(axis=1, keepdims=True)
+        scaled = base[own].sum() * weights[:, own] / np.where(sums > 0.0, sums, 1.0)
+        weights[:, own] = np.where(sums > 0.0, scaled, base[own])
     return weights
 
 
@@ -73,29 +125,44 @@ def percentile_interval(
 
 
 def paired_mean(
-    differences: np.ndarray, games: Sequence[str], rng: np.random.Generator
+    differences: np.ndarray,
+    games: Sequence[str],
+    rng: np.random.Generator,
+    *,
+    clusters: Sequence[Hashable] | None = None,
 ) -> Interval:
     """Return the mean of paired differences [N], games weighing the same, and its interval."""
     estimate = float(game_weights(games) @ differences)
-    if len(differences) < 2:
+    if cluster_count(len(differences), clusters) < 2:
         return Interval(estimate, np.nan, np.nan)
-    return percentile_interval(estimate, bootstrap_weights(games, rng) @ differences)
+    drawn = bootstrap_weights(games, rng, clusters=clusters)
+    return percentile_interval(estimate, drawn @ differences)
 
 
 def paired_log_ratio(
-    times_a: np.ndarray, times_b: np.ndarray, games: Sequence[str], rng: np.random.Generator
+    times_a: np.ndarray,
+    times_b: np.ndarray,
+    games: Sequence[str],
+    rng: np.random.Generator,
+    *,
+    clusters: Sequence[Hashable] | None = None,
 ) -> Interval:
     """Return the geometric mean of a / b over pairs [N] of restricted times to target.
 
     Both are censored at the game's horizon: a pair that both miss counts as a tie, a pair that
     one misses counts as if it had arrived at the horizon, which understates the difference.
     """
-    logs = paired_mean(np.log(times_a / times_b), games, rng)
+    logs = paired_mean(np.log(times_a / times_b), games, rng, clusters=clusters)
     return Interval(*(float(np.exp(value)) for value in (logs.estimate, logs.low, logs.high)))
 
 
 def paired_ratio_of_means(
-    values_a: np.ndarray, values_b: np.ndarray, games: Sequence[str], rng: np.random.Generator
+    values_a: np.ndarray,
+    values_b: np.ndarray,
+    games: Sequence[str],
+    rng: np.random.Generator,
+    *,
+    clusters: Sequence[Hashable] | None = None,
 ) -> Interval | None:
     """Return mean(a) / mean(b) over pairs [N] and its interval.
 
@@ -106,9 +173,9 @@ def paired_ratio_of_means(
     if below <= 0.0:
         return None
     estimate = float(weights @ values_a) / below
-    if len(values_a) < 2:
+    if cluster_count(len(values_a), clusters) < 2:
         return Interval(estimate, np.nan, np.nan)
-    drawn = bootstrap_weights(games, rng)
+    drawn = bootstrap_weights(games, rng, clusters=clusters)
     denominators = drawn @ values_b
     if denominators.min() <= 0.0:
         return None
@@ -116,22 +183,32 @@ def paired_ratio_of_means(
 
 
 def iqm_interval(
-    values: np.ndarray, games: Sequence[str], rng: np.random.Generator, resamples: int = 2_000
+    values: np.ndarray,
+    games: Sequence[str],
+    rng: np.random.Generator,
+    resamples: int = 2_000,
+    *,
+    clusters: Sequence[Hashable] | None = None,
 ) -> Interval:
-    """Return the IQM over runs [N] and its bootstrap interval, resampling within games."""
+    """Return the IQM over runs [N] and its bootstrap interval, resampling clusters in strata."""
     values = np.asarray(values, dtype=float)
     estimate = float(iqm(values))
-    if len(values) < 2:
+    if cluster_count(len(values), clusters) < 2:
         return Interval(estimate, np.nan, np.nan)
-    labels = np.asarray(games)
-    names, counts = np.unique(labels, return_counts=True)
-    strata = [np.flatnonzero(labels == name) for name in names]
-    if counts.min() < 2:
-        strata = [np.arange(len(values))]
-    drawn = np.concatenate(
-        [values[rng.choice(stratum, size=(resamples, len(stratum)))] for stratum in strata], axis=1
-    )
-    return percentile_interval(estimate, iqm(drawn.T))
+    members = np.arange(len(values)) if clusters is None else _numbered(clusters)
+    strata, _ = _strata(_numbered(games), members)
+    times = _draw(strata, rng, resamples, fewer=0)[:, members]
+    return percentile_interval(estimate, _iqm_of_repeated(values, times))
+
+
+def _iqm_of_repeated(values: np.ndarray, times: np.ndarray) -> np.ndarray:
+    """Return the IQM of values [N] that are each there so many `times` [resamples, N]."""
+    order = np.argsort(values)
+    ends = np.cumsum(times[:, order], axis=1)
+    counts = ends[:, -1:]
+    cut = np.floor(0.25 * counts)
+    kept = np.diff(np.clip(ends, cut, counts - cut), axis=1, prepend=cut)
+    return (kept @ values[order]) / (counts - 2.0 * cut)[:, 0]
 
 
 def sign_flip_p(
@@ -139,17 +216,21 @@ def sign_flip_p(
     games: Sequence[str],
     rng: np.random.Generator,
     resamples: int = RESAMPLES,
+    *,
+    clusters: Sequence[Hashable] | None = None,
 ) -> float:
     """Return the two-sided p value of "paired differences [N] are symmetric around zero".
 
-    Exact up to EXACT_PAIRS pairs; sampled beyond, with the observed labelling counted in, so that
-    p is never 0.
+    The pairs of a cluster change their sign together. Exact up to EXACT_CLUSTERS clusters; sampled
+    beyond, with the observed labelling counted in, so that p is never 0.
     """
     terms = game_weights(games) * differences
+    if clusters is not None:
+        terms = np.bincount(_numbered(clusters), weights=terms)
     observed = abs(terms.sum())
     tolerance = 1e-12 * max(float(np.abs(terms).sum()), 1e-300)
     count = len(terms)
-    if count <= EXACT_PAIRS:
+    if count <= EXACT_CLUSTERS:
         bits = (np.arange(2**count)[:, None] >> np.arange(count)) & 1
         return float(np.mean(np.abs((2 * bits - 1) @ terms) >= observed - tolerance))
     signs = rng.choice([-1.0, 1.0], size=(resamples, count))
@@ -157,9 +238,9 @@ def sign_flip_p(
     return (1 + hits) / (1 + resamples)
 
 
-def smallest_p(pairs: int) -> float:
-    """Return the smallest two-sided sign-flip p value that `pairs` pairs can give."""
-    return min(1.0, 2.0 ** (1 - pairs))
+def smallest_p(clusters: int) -> float:
+    """Return the smallest two-sided sign-flip p value that so many clusters can give."""
+    return min(1.0, 2.0 ** (1 - clusters))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from analysis import formats
 from analysis.contrasts import LOWER_IS_BETTER, PRIMARY
+from analysis.goal import goal_sentences
 from analysis.load import StudyRecord
 from analysis.stats import smallest_p
 from analysis.worth import NO_ROOM
@@ -48,14 +49,27 @@ def verdict_sentences(study: StudyRecord, contest: Mapping[str, Any]) -> list[st
         if contrast["family"] != "exploratory":
             planned.setdefault(contrast["metric"], []).append(contrast)
     primary = planned.get(PRIMARY, [])
-    if not primary:
+    # A comparator that is the same network says nothing; it still counts in the correction.
+    claims = [item for item in primary if not item["same_policy"]]
+    if not claims:
+        if primary:
+            what = "ended with the same policy as every planned comparator: nothing to compare."
+            return [f"{subject} {what}", *_accepted(study)]
         what = "has no test run in common with a planned comparator: nothing to compare."
         return [f"{subject} {what}"]
-    sentences = [_headline(subject, labels, primary)]
+    sentences = [_headline(subject, labels, claims)]
     # The strongest comparators first: what the subject does worst against decides the question.
-    for contrast in sorted(primary, key=lambda item: -(item["ratio"] or 0.0)):
+    for contrast in sorted(claims, key=lambda item: -(item["ratio"] or 0.0)):
         sentences.append(_time_sentence(subject, labels[contrast["b"]], contrast))
-    sentences += _final_sentences(subject, labels, planned.get("final_return", []))
+    sentences += [
+        f"{labels[item['b']]} ended with the same policy: no contrast."
+        for item in primary
+        if item["same_policy"]
+    ]
+    final = [item for item in planned.get("final_return", []) if not item["same_policy"]]
+    sentences += _final_sentences(subject, labels, final)
+    sentences += _accepted(study)
+    sentences += goal_sentences(contest, labels)
     sentences += _exploratory(contest)
     sentences += room_sentences(contest)
     sentences += _conditions(study, contest, primary)
@@ -81,8 +95,9 @@ def _headline(subject: str, labels: Mapping[str, str], primary: Sequence[Mapping
 
 
 def _time_sentence(subject: str, other: str, contrast: Mapping[str, Any]) -> str:
-    count = contrast["n"]
+    count, clusters = contrast["n"], contrast["clusters"]
     pairs = f"{count} pair" if count == 1 else f"{count} pairs"
+    pairs += f", {clusters} of them independent" if clusters < count else ""
     text = f"{subject} reaches the target in {contrast['ratio']:.2f}x the seconds of {other}"
     if contrast["low"] is None:
         return f"{text} ({pairs}): too little data for an interval, so not distinguishable."
@@ -96,8 +111,9 @@ def _time_sentence(subject: str, other: str, contrast: Mapping[str, Any]) -> str
     if leaning != "undecided":
         word = "faster" if leaning == "better" else "slower"
         why = f"the corrected p value is not below {ALPHA}"
-        if smallest_p(count) >= ALPHA:
-            why = f"{pairs} cannot give a p value below {smallest_p(count):.2g}"
+        if smallest_p(clusters) >= ALPHA:
+            few = f"{clusters} independent pairs" if clusters < count else pairs
+            why = f"{few} cannot give a p value below {smallest_p(clusters):.2g}"
         return f"{text}: {word} in this sample, but not distinguishable ({why})."
     return f"{text}: not distinguishable."
 
@@ -149,15 +165,33 @@ def _exploratory(contest: Mapping[str, Any]) -> list[str]:
     return [f"{count} further {verb} exploratory: not in the plan's family, no winner is claimed."]
 
 
+def _accepted(study: StudyRecord) -> list[str]:
+    """Say what meta-training ended with: it may be what it began with."""
+    own = next(item for item in study.strategies if item.name == study.subject)
+    told = (study.info.get("accounting") or {}).get("accepted") or own.tuned_params.get("accepted")
+    return [f"The controller that was accepted: {told}."] if told else []
+
+
 def room_sentences(contest: Mapping[str, Any]) -> list[str]:
-    """Name the games on which no controller could have won."""
-    none = [row["env"] for row in contest["oracle_gap"] if row["room"] == "none"]
-    if not none:
-        return []
-    return [
-        f"On {listed(none)} even the oracle gains less than {NO_ROOM:.0%} over the best static "
-        f"spec: no win can be claimed there."
-    ]
+    """Name the instances on which no controller could have won, and say how many were measured."""
+    missing = len(contest["oracle_gap_missing"])
+    known = [row for row in contest["oracle_gap"] if row["gap"] is not None]
+    total = missing + len(known)
+    if not known:
+        return [
+            f"The oracle gap was measured on none of the {total} instances: how much there was to "
+            f"win is not known."
+        ]
+    none = [row["env"] for row in known if row["room"] == "none"]
+    sentences = []
+    if none:
+        sentences.append(
+            f"On {listed(none)} even the oracle gains less than {NO_ROOM:.0%} over the best static "
+            f"spec: no win can be claimed there."
+        )
+    told = f"The oracle gap was measured on {len(known)} of the {total} instances"
+    sentences.append(f"{told}; of the others nothing is known." if missing else f"{told}.")
+    return sentences
 
 
 def _conditions(
@@ -177,27 +211,54 @@ def _conditions(
             f"{missed} of {len(rows)} test runs did not reach the target before the horizon; they "
             f"count as arriving at the horizon, which makes differences look smaller than they are."
         )
-    fewest = min(contrast["n"] for contrast in primary)
-    if smallest_p(fewest) * len(primary) >= ALPHA:
+    if any(item["clusters"] < item["n"] for item in primary):
         sentences.append(
-            f"This is a small study: with {fewest} pairs and {len(primary)} comparisons no "
-            f"corrected p value could fall below {min(smallest_p(fewest) * len(primary), 1.0):.2g}."
+            "Pairs of one game and seed on several machines share their dice: they are resampled "
+            "together, as one independent pair."
         )
+    fewest = min(contrast["clusters"] for contrast in primary)
+    lowest = smallest_p(fewest) * len(primary)
+    if lowest >= ALPHA:
+        what = "independent pairs" if any(c["clusters"] < c["n"] for c in primary) else "pairs"
+        sentences.append(
+            f"This is a small study: with {fewest} {what} and {len(primary)} comparisons no "
+            f"corrected p value could fall below {min(lowest, 1.0):.2g}."
+        )
+    sentences.append(
+        "Intervals resample seeds of these instances; they say nothing of games and machines that "
+        "are not in the contest."
+    )
     if study.warnings:
         count = len(study.warnings)
         told = "1 warning" if count == 1 else f"{count} warnings"
         sentences.append(f"See {told} about missing or cut runs.")
+    more = contest["warnings"][len(study.warnings) :]
+    sentences += [f"{text}." for text in more]
+    clock = f"the {study.tier} tier"
     if study.tier == "virtual":
-        sentences.append(
-            f"Seconds are those of the virtual clock (latency profile: {study.machines}), on "
-            f"{len(study.games)} games and {len(study.test_seeds)} test seeds."
-        )
-    else:
-        sentences.append(
-            f"Seconds are those of the {study.tier} tier, on {len(study.games)} games and "
-            f"{len(study.test_seeds)} test seeds."
-        )
+        clock = f"the virtual clock (latency profile: {study.machines})"
+    sentences.append(
+        f"Seconds are those of {clock}, on {len(study.games)} games and {_seeds(study)}."
+    )
     return sentences
+
+
+def _seeds(study: StudyRecord) -> str:
+    """Return how many test seeds there were, and who had fewer."""
+    planned = {study.subject, *study.primary_against}
+    fewer = {
+        item.name: len(item.test_seeds)
+        for item in study.strategies
+        if item.test_seeds is not None and len(item.test_seeds) < len(study.test_seeds)
+    }
+    text = f"{len(study.test_seeds)} test seeds"
+    if not fewer:
+        return text
+    low, high = min(fewer.values()), max(fewer.values())
+    count = f"{low}" if low == high else f"{low} to {high}"
+    others = {item.name for item in study.strategies} - planned
+    who = listed([study.labels[name] for name in fewer])
+    return f"{text} ({count} of {'the exploratory ones' if set(fewer) == others else who})"
 
 
 def format_p(p: float | None) -> str:

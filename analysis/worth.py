@@ -17,6 +17,8 @@ NO_ROOM = 0.03
 """an oracle that gains less than this over the best static spec leaves nothing to win"""
 ROOM = 0.05
 """from this gap on, the share of it that the subject closes means something"""
+SAME_HORIZON = 0.01
+"""by how much two lengths of a run may differ and still be compared"""
 
 
 def break_even(
@@ -38,15 +40,18 @@ def break_even(
     result = []
     for other in against:
         pairs = [
-            (env, times[other, env, seed] - seconds)
+            (env, seed, times[other, env, seed] - seconds)
             for (strategy, env, seed), seconds in times.items()
             if strategy == study.subject != other and (other, env, seed) in times
         ]
         for env in (None, *study.games):
-            own = [(name, saved) for name, saved in pairs if env in (None, name)]
+            own = [pair for pair in pairs if env in (None, pair[0])]
             if own:
                 saved = stats.paired_mean(
-                    np.array([value for _, value in own]), [name for name, _ in own], rng
+                    np.array([value for *_, value in own]),
+                    [name for name, *_ in own],
+                    rng,
+                    clusters=[study.games[name].cluster(seed) for name, seed, _ in own],
                 )
                 result.append({"b": other, "env": env, "n": len(own)} | _payback(saved, wall))
     return {
@@ -76,9 +81,10 @@ def gap_rows(study: StudyRecord, rng: np.random.Generator) -> list[dict[str, Any
     """Return, for every game that the oracle gap was measured on, how much of it was closed.
 
     `gap` is the oracle's discounted gain over the best static spec's, minus 1, with its interval.
-    `closed` is (subject - best static) / (oracle - best static) in the same measure and over the
-    same length of the run, where the gap is at least ROOM; its interval resamples test pairs and
-    the oracle's seeds, and is None where the gap's own sign is uncertain. `room` is none (below
+    `closed` is (subject - best static) / (oracle - best static) in the same measure, where the gap
+    is at least ROOM and was measured over the contest's length of the run: `horizon_seconds` and
+    `oracle_horizon_seconds` agree within SAME_HORIZON. Its interval resamples test pairs and the
+    oracle's seeds, and is None where the gap's own sign is uncertain. `room` is none (below
     NO_ROOM: no win can be claimed), little, some, or unknown (nothing was learned).
     """
     statics = [name for name in study.of_kind("static") if name != study.subject]
@@ -95,10 +101,19 @@ def gap_rows(study: StudyRecord, rng: np.random.Generator) -> list[dict[str, Any
             row: dict[str, Any] = {"env": game.name, "game": game.game, "profile": game.profile}
             row |= {"gap": gap, "low": low, "high": high, "room": _room(gap)}
             row |= {"static": None, "closed": None, "closed_low": None, "closed_high": None}
-            if gap is not None and gap >= ROOM and statics:
+            length, measured = game.horizon_seconds, float(found["horizon_seconds"])
+            row |= {"horizon_seconds": length, "oracle_horizon_seconds": measured}
+            comparable = abs(measured / length - 1.0) <= SAME_HORIZON
+            if gap is not None and gap >= ROOM and statics and comparable:
                 row |= _closed(study, game, statics[0], found, rng)
             result.append(row)
     return result
+
+
+def gap_missing(study: StudyRecord, gaps: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the names of the games for which there is no number of the oracle gap."""
+    known = {row["env"] for row in gaps if row["gap"] is not None}
+    return [name for name in study.games if name not in known]
 
 
 def _room(gap: float | None) -> str:
@@ -114,7 +129,7 @@ def _closed(
     found: Mapping[str, Any],
     rng: np.random.Generator,
 ) -> dict[str, Any]:
-    horizon = min(game.horizon_seconds, float(found["horizon_seconds"]))
+    horizon = game.horizon_seconds
     pairs = np.array(
         [
             [_gain(study, name, game, seed, horizon) for name in (study.subject, static)]

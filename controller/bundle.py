@@ -246,6 +246,7 @@ def show_bundle(path: str | Path) -> dict[str, Any]:
         **{key: manifest[key] for key in told},
         **manifest["meta"],
         "games": list(bundle.meta.games),
+        "shield": bundle.meta.shield_in_words,
         "results_in_words": [describe_result(result) for result in bundle.meta.results],
         "combination": bundle.combination,
         "schedules": {game: describe(found) for game, found in bundle.schedules.items()},

@@ -17,8 +17,9 @@ TEMPLATE = """---
 
 # Compression schedule learned by AcceRL
 
-A controller that decides, every {interval_seconds:g} seconds of a reinforcement learning run, how
-hard to compress the policy that the actors use. It reads {num_features} unitless features of the
+A controller that decides {decisions} times in a reinforcement learning run (on the longest that it
+was recorded on, every {interval_seconds:g} seconds) how hard to compress the policy that the actors
+use. It reads {num_features} unitless features of the
 run (KL between actors and learner, entropy, return, speed, time) and picks one level per knob:
 
 - bits: {bits}
@@ -42,6 +43,7 @@ or from Python:
 
 ## Where it comes from
 
+- shield: {shield}
 - tier: {tier} ({tier_note})
 - trained on: {instances}
 - inner runs spent on training: {inner_runs}
@@ -155,6 +157,8 @@ def card(
         accerl_version=manifest["versions"]["accerl"],
         git_revision=manifest["git_revision"] or "unknown",
         interval_seconds=meta.interval_seconds,
+        decisions=meta.decisions,
+        shield=meta.shield_in_words,
         inner_runs=meta.inner_runs,
         tier=meta.tier,
         tier_note=TIER_NOTES[meta.tier],
@@ -173,6 +177,7 @@ def _front_matter(meta: BundleMeta) -> str:
     """
     lines = [
         "library_name: accerl",
+        "license: apache-2.0",
         "pipeline_tag: reinforcement-learning",
         "tags:",
         "- reinforcement-learning",

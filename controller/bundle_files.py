@@ -18,7 +18,7 @@ from accerl.monitor.features import FEATURE_NAMES, FEATURES, LIMIT
 from accerl.records import json_hash, read_json
 
 KIND = "accerl-compression-schedule"
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 MANIFEST = "bundle.json"
 WEIGHTS = "controller.safetensors"
 GRAPH = "controller.onnx"
@@ -37,15 +37,16 @@ _COMMON: dict[str, Any] = {
     "versions": dict,
     "digest": str,
 }
+_SINCE_2: dict[str, Any] = {
+    "features": list,
+    "action_table": list,
+    "policy": dict,
+    "git_revision": str | None,
+}
 SCHEMAS: dict[int, dict[str, Any]] = {
     1: {**_COMMON, "feature_names": list},
-    2: {
-        **_COMMON,
-        "features": list,
-        "action_table": list,
-        "policy": dict,
-        "git_revision": str | None,
-    },
+    2: {**_COMMON, **_SINCE_2},
+    3: {**_COMMON, **_SINCE_2},  # meta tells the shield
 }
 """By schema version, every key of bundle.json and its type."""
 NUM_FEATURES = {1: 15, 2: 26}
@@ -167,7 +168,7 @@ def _known_version(
     advice = "update AcceRL" if newer else "export the bundle again"
     raise UserError(
         f"{file}: {key} is {found!r}, this AcceRL {accerl.__version__} reads "
-        f"{' and '.join(map(str, sorted(known)))}; {advice}"
+        f"{', '.join(map(str, sorted(known)))}; {advice}"
     )
 
 

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import accerl
 from accerl.errors import UserError
+from controller.objective import num_intervals
 
 TIERS = ("analytic", "virtual", "real")
 Row = TypeVar("Row")
@@ -57,7 +58,7 @@ class Result:
     """
 
     instance: str
-    """name of the instance, or "all" for every one together"""
+    """name of the instance, "all" for every one together, or "held out" for those not trained on"""
     metric: str
     """such as seconds_to_target"""
     against: str
@@ -98,6 +99,8 @@ class BundleMeta:
     """how many runs training cost"""
     min_dwell_intervals: int = 1
     """how long every decision is held at least"""
+    shield_nats: float | None = None
+    """threshold of the KL-max shield that its results were obtained under; None: there was none"""
     results: tuple[Result, ...] = ()
     contest: str | None = None
     """hash of the plan of the contest that the results are from"""
@@ -111,6 +114,20 @@ class BundleMeta:
             raise UserError("bundle: the interval must be positive and at most the horizon")
         if self.min_dwell_intervals < 1:
             raise UserError("bundle: min_dwell_intervals must be 1 or more")
+        if self.shield_nats is not None and not self.shield_nats >= 0.0:
+            raise UserError("bundle: shield_nats must be at least 0, or null")
+
+    @property
+    def decisions(self) -> int:
+        """How many decisions an episode has."""
+        return num_intervals(self.horizon_seconds, self.interval_seconds)
+
+    @property
+    def shield_in_words(self) -> str:
+        """Whether a shield belongs to the controller, for people."""
+        if self.shield_nats is None:
+            return "none"
+        return f"acts with the mildest spec after a largest KL above {self.shield_nats:g} nats"
 
     @property
     def games(self) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """Bundles of earlier versions, brought to this one in memory; their files are never touched.
 
-Two things may be older, each with a step of its own: the schema of the files (1 -> 2), and the
+Two things may be older, each with steps of its own: the schema of the files (1 -> 2 -> 3), and the
 features that the policy reads. What an old bundle does not say stays unknown.
 """
 
@@ -29,6 +29,8 @@ def migrate(contents: Contents) -> Contents:
     """
     if contents.manifest["schema_version"] == 1:
         contents = _from_1_to_2(contents)
+    if contents.manifest["schema_version"] == 2:
+        contents = _from_2_to_3(contents)
     if contents.manifest["features_version"] < FEATURES_VERSION:
         contents = _with_all_features(contents)
     return contents
@@ -48,7 +50,7 @@ def _from_1_to_2(old: Contents) -> Contents:
     del manifest["feature_names"]
     actions = ActionSpace.from_json(manifest["actions"])
     manifest |= {
-        "schema_version": SCHEMA_VERSION,
+        "schema_version": 2,
         "features": feature_table()[: NUM_FEATURES[manifest["features_version"]]],
         "action_table": action_table(actions),
         "policy": {"sizes": list(actions.sizes), "hidden": len(old.weights["body.weight"])},
@@ -84,6 +86,13 @@ def _meta_from_1(meta: Mapping[str, Any]) -> dict[str, Any]:
         "results": [],
         "contest": None,
     }
+
+
+def _from_2_to_3(old: Contents) -> Contents:
+    """Return a bundle of schema 2 as schema 3 would have it: no shield belonged to it."""
+    meta = {**old.manifest["meta"], "shield_nats": None}
+    manifest = {**old.manifest, "schema_version": SCHEMA_VERSION, "meta": meta}
+    return Contents(manifest, old.weights, old.schedule)
 
 
 def _with_all_features(old: Contents) -> Contents:

@@ -24,6 +24,7 @@ from controller.bundle_meta import BundleMeta
 from controller.bundle_migrate import action_table, migrate
 from controller.policy import ControllerPolicy, LearnedStrategy
 from controller.schedule import MEDOID, MODE, POOLED, QUANTILES, ReplayedSchedule, Schedule
+from controller.shield import Shielded
 
 MODES = ("policy", "schedule")
 MALFORMED = (KeyError, TypeError, ValueError, AttributeError, RuntimeError)
@@ -58,7 +59,8 @@ class Bundle:
         """Return what decides in a run; it never explores.
 
         Args:
-            mode: "policy" reacts to features; "schedule" replays the open-loop schedule.
+            mode: "policy" reacts to features, under the shield that its results were obtained
+                under, if there was one; "schedule" replays the open-loop schedule.
             game: whose schedule; None is the pooled one, or else the only one there is.
 
         Raises:
@@ -66,7 +68,9 @@ class Bundle:
         """
         if mode == "policy":
             dwell = self.meta.min_dwell_intervals
-            return LearnedStrategy(self.policy, self.actions, min_dwell_intervals=dwell)
+            learned = LearnedStrategy(self.policy, self.actions, min_dwell_intervals=dwell)
+            nats = self.meta.shield_nats
+            return learned if nats is None else Shielded(learned, nats)
         if mode != "schedule":
             raise UserError(f"bundle: mode {mode!r} does not exist; allowed: {', '.join(MODES)}")
         if game is None:

@@ -189,6 +189,8 @@ class ControllerPolicy(nn.Module):
         exists = np.ones(self.joint.shape[1], dtype=bool) if mask is None else mask
         log_probs = masked_log_softmax((logits @ self.joint)[0], torch.from_numpy(exists))
         values = log_probs.double().numpy()
+        if np.isnan(values).any() and bool(torch.isfinite(features).all()):
+            raise ValueError("controller policy: its weights give logits that are not numbers")
         if uniforms is None:
             indices = tuple(int(i) for i in np.unravel_index(values.argmax(), self.sizes))
         else:

@@ -14,7 +14,7 @@ from typing import Any
 
 from accerl.errors import UserError
 from accerl.monitor.features import Features
-from accerl.monitor.strategy import Strategy, needs_of, specs_of
+from accerl.monitor.strategy import Strategy, events_of, fires, needs_of, specs_of
 from accerl.runtime.latency import LatencyProfile
 from accerl.spec import CompressionSpec, Decision
 from controller.actions import ActionSpace
@@ -63,6 +63,16 @@ class ServedStrategy:
     def needs(self) -> frozenset[str]:
         """Raw indicators without which it can never act."""
         return needs_of(self.strategy)
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """What its shield has done, see `controller.shield.Shielded`."""
+        return events_of(self.strategy)
+
+    @property
+    def fires(self) -> bool:
+        """Whether its shield stepped in."""
+        return fires(self.strategy)
 
     def to_json(self) -> dict[str, Any]:
         """Return name and parameters for the records: a run resumes with the same bundle only."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from accerl.errors import UserError, did_you_mean
-from accerl.monitor.features import FEATURE_NAMES, LIMIT, Features
+from accerl.monitor.features import FEATURE_NAMES, FEATURES, LIMIT, Features
 from accerl.monitor.strategies.checks import require_number, require_spec
 from accerl.monitor.strategy import Strategy, fires, needs_of, specs_of
 from accerl.spec import IDENTITY, CompressionSpec, Decision
@@ -23,10 +23,10 @@ class Shielded:
     """A strategy whose decision is replaced by a fallback in intervals that begin badly.
 
     Badly is: the largest KL exceeds the threshold ("kl"); it, or an entry of the feature vector, is
-    not a number ("nan"); an entry lies outside of what features can be, or there are too few or
-    too many ("range"); or the strategy raises an exception ("error"). After a bad KL the strategy
-    is asked all the same, so that it learns what happened; features that are damaged are kept from
-    it, as they would stay in its memory.
+    not a number ("nan"); an entry lies outside of what features can be, an indicator that one is
+    made of is infinite, or there are too few or too many ("range"); or the strategy raises an
+    exception ("error"). After a bad KL the strategy is asked all the same, so that it learns what
+    happened; features that are damaged are kept from it, as they would stay in its memory.
 
     The paper goes one step milder when its rule fires, from 8 to 16 bits, and never returns. Here
     the fallback lasts for one interval at a time, and it is by default the mildest spec that the
@@ -172,6 +172,10 @@ def _damage(features: Features) -> tuple[str, float | str] | None:
         return "nan", FEATURE_NAMES[int(np.argmin(np.isfinite(vector)))]
     if math.isnan(features.raw["kl_max_nats"]):
         return "nan", "kl_max_nats"
+    for feature in FEATURES:  # the vector cannot tell: it is clipped
+        value = features.raw.get(feature.source, 0.0)
+        if math.isinf(value) and feature.source != "kl_max_nats":
+            return "range", f"{feature.source} {value}"
     farthest = int(np.argmax(np.abs(vector)))
     if abs(vector[farthest]) > LIMIT:
         return "range", f"{FEATURE_NAMES[farthest]} {vector[farthest]:g}"

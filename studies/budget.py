@@ -13,6 +13,8 @@ FP32 = {"name": "fixed", "params": {"spec": IDENTITY.to_json()}, "label": "fp32"
 TUNE_SEEDS, VALIDATE_SEEDS, TEST_SEEDS = (
     SPLITS[split].seeds for split in ("train", "validation", "test")
 )
+SHORT_TEST_SEEDS = range(300, 320)
+"""of short studies, so that `TEST_SEEDS` are opened by the contest proper alone"""
 REFERENCE_SEEDS = range(200, 220)
 """of the fp32 runs that set the scale and the target; nothing is tuned, chosen or tested on them"""
 ACTIONS = ActionSpace(bits=(32, 8), sparsities=(0.0, 0.5), students=("original", "net1", "net3"))
@@ -47,8 +49,12 @@ class Budget:
     tune_seeds: int
     validate_seeds: int
     finalists: int
-    """of a search, re-run on the validation seeds"""
+    """of a search for all instances, re-run on the validation seeds"""
+    instance_finalists: int = 1
+    """likewise of a search for one instance"""
     test_seeds: int
+    is_short: bool = True
+    """whether it is tested on `SHORT_TEST_SEEDS`"""
     exploratory_seeds: int
     """test seeds of entrants outside the primary comparisons"""
     pretrain_iterations: int
@@ -62,6 +68,11 @@ class Budget:
     real_games: tuple[str, ...] = ("pong",)
     real_seeds: int = 0
     """0: instead, the exported schedule is replayed once, beside fp32"""
+
+    @property
+    def test(self) -> list[int]:
+        """The seeds of the test."""
+        return list(SHORT_TEST_SEEDS if self.is_short else TEST_SEEDS)[: self.test_seeds]
 
     @property
     def pairs(self) -> tuple[Pair, ...]:
@@ -170,15 +181,17 @@ CONTEST = {
         variants=("evolution", "recurrent", "kl-only", "reward-only", "machine-only", "rule-only"),
         reference_runs=20,
         inner_runs=384,
-        instance_runs=16,
+        instance_runs=12,
+        instance_finalists=3,
         tune_seeds=2,
         validate_seeds=5,
         finalists=5,
         test_seeds=20,
-        exploratory_seeds=3,
+        is_short=False,
+        exploratory_seeds=2,
         pretrain_iterations=12,
         teacher_seeds=2,
-        real_seconds=45.0,
+        real_seconds=30.0,
         real_games=("pong", "minatar-breakout"),
         real_seeds=3,
     ),

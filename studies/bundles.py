@@ -100,7 +100,8 @@ def _print_origin(shown: Mapping[str, Any]) -> None:
         f"contest plan: {shown['contest'] or 'none'}"
     )
     say(
-        f"  decides every {shown['interval_seconds']:g} s of {shown['horizon_seconds']:g} s; reads "
+        f"  decides every {shown['interval_seconds']:g} s of {shown['horizon_seconds']:g} s; "
+        f"shield: {shown['shield']}; reads "
         f"{len(shown['features'])} features (version {shown['features_version']}); code "
         f"{shown['git_revision'] or 'of unknown revision'}"
     )

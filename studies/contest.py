@@ -23,6 +23,7 @@ import numpy as np
 from accerl.errors import UserError, did_you_mean
 from accerl.monitor.strategy import Strategy
 from accerl.records import fingerprint, make_out_dir, read_json, versions, write_json
+from controller.bundle import load_bundle
 from controller.instances import SPLITS, num_actions
 from studies import deliver
 from studies.budget import BUDGETS
@@ -31,7 +32,8 @@ from studies.effects import effects, seen_vectors
 from studies.entrants import EACH, Entrant, fp32, primary_names, tuned_entrants
 from studies.games import Study, add_references, find_profiles
 from studies.inner import InnerRuns, build_strategy, check_workers
-from studies.meta import Trained, replay_entrant, train_controller, write_training
+from studies.meta import SHIELD, Trained, replay_entrant, train_controller, write_training
+from studies.meter import keep_cost
 from studies.profile_tables import print_profile
 from studies.progress import Steps, bar, console
 from studies.real_clock import PONG_RANGE, real_contest
@@ -105,9 +107,8 @@ def run_contest(
         write_json(out / "effects.json", _effects(study, controller))
         _write_variants(study, entrants, trained, results)
         _real(study, entrants)
-    info = _study_json(study, settings, entrants, trained, plan, digest, steps)
+    info = _study_json(study, settings, entrants, trained, plan, digest, steps, max(workers, 1))
     info["shown"] = shown
-    info["accounting"]["meta_wall_seconds"] = steps.seconds["meta_training"]
     write_json(out / "study.json", info)
     with steps.step("report", "Writing the report"):
         html = deliver.report(out, console)
@@ -142,13 +143,16 @@ def _train(study: Study, tuned: Sequence[Entrant]) -> tuple[list[Trained], dict[
     Returns also what it was shown: the best static spec's label, by machine.
     """
     rules = [item for item in tuned if item.kind == "threshold" and item.scope == "one for all"]
-    rule = record_rule(study, max(rules, key=lambda item: item.score))
-    statics = record_statics(study) if study.budget.teacher_seeds else None
+    best = max(rules, key=lambda item: item.score)
+    with study.runs.metered() as meter:
+        rule = record_rule(study, best)
+        statics = record_statics(study) if study.budget.teacher_seeds else None
+    taught = best.cpu_seconds + keep_cost(study.out, "teachers", meter)
     wanted = [CONTROLLER, *(VARIANTS[name] for name in study.budget.variants)]
-    trained = [train_controller(study, rule, statics, variant) for variant in wanted]
+    trained = [train_controller(study, rule, statics, taught, variant) for variant in wanted]
     write_training(study, trained)
-    best = {} if statics is None else statics.best
-    return trained, {machine: spec.label for machine, spec in best.items()}
+    shown = {} if statics is None else statics.best
+    return trained, {machine: spec.label for machine, spec in shown.items()}
 
 
 def _entrants(study: Study, tuned: Sequence[Entrant], trained: Sequence[Trained]) -> list[Entrant]:
@@ -156,7 +160,14 @@ def _entrants(study: Study, tuned: Sequence[Entrant], trained: Sequence[Trained]
     found = [fp32(), *tuned, *(item.entrant for item in trained)]
     if study.budget.held_out:
         found.append(replay_entrant(study, trained[0]))
-    return found
+    few = study.test_seeds[: study.budget.exploratory_seeds]
+    return [
+        replace(
+            item,
+            test_seeds=study.test_seeds if item.primary or item.name == CONTROLLER.name else few,
+        )
+        for item in found
+    ]
 
 
 def _test(study: Study, entrants: Sequence[Entrant]) -> dict[str, dict[str, list[dict[str, Any]]]]:
@@ -166,11 +177,10 @@ def _test(study: Study, entrants: Sequence[Entrant]) -> dict[str, dict[str, list
     one. Entrants outside the primary comparisons are given fewer seeds.
     """
     keys, jobs = [], []
-    for number, seed in enumerate(study.test_seeds):
+    for seed in study.test_seeds:
         for item in study.instances:
             for entrant in entrants:
-                first = entrant.primary or entrant.name == CONTROLLER.name
-                if not first and number >= study.budget.exploratory_seeds:
+                if seed not in entrant.test_seeds:
                     continue
                 folder = study.out / "runs" / entrant.name / item.name / f"seed-{seed}"
                 keys.append((entrant.name, item.name))
@@ -202,6 +212,8 @@ def _export(
         study.profiles,
         {name: results[name] for name in results if name in compared},
         subject=CONTROLLER.name,
+        decisions=controller.decisions,
+        shield_nats=SHIELD["threshold_nats"],
         inner_runs=controller.entrant.inner_runs,
         seeds=list(SPLITS["train"].seeds),
         contest=digest,
@@ -238,6 +250,8 @@ def _real(study: Study, entrants: Sequence[Entrant]) -> None:
     pong = replace(study.trained[0], game="pong", random_return=lowest, reference_return=highest)
 
     def make(entrant: Entrant, game: str) -> Strategy:
+        if entrant.name == CONTROLLER.name:
+            return load_bundle(study.out / "bundle")
         setup = setups.get(game, pong)
         return build_strategy(entrant.strategy(setup.name), setup)
 
@@ -274,8 +288,10 @@ def _study_json(
     plan: Mapping[str, Any],
     digest: str,
     steps: Steps,
+    processes: int,
 ) -> dict[str, Any]:
     """Return what the records say of the whole study."""
+    machine = f" --profile {settings['profile']}" if settings["profile"] else ""
     rows = [row for item in trained for row in item.history]
     text = "".join(json.dumps(row) + "\n" for row in rows if row["variant"] == CONTROLLER.name)
     (study.out / "meta_training.jsonl").write_text(text)
@@ -298,11 +314,17 @@ def _study_json(
         "validate_seeds": study.validate_seeds,
         "test_seeds": study.test_seeds,
         "pretrain_iterations_tier0": study.budget.pretrain_iterations,
-        "accounting": {"inner_runs": trained[0].entrant.inner_runs},
+        "accounting": {
+            "inner_runs": trained[0].entrant.inner_runs,
+            "accepted": trained[0].entrant.params["accepted"],
+            "meta_cpu_seconds": trained[0].entrant.cpu_seconds,
+            "meta_wall_seconds": trained[0].entrant.cpu_seconds / processes,
+            "processes": processes,
+        },
         "wall_seconds": dict(steps.seconds),
         "commands": [
             f"accerl study run {settings['study']} --budget {settings['budget']} "
-            f"--seed {study.seed} --out DIR"
+            f"--seed {study.seed}{machine} --out DIR"
         ],
         "notes": [
             "Games are learned for real; every operation is charged the seconds that it takes in "

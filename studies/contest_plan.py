@@ -18,10 +18,10 @@ from accerl.records import json_hash, read_json, write_json
 from accerl.runtime.advise import predict
 from accerl.runtime.latency import LatencyProfile
 from accerl.spec import IDENTITY
+from controller.bundle_meta import git_revision
 from controller.instances import choose_horizon
 from studies.budget import (
     REFERENCE_SEEDS,
-    TEST_SEEDS,
     TUNE_SEEDS,
     VALIDATE_SEEDS,
     Budget,
@@ -39,7 +39,11 @@ RULE = (
     "Every pair of a trained game and a trained machine; then new machines for trained games, new "
     "games on trained machines, and new games on new machines. What limits an instance is worked "
     "out from its latency profile without a run; actors, learner, emulator and network must each "
-    "limit at least one."
+    "limit at least one. At least two games and two machines are held out whole."
+)
+LEFT_OUT = (
+    "Hand-set strategies that are not tuned here: threshold rules with a dwell time, rules that "
+    "stand in line (first-that-fires); and the linear KL mix for each instance by itself."
 )
 LIMITS = {
     "emulator": "emulator",
@@ -136,6 +140,7 @@ def make_plan(
     return {
         "question": QUESTION,
         "rule": RULE,
+        "left_out": LEFT_OUT,
         "instances": [
             {
                 "name": item.name,
@@ -155,7 +160,7 @@ def make_plan(
         "seeds": {
             "tune": list(TUNE_SEEDS)[: budget.tune_seeds],
             "validate": list(VALIDATE_SEEDS)[: budget.validate_seeds],
-            "test": list(TEST_SEEDS)[: budget.test_seeds],
+            "test": budget.test,
             "reference": list(REFERENCE_SEEDS)[: budget.reference_runs],
         },
         "target": (
@@ -177,8 +182,16 @@ def check_rule(instances: Sequence[ContestInstance]) -> None:
     """Hold the instances against the rule.
 
     Raises:
-        UserError: something limits none of them.
+        UserError: something limits none of them, or too little is held out.
     """
+    known = [item.setup for item in instances if item.group == TRAINED]
+    games = {item.setup.game for item in instances} - {setup.game for setup in known}
+    machines = {item.setup.profile for item in instances} - {setup.profile for setup in known}
+    if min(len(games), len(machines)) < 2:
+        raise UserError(
+            f"contest: {len(games)} games and {len(machines)} machines are held out whole; name at "
+            "least two of each that nobody is trained on"
+        )
     missing = {"actors", "learner", "emulator", "network"} - {item.limit for item in instances}
     if missing:
         raise UserError(
@@ -202,5 +215,5 @@ def write_plan(out: Path, plan: Mapping[str, Any]) -> str:
                 f"{digest}); a plan is not changed once runs are made: give another --out"
             )
         return digest
-    write_json(path, {"hash": digest, "plan": dict(plan)})
+    write_json(path, {"hash": digest, "plan": dict(plan), "git_revision": git_revision()})
     return digest

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,8 @@ from studies.pipelines import base_config
 from studies.progress import bar, console
 
 REPLAY_GAME = "pong"
+HELD_OUT = "held out"
+"""name of a result over the instances that nobody was trained on"""
 
 
 def export(
@@ -44,17 +46,23 @@ def export(
     results: Mapping[str, Mapping[str, list[dict[str, Any]]]],
     *,
     subject: str,
+    decisions: Mapping[str, list[Any]],
+    shield_nats: float,
     inner_runs: int,
     seeds: list[int],
     contest: str | None = None,
 ) -> None:
-    """Export the controller and the schedules it chose on the test seeds; verify the bundle.
+    """Export the controller and the schedules it chose on the validation seeds; verify the bundle.
+
+    No schedule is made of test runs: replayed there, it would have seen them.
 
     Args:
         out: the study's folder.
         policy: the trained controller.
         actions: what its heads stand for.
         games: what it was tested on.
+        decisions: what it chose on the validation seeds, by trained instance.
+        shield_nats: of the shield that it acted under.
         trained: what it was trained on.
         profiles: by name, what charged their seconds.
         results: by strategy and game, the test runs, in the order of their seeds.
@@ -65,14 +73,14 @@ def export(
     """
     episodes = {
         setup.name: [
-            [actions.indices(Decision.from_json(entry).main) for entry in result["decisions"]]
-            for result in results[subject][setup.name]
+            [actions.indices(Decision.from_json(entry).main) for entry in run]
+            for run in decisions[setup.name]
         ]
-        for setup in games
+        for setup in trained
     }
-    longest = max(games, key=lambda setup: setup.horizon_seconds)
-    lengths = {setup.name: (setup.horizon_seconds, setup.interval_seconds) for setup in games}
-    named = {setup.name: setup.game for setup in games}
+    longest = max(trained, key=lambda setup: setup.horizon_seconds)
+    lengths = {setup.name: (setup.horizon_seconds, setup.interval_seconds) for setup in trained}
+    named = {setup.name: setup.game for setup in trained}
     schedules = summarise_games(actions, episodes, lengths, named)
     meta = BundleMeta(
         interval_seconds=longest.interval_seconds,
@@ -92,7 +100,8 @@ def export(
             for setup in trained
         ),
         inner_runs=inner_runs,
-        results=tuple(ratio_rows(games, results, subject)),
+        shield_nats=shield_nats,
+        results=tuple(ratio_rows(games, results, subject, trained)),
         contest=contest,
     )
     export_bundle(out / "bundle", policy, actions, meta, schedules)
@@ -104,13 +113,16 @@ def ratio_rows(
     games: list[GameSetup],
     results: Mapping[str, Mapping[str, list[dict[str, Any]]]],
     subject: str,
+    trained: Collection[GameSetup] = (),
 ) -> list[Result]:
     """Return the controller's seconds to target beside every other strategy's, paired by seed.
 
-    One row per game and strategy, and one per strategy over all games together: the ratio of
-    geometric means, below 1 where the controller is faster, with its 95% interval.
+    One row per game and strategy, and one per strategy over all games together, and over those
+    that were not trained on: the ratio of geometric means, below 1 where the controller is faster,
+    with its 95% interval.
     """
     rng = np.random.default_rng(0)
+    named = {setup.name: setup.game for setup in games}
     rows = []
     for other in results:
         if other == subject:
@@ -122,10 +134,19 @@ def ratio_rows(
             ]
             for setup in games
         }
-        for name, members in {**{name: [name] for name in times}, POOLED: list(times)}.items():
+        groups = {**{name: [name] for name in times}, POOLED: list(times)}
+        new = [setup.name for setup in games if setup not in trained]
+        if 0 < len(new) < len(games):
+            groups[HELD_OUT] = new
+        for name, members in groups.items():
             ours, theirs = (np.concatenate([times[m][side] for m in members]) for side in (0, 1))
             labels = [member for member in members for _ in times[member][0]]
-            found = paired_log_ratio(ours, theirs, labels, rng)
+            shared = [
+                (named[member], place)
+                for member in members
+                for place in range(len(times[member][0]))
+            ]
+            found = paired_log_ratio(ours, theirs, labels, rng, clusters=shared)
             rows.append(
                 Result(
                     instance=name,
@@ -153,14 +174,16 @@ def variant_rows(
     rng = np.random.default_rng(0)
     rows = []
     for item in trained:
-        labels, ours, theirs = [], [], []
+        labels, shared, ours, theirs = [], [], [], []
         for setup in games:
             mine = results[item.entrant.name][setup.name]  # the first so many seeds
-            for run, other in zip(mine, results[rule][setup.name][: len(mine)], strict=True):
+            paired = zip(mine, results[rule][setup.name][: len(mine)], strict=True)
+            for place, (run, other) in enumerate(paired):
                 labels.append(setup.name)
+                shared.append((setup.game, place))
                 ours.append(_seconds_to_target(setup, run))
                 theirs.append(_seconds_to_target(setup, other))
-        found = paired_log_ratio(np.array(ours), np.array(theirs), labels, rng)
+        found = paired_log_ratio(np.array(ours), np.array(theirs), labels, rng, clusters=shared)
         rows.append(
             {
                 "name": item.entrant.label,

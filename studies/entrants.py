@@ -15,6 +15,7 @@ from typing import Any
 from studies.budget import FP32, Budget
 from studies.games import Study, score
 from studies.inner import GameSetup
+from studies.meter import keep_cost
 from studies.progress import bar, console
 from studies.strategies import SPACES_BY_NAME, SearchSpace, Tuned, choose_on_validation, tune
 
@@ -46,7 +47,13 @@ class Entrant:
     """of its strategy, for every instance that has no own"""
     by_instance: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     inner_runs: int = 0
-    """spent on tuning or training it"""
+    """spent on tuning or training it, without those that chose among finalists"""
+    runs_per_instance: int | None = None
+    """the same on each instance, if it was tuned for each by itself"""
+    cpu_seconds: float = 0.0
+    """of all inner runs that it needed, those that chose among finalists too"""
+    test_seeds: Sequence[int] = ()
+    """that it is tested on"""
     params: Mapping[str, Any] = field(default_factory=dict)
     """what came of that, for people"""
     primary: bool = False
@@ -67,6 +74,9 @@ class Entrant:
             "scope": self.scope,
             "tuned_params": dict(self.params),
             "inner_runs": self.inner_runs,
+            "runs_per_instance": self.runs_per_instance,
+            "cpu_seconds": self.cpu_seconds,
+            "test_seeds": list(self.test_seeds),
         }
 
 
@@ -114,9 +124,16 @@ def tuned_for_all(study: Study, name: str) -> Tuned:
     return chosen
 
 
-def tuned_per_instance(study: Study, names: Sequence[str]) -> dict[str, tuple[str, Tuned]]:
-    """Tune every named strategy on each instance by itself; return the best of them by instance."""
+def tuned_per_instance(
+    study: Study, names: Sequence[str]
+) -> tuple[dict[str, tuple[str, Tuned]], int]:
+    """Tune every named strategy on each instance by itself.
+
+    Returns:
+        the best of them by instance, and how many inner runs were spent on all.
+    """
     best: dict[str, tuple[str, Tuned]] = {}
+    spent = 0
     budget = study.budget
     total = budget.instance_runs * len(study.instances) * len(names)
     with bar(f"per instance: {', '.join(names)}", total) as advance:
@@ -132,15 +149,16 @@ def tuned_per_instance(study: Study, names: Sequence[str]) -> dict[str, tuple[st
                     out=study.out,
                     seed=study.seed,
                 )
+                spent += tuned.inner_runs
                 chosen = choose_on_validation(
                     tuned,
                     _evaluator(study, [item.setup], study.validate_seeds, lambda *_: None),
                     instances=len(study.validate_seeds),
-                    count=budget.finalists,
+                    count=budget.instance_finalists,
                 )
                 if item.name not in best or chosen.score > best[item.name][1].score:
                     best[item.name] = (name, chosen)
-    return best
+    return best, spent
 
 
 def _space(name: str) -> SearchSpace:
@@ -190,7 +208,8 @@ def tuned_entrants(study: Study) -> list[Entrant]:
 
 
 def _for_all(study: Study, name: str) -> Entrant:
-    tuned = tuned_for_all(study, name)
+    with study.runs.metered() as meter:
+        tuned = tuned_for_all(study, name)
     return Entrant(
         name=tuned.space.key,
         label=tuned.space.label,
@@ -198,20 +217,24 @@ def _for_all(study: Study, name: str) -> Entrant:
         scope=ALL,
         description=tuned.strategy,
         inner_runs=tuned.inner_runs,
+        cpu_seconds=keep_cost(study.out, tuned.space.key, meter),
         params=tuned.params,
         score=tuned.score,
     )
 
 
 def _per_instance(study: Study, key: str, label: str, names: Sequence[str]) -> Entrant:
-    best = tuned_per_instance(study, names)
+    with study.runs.metered() as meter:
+        best, spent = tuned_per_instance(study, names)
     return Entrant(
         name=key,
         label=label,
         kind=KINDS[names[0]],
         scope=EACH,
         by_instance={item: tuned.strategy for item, (_, tuned) in best.items()},
-        inner_runs=study.budget.instance_runs * len(names),
+        inner_runs=spent,
+        runs_per_instance=spent // len(study.instances),
+        cpu_seconds=keep_cost(study.out, key, meter),
         params={item: tuned.params for item, (_, tuned) in best.items()},
         primary=True,
     )

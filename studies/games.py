@@ -23,7 +23,6 @@ from studies.budget import (
     FP32,
     MEASURED,
     REFERENCE_SEEDS,
-    TEST_SEEDS,
     TUNE_SEEDS,
     VALIDATE_SEEDS,
     Budget,
@@ -62,7 +61,7 @@ class Study:
     @property
     def test_seeds(self) -> list[int]:
         """Seeds that nothing was chosen on."""
-        return list(TEST_SEEDS)[: self.budget.test_seeds]
+        return self.budget.test
 
     def profile(self, setup: GameSetup) -> LatencyProfile:
         """The latencies that a game's seconds are charged from."""
@@ -84,14 +83,22 @@ def find_profiles(out: Path, budget: Budget, name: str) -> dict[str, LatencyProf
     if name:
         alone = load_profile(name)
         save_profile(alone, out / "profile.json")
-        return {alone.name: alone}
+        return _kept(out, {alone.name: alone})
     names = list(dict.fromkeys(profile for _, profile in budget.pairs))
     found = {}
     for wanted in names:
         found[wanted] = _measured(out, budget) if wanted == MEASURED else load_profile(wanted)
     if MEASURED not in names:
         save_profile(found[names[0]], out / "profile.json")
-    return found
+    return _kept(out, found)
+
+
+def _kept(out: Path, profiles: dict[str, LatencyProfile]) -> dict[str, LatencyProfile]:
+    """Save every machine for the report; return them."""
+    (out / "profiles").mkdir(exist_ok=True)
+    for name, profile in profiles.items():
+        save_profile(profile, out / "profiles" / f"{name}.json")
+    return profiles
 
 
 def _measured(out: Path, budget: Budget) -> LatencyProfile:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from multiprocessing import connection
 from pathlib import Path
@@ -36,6 +37,7 @@ from controller.rollouts import rollout
 from controller.schedule import ReplayedSchedule, Schedule
 from controller.shield import Shielded
 from studies.job_store import JobStore
+from studies.meter import Meter
 from studies.progress import console
 from studies.storage import JOURNAL, open_storage, shown, storage_errors
 from studies.study_folder import make_folder, unpack_records
@@ -265,6 +267,7 @@ class InnerRuns:
         ]
         self._are_started = False
         self._lost: dict[str, float] = {}
+        self._meters: list[Meter] = []
         if storage or workers == 0:
             place = f"--storage '{shown(storage)}'" if storage else f"--out {out}"
             command = f"accerl study worker --study {study} {place}"
@@ -291,11 +294,23 @@ class InnerRuns:
                     for _ in range(left.pop(key)):
                         on_done()
                 if not left:
+                    for meter in self._meters:
+                        meter.add({key: self._store.seconds(key) for key in keys})
                     return [self._store.result(key) for key in keys]
                 self._check_on({key: asked[key] for key in left})
                 self._watch_workers()
                 self._store.look()
                 self._store.reclaim()
+
+    @contextmanager
+    def metered(self) -> Iterator[Meter]:
+        """Count what is asked for meanwhile, whether it had to be done or was there already."""
+        meter = Meter()
+        self._meters.append(meter)
+        try:
+            yield meter
+        finally:
+            self._meters.remove(meter)
 
     def _stored(self, job: dict[str, Any]) -> dict[str, Any]:
         """Return a job as any worker can do it: it says what by, and which folder it means."""

@@ -210,6 +210,10 @@ class JobStore:
         """Return the result of a job that is done."""
         return self._done(key).user_attrs["result"]
 
+    def seconds(self, key: str) -> float:
+        """Return how long a job that is done took the process that did it."""
+        return self._done(key).values[0]
+
     def records(self, key: str) -> dict[str, str] | None:
         """Return the records that travelled with the result of a job that is done."""
         return self._done(key).user_attrs.get("records")

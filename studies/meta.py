@@ -12,13 +12,13 @@ far as validation can tell, than the rule it started from.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 
-from accerl.records import write_json
+from accerl.records import json_hash, write_json
 from accerl.spec import Decision
 from analysis import stats
 from controller.analytic import Machine, machine_of
@@ -33,6 +33,7 @@ from controller.schedule import summarise
 from studies.entrants import Entrant, score
 from studies.games import Study
 from studies.inner import GameSetup, rollout_job
+from studies.meter import keep_cost
 from studies.progress import bar, console
 from studies.teachers import StaticsTeacher
 from studies.variants import Variant
@@ -62,7 +63,11 @@ class Trained:
 
 
 def train_controller(
-    study: Study, rule: Sequence[Episode], statics: StaticsTeacher | None, variant: Variant
+    study: Study,
+    rule: Sequence[Episode],
+    statics: StaticsTeacher | None,
+    taught_seconds: float,
+    variant: Variant,
 ) -> Trained:
     """Train one variant with `Budget.inner_runs` runs, those of its teachers included.
 
@@ -70,8 +75,19 @@ def train_controller(
         study: whose.
         rule: what the best threshold rule saw and chose.
         statics: the other teacher; None: there is none.
+        taught_seconds: processor seconds of finding and recording the teachers.
         variant: what is particular about it.
     """
+    with study.runs.metered() as meter:
+        found = _train(study, rule, statics, variant)
+    cost = keep_cost(study.out, variant.name, meter)
+    entrant = replace(found.entrant, cpu_seconds=taught_seconds + cost)
+    return replace(found, entrant=entrant)
+
+
+def _train(
+    study: Study, rule: Sequence[Episode], statics: StaticsTeacher | None, variant: Variant
+) -> Trained:
     budget = study.budget
     checker = _Checker(study, variant, _clone(study, variant, rule, "the rule"))
     taught = len(rule)
@@ -108,6 +124,7 @@ def train_controller(
         params={
             "parameters": policy.num_parameters(),
             "accepted": checker.accepted,
+            "policy_hash": json_hash(checker.incumbent.to_json())[:12],
         },
         primary=variant.kind == "evolution",
     )
@@ -164,9 +181,14 @@ class _Checker:
         """Have a candidate replace the incumbent, if it is clearly better."""
         candidate = ControllerPolicy.from_json(policy.to_json())
         values, decisions = self._run(candidate)
-        names = [setup.name for setup in self.study.trained for _ in self.study.validate_seeds]
+        pairs = [
+            (setup, seed) for setup in self.study.trained for seed in self.study.validate_seeds
+        ]
+        names = [setup.name for setup, _ in pairs]
+        # Runs of one game and seed begin alike on all machines: they are not independent.
+        shared = [(setup.game, seed) for setup, seed in pairs]
         rng = np.random.default_rng([self.study.seed, len(self.rows)])
-        gain = stats.paired_mean(values - self._values, names, rng)
+        gain = stats.paired_mean(values - self._values, names, rng, clusters=shared)
         accepted = bool(gain.low > 0.0)
         self.rows.append(
             {

@@ -149,7 +149,8 @@ def tune(
         evaluate: makes inner runs; equal ones must score alike, as a search that was cut short
             asks for them again.
         instances: how many there are, such as pairs of game and seed.
-        runs: inner runs to spend; the last trial may be left without some of its instances.
+        runs: inner runs to spend; the last trial may be left without some of its instances. A grid
+            is always tried as a whole: a best of half of it would be a weak comparator.
         out: folder of the study; the journal and tuning.jsonl are kept there.
         seed: of the sampler and of the order of instances.
         batch: instances between two tests.
@@ -157,6 +158,8 @@ def tune(
     Raises:
         UserError: not even one parameter set could be tried.
     """
+    if space.grid:
+        runs = max(runs, instances * len(all_specs(actions)))
     if runs < instances:
         raise UserError(
             f"tuning {space.key}: {runs} inner runs are too few for one parameter set on "

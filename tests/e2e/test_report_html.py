@@ -121,9 +121,9 @@ def test_numbers_in_the_tables_equal_contest_json(study_dir: Path, page: Page) -
     contest = json.loads((study_dir / "contest.json").read_text())
     names = {
         "seconds_to_target": "comparator: seconds to target",
-        "gain_per_second": "comparator: gain per second",
         "auc": "comparator: area under the learning curve",
         "final_return": "comparator: final return",
+        "cpu_seconds": "comparator: CPU-seconds",
         "publication_bytes": "comparator: bytes published",
     }
     for metric, caption in names.items():

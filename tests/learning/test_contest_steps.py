@@ -100,18 +100,18 @@ def test_a_controller_gets_no_more_runs_and_replaces_its_clone_only_if_better(
     assert len({tuple(episode.actions[0]) for episode in statics.episodes}) == 1
     later = SMALL_ACTIONS.indices(statics.best["fast"])
     assert all((episode.actions[1:] == later).all() for episode in statics.episodes)
-    trained = train_controller(study, episodes, statics, variant)
+    trained = train_controller(study, episodes, statics, 100.0, variant)
+    assert trained.entrant.cpu_seconds > 100.0
     assert BUDGET.inner_runs - 8 < trained.entrant.inner_runs <= BUDGET.inner_runs
     assert len(trained.checks) >= 3
     for row in trained.checks:
         assert row["accepted"] == (row["low"] > 0.0)
     names = {"clone of the best threshold rule", *(row["candidate"] for row in trained.checks)}
     assert trained.entrant.params["accepted"] in names
-    again = train_controller(
-        study, episodes, statics, variant
-    )  # from kept runs: the same to the bit
+    again = train_controller(study, episodes, statics, 100.0, variant)  # from kept runs
     assert again.policy.to_json() == trained.policy.to_json()
     assert again.checks == trained.checks
+    assert again.entrant.cpu_seconds == trained.entrant.cpu_seconds
     replayed = replay_entrant(study, trained)
     assert len(replayed.description["points"]) == 3
     assert np.isfinite(trained.history[-1]["gain"])

@@ -27,8 +27,8 @@ def test_speeds_are_measured_predicted_and_kept(tmp_path: Path) -> None:
         return result["rows"]
 
     (first,) = contest(("fp32",))
-    assert (first["game"], first["strategy"], first["seed"]) == (GAME, "fp32", 100)
-    summary = read_json(tmp_path / "real" / GAME / "fp32" / "seed-100" / "summary.json")
+    assert (first["game"], first["strategy"], first["seed"]) == (GAME, "fp32", 320)
+    summary = read_json(tmp_path / "real" / GAME / "fp32" / "seed-320" / "summary.json")
     assert summary["tier"] == "real"
     assert summary["runtime"] == "process"
     speeds = [first["env_steps_per_second"], first["predicted_env_steps_per_second"]]

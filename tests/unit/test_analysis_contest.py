@@ -10,12 +10,14 @@ from rich.console import Console
 
 from accerl.errors import UserError
 from accerl.records import read_json, write_json
+from accerl.spec import Decision
+from analysis import contest as contest_module
 from analysis import curves
 from analysis.contest import METRICS, build_contest, verdict, write_contest
-from analysis.load import StudyRecord, load_study
+from analysis.load import StudyRecord, load_run, load_study
 from analysis.terminal import print_summary
 from analysis.verdict import format_p, lean, outcome
-from tests.fixtures.synthetic_study import GAMES, write_study
+from tests.fixtures.synthetic_study import FULL, GAMES, make_report, write_run, write_study
 
 STRATEGIES = ("fp32", "static", "learned")
 
@@ -69,16 +71,18 @@ def test_contrasts_pair_by_game_and_seed(study: StudyRecord, contest: dict[str, 
     assert found["ratio"] == pytest.approx(np.exp(np.mean(list(logs.values()))))
     assert found["ratio_by_game"] == pytest.approx({g: np.exp(v) for g, v in logs.items()})
     assert found["low"] < found["ratio"] < found["high"]
-    assert found["n"] == 18
+    assert (found["n"], found["clusters"]) == (18, 18)
     assert found["difference"] is None
 
 
 def test_every_metric_has_a_contrast_with_every_comparator(contest: dict[str, Any]) -> None:
     found = {(item["a"], item["b"], item["metric"]) for item in contest["contrasts"]}
-    told = [metric for metric in METRICS if metric != "cpu_seconds"]  # no virtual run has them
-    assert found == {("learned", b, m) for b in ("fp32", "static") for m in told}
-    for metric in told:
+    assert found == {("learned", b, m) for b in ("fp32", "static") for m in METRICS}
+    for metric in METRICS:
         family = [c for c in contest["contrasts"] if c["metric"] == metric]
+        if metric == "gain_per_second":  # no plan names it
+            assert {(c["family"], c["p_holm"]) for c in family} == {("exploratory", None)}
+            continue
         assert all(item["p"] <= item["p_holm"] <= 1.0 for item in family)
         assert min(c["p_holm"] for c in family) == pytest.approx(2 * min(c["p"] for c in family))
 
@@ -110,6 +114,25 @@ def test_a_loss_is_called_a_loss(study: StudyRecord) -> None:
     )
     assert sum("it lost to this comparator" in s for s in sentences) == 2
     assert any("speed was bought with quality" in s for s in sentences)
+
+
+def test_virtual_runs_are_charged_their_modelled_busy_seconds(
+    study: StudyRecord, contest: dict[str, Any]
+) -> None:
+    row = next(row for row in contest["rows"] if row["strategy"] == "static")
+    reports = study.runs["static", row["env"], row["seed"]].reports
+    phases = ("env", "infer", "write", "learn", "compress", "publish")
+    expected = sum(report.phase_seconds[name] for report in reports for name in phases)
+    assert row["cpu_seconds"] == pytest.approx(expected)
+    assert all(report.phase_seconds["wait"] > 0.0 for report in reports)
+
+
+def test_real_runs_are_charged_what_their_processes_used(tmp_path: Path) -> None:
+    reports = [make_report(i, 2.0, 1.0, Decision.of(FULL), cpu_seconds={"a": 3.0}) for i in (0, 1)]
+    run = load_run(write_run(tmp_path, reports, tier="real"))
+    assert contest_module._cpu_seconds(run, "virtual") == 6.0
+    told = load_run(write_run(tmp_path / "told", reports, tier="real", cpu_seconds=7.5))
+    assert contest_module._cpu_seconds(told, "real") == 7.5
 
 
 def test_contrasts_are_over_the_games_that_the_plan_names(tmp_path: Path) -> None:

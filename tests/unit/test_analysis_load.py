@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -93,6 +94,19 @@ def test_missing_and_unfinished_test_runs_become_warnings_not_silence(tmp_path: 
     assert len(study.warnings) == 2
     assert "fp32 only on freeway, seed 100: no test run" in study.warnings[0]
     assert "never finished" in study.warnings[1]
+
+
+def test_only_the_planned_seeds_of_a_strategy_are_missed(tmp_path: Path) -> None:
+    write_study(tmp_path, **SMALL)
+    shutil.rmtree(tmp_path / "runs/fp32/freeway/seed-101")
+    info = json.loads((tmp_path / "study.json").read_text())
+    info["strategies"][0]["test_seeds"] = [100]
+    info["strategies"][1]["test_seeds"] = []
+    (tmp_path / "study.json").write_text(json.dumps(info))
+    study = load_study(tmp_path)
+    assert [item.test_seeds for item in study.strategies] == [(100,), None]
+    assert study.warnings == ()
+    assert len(study.runs) == 3
 
 
 def test_a_run_that_stopped_before_the_horizon_is_kept_and_named(tmp_path: Path) -> None:

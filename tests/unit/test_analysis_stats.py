@@ -152,3 +152,91 @@ def test_iqm_interval_contains_its_estimate_and_shrinks_with_more_runs() -> None
     for found in (narrow, wide):
         assert found.low <= found.estimate <= found.high
     assert narrow.high - narrow.low < 0.5 * (wide.high - wide.low)
+
+
+def test_perfectly_correlated_instances_give_the_interval_and_p_of_one() -> None:
+    one = np.random.default_rng(7).normal(0.9, 1.0, size=10)
+    seeds = list(range(10))
+    alone = stats.paired_mean(one, ["edge"] * 10, np.random.default_rng(0))
+    thrice = np.tile(one, 3)
+    games = [name for name in ("edge", "slow", "paper") for _ in seeds]
+    clusters = [("acrobot", seed) for _ in range(3) for seed in seeds]
+    copies = stats.paired_mean(thrice, games, np.random.default_rng(0), clusters=clusters)
+    assert (copies.estimate, copies.low, copies.high) == pytest.approx(
+        (alone.estimate, alone.low, alone.high)
+    )
+    naive = stats.paired_mean(thrice, games, np.random.default_rng(0))
+    assert naive.high - naive.low < 0.7 * (copies.high - copies.low)
+    p = stats.sign_flip_p(one, ["edge"] * 10, np.random.default_rng(0))
+    flipped = stats.sign_flip_p(thrice, games, np.random.default_rng(0), clusters=clusters)
+    assert flipped == pytest.approx(p)
+    assert stats.sign_flip_p(thrice, games, np.random.default_rng(0)) < 0.5 * p
+
+
+def test_cluster_bootstrap_variance_is_the_closed_form() -> None:
+    """Two instances of one game share four seeds, a third game has five of its own."""
+    rng = np.random.default_rng(8)
+    games = ["a-x"] * 4 + ["a-y"] * 4 + ["b"] * 5
+    clusters = [("a", seed) for seed in (*range(4), *range(4))] + [("b", n) for n in range(5)]
+    values = rng.normal(size=13) + np.repeat([0.0, 30.0, -30.0], [4, 4, 5])
+    samples = stats.bootstrap_weights(games, rng, 200_000, clusters=clusters) @ values
+    # (1/3) (mean of x + mean of y over the same seeds) + (1/3) mean of b.
+    shared, own = values[:4] + values[4:8], values[8:]
+    expected = (shared.var(ddof=1) / 4 + own.var(ddof=1) / 5) / 9.0
+    assert samples.var() == pytest.approx(expected, rel=0.02)
+    assert samples.mean() == pytest.approx((shared.mean() + own.mean()) / 3.0, abs=0.01)
+
+
+def test_a_missing_pair_changes_no_games_weight() -> None:
+    games = ["a-x", "a-x", "a-x", "a-y"]
+    clusters = [("a", 0), ("a", 1), ("a", 2), ("a", 0)]
+    weights = stats.bootstrap_weights(games, np.random.default_rng(9), 400, clusters=clusters)
+    assert weights[:, :3].sum(axis=1) == pytest.approx(np.full(400, 0.5))
+    assert weights[:, 3] == pytest.approx(np.full(400, 0.5))
+
+
+def test_one_cluster_has_no_interval_however_many_pairs_it_holds() -> None:
+    pairs, games, clusters = np.array([0.1, 0.3]), ["a-x", "a-y"], [("a", 0), ("a", 0)]
+    rng = np.random.default_rng(0)
+    found = stats.paired_mean(pairs, games, rng, clusters=clusters)
+    assert found.estimate == pytest.approx(0.2)
+    assert np.isnan(found.low)
+    assert np.isnan(stats.iqm_interval(pairs, games, rng, clusters=clusters).low)
+    ratio = stats.paired_ratio_of_means(pairs, pairs, games, rng, clusters=clusters)
+    assert ratio is not None
+    assert np.isnan(ratio.high)
+    assert stats.sign_flip_p(pairs, games, rng, clusters=clusters) == 1.0
+
+
+def test_exact_cluster_flips_equal_counting_by_hand() -> None:
+    rng = np.random.default_rng(10)
+    differences = rng.normal(0.4, 1.0, size=8)
+    games = ["a-x"] * 3 + ["a-y"] * 3 + ["b"] * 2
+    clusters = [("a", 0), ("a", 1), ("a", 2), ("a", 2), ("a", 0), ("a", 1), ("b", 0), ("b", 1)]
+    terms = differences * np.array([1 / 9] * 6 + [1 / 6] * 2)
+    totals = []
+    for signs in itertools.product((-1, 1), repeat=5):
+        sign = dict(zip(dict.fromkeys(clusters), signs, strict=True))
+        totals.append(abs(sum(sign[c] * t for c, t in zip(clusters, terms, strict=True))))
+    expected = np.mean([total >= abs(terms.sum()) - 1e-12 for total in totals])
+    assert stats.sign_flip_p(differences, games, rng, clusters=clusters) == pytest.approx(expected)
+    same = np.abs(differences)
+    lowest = stats.sign_flip_p(same, games, rng, clusters=clusters)
+    assert lowest == stats.smallest_p(stats.cluster_count(8, clusters)) == 2.0**-4
+
+
+def test_iqm_of_copied_instances_has_the_interval_of_one() -> None:
+    values = np.random.default_rng(11).normal(size=16)
+    games = ["x"] * 16 + ["y"] * 16
+    clusters = [("g", n) for n in range(16)] * 2
+    one = stats.iqm_interval(values, ["x"] * 16, np.random.default_rng(0))
+    two = stats.iqm_interval(np.tile(values, 2), games, np.random.default_rng(0), clusters=clusters)
+    assert (two.estimate, two.low, two.high) == pytest.approx((one.estimate, one.low, one.high))
+
+
+def test_iqm_of_repeated_values_is_the_iqm_of_the_long_list() -> None:
+    rng = np.random.default_rng(12)
+    values, times = rng.normal(size=7), rng.integers(0, 4, size=(30, 7)).astype(float)
+    times[:, 0] += 1.0
+    expected = [stats.iqm(np.repeat(values, row.astype(int))) for row in times]
+    assert stats._iqm_of_repeated(values, times) == pytest.approx(np.array(expected))

@@ -72,7 +72,7 @@ def test_a_truncated_manifest_is_found(folder: Path, kept: float) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("schema_version", 99, r"schema_version is 99, this AcceRL .* reads 1 and 2; update"),
+        ("schema_version", 99, r"schema_version is 99, this AcceRL .* reads 1, 2, 3; update"),
         ("schema_version", None, "schema_version is None"),
         ("schema_version", True, "schema_version is True"),
         ("schema_version", "2", "schema_version is '2'"),

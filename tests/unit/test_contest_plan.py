@@ -10,7 +10,15 @@ import pytest
 from accerl.errors import UserError
 from accerl.records import json_hash, read_json
 from accerl.runtime.profiles import load_profile
-from studies.budget import CONTEST, REFERENCE_SEEDS, TEST_SEEDS, TUNE_SEEDS, VALIDATE_SEEDS
+from studies.budget import (
+    BUDGETS,
+    CONTEST,
+    REFERENCE_SEEDS,
+    SHORT_TEST_SEEDS,
+    TEST_SEEDS,
+    TUNE_SEEDS,
+    VALIDATE_SEEDS,
+)
 from studies.contest_plan import (
     NEW_BOTH,
     NEW_GAME,
@@ -27,6 +35,8 @@ from studies.contest_plan import (
 
 BUDGET = CONTEST["default"]
 PROFILES = {name: load_profile(name) for name in dict.fromkeys(name for _, name in BUDGET.pairs)}
+
+ALL_SEEDS = (TUNE_SEEDS, VALIDATE_SEEDS, TEST_SEEDS, SHORT_TEST_SEEDS, REFERENCE_SEEDS)
 
 
 def _plan(seed: int = 0) -> dict[str, object]:
@@ -61,8 +71,22 @@ def test_a_missing_limit_is_refused_by_name() -> None:
 
 
 def test_no_seed_serves_two_purposes() -> None:
-    ranges = [set(seeds) for seeds in (TUNE_SEEDS, VALIDATE_SEEDS, TEST_SEEDS, REFERENCE_SEEDS)]
+    ranges = [set(seeds) for seeds in ALL_SEEDS]
     assert sum(map(len, ranges)) == len(set().union(*ranges))
+
+
+def test_only_the_contest_proper_opens_its_test_seeds() -> None:
+    for study, budgets in BUDGETS.items():
+        for name, budget in budgets.items():
+            opened = set(budget.test) & set(TEST_SEEDS)
+            assert bool(opened) == ((study, name) == ("contest", "default"))
+            assert len(budget.test) == budget.test_seeds
+
+
+def test_too_little_held_out_is_refused() -> None:
+    few = [item for item in find_instances(BUDGET, PROFILES) if item.setup.game != "acrobot"]
+    with pytest.raises(UserError, match="1 games and 2 machines are held out"):
+        check_rule(few)
 
 
 def test_a_plan_is_kept_to(tmp_path: Path) -> None:

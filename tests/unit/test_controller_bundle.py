@@ -101,7 +101,7 @@ def test_torch_and_onnx_runtime_agree(tmp_path: Path) -> None:
 def test_verify_reports_what_it_checked(folder: Path) -> None:
     report = verify_bundle(str(folder))
     assert report["ok"] is True
-    assert (report["schema_version"], report["migrated_from"]) == (2, None)
+    assert (report["schema_version"], report["migrated_from"]) == (3, None)
     assert report["graph_features"] == len(FEATURE_NAMES)
     assert report["files"] == {name: (folder / name).stat().st_size for name in FILES}
     assert report["schedules"] == ["all", "breakout", "catch"]

@@ -18,10 +18,13 @@ from accerl.monitor.strategy import Strategy, events_of, fires, needs_of, specs_
 from accerl.records import read_json, read_metrics
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 from accerl.train import train
+from controller.actions import ActionSpace
 from controller.bandits import SlidingWindowUCB
 from controller.credit import PRESETS
+from controller.policy import LearnedStrategy
 from controller.shield import Shielded
 from tests.fixtures.inner_runs import fast_profile, tiny_catch
+from tests.fixtures.made_bundles import make_policy
 
 INT8, BF16 = CompressionSpec(bits=8), CompressionSpec(bits=16)
 NET3 = CompressionSpec(student="net3", bits=8)
@@ -255,3 +258,28 @@ def test_a_run_without_a_shield_has_no_events(tmp_path: Path) -> None:
     result = train(config, FixedStrategy(INT8), profile=fast_profile())
     assert result.summary["strategy_events"] == []
     assert "strategy_events" not in result.reports[-1].indicators
+
+
+def test_an_infinite_indicator_is_noticed_behind_its_clipped_feature() -> None:
+    features = made_up_features(seconds=4.0, policy_lag=math.inf)
+    assert np.isfinite(features.vector).all()
+    shielded = Shielded(FixedStrategy(INT8), fallback=BF16)
+    shielded.reset()
+    assert shielded.decide(features).main == BF16
+    assert [(event["cause"], event["value"]) for event in shielded.events] == [
+        ("range", "policy_lag inf")
+    ]
+
+
+def test_a_controller_whose_weights_are_damaged_is_caught() -> None:
+    policy = make_policy()
+    for parameter in policy.parameters():
+        parameter.data.fill_(math.nan)
+    learned = LearnedStrategy(policy, ActionSpace())
+    with pytest.raises(ValueError, match="not numbers"):
+        learned.decide(made_up_features(seconds=4.0))
+    shielded = Shielded(learned)
+    shielded.reset()
+    assert shielded.decide(made_up_features(seconds=4.0)).main == IDENTITY
+    (event,) = shielded.events
+    assert event["cause"] == "error"

@@ -12,6 +12,7 @@ from accerl.records import read_json
 from accerl.runtime.profiles import load_profile
 from controller.bundle import read_bundle, verify_bundle
 from controller.bundle_meta import ProfileId
+from controller.shield import Shielded
 from studies.budget import ACTIONS
 from studies.deliver import export, ratio_rows
 from studies.inner import GameSetup
@@ -87,6 +88,11 @@ def test_a_study_exports_all_that_it_found(tmp_path: Path) -> None:
         profiles,
         results(2),
         subject="learned",
+        decisions={
+            setup.name: [run["decisions"] for run in results(2)["learned"][setup.name]]
+            for setup in GAMES
+        },
+        shield_nats=14.0,
         inner_runs=16,
         seeds=[0, 1],
         contest="abc",
@@ -102,5 +108,7 @@ def test_a_study_exports_all_that_it_found(tmp_path: Path) -> None:
     assert set(found.schedules) == {"catch-edge", "catch-two-core", "catch", "all"}
     assert found.schedule_for("catch-gpu", "catch") == "catch"
     assert [point.seconds for point in found.schedules["all"].points] == [0.0, 10.0, 20.0, 30.0]
+    assert found.meta.shield_nats == 14.0
+    assert isinstance(found.strategy("policy"), Shielded)
     manifest = read_json(tmp_path / "bundle" / "bundle.json")
     assert manifest["meta"]["results"][0]["against"] == "fp32"
