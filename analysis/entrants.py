@@ -14,13 +14,14 @@ EACH = "per instance"
 
 def test_seeds(study: StudyRecord, name: str) -> tuple[int, ...]:
     """Return the seeds that an entrant was tested on: its own, or else those of the study."""
-    own = _told(study, name).get("test_seeds")
-    return study.test_seeds if own is None else tuple(int(seed) for seed in own)
+    own = next(item.test_seeds for item in study.strategies if item.name == name)
+    return study.test_seeds if own is None else own
 
 
 def runs_per_instance(study: StudyRecord, name: str) -> int | None:
     """Return how many inner runs an entrant had on each instance; None where nothing tells."""
-    runs = _told(study, name).get("runs_per_instance")
+    told = next(item for item in study.info["strategies"] if item["name"] == name)
+    runs = told.get("runs_per_instance")
     return None if runs is None else int(runs)
 
 
@@ -50,7 +51,3 @@ def best_score(item: StrategyInfo, rows: list[Mapping[str, Any]]) -> float | Non
             score = float(row["score"])
             best[instance] = max(score, best.get(instance, score))
     return sum(best.values()) / len(best) if best else None
-
-
-def _told(study: StudyRecord, name: str) -> Mapping[str, Any]:
-    return next(item for item in study.info["strategies"] if item["name"] == name)

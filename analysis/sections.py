@@ -176,10 +176,22 @@ def _measured(study: StudyRecord, contest: Mapping[str, Any]) -> str:
     return text
 
 
+def _exploratory(study: StudyRecord, contest: Mapping[str, Any]) -> list[Block | None]:
+    """Strategies and metrics that the plan does not name; all but seconds closed at first."""
+    found = {
+        metric: table
+        for metric in METRICS
+        if (table := tables.contrast_table(study, contest, metric, exploratory=True)).rows
+    }
+    first = found.pop(PRIMARY, None)
+    forest = figures_forest.time_forest(study, contest, exploratory=True) if first else None
+    return [forest, first, *map(Folded, found.values())]
+
+
 def _goal_blocks(study: StudyRecord, contest: Mapping[str, Any]) -> list[Block | None]:
     """What the plan set out to reach, and the subject against that rule on every instance."""
     goal = contest.get("goal")
-    if not goal:
+    if not goal or goal["against"] is None:
         return []
     rows = goal.get("by_instance") or ()
     against = study.labels.get(goal["against"], str(goal["against"]))
@@ -218,15 +230,16 @@ def _contrasts(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
                 ),
                 warning=True,
             ),
-            figures_forest.time_forest(study, contest, exploratory=True),
-            tables.contrast_table(study, contest, PRIMARY, exploratory=True),
+            *_exploratory(study, contest),
         ]
     if blocks:
         blocks.append(
             Text(
-                f"Intervals: percentile bootstrap over pairs within games (10,000 resamples, n - 1 "
-                f"draws a game). p values: sign flips of the paired differences, two-sided, "
-                f"corrected by Holm within a metric. P(better run): chance that a random run of "
+                f"Intervals: percentile bootstrap over independent pairs within games (10,000 "
+                f"resamples, n - 1 draws a game); pairs of one game and seed on several machines "
+                f"share their dice, and are drawn together as one. p values: sign flips of the "
+                f"paired differences, of those together likewise, two-sided, corrected by Holm "
+                f"within a metric. P(better run): chance that a random run of "
                 f"{study.labels[study.subject]} beats a random run of the comparator on a random "
                 f"game.",
                 "small",

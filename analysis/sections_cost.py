@@ -86,7 +86,8 @@ def budget_sentences(study: StudyRecord) -> list[str]:
     elif study.info.get("validate_seeds"):
         sentences.append(
             "Runs on the validation seeds are not counted: the best few of every tuned strategy "
-            "are run there, as many for each, and trained ones have their candidates checked there."
+            "are run there, as many for all that are tuned alike, and trained ones have their "
+            "candidates checked there."
         )
     if untuned:
         sentences.append(f"Nothing was tuned for {listed(untuned)}.")

@@ -101,6 +101,7 @@ def contrast_table(
     """The planned comparisons of one metric, or those that the plan does not name."""
     rows = []
     scale = "Ratio"
+    shared = any(item["clusters"] < item["n"] for item in contest["contrasts"])
     for item in contest["contrasts"]:
         if item["metric"] != metric or (item["family"] == "exploratory") != exploratory:
             continue
@@ -116,6 +117,7 @@ def contrast_table(
                 number(item["p"], format_p(item["p"])),
                 number(item["p_holm"], format_p(item["p_holm"])),
                 number(item["n"], str(item["n"])),
+                *((number(item["clusters"], str(item["clusters"])),) if shared else ()),
                 number(
                     item["probability_of_improvement"],
                     formats.percent(item["probability_of_improvement"]),
@@ -125,13 +127,16 @@ def contrast_table(
         )
     title = f"{study.labels[study.subject]} against each comparator: {NAMES[metric]}"
     if exploratory:
-        title = f"{study.labels[study.subject]} against the others, exploratory: {NAMES[metric]}"
+        title = f"{study.labels[study.subject]}, exploratory comparisons: {NAMES[metric]}"
     columns = ("Comparator", f"#{scale}", "#95% interval", "#p", "#p (Holm)", "#Pairs")
+    columns += ("#Independent",) if shared else ()
     return Table(title, (*columns, "#P(better run)", "Result"), tuple(rows))
 
 
 def _result(item: Mapping[str, Any]) -> str:
     """What a contrast decides, in words."""
+    if item["same_policy"]:
+        return "the same policy: no contrast"
     words = {"better": "better", "worse": "worse"}
     if item["metric"] in LOWER_IS_BETTER:
         words = {"better": "less", "worse": "more"}

@@ -53,6 +53,13 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[WandbSer
         wandb.teardown()
 
 
+def flat(blocks: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """All blocks in order, also those that are closed at first below a heading."""
+    for block in blocks:
+        yield block
+        yield from flat(block.get("collapsedChildren") or [])
+
+
 def headings(blocks: list[dict[str, Any]], level: int) -> list[str]:
     return [
         block["children"][0]["text"]
@@ -64,7 +71,7 @@ def headings(blocks: list[dict[str, Any]], level: int) -> list[str]:
 def charts(blocks: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [
         panel["config"]
-        for block in blocks
+        for block in flat(blocks)
         if block["type"] == "panel-grid"
         for panel in block["metadata"]["panelBankSectionConfig"]["panels"]
         if panel["viewType"] == "Vega2"
@@ -72,7 +79,8 @@ def charts(blocks: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def markdown(blocks: list[dict[str, Any]]) -> str:
-    return "\n".join(block["content"] for block in blocks if block["type"] == "markdown-block")
+    found = (block for block in flat(blocks) if block["type"] == "markdown-block")
+    return "\n".join(block["content"] for block in found)
 
 
 def test_sections_are_those_of_the_html(

@@ -51,6 +51,7 @@ FIGURES = {
     "reach-exploratory",
     "reach-by-game-exploratory",
     "time-to-target-exploratory",
+    "by-instance",
     "learning-curves",
     "learning-curves-env-steps",
     "learning-curves-exploratory",
