@@ -32,8 +32,8 @@ from analysis.sections_cost import break_even
 from analysis.sections_question import question
 from analysis.sections_records import RUN_FILES, failures, provenance
 from analysis.theme import Figure
-from analysis.verdict import room_sentences
-from analysis.worth import NO_ROOM, ROOM
+from analysis.verdict import listed, room_sentences
+from analysis.worth import NO_ROOM, ROOM, SAME_HORIZON
 
 EXPLORATORY = "-exploratory"
 OTHERS = "The exploratory strategies beside the subject, closed at first:"
@@ -145,8 +145,9 @@ def _oracle_gap(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
             )
             if gaps
             else None,
-            Text(_measured(study, contest)),
         ]
+    if blocks:
+        blocks.append(Text(_measured(study, contest)))
     return section(
         "Oracle gap",
         "How much there is to win on each game and machine.",
@@ -159,17 +160,14 @@ def _oracle_gap(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
 
 def _measured(study: StudyRecord, contest: Mapping[str, Any]) -> str:
     """Say on which instances the oracle was not run, and over how much of each run it was."""
-    known = {row["env"] for row in contest["oracle_gap"]}
-    missing = contest.get("oracle_gap_missing")
-    missing = [game for game in study.games if game not in known] if missing is None else missing
-    text = f"The oracle was run on {len(known)} of the {len(study.games)} instances"
-    text += f"; not measured: {', '.join(missing)}." if missing else "."
+    missing: Sequence[str] = contest["oracle_gap_missing"]
+    text = f"The oracle gap was measured on {len(study.games) - len(missing)} of the "
+    text += f"{len(study.games)} instances"
+    text += f"; it is not known on {listed(missing)}." if missing else "."
     shorter = [
         f"{row['env']} {row['oracle_horizon_seconds']:g} s of {row['horizon_seconds']:g} s"
         for row in contest["oracle_gap"]
-        if row.get("oracle_horizon_seconds") and row.get("horizon_seconds")
-        if abs(row["oracle_horizon_seconds"] - row["horizon_seconds"])
-        > 0.01 * row["horizon_seconds"]
+        if abs(row["oracle_horizon_seconds"] / row["horizon_seconds"] - 1.0) > SAME_HORIZON
     ]
     if shorter:
         text += f" Its figure is over another length than the test runs on: {', '.join(shorter)}."
@@ -190,11 +188,11 @@ def _exploratory(study: StudyRecord, contest: Mapping[str, Any]) -> list[Block |
 
 def _goal_blocks(study: StudyRecord, contest: Mapping[str, Any]) -> list[Block | None]:
     """What the plan set out to reach, and the subject against that rule on every instance."""
-    goal = contest.get("goal")
-    if not goal or goal["against"] is None:
+    goal = contest["goal"]
+    if goal["against"] is None:
         return []
-    rows = goal.get("by_instance") or ()
-    against = study.labels.get(goal["against"], str(goal["against"]))
+    rows = goal["by_instance"]
+    against = study.labels[goal["against"]]
     return [
         tables_goal.goal_table(study, goal),
         figures_forest.instance_forest(rows, study.labels[study.subject], against)

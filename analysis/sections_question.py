@@ -93,7 +93,11 @@ def plan_blocks(plan: Mapping[str, Any]) -> list[Block | None]:
         if key in plan
     }
     rest = {key: value for key, value in plan.items() if key not in PLAN_TEXTS}
-    plain = {key.replace("_", " "): value for key, value in rest.items() if not _nested(value)}
+    plain = {
+        key.replace("_", " ").capitalize(): value
+        for key, value in rest.items()
+        if not _nested(value)
+    }
     blocks: list[Block | None] = [Definitions(told | {k: in_words(v) for k, v in plain.items()})]
     for key, value in rest.items():
         title = f"Plan: {key.replace('_', ' ')}"
