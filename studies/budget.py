@@ -55,6 +55,8 @@ class Budget:
     test_seeds: int
     is_short: bool = True
     """whether it is tested on `SHORT_TEST_SEEDS`"""
+    other_seeds: int | None = None
+    """test seeds of primary comparators that are no static specs or threshold rules; None: all"""
     exploratory_seeds: int
     """test seeds of entrants outside the primary comparisons"""
     pretrain_iterations: int
@@ -152,7 +154,7 @@ CONTEST = {
             "catch": 20_000,
             "cartpole": 60_000,
             "acrobot": 100_000,
-            "minatar-breakout": 60_000,
+            "minatar-breakout": 40_000,
         },
         trained=tuple(
             (game, profile)
@@ -178,7 +180,7 @@ CONTEST = {
             "gp-bandit",
             "random",
         ),
-        variants=("evolution", "recurrent", "kl-only", "reward-only", "machine-only", "rule-only"),
+        variants=("evolution", "recurrent", "machine-only", "rule-only"),
         reference_runs=20,
         inner_runs=384,
         instance_runs=12,
@@ -188,6 +190,7 @@ CONTEST = {
         finalists=5,
         test_seeds=20,
         is_short=False,
+        other_seeds=10,
         exploratory_seeds=2,
         pretrain_iterations=12,
         teacher_seeds=2,

@@ -40,6 +40,8 @@ from studies.real_clock import PONG_RANGE, real_contest
 from studies.teachers import record_rule, record_statics
 from studies.variants import CONTROLLER, VARIANTS
 
+CLOSEST = ("static", "threshold")
+"""kinds of the comparators that the controller has to beat; fp32, say, is far off"""
 TAUGHT = " In between it is shown the best static spec of each trained machine."
 
 
@@ -160,14 +162,17 @@ def _entrants(study: Study, tuned: Sequence[Entrant], trained: Sequence[Trained]
     found = [fp32(), *tuned, *(item.entrant for item in trained)]
     if study.budget.held_out:
         found.append(replay_entrant(study, trained[0]))
-    few = study.test_seeds[: study.budget.exploratory_seeds]
-    return [
-        replace(
-            item,
-            test_seeds=study.test_seeds if item.primary or item.name == CONTROLLER.name else few,
-        )
-        for item in found
-    ]
+    return [replace(item, test_seeds=_test_seeds(study, item)) for item in found]
+
+
+def _test_seeds(study: Study, entrant: Entrant) -> list[int]:
+    """Return all of them for whom the contest is about, and the first few for others."""
+    budget = study.budget
+    if entrant.name == CONTROLLER.name:
+        return study.test_seeds
+    if not entrant.primary:
+        return study.test_seeds[: budget.exploratory_seeds]
+    return study.test_seeds[: None if entrant.kind in CLOSEST else budget.other_seeds]
 
 
 def _test(study: Study, entrants: Sequence[Entrant]) -> dict[str, dict[str, list[dict[str, Any]]]]:
