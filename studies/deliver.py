@@ -127,13 +127,14 @@ def ratio_rows(
     for other in results:
         if other == subject:
             continue
-        times = {
-            setup.name: [
-                np.array([_seconds_to_target(setup, run) for run in results[label][setup.name]])
-                for label in (subject, other)
+        times = {}
+        for setup in games:
+            mine, theirs = results[subject][setup.name], results[other][setup.name]
+            both = min(len(mine), len(theirs))  # seeds that both were tested on
+            times[setup.name] = [
+                np.array([_seconds_to_target(setup, run) for run in runs[:both]])
+                for runs in (mine, theirs)
             ]
-            for setup in games
-        }
         groups = {**{name: [name] for name in times}, POOLED: list(times)}
         new = [setup.name for setup in games if setup not in trained]
         if 0 < len(new) < len(games):

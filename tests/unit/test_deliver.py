@@ -112,3 +112,11 @@ def test_a_study_exports_all_that_it_found(tmp_path: Path) -> None:
     assert isinstance(found.strategy("policy"), Shielded)
     manifest = read_json(tmp_path / "bundle" / "bundle.json")
     assert manifest["meta"]["results"][0]["against"] == "fp32"
+
+
+def test_only_seeds_that_both_were_tested_on_are_compared() -> None:
+    many, few = results(3), results(3)
+    few["fp32"] = {name: runs[:2] for name, runs in many["fp32"].items()}
+    rows = {(row.against, row.instance): row for row in ratio_rows(GAMES, few, "learned")}
+    assert {row.n for (other, _), row in rows.items() if other == "fp32"} == {2, 4}
+    assert {row.n for (other, _), row in rows.items() if other != "fp32"} == {3, 6}
