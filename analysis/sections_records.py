@@ -49,6 +49,13 @@ def provenance(study: StudyRecord, sections: Sequence[Section]) -> Section:
             f"Study seed {info.get('seed', 'unknown')}, budget {info.get('budget', 'unknown')}, "
             f"latency profile {study.machines}. Test seeds {seeds}."
         ),
+        *(
+            Text(
+                f"They were opened at {note['at']} under plan {str(note['plan_hash'])[:12]}, by code "
+                f"of revision {note['git_revision'] or 'unknown'}."
+            )
+            for note in info.get("test_opened") or ()
+        ),
         Text(
             "Commands of the study; the last one rebuilds every figure, its data and this page, "
             "STUDY being the study's folder:"

@@ -27,7 +27,14 @@ from controller.bundle import load_bundle
 from controller.instances import SPLITS, num_actions
 from studies import deliver
 from studies.budget import BUDGETS
-from studies.contest_plan import TRAINED, check_rule, find_instances, make_plan, write_plan
+from studies.contest_plan import (
+    TRAINED,
+    check_rule,
+    find_instances,
+    make_plan,
+    open_test,
+    write_plan,
+)
 from studies.effects import effects, seen_vectors
 from studies.entrants import EACH, Entrant, fp32, primary_names, tuned_entrants
 from studies.games import Study, add_references, find_profiles
@@ -101,6 +108,7 @@ def run_contest(
         with steps.step("meta_training", "Meta-training the controller (policy gradient)"):
             trained, shown = _train(study, tuned)
         entrants = _entrants(study, tuned, trained)
+        opened = open_test(out, digest)
         with steps.step("test", "Testing on held-out seeds and instances, paired by seed"):
             results = _test(study, entrants)
     controller = trained[0]
@@ -111,6 +119,7 @@ def run_contest(
         _real(study, entrants)
     info = _study_json(study, settings, entrants, trained, plan, digest, steps, max(workers, 1))
     info["shown"] = shown
+    info["test_opened"] = opened
     write_json(out / "study.json", info)
     with steps.step("report", "Writing the report"):
         html = deliver.report(out, console)

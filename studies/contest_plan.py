@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from studies.budget import (
 )
 from studies.inner import GameSetup
 
-PLAN = "plan.json"
+PLAN, OPENED = "plan.json", "opened.json"
 QUESTION = (
     "Does a controller that is trained by policy gradient on some games and machines reach a "
     "game's target sooner, in seconds of the machine, than hand-set strategies tuned with the "
@@ -217,3 +218,17 @@ def write_plan(out: Path, plan: Mapping[str, Any]) -> str:
         return digest
     write_json(path, {"hash": digest, "plan": dict(plan), "git_revision": git_revision()})
     return digest
+
+
+def open_test(out: Path, digest: str) -> list[dict[str, Any]]:
+    """Note that the test seeds are opened, under which plan and by which code; return all notes.
+
+    More than one note of a folder says that the code changed while test runs were being made.
+    """
+    path = out / OPENED
+    notes = read_json(path) if path.is_file() else []
+    now = {"plan_hash": digest, "git_revision": git_revision()}
+    if not any(now.items() <= note.items() for note in notes):
+        notes.append({**now, "at": datetime.now(UTC).isoformat(timespec="seconds")})
+        write_json(path, notes)
+    return notes

@@ -10,6 +10,7 @@ import pytest
 from accerl.errors import UserError
 from accerl.records import json_hash, read_json
 from accerl.runtime.profiles import load_profile
+from controller.bundle_meta import git_revision
 from studies.budget import (
     BUDGETS,
     CONTEST,
@@ -30,6 +31,7 @@ from studies.contest_plan import (
     find_group,
     find_instances,
     make_plan,
+    open_test,
     write_plan,
 )
 
@@ -112,3 +114,11 @@ def test_instances_carry_their_reference(tmp_path: Path) -> None:
     ).to_json()
     assert told["game"] == first.setup.game
     assert told["fp32_returns"] == [1.0, 2.0]
+
+
+def test_the_test_is_opened_once_and_that_is_noted(tmp_path: Path) -> None:
+    (first,) = open_test(tmp_path, "abc")
+    assert first["plan_hash"] == "abc"
+    assert first["git_revision"] == git_revision()
+    assert open_test(tmp_path, "abc") == [first]
+    assert len(open_test(tmp_path, "abd")) == 2
