@@ -51,8 +51,8 @@ def provenance(study: StudyRecord, sections: Sequence[Section]) -> Section:
         ),
         *(
             Text(
-                f"They were opened at {note['at']} under plan {str(note['plan_hash'])[:12]}, by code "
-                f"of revision {note['git_revision'] or 'unknown'}."
+                f"They were opened at {note['at']} under plan {str(note['plan_hash'])[:12]}, by "
+                f"code of revision {note['git_revision'] or 'unknown'}."
             )
             for note in info.get("test_opened") or ()
         ),
