@@ -286,8 +286,6 @@ class InnerRuns:
             asked, left = dict(zip(keys, stored, strict=True)), Counter(keys)
             if any(self._store.state(key) != "done" for key in left):
                 self._wake_workers()
-            if any(self._store.state(key) != "done" for key in left):
-                self._wake_workers()
             while True:
                 for key in [key for key in left if self._store.state(key) == "done"]:
                     self._save_records(key, asked[key])

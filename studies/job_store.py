@@ -90,7 +90,11 @@ class JobStore:
         self._clock = clock
         self._me = this_process()
         self._parts: dict[str, Any] = {}
+        self._trials: dict[str, dict[int, FrozenTrial]] = {}
         self._jobs: dict[str, _Progress] = {}
+        self._seen = 0
+        self._open: set[int] = set()
+        self._unfinished: list[_Progress] = []
         self._waiting: deque[FrozenTrial] = deque()
         self._heard: dict[int, tuple[Any, float]] = {}
         self._look_seconds = 0.0
@@ -171,22 +175,34 @@ class JobStore:
 
     def reclaim(self) -> None:
         """Put back the jobs that are running, as of the last look, in processes that have died."""
-        running = [job.trial for job in self._jobs.values() if job.state == "running" and job.trial]
+        running = [job.trial for job in self._unfinished if job.state == "running" and job.trial]
         for trial in running:
             if self._is_dead(trial):
                 self._put_back(trial._trial_id, lost=True)
 
     def look(self) -> None:
-        """Read how things stand."""
+        """Read how things stand; a trial that has ended stays as it is, and is read no more."""
         started = perf_counter()
         trials = self._storage.get_all_trials(self._study_id, deepcopy=False)
-        by_job: dict[str, list[FrozenTrial]] = {}
-        for trial in trials:
+        changed: dict[str, None] = {}
+        for number in (*sorted(self._open), *range(self._seen, len(trials))):
+            trial = trials[number]
             if "job" in trial.user_attrs:  # another study of that name has other trials
-                by_job.setdefault(trial.user_attrs["job"], []).append(trial)
-        self._jobs = {key: _Progress(tries) for key, tries in by_job.items()}
+                key = trial.user_attrs["job"]
+                self._trials.setdefault(key, {})[number] = trial
+                changed[key] = None
+            self._open.discard(number)
+            if not trial.state.is_finished():
+                self._open.add(number)
+        self._seen = len(trials)
+        for key in changed:
+            self._jobs[key] = _Progress([*self._trials[key].values()])
+        unfinished = dict.fromkeys(
+            trials[number].user_attrs.get("job") for number in sorted(self._open)
+        )
+        self._unfinished = [self._jobs[key] for key in unfinished if key is not None]
         self._waiting = deque(
-            job.trial for job in self._jobs.values() if job.state == "waiting" and job.trial
+            job.trial for job in self._unfinished if job.state == "waiting" and job.trial
         )
         self._look_seconds = perf_counter() - started
 
