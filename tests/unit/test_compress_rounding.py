@@ -136,7 +136,7 @@ def test_training_for_integers_brings_them_closer() -> None:
     errors = {}
     for updates in (0, 80):
         method = QuantiseMethod(
-            tuning_updates=updates, tuning_learning_rate=1e-4, reduce_range=True
+            tuning_updates=updates, tuning_learning_rate=3e-5, reduce_range=True
         )
         chain = CompressorChain().add(Quantizer("INT8", method)).add(ONNX())
         acted, _ = make_engine(chain.compress(net, observations=obs)).infer(obs)
