@@ -1,12 +1,12 @@
 """Meta-training on inner runs: imitate two teachers, pre-train, improve, and accept.
 
 1 Clone the best tuned threshold rule: the incumbent. 2 Clone what knows the machines, the best
-static spec of each (`studies.teachers`). 3 Pre-train on tier 0; that costs no inner run. 4 Policy
-gradient, or evolution strategies as a cross-check, on the trained instances with the runs that
-are left of what every tuned strategy got; it goes on from the best policy so far, and is kept
-near it. Along the way candidates are run on the validation seeds; one replaces the incumbent only
-if its paired 95% interval over it lies above zero. So no controller is chosen that is worse, as
-far as validation can tell, than the rule it started from.
+static spec of each, in every way to begin with (`studies.teachers`). 3 Pre-train on tier 0; that
+costs no inner run. 4 Policy gradient, or evolution strategies as a cross-check, on the trained
+instances with the runs that are left of what every tuned strategy got; it goes on from the best
+policy so far, and is kept near it. Along the way candidates are run on the validation seeds; one
+replaces the incumbent only if its paired 95% interval over it lies above zero. So no controller is
+chosen that is worse, as far as validation can tell, than the rule it started from.
 """
 
 from __future__ import annotations
@@ -93,8 +93,9 @@ def _train(
     taught = len(rule)
     if statics is not None and variant.statics:
         taught += statics.inner_runs
-        student = _clone(study, variant, statics.episodes, "the best static specs")
-        checker.check(student, "clone of the best static spec of each machine")
+        for lesson, episodes in statics.lessons.items():
+            student = _clone(study, variant, episodes, f"a static spec for each machine ({lesson})")
+            checker.check(student, f"clone of a static spec for each machine: {lesson}")
     start = checker.best
     policy = ControllerPolicy.from_json(start.to_json())
     pretrain_tier0(

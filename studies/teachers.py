@@ -2,18 +2,23 @@
 
 The second teacher knows what no rule does: on which machine it is. It acts with the spec that did
 best there, over all trained games; what the controller is shown is what every spec looks like on
-every machine, so that it can tell machines apart by the features alone. At first, before anything
-was seen, all of them look alike: there the teacher takes what is best over all.
+every machine, so that it can tell machines apart by the features alone.
+
+At first, before anything was seen, all machines look alike. What to begin with cannot be told from
+runs of one spec each: a student has to be distilled before it can act, so that to begin with one
+and leave it costs less than to begin without and change. And where specs hardly differ, the mildest
+may be meant or the best. So there are several lessons, and whoever learns tries each.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from accerl.spec import CompressionSpec
+from controller.actions import ActionSpace
 from controller.analytic import severity
 from controller.objective import default_beta
 from controller.rollouts import Episode
@@ -23,6 +28,8 @@ from studies.inner import GameSetup, record_job
 from studies.progress import bar, console
 
 EVERY = "every machine"
+WAYS = {1.0: "the mildest of the best", 0.0: "the best"}
+"""how many standard errors below the best a milder spec is preferred -> in words"""
 HOLD_INTERVALS = 2
 """how long the wandering recordings keep a spec: a controller must know switches too"""
 
@@ -32,9 +39,10 @@ class StaticsTeacher:
     """The best static spec of every trained machine, and what is seen on the way."""
 
     best: dict[str, CompressionSpec]
-    """by latency profile"""
-    episodes: tuple[Episode, ...]
-    """of all specs and of random switching, with the best spec as the choice of every step"""
+    """by latency profile; of specs that hardly differ the mildest"""
+    lessons: dict[str, tuple[Episode, ...]]
+    """what to imitate, in words -> all specs and random switching, as seen on every machine, with
+    what the teacher would have chosen there"""
     inner_runs: int
 
 
@@ -69,32 +77,60 @@ def record_statics(study: Study) -> StaticsTeacher:
             for episode in row
         ]
     ).reshape(shape)
-    best = best_of_machines([setup.profile for setup in study.trained], fixed, specs)
-    for machine, spec in best.items():
-        console.print(f"  to be imitated on {machine}: {spec.label}", highlight=False)
-    owners = [setup for setup, _ in places for _ in specs] + [setup for setup, _ in places]
-    first = best_of_machines([EVERY] * len(study.trained), fixed, specs)[EVERY]
-    console.print(f"  to be imitated at first: {first.label}", highlight=False)
+    machines = [setup.profile for setup in study.trained]
+    owners = [setup.profile for setup, _ in places for _ in specs]
+    owners += [setup.profile for setup, _ in places]
+    lessons: dict[str, tuple[Episode, ...]] = {}
+    for errors, what in WAYS.items():
+        best = best_of_machines(machines, fixed, specs, errors)
+        over_all = best_of_machines([EVERY] * len(machines), fixed, specs, errors)[EVERY]
+        told = ", ".join(f"{spec.label} on {machine}" for machine, spec in best.items())
+        console.print(f"  to be imitated, {what}: {told}", highlight=False)
+        for first in dict.fromkeys([over_all, *best.values()]):
+            shown = _shown(episodes, owners, best, first, actions)
+            if not any(_alike(shown, known) for known in lessons.values()):
+                lessons[f"{what}, beginning with {first.label}"] = shown
+    best = best_of_machines(machines, fixed, specs)
+    return StaticsTeacher(best=best, lessons=lessons, inner_runs=len(jobs))
+
+
+def _shown(
+    episodes: Sequence[Episode],
+    owners: Sequence[str],
+    best: Mapping[str, CompressionSpec],
+    first: CompressionSpec,
+    actions: ActionSpace,
+) -> tuple[Episode, ...]:
+    """Return the episodes with what the teacher would have chosen on their machines."""
     shown = []
-    for setup, episode in zip(owners, episodes, strict=True):
-        chosen = np.tile(actions.indices(best[setup.profile]), (len(episode), 1))
+    for machine, episode in zip(owners, episodes, strict=True):
+        chosen = np.tile(actions.indices(best[machine]), (len(episode), 1))
         chosen[0] = actions.indices(first)
         shown.append(replace(episode, actions=chosen))
-    return StaticsTeacher(best=best, episodes=tuple(shown), inner_runs=len(jobs))
+    return tuple(shown)
+
+
+def _alike(some: Sequence[Episode], others: Sequence[Episode]) -> bool:
+    return all(np.array_equal(a.actions, b.actions) for a, b in zip(some, others, strict=True))
 
 
 def best_of_machines(
-    machines: Sequence[str], values: np.ndarray, specs: Sequence[CompressionSpec]
+    machines: Sequence[str],
+    values: np.ndarray,
+    specs: Sequence[CompressionSpec],
+    errors: float = 1.0,
 ) -> dict[str, CompressionSpec]:
     """Return the spec to act with on each machine, judged over games and seeds, each on its scale.
 
-    That is the mildest of those that lie within one standard error of the best: where specs hardly
-    differ the best one is luck, and whoever imitates it must tell apart machines that are alike.
+    That is the mildest of those that lie within `errors` standard errors of the best: where specs
+    hardly differ the best one is luck, and whoever imitates it must tell apart machines that are
+    alike.
 
     Args:
         machines: of every instance.
         values: [instances, seeds, specs], more is better.
         specs: what was run.
+        errors: 0 takes the best at its word.
     """
     scale = np.abs(values).mean(axis=(1, 2), keepdims=True)
     relative = values / np.where(scale > 0.0, scale, 1.0)
@@ -104,7 +140,7 @@ def best_of_machines(
         own = relative[[name == machine for name in machines]].reshape(-1, len(specs))
         lost = own[:, [own.mean(axis=0).argmax()]] - own  # [runs, specs], paired by game and seed
         error = lost.std(axis=0, ddof=1) / np.sqrt(len(lost)) if len(lost) > 1 else 0.0 * lost[0]
-        near = lost.mean(axis=0) <= error
+        near = lost.mean(axis=0) <= errors * error
         found[machine] = specs[next(place for place in mildest if near[place])]
     return found
 

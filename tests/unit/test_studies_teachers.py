@@ -44,3 +44,9 @@ def test_where_specs_hardly_differ_the_mildest_is_imitated() -> None:
 def test_a_single_run_each_is_taken_at_its_word() -> None:
     grid = np.array([[[0.1, 0.3, 0.2]]])
     assert best_of_machines(["slow"], grid, SPECS) == {"slow": SPECS[1]}
+
+
+def test_the_best_is_taken_at_its_word_where_asked() -> None:
+    runs = [[0.20, 0.30, 0.42], [0.30, 0.40, 0.20], [0.40, 0.20, 0.31]]  # [seeds, specs]
+    grid = np.array([runs] * len(MACHINES))
+    assert best_of_machines(MACHINES, grid, SPECS, 0.0) == {"slow": SPECS[2], "fast": SPECS[2]}
