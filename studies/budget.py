@@ -10,10 +10,10 @@ from controller.actions import ActionSpace
 from controller.instances import ENV_STEPS, SPLITS
 
 FP32 = {"name": "fixed", "params": {"spec": IDENTITY.to_json()}, "label": "fp32"}
-TUNE_SEEDS, VALIDATE_SEEDS, TEST_SEEDS = (
-    SPLITS[split].seeds for split in ("train", "validation", "test")
-)
-SHORT_TEST_SEEDS = range(300, 320)
+TUNE_SEEDS, VALIDATE_SEEDS = SPLITS["train"].seeds, SPLITS["validation"].seeds
+TEST_SEEDS = range(120, 140)
+"""of the contest proper; the split's own, 100 to 119, were opened by the first one"""
+SHORT_TEST_SEEDS = SPLITS["test"].seeds
 """of short studies, so that `TEST_SEEDS` are opened by the contest proper alone"""
 REFERENCE_SEEDS = range(200, 220)
 """of the fp32 runs that set the scale and the target; nothing is tuned, chosen or tested on them"""
@@ -151,7 +151,7 @@ CONTEST = {
     ),
     "default": Budget(
         env_steps={
-            "catch": 20_000,
+            "catch": 30_000,
             "cartpole": 60_000,
             "acrobot": 100_000,
             "minatar-breakout": 40_000,
@@ -180,7 +180,7 @@ CONTEST = {
             "gp-bandit",
             "random",
         ),
-        variants=("evolution", "rule-only"),
+        variants=("evolution", "recurrent", "machine-only", "rule-only"),
         reference_runs=20,
         inner_runs=384,
         instance_runs=12,

@@ -31,6 +31,11 @@ from studies.contest_plan import TRAINED, ContestInstance, make_setup
 from studies.inner import GameSetup, InnerRuns, strategy_job
 from studies.progress import bar, console, share_bar
 
+UNIT_RUNS = 5
+"""fp32 runs of every instance at most, whose mean gain is its unit"""
+SMALLEST_UNIT = 0.1
+"""of the game's own scale: where fp32 learns less, its gain would be noise to divide by"""
+
 
 @dataclass
 class Study:
@@ -123,10 +128,12 @@ def _needed_specs(budget: Budget) -> list[CompressionSpec]:
 
 
 def add_references(study: Study) -> list[ContestInstance]:
-    """Measure what random play and uncompressed training reach in each game: scale and target.
+    """Measure what random play and uncompressed training reach: scale, target, and unit of gains.
 
-    Both are a game's, not an instance's: on a slow network uncompressed training may learn nothing
-    at all, and that is no scale. They are measured on the paper's machine.
+    Scale and target are a game's, not an instance's: on a slow network uncompressed training may
+    learn nothing at all, and that is no scale. They are measured on the paper's machine. The unit
+    is an instance's: gains count relative to those of uncompressed actors on the same machine, so
+    that machines on which everything is slow weigh as much as others in what is tuned and trained.
 
     Raises:
         UserError: training reached no more than random play.
@@ -154,7 +161,7 @@ def add_references(study: Study) -> list[ContestInstance]:
         )
         scale = {"random_return": random, "reference_return": middle, "target_return": middle}
         known[game] = {"scale": scale, "returns": tuple(reached)}
-    return [
+    scaled = [
         replace(
             item,
             setup=replace(item.setup, **known[item.setup.game]["scale"]),
@@ -162,6 +169,23 @@ def add_references(study: Study) -> list[ContestInstance]:
         )
         for item in study.instances
     ]
+    return _with_units(study, scaled, seeds[:UNIT_RUNS])
+
+
+def _with_units(
+    study: Study, instances: Sequence[ContestInstance], seeds: Sequence[int]
+) -> list[ContestInstance]:
+    """Return the instances with the mean gain of fp32 runs on each as its unit."""
+    jobs = [study.job(item.setup, seed, FP32) for item in instances for seed in seeds]
+    with bar("fp32 on every machine", len(jobs)) as advance:
+        results = iter(study.runs.map(jobs, lambda: advance(1, "")))
+    found = []
+    for item in instances:
+        gain = float(np.mean([score(item.setup, next(results)) for _ in seeds]))
+        unit = max(gain, SMALLEST_UNIT)
+        console.print(f"  {item.name}: fp32 gains {gain:.3f}; gains count in units of {unit:.3f}")
+        found.append(replace(item, setup=replace(item.setup, fp32_gain=unit)))
+    return found
 
 
 def _final(setup: GameSetup, result: Mapping[str, Sequence[float]]) -> float:
@@ -171,6 +195,7 @@ def _final(setup: GameSetup, result: Mapping[str, Sequence[float]]) -> float:
 
 
 def score(setup: GameSetup, result: Mapping[str, Any]) -> float:
-    """Return the discounted normalised gain of one run: the controller's own objective."""
+    """Return the discounted gain of one run over fp32's there: the controller's own objective."""
     returns = [setup.reference.normalise(value) for value in result["returns"]]
-    return discounted_gain(result["times"], returns, default_beta(setup.horizon_seconds))
+    gain = discounted_gain(result["times"], returns, default_beta(setup.horizon_seconds))
+    return gain / setup.fp32_gain

@@ -56,6 +56,8 @@ class GameSetup:
     random_return: float = 0.0
     reference_return: float = 1.0
     target_return: float = 1.0
+    fp32_gain: float = 1.0
+    """discounted gain of runs without compression on this machine: what gains are measured in"""
 
     @property
     def name(self) -> str:

@@ -262,7 +262,8 @@ def _policy_gradient(
                 for member in range(ROLLOUTS)
             ]
             found = study.runs.map(jobs, lambda: advance(1, ""))
-            flat = [Trajectory.from_json(result) for result in found]
+            played = [setup for setup in setups for _ in range(ROLLOUTS)]
+            flat = [_in_units(*pair) for pair in zip(played, found, strict=True)]
             return [flat[at : at + ROLLOUTS] for at in range(0, len(flat), ROLLOUTS)]
 
         # No checkpoint: the runs themselves are kept, and what is learned from them is repeated.
@@ -300,7 +301,8 @@ def _evolve(
                 for setup in setups
             ]
             found = study.runs.map(jobs, lambda: advance(1, ""))
-            gains = [Trajectory.from_json(result).gain for result in found]
+            played = [setup for _ in states for setup in setups]
+            gains = [_in_units(*pair).gain for pair in zip(played, found, strict=True)]
             return np.array(gains).reshape(len(states), len(setups))
 
         history = evolve(policy, evaluate, generations, config)
@@ -309,6 +311,12 @@ def _evolve(
         {**row, "runs": per_generation, "game": turns[place % len(turns)][0].game}
         for place, row in enumerate(history)
     ]
+
+
+def _in_units(setup: GameSetup, result: dict[str, Any]) -> Trajectory:
+    """Return a trajectory whose rewards are relative to fp32's gain on its instance."""
+    trajectory = Trajectory.from_json(result)
+    return replace(trajectory, rewards=trajectory.rewards / setup.fp32_gain)
 
 
 def _turns(setups: Sequence[GameSetup]) -> list[list[GameSetup]]:

@@ -43,7 +43,7 @@ def labels(summary: dict[str, Any]) -> list[str]:
     return [Decision.from_json(entry["decision"]).label for entry in summary["decisions"]]
 
 
-@pytest.mark.parametrize("old", [False, True], ids=["version 2", "version 1"])
+@pytest.mark.parametrize("old", [False, True], ids=["version 3", "version 1"])
 def test_a_game_that_a_bundle_never_saw_is_steered_by_its_policy(
     bundle: Path, profile: Path, old: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -58,7 +58,7 @@ def test_a_game_that_a_bundle_never_saw_is_steered_by_its_policy(
         f"warning: this run cannot act with 12 of the specs of {path}; the nearest milder ones "
         "act instead: original INT8 -> original fp32 (no times in latency profile fast); "
     ) in first.err
-    assert ("is a bundle of version 1; it was migrated to version 2" in first.err) == old
+    assert ("is a bundle of version 1; it was migrated to version 3" in first.err) == old
     summary = first.json
     assert (summary["env"], summary["strategy"]) == ("cartpole", str(path))
     assert summary["env_steps"] > 0
@@ -147,7 +147,7 @@ def test_show_says_in_words_what_a_bundle_holds(
         "learned on tier virtual (real reinforcement learning",
         "trained on catch on edge, seeds 0, 1, 60 s in steps of 15 s",
         "64 inner runs; latency profiles: edge (abc123); contest plan: 9f8e7d",
-        "decides every 15 s of 60 s; reads 26 features (version 2)",
+        "decides every 15 s of 60 s; shield: none; reads 26 features (version 2)",
         "Actions: 24 combinations",
         "nearest to the median",
         "catch-edge: seconds to target 0.71 times that of fp32 (95% interval 0.55 to 0.9",
@@ -182,7 +182,7 @@ def test_every_command_reads_a_bundle_of_version_1_and_says_so(
     path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     verified = accerl(capsys, "schedule", "verify", path, "--json")
-    assert (verified.json["migrated_from"], verified.json["schema_version"]) == (1, 2)
+    assert (verified.json["migrated_from"], verified.json["schema_version"]) == (1, 3)
     shown = accerl(capsys, "schedule", "show", path)
     assert "most common" in shown.err
     assert "code of unknown revision" in shown.err
@@ -195,7 +195,7 @@ def test_every_command_reads_a_bundle_of_version_1_and_says_so(
     assert labels(replayed.json) == ["net3 pruned 50% INT8", "original fp32"]
     for done in (verified, shown, copied, replayed):
         (warning,) = [line for line in done.err.splitlines() if "warning" in line]
-        assert "is a bundle of version 1; it was migrated to version 2 in memory" in warning
+        assert "is a bundle of version 1; it was migrated to version 3 in memory" in warning
     said = replayed.err[replayed.err.index("What was chosen when:") :].splitlines()
     assert said[1:] == [
         "  from 0.0 s (0% of the run): net3 pruned 50% INT8",
@@ -209,10 +209,10 @@ def test_a_bundle_of_the_future_is_refused(
     newer = tmp_path / "newer"
     shutil.copytree(bundle, newer)
     manifest = json.loads((newer / MANIFEST).read_text())
-    write_json(newer / MANIFEST, {**manifest, "schema_version": 3, "telepathy": True})
+    write_json(newer / MANIFEST, {**manifest, "schema_version": 4, "telepathy": True})
     for command in ("show", "verify"):
         refused = accerl(capsys, "schedule", command, newer).complaint
-        assert "schema_version is 3" in refused
+        assert "schema_version is 4" in refused
         assert "update AcceRL" in refused
 
 
