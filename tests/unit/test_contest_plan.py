@@ -121,4 +121,4 @@ def test_the_test_is_opened_once_and_that_is_noted(tmp_path: Path) -> None:
     assert first["plan_hash"] == "abc"
     assert first["git_revision"] == git_revision()
     assert open_test(tmp_path, "abc") == [first]
-    assert len(open_test(tmp_path, "abd")) == 2
+    assert len(open_test(tmp_path, "xyz")) == 2
