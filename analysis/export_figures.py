@@ -5,13 +5,14 @@ from __future__ import annotations
 import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from accerl.errors import UserError
 from accerl.records import make_out_dir, read_json, write_json
-from analysis.contest import write_contest
+from analysis.contest import CONTEST, write_contest
 from analysis.figures_runs import run_curves
 from analysis.html_report import label_runs
-from analysis.load import load_run, load_study
+from analysis.load import StudyRecord, load_run, load_study
 from analysis.scores import EPISODES, curves_json
 from analysis.sections import study_figures, study_sections
 from analysis.theme import Figure, render_png
@@ -20,14 +21,32 @@ from analysis.theme import Figure, render_png
 def write_figures(study_dir: Path, out: Path) -> list[Path]:
     """Write every figure of a study's report: NAME.png and its data, NAME.csv; return the paths.
 
+    Beside them contest.json is written again without its rows, small enough for a repository, and
+    with what the study says of its strategies, its candidates and its instances.
+
     Raises:
         UserError: the study is missing or damaged, or `out` cannot be written.
     """
     study = load_study(Path(study_dir))
     contest = read_json(write_contest(Path(study_dir)))
     make_out_dir(out)
+    write_json(out / CONTEST, contest_summary(study, contest))
     found = {figure.name: figure for figure in study_figures(study_sections(study, contest))}
-    return [*write_pngs(found, out), *(write_csv(figure, out) for figure in found.values())]
+    pictures = write_pngs(found, out)
+    return [out / CONTEST, *pictures, *(write_csv(figure, out) for figure in found.values())]
+
+
+def contest_summary(study: StudyRecord, contest: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a contest without the rows of its test runs, and what its records say beside it."""
+    told = ("instances", "test_opened", "strategies")
+    info = {**study.info, "instances": list(study.info["games"].values())}
+    return {
+        **{key: value for key, value in contest.items() if key != "rows"},
+        **{key: info[key] for key in told if key in info},
+        "checks": list(study.checks),
+        "variants": list(study.variants),
+        "real": dict(study.real),
+    }
 
 
 def write_run_figures(run_dirs: Sequence[Path], out: Path) -> list[Path]:

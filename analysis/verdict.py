@@ -202,7 +202,7 @@ def _conditions(
     sentences = []
     if len(games) < len(study.games):
         sentences.append(
-            f"All this is over {len(games)} games and machines, as planned; the other "
+            f"All this is over {len(games)} instances, as planned; the other "
             f"{len(study.games) - len(games)}, which were trained on, are in the table of transfer."
         )
     missed = sum(bool(row["censored"]) for row in rows)
@@ -238,7 +238,7 @@ def _conditions(
     if study.tier == "virtual":
         clock = f"the virtual clock (latency profile: {study.machines})"
     sentences.append(
-        f"Seconds are those of {clock}, on {len(study.games)} games and {_seeds(study)}."
+        f"Seconds are those of {clock}, on {len(study.games)} instances and {_seeds(study)}."
     )
     return sentences
 

@@ -180,17 +180,14 @@ def tune(
         spent += len(scores)
         if spent == runs:
             study.stop()
-        kept = {
-            "params": params,
-            "inner_runs": len(scores),
-            "complete": len(scores) == instances,
-        }
+        complete = len(scores) == instances
+        kept = {"params": params, "inner_runs": len(scores), "complete": complete}
         for name, value in kept.items():
             trial.set_user_attr(name, value)
         score = float(np.mean(scores))
         # Only whole trials may be compared by their score.
         row = {"strategy": space.key, "trial": trial.number, **kept, "mean": score}
-        row["score"] = score if kept["complete"] else None
+        row["score"] = score if complete else None
         with rows.open("a") as file:
             file.write(json.dumps(row) + "\n")
         return score

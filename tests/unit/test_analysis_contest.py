@@ -148,7 +148,7 @@ def test_contrasts_are_over_the_games_that_the_plan_names(tmp_path: Path) -> Non
     planned = build_contest(load_study(path))
     assert {item["n"] for item in planned["contrasts"]} == {3}
     assert len(planned["rows"]) == len(everywhere["rows"])
-    assert any("1 games and machines, as planned" in line for line in planned["verdict"])
+    assert any("1 instances, as planned" in line for line in planned["verdict"])
 
 
 def test_few_pairs_name_no_winner(tmp_path: Path) -> None:

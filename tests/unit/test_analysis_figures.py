@@ -21,6 +21,7 @@ from analysis import (
     tables,
 )
 from analysis.contest import build_contest
+from analysis.export_figures import contest_summary
 from analysis.html_report import TEMPLATES
 from analysis.load import StudyRecord, load_run, load_study
 from analysis.sections import study_figures, study_sections
@@ -354,3 +355,15 @@ def test_durations_and_other_values_for_people() -> None:
     assert formats.compact({"b": 1, "a": [True]}) == '{"a": [true], "b": 1}'
     assert formats.compact("x" * 500).endswith("…")
     assert formats.interval(None, 1.0) == formats.NOTHING
+
+
+def test_a_small_copy_of_a_contest_has_all_but_its_rows(tmp_path: Path) -> None:
+    study = load_study(write_contest_study(tmp_path, seeds=(100, 101)))
+    contest = build_contest(study)
+    small = contest_summary(study, contest)
+    assert contest["rows"]
+    assert "rows" not in small
+    assert small["contrasts"] == contest["contrasts"]
+    assert [item["name"] for item in small["strategies"]] == [s.name for s in study.strategies]
+    assert small["checks"] == list(study.checks) != []
+    assert len(small["instances"]) == len(study.games)
