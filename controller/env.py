@@ -115,6 +115,11 @@ class CompressionControlEnv(gymnasium.Env[np.ndarray, Any]):
         return self._run
 
     @property
+    def total_env_steps(self) -> int:
+        """Environment steps of the episode so far."""
+        return self._reports[-1].total_env_steps if self._reports else 0
+
+    @property
     def beta(self) -> float:
         """Discount rate per second of the current instance."""
         return default_beta(self.instance.horizon_seconds) if self._beta is None else self._beta

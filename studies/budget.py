@@ -48,6 +48,8 @@ class Budget:
     """that every entrant may spend on each instance that is tuned for instances by themselves"""
     tune_seeds: int
     validate_seeds: int
+    candidate_seeds: int | None = None
+    """validation seeds on which candidates replace the incumbent controller; None: the same"""
     finalists: int
     """of a search for all instances, re-run on the validation seeds"""
     instance_finalists: int = 1
@@ -180,13 +182,14 @@ CONTEST = {
             "gp-bandit",
             "random",
         ),
-        variants=("evolution", "recurrent", "machine-only", "rule-only"),
+        variants=("evolution", "machine-only", "rule-only"),
         reference_runs=20,
         inner_runs=384,
         instance_runs=12,
         instance_finalists=3,
         tune_seeds=2,
         validate_seeds=5,
+        candidate_seeds=10,
         finalists=5,
         test_seeds=20,
         is_short=False,

@@ -157,7 +157,7 @@ def _train(study: Study, tuned: Sequence[Entrant]) -> tuple[list[Trained], dict[
     best = max(rules, key=lambda item: item.score)
     with study.runs.metered() as meter:
         rule = record_rule(study, best)
-        statics = record_statics(study) if study.budget.teacher_seeds else None
+        statics = record_statics(study, rule) if study.budget.teacher_seeds else None
     taught = best.cpu_seconds + keep_cost(study.out, "teachers", meter)
     wanted = [CONTROLLER, *(VARIANTS[name] for name in study.budget.variants)]
     trained = [train_controller(study, rule, statics, taught, variant) for variant in wanted]

@@ -161,6 +161,7 @@ def make_plan(
         "seeds": {
             "tune": list(TUNE_SEEDS)[: budget.tune_seeds],
             "validate": list(VALIDATE_SEEDS)[: budget.validate_seeds],
+            "candidates": list(VALIDATE_SEEDS)[: budget.candidate_seeds or budget.validate_seeds],
             "test": budget.test,
             "reference": list(REFERENCE_SEEDS)[: budget.reference_runs],
         },

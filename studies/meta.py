@@ -183,7 +183,7 @@ class _Checker:
         candidate = ControllerPolicy.from_json(policy.to_json())
         values, decisions = self._run(candidate)
         pairs = [
-            (setup, seed) for setup in self.study.trained for seed in self.study.validate_seeds
+            (setup, seed) for setup in self.study.trained for seed in self.study.candidate_seeds
         ]
         names = [setup.name for setup, _ in pairs]
         # Runs of one game and seed begin alike on all machines: they are not independent.
@@ -215,7 +215,7 @@ class _Checker:
     def _run(self, policy: ControllerPolicy) -> tuple[np.ndarray, dict[str, list[Any]]]:
         """Return the scores on the validation seeds [instances x seeds], and what was chosen."""
         study, strategy = self.study, {**learned(self.study, policy), "label": "candidate"}
-        pairs = [(setup, seed) for setup in study.trained for seed in study.validate_seeds]
+        pairs = [(setup, seed) for setup in study.trained for seed in study.candidate_seeds]
         jobs = [study.job(setup, seed, strategy) for setup, seed in pairs]
         results = study.runs.map(jobs, lambda: None)
         scores, decisions = [], {}

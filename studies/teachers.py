@@ -1,13 +1,19 @@
 """Whom a controller imitates before it tries for itself: a tuned rule, and the best static specs.
 
-The second teacher knows what no rule does: on which machine it is. It acts with the spec that did
-best there, over all trained games; what the controller is shown is what every spec looks like on
-every machine, so that it can tell machines apart by the features alone.
+The second teacher knows what no rule does: on which machine it is. What the controller is shown is
+what every spec looks like on every machine, so that it can tell machines apart by the features
+alone. What to act with there is told in several ways, and whoever learns tries each:
 
-At first, before anything was seen, all machines look alike. What to begin with cannot be told from
-runs of one spec each: a student has to be distilled before it can act, so that to begin with one
-and leave it costs less than to begin without and change. And where specs hardly differ, the mildest
-may be meant or the best. So there are several lessons, and whoever learns tries each.
+- what the rule does, but the fastest spec where another one is clearly faster. Gains of a handful
+  of runs differ by chance; environment steps per second hardly do. So this departs from the rule
+  only on a machine whose limits the rule cannot see;
+- the spec that gained most there over all trained games, or the mildest of those that gained about
+  as much.
+
+At first, before anything was seen, all machines look alike. So all begin with what the rule chooses
+most: a student has to be distilled before it can act, and it costs less to begin with one and leave
+it than to begin without and change. Where the rule itself begins without, beginning with the spec
+of each machine is tried as well.
 """
 
 from __future__ import annotations
@@ -27,9 +33,11 @@ from studies.games import Study
 from studies.inner import GameSetup, record_job
 from studies.progress import bar, console
 
-EVERY = "every machine"
 WAYS = {1.0: "the mildest of the best", 0.0: "the best"}
 """how many standard errors below the best a milder spec is preferred -> in words"""
+FASTEST = "the fastest where the rule is clearly slower"
+FASTER = 0.05
+"""share by which more environment steps per second are clearly more"""
 HOLD_INTERVALS = 2
 """how long the wandering recordings keep a spec: a controller must know switches too"""
 
@@ -55,8 +63,13 @@ def record_rule(study: Study, rule: Entrant) -> list[Episode]:
     return [Episode.from_lists(result) for result in results]
 
 
-def record_statics(study: Study) -> StaticsTeacher:
-    """Run every spec, and random switching, on the trained instances; see who was best where."""
+def record_statics(study: Study, rule: Sequence[Episode]) -> StaticsTeacher:
+    """Run every spec, and random switching, on the trained instances; see who was best where.
+
+    Args:
+        study: whose.
+        rule: what the other teacher saw and chose.
+    """
     actions, seeds = study.budget.actions, study.tune_seeds[: study.budget.teacher_seeds]
     specs = actions.all_specs
     places = [(setup, seed) for setup in study.trained for seed in seeds]
@@ -70,28 +83,38 @@ def record_statics(study: Study) -> StaticsTeacher:
         results = study.runs.map(jobs, lambda: advance(1, ""))
     episodes = [Episode.from_lists(result) for result in results]
     shape = (len(study.trained), len(seeds), len(specs))
-    fixed = np.array(
-        [
-            episode.discounted(default_beta(setup.horizon_seconds)).sum()
-            for (setup, _), row in zip(places, _rows(episodes, len(specs)), strict=False)
-            for episode in row
-        ]
-    ).reshape(shape)
+    fixed = range(len(places) * len(specs))
+    betas = [default_beta(setup.horizon_seconds) for setup, _ in places for _ in specs]
+    gains = np.array([episodes[at].discounted(betas[at]).sum() for at in fixed]).reshape(shape)
+    steps = np.array([results[at]["env_steps"] for at in fixed])
+    speeds = (steps / [episodes[at].seconds.sum() for at in fixed]).reshape(shape)
     machines = [setup.profile for setup in study.trained]
+    home = _mostly(rule, actions)
+    ways = {FASTEST: fastest_of_machines(machines, speeds, specs, home)}
+    ways |= {what: best_of_machines(machines, gains, specs, e) for e, what in WAYS.items()}
     owners = [setup.profile for setup, _ in places for _ in specs]
     owners += [setup.profile for setup, _ in places]
     lessons: dict[str, tuple[Episode, ...]] = {}
-    for errors, what in WAYS.items():
-        best = best_of_machines(machines, fixed, specs, errors)
-        over_all = best_of_machines([EVERY] * len(machines), fixed, specs, errors)[EVERY]
+    for what, best in ways.items():
         told = ", ".join(f"{spec.label} on {machine}" for machine, spec in best.items())
         console.print(f"  to be imitated, {what}: {told}", highlight=False)
-        for first in dict.fromkeys([over_all, *best.values()]):
+        # Gains of so few runs are no reason to begin otherwise than the rule.
+        for first in dict.fromkeys([home, *(best.values() if what == FASTEST else ())]):
             shown = _shown(episodes, owners, best, first, actions)
             if not any(_alike(shown, known) for known in lessons.values()):
                 lessons[f"{what}, beginning with {first.label}"] = shown
-    best = best_of_machines(machines, fixed, specs)
-    return StaticsTeacher(best=best, lessons=lessons, inner_runs=len(jobs))
+    return StaticsTeacher(
+        best=best_of_machines(machines, gains, specs), lessons=lessons, inner_runs=len(jobs)
+    )
+
+
+def _mostly(rule: Sequence[Episode], actions: ActionSpace) -> CompressionSpec:
+    """Return the spec that a rule chose for most of the time."""
+    seconds: dict[tuple[int, ...], float] = {}
+    for episode in rule:
+        for indices, length in zip(map(tuple, episode.actions), episode.seconds, strict=True):
+            seconds[indices] = seconds.get(indices, 0.0) + float(length)
+    return actions.spec(max(seconds, key=lambda indices: seconds[indices]))
 
 
 def _shown(
@@ -142,6 +165,33 @@ def best_of_machines(
         error = lost.std(axis=0, ddof=1) / np.sqrt(len(lost)) if len(lost) > 1 else 0.0 * lost[0]
         near = lost.mean(axis=0) <= errors * error
         found[machine] = specs[next(place for place in mildest if near[place])]
+    return found
+
+
+def fastest_of_machines(
+    machines: Sequence[str],
+    speeds: np.ndarray,
+    specs: Sequence[CompressionSpec],
+    home: CompressionSpec,
+) -> dict[str, CompressionSpec]:
+    """Return `home`, or on machines where another spec is clearly faster the fastest one.
+
+    That is the mildest of those that are hardly slower than the fastest.
+
+    Args:
+        machines: of every instance.
+        speeds: [instances, seeds, specs], environment steps per second.
+        specs: what was run.
+        home: what is kept unless another is more than `FASTER` faster.
+    """
+    mildest = sorted(range(len(specs)), key=lambda place: severity(specs[place]))
+    found = {}
+    for machine in dict.fromkeys(machines):
+        own = speeds[[name == machine for name in machines]].reshape(-1, len(specs))
+        relative = (own / np.maximum(own.max(axis=1, keepdims=True), 1e-9)).mean(axis=0)
+        limit = relative.max() / (1.0 + FASTER)
+        fast = next(specs[place] for place in mildest if relative[place] >= limit)
+        found[machine] = home if relative[specs.index(home)] >= limit else fast
     return found
 
 

@@ -93,7 +93,7 @@ def test_a_controller_gets_no_more_runs_and_replaces_its_clone_only_if_better(
     rule = next(item for item in tuned if item.kind == "threshold" and item.scope != EACH)
     episodes = record_rule(study, rule)
     assert len(episodes) == 2
-    statics = record_statics(study)
+    statics = record_statics(study, episodes)
     specs = SMALL_ACTIONS.all_specs
     assert statics.inner_runs == 2 * (len(specs) + 1)
     assert set(statics.best) == {"fast"}

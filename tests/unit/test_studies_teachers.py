@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from accerl.spec import CompressionSpec
-from studies.teachers import best_of_machines
+from studies.teachers import best_of_machines, fastest_of_machines
 
 SPECS = (
     CompressionSpec(),
@@ -50,3 +50,20 @@ def test_the_best_is_taken_at_its_word_where_asked() -> None:
     runs = [[0.20, 0.30, 0.42], [0.30, 0.40, 0.20], [0.40, 0.20, 0.31]]  # [seeds, specs]
     grid = np.array([runs] * len(MACHINES))
     assert best_of_machines(MACHINES, grid, SPECS, 0.0) == {"slow": SPECS[2], "fast": SPECS[2]}
+
+
+def test_the_rule_is_left_only_where_another_spec_is_clearly_faster() -> None:
+    rng = np.random.default_rng(1)
+    speeds = np.array([[100.0, 400.0, 401.0], [100.0, 101.0, 99.0]] * 2)[:, None]
+    speeds = speeds * rng.uniform(0.5, 2.0, size=(4, 3, 1))  # other games, other machines' pace
+    assert fastest_of_machines(MACHINES, speeds, SPECS, SPECS[0]) == {
+        "slow": SPECS[1],  # the mildest of those that are as fast as the fastest
+        "fast": SPECS[0],
+    }
+    kept = fastest_of_machines(MACHINES, speeds, SPECS, SPECS[2])
+    assert kept == {"slow": SPECS[2], "fast": SPECS[2]}
+
+
+def test_where_nothing_moves_the_rule_is_kept() -> None:
+    still = np.zeros((1, 2, 3))
+    assert fastest_of_machines(["slow"], still, SPECS, SPECS[1]) == {"slow": SPECS[1]}
