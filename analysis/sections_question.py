@@ -13,7 +13,7 @@ from analysis.entrants import test_seeds
 from analysis.load import StudyRecord
 from analysis.verdict import listed
 
-SPLITS = ("tune", "validate", "test")
+SPLITS = ("tune", "validate", "candidates", "test")
 PLAN_TEXTS = {
     "question": "Question",
     "primary": "Primary comparison",
