@@ -182,7 +182,7 @@ CONTEST = {
             "gp-bandit",
             "random",
         ),
-        variants=("evolution", "machine-only", "rule-only"),
+        variants=("evolution", "machine-only"),
         reference_runs=20,
         inner_runs=384,
         instance_runs=12,
