@@ -182,7 +182,7 @@ CONTEST = {
             "gp-bandit",
             "random",
         ),
-        variants=("evolution", "machine-only"),
+        variants=("evolution",),
         reference_runs=20,
         inner_runs=384,
         instance_runs=12,
