@@ -165,3 +165,13 @@ def test_step_decision_takes_a_mix() -> None:
     info = env.step_decision(mix)[4]
     assert info["report"].decision == mix
     assert env.features == info["features"]
+
+
+def test_environment_steps_are_those_of_the_episode() -> None:
+    env = CompressionControlEnv()
+    env.reset(seed=0)
+    assert env.total_env_steps == 0
+    reports = [env.step(np.array([0, 0, 0]))[4]["report"] for _ in range(3)]
+    assert env.total_env_steps == sum(report.env_steps for report in reports) > 0
+    env.reset(seed=1)
+    assert env.total_env_steps == 0
