@@ -12,7 +12,7 @@ from controller.instances import ENV_STEPS, SPLITS
 FP32 = {"name": "fixed", "params": {"spec": IDENTITY.to_json()}, "label": "fp32"}
 TUNE_SEEDS, VALIDATE_SEEDS = SPLITS["train"].seeds, SPLITS["validation"].seeds
 TEST_SEEDS = range(120, 140)
-"""of the contest proper; the split's own, 100 to 119, were opened by the first one"""
+"""of the contest proper, opened by the second one; the split's own, 100 to 119, by the first"""
 SHORT_TEST_SEEDS = SPLITS["test"].seeds
 """of short studies, so that `TEST_SEEDS` are opened by the contest proper alone"""
 REFERENCE_SEEDS = range(200, 220)
