@@ -17,7 +17,7 @@ from torch import Tensor, fx, nn
 from torch.nn import functional
 from torch.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
 
-from accerl.errors import UserError
+from accerl.errors import UserError, first_line
 from accerl.networks import Architecture, ConvSpec, PolicyNet
 from accerl.observation import ObservationSpec
 
@@ -125,7 +125,7 @@ class _Reader:
         try:
             self._graph = fx.symbolic_trace(self._modules[""]).graph
         except Exception as error:  # whatever a user's forward does with what is no tensor
-            first = str(error).splitlines()[0]
+            first = first_line(error)
             raise self.refusal("its forward cannot be traced", first) from error
         self._graph.eliminate_dead_code()
         (output,) = [node for node in self._graph.nodes if node.op == "output"]

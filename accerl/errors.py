@@ -7,6 +7,16 @@ class UserError(Exception):
     """A mistake of the user: the message is one line that says what to do; exit code 2."""
 
 
+def one_line(error: BaseException) -> str:
+    """Return what another's error says, on one line; its type where it says nothing."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of what another's error says; its type where it says nothing."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
 def did_you_mean(given: str, allowed: list[str]) -> str:
     """Return the sentence that lists `allowed`, naming the closest spelling first."""
     import difflib

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from accerl.adopt import OpaquePolicy, as_policy, require_chain
-from accerl.errors import UserError
+from accerl.errors import UserError, first_line
 from accerl.networks import PolicyNet, make_policy
 from accerl.observation import ObservationSpec
 from accerl.spec import CompressionSpec, is_own_student
@@ -43,10 +43,9 @@ def make_student(
         try:
             module = make(observation, num_actions)
         except Exception as error:  # a user's own code may fail in any way
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise UserError(
                 f"student {student!r} cannot be made for {observation} and {num_actions} actions: "
-                f"{reason}"
+                f"{first_line(error)}"
             ) from error
     if not isinstance(module, nn.Module):
         raise UserError(f"student {student!r} returned {type(module).__name__}, not a torch module")
@@ -91,7 +90,7 @@ def _check(student: str, policy: nn.Module, observation: ObservationSpec, num_ac
         with torch.no_grad():
             logits, values = policy(states)
     except Exception as error:  # anything may be wrong in a user's own forward
-        reason = str(error).splitlines()[0]
+        reason = first_line(error)
         raise UserError(f"student {student!r} cannot act on {observation}: {reason}") from error
     if logits.shape != (2, num_actions) or values.shape != (2,):
         raise UserError(

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from accerl.errors import UserError
+from accerl.errors import UserError, one_line
 from accerl.records import json_hash, make_out_dir, read_json, write_json
 from analysis import blocks
 from analysis.contest import write_contest
@@ -81,7 +81,7 @@ def save_report(study_dir: Path, out_dir: Path, target: str) -> tuple[str, list[
         api = wandb.Api()
     except Exception as error:  # its refusals are bare Exceptions; so they are below
         raise UserError(
-            f"no usable W&B key ({_one_line(error)}); set WANDB_API_KEY or run `wandb login`"
+            f"no usable W&B key ({one_line(error)}); set WANDB_API_KEY or run `wandb login`"
         ) from error
     refused: dict[str, str] = {}
     for figure in study_figures(sections):
@@ -95,13 +95,13 @@ def save_report(study_dir: Path, out_dir: Path, target: str) -> tuple[str, list[
                 spec=chart_spec(figure),
             )
         except Exception as error:
-            refused[figure.name] = _one_line(error)
+            refused[figure.name] = one_line(error)
     report = _report(study, sections, target, without_chart=refused)
     try:
         report.save()
     except Exception as error:
         raise UserError(
-            f"W&B did not save the report to {target}: {_one_line(error)}; check the key and that "
+            f"W&B did not save the report to {target}: {one_line(error)}; check the key and that "
             "the entity exists"
         ) from error
     write_json(runs_folder(Path(out_dir)) / SPEC, _spec(report))
@@ -254,7 +254,3 @@ def _markdown(table: Table) -> wr.MarkdownBlock:
 def _spec(report: wr.Report) -> dict[str, Any]:
     model = report._to_model()  # the client offers no public way to a report's specification
     return json.loads(model.spec.model_dump_json(by_alias=True, exclude_none=True))
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from accerl.errors import UserError
+from accerl.errors import UserError, one_line
 from accerl.monitor.features import FEATURE_NAMES, FEATURES_VERSION, Features
 from accerl.spec import CompressionSpec, Decision
 from controller.actions import Actions
@@ -239,8 +239,9 @@ class ControllerPolicy(nn.Module):
         try:
             policy.load_state_dict(dict(weights))
         except RuntimeError as error:
-            reason = " ".join(str(error).split())
-            raise UserError(f"controller policy: the weights do not fit: {reason}") from error
+            raise UserError(
+                f"controller policy: the weights do not fit: {one_line(error)}"
+            ) from error
         return policy
 
 

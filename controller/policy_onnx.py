@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 from onnx import NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
-from accerl.errors import UserError
+from accerl.errors import UserError, one_line
 from controller.actions import HEADS
 from controller.policy import ControllerPolicy
 
@@ -128,5 +128,6 @@ def onnx_logits(model: bytes, vectors: np.ndarray) -> list[np.ndarray]:
         fed = {name: np.zeros(shape, dtype=np.float32) for name, shape in shapes.items()}
         return [np.asarray(each) for each in session.run(list(HEADS), {INPUT: vectors, **fed})]
     except Exception as error:  # the errors of ONNX Runtime share no narrower base class
-        reason = " ".join(str(error).split())
-        raise UserError(f"not a controller graph that ONNX Runtime can run: {reason}") from error
+        raise UserError(
+            f"not a controller graph that ONNX Runtime can run: {one_line(error)}"
+        ) from error

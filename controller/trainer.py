@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from accerl.checkpoint import has_checkpoint, load_checkpoint, save_checkpoint
-from accerl.errors import UserError
+from accerl.errors import UserError, one_line
 from accerl.learner import load_optimiser_state, optimiser_state
 from controller.policy import ControllerPolicy
 
@@ -67,8 +67,7 @@ class Trainer:
         try:
             self.policy.load_state_dict(snapshot["policy"])
         except RuntimeError as error:
-            reason = " ".join(str(error).split())
-            raise UserError(f"checkpoint: it is of another policy: {reason}") from error
+            raise UserError(f"checkpoint: it is of another policy: {one_line(error)}") from error
         load_optimiser_state(self.optimizer, snapshot["optimizer"])
         self.history = list(snapshot["history"])
 

@@ -8,6 +8,7 @@ import torch
 from accerl.adopt import OpaquePolicy
 from accerl.compress.artifact import Artifact
 from accerl.compress.engine import make_engine
+from accerl.errors import one_line
 from accerl.networks import PolicyNet
 
 EXPECTED_KL_NATS = {32: 1e-3, 16: 0.1, 8: 0.25}
@@ -43,8 +44,7 @@ def check_engine(artifact: Artifact, net: PolicyNet | OpaquePolicy, obs: np.ndar
     try:
         acted, values = make_engine(artifact).infer(obs)
     except Exception as error:  # whatever a runtime throws: none of it may end a run
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise EngineMismatchError(f"{label} does not run: {reason}") from error
+        raise EngineMismatchError(f"{label} does not run: {one_line(error)}") from error
     if not (np.isfinite(acted).all() and np.isfinite(values).all()):
         raise EngineMismatchError(f"{label} puts out NaN or infinite values")
     kl = float(kl_nats(logits, acted).mean())

@@ -20,7 +20,7 @@ from torch import nn
 from accerl.adopt import OpaquePolicy
 from accerl.compress.cpu import computes_bfloat16
 from accerl.compress.layers import stacked_heads, weight_and_bias
-from accerl.errors import UserError
+from accerl.errors import UserError, first_line
 from accerl.networks import Architecture, ConvSpec, ObservationSpec, PolicyNet, conv_spec
 
 
@@ -98,7 +98,7 @@ def pack_script(net: OpaquePolicy) -> bytes:
             warnings.simplefilter("ignore", DeprecationWarning)  # as in `_trace`
             torch.jit.save(net.traced["script"], file)
     except Exception as error:  # whatever the user's forward does
-        reason = str(error).splitlines()[0]
+        reason = first_line(error)
         raise UserError(
             f"{type(net.module).__name__} cannot be traced by TorchScript: {reason}"
         ) from error
@@ -150,7 +150,7 @@ def unpack_torch(payload: bytes | bytearray) -> PolicyNet:
             net.body = nn.Sequential(*(_module(entry) for entry in network["body"]))
         net.load_state_dict(load_tensors(bytes(payload)), assign=True)
     except (ValueError, KeyError, TypeError, struct.error, SafetensorError, RuntimeError) as error:
-        reason = str(error).splitlines()[0]
+        reason = first_line(error)
         raise UserError(f"artifact: the torch payload is damaged ({reason})") from error
     return net.requires_grad_(False)
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from accerl.adopt import adopt
 from accerl.errors import UserError
 from accerl.networks import ObservationSpec, PolicyNet, make_policy
-from tests.fixtures.own_networks import OwnConv, OwnMLP, Steered
+from tests.fixtures.own_networks import OwnConv, OwnMLP, Silent, Steered
 
 BOARD = ObservationSpec((2, 10, 10), "uint8")
 VECTOR = ObservationSpec((6,), "float32")
@@ -88,6 +88,7 @@ class Changed(OwnMLP):
         (OwnConv(BOARD, 4, pool=True), BOARD, "'max_pool2d' .* is not part of a chain"),
         (OwnMLP(VECTOR, 3, activation=nn.Tanh), VECTOR, "'Tanh' .* is not part of a chain"),
         (Steered(VECTOR, 3), VECTOR, "cannot be traced"),
+        (Silent(VECTOR, 3), VECTOR, "cannot be traced.*AssertionError"),
         (Changed("scaled"), VECTOR, "scale float observations in the environment|'truediv'"),
         (Changed("no relu"), VECTOR, "no ReLU follows Linear"),
         (Changed("alone"), VECTOR, "return logits, values"),

@@ -103,6 +103,7 @@ def test_equal_seeds_give_equal_students_and_leave_torchs_generator_alone() -> N
         ("no.such.module:small", "No module named 'no'; give the import path"),
         (f"{OWN}:nothing", "has no attribute 'nothing'"),
         (f"{OWN}:wrong", r"returns logits \(2, 6\) .* \(2, 5\) and \(2,\)"),
+        (f"{OWN}:silent", "cannot act on .*: AssertionError"),
         ("builtins:print", "returned NoneType, not a torch module"),
     ],
 )
