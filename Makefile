@@ -5,6 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest -q
+# Two files of tests at a time: they wait for what must happen, and none of them measures speed.
+SIDE_BY_SIDE := -n 2 --dist loadfile
 PACKAGES := accerl controller studies analysis tests
 MAX_LINES := 400
 # What it asks for (matplotlib, seaborn, pandas) is for watching games; its rules need numpy alone.
@@ -16,10 +18,10 @@ study: $(VENV)/.installed ## the first study: out/quickstart/report.html and out
 	$(BIN)/accerl study run quickstart --out out/quickstart --budget default
 
 test: $(VENV)/.installed-test ## the fast suite
-	$(PYTEST) -m "not slow"
+	$(PYTEST) $(SIDE_BY_SIDE) -m "not slow"
 
-test-all: $(VENV)/.installed-test ## the fast suite and the slow tests
-	$(PYTEST)
+test-all: test ## the fast suite, then the slow tests one by one
+	$(PYTEST) -m slow
 
 check: lint types layers lines test ## what CI runs
 

@@ -51,3 +51,19 @@ def best_score(item: StrategyInfo, rows: list[Mapping[str, Any]]) -> float | Non
             score = float(row["score"])
             best[instance] = max(score, best.get(instance, score))
     return sum(best.values()) / len(best) if best else None
+
+
+def stronger_static(study: StudyRecord, rule: str) -> StrategyInfo | None:
+    """Return the static spec that outdid a rule on the validation seeds, if one did.
+
+    Both were chosen for all instances. A rule that never switches is a static spec: one that ends
+    below is no weaker idea, its search was only too short to find that.
+    """
+    own = next(item for item in study.strategies if item.name == rule)
+    statics = [
+        item for item in study.strategies if (item.kind, item.scope) == ("static", own.scope)
+    ]
+    for item in statics:
+        if item.score is not None and own.score is not None and item.score > own.score:
+            return item
+    return None

@@ -13,6 +13,7 @@ import numpy as np
 
 from analysis import stats
 from analysis.contrasts import PRIMARY, find_pairs
+from analysis.entrants import stronger_static
 from analysis.load import StudyRecord, finite_or_none
 from analysis.worth import ROOM
 
@@ -29,18 +30,21 @@ def find_goal(
 ) -> dict[str, Any]:
     """Return the parts of the goal, each with `met`; None is "cannot be told".
 
-    `held_out` is the planned contrast with the rule, with its uncorrected p. `gap_closed` counts
-    the instances whose gap was `measured`, the `instances` of them with a gap of at least ROOM, and
-    those whose closed share is `known`, whose median is `closed`. `by_instance` is over all games
-    of the study; `worst` is the highest of its ratios.
+    `held_out` is the planned contrast with the rule, with its uncorrected p; on instances that
+    were all `trained` on it cannot be told. `stronger_static` is a spec that outdid the rule on the
+    validation seeds. `gap_closed` counts the instances whose gap was `measured`, the `instances` of
+    them with a gap of at least ROOM, and those whose closed share is `known`, whose median is
+    `closed`. `by_instance` is over all games of the study; `worst` is the highest of its ratios.
     """
     against = find_rule(study, contest)
+    static = against and stronger_static(study, against)
     by_instance = [] if against is None else _by_instance(study, contest["rows"], against, rng)
     ratios = [row["ratio"] for row in by_instance]
     worst = max(by_instance, key=lambda row: row["ratio"], default=None)
     return {
         "against": against,
-        "held_out": _held_out(contest, against),
+        "held_out": _held_out(study, contest, against),
+        "stronger_static": static and static.name,
         "gap_closed": _gap_closed(contest),
         "by_instance": by_instance,
         "worst": worst and {key: worst[key] for key in ("env", "ratio", "low", "high")},
@@ -66,14 +70,18 @@ def find_rule(study: StudyRecord, contest: Mapping[str, Any]) -> str | None:
     return max(rules, key=lambda name: ratios.get(name, 0.0), default=None)
 
 
-def _held_out(contest: Mapping[str, Any], against: str | None) -> dict[str, Any]:
+def _held_out(
+    study: StudyRecord, contest: Mapping[str, Any], against: str | None
+) -> dict[str, Any]:
+    trained = all(study.games[name].group == "trained" for name in study.primary_games)
     for item in contest["contrasts"]:
         if (item["b"], item["metric"]) == (against, PRIMARY):
             kept = {key: item[key] for key in ("ratio", "low", "high", "p", "n", "clusters")}
             sure = item["high"] is not None and item["high"] < 1.0
-            return {**kept, "met": sure and item["ratio"] <= GOAL_RATIO}
+            met = sure and item["ratio"] <= GOAL_RATIO
+            return {**kept, "trained": trained, "met": None if trained else met}
     empty = dict.fromkeys(("ratio", "low", "high", "p"))
-    return {**empty, "n": 0, "clusters": 0, "met": None}
+    return {**empty, "n": 0, "clusters": 0, "trained": trained, "met": None}
 
 
 def _gap_closed(contest: Mapping[str, Any]) -> dict[str, Any]:
@@ -128,6 +136,7 @@ def goal_sentences(contest: Mapping[str, Any], labels: Mapping[str, str]) -> lis
     total = len(contest["oracle_gap_missing"]) + goal["gap_closed"]["measured"]
     return [
         _faster(goal["held_out"], labels[goal["against"]]),
+        *_strength(goal, labels),
         _closing(goal["gap_closed"], total),
         *_nowhere(goal),
     ]
@@ -138,9 +147,23 @@ def _faster(found: Mapping[str, Any], rule: str) -> str:
         f"Goal, at most {GOAL_RATIO:.2f}x the seconds of the best threshold rule with the interval "
         "below 1"
     )
-    if found["met"] is None:
+    if found["ratio"] is None:
         return f"{text}: cannot be told, no test run is shared with {rule}."
+    if found["trained"]:
+        told = f"{found['ratio']:.2f}x{_bounds(found, ', ')}"
+        return f"{text}: cannot be told, it is about instances nobody was trained on ({told} here)."
     return f"{text}: {_met(found['met'])} ({found['ratio']:.2f}x{_bounds(found, ', ')})."
+
+
+def _strength(goal: Mapping[str, Any], labels: Mapping[str, str]) -> list[str]:
+    """Say where the rule is a weak comparator, because its search was short."""
+    if not goal["stronger_static"]:
+        return []
+    return [
+        f"{labels[goal['against']]} did less on the validation seeds than "
+        f"{labels[goal['stronger_static']]}; as a rule that never switches is a static spec, its "
+        "search was too short, and a longer one could make it harder to beat."
+    ]
 
 
 def _closing(found: Mapping[str, Any], total: int) -> str:

@@ -20,6 +20,8 @@ def goal_table(study: StudyRecord, goal: Mapping[str, Any]) -> Table:
     evidence = f", uncorrected p {format_p(held['p'])}, {held['n']} pairs"
     if held["clusters"] < held["n"]:
         evidence += f", {held['clusters']} of them independent"
+    if held["trained"]:
+        evidence += ", all on instances that were trained on"
     rows = (
         (
             Cell(

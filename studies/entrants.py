@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import isnan
 from typing import Any
 
 from studies.budget import FP32, Budget
@@ -77,6 +78,7 @@ class Entrant:
             "runs_per_instance": self.runs_per_instance,
             "cpu_seconds": self.cpu_seconds,
             "test_seeds": list(self.test_seeds),
+            "score": None if isnan(self.score) else self.score,
         }
 
 

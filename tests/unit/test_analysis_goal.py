@@ -16,6 +16,7 @@ from analysis.contest import build_contest
 from analysis.contrasts import PRIMARY, missing_metrics, planned_secondary
 from analysis.goal import find_goal, goal_sentences
 from analysis.load import StudyRecord, load_study
+from analysis.tables_goal import goal_table
 from analysis.verdict import room_sentences, verdict_sentences
 from tests.fixtures.synthetic_contest import write_contest_study
 
@@ -68,6 +69,7 @@ def test_the_goal_is_held_against_the_planned_contrast_with_the_rule(
     assert found["n"] == 4 * len(SEEDS)
     assert goal["held_out"] == {
         **{key: found[key] for key in ("ratio", "low", "high", "p", "n", "clusters")},
+        "trained": False,
         "met": found["ratio"] <= 0.85 and found["high"] < 1.0,
     }
     assert [row["env"] for row in goal["by_instance"]] == list(study.games)
@@ -133,6 +135,37 @@ def test_faster_needs_the_ratio_and_the_interval(
     first = goal_sentences(turned, study.labels)[0]
     text = "Goal, at most 0.85x the seconds of the best threshold rule with the interval below 1: "
     assert first == text + told
+
+
+def test_instances_that_were_trained_on_meet_no_goal(
+    study: StudyRecord, folder: Path, tmp_path: Path
+) -> None:
+    own = changed(study, folder, tmp_path, primary_groups=["trained"])
+    contest = build_contest(own)
+    held = contest["goal"]["held_out"]
+    assert (held["trained"], held["met"]) == (True, None)
+    told = f"({held['ratio']:.2f}x, {held['low']:.2f} to {held['high']:.2f} here)"
+    first = goal_sentences(contest, own.labels)[0]
+    assert first.endswith(f"cannot be told, it is about instances nobody was trained on {told}.")
+    found = goal_table(own, contest["goal"]).rows[0]
+    assert found[1].text.endswith("all on instances that were trained on")
+    assert found[2].text == "cannot be told"
+
+
+def test_a_rule_that_was_tuned_too_little_is_said_to_be(
+    study: StudyRecord, folder: Path, tmp_path: Path
+) -> None:
+    """The static spec that counts is the one for all, as the rule is."""
+    scores = {"kl_max": 1.25, "static_all": 1.375, "static": 2.0}
+    strategies = [{**item, "score": scores.get(item["name"])} for item in study.info["strategies"]]
+    scopes = {item.name: item.scope for item in study.strategies}
+    assert (scopes["static_all"], scopes["kl_max"]) == ("one for all", "one for all")
+    contest = build_contest(changed(study, folder, tmp_path, strategies=strategies))
+    assert contest["goal"]["stronger_static"] == "static_all"
+    label, static = study.labels["kl_max"], study.labels["static_all"]
+    told = f"{label} did less on the validation seeds than {static}; as a rule that never switches"
+    assert any(line.startswith(told) for line in contest["verdict"])
+    assert build_contest(study)["goal"]["stronger_static"] is None
 
 
 @pytest.mark.parametrize(
