@@ -23,10 +23,11 @@ import numpy as np
 from accerl.errors import UserError, did_you_mean
 from accerl.monitor.strategy import Strategy
 from accerl.records import fingerprint, make_out_dir, read_json, versions, write_json
+from accerl.runtime.latency import LatencyProfile
 from controller.bundle import load_bundle
 from controller.instances import SPLITS, num_actions
 from studies import deliver
-from studies.budget import BUDGETS
+from studies.budget import BUDGETS, MEASURED
 from studies.contest_plan import (
     TRAINED,
     check_rule,
@@ -41,7 +42,7 @@ from studies.games import Study, add_references, find_profiles
 from studies.inner import InnerRuns, build_strategy, check_workers
 from studies.meta import SHIELD, Trained, replay_entrant, train_controller, write_training
 from studies.meter import keep_cost
-from studies.profile_tables import print_profile
+from studies.profile_tables import print_profile, print_profiles, profile_row
 from studies.progress import Steps, bar, console
 from studies.real_clock import PONG_RANGE, real_contest
 from studies.teachers import record_rule, record_statics
@@ -89,9 +90,10 @@ def run_contest(
     steps = Steps(7, out / "wall.json")
     with steps.step("plan", "Writing the plan"):
         profiles = find_profiles(out, spent, profile)
-        for latency in profiles.values():
-            print_profile(latency, console)
+        _print_machines(profiles)
         instances = find_instances(spent, profiles)
+        for item in instances:
+            console.print(f"  {item.name}: {item.group}, limited by the {item.limit}")
         if spent.held_out:
             check_rule(instances)
         plan = make_plan(spent, instances, profiles, seed=seed, primary=primary_names(spent))
@@ -126,6 +128,15 @@ def run_contest(
     write_json(out / "study.json", {**info, "wall_seconds": steps.seconds})
     console.print(f"  all of it took {(perf_counter() - started) / 60.0:.1f} minutes this time")
     return html
+
+
+def _print_machines(profiles: Mapping[str, LatencyProfile]) -> None:
+    """Print every time of what was measured here, and a row for each machine that comes with us."""
+    if MEASURED in profiles:
+        print_profile(profiles[MEASURED], console)
+    others = [latency for name, latency in profiles.items() if name != MEASURED]
+    if others:
+        print_profiles([profile_row(latency) for latency in others], console)
 
 
 def claim(out: Path, settings: dict[str, Any]) -> None:

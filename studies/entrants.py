@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from math import isnan
 from typing import Any
 
+from accerl.spec import CompressionSpec
 from studies.budget import FP32, Budget
 from studies.games import Study, score
 from studies.inner import GameSetup
@@ -243,11 +244,13 @@ def _per_instance(study: Study, key: str, label: str, names: Sequence[str]) -> E
 
 
 def describe(params: Mapping[str, Any]) -> str:
-    """Return parameters in one line, specs by their differences from the identity."""
-    identity = FP32["params"]["spec"]
-    parts = []
-    for name, value in params.items():
-        if isinstance(value, Mapping):
-            value = {k: v for k, v in value.items() if v != identity.get(k)} or "fp32"
-        parts.append(f"{name}={value:.3g}" if isinstance(value, float) else f"{name}={value}")
-    return ", ".join(parts)
+    """Return parameters in one line, specs by their labels."""
+    return ", ".join(f"{name}={_told(value)}" for name, value in params.items())
+
+
+def _told(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return CompressionSpec.from_json(value).label
+    if isinstance(value, list):
+        return f"[{', '.join(_told(item) for item in value)}]"
+    return f"{value:.3g}" if isinstance(value, float) else str(value)

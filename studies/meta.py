@@ -21,6 +21,7 @@ import torch
 from accerl.records import json_hash, write_json
 from accerl.spec import Decision
 from analysis import stats
+from analysis.load import finite_or_none
 from controller.analytic import Machine, machine_of
 from controller.cloning import clone
 from controller.evolution import EvolutionConfig, evolve
@@ -196,15 +197,18 @@ class _Checker:
                 "variant": self.variant.name,
                 "candidate": what,
                 "gain": gain.estimate,
-                "low": gain.low,
-                "high": gain.high,
+                "low": finite_or_none(gain.low),
+                "high": finite_or_none(gain.high),
                 "value": float(values.mean()),
                 "accepted": accepted,
             }
         )
+        bounds = f"95% {gain.low:+.3f} to {gain.high:+.3f}"
+        if np.isnan(gain.low):
+            bounds = "too few seeds for an interval"
         console.print(
-            f"  {self.variant.label}, {what}: {gain.estimate:+.3f} over the incumbent "
-            f"(95% {gain.low:+.3f} to {gain.high:+.3f}): {'accepted' if accepted else 'kept out'}"
+            f"  {self.variant.label}, {what}: {gain.estimate:+.3f} over the incumbent ({bounds}): "
+            f"{'accepted' if accepted else 'kept out'}"
         )
         if float(values.mean()) > self._best_value:
             self.best, self._best_value = candidate, float(values.mean())

@@ -17,6 +17,7 @@ from accerl.monitor.strategies import STRATEGIES, Levels, all_specs, make_from
 from accerl.spec import CompressionSpec
 from controller.actions import ActionSpace
 from controller.comparators import COMPARATORS
+from studies.entrants import describe
 from studies.strategies import (
     KL_THRESHOLD,
     SEARCH_SPACES,
@@ -209,3 +210,11 @@ def test_a_budget_below_one_trial_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"7 inner runs are too few .* give it at least 8"):
         search(KL_THRESHOLD, tmp_path, runs=7, instances=8)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_parameters_are_told_in_one_line() -> None:
+    specs = [CompressionSpec(student="net3", bits=8).to_json(), CompressionSpec().to_json()]
+    params = {"specs": specs, "aggressive": specs[0], "window": 8, "gap": 0.12345, "below": None}
+    assert describe(params) == (
+        "specs=[net3 INT8, original fp32], aggressive=net3 INT8, window=8, gap=0.123, below=None"
+    )
