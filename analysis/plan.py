@@ -85,6 +85,8 @@ class StrategyInfo:
     """processor seconds spent on tuning or meta-training it"""
     test_seeds: tuple[int, ...] | None = None
     """seeds of its test runs; None, also where none are told: all that the study has"""
+    validation_runs: int = 0
+    """inner runs on top of these, that chose among what tuning or training proposed"""
     score: float | None = None
     """mean over the validation seeds, by which its parameters were chosen"""
 
@@ -113,6 +115,7 @@ def read_strategies(info: Mapping[str, Any]) -> tuple[StrategyInfo, ...]:
             kind=str(item.get("kind") or next((k for k in KINDS if k in item["name"]), "")),
             scope=item.get("scope"),
             cpu_seconds=None if item.get("cpu_seconds") is None else float(item["cpu_seconds"]),
+            validation_runs=int(item.get("validation_runs") or 0),
             score=None if item.get("score") is None else float(item["score"]),
             test_seeds=tuple(int(seed) for seed in item.get("test_seeds") or ()) or None,
         )

@@ -14,6 +14,9 @@ from analysis.plan import StrategyInfo
 from analysis.sections_records import RUN_FILES
 from analysis.verdict import listed
 
+LEARNERS = ("controller", "evolution", "ablation")
+"""kinds that are trained, from a clone of the best threshold rule on"""
+
 
 def break_even(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
     """What tuning and meta-training cost, and how many later runs pay for it."""
@@ -28,11 +31,14 @@ def break_even(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
     ]
     if wall is not None and found["rows"]:
         cpu = found["meta_cpu_seconds"]
-        parts = [f"Meta-training of {subject} took {formats.duration(wall)} of wall time"]
-        parts += [f"{formats.duration(cpu)} of processor time"] if cpu is not None else []
-        parts += [f"{inner:,} inner runs"] if inner is not None else []
+        told = f"Meta-training of {subject} took {formats.duration(wall)}"
+        if cpu is not None:
+            processes = (study.info.get("accounting") or {}).get("processes") or 1
+            spread = "1 process" if processes == 1 else f"{processes} processes side by side"
+            told += f", which is {formats.duration(cpu)} of processor time on {spread}"
+        told += f", in {inner:,} inner runs" if inner is not None else ""
         blocks += [
-            Text(f"{', '.join(parts)}. What the comparators' tuning took is not set against it."),
+            Text(f"{told}. What the comparators' tuning took is not set against it."),
             tables_study.pays_table(study, contest),
             Folded(tables_study.break_even_table(study, contest, by_game=True)),
             Folded(tables_study.break_even_table(study, contest)),
@@ -66,8 +72,8 @@ def _two_clocks(study: StudyRecord) -> str:
     return (
         f"Saved is the mean paired difference of seconds to target on one instance, in seconds of "
         f"the {study.tier} clock of its machine; runs that missed the target count as arriving at "
-        f"the horizon, which understates it. Training took wall seconds of the machine that did "
-        f"it. These are two clocks: the number of runs says when training pays only for someone "
+        f"the horizon, which understates it. Training took seconds of the machine that did it. "
+        f"These are two clocks: the number of runs says when training pays only for someone "
         f"to whom a second of either costs the same. The mean over the instances takes seconds of "
         f"{study.machines} together, and stands for someone who runs each instance equally often."
     )
@@ -84,14 +90,32 @@ def budget_sentences(study: StudyRecord) -> list[str]:
     if not tuned:
         sentences.append("No inner runs were spent on tuning.")
     elif study.info.get("validate_seeds"):
+        sentences.append(_validation(tuned))
+    learners = [item.label for item in tuned if item.kind in LEARNERS]
+    if learners:
+        verb = "begins" if len(learners) == 1 else "begin"
         sentences.append(
-            "Runs on the validation seeds are not counted: the best few of every tuned strategy "
-            "are run there, as many for all that are tuned alike, and trained ones have their "
-            "candidates checked there."
+            f"What tuning the best threshold rule took is not counted for {listed(learners)}, "
+            f"which {verb} with a clone of it."
         )
     if untuned:
         sentences.append(f"Nothing was tuned for {listed(untuned)}.")
     return sentences
+
+
+def _validation(tuned: Sequence[StrategyInfo]) -> str:
+    """Tell the runs that chose among proposals; they are on top of everybody's budget."""
+    text = (
+        "Runs on the validation seeds come on top: the best few of every tuned strategy are run "
+        "there, and trained ones have their candidates checked there"
+    )
+    by_count: dict[int, list[str]] = {}
+    for item in tuned:
+        by_count.setdefault(item.validation_runs, []).append(item.label)
+    if set(by_count) == {0}:
+        return f"{text}; how many is not known."
+    told = [f"{count:,} for {listed(by_count[count])}" for count in sorted(by_count, reverse=True)]
+    return f"{text}: {'; '.join(told)}."
 
 
 def _shared(study: StudyRecord, items: Sequence[StrategyInfo], others: bool) -> list[str]:

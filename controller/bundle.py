@@ -86,8 +86,7 @@ def export_bundle(
     LearnedStrategy(policy, actions)  # raises where heads and action space do not fit
     if policy.normaliser.mean.numel() != len(FEATURE_NAMES):
         raise UserError(f"bundle: the policy must read the {len(FEATURE_NAMES)} features")
-    if path.exists() and not is_bundle(path) and not (path.is_dir() and not any(path.iterdir())):
-        raise UserError(f"{path} exists and is not a bundle; give --out another folder")
+    check_place(path)
     make_out_dir(path.parent)
     staging = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent))
     try:
@@ -98,6 +97,16 @@ def export_bundle(
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return path
+
+
+def check_place(path: Path) -> None:
+    """Refuse a place that no bundle can be put in, before anything is worked out.
+
+    Raises:
+        UserError: it holds something else than a bundle.
+    """
+    if path.exists() and not is_bundle(path) and not (path.is_dir() and not any(path.iterdir())):
+        raise UserError(f"{path} exists and is not a bundle; give --out another folder")
 
 
 def _write(

@@ -11,7 +11,7 @@ import numpy as np
 from accerl.errors import UserError, did_you_mean
 from accerl.monitor.features import FEATURE_NAMES, FEATURES, LIMIT, Features
 from accerl.monitor.strategies.checks import require_number, require_spec
-from accerl.monitor.strategy import Strategy, fires, needs_of, specs_of
+from accerl.monitor.strategy import Strategy, events_of, fires, needs_of, specs_of
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 from controller.actions import hardness
 
@@ -62,7 +62,8 @@ class Shielded:
 
     def _clear(self) -> None:
         self.events: list[dict[str, Any]] = []
-        """``{"interval", "seconds", "cause", "value", "spec"}`` of each time it stepped in"""
+        """``{"interval", "seconds", "cause", "value", "spec"}`` of each time that it stepped in, or
+        that a shield of the strategy's own did"""
         self._interval = 0
         self._stepped_in = False
 
@@ -93,7 +94,7 @@ class Shielded:
 
     def decide(self, features: Features) -> Decision:
         """Return the strategy's decision, or the fallback, with an event for each reason."""
-        before = len(self.events)
+        before, inner = len(self.events), len(events_of(self.strategy))
         decision = Decision.of(self.fallback)
         damage = _damage(features)
         if damage is not None:
@@ -108,8 +109,11 @@ class Shielded:
                 # Broad on purpose: a run of hours outlives any bug in its strategy. Nothing is
                 # hidden: the text is in the events, and interrupts are no Exception.
                 self._note(features, "error", f"{type(error).__name__}: {error}")
-        self._interval += 1
         self._stepped_in = len(self.events) > before
+        # A bundle may have brought a shield: it counts only the intervals that it was asked in.
+        known = events_of(self.strategy)[inner:]
+        self.events += ({**event, "interval": self._interval} for event in known)
+        self._interval += 1
         return Decision.of(self.fallback) if self._stepped_in else decision
 
     def _note(self, features: Features, cause: str, value: float | str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from accerl.errors import UserError
 from accerl.spec import IDENTITY
 from controller.actions import ActionSpace
 from controller.instances import ENV_STEPS, SPLITS
@@ -84,11 +85,14 @@ class Budget:
         return self.trained + self.held_out
 
     def on(self, profile: str) -> Budget:
-        """Return the same with every trained game on one machine, and nothing held out."""
+        """Return the same with every trained game on one machine, and nothing held out.
+
+        It is no contest proper, and leaves `TEST_SEEDS` closed.
+        """
         games = dict.fromkeys(game for game, _ in self.trained)
         steps = {game: self.env_steps[game] for game in games}
         pairs = tuple((game, profile) for game in games)
-        return replace(self, env_steps=steps, trained=pairs, held_out=())
+        return replace(self, env_steps=steps, trained=pairs, held_out=(), is_short=True)
 
 
 _STEPS = {game: ENV_STEPS[game] for game in ("catch", "cartpole")}
@@ -204,3 +208,13 @@ CONTEST = {
 }
 BUDGETS = {"quickstart": QUICKSTART, "contest": CONTEST}
 """by study, then by name"""
+
+
+def check_seed(seed: int) -> None:
+    """Refuse, before anything is done, what samplers cannot begin with.
+
+    Raises:
+        UserError: the seed does not fit into 32 bits.
+    """
+    if not 0 <= seed < 2**32:
+        raise UserError(f"--seed must lie between 0 and {2**32 - 1}, got {seed}")

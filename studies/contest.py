@@ -24,10 +24,11 @@ from accerl.errors import UserError, did_you_mean
 from accerl.monitor.strategy import Strategy
 from accerl.records import fingerprint, make_out_dir, read_json, versions, write_json
 from accerl.runtime.latency import LatencyProfile
+from accerl.runtime.profiles import load_profile
 from controller.bundle import load_bundle
-from controller.instances import SPLITS, num_actions
+from controller.instances import num_actions
 from studies import deliver
-from studies.budget import BUDGETS, MEASURED
+from studies.budget import BUDGETS, MEASURED, check_seed
 from studies.contest_plan import (
     TRAINED,
     check_rule,
@@ -76,13 +77,16 @@ def run_contest(
         storage: where jobs are kept, see `studies.storage`; by default a journal in `out`.
 
     Raises:
-        UserError: the budget does not exist, or `out` holds another study.
+        UserError: the budget or profile does not exist, the seed is not allowed, or `out` holds
+            another study.
     """
     budgets = BUDGETS[name]
     if budget not in budgets:
         raise UserError(f"--budget {budget!r} does not exist; {did_you_mean(budget, [*budgets])}")
     check_workers(workers, storage)
-    spent = budgets[budget].on(profile) if profile else budgets[budget]
+    check_seed(seed)
+    # By the name that the profile has itself: it may be given as a file.
+    spent = budgets[budget].on(load_profile(profile).name) if profile else budgets[budget]
     settings = {"study": name, "budget": budget, "seed": seed, "profile": profile}
     make_out_dir(out)
     claim(out, settings)
@@ -240,7 +244,7 @@ def _export(
         decisions=controller.decisions,
         shield_nats=SHIELD["threshold_nats"],
         inner_runs=controller.entrant.inner_runs,
-        seeds=list(SPLITS["train"].seeds),
+        seeds=controller.seeds,
         contest=digest,
     )
 

@@ -34,7 +34,8 @@ PLAN, OPENED = "plan.json", "opened.json"
 QUESTION = (
     "Does a controller that is trained by policy gradient on some games and machines reach a "
     "game's target sooner, in seconds of the machine, than hand-set strategies tuned with the "
-    "same number of inner runs; also on games and machines that it never saw?"
+    "same number of inner runs, those of validation not counted; also on games and machines that "
+    "it never saw?"
 )
 RULE = (
     "Every pair of a trained game and a trained machine; then new machines for trained games, new "

@@ -49,7 +49,9 @@ class Entrant:
     """of its strategy, for every instance that has no own"""
     by_instance: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     inner_runs: int = 0
-    """spent on tuning or training it, without those that chose among finalists"""
+    """spent on tuning or training it"""
+    validation_runs: int = 0
+    """that chose among finalists or candidates, on top of `inner_runs`"""
     runs_per_instance: int | None = None
     """the same on each instance, if it was tuned for each by itself"""
     cpu_seconds: float = 0.0
@@ -76,6 +78,7 @@ class Entrant:
             "scope": self.scope,
             "tuned_params": dict(self.params),
             "inner_runs": self.inner_runs,
+            "validation_runs": self.validation_runs,
             "runs_per_instance": self.runs_per_instance,
             "cpu_seconds": self.cpu_seconds,
             "test_seeds": list(self.test_seeds),
@@ -129,14 +132,15 @@ def tuned_for_all(study: Study, name: str) -> Tuned:
 
 def tuned_per_instance(
     study: Study, names: Sequence[str]
-) -> tuple[dict[str, tuple[str, Tuned]], int]:
+) -> tuple[dict[str, tuple[str, Tuned]], int, int]:
     """Tune every named strategy on each instance by itself.
 
     Returns:
-        the best of them by instance, and how many inner runs were spent on all.
+        the best of them by instance, how many inner runs were spent on all, and how many more on
+        choosing among them.
     """
     best: dict[str, tuple[str, Tuned]] = {}
-    spent = 0
+    spent, validated = 0, 0
     budget = study.budget
     total = budget.instance_runs * len(study.instances) * len(names)
     with bar(f"per instance: {', '.join(names)}", total) as advance:
@@ -159,9 +163,10 @@ def tuned_per_instance(
                     instances=len(study.validate_seeds),
                     count=budget.instance_finalists,
                 )
+                validated += len(chosen.candidates) * len(study.validate_seeds)
                 if item.name not in best or chosen.score > best[item.name][1].score:
                     best[item.name] = (name, chosen)
-    return best, spent
+    return best, spent, validated
 
 
 def _space(name: str) -> SearchSpace:
@@ -220,6 +225,7 @@ def _for_all(study: Study, name: str) -> Entrant:
         scope=ALL,
         description=tuned.strategy,
         inner_runs=tuned.inner_runs,
+        validation_runs=len(tuned.candidates) * len(study.trained) * len(study.validate_seeds),
         cpu_seconds=keep_cost(study.out, tuned.space.key, meter),
         params=tuned.params,
         score=tuned.score,
@@ -228,7 +234,7 @@ def _for_all(study: Study, name: str) -> Entrant:
 
 def _per_instance(study: Study, key: str, label: str, names: Sequence[str]) -> Entrant:
     with study.runs.metered() as meter:
-        best, spent = tuned_per_instance(study, names)
+        best, spent, validated = tuned_per_instance(study, names)
     return Entrant(
         name=key,
         label=label,
@@ -236,6 +242,7 @@ def _per_instance(study: Study, key: str, label: str, names: Sequence[str]) -> E
         scope=EACH,
         by_instance={item: tuned.strategy for item, (_, tuned) in best.items()},
         inner_runs=spent,
+        validation_runs=validated,
         runs_per_instance=spent // len(study.instances),
         cpu_seconds=keep_cost(study.out, key, meter),
         params={item: tuned.params for item, (_, tuned) in best.items()},

@@ -148,7 +148,7 @@ class JobStore:
         Args:
             claim: the job.
             result: plain JSON.
-            seconds: that it took.
+            seconds: of the processor that it took.
             records: of its run directory, if that has to travel.
 
         Returns:
@@ -227,7 +227,7 @@ class JobStore:
         return self._done(key).user_attrs["result"]
 
     def seconds(self, key: str) -> float:
-        """Return how long a job that is done took the process that did it."""
+        """Return the processor seconds that a job that is done took the process that did it."""
         return self._done(key).values[0]
 
     def records(self, key: str) -> dict[str, str] | None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -59,6 +60,8 @@ class Trained:
     history: list[dict[str, Any]]
     checks: list[dict[str, Any]]
     """one row per candidate: its paired gain over the incumbent, with the interval"""
+    seeds: list[int]
+    """of the runs that its teachers and its training made"""
     decisions: dict[str, list[Any]]
     """what the accepted policy chose on the validation seeds, by instance"""
 
@@ -71,6 +74,8 @@ def train_controller(
     variant: Variant,
 ) -> Trained:
     """Train one variant with `Budget.inner_runs` runs, those of its teachers included.
+
+    Checking its candidates takes runs on top, and the rule that it begins with took its own.
 
     Args:
         study: whose.
@@ -123,6 +128,7 @@ def _train(
         scope="one for all",
         description=learned(study, checker.incumbent),
         inner_runs=taught + sum(int(row["runs"]) for row in history),
+        validation_runs=checker.runs,
         params={
             "parameters": policy.num_parameters(),
             "accepted": checker.accepted,
@@ -136,6 +142,7 @@ def _train(
         what=variant.what,
         history=rows,
         checks=checker.rows,
+        seeds=sorted({*study.tune_seeds, *(int(row["seed"]) for row in history)}),
         decisions=checker.decisions,
     )
 
@@ -174,6 +181,8 @@ class _Checker:
         self.incumbent = start
         self.accepted = "clone of the best threshold rule"
         self.rows: list[dict[str, Any]] = []
+        self.runs = 0
+        """that were made on the validation seeds"""
         self._values, self.decisions = self._run(start)
         self.best = start
         """the policy with the highest mean, clearly or not: training goes on from it"""
@@ -222,6 +231,7 @@ class _Checker:
         pairs = [(setup, seed) for setup in study.trained for seed in study.candidate_seeds]
         jobs = [study.job(setup, seed, strategy) for setup, seed in pairs]
         results = study.runs.map(jobs, lambda: None)
+        self.runs += len(jobs)
         scores, decisions = [], {}
         for (setup, _), result in zip(pairs, results, strict=True):
             scores.append(score(setup, result))
@@ -246,12 +256,11 @@ def _policy_gradient(
     )
     per_iteration = config.groups * config.rollouts
     iterations = runs // per_iteration
-    seeds = list(SPLITS["train"].seeds)
+    turn_of = partial(_turn, turns)
     with bar(checker.variant.label, iterations * per_iteration) as advance:
 
         def collect(state: dict[str, Any], iteration: int) -> list[list[Trajectory]]:
-            setups = turns[iteration % len(turns)]
-            seed = seeds[iteration // len(turns) % len(seeds)]
+            setups, seed = turn_of(iteration)
             first = DICE * study.seed + per_iteration * iteration
             jobs = [
                 rollout_job(
@@ -278,7 +287,7 @@ def _policy_gradient(
                 checker.check(policy, f"after {iteration + 1} of {iterations} iterations")
     checker.check(policy, f"after {iterations} iterations")
     return [
-        {**row, "runs": per_iteration, "game": turns[place % len(turns)][0].game}
+        {**row, "runs": per_iteration, **_told(*turn_of(place))}
         for place, row in enumerate(trainer.history)
     ]
 
@@ -293,12 +302,11 @@ def _evolve(
     pairs = max(1, runs // (generations * machines * 2))
     config = EvolutionConfig(pairs=pairs, seed=study.seed)
     per_generation = config.population * machines
-    seeds = list(SPLITS["train"].seeds)
+    turn_of = partial(_turn, turns)
     with bar(checker.variant.label, generations * per_generation) as advance:
 
         def evaluate(states: Sequence[dict[str, Any]], generation: int) -> np.ndarray:
-            setups = turns[generation % len(turns)]
-            seed = seeds[generation // len(turns) % len(seeds)]
+            setups, seed = turn_of(generation)
             jobs = [
                 rollout_job(setup, seed, None, state, study.budget.actions, study.profile(setup))
                 for state in states
@@ -312,7 +320,7 @@ def _evolve(
         history = evolve(policy, evaluate, generations, config)
     checker.check(policy, f"after {generations} generations")
     return [
-        {**row, "runs": per_generation, "game": turns[place % len(turns)][0].game}
+        {**row, "runs": per_generation, **_told(*turn_of(place))}
         for place, row in enumerate(history)
     ]
 
@@ -327,6 +335,17 @@ def _turns(setups: Sequence[GameSetup]) -> list[list[GameSetup]]:
     """Return the trained instances game by game; every game is trained on the same machines."""
     games = dict.fromkeys(setup.game for setup in setups)
     return [[setup for setup in setups if setup.game == game] for game in games]
+
+
+def _turn(turns: Sequence[list[GameSetup]], number: int) -> tuple[list[GameSetup], int]:
+    """Return whose turn it is, and on which seed."""
+    seeds = SPLITS["train"].seeds
+    return turns[number % len(turns)], seeds[number // len(turns) % len(seeds)]
+
+
+def _told(setups: Sequence[GameSetup], seed: int) -> dict[str, Any]:
+    """Return what the records say of a turn."""
+    return {"game": setups[0].game, "seed": seed}
 
 
 def _machines(study: Study) -> list[Machine | None]:

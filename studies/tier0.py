@@ -10,8 +10,8 @@ import torch
 
 from analysis.stats import paired_mean
 from controller.actions import ActionSpace
-from controller.analytic import sample_config
-from controller.bundle import export_bundle
+from controller.analytic import AnalyticConfig, sample_config
+from controller.bundle import check_place, export_bundle
 from controller.bundle_meta import BundleMeta, Result, TrainedOn
 from controller.instances import (
     ANALYTIC_HORIZON_SECONDS,
@@ -25,6 +25,7 @@ from controller.pretrain import pretrain_tier0
 from controller.rollouts import rollout
 from controller.schedule import summarise
 from controller.simulator import optimum, schedule_value
+from studies.budget import check_seed
 from studies.progress import console
 
 GAMES = 6
@@ -40,13 +41,14 @@ def train_tier0(out: Path, iterations: int, seed: int) -> dict[str, Any]:
     actions = ActionSpace()
     config = MetaTrainConfig(groups=8, rollouts=4)
     policy = ControllerPolicy(actions.sizes, generator=torch.Generator().manual_seed(seed))
+    check_seed(seed)
+    check_place(out)
     console.print(f"meta-training on {iterations * config.groups} analytic games")
     pretrain_tier0(policy, actions, config, np.random.default_rng(seed), iterations)
-    shares, episodes = [], []
-    for number in range(GAMES):
-        share, episode = _share_of_optimum(policy, actions, HELD_OUT_SEED + number)
-        shares.append(share)
-        episodes.append(episode)
+    seeds = range(HELD_OUT_SEED, HELD_OUT_SEED + GAMES)
+    shares = [_share_of_optimum(policy, actions, game_seed) for game_seed in seeds]
+    # A schedule is made of other games than those that say what it is worth.
+    episodes = [_play(policy, actions, game_seed + GAMES)[1] for game_seed in seeds]
     found = paired_mean(np.array(shares), ["analytic"] * GAMES, np.random.default_rng(seed))
     meta = BundleMeta(
         interval_seconds=ANALYTIC_INTERVAL_SECONDS,
@@ -60,9 +62,10 @@ def train_tier0(out: Path, iterations: int, seed: int) -> dict[str, Any]:
                 interval_seconds=ANALYTIC_INTERVAL_SECONDS,
             ),
         ),
+        inner_runs=iterations * config.groups * config.rollouts,
         results=(
             Result(
-                instance="analytic",
+                instance="held out",
                 metric="discounted_gain",
                 against="optimum",
                 ratio=found.estimate,
@@ -82,15 +85,19 @@ def train_tier0(out: Path, iterations: int, seed: int) -> dict[str, Any]:
     }
 
 
-def _share_of_optimum(
+def _play(
     policy: ControllerPolicy, actions: ActionSpace, seed: int
-) -> tuple[float, list[tuple[int, ...]]]:
-    """Play one held-out game greedily; return its share of the optimum and the actions."""
+) -> tuple[AnalyticConfig, list[tuple[int, ...]]]:
+    """Play one game greedily; return the game and the actions."""
     game = sample_config(np.random.default_rng(seed))
     played = rollout(policy.to_json(), actions, analytic_instance(game), seed, None)
-    chosen = [tuple(indices) for indices in played.actions.tolist()]
+    return game, [tuple(indices) for indices in played.actions.tolist()]
+
+
+def _share_of_optimum(policy: ControllerPolicy, actions: ActionSpace, seed: int) -> float:
+    """Return the share of its optimum that greedy play of one game reaches."""
+    game, chosen = _play(policy, actions, seed)
     beta = default_beta(ANALYTIC_HORIZON_SECONDS)
     best, _ = optimum(game, actions, ANALYTIC_HORIZON_SECONDS, ANALYTIC_INTERVAL_SECONDS, beta)
     # What was measured along the way is noisy; what the decisions are worth is not.
-    value = schedule_value(game, actions, chosen, ANALYTIC_INTERVAL_SECONDS, beta)
-    return value / best, chosen
+    return schedule_value(game, actions, chosen, ANALYTIC_INTERVAL_SECONDS, beta) / best

@@ -150,6 +150,10 @@ def test_a_study_that_does_not_exist(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "'tinny' does not exist; did you mean 'tiny'?" in unknown.complaint
     unknown = accerl(capsys, "study", "run", "quickstart", "--workers", -1, "--out", out)
     assert "--workers must be at least 0" in unknown.complaint
+    unknown = accerl(capsys, "study", "run", "quickstart", "--seed", -1, "--out", out)
+    assert "--seed must lie between" in unknown.complaint
+    unknown = accerl(capsys, "controller", "train", "--seed", -3, "--out", out)
+    assert "--seed must lie between" in unknown.complaint
     assert not out.exists()
 
 

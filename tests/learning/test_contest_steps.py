@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from studies.budget import CONTEST, SMALL_ACTIONS
+from studies.budget import CONTEST, SMALL_ACTIONS, TUNE_SEEDS, VALIDATE_SEEDS
 from studies.contest_plan import NEW_GAME, TRAINED, ContestInstance
 from studies.entrants import EACH, Entrant, fp32, primary_names, tuned_entrants
 from studies.games import Study
@@ -53,6 +53,23 @@ def instance(game: str, group: str) -> ContestInstance:
     return ContestInstance(setup=setup, limit="actors", group=group)
 
 
+class Recorded(InnerRuns):
+    """Keeps the seeds of the runs that it was asked for."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.asked: list[int] = []
+
+    def map(self, jobs: list[dict[str, Any]], on_done: Callable[[], None]) -> list[dict[str, Any]]:
+        self.asked += [job["seed"] for job in jobs]
+        return super().map(jobs, on_done)
+
+
+def asked(study: Study) -> list[int]:
+    assert isinstance(study.runs, Recorded)
+    return study.runs.asked
+
+
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Study]:
     out = tmp_path_factory.mktemp("contest")
@@ -61,7 +78,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Study]:
         instance("cartpole", TRAINED),
         instance("acrobot", NEW_GAME),
     ]
-    with InnerRuns(out, 1, study="contest") as runs:
+    with Recorded(out, 1, study="contest") as runs:
         yield Study(out, BUDGET, 0, {"fast": fast_profile(num_actors=1)}, instances, runs)
 
 
@@ -71,6 +88,12 @@ def tuned(study: Study) -> list[Entrant]:
 
 
 def test_every_search_for_all_instances_spends_the_same(tuned: list[Entrant]) -> None:
+    for item in tuned:
+        finalists = BUDGET.finalists * 2 if item.scope != EACH else 3
+        assert item.validation_runs in {
+            finalists * BUDGET.validate_seeds,
+            2 * BUDGET.validate_seeds,
+        }
     spent = {item.name: item.inner_runs for item in tuned if item.scope != EACH}
     assert set(spent) == {"static", "kl_threshold", "sw_ucb"}
     assert spent["kl_threshold"] == spent["sw_ucb"] == BUDGET.inner_runs
@@ -91,6 +114,8 @@ def test_a_set_of_its_own_is_tuned_for_every_instance(tuned: list[Entrant]) -> N
 def test_a_controller_gets_no_more_runs_and_replaces_its_clone_only_if_better(
     study: Study, tuned: list[Entrant], variant: Any
 ) -> None:
+    assert set(asked(study)) <= {*TUNE_SEEDS, *VALIDATE_SEEDS}  # all searches are over
+    before = len(asked(study))
     rule = next(item for item in tuned if item.kind == "threshold" and item.scope != EACH)
     episodes = record_rule(study, rule)
     assert len(episodes) == 2
@@ -109,6 +134,11 @@ def test_a_controller_gets_no_more_runs_and_replaces_its_clone_only_if_better(
     trained = train_controller(study, episodes, statics, 100.0, variant)
     assert trained.entrant.cpu_seconds > 100.0
     assert BUDGET.inner_runs - 8 < trained.entrant.inner_runs <= BUDGET.inner_runs
+    seeds = asked(study)[before:]
+    assert set(seeds) - set(VALIDATE_SEEDS) == set(trained.seeds) <= set(TUNE_SEEDS)
+    validated = [seed for seed in seeds if seed in VALIDATE_SEEDS]
+    assert set(validated) == set(study.candidate_seeds)
+    assert trained.entrant.validation_runs == len(validated)
     assert len(trained.checks) >= 3
     for row in trained.checks:
         assert row["accepted"] == (row["low"] is not None and row["low"] > 0.0)

@@ -97,6 +97,22 @@ def test_after_a_high_kl_the_strategy_is_asked_all_the_same() -> None:
     assert inner.asked == 1
 
 
+def test_events_of_a_shield_within_are_told() -> None:
+    """As of a bundle that brings its own, under a laxer one."""
+    error = RuntimeError("no idea")
+    shielded = Shielded(Shielded(Silent(error), 14.0), 20.0)
+    for kl_nats in (1.0, math.nan, 15.0, 21.0):
+        features = made_up_features(kl_max_nats=kl_nats)
+        assert shielded.decide(features) == Decision.of(IDENTITY)
+        assert fires(shielded)
+    assert [(event["interval"], event["cause"]) for event in shielded.events] == [
+        *[(0, "error"), (1, "nan"), (2, "kl"), (2, "error")],
+        *[(3, "kl"), (3, "kl"), (3, "error")],
+    ]
+    shielded.reset()
+    assert shielded.events == []
+
+
 def test_an_error_is_told_and_survived() -> None:
     shielded = Shielded(Silent(KeyError("returns")), fallback=BF16)
     assert shielded.decide(made_up_features()).main == BF16

@@ -73,6 +73,9 @@ def test_ratios_are_those_of_seconds_to_target() -> None:
 
 
 def test_a_single_pair_has_no_interval() -> None:
+    # Two machines share the dice of their one seed: that is one pair, too.
+    both = ratio_rows(GAMES, {k: v for k, v in results(1).items() if k != "static"}, "learned")
+    assert [(row.instance, row.low) for row in both][-1] == ("all", None)
     alone = ratio_rows(GAMES[:1], {k: v for k, v in results(1).items() if k != "static"}, "learned")
     assert [(row.low, row.high, row.n) for row in alone] == [(None, None, 1)] * 2
 
