@@ -243,7 +243,8 @@ class _Driver:
                 raise UserError(
                     f"the run was started with another strategy: it acted with "
                     f"{report.decision.label!r} where this one decides {decision.label!r}; resume "
-                    "it with the same --strategy, --strategy-params and --spec, or choose another "
+                    "it with the same --strategy, --strategy-params and --spec, and with the same "
+                    "--seconds if it goes by the share of the run that is over; or choose another "
                     "--out"
                 )
             self._features = self._monitor.update(report)

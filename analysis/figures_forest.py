@@ -114,7 +114,7 @@ def transfer_forest(study: StudyRecord, contest: Mapping[str, Any]) -> Figure:
     others = list(dict.fromkeys(row["other"] for row in table))
     return Figure(
         name="transfer",
-        title="From what it was trained on to what it has never seen",
+        title="By what it had met in training",
         caption="One panel a comparator. Left of 1 the subject is faster; 95% intervals.",
         spec={
             "facet": {"field": "other", "type": "nominal", "title": None, "sort": others},

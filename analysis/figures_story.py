@@ -8,7 +8,7 @@ import numpy as np
 
 from analysis import curves
 from analysis.figures import PLAIN_NUMBERS, panel_layout
-from analysis.figures_strips import shares_over_time, shown_specs, spec_colour, stacked
+from analysis.figures_strips import shares_over_time, spec_colour, stacked, study_specs
 from analysis.load import RunRecord, StudyRecord
 from analysis.theme import SUBJECT_COLOUR, Figure
 
@@ -27,7 +27,7 @@ def schedule_story(study: StudyRecord) -> Figure:
         for game in games
     }
     shares = {game: shares_over_time(runs_by_game[game], *lengths[game]) for game in games}
-    order = shown_specs(shares.values(), [run for runs in runs_by_game.values() for run in runs])
+    order = study_specs(study)
     table: list[dict[str, Any]] = []
     for game in games:
         table += _trace_rows(study, game, runs_by_game[game])
@@ -38,7 +38,8 @@ def schedule_story(study: StudyRecord) -> Figure:
     shared = {"resolve": {"scale": {"color": "shared"}}}
     # One scale for all games: normalised returns and KL can be compared.
     domains = {panel: _domain(table, panel) for panel in ("return", "kl")}
-    panels = [{**_column(game, width - 20, order, domains), **shared} for game in games]
+    colour = spec_colour(order, table)
+    panels = [{**_column(game, width - 20, colour, domains), **shared} for game in games]
     return Figure(
         name="schedule-story",
         title=f"Reward and KL above what {study.labels[study.subject]} chose",
@@ -79,7 +80,7 @@ def _domain(table: list[dict[str, Any]], panel: str) -> list[float]:
 
 
 def _column(
-    game: str, width: int, order: list[str], domains: dict[str, list[float]]
+    game: str, width: int, colour: dict[str, Any], domains: dict[str, list[float]]
 ) -> dict[str, Any]:
     time: dict[str, Any] = {"field": "start", "type": "quantitative"}
     time["scale"] = {"domain": [0, 100], "nice": False}
@@ -116,7 +117,7 @@ def _column(
             "y": {"field": "low", "type": "quantitative", "axis": {"minExtent": 34}}
             | {"scale": {"domain": [0, 1]}, "title": "Specs"},
             "y2": {"field": "high"},
-            "color": spec_colour(order),
+            "color": colour,
         },
     }
     strip["encoding"]["y"]["axis"] |= {"labels": False, "ticks": False, "grid": False}

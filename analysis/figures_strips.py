@@ -41,10 +41,7 @@ def study_strips(
     }
     rows = [study.labels[name] for name in names]
     columns = [_column(game.name, game.horizon_seconds) for game in study.games.values()]
-    order = shown_specs(
-        [shares_over_time(*group) for group in groups.values()],
-        [run for runs, _, _ in groups.values() for run in runs],
-    )
+    order = study_specs(study)
     figures = []
     for start in range(0, len(columns), COLUMNS):
         part = columns[start : start + COLUMNS]
@@ -67,6 +64,19 @@ def run_strips(labelled: Mapping[str, RunRecord]) -> Figure:
     shares = [shares_over_time(*group) for group in groups.values()]
     order = shown_specs(shares, labelled.values())
     return _strips("strips", groups, list(labelled), [ALL_RUNS], order, "one row a run")
+
+
+def study_specs(study: StudyRecord) -> list[str]:
+    """Return the labels that figures of a study show: one order, so that colours mean the same."""
+    by_place: dict[tuple[str, str], list[RunRecord]] = defaultdict(list)
+    for (strategy, game, _), run in study.runs.items():
+        by_place[strategy, game].append(run)
+    shares = [
+        shares_over_time(runs, game.interval_seconds, game.horizon_seconds)
+        for (_, name), runs in by_place.items()
+        if (game := study.games.get(name)) is not None
+    ]
+    return shown_specs(shares, study.runs.values())
 
 
 def shares_over_time(
@@ -124,13 +134,19 @@ def stacked(shares: Shares, interval_percent: float, order: Sequence[str]) -> li
     return result
 
 
-def spec_colour(order: Sequence[str]) -> dict[str, Any]:
-    """Return the encoding of a spec's label by its place between no compression and the hardest."""
+def spec_colour(order: Sequence[str], table: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the encoding of a spec's label by its place between no compression and the hardest.
+
+    The legend names those of `order` that `table` has; their colours do not depend on it.
+    """
     colours = ramp(len([label for label in order if label != OTHER]))
+    by_label = dict(zip(order, [*colours, OTHER_COLOUR], strict=False))
+    used = {row["spec"] for row in table if "spec" in row}
+    shown = {label: colour for label, colour in by_label.items() if label in used}
     return {
         "field": "spec",
         "type": "nominal",
-        "scale": {"domain": list(order), "range": colours + [OTHER_COLOUR] * (OTHER in order)},
+        "scale": {"domain": list(shown), "range": list(shown.values())},
         "legend": {"title": "Spec, light = hard", "orient": "bottom", "columns": 3},
     }
 
@@ -187,7 +203,7 @@ def _strips(
                 "scale": {"domain": [0, 1]},
             },
             "y2": {"field": "high"},
-            "color": spec_colour(order),
+            "color": spec_colour(order, table),
         },
     }
     return Figure(

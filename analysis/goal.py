@@ -138,7 +138,7 @@ def goal_sentences(contest: Mapping[str, Any], labels: Mapping[str, str]) -> lis
         _faster(goal["held_out"], labels[goal["against"]]),
         *_strength(goal, labels),
         _closing(goal["gap_closed"], total),
-        *_nowhere(goal),
+        *_nowhere(goal, labels[goal["against"]]),
     ]
 
 
@@ -184,13 +184,13 @@ def _closing(found: Mapping[str, Any], total: int) -> str:
     )
 
 
-def _nowhere(goal: Mapping[str, Any]) -> list[str]:
+def _nowhere(goal: Mapping[str, Any], rule: str) -> list[str]:
     worst = goal["worst"]
     if worst is None:
         return []
     told = f"{worst['ratio']:.2f}x on {worst['env']}{_bounds(worst, ' (')}"
     told += ")" if worst["low"] is not None else ""
-    text = f"Goal, never more than {WORSE - 1.0:.0%} slower anywhere"
+    text = f"Goal, never more than {WORSE - 1.0:.0%} slower than {rule} anywhere"
     return [
         f"{text}: met, at most {told}." if goal["nowhere_worse"] else f"{text}: missed, {told}."
     ]

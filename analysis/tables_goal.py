@@ -25,8 +25,8 @@ def goal_table(study: StudyRecord, goal: Mapping[str, Any]) -> Table:
     rows = (
         (
             Cell(
-                f"At most {GOAL_RATIO:.2f}x the seconds of {rule} on the instances of the planned "
-                f"comparison, with the interval below 1"
+                f"At most {GOAL_RATIO:.2f}x the seconds of {rule} on instances that nobody was "
+                f"trained on, with the interval below 1"
             ),
             Cell(_ratio(held, evidence)),
             Cell(_met(held["met"])),

@@ -57,7 +57,7 @@ or from Python:
 
 ## What it usually does
 
-The combination nearest to the median of its runs, and how many of them chose it.
+The combination nearest to the median of its runs, and the smallest share of them that chose it.
 
 {schedules}
 
@@ -105,7 +105,9 @@ def describe(schedule: Schedule) -> list[str]:
     lines = []
     for label, rows in groupby(schedule_rows(schedule), key=lambda row: row["label"]):
         rows = list(rows)
-        lines.append(f"{rows[0]['from']:.0%} to {rows[-1]['to']:.0%}: {label}")
+        agreed = min(row["agreement"] for row in rows)
+        stretch = f"{rows[0]['from']:.0%} to {rows[-1]['to']:.0%}"
+        lines.append(f"{stretch}: {label}, chosen by {agreed:.0%}")
     return lines
 
 

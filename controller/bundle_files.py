@@ -179,8 +179,9 @@ def _check_file(file: Path, expected: Mapping[str, Any] | None) -> None:
         raise UserError(f"{file} is missing from the bundle; copy the whole folder again")
     found = file_entry(file)
     if found["bytes"] != expected["bytes"]:
+        what = "cut off" if found["bytes"] < expected["bytes"] else "altered"
         raise UserError(
-            f"{file} has {found['bytes']} bytes instead of {expected['bytes']}; was it cut off? "
+            f"{file} has {found['bytes']} bytes instead of {expected['bytes']}; was it {what}? "
             "copy the bundle again"
         )
     if found["sha256"] != expected["sha256"]:

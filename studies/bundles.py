@@ -48,8 +48,8 @@ def bundle_strategy(path: str, config: RunConfig, *, mode: str, strict: bool) ->
         strict=strict,
     )
     warn_if_migrated(path, served.bundle.migrated_from)
-    if served.schedule is not None and served.schedule not in here:
-        say(f"{path} has no schedule for {config.preset}; replaying that of {served.schedule!r}")
+    if served.schedule is not None and served.schedule != here[0]:
+        say(f"{path} has no schedule for {here[0]}; replaying that of {served.schedule!r}")
     replaced = served.strategy.replacements
     if replaced:
         say(

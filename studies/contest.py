@@ -51,7 +51,7 @@ from studies.variants import CONTROLLER, VARIANTS
 
 CLOSEST = ("static", "threshold")
 """kinds of the comparators that the controller has to beat; fp32, say, is far off"""
-TAUGHT = " In between it is shown the best static spec of each trained machine."
+TAUGHT = " Others are shown the best static spec of each trained machine."
 
 
 def run_contest(
@@ -358,8 +358,9 @@ def _study_json(
         "notes": [
             "Games are learned for real; every operation is charged the seconds that it takes in "
             "a latency profile.",
-            "The controller starts from a clone of the best tuned threshold rule, and is "
-            "pre-trained on random analytic games, which costs no inner run."
+            "The controller starts from a clone of the best tuned threshold rule. Candidates that "
+            "replace it if they are clearly better are tried in turn, one of them pre-trained on "
+            "random analytic games, which costs no inner run."
             + TAUGHT
             * (study.budget.teacher_seeds > 0),
         ],

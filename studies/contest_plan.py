@@ -37,12 +37,18 @@ QUESTION = (
     "same number of inner runs, those of validation not counted; also on games and machines that "
     "it never saw?"
 )
+QUESTION_ON_TRAINED = (
+    "Does a controller that is trained by policy gradient reach a game's target sooner, in seconds "
+    "of the machine, than hand-set strategies tuned with the same number of inner runs, those of "
+    "validation not counted; on new seeds of the games and machines that all were tuned on?"
+)
 RULE = (
     "Every pair of a trained game and a trained machine; then new machines for trained games, new "
     "games on trained machines, and new games on new machines. What limits an instance is worked "
     "out from its latency profile without a run; actors, learner, emulator and network must each "
     "limit at least one. At least two games and two machines are held out whole."
 )
+RULE_ON_TRAINED = "Every pair of a trained game and a trained machine; nothing is held out."
 LEFT_OUT = (
     "Hand-set strategies that are not tuned here: threshold rules with a dwell time, rules that "
     "stand in line (first-that-fires); and the linear KL mix for each instance by itself."
@@ -140,8 +146,8 @@ def make_plan(
     """
     spent = asdict(budget) | {"actions": budget.actions.to_json()}
     return {
-        "question": QUESTION,
-        "rule": RULE,
+        "question": QUESTION if budget.held_out else QUESTION_ON_TRAINED,
+        "rule": RULE if budget.held_out else RULE_ON_TRAINED,
         "left_out": LEFT_OUT,
         "instances": [
             {

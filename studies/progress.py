@@ -86,8 +86,9 @@ def bar(title: str, total: float, *, unit: str = "runs") -> Iterator[Callable[[f
     def advance(amount: float, note: str) -> None:
         nonlocal done, quarters
         done += amount
-        while quarters < 4 and done >= total * (quarters + 1) / 4 - 1e-9:
-            quarters += 1
+        reached = min(int(4.0 * done / total + 1e-9), 4) if total > 0.0 else 4
+        if reached > quarters:  # one line also where a single step passes several
+            quarters = reached
             console.print(f"  {title}: {25 * quarters}% {note}".rstrip())
 
     yield advance

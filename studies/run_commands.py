@@ -123,9 +123,11 @@ def run_recorded(
         f"{config.preset}: {config.game}, seed {config.seed}, {config.runtime.runtime} runtime, "
         f"{config.runtime.clock} clock, {config.seconds:g} s, strategy {strategy_name}"
     )
+    past_seconds = 0.0
     with bar("training", config.seconds, unit="share") as advance:
 
         def on_interval(report: IntervalReport) -> None:
+            nonlocal past_seconds
             scores = report.episode_returns
             result = f"J {report.learner_return:.2f}" if report.learner_return is not None else ""
             if not result and scores:
@@ -133,7 +135,9 @@ def run_recorded(
             note = f"{report.env_steps / report.seconds:,.0f} steps/s, {report.decision.label}"
             held = "+".join(f"{rss / 1e6:.0f}" for rss in report.rss_bytes.values())
             memory = f"{held} MB" if held else ""
-            advance(report.seconds, " ".join(part for part in (note, memory, result) if part))
+            # By the run's own count: a resumed one does not begin at 0.
+            passed, past_seconds = report.total_seconds - past_seconds, report.total_seconds
+            advance(passed, " ".join(part for part in (note, memory, result) if part))
 
         result = run(
             config,

@@ -4,6 +4,7 @@ import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -192,6 +193,24 @@ def test_unequal_budgets_are_not_hidden(study_dir: Path, tmp_path: Path) -> None
         "Every tuned strategy was given the same 400 inner runs.",
         "Spent less, in whole rounds: Linear KL mix 48.",
     ]
+
+
+def test_what_validation_took_is_told(study_dir: Path, tmp_path: Path) -> None:
+    def told(**changes: dict[str, Any]) -> str:
+        data = json.loads((study_dir / "study.json").read_text()) | {"validate_seeds": [50]}
+        for item in data["strategies"]:
+            item |= changes.get(item["name"], {})
+        for name in ("runs", "profile.json"):
+            if not (tmp_path / name).exists():
+                (tmp_path / name).symlink_to(study_dir / name)
+        (tmp_path / "study.json").write_text(json.dumps(data))
+        return " ".join(budget_sentences(load_study(tmp_path)))
+
+    assert "have their candidates checked there; how many is not known." in told()
+    trained = {"validation_runs": 640, "kind": "controller"}
+    found = told(learned=trained, linear={"validation_runs": 200})
+    assert "640 for Learned controller; 200 for Linear KL mix" in found
+    assert "tuning the best threshold rule took is not counted for Learned controller" in found
 
 
 def test_a_bare_study_still_gives_a_whole_report(tmp_path: Path) -> None:

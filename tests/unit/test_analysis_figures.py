@@ -4,6 +4,7 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -174,6 +175,27 @@ def test_curves_over_env_steps_end_where_each_strategy_ends(study: StudyRecord) 
         if row["game"] == "freeway":
             last[row["strategy"]] = max(row["x"], last.get(row["strategy"], 0.0))
     assert last["fp32 only"] < last["Linear KL mix"] < last["Learned controller"]
+
+
+def spec_colours(part: Any) -> dict[str, str]:
+    """The colours of specs anywhere in a figure."""
+    found: dict[str, str] = {}
+    for value in (
+        part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+    ):
+        if isinstance(value, dict) and value.get("field") == "spec":
+            found |= dict(zip(value["scale"]["domain"], value["scale"]["range"], strict=True))
+        found |= spec_colours(value)
+    return found
+
+
+def test_a_spec_has_one_colour_in_all_figures_of_a_study(study: StudyRecord) -> None:
+    story = spec_colours(figures_story.schedule_story(study).spec)
+    (strips,) = figures_strips.study_strips(study)
+    assert story
+    assert story.items() <= spec_colours(strips.spec).items()
+    (few,) = figures_strips.study_strips(study, [study.subject])
+    assert spec_colours(few.spec) == story
 
 
 def test_strip_shares_fill_every_interval(study: StudyRecord) -> None:

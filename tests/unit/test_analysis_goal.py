@@ -106,7 +106,8 @@ def test_nowhere_worse_looks_at_every_instance(
     assert goal["nowhere_worse"] == (slowest <= 1.03)
     last = goal_sentences({**contest, "goal": goal}, study.labels)[-1]
     told = f"{word} {slowest:.2f}x on cartpole-learner-bound ({slowest:.2f} to {slowest:.2f})."
-    assert last == f"Goal, never more than 3% slower anywhere: {told}"
+    rule = study.labels["kl_max"]
+    assert last == f"Goal, never more than 3% slower than {rule} anywhere: {told}"
 
 
 @pytest.mark.parametrize(

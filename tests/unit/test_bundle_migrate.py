@@ -79,8 +79,8 @@ def test_what_an_old_bundle_does_not_tell_stays_unknown(folder: Path, count: int
     assert (shown["tier"], shown["inner_runs"], shown["results"]) == ("virtual", 64, [])
     assert shown["combination"] == "mode"
     assert shown["schedules"]["catch"] == [
-        "0% to 75%: net3 pruned 50% INT8",
-        "75% to 100%: original fp32",
+        "0% to 75%: net3 pruned 50% INT8, chosen by 67%",
+        "75% to 100%: original fp32, chosen by 100%",
     ]
     assert all(row["levels"] is None for row in shown["schedule_rows"]["catch"])
     assert len(shown["action_table"]) == 24

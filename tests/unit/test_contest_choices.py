@@ -68,6 +68,10 @@ def test_a_contest_on_one_machine_is_no_contest_proper(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = planned(tmp_path / "out", monkeypatch, budget="default", profile="edge")
+    assert (
+        plan["rule"] == "Every pair of a trained game and a trained machine; nothing is held out."
+    )
+    assert "never saw" not in plan["question"]
     assert len(plan["seeds"]["test"]) == 20
     assert not set(plan["seeds"]["test"]) & set(TEST_SEEDS)
 

@@ -175,8 +175,8 @@ def test_without_git_or_a_checkout_the_revision_is_unknown(
 def test_show_speaks_to_people(folder: Path) -> None:
     shown = show_bundle(folder)
     assert shown["schedules"]["catch"] == [
-        "0% to 75%: net3 pruned 50% INT8",
-        "75% to 100%: original fp32",
+        "0% to 75%: net3 pruned 50% INT8, chosen by 67%",
+        "75% to 100%: original fp32, chosen by 100%",
     ]
     assert shown["games"] == ["catch", "breakout"]
     assert shown["inner_runs"] == 64

@@ -116,7 +116,10 @@ def test_a_table_has_one_row_for_each_stretch_in_which_nothing_changes() -> None
     assert [row["label"] for row in rows] == ["net3 pruned 50% INT8"] * 2 + ["original fp32"]
     assert [row["agreement"] for row in rows] == pytest.approx([1, 2 / 3, 1])
     assert rows[1]["levels"]["bits"] == [32, 32, 8, 8, 8]
-    assert describe(catch) == ["0% to 75%: net3 pruned 50% INT8", "75% to 100%: original fp32"]
+    assert describe(catch) == [
+        "0% to 75%: net3 pruned 50% INT8, chosen by 67%",
+        "75% to 100%: original fp32, chosen by 100%",
+    ]
 
 
 @pytest.mark.parametrize(
