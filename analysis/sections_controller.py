@@ -51,14 +51,14 @@ def policy(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
     features = study.effects.get("features") or []
     if features:
         texts = [
-            {"feature": item["name"], "what it is": item.get("text", "")}
+            {"feature": item["name"], "made of": item.get("text", "")}
             | {"importance": float(item["importance"])}
             for item in figures_policy.by_importance(features)
         ]
         blocks += [
             figures_policy.feature_importance(features),
             figures_policy.policy_effects(study.effects),
-            tables.rows_table("The features", texts),
+            tables.rows_table("The features; accerl/monitor/README.md says what each is", texts),
         ]
     if study.variants:
         tried = any(row.get("ratio") is not None for row in study.variants)

@@ -159,11 +159,11 @@ def game_table(study: StudyRecord) -> Table:
     texts = {"game": "Game", "profile": "Machine", "limit": "Limited by", "group": "Group"}
     shown = [key for key in texts if any(getattr(game, key) for game in study.games.values())]
     numbers = {
+        "target_return": "#Target return",
         "horizon_seconds": "#Horizon (s)",
         "interval_seconds": "#Decision every (s)",
         "random_return": "#Random return",
         "reference_return": "#Reference return",
-        "target_return": "#Target return",
     }
     rows = tuple(
         (
@@ -188,7 +188,7 @@ def game_table(study: StudyRecord) -> Table:
 
 def _median_cell(returns: Sequence[float]) -> Cell:
     middle = median(returns) if returns else None
-    return number(middle, f"{formats.significant(middle)} of {len(returns)}")
+    return number(middle, f"{formats.significant(middle)} ({len(returns)} runs)")
 
 
 def test_run_table(study: StudyRecord, contest: Mapping[str, Any]) -> Table:

@@ -69,7 +69,7 @@ def effects(
         rows.append(
             {
                 "name": feature.name,
-                "text": feature.text or feature.source.replace("_", " "),
+                "text": f"{feature.source}: {feature.text}" if feature.text else feature.source,
                 "importance": float(np.mean(distances)),
                 "values": [float(value) for value in grid],
                 "heads": heads,
