@@ -37,7 +37,7 @@ def break_even(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
             spread = "1 process" if processes == 1 else f"{processes} processes side by side"
             told += f", which is {formats.duration(cpu)} of processor time on {spread}"
             told += ", tuning the rule that it begins with and checking its candidates included"
-        told += f"; it was given {inner:,} inner runs besides these" if inner is not None else ""
+        told += f"; {inner:,} of its inner runs were its own" if inner is not None else ""
         blocks += [
             Text(f"{told}. What the comparators' tuning took is not set against it."),
             tables_study.pays_table(study, contest),
