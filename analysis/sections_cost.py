@@ -96,7 +96,7 @@ def budget_sentences(study: StudyRecord) -> list[str]:
     if learners:
         verb = "begins" if len(learners) == 1 else "begin"
         sentences.append(
-            f"What tuning the best threshold rule took is not counted for {listed(learners)}, "
+            f"The runs that tuned the best threshold rule are not counted for {listed(learners)}, "
             f"which {verb} with a clone of it."
         )
     if untuned:

@@ -128,16 +128,9 @@ def run_recorded(
 
         def on_interval(report: IntervalReport) -> None:
             nonlocal past_seconds
-            scores = report.episode_returns
-            result = f"J {report.learner_return:.2f}" if report.learner_return is not None else ""
-            if not result and scores:
-                result = f"return {sum(scores) / len(scores):.1f}"
-            note = f"{report.env_steps / report.seconds:,.0f} steps/s, {report.decision.label}"
-            held = "+".join(f"{rss / 1e6:.0f}" for rss in report.rss_bytes.values())
-            memory = f"{held} MB" if held else ""
             # By the run's own count: a resumed one does not begin at 0.
             passed, past_seconds = report.total_seconds - past_seconds, report.total_seconds
-            advance(passed, " ".join(part for part in (note, memory, result) if part))
+            advance(passed, _interval_note(report))
 
         result = run(
             config,
@@ -170,6 +163,18 @@ def run_recorded(
         if summary["monitor_cpu_share"] is not None:
             console.print(f"processor time of the monitor: {summary['monitor_cpu_share']:.2%}")
     return summary
+
+
+def _interval_note(report: IntervalReport) -> str:
+    """Return what progress tells of an interval: speed, specs, memory and the latest score."""
+    scores = report.episode_returns
+    result = f"J {report.learner_return:.2f}" if report.learner_return is not None else ""
+    if not result and scores:
+        result = f"return {sum(scores) / len(scores):.1f}"
+    note = f"{report.env_steps / report.seconds:,.0f} steps/s, {report.decision.label}"
+    held = "+".join(f"{rss / 1e6:.0f}" for rss in report.rss_bytes.values())
+    memory = f"{held} MB" if held else ""
+    return " ".join(part for part in (note, memory, result) if part)
 
 
 def _check_own_students(config: RunConfig, specs: Sequence[CompressionSpec]) -> None:

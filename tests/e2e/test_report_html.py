@@ -210,7 +210,7 @@ def test_what_validation_took_is_told(study_dir: Path, tmp_path: Path) -> None:
     trained = {"validation_runs": 640, "kind": "controller"}
     found = told(learned=trained, linear={"validation_runs": 200})
     assert "640 for Learned controller; 200 for Linear KL mix" in found
-    assert "tuning the best threshold rule took is not counted for Learned controller" in found
+    assert "that tuned the best threshold rule are not counted for Learned controller" in found
 
 
 def test_a_bare_study_still_gives_a_whole_report(tmp_path: Path) -> None:
