@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from accerl.compress.config import CompressionConfig
-from accerl.compress.sparse import TopologyConfig
+from accerl.compress.pruning.sparse import TopologyConfig
 from accerl.envs import check_game
 from accerl.errors import UserError, did_you_mean
-from accerl.learner_config import LearnerConfig, choose_device
-from accerl.observation import ObservationSpec
+from accerl.learner.config import LearnerConfig, choose_device
+from accerl.networks.observation import ObservationSpec
 from accerl.records import json_hash
 from accerl.spec import STUDENTS
 

@@ -11,7 +11,7 @@ import torch
 from accerl.actor import gumbel_max
 from accerl.compress.engine import Engine
 from accerl.envs import Envs, make_envs
-from accerl.networks import PolicyNet
+from accerl.networks.policy_net import PolicyNet
 
 EVALUATION_SEED = 777_000  # far from every training seed; the same for all runs: common numbers
 

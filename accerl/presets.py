@@ -8,7 +8,7 @@ from accerl.compress.config import CompressionConfig
 from accerl.config import RunConfig, RuntimeConfig
 from accerl.envs.minatar import MINATAR_GAMES
 from accerl.errors import UserError, did_you_mean
-from accerl.learner_config import LearnerConfig
+from accerl.learner.config import LearnerConfig
 
 _SMALL_RUNTIME = RuntimeConfig(
     num_envs=32, queue_rollouts=1, publish_every=2, interval_seconds=1.0, eval_episodes=64

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from accerl.observation import ObservationSpec
+from accerl.networks.observation import ObservationSpec
 
 POISON_BYTE = 0xA5  # a fresh slab is filled with it, so that reading unwritten memory shows
 

@@ -26,7 +26,7 @@ class CompressionSpec:
     student: str = "original"
     """original: the learner's own network, whatever its size (`RunConfig.network`), undistilled;
     net1, net2 or net3: that smaller member of the policy family, distilled from the learner;
-    module:function: your own, see `accerl.students.make_student`"""
+    module:function: your own, see `accerl.networks.students.make_student`"""
     sparsity: float = 0.0
     """fraction of output channels / neurons REMOVED by structured pruning, in [0, 1)"""
     rank: float = 1.0

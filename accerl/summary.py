@@ -7,9 +7,9 @@ from typing import Any
 
 from accerl.config import RunConfig
 from accerl.records import fingerprint, versions
-from accerl.runtime.latency import LatencyProfile
+from accerl.runtime.latency.profile import LatencyProfile
+from accerl.runtime.machine.usage import growth_per_minute
 from accerl.runtime.run import IntervalReport
-from accerl.runtime.usage import growth_per_minute
 
 
 def summarise(

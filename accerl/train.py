@@ -25,13 +25,13 @@ from accerl.records import (
     read_metrics,
 )
 from accerl.run_folder import CHECKPOINT, read_config, saved_run, starting_learner
-from accerl.runtime.clock import RealClock, VirtualClock
-from accerl.runtime.latency import LatencyProfile
+from accerl.runtime.latency.profile import LatencyProfile
+from accerl.runtime.latency.profiles import load_profile, save_profile
 from accerl.runtime.parts import Parts
-from accerl.runtime.process import ProcessRun
-from accerl.runtime.profiles import load_profile, save_profile
+from accerl.runtime.process.run import ProcessRun
 from accerl.runtime.run import IntervalReport
-from accerl.runtime.serial import SerialRun
+from accerl.runtime.serial.clock import RealClock, VirtualClock
+from accerl.runtime.serial.run import SerialRun
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 from accerl.summary import summarise
 

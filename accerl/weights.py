@@ -22,7 +22,7 @@ from accerl.compress.artifact import Artifact
 from accerl.rollout import release
 
 if TYPE_CHECKING:
-    from accerl.networks import PolicyNet
+    from accerl.networks.policy_net import PolicyNet
 
 T = TypeVar("T")
 _PREFIX = struct.Struct("<I")

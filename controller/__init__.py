@@ -7,4 +7,4 @@ import gymnasium
 ENV_ID = "accerl/CompressionControl-v0"
 
 if ENV_ID not in gymnasium.registry:
-    gymnasium.register(id=ENV_ID, entry_point="controller.make:make_env")
+    gymnasium.register(id=ENV_ID, entry_point="controller.env.make:make_env")

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from accerl.adopt import as_policy
 from accerl.compress.artifact import Artifact
 from accerl.compress.engine import Engine, make_engine
 from accerl.compress.links import (
@@ -31,12 +30,13 @@ from accerl.compress.links import (
     TorchScript,
     student_name,
 )
-from accerl.compress.quantize import DEFAULT as EVERY_BYTE
-from accerl.compress.quantize import QuantiseMethod
-from accerl.compress.ranges import RangeTracker
+from accerl.compress.quantization.quantize import DEFAULT as EVERY_BYTE
+from accerl.compress.quantization.quantize import QuantiseMethod
+from accerl.compress.quantization.ranges import RangeTracker
 from accerl.errors import UserError
-from accerl.networks import PolicyNet
-from accerl.observation import ObservationSpec
+from accerl.networks.adopt import as_policy
+from accerl.networks.observation import ObservationSpec
+from accerl.networks.policy_net import PolicyNet
 from accerl.spec import CompressionSpec
 
 GRAPHS: dict[type, str] = {ONNX: "onnx", TorchScript: "torchscript", Eager: "eager"}
@@ -146,8 +146,8 @@ class CompressorChain:
 
         Args:
             policy: the learner's policy: a PolicyNet, or any module that returns logits and
-                values. One that is no chain of layers (see `accerl.adopt`) can be exported to
-                torch only, or serve as the teacher.
+                values. One that is no chain of layers (see `accerl.networks.adopt`) can be
+                exported to torch only, or serve as the teacher.
             observations: recorded states [N, *shape].
             version: learner updates of `policy`.
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from accerl.adopt import OpaquePolicy
 from accerl.compress.artifact import Artifact
 from accerl.compress.engine import make_engine
 from accerl.errors import one_line
-from accerl.networks import PolicyNet
+from accerl.networks.adopt import OpaquePolicy
+from accerl.networks.policy_net import PolicyNet
 
 EXPECTED_KL_NATS = {32: 1e-3, 16: 0.1, 8: 0.25}
 """largest mean KL by bits. What was measured is a hundredth of it: this finds what is broken, and

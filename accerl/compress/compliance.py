@@ -13,8 +13,8 @@ from accerl.compress.chain import CompressorChain
 from accerl.compress.engine import make_engine
 from accerl.compress.links import Link
 from accerl.errors import UserError
-from accerl.networks import PolicyNet, make_policy
-from accerl.observation import ObservationSpec
+from accerl.networks.observation import ObservationSpec
+from accerl.networks.policy_net import PolicyNet, make_policy
 from accerl.spec import CompressionSpec
 
 BOARD = ObservationSpec((3, 10, 10), "uint8", centre=4, unit=50.0)

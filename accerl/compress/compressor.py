@@ -11,26 +11,26 @@ from typing import Any
 import numpy as np
 import torch
 
-from accerl.adopt import OpaquePolicy, require_chain
 from accerl.compress.artifact import Artifact
 from accerl.compress.chain import CompressorChain
 from accerl.compress.check import check_engine, kl_nats
 from accerl.compress.config import CompressionConfig
-from accerl.compress.criteria import has_gradients
-from accerl.compress.distill import Distiller
+from accerl.compress.distillation.distill import Distiller
+from accerl.compress.distillation.trainee import Trainee, empty_net, net_to_json, require_smaller
 from accerl.compress.engine import make_engine
+from accerl.compress.graphs.torch_artifact import architecture_from_json, architecture_to_json
 from accerl.compress.links import CompressionState, Link
 from accerl.compress.lowrank import Factoriser
-from accerl.compress.prune import prune
-from accerl.compress.quantize import spread
-from accerl.compress.ranges import RangeTracker
-from accerl.compress.rounding import round_weights
-from accerl.compress.torch_artifact import architecture_from_json, architecture_to_json
-from accerl.compress.trainee import Trainee, empty_net, net_to_json, require_smaller
+from accerl.compress.pruning.criteria import has_gradients
+from accerl.compress.pruning.prune import prune
+from accerl.compress.quantization.quantize import spread
+from accerl.compress.quantization.ranges import RangeTracker
+from accerl.compress.quantization.rounding import round_weights
 from accerl.errors import UserError
-from accerl.networks import Architecture, ObservationSpec, PolicyNet
+from accerl.networks.adopt import OpaquePolicy, require_chain
+from accerl.networks.policy_net import Architecture, ObservationSpec, PolicyNet
+from accerl.networks.students import make_student
 from accerl.spec import CompressionSpec
-from accerl.students import make_student
 
 COMPARED_STATES = 16
 """on which a student is compared with the learner at each publication"""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from accerl.compress.criteria import PruneMethod
 from accerl.compress.lowrank import LowRankMethod
-from accerl.compress.quantize import QuantiseMethod
-from accerl.compress.ranges import RangeMethod
-from accerl.compress.rounding import check_simulated_bits
+from accerl.compress.pruning.criteria import PruneMethod
+from accerl.compress.quantization.quantize import QuantiseMethod
+from accerl.compress.quantization.ranges import RangeMethod
+from accerl.compress.quantization.rounding import check_simulated_bits
 from accerl.errors import UserError
 
 

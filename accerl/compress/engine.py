@@ -26,7 +26,7 @@ from accerl.spec import CompressionSpec
 DAMAGED = "artifact: the ONNX payload is damaged; write it again"
 PREFIX = struct.Struct("<II")
 """of an ONNX payload: the graph's length, and 1 if it is finished, so that ONNX Runtime need not
-look for anything to fuse; see `accerl.compress.onnx_payload`"""
+look for anything to fuse; see `accerl.compress.graphs.onnx_payload`"""
 LOCATION = "payload"
 """what the graph's external data calls the bytes that its constants lie in"""
 
@@ -120,6 +120,6 @@ def make_engine(artifact: Artifact, *, threads: int = 1) -> Engine:
     """
     if artifact.kind == "onnx":
         return OrtEngine(artifact, threads=threads)
-    from accerl.compress.torch_engine import TorchEngine
+    from accerl.compress.graphs.torch_engine import TorchEngine
 
     return TorchEngine(artifact)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from accerl.errors import UserError
-from accerl.networks import PolicyNet
+from accerl.networks.policy_net import PolicyNet
 
 
 class Layer(NamedTuple):

@@ -11,22 +11,26 @@ import numpy as np
 import torch
 from torch import nn
 
-from accerl.adopt import OpaquePolicy, as_policy, require_chain
 from accerl.compress.artifact import Artifact
-from accerl.compress.criteria import PruneMethod
-from accerl.compress.distill import Distiller
-from accerl.compress.export import onnx_fp32, onnx_int8
+from accerl.compress.distillation.distill import Distiller
+from accerl.compress.graphs.onnx_export import onnx_fp32, onnx_int8
+from accerl.compress.graphs.torch_artifact import pack_script, pack_torch
+from accerl.compress.graphs.torch_engine import TorchEngine
 from accerl.compress.lowrank import DEFAULT as EVERY_RANK
 from accerl.compress.lowrank import LowRankMethod, check_rank, factorise
-from accerl.compress.prune import DEFAULT, check_sparsity, prune
-from accerl.compress.quantize import CALIBRATION_STATES, QuantiseMethod, spread
-from accerl.compress.quantize import DEFAULT as EVERY_BYTE
-from accerl.compress.ranges import ActivationRanges, RangeTracker
-from accerl.compress.rounding import check_simulated_bits, round_weights, tune_for_integers
-from accerl.compress.torch_artifact import pack_script, pack_torch
-from accerl.compress.torch_engine import TorchEngine
+from accerl.compress.pruning.criteria import PruneMethod
+from accerl.compress.pruning.prune import DEFAULT, check_sparsity, prune
+from accerl.compress.quantization.quantize import CALIBRATION_STATES, QuantiseMethod, spread
+from accerl.compress.quantization.quantize import DEFAULT as EVERY_BYTE
+from accerl.compress.quantization.ranges import ActivationRanges, RangeTracker
+from accerl.compress.quantization.rounding import (
+    check_simulated_bits,
+    round_weights,
+    tune_for_integers,
+)
 from accerl.errors import UserError, did_you_mean
-from accerl.networks import PolicyNet, architecture
+from accerl.networks.adopt import OpaquePolicy, as_policy, require_chain
+from accerl.networks.policy_net import PolicyNet, architecture
 from accerl.spec import STUDENTS, CompressionSpec
 
 PRECISIONS = {"INT8": 8, "BF16": 16}

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from accerl.errors import UserError
-from accerl.networks import PolicyNet, conv_spec
+from accerl.networks.policy_net import PolicyNet, conv_spec
 
 OVERSAMPLING = 8
 POWER_ITERATIONS = 2

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from accerl.envs.base import Step
-from accerl.observation import ObservationSpec
+from accerl.networks.observation import ObservationSpec
 
 _FRESH_SEED = 7_919  # between the seeds of one actor before and after it was restored
 

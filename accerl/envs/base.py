@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from accerl.observation import ObservationSpec
+from accerl.networks.observation import ObservationSpec
 
 
 @dataclass(frozen=True)

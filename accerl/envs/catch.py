@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from accerl.envs.base import Step
-from accerl.observation import ObservationSpec
+from accerl.networks.observation import ObservationSpec
 
 
 class CatchEnvs:

@@ -12,7 +12,7 @@ import numpy as np
 
 from accerl.envs.base import Step
 from accerl.errors import UserError
-from accerl.observation import ObservationSpec
+from accerl.networks.observation import ObservationSpec
 
 MINATAR_GAMES = tuple(
     f"minatar-{name}" for name in ("asterix", "breakout", "freeway", "seaquest", "space-invaders")

@@ -12,8 +12,8 @@ from accerl.compress.chain import CompressedPolicy
 from accerl.correct import Corrector, CorrectorChain
 from accerl.envs import make_envs
 from accerl.errors import UserError, did_you_mean
-from accerl.networks import PolicyNet, make_policy
-from accerl.observation import ObservationSpec
+from accerl.networks.observation import ObservationSpec
+from accerl.networks.policy_net import PolicyNet, make_policy
 from accerl.presets import load_preset
 from accerl.spec import STUDENTS
 

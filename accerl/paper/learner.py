@@ -17,13 +17,13 @@ from types import FrameType
 import torch
 from torch import nn
 
-from accerl.adopt import adopt
 from accerl.config import RunConfig
 from accerl.correct import name_of
 from accerl.envs import make_envs
 from accerl.errors import UserError
 from accerl.monitor.indicators import Indicator
-from accerl.networks import PolicyNet, architecture
+from accerl.networks.adopt import adopt
+from accerl.networks.policy_net import PolicyNet, architecture
 from accerl.paper.actors import QManager
 from accerl.paper.strategy import Acting
 from accerl.presets import load_preset

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from time import thread_time
 from typing import Any
 
-from accerl.learner import UpdateStats
+from accerl.learner.learner import UpdateStats
 from accerl.monitor.meter import IntervalMeter
 from accerl.rollout import Rollout
-from accerl.runtime.probe import KLSplit
+from accerl.runtime.machine.usage import Memory
+from accerl.runtime.publishing.probe import KLSplit
 from accerl.runtime.run import PHASES, IntervalReport
-from accerl.runtime.usage import Memory
 from accerl.spec import CompressionSpec, Decision
 
 

@@ -11,8 +11,8 @@ from accerl.compress.links import Link, Stage
 from accerl.config import RunConfig
 from accerl.correct import CorrectorChain
 from accerl.errors import UserError
-from accerl.networks import PolicyNet, architecture, make_policy
-from accerl.observation import ObservationSpec
+from accerl.networks.observation import ObservationSpec
+from accerl.networks.policy_net import PolicyNet, architecture, make_policy
 
 
 @dataclass(frozen=True, kw_only=True)

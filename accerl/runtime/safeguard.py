@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 from accerl.errors import UserError
-from accerl.learner import Learner, UpdateStats
+from accerl.learner.learner import Learner, UpdateStats
 from accerl.rollout import Rollout
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from accerl.records import read_json, write_json
 from accerl.spec import CompressionSpec, Decision
-from controller.bundle import export_bundle, read_bundle
-from controller.bundle_files import MANIFEST, SCHEDULE
+from controller.bundle.bundle import export_bundle, read_bundle
+from controller.bundle.files import MANIFEST, SCHEDULE
 from tests.fixtures.command_line import accerl
 from tests.fixtures.inner_runs import fast_profile
 from tests.fixtures.made_bundles import ACTIONS, META, make_bundle, make_policy, resign

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from studies.inner import do_job
-from studies.job_store import JobStore
-from studies.storage import open_storage
+from studies.jobs.inner import do_job
+from studies.jobs.storage import open_storage
+from studies.jobs.store import JobStore
 from tests.fixtures.command_line import accerl
 from tests.fixtures.jobs import STUDY, catch_job
 

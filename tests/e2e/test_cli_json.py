@@ -9,7 +9,7 @@ import pytest
 
 from accerl.correct import COMBINATIONS
 from accerl.records import fingerprint, read_json, read_metrics, versions
-from accerl.runtime.profiles import SHIPPED
+from accerl.runtime.latency.profiles import SHIPPED
 from accerl.runtime.run import PHASES
 from accerl.spec import CompressionSpec
 from tests.fixtures.command_line import Finished, accerl, call

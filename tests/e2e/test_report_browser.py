@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from analysis.html_report import write_study_report
+from analysis.render.html import write_study_report
 from tests.fixtures.browser import page_address
 from tests.fixtures.report_sections import SECTIONS
 from tests.fixtures.synthetic_contest import write_contest_study

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from analysis.contest import build_contest
-from analysis.entrants import best_score, runs_per_instance, tuning_rows
-from analysis.figures import exploratory_strategies, planned_strategies, study_colours
-from analysis.html_report import write_study_report
-from analysis.load import StudyRecord, load_study
-from analysis.machines import acting_costs
-from analysis.sections import study_figures, study_sections
-from analysis.sections_cost import budget_sentences
-from analysis.sections_question import study_lead
-from analysis.tables_goal import goal_table, instance_table
-from analysis.theme import Figure
-from analysis.wandb_report import check_size
+from analysis.comparison.contest import build_contest
+from analysis.figures.learning_curves import (
+    exploratory_strategies,
+    planned_strategies,
+    study_colours,
+)
+from analysis.figures.theme import Figure
+from analysis.records.entrants import best_score, runs_per_instance, tuning_rows
+from analysis.records.load import StudyRecord, load_study
+from analysis.render.html import write_study_report
+from analysis.render.wandb_runs import check_size
+from analysis.report.machines import acting_costs
+from analysis.report.sections import study_figures, study_sections
+from analysis.report.sections_cost import budget_sentences
+from analysis.report.sections_question import study_lead
+from analysis.report.tables_goal import goal_table, instance_table
 from tests.fixtures.full_contest import MACHINES, OTHERS, PLANNED, write_full_contest
 from tests.fixtures.synthetic_study import FULL, INT8, SMALL
 

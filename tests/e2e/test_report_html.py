@@ -10,9 +10,9 @@ import pytest
 
 from accerl.errors import UserError
 from accerl.spec import Decision
-from analysis.html_report import write_runs_report, write_study_report
-from analysis.load import load_study
-from analysis.sections_cost import budget_sentences
+from analysis.records.load import load_study
+from analysis.render.html import write_runs_report, write_study_report
+from analysis.report.sections_cost import budget_sentences
 from tests.fixtures.report_sections import SECTIONS
 from tests.fixtures.synthetic_study import FULL, make_report, write_run, write_study
 

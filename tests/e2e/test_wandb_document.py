@@ -12,12 +12,12 @@ import pytest
 import wandb
 
 from accerl.errors import UserError
-from analysis.contest import build_contest
-from analysis.html_report import write_study_report
-from analysis.load import load_study
-from analysis.sections import study_figures, study_sections
-from analysis.theme import Figure, render_svg
-from analysis.wandb_document import chart_name, chart_spec, save_report, write_report_spec
+from analysis.comparison.contest import build_contest
+from analysis.figures.theme import Figure, render_svg
+from analysis.records.load import load_study
+from analysis.render.html import write_study_report
+from analysis.render.wandb_document import chart_name, chart_spec, save_report, write_report_spec
+from analysis.report.sections import study_figures, study_sections
 from tests.fixtures.command_line import accerl
 from tests.fixtures.synthetic_contest import write_contest_study
 from tests.fixtures.synthetic_study import write_study

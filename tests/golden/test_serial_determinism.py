@@ -13,7 +13,7 @@ import sys
 import pytest
 
 from accerl.runtime.run import IntervalReport
-from accerl.runtime.serial import SerialRun
+from accerl.runtime.serial.run import SerialRun
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 from accerl.train import make_run
 from tests.fixtures.inner_runs import fast_profile, tiny_catch, weights_hash

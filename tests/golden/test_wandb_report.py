@@ -14,7 +14,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from analysis.wandb_document import write_report_spec
+from analysis.render.wandb_document import write_report_spec
 from tests.fixtures.synthetic_contest import write_contest_study
 
 GOLDEN = Path(__file__).with_name("wandb_report.json")

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from studies.budget import CONTEST, SMALL_ACTIONS, TUNE_SEEDS, VALIDATE_SEEDS
-from studies.contest_plan import NEW_GAME, TRAINED, ContestInstance
-from studies.entrants import EACH, Entrant, fp32, primary_names, tuned_entrants
-from studies.games import Study
-from studies.inner import GameSetup, InnerRuns
-from studies.meta import replay_entrant, train_controller
-from studies.teachers import FASTEST, WAYS, record_rule, record_statics
-from studies.variants import CONTROLLER, VARIANTS
+from studies.contest.budget import CONTEST, SMALL_ACTIONS, TUNE_SEEDS, VALIDATE_SEEDS
+from studies.contest.entrants import EACH, Entrant, fp32, primary_names, tuned_entrants
+from studies.contest.games import Study
+from studies.contest.plan import NEW_GAME, TRAINED, ContestInstance
+from studies.contest.teachers import FASTEST, WAYS, record_rule, record_statics
+from studies.contest.training import replay_entrant, train_controller
+from studies.contest.variants import CONTROLLER, VARIANTS
+from studies.jobs.inner import GameSetup, InnerRuns
 from tests.fixtures.inner_runs import fast_profile
 
 BUDGET = replace(

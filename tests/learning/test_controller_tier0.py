@@ -9,15 +9,15 @@ import pytest
 import torch
 
 from controller.actions import ActionSpace
-from controller.analytic import AnalyticConfig
-from controller.evolution import EvolutionConfig
-from controller.instances import AnalyticInstances, Instance
-from controller.meta_train import MetaTrainConfig
+from controller.analytic.model import AnalyticConfig
+from controller.analytic.run import AnalyticRun, optimum, schedule_value
+from controller.env.instances import AnalyticInstances, Instance
 from controller.objective import default_beta
-from controller.policy import ControllerPolicy
-from controller.pretrain import evolve_tier0, pretrain_tier0
-from controller.rollouts import rollout
-from controller.simulator import AnalyticRun, optimum, schedule_value
+from controller.policy.policy import ControllerPolicy
+from controller.training.evolution import EvolutionConfig
+from controller.training.policy_gradient import MetaTrainConfig
+from controller.training.pretraining import evolve_tier0, pretrain_tier0
+from controller.training.rollouts import rollout
 
 ACTIONS = ActionSpace()
 GAMES = 6

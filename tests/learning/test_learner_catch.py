@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from accerl.correct import Targets
-from accerl.learner import Learner
+from accerl.learner.learner import Learner
 from accerl.presets import load_preset
 from accerl.runtime.run import IntervalReport
 from accerl.spec import IDENTITY, CompressionSpec, Decision

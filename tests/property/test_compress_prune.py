@@ -5,9 +5,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accerl.compress.criteria import BUDGETS, CRITERIA, PruneMethod, kept_units
-from accerl.compress.prune import masked_copy, masks, prune
-from accerl.networks import Architecture, ConvSpec, ObservationSpec, PolicyNet, count_macs
+from accerl.compress.pruning.criteria import BUDGETS, CRITERIA, PruneMethod, kept_units
+from accerl.compress.pruning.prune import masked_copy, masks, prune
+from accerl.networks.policy_net import (
+    Architecture,
+    ConvSpec,
+    ObservationSpec,
+    PolicyNet,
+    count_macs,
+)
 
 IMAGE = ObservationSpec((3, 20, 20), "uint8")
 VECTOR = ObservationSpec((6,), "float32")

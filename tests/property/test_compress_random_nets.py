@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from accerl.adopt import adopt
 from accerl.compress import (
     ONNX,
     CompressorChain,
@@ -21,9 +20,10 @@ from accerl.compress import (
 )
 from accerl.compress.check import kl_nats
 from accerl.compress.links import Link
-from accerl.compress.prune import masked_copy, masks, prune
+from accerl.compress.pruning.prune import masked_copy, masks, prune
 from accerl.errors import UserError
-from accerl.observation import ObservationSpec
+from accerl.networks.adopt import adopt
+from accerl.networks.observation import ObservationSpec
 
 ACTIONS = 3
 

@@ -12,10 +12,10 @@ from hypothesis.extra.numpy import arrays
 
 from accerl.spec import STUDENTS, Decision
 from controller.actions import ActionSpace
-from controller.analytic import learn, sample_config, severity, speed
-from controller.baselines import mean_of_others, returns_to_go
+from controller.analytic.model import learn, sample_config, severity, speed
+from controller.bundle.schedule import Schedule, summarise
 from controller.objective import GameReference, discounted_gain, gain_per_second
-from controller.schedule import Schedule, summarise
+from controller.training.baselines import mean_of_others, returns_to_go
 
 scores = st.floats(-1e3, 1e3)
 seeds = st.integers(0, 2**31 - 1)

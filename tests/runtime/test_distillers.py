@@ -12,10 +12,10 @@ from accerl.compress.compliance import VECTOR, decided_policy, random_states
 from accerl.config import RuntimeConfig
 from accerl.errors import UserError
 from accerl.monitor.strategies import FixedStrategy
-from accerl.runtime.distilling import Board, Distiller, DistillerPool
-from accerl.runtime.process import ProcessRun
-from accerl.runtime.samples import SampleRing
-from accerl.runtime.supervise import Worker
+from accerl.runtime.process.distillers import Board, Distiller, DistillerPool
+from accerl.runtime.process.run import ProcessRun
+from accerl.runtime.process.samples import SampleRing
+from accerl.runtime.process.supervise import Worker
 from accerl.spec import CompressionSpec, Decision
 from accerl.train import train
 from tests.fixtures.process_runs import Killer, immortal, quick_catch

@@ -14,9 +14,9 @@ from accerl.config import RunConfig
 from accerl.errors import UserError
 from accerl.monitor.strategies import FixedStrategy
 from accerl.records import read_json, read_metrics
-from accerl.runtime.process import ProcessRun
+from accerl.runtime.process.run import ProcessRun
+from accerl.runtime.process.supervise import Supervisor, Worker
 from accerl.runtime.run import IntervalReport
-from accerl.runtime.supervise import Supervisor, Worker
 from accerl.spec import CompressionSpec, Decision
 from accerl.train import train
 from tests.fixtures.inner_runs import weights_hash

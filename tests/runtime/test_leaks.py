@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from accerl.config import RunConfig
-from accerl.runtime.process import ProcessRun
+from accerl.runtime.process.run import ProcessRun
 from accerl.spec import CompressionSpec, Decision
 from tests.fixtures.process_runs import Killer, immortal, quick_catch
 from tests.fixtures.processes import children, shared_memory

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from accerl.compress.sparse import TopologyConfig
+from accerl.compress.pruning.sparse import TopologyConfig
 from accerl.errors import UserError
-from accerl.learner import Learner
-from accerl.learner_config import LearnerConfig
-from accerl.learner_group import GlooGroup, LearnerGroup, open_store, translating_failures
-from accerl.runtime.supervise import Worker
+from accerl.learner.config import LearnerConfig
+from accerl.learner.group import GlooGroup, LearnerGroup, open_store, translating_failures
+from accerl.learner.learner import Learner
+from accerl.runtime.process.supervise import Worker
 from tests.fixtures.learners import CONFIG, make_learner
 from tests.fixtures.partners import ENVS, join_with, learn_along, rollout
 

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from accerl.config import RunConfig
-from accerl.learner import UpdateStats
+from accerl.learner.learner import UpdateStats
 from accerl.monitor.strategies import FixedStrategy
 from accerl.rollout import Rollout
-from accerl.runtime.process import ProcessRun
-from accerl.runtime.supervise import Supervisor
+from accerl.runtime.process.run import ProcessRun
+from accerl.runtime.process.supervise import Supervisor
 from accerl.spec import CompressionSpec
 from accerl.train import evaluate_checkpoint, train
 from tests.fixtures.inner_runs import weights_hash
@@ -88,7 +88,7 @@ def test_a_learner_that_is_killed_in_an_update_is_replaced_and_nothing_lost(
 
 @pytest.mark.slow
 def test_a_learner_that_freezes_in_an_update_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("accerl.learner_group.TIMEOUT_SECONDS", 1.0)
+    monkeypatch.setattr("accerl.learner.group.TIMEOUT_SECONDS", 1.0)
     seconds = [0.0]
     run = ProcessRun(TWO, supervisor=Supervisor(clock=lambda: seconds[0]))
     try:

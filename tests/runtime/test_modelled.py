@@ -14,11 +14,11 @@ import pytest
 from accerl.checkpoint import load_checkpoint, save_checkpoint
 from accerl.config import RunConfig
 from accerl.presets import load_preset
-from accerl.runtime.advise import predict
-from accerl.runtime.clock import VirtualClock
-from accerl.runtime.latency import LatencyProfile
-from accerl.runtime.profiles import load_profile
-from accerl.runtime.serial import SerialRun
+from accerl.runtime.latency.predict import predict
+from accerl.runtime.latency.profile import LatencyProfile
+from accerl.runtime.latency.profiles import load_profile
+from accerl.runtime.serial.clock import VirtualClock
+from accerl.runtime.serial.run import SerialRun
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 from tests.fixtures.inner_runs import fast_profile, tiny_catch, weights_hash
 

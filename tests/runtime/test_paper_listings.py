@@ -18,7 +18,7 @@ from gymnasium.spaces import Discrete
 from accerl.correct import ISCorrector, VTraceCorrector
 from accerl.errors import UserError
 from accerl.monitor.strategies import KLThresholdStrategy, RewardGapStrategy
-from accerl.networks import PolicyNet
+from accerl.networks.policy_net import PolicyNet
 from accerl.paper import (
     ONNX,
     Actor,

@@ -16,10 +16,10 @@ from accerl.checkpoint import load_checkpoint, save_checkpoint
 from accerl.compress.engine import make_engine
 from accerl.config import RunConfig
 from accerl.errors import UserError
-from accerl.learner import UpdateStats
+from accerl.learner.learner import UpdateStats
 from accerl.presets import load_preset
 from accerl.rollout import POISON_BYTE, Rollout
-from accerl.runtime.process import ProcessRun
+from accerl.runtime.process.run import ProcessRun
 from accerl.runtime.run import IntervalReport
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 from accerl.weights import Publication

@@ -7,7 +7,7 @@ from pathlib import Path
 from accerl.monitor.strategies import FixedStrategy
 from accerl.records import read_json
 from accerl.spec import IDENTITY
-from studies.real_clock import REAL, real_contest, told
+from studies.contest.real_clock import REAL, real_contest, told
 
 GAME = "minatar-breakout"
 

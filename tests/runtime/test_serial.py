@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from accerl.checkpoint import load_checkpoint, save_checkpoint
-from accerl.runtime.clock import RealClock, VirtualClock
-from accerl.runtime.latency import LatencyProfile
+from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.run import IntervalReport
-from accerl.runtime.serial import SerialRun
+from accerl.runtime.serial.clock import RealClock, VirtualClock
+from accerl.runtime.serial.run import SerialRun
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 from tests.fixtures.inner_runs import fast_profile, tiny_catch, weights_hash
 

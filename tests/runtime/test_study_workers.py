@@ -16,8 +16,8 @@ import pytest
 from optuna.trial import FrozenTrial, TrialState
 
 from accerl.errors import UserError
-from studies.inner import InnerRuns, do_job
-from studies.storage import open_storage
+from studies.jobs.inner import InnerRuns, do_job
+from studies.jobs.storage import open_storage
 from tests.fixtures.jobs import STUDY, catch_job, trials, worker_thread
 from tests.fixtures.processes import alive, children, wait_for
 
@@ -156,7 +156,7 @@ def test_an_interrupted_study_goes_on_and_leaves_no_process(tmp_path: Path) -> N
 def test_workers_end_when_their_study_is_killed(tmp_path: Path) -> None:
     code = f"""
 from pathlib import Path
-from studies.inner import InnerRuns
+from studies.jobs.inner import InnerRuns
 from tests.fixtures.jobs import STUDY, catch_job
 if __name__ == "__main__":
     with InnerRuns(Path({str(tmp_path)!r}), 1, study=STUDY) as runs:

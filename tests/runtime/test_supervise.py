@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from accerl.errors import UserError
-from accerl.runtime.supervise import Supervisor, Worker
-from accerl.runtime.wire import PeerGoneError
+from accerl.runtime.process.supervise import Supervisor, Worker
+from accerl.runtime.process.wire import PeerGoneError
 from tests.fixtures.bodies import echo, hang
 from tests.fixtures.processes import alive
 

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from accerl.compress.artifact import Artifact
-from accerl.networks import PolicyNet, make_policy
-from accerl.observation import ObservationSpec
+from accerl.networks.observation import ObservationSpec
+from accerl.networks.policy_net import PolicyNet, make_policy
 from accerl.spec import IDENTITY
 from accerl.weights import Mailbox, Publication, WeightVector
 

@@ -1,0 +1,1 @@
+"""Distillation: students that learn from the learner's policy."""

@@ -1,0 +1,1 @@
+"""Graphs: networks as ONNX or torch payloads."""

@@ -1,0 +1,1 @@
+"""Pruning: which units go, how the others compensate, and sparse training."""

@@ -1,0 +1,1 @@
+"""Quantisation: activation ranges, static INT8 and simulated bit widths."""

@@ -1,0 +1,243 @@
+"""Activation ranges: what integers must cover, measured on recorded states and kept up to date."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from accerl.compress.layers import Layer, body_layers
+from accerl.errors import UserError, did_you_mean
+from accerl.networks.policy_net import PolicyNet
+
+Range = tuple[float, float]
+METHODS = ("minmax", "percentile", "entropy")
+INPUT_HEADROOM = 0.25
+"""float observations drift while a policy learns: ranges reach a quarter further on each side"""
+_BINS, _LEVELS, _STRIDE = 1024, 256, 16
+_FLOOR = 1e-6  # probability of a bin that no value fell into: what is clipped has to go somewhere
+
+
+@dataclass(frozen=True)
+class ActivationRanges:
+    """What values flow through a network, as (low, high) with low <= 0 <= high."""
+
+    input: Range
+    """of the observation; (0, 0) for uint8, which needs none"""
+    layers: tuple[Range, ...]
+    """of each convolution's and linear layer's output, behind its ReLU; (0, 0) for a linear layer
+    in front of the heads, which is never rounded"""
+    features: Tensor | None = field(default=None, compare=False, repr=False)
+    """what enters that last linear layer (or the heads, if there is none) for each state [N, F]"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RangeMethod:
+    """How ranges follow from what was seen.
+
+    Raises:
+        UserError: a value is not allowed.
+    """
+
+    name: str = "minmax"
+    """minmax; percentile (clips the largest values); entropy (the clipping whose 256 levels lose
+    least information about the distribution, by KL)"""
+    percentile: float = 99.99
+    """of absolute values, for `percentile`"""
+    memory: float = 0.9
+    """share of old statistics that survives the next measurement, in [0, 1)"""
+
+    def __post_init__(self) -> None:
+        if self.name not in METHODS:
+            hint = did_you_mean(self.name, list(METHODS))
+            raise UserError(f"quantise: range method {self.name!r} does not exist; {hint}")
+        if not 50.0 < self.percentile <= 100.0:
+            raise UserError(f"quantise: percentile must lie in (50, 100], got {self.percentile}")
+        if not 0.0 <= self.memory < 1.0:
+            raise UserError(f"quantise: memory must lie in [0, 1), got {self.memory}")
+
+
+DEFAULT = RangeMethod()
+
+
+class RangeTracker:
+    """Ranges of one network over its publications: few new states refresh what many have shown.
+
+    minmax grows at once and shrinks slowly, because clipping costs more than coarse steps;
+    percentiles move by a moving average; histograms forget by decay.
+    """
+
+    def __init__(self, method: RangeMethod = DEFAULT) -> None:
+        self.method = method
+        self._input: Range | None = None
+        self._layers: list[Range] = []
+        self._histograms: list[_Histogram] = []
+
+    @property
+    def used(self) -> bool:
+        """Whether it has measured anything yet."""
+        return self._input is not None
+
+    def measure(self, net: PolicyNet, obs: np.ndarray) -> ActivationRanges:
+        """Return the ranges of `net` after it has seen recorded states obs [N, *shape] too.
+
+        Raises:
+            UserError: there are no states, or something is NaN or infinite.
+        """
+        if len(obs) == 0:
+            raise UserError("quantise: no recorded states to calibrate on; call observe() first")
+        self._input = self._blend(self._input, _input_range(obs))
+        outputs, features = _outputs(net, obs)
+        seen = [_finite_range(values) for values in outputs]
+        if len(self._layers) != len(seen):
+            self._layers = list(seen)  # the first, or another network
+            self._histograms = [_Histogram() for _ in seen]
+        if self.method.name == "entropy":
+            for histogram, values in zip(self._histograms, outputs, strict=True):
+                histogram.add(values, self.method.memory)
+            limits = [histogram.threshold() for histogram in self._histograms]
+            seen = [_clipped(pair, limit) for pair, limit in zip(seen, limits, strict=True)]
+            self._layers = seen
+        else:
+            if self.method.name == "percentile":
+                limits = [_percentile(values, self.method.percentile) for values in outputs]
+                seen = [_clipped(pair, limit) for pair, limit in zip(seen, limits, strict=True)]
+            pairs = zip(self._layers, seen, strict=True)
+            self._layers = [self._blend(old, new) for old, new in pairs]
+        unused = [(0.0, 0.0)] * (len(body_layers(net)) - len(seen))
+        return ActivationRanges(self._input, (*self._layers, *unused), features)
+
+    def _blend(self, old: Range | None, new: Range) -> Range:
+        if old is None:
+            return new
+        kept = self.method.memory
+        low, high = (kept * a + (1.0 - kept) * b for a, b in zip(old, new, strict=True))
+        if self.method.name == "percentile":
+            return low, high
+        return min(low, new[0]), max(high, new[1])
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything that an exact resume needs, as a plain tree."""
+        return {
+            "input": None if self._input is None else list(self._input),
+            "layers": [list(pair) for pair in self._layers],
+            "histograms": [
+                {"counts": histogram.counts.copy(), "top": histogram.top}
+                for histogram in self._histograms
+            ],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Become the tracker that `state` was taken from."""
+        given = state["input"]
+        self._input = None if given is None else (float(given[0]), float(given[1]))
+        self._layers = [(float(low), float(high)) for low, high in state["layers"]]
+        self._histograms = [
+            _Histogram(np.array(entry["counts"], np.float64), float(entry["top"]))
+            for entry in state["histograms"]
+        ]
+
+
+class _Histogram:
+    """Counts of absolute values in equal bins from 0 to `top`, which doubles when it must."""
+
+    def __init__(self, counts: np.ndarray | None = None, top: float = 0.0) -> None:
+        self.counts = np.zeros(_BINS) if counts is None else counts
+        self.top = top
+
+    def add(self, values: Tensor, memory: float) -> None:
+        """Count `values`; what was counted before keeps the share `memory` of its weight."""
+        sizes = values.abs()
+        largest = max(float(sizes.max()), 1e-12)
+        if not self.top:
+            self.top = largest
+        while self.top < largest:
+            pairs = self.counts.reshape(-1, 2).sum(1)
+            self.counts = np.concatenate([pairs, np.zeros(_BINS // 2)])
+            self.top *= 2.0
+        fresh = torch.histc(sizes.float().cpu(), _BINS, 0.0, self.top).double().numpy()
+        self.counts = memory * self.counts + fresh
+
+    def threshold(self) -> float:
+        """Return where to clip: the least KL between the counts and their 256 levels."""
+        counts = self.counts.copy()
+        counts[0] = counts[1]  # what a ReLU cut off is exact at any scale
+        used = int(np.flatnonzero(counts).max(initial=_LEVELS - 1)) + 1
+        tried = range(_LEVELS, max(used, _LEVELS) + 1, _STRIDE)
+        best = min(tried, key=lambda bins: _information_lost(counts, bins))
+        return self.top * (best if best + _STRIDE <= used else used) / _BINS
+
+
+def _information_lost(counts: np.ndarray, bins: int) -> float:
+    """Return KL(counts || their 256 levels) in nats if what lies above `bins` bins is clipped."""
+    kept = counts[:bins].copy()
+    levels = np.floor(np.arange(bins) * (_LEVELS / bins)).astype(int)
+    live = kept > 0
+    mass = np.bincount(levels, kept, _LEVELS)
+    filled = np.maximum(np.bincount(levels, live, _LEVELS), 1)
+    rounded = np.where(live, (mass / filled)[levels], 0.0)
+    kept[-1] += counts[bins:].sum()
+    live = kept > 0
+    p, q = kept[live] / kept.sum(), np.maximum(rounded[live] / rounded.sum(), _FLOOR)
+    return float((p * np.log(p / q)).sum())
+
+
+def _outputs(net: PolicyNet, obs: np.ndarray) -> tuple[list[Tensor], Tensor]:
+    """Return what each layer that is rounded puts out behind its ReLU, and what then follows."""
+    found: list[Tensor] = []
+    layers = body_layers(net)
+    with torch.no_grad():
+        states = torch.from_numpy(np.ascontiguousarray(obs))
+        hidden = net.scale(states.to(net.device))
+        for layer in layers[: rounded_layers(layers)]:
+            hidden = layer.module(hidden.flatten(1) if layer.flatten else hidden)
+            if layer.relu:
+                hidden = hidden.relu_()
+            found.append(hidden)
+    return found, hidden.flatten(1)
+
+
+def rounded_layers(layers: Sequence[Layer]) -> int:
+    """Return how many layers have integer outputs: all but a linear one in front of the heads.
+
+    Rounding its output was the largest single error, and leaving it in float32 costs nothing.
+    """
+    last = len(layers) > 0 and isinstance(layers[-1].module, nn.Linear)
+    return len(layers) - 1 if last else len(layers)
+
+
+def _input_range(obs: np.ndarray) -> Range:
+    if obs.dtype == np.uint8:
+        return 0.0, 0.0
+    low, high = float(obs.min()), float(obs.max())  # NaN if there is one
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise UserError("quantise: the recorded states hold NaN or infinite values")
+    low, high = min(0.0, low), max(0.0, high)
+    margin = INPUT_HEADROOM * (high - low)
+    return low - margin if low < 0.0 else 0.0, high + margin if high > 0.0 else 0.0
+
+
+def _finite_range(values: Tensor) -> Range:
+    low, high = float(values.min()), float(values.max())  # NaN if there is one
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise UserError(
+            "quantise: a layer outputs NaN or infinite values, so training has diverged; "
+            "lower the learning rate or clip gradients"
+        )
+    return min(0.0, low), max(0.0, high)
+
+
+def _percentile(values: Tensor, percentile: float) -> float:
+    """Return the largest absolute value that is left when the share above is dropped."""
+    sizes = values.abs().flatten()
+    dropped = int(len(sizes) * (1.0 - percentile / 100.0))
+    return float(sizes.topk(dropped + 1).values[-1])
+
+
+def _clipped(pair: Range, limit: float) -> Range:
+    return max(pair[0], -limit), min(pair[1], limit)

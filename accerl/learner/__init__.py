@@ -1,0 +1,1 @@
+"""Learner: corrected rollouts to new weights, in one process or a group of them."""

@@ -1,0 +1,124 @@
+"""LearnerConfig: how the policy is improved from rollouts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from accerl.compress.pruning.sparse import TopologyConfig
+from accerl.correct import OWN, make_corrector
+from accerl.errors import UserError
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnerConfig:
+    """How the policy is improved from rollouts; losses are means over samples.
+
+    Raises:
+        UserError: a value lies outside what is allowed.
+    """
+
+    unroll: int = 20
+    """steps per rollout, T"""
+    learning_rate: float = 5e-4
+    adam_eps: float = 1e-5
+    discount: float = 0.99
+    lambda_: float = 0.95
+    """trace decay of the value targets"""
+    corrector: str = "vtrace+importance"
+    """how off-policy data is corrected: vtrace+importance (paper eq. 4), either half alone (vtrace,
+    importance), none, truncated-importance (FlashRL's, at most 2), or importance with other value
+    targets: leaky-vtrace+, retrace+, tree-backup+, q-lambda+ or per-decision+importance. "own"
+    stands for a chain given in Python"""
+    clip_rho: float = 1.0
+    """rho_bar of V-trace, bounds its fixed point; and the largest weight of importance"""
+    clip_c: float = 1.0
+    """c_bar of V-trace: bounds its traces"""
+    policy_loss: str = "importance"
+    """importance (paper eq. 3: the corrector's weight times advantage), or clipped: that with PPO's
+    surrogate around a recent policy of the learner ("decoupled", Hilton et al. 2021)"""
+    proximal: str = "update"
+    """that recent policy: the one before this update (costs a forward pass), or the one of the
+    first "pass" over the same samples (free, but then the first pass is not clipped)"""
+    clip_ratio: float = 0.2
+    """width of the clipped surrogate"""
+    normalise_advantages: bool = False
+    """scale advantages of each minibatch to mean 0 and standard deviation 1"""
+    reuse: int = 1
+    """passes over each rollout; the corrector also corrects what the passes change"""
+    minibatches: int = 1
+    """parts (by environment) that one pass is split into"""
+    entropy_cost: float = 0.01
+    actor_kl_cost: float = 0.0
+    """weight of KL(what acted || learner), which keeps the learner where its compressed actors can
+    follow (Actor-Learner Distillation, Parisotto and Salakhutdinov 2021)"""
+    anneal_updates: int = 0
+    """updates within which learning rate and entropy cost fall linearly to `anneal_to` of their
+    values, where they stay; 0: they never change"""
+    anneal_to: float = 0.2
+    value_cost: float = 0.25
+    max_grad_norm: float = 0.5
+    reward_clip: float = 1.0
+    """rewards are clipped to [-reward_clip, reward_clip]; 0 leaves them raw"""
+    reward_scale: float = 1.0
+    """multiplies rewards after clipping"""
+    life_loss_ends: bool = False
+    """whether to learn as if the episode ended with each life (scores still count whole games)"""
+    precision: str = "fp32"
+    """fp32, or bf16 (autocast of the body; both heads and the optimiser stay in fp32)"""
+    device: str = "auto"
+    """where it learns: cpu, cuda, or auto (cuda if there is one)"""
+    sparse: TopologyConfig | None = None
+    """how the network is kept sparse while it learns; None: it is dense"""
+
+    def __post_init__(self) -> None:
+        if self.precision not in ("fp32", "bf16"):
+            raise UserError(f"learner: precision must be fp32 or bf16, got {self.precision!r}")
+        if self.device not in ("auto", "cpu", "cuda"):
+            raise UserError(f"learner: device must be auto, cpu or cuda, got {self.device!r}")
+        if self.policy_loss not in ("importance", "clipped"):
+            raise UserError(
+                f"learner: policy_loss must be importance or clipped, got {self.policy_loss!r}"
+            )
+        if self.proximal not in ("update", "pass"):
+            raise UserError(f"learner: proximal must be update or pass, got {self.proximal!r}")
+        if self.policy_loss == "clipped" and self.proximal == "pass" and self.reuse == 1:
+            raise UserError("learner: proximal 'pass' clips nothing without reuse of 2 or more")
+        if min(self.unroll, self.reuse, self.minibatches) < 1:
+            raise UserError("learner: unroll, reuse and minibatches must be at least 1")
+        if not 0.0 <= self.discount <= 1.0 or not 0.0 <= self.lambda_ <= 1.0:
+            raise UserError("learner: discount and lambda_ must lie in [0, 1]")
+        if self.learning_rate <= 0.0:
+            raise UserError("learner: learning_rate must be positive")
+        if not self.actor_kl_cost >= 0.0:
+            raise UserError(
+                f"learner: actor_kl_cost must not be negative, got {self.actor_kl_cost}"
+            )
+        if self.anneal_updates < 0:
+            raise UserError(
+                f"learner: anneal_updates must not be negative, got {self.anneal_updates}"
+            )
+        if not 0.0 < self.anneal_to <= 1.0:
+            raise UserError(f"learner: anneal_to must lie in (0, 1], got {self.anneal_to}")
+        if self.corrector != OWN:  # refuses what it cannot make
+            make_corrector(self.corrector, rho=self.clip_rho, c=self.clip_c)
+
+    def annealed(self, updates: int) -> float:
+        """Return the share of learning rate and entropy cost that is left after `updates`."""
+        if not self.anneal_updates:
+            return 1.0
+        return 1.0 - (1.0 - self.anneal_to) * min(updates / self.anneal_updates, 1.0)
+
+
+def choose_device(wanted: str) -> torch.device:
+    """Return the device that "auto", "cpu" or "cuda" means on this machine.
+
+    Raises:
+        UserError: there is no GPU that torch can use.
+    """
+    if wanted == "auto":
+        wanted = "cuda" if torch.cuda.is_available() else "cpu"
+    if wanted == "cuda" and not torch.cuda.is_available():
+        raise UserError("learner: device cuda asks for a GPU and torch sees none; use cpu or auto")
+    return torch.device(wanted)

@@ -1,0 +1,328 @@
+"""Learner: corrected rollouts -> new weights (actor-critic on corrected targets, paper eq. 4)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from time import thread_time
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from accerl.compress.pruning.sparse import SparseTopology
+from accerl.correct import CorrectorChain, Experience, Targets, make_corrector
+from accerl.learner.config import LearnerConfig, choose_device
+from accerl.learner.group import LearnerGroup
+from accerl.monitor.divergence import RolloutMeasures, measure_rollout, updates_between
+from accerl.networks.policy_net import PolicyNet, count_macs
+from accerl.rollout import Rollout
+
+
+@dataclass(frozen=True)
+class UpdateStats:
+    """What one update saw: per-state indicators before learning, and mean losses."""
+
+    kl_nats: Tensor  # [T, B] KL(learner || actor), eq. 5; empty where it was not measured
+    entropy_nats: Tensor  # [T, B] of the learner's policy; likewise
+    losses: dict[str, float]
+    """mean losses and diagnostics: explained_variance of the targets by the values and value_error
+    (root mean square, in the learner's scaled rewards), grad_norm before clipping, dead_units
+    (share of the last hidden layer that no state of the rollout excited), and, where that was
+    measured, argmax_agreement, ess_fraction, clipped_share (see `RolloutMeasures`)"""
+    monitor_cpu_seconds: float = 0.0
+    """processor seconds that measuring took, learning apart"""
+
+
+class _Output(NamedTuple):
+    """What one part of a rollout made the policy put out; without gradient."""
+
+    logits: Tensor  # [T, B, A]
+    log_prob: Tensor  # [T, B] of the actions that were taken
+    alive: Tensor  # [H] whether a unit of the last hidden layer was above zero for any state
+
+
+class _Network(nn.Module):
+    """The policy as it learns: its body perhaps in low precision, one forward for everything."""
+
+    def __init__(self, policy: PolicyNet, precision: str) -> None:
+        super().__init__()
+        self._policy = policy
+        self._low = precision == "bf16"
+
+    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return logits [B, A], values [B] and features [B, H] for observations [B, *shape]."""
+        with torch.autocast(obs.device.type, dtype=torch.bfloat16, enabled=self._low):
+            hidden = self._policy.features(obs)
+        return *self._policy.heads(hidden), hidden
+
+
+class Learner:
+    """Owns the full-precision policy and its optimiser."""
+
+    def __init__(
+        self,
+        policy: PolicyNet,
+        config: LearnerConfig,
+        generator: torch.Generator | None = None,
+        *,
+        corrector: CorrectorChain | None = None,
+        thrifty: bool = False,
+    ) -> None:
+        """Take over `policy`.
+
+        Args:
+            policy: what is improved, in place.
+            config: how.
+            generator: masks of a sparse policy are drawn from it (seed 0 if None).
+            corrector: takes the place of the one that the configuration names.
+            thrifty: whether updates of tiny networks compare learner and actors only now and then
+                (`updates_between`); all members of a group agree on it.
+        """
+        self.device = choose_device(config.device)
+        self.policy = policy.to(self.device)
+        self.config = config
+        if corrector is None:
+            corrector = make_corrector(config.corrector, rho=config.clip_rho, c=config.clip_c)
+        self.corrector = corrector
+        self._thrifty = thrifty
+        self._macs = count_macs(policy)
+        self.updates = 0
+        self._optimiser = torch.optim.Adam(
+            policy.parameters(), lr=config.learning_rate, eps=config.adam_eps, fused=True
+        )
+        self.topology: SparseTopology | None = None
+        if config.sparse is not None:
+            generator = generator or torch.Generator().manual_seed(0)
+            self.topology = SparseTopology(policy, config.sparse, generator)
+        self._network = _Network(self.policy, config.precision)
+        self._group = LearnerGroup()
+        self._parallel = self._group.wrap(self._network)
+
+    def join(self, group: LearnerGroup) -> None:
+        """Leave the group it is in and learn as a member of `group`, all in the same state."""
+        left, self._group = self._group, group
+        self._parallel = group.wrap(self._network)
+        left.close()
+
+    def update(self, rollout: Rollout) -> UpdateStats:
+        """Improve the policy with one rollout, of which each member of a group uses its share.
+
+        The KL and entropy that are returned belong to the policy before the step that used them.
+        What is returned describes the whole rollout; no member reads the rollout any more by then.
+
+        Raises:
+            FloatingPointError: the loss or its gradient is not finite; that step is not taken.
+        """
+        config = self.config
+        for group in self._optimiser.param_groups:
+            group["lr"] = config.learning_rate * config.annealed(self.updates)
+        batch = {
+            name: torch.from_numpy(array).to(self.device, non_blocking=True)
+            for name, array in rollout.state_dict().items()
+        }
+        parts = list(self._parts(batch))
+        if config.policy_loss == "clipped" and config.proximal == "update":
+            for part in parts:
+                part["proximal"] = self._proximal_log_prob(part)
+        alive = torch.zeros(
+            self.policy.policy_head.in_features, dtype=torch.bool, device=self.device
+        )
+        outputs: list[_Output] = []
+        totals: dict[str, float] = {}
+        for epoch in range(config.reuse):
+            for part in parts:
+                output, losses, loss = self._loss(part)
+                if epoch == 0:
+                    outputs.append(output)
+                    alive |= output.alive
+                    part.setdefault("proximal", output.log_prob)
+                self._step(loss, losses)
+                for name, value in losses.items():
+                    totals[name] = totals.get(name, 0.0) + value
+        passes = config.reuse * len(parts)
+        before = thread_time()
+        measured = self._measured(batch, outputs)
+        monitor_cpu_seconds = thread_time() - before
+        alive = self._group.mean(alive.float()) > 0.0
+        # Also the members' last word to each other: by then all have read the rollout.
+        means = self._group.mean(torch.tensor(list(totals.values()), dtype=torch.float64)) / passes
+        losses = dict(zip(totals, means.tolist(), strict=True))
+        losses["value_error"] = math.sqrt(2.0 * losses["value"])
+        losses["dead_units"] = 1.0 - alive.float().mean().item()
+        self.updates += 1
+        if measured is None:
+            return UpdateStats(torch.empty(0), torch.empty(0), losses, monitor_cpu_seconds)
+        names = ("argmax_agreement", "ess_fraction", "clipped_share")
+        losses |= {name: getattr(measured, name) for name in names}
+        return UpdateStats(
+            kl_nats=measured.kl_nats.cpu(),
+            entropy_nats=measured.entropy_nats.cpu(),
+            losses=losses,
+            monitor_cpu_seconds=monitor_cpu_seconds,
+        )
+
+    def _measured(self, batch: dict[str, Tensor], outputs: list[_Output]) -> RolloutMeasures | None:
+        """Return what the first pass says about who acted, in every environment.
+
+        None where nobody would read it, and between the updates that are measured.
+        """
+        macs = self._macs * batch["action"].numel() * self.config.reuse
+        if self._thrifty and self.updates % updates_between(macs):
+            return None
+        gather = self._group.gather
+        logits = torch.cat([gather(output.logits, dim=1) for output in outputs], dim=1)
+        log_prob = torch.cat([gather(output.log_prob, dim=1) for output in outputs], dim=1)
+        if not self._group.leads:
+            return None
+        return measure_rollout(
+            logits,
+            batch["logits"],
+            log_prob,
+            batch["log_prob"],
+            rho_bar=self.corrector.truncation,
+        )
+
+    def _parts(self, batch: dict[str, Tensor]) -> Iterator[dict[str, Tensor]]:
+        """Yield the rollout, or this learner's share of it, by sets of environments."""
+        envs = batch["action"].shape[1]
+        for minibatch in np.array_split(np.arange(envs), self.config.minibatches):
+            columns = self._group.share(minibatch)
+            low, high = int(columns[0]), int(columns[-1]) + 1
+            yield {name: values[:, low:high] for name, values in batch.items() if name != "header"}
+
+    def _loss(self, batch: dict[str, Tensor]) -> tuple[_Output, dict[str, float], Tensor]:
+        """Return what the policy put out, the named losses and the total to minimise."""
+        config = self.config
+        logits, values, alive = self._forward(batch["obs"])
+        logits = logits[:-1]
+        log_policy = F.log_softmax(logits, dim=-1)
+        log_prob = log_policy.gather(-1, batch["action"].unsqueeze(-1)).squeeze(-1)
+        with torch.no_grad():
+            targets, advantages, weights = self._targets(batch, values, log_prob)
+        if config.normalise_advantages:
+            whole = self._group.gather(advantages, dim=1)
+            advantages = (advantages - whole.mean()) / (whole.std() + 1e-8)
+        if config.policy_loss == "importance":
+            policy_loss = -(weights * advantages * log_prob).mean()
+        else:
+            # Clipping around the behaviour policy would tie the learner to a student that lags.
+            ratio = (log_prob - batch.get("proximal", log_prob.detach())).exp()
+            clipped = ratio.clamp(1.0 - config.clip_ratio, 1.0 + config.clip_ratio)
+            surrogate = torch.minimum(ratio * advantages, clipped * advantages)
+            policy_loss = -(weights * surrogate).mean()
+        value_loss = 0.5 * (targets - values[:-1]).square().mean()
+        entropy_mean = -(log_policy.exp() * log_policy).sum(-1).mean()
+        entropy_cost = config.entropy_cost * config.annealed(self.updates)
+        total = policy_loss + config.value_cost * value_loss - entropy_cost * entropy_mean
+        if config.actor_kl_cost:
+            acted = F.log_softmax(batch["logits"], dim=-1)
+            actor_kl = (acted.exp() * (acted - log_policy)).sum(-1).mean()
+            total = total + config.actor_kl_cost * actor_kl
+        errors = self._group.gather(targets - values[:-1].detach(), dim=1)
+        residual = errors.var() / self._group.gather(targets, dim=1).var().clamp_min(1e-8)
+        losses = {
+            "policy": policy_loss.item(),
+            "value": value_loss.item(),
+            "entropy": entropy_mean.item(),
+            "explained_variance": (1.0 - residual).item(),
+        }
+        return _Output(logits.detach(), log_prob.detach(), alive), losses, total
+
+    def _forward(self, obs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return logits [T + 1, B, A], values [T + 1, B] and live units for obs [T + 1, B, *]."""
+        steps, envs = obs.shape[:2]
+        logits, values, hidden = self._parallel(obs.flatten(0, 1))
+        alive = (hidden.detach() > 0).any(0)
+        return logits.view(steps, envs, -1), values.view(steps, envs), alive
+
+    @torch.no_grad()
+    def _proximal_log_prob(self, batch: dict[str, Tensor]) -> Tensor:
+        """Return log pi(action) [T, B] of the policy before this update."""
+        logits, _, _ = self._forward(batch["obs"][:-1])
+        log_policy = F.log_softmax(logits, dim=-1)
+        return log_policy.gather(-1, batch["action"].unsqueeze(-1)).squeeze(-1)
+
+    def _targets(self, batch: dict[str, Tensor], values: Tensor, log_prob: Tensor) -> Targets:
+        """Return what the correctors make of the batch [T, B]; V is the learner's."""
+        config = self.config
+        reward = batch["reward"]
+        if config.reward_clip:
+            reward = reward.clamp(-config.reward_clip, config.reward_clip)
+        truncated = batch["truncated"]
+        ended = batch["terminated"]
+        if config.life_loss_ends:
+            ended = ended | batch["life_lost"]
+        # A truncated episode goes on, unseen: the state before the cut stands in for the one
+        # after it, and the trace ends there so that nothing leaks in from the next episode.
+        next_values = torch.where(truncated, values[:-1], values[1:])
+        experience = Experience(
+            v_tm1=values[:-1].detach(),
+            v_t=next_values.detach(),
+            r_t=reward * config.reward_scale,
+            discount_t=config.discount * (~ended).float(),
+            target_log_prob=log_prob.detach(),
+            behaviour_log_prob=batch["log_prob"],
+            lambda_=config.lambda_ * (~truncated).float(),
+            # The clipped surrogate holds the ratio to the proximal policy; the rest is weighed.
+            policy_log_prob=batch.get("proximal") if config.policy_loss == "clipped" else None,
+        )
+        return self.corrector.correct(experience)
+
+    def _step(self, loss: Tensor, losses: dict[str, float]) -> None:
+        self._optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        if self.topology is not None:
+            self.topology.before_step(self._optimiser)
+        norm = torch.nn.utils.clip_grad_norm_(
+            self.policy.parameters(), self.config.max_grad_norm, foreach=True
+        )
+        losses["grad_norm"] = norm.item()
+        # A gradient can overflow where the loss does not, and clipping makes NaN of infinity.
+        mean_loss = self._group.mean(loss.detach())  # so that a group's members fail alike
+        if not (torch.isfinite(mean_loss) and torch.isfinite(norm)):
+            raise FloatingPointError(
+                f"the learner's loss is not finite after {self.updates} updates ({losses}); "
+                "lower the learning rate"
+            )
+        self._optimiser.step()
+        if self.topology is not None:
+            self.topology.after_step()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return weights, optimiser state and counters as a tree of tensors and numbers."""
+        return {
+            "policy": {name: value.clone() for name, value in self.policy.state_dict().items()},
+            "optimiser": optimiser_state(self._optimiser),
+            "updates": self.updates,
+            "topology": None if self.topology is None else self.topology.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a state returned by `state_dict`."""
+        self.policy.load_state_dict(state["policy"])
+        load_optimiser_state(self._optimiser, state["optimiser"])
+        self.updates = state["updates"]
+        if self.topology is not None:
+            self.topology.load_state_dict(state["topology"])
+
+
+def optimiser_state(optimiser: torch.optim.Optimizer) -> dict[str, Any]:
+    """Return the moments of an optimiser as a tree with string keys (JSON has no others)."""
+    return {
+        str(index): {name: value.clone() for name, value in moments.items()}
+        for index, moments in optimiser.state_dict()["state"].items()
+    }
+
+
+def load_optimiser_state(optimiser: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    """Put back what `optimiser_state` returned."""
+    data = optimiser.state_dict()
+    data["state"] = {
+        int(index): {name: value.clone() for name, value in moments.items()}
+        for index, moments in state.items()
+    }
+    optimiser.load_state_dict(data)

@@ -1,0 +1,1 @@
+"""Networks: the paper's policy family, students by name, and a user's own modules."""

@@ -1,0 +1,273 @@
+"""A user's own module as a PolicyNet, so that everything that compresses can work on it.
+
+What can be pruned, factorised and made of integers is a chain: convolutions and linear layers, each
+with a ReLU behind it, then one linear head for logits and one for values. The module's forward is
+read with torch.fx; batch norms fold into the layer before them, dropout goes.
+"""
+
+from __future__ import annotations
+
+import copy
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.nn import functional
+from torch.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
+
+from accerl.errors import UserError, first_line
+from accerl.networks.observation import ObservationSpec
+from accerl.networks.policy_net import Architecture, ConvSpec, PolicyNet
+
+_RELU = {nn.ReLU, torch.relu, functional.relu, "relu", "relu_"}
+_FLATTEN = {nn.Flatten, torch.flatten, "flatten", "reshape", "view"}
+_SAME = {nn.Dropout, nn.Dropout2d, nn.Identity, functional.dropout, "contiguous", "float", "to"}
+_SHAPE = {getattr, "size", "dim"}
+_SQUEEZE = {torch.squeeze, "squeeze", "flatten", "view", "reshape", operator.getitem}
+_LAYERS = (nn.Conv2d, nn.Linear)
+_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d)
+KNOWN = "Conv2d, Linear, BatchNorm, ReLU, Flatten and Dropout"
+
+
+class OpaquePolicy(nn.Module):
+    """A user's network that is no chain of layers: it learns and acts as it is, in torch."""
+
+    def __init__(self, module: nn.Module, observation: ObservationSpec, reason: UserError) -> None:
+        super().__init__()
+        self.module = module
+        self.observation = observation
+        self.reason = reason
+        """why it cannot be pruned, factorised or quantised"""
+        self.traced: dict[str, Any] = {}
+        """its TorchScript, once it was made: torch never frees what it has traced"""
+
+    @property
+    def device(self) -> torch.device:
+        """Where its weights are."""
+        return next(self.parameters()).device
+
+    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        """Return logits [B, A] and values [B] for states [B, *shape]."""
+        logits, values = self.module(obs)
+        return logits, values.reshape(obs.shape[0])
+
+
+def as_policy(module: nn.Module, observation: ObservationSpec) -> PolicyNet | OpaquePolicy:
+    """Return what `adopt` makes of `module`, or what only remembers why that refused it."""
+    if isinstance(module, OpaquePolicy):
+        return module
+    try:
+        return adopt(module, observation)
+    except UserError as reason:
+        return OpaquePolicy(module, observation, reason).eval()
+
+
+def require_chain(net: PolicyNet | OpaquePolicy) -> PolicyNet:
+    """Return `net` if its layers can be compressed.
+
+    Raises:
+        UserError: they cannot; it says why.
+    """
+    if isinstance(net, OpaquePolicy):
+        raise UserError(str(net.reason)) from net.reason
+    return net
+
+
+def adopt(module: nn.Module, observation: ObservationSpec) -> PolicyNet:
+    """Return a PolicyNet that computes what `module` does in evaluation mode.
+
+    Args:
+        module: takes states [B, *shape] as recorded and returns logits [B, A] and values, [B] or
+            [B, 1]. A PolicyNet is returned as it is.
+        observation: of the states. What `module` does to them first (casting, subtracting a whole
+            number, dividing) takes the place of its centre and unit.
+
+    Raises:
+        UserError: it is not such a chain; the message names what stands in the way.
+    """
+    if isinstance(module, PolicyNet):
+        return module
+    reader = _Reader(module)
+    layers, unit, centre = reader.body(observation)
+    if observation.dtype == "uint8":
+        observation = ObservationSpec(observation.shape, "uint8", centre, unit)
+    elif (unit, centre) != (1.0, 0):
+        raise reader.refusal("its input is scaled", "scale float observations in the environment")
+    heads = reader.heads()
+    convs = tuple(_conv_spec(reader, layer) for layer in layers if isinstance(layer, nn.Conv2d))
+    hidden = tuple(layer.out_features for layer in layers if isinstance(layer, nn.Linear))
+    with torch.device("meta"):
+        net = PolicyNet(Architecture(convs, hidden), observation, heads[0].out_features)
+    net = net.to_empty(device=heads[0].weight.device)
+    own = [m for m in (*net.body, net.policy_head, net.value_head) if isinstance(m, _LAYERS)]
+    with torch.no_grad():
+        for mine, theirs in zip(own, (*layers, *heads), strict=True):
+            if mine.weight.shape != theirs.weight.shape:
+                raise reader.refusal(
+                    f"a layer has weights {tuple(theirs.weight.shape)} where states of "
+                    f"{observation.shape} need {tuple(mine.weight.shape)}",
+                    "give states of the shape that it was made for",
+                )
+            mine.weight.copy_(theirs.weight)
+            assert mine.bias is not None
+            mine.bias.copy_(torch.zeros(()) if theirs.bias is None else theirs.bias)
+    return net
+
+
+class _Reader:
+    """Walks along a module's graph from its input to its heads."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.name = type(module).__name__
+        self._modules = dict(copy.deepcopy(module).eval().named_modules())
+        try:
+            self._graph = fx.symbolic_trace(self._modules[""]).graph
+        except Exception as error:  # whatever a user's forward does with what is no tensor
+            first = first_line(error)
+            raise self.refusal("its forward cannot be traced", first) from error
+        self._graph.eliminate_dead_code()
+        (output,) = [node for node in self._graph.nodes if node.op == "output"]
+        self._results = output.args[0]
+        if not isinstance(self._results, tuple | list) or len(self._results) != 2:
+            raise self.refusal("its forward does not return two tensors", "return logits, values")
+        inputs = [node for node in self._graph.nodes if node.op == "placeholder"]
+        if len(inputs) != 1:
+            raise self.refusal(f"its forward takes {len(inputs)} arguments", "one is needed")
+        self._node: fx.Node = inputs[0]
+        self._before: fx.Node = inputs[0]
+
+    def refusal(self, what: str, hint: str) -> UserError:
+        return UserError(f"{self.name} cannot be compressed: {what}; {hint}")
+
+    def body(self, observation: ObservationSpec) -> tuple[list[Any], float, int]:
+        """Return the hidden layers, and unit and centre of what happens to the input."""
+        layers: list[Any] = []
+        unit, centre, open_layer = 1.0, 0, False  # whether the last layer waits for its ReLU
+        while len(users := self._users(self._node)) == 1:
+            self._before, self._node = self._node, users[0]
+            kind, module = self._kind(self._node)
+            if module is not None and isinstance(module, _LAYERS):
+                if open_layer:
+                    raise self.refusal(f"no ReLU follows {layers[-1]}", "put one behind it")
+                layers.append(module)
+                open_layer = True
+            elif module is not None and isinstance(module, _NORMS):
+                if not open_layer:
+                    raise self.refusal(
+                        f"{self._node.target} has no layer in front of it to fold into",
+                        "put batch norms between a layer and its ReLU",
+                    )
+                layers[-1] = _folded(layers[-1], module)
+            elif kind in _RELU and open_layer:
+                open_layer = False
+            elif kind in _RELU or kind in _SAME:
+                continue
+            elif kind in _FLATTEN:
+                self._check_flatten(self._node)
+            elif not layers and observation.dtype == "uint8":
+                unit, centre = self._scale(self._node, kind, unit, centre)
+            else:
+                raise self._unknown(self._node)
+        if open_layer:  # the last layer without a ReLU is one of the heads
+            raise self.refusal("its two heads share a layer without ReLU", "put one behind it")
+        return layers, unit, centre
+
+    def heads(self) -> tuple[nn.Linear, nn.Linear]:
+        """Return the linear layers of logits and values, which both read what the body puts out."""
+        found = [self._head(result) for result in self._results]
+        if set(self._users(self._node)) != {node for node, _ in found}:
+            readers = " and ".join(f"'{node.name}'" for node in self._users(self._node))
+            raise self.refusal(
+                f"what '{self._node.name}' puts out is read by {readers}: a residual connection, "
+                "or two branches",
+                "units that are added up cannot be removed or rounded one by one; write a plain "
+                "chain, or act with it as a student in torch (graph 'torchscript')",
+            )
+        policy, value = found[0][1], found[1][1]
+        if value.out_features != 1:
+            raise self.refusal(f"it returns {value.out_features} values per state", "return one")
+        return policy, value
+
+    def _head(self, node: Any) -> tuple[fx.Node, nn.Linear]:
+        while isinstance(node, fx.Node):
+            kind, module = self._kind(node)
+            if isinstance(module, nn.Linear):
+                return node, module
+            if kind not in _SQUEEZE:
+                break
+            node = node.args[0]
+        raise self.refusal(f"{node} is not a linear head", "end in two linear layers")
+
+    def _users(self, node: fx.Node) -> list[fx.Node]:
+        """Return what reads the numbers of `node`, not only its shape."""
+        return [user for user in node.users if self._kind(user)[0] not in _SHAPE]
+
+    def _kind(self, node: fx.Node) -> tuple[Any, nn.Module | None]:
+        """Return what a node does: the class of its module, its function or its method's name."""
+        if node.op == "call_module":
+            module = self._modules[str(node.target)]
+            return type(module), module
+        return node.target, None
+
+    def _check_flatten(self, node: fx.Node) -> None:
+        kind, module = self._kind(node)
+        first = module.start_dim if isinstance(module, nn.Flatten) else None
+        if kind in (torch.flatten, "flatten"):
+            first = node.kwargs.get("start_dim", node.args[1] if len(node.args) > 1 else 0)
+        if kind in ("view", "reshape"):
+            first = 1 if len(node.args) == 3 and node.args[2] == -1 else None
+        if first != 1:
+            raise self.refusal(
+                f"{node.name!r} does not flatten each state by itself", "use Flatten"
+            )
+
+    def _scale(self, node: fx.Node, kind: Any, unit: float, centre: int) -> tuple[float, int]:
+        """Return unit and centre after an operation on the input."""
+        number = node.args[1] if len(node.args) > 1 else None
+        known: dict[Any, Callable[[float], tuple[float, float]]] = {
+            "div": lambda by: (unit * by, centre),
+            "mul": lambda by: (unit / by, centre),
+            "sub": lambda by: (unit, centre + by * unit),
+            "add": lambda by: (unit, centre - by * unit),
+        }
+        name = getattr(kind, "__name__", str(kind)).strip("_").removeprefix("true")
+        if name not in known or not isinstance(number, int | float) or not number:
+            raise self._unknown(node)
+        unit, moved = known[name](number)
+        if moved != round(moved) or not 0 <= moved <= 255 or unit <= 0.0:
+            raise self.refusal(
+                f"it subtracts {moved:g} from pixels and divides by {unit:g}",
+                "subtract a whole number of 0 to 255 and divide by a positive one",
+            )
+        return unit, round(moved)
+
+    def _unknown(self, node: fx.Node) -> UserError:
+        kind, module = self._kind(node)
+        name = type(module).__name__ if module is not None else getattr(kind, "__name__", kind)
+        reason = f"{name!r} ({node.name}) is not part of a chain of layers with ReLUs"
+        if any(isinstance(arg, fx.Node) and arg is not self._before for arg in node.args):
+            reason = f"{name!r} ({node.name}) joins two branches, as residual connections do"
+        return self.refusal(reason, f"what can be compressed consists of {KNOWN}")
+
+
+def _folded(layer: nn.Module, norm: nn.BatchNorm1d | nn.BatchNorm2d) -> nn.Module:
+    if isinstance(layer, nn.Conv2d):
+        return fuse_conv_bn_eval(layer, norm)
+    assert isinstance(layer, nn.Linear)
+    return fuse_linear_bn_eval(layer, norm)
+
+
+def _conv_spec(reader: _Reader, conv: nn.Conv2d) -> ConvSpec:
+    square = all(
+        isinstance(size, tuple) and len(set(size)) == 1
+        for size in (conv.kernel_size, conv.stride, conv.padding)
+    )
+    if not square or conv.groups != 1 or conv.dilation != (1, 1) or conv.padding_mode != "zeros":
+        raise reader.refusal(
+            f"{conv} is not a plain square convolution",
+            "use equal sides, groups=1, dilation=1 and padding of zeros given as a number",
+        )
+    assert not isinstance(conv.padding, str)
+    return ConvSpec(conv.out_channels, conv.kernel_size[0], conv.stride[0], conv.padding[0])

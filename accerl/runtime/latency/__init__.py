@@ -1,0 +1,1 @@
+"""Latency profiles: measuring them, comparing them, predicting with them."""

@@ -1,0 +1,307 @@
+"""Measures this machine's latency profile, as the process runtime really runs.
+
+An actor's process acts while this one learns, so that each is timed beside the other: they share
+caches and memory, and both are slower than alone. What the compressor does is timed while the
+actor acts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from itertools import count, cycle
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import torch
+
+from accerl.compress.artifact import Artifact
+from accerl.compress.compressor import Compressor
+from accerl.config import RunConfig
+from accerl.envs import Envs, make_envs
+from accerl.learner.learner import Learner
+from accerl.networks.policy_net import PolicyNet, make_policy
+from accerl.presets import load_preset
+from accerl.records import fingerprint
+from accerl.rollout import Rollout, RolloutShape
+from accerl.runtime.latency.measure_acting import Acted, Acting, relative_spread
+from accerl.runtime.latency.profile import LatencyProfile, SpecLatency
+from accerl.runtime.latency.profiles import standard_specs
+from accerl.runtime.machine.cores import LearnersCores
+from accerl.runtime.machine.memory import keep_freed_memory
+from accerl.spec import STUDENTS, CompressionSpec
+from accerl.weights import Mailbox, Publication, WeightVector
+
+BATCHES = (1, 16, 32)
+BACKGROUND = CompressionSpec(bits=8)
+"""what the actor acts with while this process times its own work"""
+PUBLICATIONS = 3
+"""of each spec that are timed"""
+MAILBOX_SLACK_BYTES = 1_000_000
+OnProgress = Callable[[str, int, int], None]
+"""called with what is being measured, how many measurements are done, and of how many"""
+
+
+def measure_profile(
+    name: str = "measured",
+    *,
+    config: RunConfig | None = None,
+    specs: Sequence[CompressionSpec] | None = None,
+    batches: Sequence[int] = BATCHES,
+    networks: Sequence[str] = STUDENTS,
+    repeats: int = 5,
+    on_progress: OnProgress | None = None,
+) -> LatencyProfile:
+    """Return this machine's profile: medians over `repeats` interleaved rounds.
+
+    Args:
+        name: what to call it.
+        config: whose game and learner are timed; None: ALE Pong with a learner that computes in
+            bfloat16 where the CPU does, else in float32.
+        specs: what to time acting with; None: `standard_specs`.
+        batches: states per inference call.
+        networks: learners to time; the first is the one that teaches and is compressed.
+        repeats: rounds.
+        on_progress: is told how far it is.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    keep_freed_memory()
+    try:
+        with ExitStack() as stack:
+            measuring = _Measuring(
+                config or _pong(), networks, on_progress or _quiet, stack, repeats
+            )
+            return measuring.profile(name, list(specs or standard_specs()), batches)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _pong() -> RunConfig:
+    config = load_preset("pong")
+    precision = "bf16" if "avx512_bf16" in fingerprint()["features"] else "fp32"
+    return config.with_learner(precision=precision)
+
+
+def _quiet(what: str, done: int, total: int) -> None:
+    """Report nothing."""
+
+
+class _Measuring:
+    """The learner's side of one measurement, and the actor's process beside it."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        networks: Sequence[str],
+        on_progress: OnProgress,
+        stack: ExitStack,
+        repeats: int,
+    ) -> None:
+        self.config = config
+        self.repeats = repeats
+        self.machine = fingerprint()
+        self.spread: dict[str, float] = {}
+        self._on_progress = on_progress
+        envs = make_envs(config.game, config.runtime.num_envs)
+        stack.callback(envs.close)
+        self._inputs = config.inputs(envs.observation)
+        self._num_actions = envs.num_actions
+        self._states = _play(envs)
+        shape = RolloutShape(
+            unroll=config.learner.unroll,
+            num_envs=config.runtime.num_envs,
+            num_actions=envs.num_actions,
+            observation=envs.observation,
+        )
+        self._rollout = self._filled(shape)
+        # One minibatch each: short updates, so that the actor's word is heard soon. Several, as a
+        # run has: what is always the same stays in the processor's caches.
+        small = replace(shape, num_envs=shape.num_envs // config.learner.minibatches)
+        several = (2 + config.runtime.queue_rollouts) * config.learner.minibatches
+        self._small_rollouts = cycle([self._filled(small) for _ in range(several)])
+        self._policies = {network: self._policy(network) for network in networks}
+        self._policy_net = self._policies[networks[0]]
+        self._learners = {
+            network: Learner(policy, config.learner, torch.Generator())
+            for network, policy in self._policies.items()
+        }
+        once = replace(config.learner, minibatches=1, reuse=1, proximal="update")
+        self._beside = Learner(self._policy(networks[0]), once, torch.Generator())
+        numbers = sum(tensor.numel() for tensor in self._policy_net.state_dict().values())
+        self._vector = WeightVector(numbers)
+        stack.callback(self._vector.close)
+        self._mailbox = Mailbox(4 * numbers + MAILBOX_SLACK_BYTES)
+        stack.callback(self._mailbox.close)
+        self._versions = count()
+        cores = LearnersCores(1) if config.runtime.pin_cores else None
+        if cores is not None:
+            stack.callback(cores.release)
+        beside = self.machine["cores"] > 1
+        self._actor = Acting(config, self._mailbox, beside=beside, cores=cores)
+        stack.callback(self._actor.close)
+        compression = replace(config.compression, distill_warmup_updates=1)
+        self._compressor = Compressor(
+            self._inputs, envs.num_actions, compression, torch.Generator().manual_seed(0)
+        )
+        self._compressor.observe(self._states)
+
+    def _filled(self, shape: RolloutShape) -> Rollout:
+        rollout = Rollout.allocate(shape)
+        rollout.obs[:] = self._states[np.arange(shape.num_envs) % len(self._states)]
+        return rollout
+
+    def _policy(self, network: str) -> PolicyNet:
+        generator = torch.Generator().manual_seed(0)
+        return make_policy(network, self._inputs, self._num_actions, generator)
+
+    def profile(
+        self, name: str, specs: list[CompressionSpec], batches: Sequence[int]
+    ) -> LatencyProfile:
+        """Measure everything."""
+        total = 1 + len(self._learners) + len(specs) * (1 + self.repeats)
+        background = self._compressor.build(BACKGROUND, self._policy_net, 0)
+        self._show(background)
+        self._actor.ask(self.config.runtime.infer_batch or self.config.runtime.num_envs)
+        self._actor.answer()
+        copy_seconds = self._seconds("copy", self._copy, 2 * self.repeats)
+        self._on_progress("copying weights", 1, total)
+        learners = {}
+        for index, network in enumerate(self._learners):
+            learners[network] = self._time_learner(network)
+            self._on_progress(f"learner update {network}", 2 + index, total)
+        distill_us: dict[tuple[str, float], float] = {}
+        publish_ms = []
+        artifacts = []
+        for index, spec in enumerate(specs):
+            key = (spec.student, spec.sparsity)
+            if key not in distill_us:
+                distill_us[key] = self._time_distilling(spec)
+            artifact, milliseconds = self._time_publishing(spec)
+            publish_ms.append(milliseconds)
+            artifacts.append(artifact)
+            self._on_progress(f"publish {spec.label}", 2 + len(learners) + index, total)
+        acted = self._time_acting(artifacts, batches, total)
+        us_per_sample = {network: seconds * 1e6 for network, seconds in learners.items()}
+        rows = tuple(
+            SpecLatency(
+                spec=spec,
+                infer_us={batch: acted.median(index, f"infer {batch}") for batch in batches},
+                publish_ms=publish_ms[index],
+                distill_us=distill_us[spec.student, spec.sparsity],
+                load_ms=acted.median(index, "load") * 1e-3,
+                size_bytes=len(artifacts[index].payload),
+            )
+            for index, spec in enumerate(specs)
+        )
+        main, *others = us_per_sample
+        return LatencyProfile(
+            name=name,
+            source=f"measured: {self.config.game}, {self.config.runtime.num_envs} environments, "
+            f"actor and learner side by side on one thread each, {self.config.learner.precision} "
+            f"learner, medians of {self.repeats} rounds",
+            env_step_us=acted.all("env"),
+            write_us=acted.all("write"),
+            learner_us_per_sample=us_per_sample[main],
+            specs=rows,
+            small_learner_us={network: us_per_sample[network] for network in others},
+            num_actors=max(1, self.machine["cores"] - 1),
+            cores=self.machine["cores"],
+            copy_bytes_per_second=4 * self._vector.size / copy_seconds,
+            game=self.config.game,
+            network=main,
+            spread={**self.spread, **acted.spreads()},
+            fingerprint=self.machine,
+        )
+
+    def _copy(self) -> None:
+        self._vector.put(next(self._versions), self._policy_net)
+
+    def _show(self, artifact: Artifact) -> None:
+        self._mailbox.put(Publication(next(self._versions), [artifact], [1.0]))
+
+    def _time_learner(self, network: str) -> float:
+        """Return seconds per sample of one learner pass, as the configuration has it."""
+        learner = self._learners[network]
+        learner.update(self._rollout)
+        # A few updates are over in a tenth of a second, and a hiccup of the machine lasts as long.
+        seconds = self._seconds(
+            f"learner {network}", lambda: learner.update(self._rollout), 5 * self.repeats
+        )
+        return seconds / (self._rollout.action.size * learner.config.reuse)
+
+    def _time_distilling(self, spec: CompressionSpec) -> float:
+        """Return microseconds per state of one distillation update."""
+        # Pruned copies of Original are distilled too; the identity stands for a full-size student.
+        trained = CompressionSpec(student=spec.student, sparsity=spec.sparsity or 1e-9)
+        self._compressor.distill(self._policy_net, [trained])  # creates it
+        compression = self._compressor.config
+        states = min(compression.distill_batch, len(self._compressor.states))
+        seconds = self._seconds(
+            "distill", lambda: self._compressor.distill(self._policy_net, [trained]), 5
+        )
+        return seconds / (states * compression.distill_updates) * 1e6
+
+    def _time_publishing(self, spec: CompressionSpec) -> tuple[Artifact, float]:
+        """Return what a publication of `spec` sends, and milliseconds to make and send it.
+
+        As the compressor does: take the learner's weights, compress, put it into the mailbox.
+        """
+        taken = self._policy(next(iter(self._learners)))
+        self._copy()
+        self._vector.load_into(taken)
+        artifact = self._compressor.build(spec, taken, 0)  # the first checks it too
+        times = []
+        for version in range(1, PUBLICATIONS + 1):
+            self._beside.update(next(self._small_rollouts))
+            self._vector.put(next(self._versions), self._beside.policy)
+            before = perf_counter()
+            self._vector.load_into(taken)
+            artifact = self._compressor.build(spec, taken, version)
+            self._show(artifact)
+            times.append(perf_counter() - before)
+        return artifact, self._median("publish", times) * 1e3
+
+    def _time_acting(self, artifacts: list[Artifact], batches: Sequence[int], total: int) -> Acted:
+        """Have the actor act with every artifact and batch in turn, while this process learns."""
+        acted = Acted()
+        for round_ in range(self.repeats):
+            for index, artifact in enumerate(artifacts):
+                for batch in batches:
+                    self._show(artifact)
+                    self._actor.ask(batch)
+                    while not self._actor.answered():
+                        self._beside.update(next(self._small_rollouts))
+                    acted.add(index, batch, self._actor.answer())
+                done = total - len(artifacts) * (self.repeats - round_) + index + 1
+                self._on_progress(f"inference {artifact.spec.label}", done, total)
+        return acted
+
+    def _seconds(self, operation: str, call: Callable[[], Any], repeats: int) -> float:
+        """Return the median seconds of `call`, and note its spread."""
+        times = []
+        for _ in range(repeats):
+            before = perf_counter()
+            call()
+            times.append(perf_counter() - before)
+        return self._median(operation, times)
+
+    def _median(self, operation: str, times: Sequence[float]) -> float:
+        """Return the median, and note the largest spread of an operation."""
+        self.spread[operation] = max(self.spread.get(operation, 0.0), relative_spread(times))
+        return median(times)
+
+
+def _play(envs: Envs) -> np.ndarray:
+    """Act at random; return states [128, *shape]."""
+    rng = np.random.default_rng(0)
+    obs = envs.reset(0)
+    kept: list[np.ndarray] = []
+    while sum(map(len, kept)) < 128:
+        for _ in range(15):
+            obs = envs.step(rng.integers(envs.num_actions, size=envs.num_envs)).obs
+        kept.append(obs.copy())
+    return np.concatenate(kept)[:128]

@@ -1,0 +1,162 @@
+"""The actor's side of measuring a latency profile: a process that acts as it is asked."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import nullcontext
+from itertools import cycle
+from multiprocessing.connection import Connection
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import torch
+
+from accerl.actor import Actor
+from accerl.config import RunConfig
+from accerl.envs import make_envs
+from accerl.rollout import Rollout, RolloutShape
+from accerl.runtime.machine.cores import LearnersCores
+from accerl.runtime.machine.memory import give_back_large_blocks
+from accerl.weights import Mailbox
+
+STEPS = 4
+"""environment steps in one measurement of acting"""
+
+
+def relative_spread(times: Sequence[float]) -> float:
+    """Return the interquartile range over the median."""
+    low, middle, high = np.percentile(times, (25, 50, 75))
+    return float((high - low) / middle)
+
+
+class Acted:
+    """Microseconds per environment and step that the actor reported."""
+
+    def __init__(self) -> None:
+        self._times: defaultdict[tuple[int, str], list[float]] = defaultdict(list)
+
+    def add(self, index: int, batch: int, times: dict[str, float]) -> None:
+        """Add what one artifact took at one batch size."""
+        for name, value in times.items():
+            self._times[index, f"infer {batch}" if name == "infer" else name].append(value)
+
+    def median(self, index: int, name: str) -> float:
+        """Return the median of one artifact's operation."""
+        return median(self._times[index, name])
+
+    def all(self, name: str) -> float:
+        """Return the median of an operation over all artifacts."""
+        return median(
+            value for key, times in self._times.items() if key[1] == name for value in times
+        )
+
+    def spreads(self) -> dict[str, float]:
+        """Return the middle one of the specs' spreads, by operation."""
+        found = defaultdict(list)
+        for (_, name), times in self._times.items():
+            found[name].append(relative_spread(times))
+        return {name: median(spreads) for name, spreads in found.items()}
+
+
+class Acting:
+    """The actor's process as the learner's sees it."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        mailbox: Mailbox,
+        *,
+        beside: bool,
+        cores: LearnersCores | None = None,
+    ) -> None:
+        """Start it, off the learner's cores if these are named."""
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        runtime = config.runtime
+        rows = config.learner.unroll * (2 + runtime.queue_rollouts)
+        arguments = (theirs, mailbox.handle(), config.game, runtime.num_envs, rows, beside)
+        self._process = context.Process(target=act, args=arguments, daemon=True)
+        with nullcontext() if cores is None else cores.place("actor"):
+            self._process.start()
+        theirs.close()
+        self._beside = beside
+
+    def ask(self, batch: int) -> None:
+        """Have it act with what is in the mailbox, so many states per inference."""
+        self._pipe.send(batch)
+
+    def answered(self) -> bool:
+        """Whether it has answered; on a single core this waits for it."""
+        return self._pipe.poll(None if not self._beside else 0.0)
+
+    def answer(self) -> dict[str, float]:
+        """Return microseconds per step and environment, and of loading."""
+        return self._pipe.recv()
+
+    def close(self) -> None:
+        """End the process."""
+        self._pipe.close()
+        self._process.join(5.0)
+        if self._process.is_alive():
+            self._process.terminate()
+
+
+def act(
+    pipe: Connection,
+    mailbox_handle: dict[str, Any],
+    game: str,
+    num_envs: int,
+    rows: int,
+    beside: bool,
+) -> None:
+    """Body of the actor's process: act as it is asked, and between questions too if `beside`.
+
+    It writes to as many `rows` of rollouts in turn as a run's slots have: fewer would stay in the
+    processor's caches.
+    """
+    give_back_large_blocks()
+    envs = make_envs(game, num_envs)
+    mailbox = Mailbox(**mailbox_handle)
+    shape = RolloutShape(
+        unroll=STEPS,
+        num_envs=num_envs,
+        num_actions=envs.num_actions,
+        observation=envs.observation,
+    )
+    rollouts = cycle([Rollout.allocate(shape) for _ in range(max(rows // STEPS, 1))])
+    actors: dict[int, Actor] = {}  # by states per inference; they share the environments
+    acting: Actor | None = None
+    torch.set_num_threads(1)
+
+    def collect(actor: Actor) -> list[float]:
+        """Return microseconds per step and environment: env, infer, write."""
+        rollout = next(rollouts)
+        actor.collect(rollout)
+        return [float(seconds) * 1e6 / rollout.action.size for seconds in rollout.header[2:5]]
+
+    try:
+        while True:
+            while acting is not None and beside and not pipe.poll():
+                collect(acting)
+            batch = pipe.recv()
+            if batch not in actors:
+                actors[batch] = Actor(envs, 0, infer_batch=batch)
+            acting = actors[batch]
+            before = perf_counter()
+            acting.load(mailbox.get())
+            acting.drop_artifacts()
+            load_us = (perf_counter() - before) * 1e6
+            _, first_us, _ = collect(acting)
+            env_us, infer_us, write_us = collect(acting)
+            # The first calls of an engine are slower; that is part of beginning to act with it.
+            load_us += max(first_us - infer_us, 0.0) * STEPS * num_envs
+            pipe.send({"env": env_us, "infer": infer_us, "write": write_us, "load": load_us})
+    except EOFError:
+        return
+    finally:
+        mailbox.close()
+        envs.close()

@@ -1,0 +1,274 @@
+"""LatencyProfile: what every operation of a run costs, measured on one machine or published.
+
+The virtual clock charges from a profile. Its times are those of the 84x84 networks of the paper's
+Table 6, whatever game is played, so that small games keep the trade-offs of the real ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from accerl.errors import UserError
+from accerl.records import json_hash
+from accerl.spec import IDENTITY, STUDENTS, CompressionSpec, is_own_student
+
+FORMAT = 2
+_RENAMED = {"agents_per_actor": "actors_per_batch"}  # since format 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpecLatency:
+    """One row of the table: what acting with `spec` costs."""
+
+    spec: CompressionSpec
+    infer_us: dict[int, float]
+    """microseconds per state, by batch size"""
+    publish_ms: float
+    """compress + export, milliseconds per publication"""
+    distill_us: float
+    """one distillation update of this student or pruned network, microseconds per state"""
+    load_ms: float = 0.0
+    """what it takes an actor to make an engine of it, milliseconds per publication"""
+    size_bytes: int = 0
+    """what is sent to each actor per publication"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LatencyProfile:
+    """A latency table and the wiring it stands for.
+
+    Times are core-seconds: what an operation takes a process that has a core to itself, while
+    actors and learner work side by side. Where more processes are busy than there are `cores`,
+    all of them slow down alike (`accerl.runtime.serial.servers`).
+
+    Raises:
+        UserError: a time is not positive, or the wiring is impossible.
+    """
+
+    name: str
+    source: str
+    """where the numbers come from, in words"""
+    env_step_us: float
+    """one agent step of one environment on one core"""
+    learner_us_per_sample: float
+    """one pass (forward, backward, optimiser) of Original over one sample"""
+    specs: tuple[SpecLatency, ...]
+    write_us: float = 0.0
+    """what an actor does besides, per step of one environment"""
+    num_actors: int = 1
+    """actor processes beside the learner, NA of the paper"""
+    actors_per_batch: int = 1
+    """actors that fill one rollout side by side, each with its share of the environments"""
+    num_distillers: int = 0
+    """processes that only distil, ND of the paper; 0: the compressor's does that too"""
+    cores: int = 0
+    """cores that all processes share; 0: each has one to itself"""
+    copy_bytes_per_second: float = 0.0
+    """how fast the learner copies its weights for the compressor; 0: at once"""
+    network_bytes_per_second: float = 0.0
+    """what all actors together can receive; 0: publications need not travel"""
+    small_learner_us: dict[str, float] = field(default_factory=dict)
+    """the same of learners whose network is net1, net2 or net3, per sample"""
+    game: str = "pong"
+    """the game whose environments and networks the times are of"""
+    network: str = "original"
+    """the learner's network, which its students "original" are"""
+    spread: dict[str, float] = field(default_factory=dict)
+    """interquartile range of a measured time over its median, by operation"""
+    fingerprint: dict[str, Any] = field(default_factory=dict)
+    """the machine that was measured; empty for published numbers"""
+
+    def __post_init__(self) -> None:
+        times = [self.env_step_us, self.learner_us_per_sample, *self.small_learner_us.values()]
+        for row in self.specs:
+            times += [row.publish_ms, row.distill_us, *row.infer_us.values()]
+        if not times or not all(value > 0.0 for value in times) or not self.specs:
+            raise UserError(f"latency profile {self.name!r}: every time must be positive")
+        optional = [self.write_us, self.copy_bytes_per_second, self.network_bytes_per_second]
+        optional += [self.num_distillers, self.cores]
+        for row in self.specs:
+            optional += [row.load_ms, row.size_bytes]
+        if any(value < 0.0 for value in optional):
+            raise UserError(f"latency profile {self.name!r}: nothing in it may be negative")
+        if self.num_actors < 1 or self.actors_per_batch < 1:
+            raise UserError(f"latency profile {self.name!r}: it needs at least one actor")
+        if self.cores and self.actors_per_batch > 1:
+            raise UserError(
+                f"latency profile {self.name!r}: actors that fill a batch together need a core "
+                "each; set cores to 0, or actors_per_batch to 1"
+            )
+        if self.num_actors % self.actors_per_batch:
+            raise UserError(
+                f"latency profile {self.name!r}: {self.num_actors} actors cannot fill batches in "
+                f"groups of {self.actors_per_batch}; choose a divisor"
+            )
+
+    @property
+    def hash(self) -> str:
+        """Identity of the numbers: seconds under different profiles are never mixed."""
+        return json_hash(self.to_json())[:12]
+
+    def for_network(self, network: str) -> LatencyProfile:
+        """Return the profile as a learner of that network sees it.
+
+        Its student "original" is the learner's own network and costs what that network costs;
+        smaller students keep their times. Distillation stays what it costs to follow Original:
+        a smaller teacher's forward pass was not measured.
+
+        Raises:
+            UserError: it has no learner times for this network.
+        """
+        if network == self.network:
+            return self
+        if network not in self.small_learner_us:
+            raise UserError(
+                f"latency profile {self.name!r} has no times for a learner of {network!r}; "
+                f"measure it again (`accerl profile measure`), or use --network {self.network}"
+            )
+        own = [row for row in self.specs if row.spec.student == network]
+        smaller = STUDENTS[STUDENTS.index(network) + 1 :]
+        rows = [replace(row, spec=replace(row.spec, student="original")) for row in own]
+        rows += [row for row in self.specs if row.spec.student in smaller]
+        return replace(
+            self,
+            network=network,
+            learner_us_per_sample=self.small_learner_us[network],
+            specs=tuple(rows),
+        )
+
+    def infer_seconds(self, spec: CompressionSpec, batch: int) -> float:
+        """Return seconds to infer one batch of `batch` states with `spec`."""
+        return self._interpolate(spec, lambda row: _per_state_us(row, batch)) * batch * 1e-6
+
+    def publish_seconds(self, spec: CompressionSpec) -> float:
+        """Return seconds to compress and export one publication of `spec`."""
+        return self._interpolate(spec, lambda row: row.publish_ms) * 1e-3
+
+    def has(self, spec: CompressionSpec) -> bool:
+        """Whether there are times for `spec`; sparsity is interpolated between its levels."""
+        return any(_key(row.spec) == _key(spec) for row in self.specs)
+
+    @property
+    def groups(self) -> int:
+        """How many rollouts are filled side by side."""
+        return self.num_actors // self.actors_per_batch
+
+    def act_seconds(
+        self, spec: CompressionSpec, batch: int, infer_batch: int = 0
+    ) -> tuple[float, float, float]:
+        """Return seconds to step, infer and write `batch` environments once.
+
+        Args:
+            spec: what acts.
+            batch: environments, shared evenly by the actors that fill a rollout together.
+            infer_batch: states per inference call; 0: all of an actor's environments.
+        """
+        own = -(-batch // self.actors_per_batch)
+        size = min(infer_batch or own, own)
+        full, rest = divmod(own, size)
+        infer = full * self.infer_seconds(spec, size)
+        infer += self.infer_seconds(spec, rest) if rest else 0.0
+        return self.env_seconds(own), infer, self.write_us * own * 1e-6
+
+    def load_seconds(self, spec: CompressionSpec) -> float:
+        """Return seconds in which an actor makes an engine of one publication of `spec`."""
+        return self._interpolate(spec, lambda row: row.load_ms) * 1e-3
+
+    def send_seconds(self, spec: CompressionSpec) -> float:
+        """Return seconds in which one publication of `spec` reaches all actors."""
+        if not self.network_bytes_per_second:
+            return 0.0
+        size = self._interpolate(spec, lambda row: row.size_bytes)
+        return self.num_actors * size / self.network_bytes_per_second
+
+    def copy_seconds(self) -> float:
+        """Return seconds in which the learner copies its weights for the compressor."""
+        if not self.copy_bytes_per_second:
+            return 0.0
+        size = self._interpolate(IDENTITY, lambda row: row.size_bytes)
+        return size / self.copy_bytes_per_second
+
+    def env_seconds(self, batch: int) -> float:
+        """Return seconds to step `batch` environments once on one core."""
+        return self.env_step_us * batch * 1e-6
+
+    def learn_seconds(self, samples: int) -> float:
+        """Return seconds of one learner pass over `samples` transitions."""
+        return self.learner_us_per_sample * samples * 1e-6
+
+    def distill_seconds(self, spec: CompressionSpec, states: int) -> float:
+        """Return seconds of one distillation update on `states` states."""
+        return self._interpolate(spec, lambda row: row.distill_us) * states * 1e-6
+
+    def _interpolate(self, spec: CompressionSpec, value: Callable[[SpecLatency], float]) -> float:
+        """Read a table value, linear in sparsity between the measured levels."""
+        rows = sorted(
+            (row for row in self.specs if _key(row.spec) == _key(spec)),
+            key=lambda row: row.spec.sparsity,
+        )
+        if not rows:
+            hint = "choose a spec it lists (`accerl profile show`) or measure another profile"
+            if is_own_student(spec.student):
+                hint = "your own students act on the real clock: add --clock real"
+            raise UserError(
+                f"latency profile {self.name!r} has no times for {spec.label!r}; {hint}"
+            )
+        levels = [row.spec.sparsity for row in rows]
+        return float(np.interp(spec.sparsity, levels, [value(row) for row in rows]))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the profile as one JSON object."""
+        specs = [
+            {
+                **asdict(row),
+                "spec": row.spec.to_json(),
+                "infer_us": {str(batch): us for batch, us in row.infer_us.items()},
+            }
+            for row in self.specs
+        ]
+        return {"format": FORMAT, **asdict(self), "specs": specs}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> LatencyProfile:
+        """Read a profile written by `to_json`, by this version or an earlier one.
+
+        Raises:
+            UserError: it is of a later format or incomplete.
+        """
+        try:
+            if data["format"] not in (1, FORMAT):
+                raise UserError(
+                    f"latency profile: format {data['format']} is later than {FORMAT}, which this "
+                    "version of AcceRL reads; update AcceRL, or measure it again"
+                )
+            values = {_RENAMED.get(key, key): data[key] for key in data if key != "format"}
+            if data["format"] == 1:  # actors had a number of agents each
+                values["num_actors"] *= values["actors_per_batch"]
+            values["specs"] = tuple(
+                SpecLatency(
+                    **{
+                        **row,
+                        "spec": CompressionSpec.from_json(row["spec"]),
+                        "infer_us": {int(b): float(us) for b, us in row["infer_us"].items()},
+                    }
+                )
+                for row in data["specs"]
+            )
+            return cls(**values)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise UserError(f"latency profile is damaged ({error!r}); measure it again") from error
+
+
+def _key(spec: CompressionSpec) -> tuple[str, int, str, float]:
+    """What two rows of a table share that differ in sparsity alone."""
+    return spec.student, spec.bits, spec.graph, spec.rank
+
+
+def _per_state_us(row: SpecLatency, batch: int) -> float:
+    """Microseconds per state at `batch`, linear in log2(batch) between measured sizes."""
+    sizes = sorted(row.infer_us)
+    return float(np.interp(np.log2(batch), np.log2(sizes), [row.infer_us[size] for size in sizes]))

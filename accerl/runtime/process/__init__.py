@@ -1,0 +1,1 @@
+"""The process runtime: actors, compressor, distillers and learners side by side."""

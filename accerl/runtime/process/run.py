@@ -1,0 +1,398 @@
+"""Process runtime: actors, compressor and evaluator beside the learner, shared memory between."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from multiprocessing.connection import wait
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from accerl.compress.compressor import Compressor
+from accerl.config import RunConfig
+from accerl.envs import make_envs
+from accerl.learner.learner import Learner
+from accerl.networks.policy_net import PolicyNet, count_macs
+from accerl.rollout import RolloutShape, Slab
+from accerl.runtime.interval import IntervalRecorder
+from accerl.runtime.machine.memory import keep_freed_memory
+from accerl.runtime.machine.usage import CpuMeter, memory_by_name
+from accerl.runtime.parts import Parts
+from accerl.runtime.process.distillers import Board, Distiller, DistillerPool, distill_students
+from accerl.runtime.process.publishing import InlinePublishing, RemotePublishing
+from accerl.runtime.process.ranks import learner_ranks
+from accerl.runtime.process.samples import SampleRing
+from accerl.runtime.process.supervise import Supervisor, Worker
+from accerl.runtime.process.wire import PeerGoneError
+from accerl.runtime.process.workers import collect_rollouts, compress_weights, measure_returns
+from accerl.runtime.publishing.orders import Ledger
+from accerl.runtime.publishing.probe import KLProbe
+from accerl.runtime.publishing.publisher import Publisher
+from accerl.runtime.run import IntervalReport, Snapshot
+from accerl.runtime.safeguard import Safeguard
+from accerl.runtime.slots import Slots
+from accerl.spec import IDENTITY, Decision
+from accerl.weights import Mailbox, WeightVector
+
+PUBLISHING = ("compressor", "distiller")
+"""roles that make what actors act with"""
+STUDENTS_EACH = 4
+"""networks that a distiller may be in charge of, each of the learner's size at most"""
+_MAX_SPECS = 2  # specs in one decision: the paper mixes two networks
+_SLACK_BYTES = 262_144  # of an artifact besides its weights
+
+
+class ProcessRun:
+    """An `InnerRun` on the real clock.
+
+    Every actor owns a few slots of the slab. It gets their numbers through a pipe, fills them in
+    order and sends the numbers back; the learner returns a number when it has used the slot, so
+    an actor that runs ahead waits by itself (back-pressure).
+
+    Any process but this one may be killed at any moment: another takes its place, and what it
+    held (slots, an order to publish, a measurement) is taken back or asked for again.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        *,
+        supervisor: Supervisor | None = None,
+        parts: Parts | None = None,
+    ) -> None:
+        self.config = config
+        self._parts = parts = parts or Parts()
+        runtime = config.runtime
+        torch.set_num_threads(runtime.learner_threads)
+        keep_freed_memory()
+        probe = make_envs(config.game, 1)
+        generator = torch.Generator().manual_seed(config.seed)
+        observation = config.inputs(probe.observation)
+        policy = parts.make_policy(config, probe.observation, probe.num_actions, generator)
+        self.learner = Learner(
+            policy, config.learner, generator, corrector=parts.corrector, thrifty=True
+        )
+        self._safeguard = Safeguard(self.learner)
+        compressor = Compressor(
+            observation, probe.num_actions, config.compression, generator, parts.links
+        )
+        compressor.observe(probe.reset(config.seed))
+        probe.close()
+        self.recorder = IntervalRecorder(policy.num_actions)
+        self.now = 0.0
+        self._began = 0.0  # perf_counter when the clock was last started
+        self._supervisor = supervisor or Supervisor()
+        self._cpu = CpuMeter()
+        # One slot being filled and one being learned from, besides those that may wait.
+        each = 2 + -(-runtime.queue_rollouts // runtime.num_actors)
+        self._slots = Slots(runtime.num_actors, each)
+        shape = RolloutShape(
+            unroll=config.learner.unroll,
+            num_envs=runtime.num_envs,
+            num_actions=policy.num_actions,
+            observation=observation,
+        )
+        self._slab = Slab(shape, len(self._slots))
+        self._mailbox = Mailbox(_MAX_SPECS * (4 * _size(policy) + _SLACK_BYTES))
+        taylor = config.compression.prune_criterion == "taylor"
+        self._weights = WeightVector(_size(policy), gradients=taylor)
+        self._samples = SampleRing(observation, config.compression.calibration_states)
+        self._actors = [self._make_actor(index) for index in range(runtime.num_actors)]
+        self._ranks = learner_ranks(config, self.learner, self._slab, self._supervisor)
+        self._evaluator = self._make_evaluator() if runtime.eval_episodes else None
+        self._learner_return: float | None = None  # what the evaluator has just measured
+        self.publishing = self._make_publishing(compressor)
+        self._started = False
+        self._acting = False  # whether actors have been given slots
+        self._closed = False
+
+    @property
+    def publisher(self) -> Ledger:
+        """What was asked for and published."""
+        return self.publishing.publisher
+
+    @property
+    def workers(self) -> list[Worker]:
+        """Every process of this run but this one."""
+        workers = [*self._actors, *self._ranks.workers]
+        if isinstance(self.publishing, RemotePublishing):
+            workers += self.publishing.workers
+        if self._evaluator is not None:
+            workers.append(self._evaluator)
+        return workers
+
+    def _make_actor(self, index: int) -> Worker:
+        def arguments(restarts: int) -> tuple[Any, ...]:
+            runtime = self.config.runtime
+            # A resumed run must not replay the episodes it began with, nor a restarted actor
+            # those of the one that died.
+            seed = 1000 * self.config.seed + 10 * self.learner.updates + index + 500 * restarts
+            handles = (self._slab.handle(), self._mailbox.handle())
+            acting = (runtime.actor_threads, runtime.infer_batch, runtime.patience_seconds)
+            return *handles, self.config.game, *acting, seed
+
+        return Worker("actor", index, collect_rollouts, arguments)
+
+    def _make_evaluator(self) -> Worker:
+        game, episodes = self.config.game, self.config.runtime.eval_episodes
+        arguments = (*self._network, game, episodes, self._weights.handle())
+        return Worker("evaluator", None, measure_returns, lambda _: arguments)
+
+    def _make_publishing(self, compressor: Compressor) -> InlinePublishing | RemotePublishing:
+        every = self.config.runtime.publish_every
+        check_every = KLProbe.check_every(self._slab.shape.samples, count_macs(self.learner.policy))
+        if not self.config.runtime.compressor_process:
+            publisher = Publisher(compressor, every, check_every)
+            return InlinePublishing(publisher, self.learner, self.recorder, self._mailbox)
+        pool = self._make_distillers()
+        boards = [distiller.board.handle() for distiller in pool.distillers]
+        handles = [block.handle() for block in (self._weights, self._samples, self._mailbox)]
+        arguments = (*self._network, self.config.compression, self._parts.links, *handles, boards)
+        return RemotePublishing(
+            compressor,
+            Worker("compressor", None, compress_weights, lambda _: arguments),
+            self.learner,
+            self.recorder,
+            publish_every=every,
+            check_every=check_every,
+            weights=self._weights,
+            samples=self._samples,
+            pool=pool,
+        )
+
+    def _make_distillers(self) -> DistillerPool:
+        """Return the processes that distil beside the compressor, with their shared memory."""
+        config = self.config.compression
+        capacity = STUDENTS_EACH * (4 * _size(self.learner.policy) + _SLACK_BYTES)
+        found = []
+        for index in range(self.config.runtime.num_distillers):
+            samples = SampleRing(self.learner.policy.observation, config.calibration_states)
+            board = Board(capacity)
+            handles = (self._weights.handle(), samples.handle(), board.handle())
+            arguments = (*self._network, config, *handles)
+            worker = Worker("distiller", index, distill_students, lambda _, given=arguments: given)
+            found.append(Distiller(worker, samples, board))
+        return DistillerPool(found)
+
+    @property
+    def _network(self) -> tuple[Any, ...]:
+        """What another process needs to build the learner's network."""
+        policy = self.learner.policy
+        return self.config.network, policy.observation, policy.num_actions
+
+    def apply(self, decision: Decision) -> None:
+        """See `InnerRun.apply`."""
+        decision.check_students(self.config.network)
+        self.publisher.request(decision)
+
+    def advance(self, seconds: float) -> IntervalReport:
+        """See `InnerRun.advance`.
+
+        Starting the processes is off the clock, publishing the first weights is on it. Between
+        two calls (while J is measured or a checkpoint is written) the clock stands still, and
+        actors can fill no more than the slots they have.
+
+        Raises:
+            UserError: processes keep dying, or one of them was asked for what cannot be.
+        """
+        if not self._started:
+            self._start()
+        self._cpu.forget({"learner": os.getpid()})
+        self._began = perf_counter()
+        deadline = self._began + seconds
+        while self._mailbox.latest < 0:
+            self._publish_first()
+        if not self._acting:
+            self._acting = True
+            for actor in self._actors:
+                self._lend(actor)
+        while perf_counter() < deadline:
+            self._parts.check_stop()
+            self._turn(deadline)
+        elapsed = perf_counter() - self._began
+        self.now += elapsed
+        self._began = 0.0
+        self._cpu.note(self._pids())
+        learner_return = self._measure()
+        decision = self.publisher.decision
+        assert decision is not None
+        return self.recorder.report(
+            seconds=elapsed,
+            total_seconds=self.now,
+            learner_return=learner_return,
+            decision=decision,
+            switch_seconds=self.publisher.take_switch_seconds(),
+            events=(
+                *self._supervisor.take_events(),
+                *self._safeguard.take_events(),
+                *self.publisher.take_events(self.now),
+            ),
+            memory=memory_by_name(self._pids()),
+            cpu_seconds=self._cpu.take(),
+        )
+
+    def _pids(self) -> dict[str, int]:
+        return {"learner": os.getpid(), **{worker.name: worker.pid for worker in self.workers}}
+
+    def _start(self) -> None:
+        """Start all processes and wait until each is ready."""
+        if self.publisher.decision is None:
+            self.publisher.request(Decision.of(IDENTITY))
+        if self.config.runtime.pin_cores:
+            self._supervisor.pin(self.config.runtime.learner_threads)
+        for worker in self.workers:
+            self._supervisor.start(worker)
+        while not all(worker.ready for worker in self.workers):
+            self._receive(timeout_seconds=1.0)
+        self._started = True
+        self._cpu.forget(self._pids())
+        self._cpu.take()
+
+    def _publish_first(self) -> None:
+        """Have the first weights published, or wait until they are."""
+        self.publishing.publish()
+        if self._mailbox.latest < 0:
+            self._receive(timeout_seconds=1.0)
+
+    def _turn(self, deadline: float) -> None:
+        """Use one rollout, or wait for one until `deadline`."""
+        before = perf_counter()
+        self._receive(timeout_seconds=0.0 if self._slots.waiting else max(deadline - before, 0.0))
+        self.recorder.add_seconds("wait", perf_counter() - before)
+        waiting = self._slots.waiting
+        if not waiting:
+            return
+        slot = self._slots.take()
+        rollout = self._slab[slot]
+        tag = self.publisher.tag(rollout.publication, rollout.spec_index)
+        lag = self.learner.updates - tag.version
+        before = perf_counter()
+        seconds = self.now + before - self._began
+        stats = self._ranks.update(slot, partial(self._safeguard.update, rollout, seconds=seconds))
+        self.recorder.add_seconds("learn", perf_counter() - before)
+        if stats is not None:
+            fill = min(waiting / max(self.config.runtime.queue_rollouts, 1), 1.0)
+            self.recorder.add_rollout(rollout, tag.spec, stats, lag=lag, queue_fill=fill)
+            self._receive(timeout_seconds=0.0)  # whoever has finished meanwhile gets work now
+            self.publishing.after_update(rollout)
+        self._slots.done(slot)
+        self._lend(self._actors[self._slots.owner(slot)])
+
+    def _lend(self, actor: Worker) -> None:
+        """Give an actor all slots that it may fill, unless its process is still starting."""
+        assert actor.index is not None
+        if self._acting and actor.ready:
+            slots = self._slots.lend(actor.index)
+            actor.send({"fill": slots, "publication": self.publisher.last_ordered})
+
+    def _receive(self, timeout_seconds: float) -> None:
+        """Take what the processes have sent; replace those that died or hang."""
+        pipes: dict[Any, Worker] = {worker.channel.pipe: worker for worker in self.workers}
+        for pipe in wait(list(pipes), timeout_seconds):
+            worker = pipes[pipe]
+            try:
+                message = worker.receive()
+            except PeerGoneError:
+                self._replace(worker)
+            else:
+                self._handle(worker, message)
+        for worker in self.workers:
+            if self._supervisor.hangs(worker):
+                self._replace(worker)
+
+    def _handle(self, worker: Worker, message: dict[str, Any]) -> None:
+        if worker.role == "actor":
+            assert worker.index is not None
+            if "filled" in message:
+                self._slots.filled(worker.index, message["filled"])
+            else:  # it is ready
+                self._lend(worker)
+        elif worker.role == "learner":
+            self._ranks.handle(worker, message)
+        elif isinstance(self.publishing, RemotePublishing) and worker.role in PUBLISHING:
+            self.publishing.handle(worker, message)
+        elif "learner_return" in message:
+            self._learner_return = message["learner_return"]
+
+    def _replace(self, worker: Worker) -> None:
+        """Put a new process in the place of `worker`'s; take back what that one held."""
+        # Now, while the dead can still be asked; the learner's own seconds may be off the clock.
+        self._cpu.note({worker.name: worker.pid for worker in self.workers})
+        seconds = self.now + (perf_counter() - self._began if self._began else 0.0)
+        replace = partial(self._supervisor.replace, worker, seconds=seconds)
+        if worker.role == "actor":
+            assert worker.index is not None
+            slots = self._slots.reclaim(worker.index)
+            replace(recovered=f"{slots} of its slots reclaimed")
+        elif worker.role == "learner":
+            replace(recovered=self._ranks.died())
+        elif isinstance(self.publishing, RemotePublishing) and worker.role in PUBLISHING:
+            replace(recovered=self.publishing.died(worker))
+        else:
+            replace(recovered="its measurement is repeated")
+
+    def _measure(self) -> float | None:
+        """Return J, measured by the evaluator; None when turned off."""
+        evaluator = self._evaluator
+        if evaluator is None:
+            return None
+        while isinstance(self.publishing, RemotePublishing) and self.publishing.reading:
+            self._receive(timeout_seconds=1.0)
+        self._weights.put(self.learner.updates, self.learner.policy)
+        self._learner_return = None
+        asked = -1  # restarts of the evaluator that was asked
+        while self._learner_return is None:
+            if evaluator.ready and asked != evaluator.restarts:
+                evaluator.send({"measure": self.learner.updates})
+                asked = evaluator.restarts
+            self._receive(timeout_seconds=1.0)
+        return self._learner_return
+
+    def snapshot(self) -> Snapshot:
+        """Return learner, compressor and counters; episodes in progress are not part of it."""
+        publishing = self.publishing
+        if isinstance(publishing, RemotePublishing) and not publishing.is_known:
+            publishing.ask_state()
+            while not publishing.is_known:
+                self._receive(timeout_seconds=1.0)
+        learner = self.learner.state_dict()
+        self._safeguard.keep(learner)
+        return {
+            "now": self.now,
+            "learner": learner,
+            "publisher": publishing.state_dict(),
+            "recorder": self.recorder.state_dict(),
+        }
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Go on learning from `snapshot` with new episodes; only before the first `advance`."""
+        if self._started:
+            raise RuntimeError("a process run can only be restored before it advances")
+        self.now = snapshot["now"]
+        self.learner.load_state_dict(snapshot["learner"])
+        self._safeguard.keep(snapshot["learner"])
+        self.publishing.load_state_dict(snapshot["publisher"])
+        self.recorder.load_state_dict(snapshot["recorder"])
+
+    def close(self) -> None:
+        """See `InnerRun.close`."""
+        if self._closed:
+            return
+        self._closed = True
+        self._ranks.dissolve()
+        for worker in self.workers:
+            worker.hang_up()  # all at once, so that they end side by side
+        for worker in self.workers:
+            worker.end()
+        self._supervisor.unpin()
+        for block in (self._samples, self._weights, self._mailbox, self._slab):
+            block.close()
+        if isinstance(self.publishing, RemotePublishing):
+            self.publishing.pool.close()
+
+
+def _size(policy: PolicyNet) -> int:
+    """Return how many numbers the weights of a network are."""
+    return sum(tensor.numel() for tensor in policy.state_dict().values())

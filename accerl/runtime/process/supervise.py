@@ -1,0 +1,273 @@
+"""Supervision of a run's processes: start, notice death, start again, give up, end."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import types
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from time import monotonic
+from typing import Any
+
+from accerl.errors import UserError
+from accerl.runtime.machine.cores import LearnersCores
+from accerl.runtime.process.wire import Channel, PeerGoneError
+
+MAX_DEATHS = 5
+"""deaths of processes, whatever their roles, within WINDOW_SECONDS that end a run"""
+WINDOW_SECONDS = 60.0
+START_UP_SECONDS = 120.0
+"""a process that is not ready by then hangs"""
+
+# Never fork: torch and ONNX Runtime hold threads that a fork would leave in mid-step.
+_SPAWN = multiprocessing.get_context("spawn")
+
+Body = Callable[..., None]
+"""what a process does: called with its channel and its arguments; importable by name"""
+
+
+@contextmanager
+def ignoring_interrupts() -> Iterator[None]:
+    """Ignore Ctrl-C meanwhile: processes that are started inherit it from their first moment on.
+
+    Ctrl-C reaches the whole process group; the parent decides when its children end.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may set handlers
+        return
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+
+
+@contextmanager
+def hiding_main_module() -> Iterator[None]:
+    """Keep spawned processes from importing the program that started them.
+
+    They would import all of it (torch, Optuna, a user's script without a main guard) before
+    they do anything; what they run is found by its own module's name.
+    """
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
+def process_main(body: Body, channel: Channel, arguments: tuple[Any, ...]) -> None:
+    """Run `body` until it returns or the parent has closed its end, as it does when it dies."""
+    # Inherited where the main thread starts processes, see `ignoring_interrupts`.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with suppress(PeerGoneError):
+            body(channel, *arguments)
+    except UserError as error:  # a mistake of the user's is no death: the parent shall say it
+        channel.send({"mistake": str(error)})
+    sys.stderr.flush()
+    os._exit(0)  # the body has tidied up; taking torch down would last longer than a second
+
+
+class Worker:
+    """One process of a run, its pipe, and what its supervision needs.
+
+    `role` and `index` make its name, such as ``actor-0``; roles that exist once have no index.
+    """
+
+    def __init__(
+        self,
+        role: str,
+        index: int | None,
+        body: Body,
+        arguments: Callable[[int], tuple[Any, ...]],
+    ) -> None:
+        """Describe the process; `arguments` is called with the number of restarts so far."""
+        self.role = role
+        self.index = index
+        self.name = role if index is None else f"{role}-{index}"
+        self.restarts = 0
+        self.ready = False
+        self._body = body
+        self._arguments = arguments
+        self._process: Any = None
+        self.channel: Channel
+
+    @property
+    def pid(self) -> int:
+        """Number of the process."""
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start the process; it says that it is `ready` by a message."""
+        ours, theirs = _SPAWN.Pipe()
+        self.channel = Channel(ours)
+        process = _SPAWN.Process(
+            target=process_main,
+            args=(self._body, Channel(theirs), self._arguments(self.restarts)),
+            daemon=True,
+            name=f"accerl-{self.name}",
+        )
+        with ignoring_interrupts(), hiding_main_module():
+            process.start()
+        self._process = process
+        theirs.close()
+        self.ready = False
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Send a message; if nobody is there to read it, `receive` will say so."""
+        try:
+            self.channel.send(message)
+        except PeerGoneError:
+            return  # what it had sent before it died is still to be read, in order
+
+    def receive(self) -> dict[str, Any]:
+        """Return the next message.
+
+        Raises:
+            PeerGoneError: the process has died.
+            UserError: it has found a mistake of the user's.
+        """
+        message = self.channel.receive()
+        if "mistake" in message:
+            raise UserError(message["mistake"])
+        if "ready" in message:
+            self.ready = True
+        return message
+
+    def hang_up(self) -> None:
+        """Close the pipe, upon which the process ends when it next looks at it."""
+        if self._process is not None:
+            self.channel.close()
+
+    def end(self, patience_seconds: float = 2.0) -> int | None:
+        """End the process: ask by closing the pipe, then insist; return its exit code.
+
+        It is safe to call twice, and without a start.
+        """
+        if self._process is None:
+            return None
+        self.hang_up()
+        self._process.join(patience_seconds)
+        for insist in (self._process.terminate, self._process.kill):
+            if self._process.is_alive():
+                insist()
+                self._process.join(1.0)
+        self._process.join()
+        exit_code = self._process.exitcode
+        self._process.close()  # its descriptors too
+        self._process = None
+        self.ready = False
+        return exit_code
+
+
+class Supervisor:
+    """Replaces processes that die or never get ready, until too many do; keeps the events.
+
+    Raises:
+        UserError: `max_deaths` within `window_seconds` of `clock`, or a process that did not get
+            ready twice in a row.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_deaths: int = MAX_DEATHS,
+        window_seconds: float = WINDOW_SECONDS,
+        start_up_seconds: float = START_UP_SECONDS,
+        advice: str = "--resume goes on from the checkpoint",
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self.max_deaths = max_deaths
+        self.window_seconds = window_seconds
+        self.start_up_seconds = start_up_seconds
+        self.advice = advice
+        self._cores: LearnersCores | None = None
+        self._clock = clock
+        self._deaths: deque[float] = deque()
+        self._started: dict[str, float] = {}
+        self._hung: set[str] = set()
+        self._events: list[dict[str, Any]] = []
+
+    def pin(self, threads: int) -> None:
+        """Keep this thread on the last `threads` cores, and actors that are started off them."""
+        self._cores = LearnersCores(threads)
+
+    def unpin(self) -> None:
+        """Let this thread run anywhere again."""
+        if self._cores is not None:
+            self._cores.release()
+            self._cores = None
+
+    def start(self, worker: Worker) -> None:
+        """Start a process and watch it from now on."""
+        with nullcontext() if self._cores is None else self._cores.place(worker.role):
+            worker.start()
+        self._started[worker.name] = self._clock()
+
+    def await_ready(self, worker: Worker) -> None:
+        """Have a process say anew, within the time of a start, that it is ready."""
+        worker.ready = False
+        self._started[worker.name] = self._clock()
+
+    def hangs(self, worker: Worker) -> bool:
+        """Whether a process should have become ready by now."""
+        if worker.ready:
+            self._hung.discard(worker.name)
+            return False
+        return self._clock() - self._started[worker.name] > self.start_up_seconds
+
+    def replace(self, worker: Worker, *, seconds: float, recovered: str) -> None:
+        """Start a new process in place of one that died or hangs.
+
+        Args:
+            worker: what to replace.
+            seconds: the run's clock, for the event.
+            recovered: what was done besides, in words.
+        """
+        hangs = self.hangs(worker)
+        exit_code = worker.end(patience_seconds=0.0 if hangs else 2.0)
+        cause = f"died (exit code {exit_code})"
+        if hangs:
+            cause = f"was not ready after {self.start_up_seconds:.0f} seconds"
+            if worker.name in self._hung:
+                raise UserError(
+                    f"{worker.name} {cause}, twice in a row; is the machine out of memory or "
+                    f"overloaded? When that is solved, {self.advice}"
+                )
+            self._hung.add(worker.name)
+        now = self._clock()
+        self._deaths.append(now)
+        while now - self._deaths[0] > self.window_seconds:
+            self._deaths.popleft()
+        if len(self._deaths) >= self.max_deaths:
+            raise UserError(
+                f"{len(self._deaths)} processes died within {self.window_seconds:.0f} seconds; "
+                f"the last: {worker.name} {cause}; their messages are above; when that is solved, "
+                f"{self.advice}"
+            )
+        worker.restarts += 1
+        self.start(worker)
+        action = f"started it again, {recovered}"
+        print(f"{worker.name} {cause}; {action}", file=sys.stderr)
+        self._events.append(
+            {
+                "role": worker.role,
+                "index": worker.index,
+                "exit_code": exit_code,
+                "seconds": seconds,
+                "cause": cause,
+                "action": action,
+            }
+        )
+
+    def take_events(self) -> tuple[dict[str, Any], ...]:
+        """Return the events since the last call."""
+        events, self._events = tuple(self._events), []
+        return events

@@ -1,0 +1,1 @@
+"""Publishing: orders, the work that each takes, and the KL probe."""

@@ -1,0 +1,1 @@
+"""The serial runtime: one process, on the virtual or the real clock."""

@@ -1,0 +1,168 @@
+"""Clocks of the serial runtime: what an operation is charged, and on which machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from accerl.config import RuntimeConfig
+from accerl.runtime.latency.profile import LatencyProfile
+from accerl.spec import CompressionSpec
+
+
+class ActSeconds(NamedTuple):
+    """Seconds of one rollout."""
+
+    env: float
+    infer: float
+    write: float
+
+
+@dataclass(frozen=True)
+class Wiring:
+    """The processes that a serial run stands for."""
+
+    actors: int
+    """how many fill rollouts side by side; several that fill one together count once"""
+    distillers: int = 0
+    compressor: bool = False
+    """whether a process of its own compresses; otherwise the learner's does"""
+    cores: int = 0
+    """cores that all share; 0: each process has one to itself"""
+
+
+class Clock(Protocol):
+    """Says how many core-seconds an operation took on the clock of a run.
+
+    Where it matters a method is given the seconds this process measured for what really happened.
+    """
+
+    def wiring(self, runtime: RuntimeConfig) -> Wiring:
+        """Return the processes of the machine that is modelled."""
+        ...
+
+    def act(
+        self, spec: CompressionSpec, steps: int, batch: int, measured: ActSeconds
+    ) -> ActSeconds:
+        """Charge one rollout: `steps` steps of `batch` environments."""
+        ...
+
+    def load(self, spec: CompressionSpec) -> float:
+        """Charge what an actor needs to begin to act with a publication."""
+        ...
+
+    def learn(self, samples: int, measured_seconds: float) -> float:
+        """Charge one learner update that processed `samples` samples (reuse counted)."""
+        ...
+
+    def copy(self) -> float:
+        """Charge the learner's copying of its weights for whoever compresses."""
+        ...
+
+    def distill(self, spec: CompressionSpec, states: int, measured_seconds: float) -> float:
+        """Charge one distillation update on `states` states."""
+        ...
+
+    def publish(
+        self, spec: CompressionSpec, warmup_states: int, measured_seconds: float
+    ) -> tuple[float, float]:
+        """Charge one publication; return seconds of distilling beforehand, and of the rest."""
+        ...
+
+    def send(self, spec: CompressionSpec) -> float:
+        """Return how long a publication is on its way; nobody computes meanwhile."""
+        ...
+
+
+class VirtualClock:
+    """Charges every operation from a latency profile: the same seconds on every machine."""
+
+    def __init__(self, profile: LatencyProfile, infer_batch: int = 0) -> None:
+        """Charge from `profile`; `infer_batch` is that of `RuntimeConfig`."""
+        self.profile = profile
+        self.infer_batch = infer_batch
+
+    def wiring(self, runtime: RuntimeConfig) -> Wiring:
+        """Return the profile's wiring; the configuration says whether compressing is apart."""
+        profile = self.profile
+        apart = runtime.compressor_process
+        return Wiring(
+            actors=profile.groups,
+            distillers=profile.num_distillers if apart else 0,
+            compressor=apart,
+            cores=profile.cores,
+        )
+
+    def act(
+        self, spec: CompressionSpec, steps: int, batch: int, measured: ActSeconds
+    ) -> ActSeconds:
+        """See `Clock.act`."""
+        env, infer, write = self.profile.act_seconds(spec, batch, self.infer_batch)
+        return ActSeconds(env * steps, infer * steps, write * steps)
+
+    def load(self, spec: CompressionSpec) -> float:
+        """See `Clock.load`."""
+        return self.profile.load_seconds(spec)
+
+    def learn(self, samples: int, measured_seconds: float) -> float:
+        """See `Clock.learn`."""
+        return self.profile.learn_seconds(samples)
+
+    def copy(self) -> float:
+        """See `Clock.copy`."""
+        return self.profile.copy_seconds()
+
+    def distill(self, spec: CompressionSpec, states: int, measured_seconds: float) -> float:
+        """See `Clock.distill`."""
+        return self.profile.distill_seconds(spec, states)
+
+    def publish(
+        self, spec: CompressionSpec, warmup_states: int, measured_seconds: float
+    ) -> tuple[float, float]:
+        """See `Clock.publish`."""
+        warmup = self.profile.distill_seconds(spec, warmup_states) if warmup_states else 0.0
+        return warmup, self.profile.publish_seconds(spec)
+
+    def send(self, spec: CompressionSpec) -> float:
+        """See `Clock.send`."""
+        return self.profile.send_seconds(spec)
+
+
+class RealClock:
+    """Charges what was measured, as if actors and learner had overlapped."""
+
+    def wiring(self, runtime: RuntimeConfig) -> Wiring:
+        """Return the configured actors beside a learner that compresses as well."""
+        return Wiring(actors=runtime.num_actors)
+
+    def act(
+        self, spec: CompressionSpec, steps: int, batch: int, measured: ActSeconds
+    ) -> ActSeconds:
+        """See `Clock.act`."""
+        return measured
+
+    def load(self, spec: CompressionSpec) -> float:
+        """See `Clock.load`; not measured."""
+        return 0.0
+
+    def learn(self, samples: int, measured_seconds: float) -> float:
+        """See `Clock.learn`."""
+        return measured_seconds
+
+    def copy(self) -> float:
+        """See `Clock.copy`; nothing is copied."""
+        return 0.0
+
+    def distill(self, spec: CompressionSpec, states: int, measured_seconds: float) -> float:
+        """See `Clock.distill`."""
+        return measured_seconds
+
+    def publish(
+        self, spec: CompressionSpec, warmup_states: int, measured_seconds: float
+    ) -> tuple[float, float]:
+        """See `Clock.publish`; what was measured includes the warm-up."""
+        return 0.0, measured_seconds
+
+    def send(self, spec: CompressionSpec) -> float:
+        """See `Clock.send`; nothing travels."""
+        return 0.0

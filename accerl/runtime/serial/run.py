@@ -1,0 +1,389 @@
+"""Serial runtime: the parallel pipeline as a discrete-event model in one deterministic process.
+
+Everything is real (environments, engines, learner, compressor, distillers); only the clock is
+modelled. Each process of the asynchronous pipeline is a server (`servers`): NA actors, ND
+distillers, the compressor and the learner, which share the cores of the machine. What a server
+does is computed with the weights that it has when it begins, and seen by the others when its
+seconds have passed, so the policy lag comes from the schedule, and learning feels it. Slots,
+patience and publishing follow the rules of the process runtime.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from accerl.actor import Actor
+from accerl.compress.compressor import Compressor
+from accerl.config import RunConfig
+from accerl.envs import make_envs
+from accerl.errors import UserError
+from accerl.evaluate import Evaluator
+from accerl.learner.learner import Learner
+from accerl.networks.policy_net import count_macs
+from accerl.rollout import Rollout, RolloutShape
+from accerl.runtime.interval import IntervalRecorder
+from accerl.runtime.machine.memory import keep_freed_memory
+from accerl.runtime.machine.usage import CpuMeter, memory_by_name
+from accerl.runtime.parts import Parts
+from accerl.runtime.publishing.probe import KLProbe
+from accerl.runtime.publishing.publisher import Publisher
+from accerl.runtime.run import IntervalReport, Snapshot
+from accerl.runtime.safeguard import Safeguard
+from accerl.runtime.serial.clock import ActSeconds, Clock, RealClock
+from accerl.runtime.serial.modelled import COMPRESSOR, LEARNER, ModelledPublishing, distiller_name
+from accerl.runtime.serial.servers import Servers
+from accerl.runtime.slots import Slots
+from accerl.spec import IDENTITY, Decision
+from accerl.weights import Publication
+
+
+def actor_name(index: int) -> str:
+    """Return the name of an actor's server."""
+    return f"actor-{index}"
+
+
+class _ModelledActor:
+    """An actor's process: what it was told, and what it is doing."""
+
+    def __init__(self, actor: Actor) -> None:
+        self.actor = actor
+        self.inbox: list[dict[str, Any]] = []
+        """messages of the learner: slots to `fill`, the `publication` to wait for a while, and
+        whether it has `waited`"""
+        self.filling: int | None = None
+        self.charged = 0.0
+        """core-seconds of what it is doing"""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything needed to go on bit-exactly."""
+        inbox = [{**message, "fill": list(message["fill"])} for message in self.inbox]
+        return {
+            "actor": self.actor.state_dict(),
+            "inbox": inbox,
+            "filling": self.filling,
+            "charged": self.charged,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a state returned by `state_dict`."""
+        self.actor.load_state_dict(state["actor"])
+        self.inbox = [{**message, "fill": list(message["fill"])} for message in state["inbox"]]
+        self.filling, self.charged = state["filling"], state["charged"]
+
+
+class SerialRun:
+    """An `InnerRun` in this process, bit-identical for equal (config, seed) on a virtual clock."""
+
+    def __init__(self, config: RunConfig, clock: Clock, *, parts: Parts | None = None) -> None:
+        parts = parts or Parts()
+        runtime = config.runtime
+        self.config = config
+        self.clock = clock
+        # Sums depend on how they are split: another number of threads is another run.
+        torch.set_num_threads(runtime.learner_threads)
+        keep_freed_memory()
+        wiring = clock.wiring(runtime)
+        generator = torch.Generator().manual_seed(config.seed)
+        self._actors = [
+            _ModelledActor(
+                Actor(
+                    make_envs(config.game, runtime.num_envs),
+                    1000 * config.seed + index,
+                    threads=runtime.actor_threads,
+                    infer_batch=runtime.infer_batch,
+                )
+            )
+            for index in range(wiring.actors)
+        ]
+        envs = self.actors[0].envs
+        observation = config.inputs(envs.observation)
+        policy = parts.make_policy(config, envs.observation, envs.num_actions, generator)
+        # A virtual clock does not see what measuring costs, and has few updates in an interval.
+        self._measures = real = isinstance(clock, RealClock)
+        self.learner = Learner(
+            policy, config.learner, generator, corrector=parts.corrector, thrifty=real
+        )
+        self._safeguard = Safeguard(self.learner)
+
+        def make_compressor(generator: torch.Generator) -> Compressor:
+            compressor = Compressor(
+                observation, envs.num_actions, config.compression, generator, parts.links
+            )
+            compressor.observe(self.actors[0].obs)
+            return compressor
+
+        compressor = make_compressor(generator)
+        samples = config.learner.unroll * runtime.num_envs
+        check_every = KLProbe.check_every(samples, count_macs(policy) if real else math.inf)
+        self.publisher = Publisher(compressor, runtime.publish_every, check_every)
+        self.evaluator = Evaluator(config.game, runtime.eval_episodes)
+        self.recorder = IntervalRecorder(envs.num_actions, times_itself=real)
+        names = [LEARNER, COMPRESSOR, *map(distiller_name, range(wiring.distillers))]
+        names += map(actor_name, range(wiring.actors))
+        self.servers = Servers(names, wiring.cores)
+        seeds = [config.seed + 1 + index for index in range(wiring.distillers)]
+        self.publishing = ModelledPublishing(
+            self.publisher,
+            self.learner,
+            self.recorder,
+            clock,
+            self.servers,
+            wiring,
+            [make_compressor(torch.Generator().manual_seed(seed)) for seed in seeds],
+        )
+        self.shape = RolloutShape(
+            unroll=config.learner.unroll,
+            num_envs=envs.num_envs,
+            num_actions=envs.num_actions,
+            observation=envs.observation,
+        )
+        # One slot being filled and one being learned from, besides those that may wait.
+        self._slots = Slots(wiring.actors, 2 + -(-runtime.queue_rollouts // wiring.actors))
+        self._rollouts = [Rollout.allocate(self.shape) for _ in range(len(self._slots))]
+        self._task = ""  # what the learner is doing: learn, copy or compress
+        self._slot: int | None = None  # what it learns from
+        self._learned = False  # whether that went well
+        self._fill = 0.0  # how full the queue was when it was taken
+        self._idle_since = 0.0
+        self._started = False
+        # A virtual clock's reports are equal on every machine; what this one uses is not.
+        self._pids = {"learner": os.getpid()} if real else {}
+        self._cpu = CpuMeter()
+
+    @property
+    def actors(self) -> list[Actor]:
+        """The actors; on the profile's machine several processes may stand behind each."""
+        return [modelled.actor for modelled in self._actors]
+
+    @property
+    def now(self) -> float:
+        """See `InnerRun`: seconds of its clock."""
+        return self.servers.now
+
+    def apply(self, decision: Decision) -> None:
+        """See `InnerRun.apply`."""
+        decision.check_students(self.config.network)
+        self.publisher.request(decision)
+
+    def advance(self, seconds: float) -> IntervalReport:
+        """See `InnerRun.advance`."""
+        self._cpu.forget(self._pids)
+        if not self._started:
+            self._start()
+        end = self.now + seconds
+        while (event := self.servers.advance(end)) is not None:
+            server, took = event
+            if server.startswith("actor"):
+                self._actor_finished(int(server.rpartition("-")[2]), took)
+            elif server == LEARNER:
+                self._learner_finished(took)
+            elif self.publishing.finished(server, took):
+                self._delivered()
+            self._learn()
+        if self.servers.is_idle(LEARNER):
+            self.recorder.add_seconds("wait", end - self._idle_since)
+            self._idle_since = end
+        self._cpu.note(self._pids)
+        decision = self.publisher.decision
+        assert decision is not None
+        return self.recorder.report(
+            seconds=seconds,
+            total_seconds=end,
+            learner_return=self.evaluator.measure(self.learner.policy),
+            decision=decision,
+            switch_seconds=self.publisher.take_switch_seconds(),
+            events=(*self._safeguard.take_events(), *self.publisher.take_events(end)),
+            memory=memory_by_name(self._pids),
+            cpu_seconds=self._cpu.take(),
+        )
+
+    def _start(self) -> None:
+        """Have the first weights published; only then can actors begin."""
+        if self.publisher.decision is None:
+            self.publisher.request(Decision.of(IDENTITY))
+        self._started = True
+        self._work("copy", self.clock.copy())
+
+    def _work(self, task: str, seconds: float) -> None:
+        self._task = task
+        self.servers.work(LEARNER, seconds)
+
+    def _learn(self) -> None:
+        """Have the learner use the rollout that has waited longest, if both are there."""
+        waiting = self._slots.waiting
+        if not (waiting and self.servers.is_idle(LEARNER)):
+            return
+        self.recorder.add_seconds("wait", self.now - self._idle_since)
+        self._slot = self._slots.take()
+        self._fill = min(waiting / max(self.config.runtime.queue_rollouts, 1), 1.0)
+        samples = self.shape.samples * self.config.learner.reuse
+        before = perf_counter()
+        if self._measures:  # a real clock charges what it took
+            self._update(self._slot)
+        self._work("learn", self.clock.learn(samples, perf_counter() - before))
+
+    def _update(self, slot: int) -> None:
+        """Update the learner.
+
+        On a virtual clock that is computed when its seconds have passed, so that J at the end of
+        an interval knows nothing of an update that is under way; nobody else reads the weights.
+        """
+        rollout = self._rollouts[slot]
+        tag = self.publisher.tag(rollout.publication, rollout.spec_index)
+        lag = self.learner.updates - tag.version
+        stats = self._safeguard.update(rollout, seconds=self.now)
+        self._learned = stats is not None
+        if stats is not None:
+            self.recorder.add_rollout(rollout, tag.spec, stats, lag=lag, queue_fill=self._fill)
+            self.publishing.observe(rollout)
+
+    def _learner_finished(self, seconds: float) -> None:
+        """The learner learns, copies its weights if somebody needs them, and lends the slot."""
+        task = self._task
+        if task == "learn" and not self._measures and self._slot is not None:
+            self._update(self._slot)
+        if task == "compress":
+            if self.publishing.finished(LEARNER, seconds):
+                self._delivered()
+        else:
+            self.recorder.add_seconds("publish" if task == "copy" else "learn", seconds)
+        if task == "learn" and self._learned and self.publishing.has_work():
+            self._work("copy", self.clock.copy())
+            return
+        if task == "copy":
+            self._task = "compress"
+            self.publishing.begin()
+        if self.servers.is_idle(LEARNER):
+            self._idle_since = self.now
+            if self._slot is not None:
+                self._slots.done(self._slot)
+                self._lend(self._slots.owner(self._slot))
+                self._slot = None
+
+    def _delivered(self) -> None:
+        """A publication is there, or not needed: who waited for it goes on, at first everybody."""
+        for index, modelled in enumerate(self._actors):
+            if modelled.actor.publication_number < 0 and not modelled.inbox:
+                self._lend(index)
+                continue
+            waits = modelled.inbox and modelled.filling is None
+            if waits and self.publishing.settled >= modelled.inbox[0]["publication"]:
+                self.servers.stop(actor_name(index))
+                self._act(index)
+
+    def _lend(self, index: int) -> None:
+        """Tell an actor which slots it may fill, and what is about to be published."""
+        slots = self._slots.lend(index)
+        newest = self.publisher.last_ordered
+        message = {"fill": slots, "publication": newest, "waited": False}
+        self._actors[index].inbox.append(message)
+        self._act(index)
+
+    def _act(self, index: int) -> None:
+        """Fill the next slot if there is one, or wait for weights on their way."""
+        modelled, server = self._actors[index], actor_name(index)
+        if not (modelled.inbox and self.servers.is_idle(server)):
+            return
+        message = modelled.inbox[0]
+        patience = self.config.runtime.patience_seconds
+        if self.publishing.settled < message["publication"] and not message["waited"] and patience:
+            message["waited"] = True
+            self.servers.pause(server, patience)
+            return
+        slot = message["fill"].pop(0)
+        if not message["fill"]:
+            modelled.inbox.pop(0)
+        load_seconds = self._load_newest(modelled.actor)
+        rollout = self._rollouts[slot]
+        modelled.actor.collect(rollout)
+        spec = self.publisher.tag(rollout.publication, rollout.spec_index).spec
+        steps, envs = rollout.action.shape
+        measured = ActSeconds(*map(float, rollout.header[2:5]))
+        charged = self.clock.act(spec, steps, envs, measured)
+        rollout.header[2:5] = charged
+        modelled.filling, modelled.charged = slot, load_seconds + sum(charged)
+        self.servers.work(server, modelled.charged)
+
+    def _load_newest(self, actor: Actor) -> float:
+        """Have an actor act with the newest publication; return the seconds to be charged."""
+        newest = self.publishing.current
+        assert isinstance(newest, Publication)
+        if actor.publication_number == newest.number:
+            return 0.0
+        actor.load(newest)
+        return sum(self.clock.load(artifact.spec) for artifact in newest.artifacts)
+
+    def _actor_finished(self, index: int, seconds: float) -> None:
+        """An actor has filled its slot, or its patience has ended."""
+        modelled = self._actors[index]
+        if modelled.filling is not None:
+            # It took longer than it was charged if it had to share its core.
+            slower = seconds / modelled.charged if modelled.charged else 1.0
+            self._rollouts[modelled.filling].header[2:5] *= slower
+            self._slots.filled(index, modelled.filling)
+            modelled.filling = None
+        self._act(index)
+
+    def snapshot(self) -> Snapshot:
+        """See `InnerRun.snapshot`."""
+        learner = self.learner.state_dict()
+        self._safeguard.keep(learner)
+        return {
+            "started": self._started,
+            "servers": self.servers.state_dict(),
+            "learner": learner,
+            "task": self._task,
+            "slot": self._slot,
+            "learned": self._learned,
+            "fill": self._fill,
+            "set_back_at": self._safeguard.set_back_at,
+            "idle_since": self._idle_since,
+            "publisher": self.publisher.state_dict(),
+            "publishing": self.publishing.state_dict(),
+            "probe": self.publisher.probe.state_dict(),
+            "recorder": self.recorder.state_dict(),
+            "actors": [modelled.state_dict() for modelled in self._actors],
+            "slots": self._slots.state_dict(),
+            "rollouts": [rollout.copy().state_dict() for rollout in self._rollouts],
+        }
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """See `InnerRun.restore`.
+
+        Raises:
+            UserError: the snapshot is of a version that modelled the pipeline otherwise.
+        """
+        if "servers" not in snapshot:
+            raise UserError(
+                "the checkpoint was written by a version of AcceRL with another model of the "
+                "clock; start the run anew, or begin with its learner (--start)"
+            )
+        self._started = snapshot["started"]
+        self.servers.load_state_dict(snapshot["servers"])
+        self.learner.load_state_dict(snapshot["learner"])
+        self._safeguard.keep(snapshot["learner"])
+        self._task, self._slot = snapshot["task"], snapshot["slot"]
+        self._learned, self._fill = snapshot["learned"], snapshot["fill"]
+        self._safeguard.set_back_at = snapshot["set_back_at"]
+        self._idle_since = snapshot["idle_since"]
+        self.publisher.load_state_dict(snapshot["publisher"])
+        self.publishing.load_state_dict(snapshot["publishing"])
+        self.publisher.probe.load_state_dict(snapshot["probe"])
+        self.recorder.load_state_dict(snapshot["recorder"])
+        for modelled, state in zip(self._actors, snapshot["actors"], strict=True):
+            modelled.load_state_dict(state)
+        self._slots.load_state_dict(snapshot["slots"])
+        for rollout, state in zip(self._rollouts, snapshot["rollouts"], strict=True):
+            for name, array in rollout.state_dict().items():
+                array[:] = state[name]
+
+    def close(self) -> None:
+        """See `InnerRun.close`."""
+        for actor in self.actors:
+            actor.envs.close()
+        self.evaluator.close()

@@ -1,0 +1,1 @@
+"""Comparison: paired statistics, contrasts and verdicts."""

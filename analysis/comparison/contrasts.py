@@ -1,0 +1,197 @@
+"""Paired comparisons of the subject with the other strategies: over all games, and by group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from accerl.errors import UserError
+from analysis.comparison import stats
+from analysis.records.load import StudyRecord, finite_or_none
+
+PRIMARY = "seconds_to_target"
+METRICS: Mapping[str, str] = {
+    "seconds_to_target": (
+        "First time at which the learning curve (running mean of two evaluations, joined by "
+        "straight lines) reaches the game's target return, censored at the horizon. Contrast: "
+        "geometric mean over pairs of a / b; below 1 is faster."
+    ),
+    "gain_per_second": (
+        "Normalised return gained until the target or the horizon, divided by the seconds that "
+        "took (the paper's equation 6). Contrast: ratio of means, each game's rate multiplied by "
+        "its horizon so that games count the same; above 1 is better."
+    ),
+    "auc": (
+        "Mean normalised return over [0, horizon], trapezoid rule. Contrast: difference a - b; "
+        "above 0 is better."
+    ),
+    "final_return": (
+        "Mean return over the last 10% of the horizon. Contrast: difference a - b of normalised "
+        "returns; above 0 is better; above -0.05 in the whole interval is non-inferior."
+    ),
+    "cpu_seconds": (
+        "Processor seconds of the whole run, all its processes. On the virtual clock these are "
+        "modelled busy seconds: what environment steps, inference, writing, learning, compressing "
+        "and publishing are charged, summed over the actors; waiting is not counted. Contrast: "
+        "geometric mean over pairs of a / b; below 1 is less."
+    ),
+    "publication_bytes": (
+        "Bytes of compressed weights sent to each actor over the whole run. Contrast: geometric "
+        "mean over pairs of a / b; below 1 is less."
+    ),
+}
+"""Every number of a contest in words; normalised = (J - random) / (reference - random)."""
+LOWER_IS_BETTER = (PRIMARY, "cpu_seconds", "publication_bytes")
+"""positive, and therefore compared by their geometric mean ratio"""
+SECONDARY = ("auc", "final_return", "cpu_seconds", "publication_bytes")
+"""of a study whose records hold no plan"""
+PLAN_WORDS: Mapping[str, str] = {
+    "area_under_the_curve": "auc",
+    "bytes": "publication_bytes",
+}
+"""what a plan may call a metric, where it is not the metric's own name"""
+
+Pairs = Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]
+
+
+def contest_contrasts(
+    study: StudyRecord, rows: Sequence[Mapping[str, Any]], rng: np.random.Generator
+) -> list[dict[str, Any]]:
+    """Return the contrasts [{a, b, metric, ratio, difference, low, high, p, p_holm, n, ...}].
+
+    One of `ratio` and `difference` is None, by the metric. Bounds are None below two pairs.
+    They are over the games that the plan names (`StudyRecord.primary_games`), such as those that
+    nobody trained on. `family` is primary, secondary or exploratory; an exploratory contrast has
+    no `p_holm`, be it that the plan does not name the comparator or that it does not name the
+    metric. Of the `n` pairs, `clusters` are independent: those of one game and seed on several
+    machines share their dice. `same_policy` tells that both sides are one network.
+    """
+    known = [item.name for item in study.strategies]
+    if study.subject not in known:
+        raise UserError(f"study.json: subject {study.subject!r} is not one of its strategies")
+    planned = study.primary_against
+    metrics = {PRIMARY, *planned_secondary(study)[0]}
+    rows = [row for row in rows if row["env"] in study.primary_games]
+    result: list[dict[str, Any]] = []
+    for metric in METRICS:
+        family = []
+        for other in known:
+            pairs = find_pairs(rows, study.subject, other, metric) if other != study.subject else []
+            if pairs:
+                family.append(_contrast(study, metric, other, pairs, rng))
+        corrected = [item for item in family if metric in metrics and item["b"] in planned]
+        for item, p in zip(corrected, stats.holm([c["p"] for c in corrected]), strict=True):
+            item["p_holm"] = p
+            item["family"] = "primary" if metric == PRIMARY else "secondary"
+        result += family
+    return result
+
+
+def planned_secondary(study: StudyRecord) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the secondary metrics that the plan names, and its words that name none known here.
+
+    A plan writes them for people, such as "final_return (non-inferior within 5%)".
+    """
+    plan = study.info.get("plan")
+    told = plan.get("secondary") if isinstance(plan, Mapping) else None
+    if told is None:
+        return SECONDARY, ()
+    known, unknown = [], []
+    for text in told:
+        word = str(text).partition("(")[0].strip().lower().replace(" ", "_").replace("-", "_")
+        name = PLAN_WORDS.get(word, word)
+        (known if name in METRICS else unknown).append(name if name in METRICS else str(text))
+    return tuple(known), tuple(unknown)
+
+
+def missing_metrics(study: StudyRecord, contrasts: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Return a sentence for every metric that is planned and has no planned contrast."""
+    if not study.primary_against:
+        return ()
+    planned, unknown = planned_secondary(study)
+    found = {item["metric"] for item in contrasts if item["family"] != "exploratory"}
+    return tuple(
+        f"Planned metric {metric}: no pair of runs has it, so there is no contrast"
+        for metric in (PRIMARY, *planned)
+        if metric not in found
+    ) + tuple(f"Planned metric {text!r} is not known: there is no contrast" for text in unknown)
+
+
+def transfer_rows(
+    study: StudyRecord, rows: Sequence[Mapping[str, Any]], rng: np.random.Generator
+) -> list[dict[str, Any]]:
+    """Return the primary contrasts within each group of games: {group, b, ratio, low, high, ...}.
+
+    They say how well training carries over; their p values are not corrected.
+    """
+    result = []
+    for group, games in study.groups.items():
+        own = [row for row in rows if row["env"] in games]
+        for other in study.primary_against:
+            pairs = find_pairs(own, study.subject, other, PRIMARY)
+            if pairs:
+                found = _contrast(study, PRIMARY, other, pairs, rng)
+                kept = ("a", "b", "ratio", "low", "high", "p", "n", "clusters", "ratio_by_game")
+                result.append({"group": group} | {key: found[key] for key in kept})
+    return result
+
+
+def find_pairs(rows: Sequence[Mapping[str, Any]], a: str, b: str, metric: str = PRIMARY) -> Pairs:
+    """Return the pairs of runs of a and b on the same game and seed that both have a number."""
+    known = [row for row in rows if row[metric] is not None]
+    of_b = {(row["env"], row["seed"]): row for row in known if row["strategy"] == b}
+    return [
+        (row, of_b[row["env"], row["seed"]])
+        for row in known
+        if row["strategy"] == a and (row["env"], row["seed"]) in of_b
+    ]
+
+
+def _contrast(
+    study: StudyRecord, metric: str, other: str, pairs: Pairs, rng: np.random.Generator
+) -> dict[str, Any]:
+    games = [a["env"] for a, _ in pairs]
+    key = "final_normalised" if metric == "final_return" else metric
+    a, b = (np.array([pair[side][key] for pair in pairs], dtype=float) for side in (0, 1))
+    clusters = study.clusters([a for a, _ in pairs])
+    interval, scale, differences = None, "ratio", a - b
+    if metric in LOWER_IS_BETTER:
+        interval = stats.paired_log_ratio(a, b, games, rng, clusters=clusters)
+        differences = np.log(a / b)
+    elif metric == "gain_per_second":
+        horizons = np.array([study.games[name].horizon_seconds for name in games])
+        a, b = a * horizons, b * horizons
+        differences = a - b
+        interval = stats.paired_ratio_of_means(a, b, games, rng, clusters=clusters)
+    if interval is None:
+        interval = stats.paired_mean(differences, games, rng, clusters=clusters)
+        scale = "difference"
+    contrast: dict[str, Any] = {
+        "a": study.subject,
+        "b": other,
+        "metric": metric,
+        "family": "exploratory",
+        "ratio": finite_or_none(interval.estimate) if scale == "ratio" else None,
+        "difference": finite_or_none(interval.estimate) if scale == "difference" else None,
+        "low": finite_or_none(interval.low),
+        "high": finite_or_none(interval.high),
+        "p": stats.sign_flip_p(differences, games, rng, clusters=clusters),
+        "p_holm": None,
+        "n": len(pairs),
+        "clusters": len(set(clusters)),
+        "same_policy": study.shares_policy(other),
+        "probability_of_improvement": stats.probability_of_improvement(
+            a, games, b, games, lower_is_better=metric in LOWER_IS_BETTER
+        ),
+    }
+    if metric == PRIMARY:
+        contrast["censored_a"] = sum(bool(pair[0]["censored"]) for pair in pairs)
+        contrast["censored_b"] = sum(bool(pair[1]["censored"]) for pair in pairs)
+        labels = np.array(games)
+        contrast["ratio_by_game"] = {
+            name: float(np.exp(np.mean(differences[labels == name])))
+            for name in dict.fromkeys(games)
+        }
+    return contrast

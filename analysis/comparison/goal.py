@@ -1,0 +1,206 @@
+"""The goal that was set before the contest, and whether it was met: by how much, where, how surely.
+
+It is set against one comparator, the best threshold rule that is one for all instances: faster on
+what nobody trained on, most of the oracle gap closed, and nowhere much slower.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from analysis.comparison import stats
+from analysis.comparison.contrasts import PRIMARY, find_pairs
+from analysis.comparison.worth import ROOM
+from analysis.records.entrants import stronger_static
+from analysis.records.load import StudyRecord, finite_or_none
+
+GOAL_RATIO = 0.85
+"""at most this many of the rule's seconds to target on the games of the plan's contrasts"""
+CLOSED = 0.7
+"""median share of the oracle gap that is closed where there is room"""
+WORSE = 1.03
+"""no instance's ratio may lie above this"""
+
+
+def find_goal(
+    study: StudyRecord, contest: Mapping[str, Any], rng: np.random.Generator
+) -> dict[str, Any]:
+    """Return the parts of the goal, each with `met`; None is "cannot be told".
+
+    `held_out` is the planned contrast with the rule, with its uncorrected p; on instances that
+    were all `trained` on it cannot be told. `stronger_static` is a spec that outdid the rule on the
+    validation seeds. `gap_closed` counts the instances whose gap was `measured`, the `instances` of
+    them with a gap of at least ROOM, and those whose closed share is `known`, whose median is
+    `closed`. `by_instance` is over all games of the study; `worst` is the highest of its ratios.
+    """
+    against = find_rule(study, contest)
+    static = against and stronger_static(study, against)
+    by_instance = [] if against is None else _by_instance(study, contest["rows"], against, rng)
+    ratios = [row["ratio"] for row in by_instance]
+    worst = max(by_instance, key=lambda row: row["ratio"], default=None)
+    return {
+        "against": against,
+        "held_out": _held_out(study, contest, against),
+        "stronger_static": static and static.name,
+        "gap_closed": _gap_closed(contest),
+        "by_instance": by_instance,
+        "worst": worst and {key: worst[key] for key in ("env", "ratio", "low", "high")},
+        "nowhere_worse": all(ratio <= WORSE for ratio in ratios) if ratios else None,
+    }
+
+
+def find_rule(study: StudyRecord, contest: Mapping[str, Any]) -> str | None:
+    """Return the best threshold rule that is one for all, among the planned comparators.
+
+    Of several it is the one against which the subject does worst.
+    """
+    rules = [
+        item.name
+        for item in study.strategies
+        if item.kind == "threshold"
+        and item.scope == "one for all"
+        and item.name in study.primary_against
+    ]
+    ratios = {
+        item["b"]: item["ratio"] for item in contest["contrasts"] if item["metric"] == PRIMARY
+    }
+    return max(rules, key=lambda name: ratios.get(name, 0.0), default=None)
+
+
+def _held_out(
+    study: StudyRecord, contest: Mapping[str, Any], against: str | None
+) -> dict[str, Any]:
+    trained = all(study.games[name].group == "trained" for name in study.primary_games)
+    for item in contest["contrasts"]:
+        if (item["b"], item["metric"]) == (against, PRIMARY):
+            kept = {key: item[key] for key in ("ratio", "low", "high", "p", "n", "clusters")}
+            sure = item["high"] is not None and item["high"] < 1.0
+            met = sure and item["ratio"] <= GOAL_RATIO
+            return {**kept, "trained": trained, "met": None if trained else met}
+    empty = dict.fromkeys(("ratio", "low", "high", "p"))
+    return {**empty, "n": 0, "clusters": 0, "trained": trained, "met": None}
+
+
+def _gap_closed(contest: Mapping[str, Any]) -> dict[str, Any]:
+    measured = [row for row in contest["oracle_gap"] if row["gap"] is not None]
+    roomy = [row for row in measured if row["gap"] >= ROOM]
+    shares = [row["closed"] for row in roomy if row["closed"] is not None]
+    closed = float(np.median(shares)) if shares else None
+    return {
+        "instances": len(roomy),
+        "measured": len(measured),
+        "known": len(shares),
+        "closed": closed,
+        "met": None if closed is None else closed >= CLOSED,
+    }
+
+
+def _by_instance(
+    study: StudyRecord,
+    rows: Sequence[Mapping[str, Any]],
+    against: str,
+    rng: np.random.Generator,
+) -> list[dict[str, Any]]:
+    found = []
+    for game in study.games.values():
+        own = [row for row in rows if row["env"] == game.name]
+        pairs = find_pairs(own, study.subject, against)
+        if not pairs:
+            continue
+        a, b = (np.array([pair[side][PRIMARY] for pair in pairs]) for side in (0, 1))
+        ratio = stats.paired_log_ratio(a, b, [game.name] * len(pairs), rng)
+        found.append(
+            {
+                "env": game.name,
+                "group": game.group,
+                "ratio": ratio.estimate,
+                "low": finite_or_none(ratio.low),
+                "high": finite_or_none(ratio.high),
+                "n": len(pairs),
+            }
+        )
+    return found
+
+
+def goal_sentences(contest: Mapping[str, Any], labels: Mapping[str, str]) -> list[str]:
+    """Return the goal's parts in words, as plainly when missed as when met."""
+    goal = contest["goal"]
+    if goal["against"] is None:
+        return [
+            f"Goal, at most {GOAL_RATIO:.2f}x the seconds of the best threshold rule: cannot be "
+            "told, no such rule that is one for all instances is among the planned comparators."
+        ]
+    total = len(contest["oracle_gap_missing"]) + goal["gap_closed"]["measured"]
+    return [
+        _faster(goal["held_out"], labels[goal["against"]]),
+        *_strength(goal, labels),
+        _closing(goal["gap_closed"], total),
+        *_nowhere(goal, labels[goal["against"]]),
+    ]
+
+
+def _faster(found: Mapping[str, Any], rule: str) -> str:
+    text = (
+        f"Goal, at most {GOAL_RATIO:.2f}x the seconds of the best threshold rule with the interval "
+        "below 1"
+    )
+    if found["ratio"] is None:
+        return f"{text}: cannot be told, no test run is shared with {rule}."
+    if found["trained"]:
+        told = f"{found['ratio']:.2f}x{_bounds(found, ', ')}"
+        return f"{text}: cannot be told, it is about instances nobody was trained on ({told} here)."
+    return f"{text}: {_met(found['met'])} ({found['ratio']:.2f}x{_bounds(found, ', ')})."
+
+
+def _strength(goal: Mapping[str, Any], labels: Mapping[str, str]) -> list[str]:
+    """Say where the rule is a weak comparator, because its search was short."""
+    if not goal["stronger_static"]:
+        return []
+    return [
+        f"{labels[goal['against']]} did less on the validation seeds than "
+        f"{labels[goal['stronger_static']]}; as a rule that never switches is a static spec, its "
+        "search was too short, and a longer one could make it harder to beat."
+    ]
+
+
+def _closing(found: Mapping[str, Any], total: int) -> str:
+    measured = found["measured"]
+    text = f"Goal, {CLOSED:.0%} of the oracle gap closed where it is at least {ROOM:.0%}"
+    if not measured:
+        return f"{text}: cannot be told, the gap was not measured."
+    if not found["instances"]:
+        return f"{text}: cannot be told, it is smaller wherever it was measured."
+    if not found["known"]:
+        return (
+            f"{text}: cannot be told, where it is that large it was not measured over the "
+            "contest's length of the run."
+        )
+    return (
+        f"{text}: {_met(found['met'])} (median {found['closed']:.0%} over {found['known']} of "
+        f"{found['instances']} such instances; measured on {measured} of {total})."
+    )
+
+
+def _nowhere(goal: Mapping[str, Any], rule: str) -> list[str]:
+    worst = goal["worst"]
+    if worst is None:
+        return []
+    told = f"{worst['ratio']:.2f}x on {worst['env']}{_bounds(worst, ' (')}"
+    told += ")" if worst["low"] is not None else ""
+    text = f"Goal, never more than {WORSE - 1.0:.0%} slower than {rule} anywhere"
+    return [
+        f"{text}: met, at most {told}." if goal["nowhere_worse"] else f"{text}: missed, {told}."
+    ]
+
+
+def _met(met: bool) -> str:
+    return "met" if met else "missed"
+
+
+def _bounds(found: Mapping[str, Any], before: str) -> str:
+    if found["low"] is None:
+        return ""
+    return f"{before}{found['low']:.2f} to {found['high']:.2f}"

@@ -1,0 +1,113 @@
+"""Scores of single runs: the curve over seconds and env steps, and when it reached each level."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from analysis.records.load import RunRecord
+from analysis.report import formats
+from analysis.report.tables import Cell, Table, number
+
+EPISODES = 20
+"""episodes in the running mean, as the paper's comparisons use"""
+LEVELS = (0.25, 0.5, 0.75, 0.9)
+"""default levels, as shares of the way from the first point of all runs to the best one"""
+POINTS = 120
+"""points of a curve that is written to a file: small enough for a repository"""
+
+
+@dataclass(frozen=True)
+class Point:
+    """One point of a learning curve."""
+
+    seconds: float
+    env_steps: int
+    score: float
+
+
+def is_measured(run: RunRecord) -> bool:
+    """Whether the learner's policy was evaluated in this run."""
+    return any(report.learner_return is not None for report in run.reports)
+
+
+def score_curve(run: RunRecord) -> list[Point]:
+    """Return J where it was measured; else the mean raw score of the last `EPISODES` episodes.
+
+    The mean starts once that many episodes have ended; they were acted by the compressed policy.
+    """
+    points = []
+    latest: deque[float] = deque(maxlen=EPISODES)
+    measured = is_measured(run)
+    for report in run.reports:
+        latest.extend(report.episode_returns)
+        score = report.learner_return
+        if not measured and len(latest) == EPISODES:
+            score = math.fsum(latest) / EPISODES
+        if score is not None:
+            points.append(Point(report.total_seconds, report.total_env_steps, score))
+    return points
+
+
+def first_reached(curve: Sequence[Point], level: float) -> Point | None:
+    """Return the first point at or above `level`; None if there is none."""
+    return next((point for point in curve if point.score >= level), None)
+
+
+def default_levels(curves: Sequence[Sequence[Point]]) -> list[float]:
+    """Return levels between the lowest start and the best score of all curves."""
+    starts = [curve[0].score for curve in curves if curve]
+    if not starts:
+        return []
+    low, high = min(starts), max(point.score for curve in curves for point in curve)
+    return sorted({round(low + share * (high - low), 1) for share in LEVELS})
+
+
+def score_table(labelled: Mapping[str, RunRecord], levels: Sequence[float] | None = None) -> Table:
+    """Seconds and env steps until each run first reached each level."""
+    curves = {label: score_curve(run) for label, run in labelled.items()}
+    chosen = list(levels) if levels else default_levels(list(curves.values()))
+    rows = []
+    for label, curve in curves.items():
+        cells = [Cell(label)]
+        for level in chosen:
+            point = first_reached(curve, level)
+            if point is None:
+                cells.append(Cell(formats.NOTHING))
+            else:
+                steps = formats.compact(point.env_steps)
+                cells.append(number(point.seconds, f"{point.seconds:.0f} s, {steps} steps"))
+        best = max((point.score for point in curve), default=None)
+        rows.append((*cells, number(best)))
+    columns = ("Run", *(f"#Score {level:g}" for level in chosen), "#Best score")
+    return Table("Time to score", columns, tuple(rows))
+
+
+def curves_json(labelled: Mapping[str, RunRecord]) -> list[dict[str, Any]]:
+    """Return every run's curve, thinned to `POINTS`, with what it takes to run it again."""
+    rows = []
+    for label, run in labelled.items():
+        curve = score_curve(run)
+        every = max(1, math.ceil(len(curve) / POINTS))
+        kept = curve[::-1][::every][::-1]  # the last point always stays
+        rows.append(
+            {
+                "label": label,
+                "env": run.env,
+                "network": run.config.get("network"),
+                "strategy": run.strategy,
+                "seed": run.seed,
+                "clock": run.clock,
+                "config_hash": run.summary.get("config_hash"),
+                "env_steps_per_second": run.summary.get("env_steps_per_second"),
+                "machine": (run.summary.get("fingerprint") or {}).get("cpu"),
+                "versions": run.summary.get("versions"),
+                "seconds": [round(point.seconds, 1) for point in kept],
+                "env_steps": [point.env_steps for point in kept],
+                "scores": [round(point.score, 3) for point in kept],
+            }
+        )
+    return rows

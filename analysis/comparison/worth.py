@@ -1,0 +1,171 @@
+"""What a controller is worth: when its training has paid off, and how much there was to win."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from analysis.comparison import curves, stats
+from analysis.comparison.contrasts import PRIMARY
+from analysis.records.load import StudyRecord, finite_or_none
+from analysis.records.plan import Game
+
+NO_ROOM = 0.03
+"""an oracle that gains less than this over the best static spec leaves nothing to win"""
+ROOM = 0.05
+"""from this gap on, the share of it that the subject closes means something"""
+SAME_HORIZON = 0.01
+"""by how much two lengths of a run may differ and still be compared"""
+
+
+def break_even(
+    study: StudyRecord, rows: Sequence[Mapping[str, Any]], rng: np.random.Generator
+) -> dict[str, Any]:
+    """Return what meta-training cost, and after how many later runs it has paid off.
+
+    `rows` hold {b, env, saved_seconds, low, high, n, runs, runs_low, runs_high}: the mean paired
+    difference of seconds to target, b minus subject, over a game (`env`) or over all (None), and
+    meta-training's wall seconds divided by it and by its bounds. None is "never". Runs that were
+    censored count as arriving at the horizon, which understates what is saved.
+    """
+    told = study.info.get("accounting") or {}
+    wall = told.get("meta_wall_seconds")
+    if wall is None:
+        wall = (study.info.get("wall_seconds") or {}).get("meta_training")
+    against = dict.fromkeys([*study.of_kind("fp32"), *study.primary_against])
+    times = {(row["strategy"], row["env"], row["seed"]): row[PRIMARY] for row in rows}
+    result = []
+    for other in against:
+        pairs = [
+            (env, seed, times[other, env, seed] - seconds)
+            for (strategy, env, seed), seconds in times.items()
+            if strategy == study.subject != other and (other, env, seed) in times
+        ]
+        for env in (None, *study.games):
+            own = [pair for pair in pairs if env in (None, pair[0])]
+            if own:
+                saved = stats.paired_mean(
+                    np.array([value for *_, value in own]),
+                    [name for name, *_ in own],
+                    rng,
+                    clusters=[study.games[name].cluster(seed) for name, seed, _ in own],
+                )
+                result.append({"b": other, "env": env, "n": len(own)} | _payback(saved, wall))
+    return {
+        "meta_wall_seconds": wall,
+        "meta_cpu_seconds": told.get("meta_cpu_seconds"),
+        "inner_runs": told.get("inner_runs"),
+        "rows": result,
+    }
+
+
+def _payback(saved: stats.Interval, wall_seconds: float | None) -> dict[str, Any]:
+    def runs(seconds: float) -> int | None:
+        pays = wall_seconds is not None and math.isfinite(seconds) and seconds > 0.0
+        return math.ceil(wall_seconds / seconds) if pays and wall_seconds is not None else None
+
+    return {
+        "saved_seconds": saved.estimate,
+        "low": finite_or_none(saved.low),
+        "high": finite_or_none(saved.high),
+        "runs": runs(saved.estimate),
+        "runs_low": runs(saved.high),
+        "runs_high": runs(saved.low),
+    }
+
+
+def gap_rows(study: StudyRecord, rng: np.random.Generator) -> list[dict[str, Any]]:
+    """Return, for every game that the oracle gap was measured on, how much of it was closed.
+
+    `gap` is the oracle's discounted gain over the best static spec's, minus 1, with its interval.
+    `closed` is (subject - best static) / (oracle - best static) in the same measure, where the gap
+    is at least ROOM and was measured over the contest's length of the run: `horizon_seconds` and
+    `oracle_horizon_seconds` agree within SAME_HORIZON. Its interval resamples test pairs and the
+    oracle's seeds, and is None where the gap's own sign is uncertain. `room` is none (below
+    NO_ROOM: no win can be claimed), little, some, or unknown (nothing was learned).
+    """
+    statics = [name for name in study.of_kind("static") if name != study.subject]
+    result = []
+    for game in study.games.values():
+        for found in study.oracle_gap:
+            if (found["game"], found["profile"]) != (game.game, game.profile):
+                continue
+            oracle = found["oracle"]
+            gap, low, high = (
+                None if oracle.get(key) is None else oracle[key] - 1.0
+                for key in ("ratio", "low", "high")
+            )
+            row: dict[str, Any] = {"env": game.name, "game": game.game, "profile": game.profile}
+            row |= {"gap": gap, "low": low, "high": high, "room": _room(gap)}
+            row |= {"static": None, "closed": None, "closed_low": None, "closed_high": None}
+            length, measured = game.horizon_seconds, float(found["horizon_seconds"])
+            row |= {"horizon_seconds": length, "oracle_horizon_seconds": measured}
+            comparable = abs(measured / length - 1.0) <= SAME_HORIZON
+            if gap is not None and gap >= ROOM and statics and comparable:
+                row |= _closed(study, game, statics[0], found, rng)
+            result.append(row)
+    return result
+
+
+def gap_missing(study: StudyRecord, gaps: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the names of the games for which there is no number of the oracle gap."""
+    known = {row["env"] for row in gaps if row["gap"] is not None}
+    return [name for name in study.games if name not in known]
+
+
+def _room(gap: float | None) -> str:
+    if gap is None:
+        return "unknown"
+    return "none" if gap < NO_ROOM else "little" if gap < ROOM else "some"
+
+
+def _closed(
+    study: StudyRecord,
+    game: Game,
+    static: str,
+    found: Mapping[str, Any],
+    rng: np.random.Generator,
+) -> dict[str, Any]:
+    horizon = game.horizon_seconds
+    pairs = np.array(
+        [
+            [_gain(study, name, game, seed, horizon) for name in (study.subject, static)]
+            for seed in study.test_seeds
+            if all((name, game.name, seed) in study.runs for name in (study.subject, static))
+        ]
+    )
+    row: dict[str, Any] = {"static": static, "n": len(pairs)}
+    if len(pairs) == 0 or pairs[:, 1].mean() <= 0.0:
+        return row
+    branches = np.array([found["oracle"]["values"], found["statics"][found["best_static"]]]).T
+    won, there = (_relative(values, None) for values in (pairs, branches))
+    row["closed"] = float(won[0] / there[0])
+    if min(len(pairs), len(branches)) > 1:
+        wins, gaps = (_relative(values, rng) for values in (pairs, branches))
+        if gaps.min() > 0.0 and np.isfinite(wins).all():
+            interval = stats.percentile_interval(row["closed"], wins / gaps)
+            row |= {"closed_low": interval.low, "closed_high": interval.high}
+    return row
+
+
+def _gain(
+    study: StudyRecord, strategy: str, game: Game, seed: int, horizon_seconds: float
+) -> float:
+    curve = curves.learning_curve(study.runs[strategy, game.name, seed].reports, game.random_return)
+    values = curves.normalise(curve.returns, game.random_return, game.reference_return)
+    return curves.discounted_gain(curve.seconds, values, horizon_seconds)
+
+
+def _relative(values: np.ndarray, rng: np.random.Generator | None) -> np.ndarray:
+    """Mean of the first column of [N, 2] over that of the second, minus 1; resampled with `rng`."""
+    games = [""] * len(values)
+    if rng is None:
+        weights = stats.game_weights(games)[None, :]
+    else:
+        weights = stats.bootstrap_weights(games, rng)
+    means = weights @ values
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(means[:, 1] > 0.0, means[:, 0] / means[:, 1] - 1.0, np.nan)

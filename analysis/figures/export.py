@@ -1,0 +1,96 @@
+"""The figures of a report as picture files, for papers and pages."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from accerl.errors import UserError
+from accerl.records import make_out_dir, read_json, write_json
+from analysis.comparison.contest import CONTEST, write_contest
+from analysis.comparison.scores import EPISODES, curves_json
+from analysis.figures.runs import run_curves
+from analysis.figures.theme import Figure, render_png
+from analysis.records.load import StudyRecord, load_run, load_study
+from analysis.render.html import label_runs
+from analysis.report.sections import study_figures, study_sections
+
+
+def write_figures(study_dir: Path, out: Path) -> list[Path]:
+    """Write every figure of a study's report: NAME.png and its data, NAME.csv; return the paths.
+
+    Beside them contest.json is written again without its rows, small enough for a repository, and
+    with what the study says of its strategies, its candidates and its instances.
+
+    Raises:
+        UserError: the study is missing or damaged, or `out` cannot be written.
+    """
+    study = load_study(Path(study_dir))
+    contest = read_json(write_contest(Path(study_dir)))
+    make_out_dir(out)
+    write_json(out / CONTEST, contest_summary(study, contest))
+    found = {figure.name: figure for figure in study_figures(study_sections(study, contest))}
+    pictures = write_pngs(found, out)
+    return [out / CONTEST, *pictures, *(write_csv(figure, out) for figure in found.values())]
+
+
+def contest_summary(study: StudyRecord, contest: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a contest without the rows of its test runs, and what its records say beside it."""
+    told = ("instances", "test_opened", "strategies")
+    info = {**study.info, "instances": list(study.info["games"].values())}
+    return {
+        **{key: value for key, value in contest.items() if key != "rows"},
+        **{key: info[key] for key in told if key in info},
+        "checks": list(study.checks),
+        "variants": list(study.variants),
+        "real": dict(study.real),
+    }
+
+
+def write_run_figures(run_dirs: Sequence[Path], out: Path) -> list[Path]:
+    """Write the learning curves of runs: curves.json, and a PNG for each axis; return the paths.
+
+    Raises:
+        UserError: a run is missing or damaged, or `out` cannot be written.
+    """
+    labelled = label_runs([load_run(path) for path in run_dirs])
+    make_out_dir(out)
+    write_json(out / "curves.json", {"episodes": EPISODES, "runs": curves_json(labelled)})
+    figures = {axis: run_curves(labelled, axis) for axis in ("seconds", "env_steps")}
+    return [out / "curves.json", *write_pngs({item.name: item for item in figures.values()}, out)]
+
+
+def write_pngs(found: Mapping[str, Figure], out: Path) -> list[Path]:
+    """Write figures as PNG under their names; return the paths.
+
+    Raises:
+        UserError: `out` cannot be written.
+    """
+    paths = []
+    for name, figure in found.items():
+        path = out / f"{name}.png"
+        try:
+            path.write_bytes(render_png(figure))
+        except OSError as error:
+            raise UserError(f"cannot write {path}: {error.strerror or error}") from error
+        paths.append(path)
+    return paths
+
+
+def write_csv(figure: Figure, out: Path) -> Path:
+    """Write the table behind a figure, unrounded; what a row does not have is an empty cell.
+
+    Raises:
+        UserError: `out` cannot be written.
+    """
+    path = out / f"{figure.name}.csv"
+    try:
+        with path.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, figure.columns)
+            writer.writeheader()
+            writer.writerows(figure.table)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror or error}") from error
+    return path

@@ -1,0 +1,1 @@
+"""Records: run and study folders as typed objects."""

@@ -1,0 +1,386 @@
+"""Run and study directories -> typed records; every view of the results starts here."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from accerl.errors import UserError
+from accerl.records import CONFIG, METRICS, SUMMARY, read_json, read_metrics
+from accerl.runtime.run import IntervalReport
+from analysis.records.plan import (
+    GROUPS,
+    STUDY,
+    Game,
+    StrategyInfo,
+    read_games,
+    read_primary,
+    read_strategies,
+)
+
+BASELINE_HINT = "fp32"
+SUBJECT_NAMES = ("learned", "controller", "learned_controller", "learned-controller")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRecord:
+    """One run directory in memory."""
+
+    path: Path
+    config: Mapping[str, Any]
+    summary: Mapping[str, Any]
+    """summary.json, or what can be told from metrics.jsonl when the run never finished"""
+    reports: tuple[IntervalReport, ...]
+    finished: bool
+    """summary.json was there"""
+
+    @property
+    def env(self) -> str:
+        """Name of the environment."""
+        return str(self.summary.get("env", "unknown"))
+
+    @property
+    def strategy(self) -> str:
+        """Name of the strategy that chose the compression."""
+        return str(self.summary.get("strategy", "unknown"))
+
+    @property
+    def network(self) -> str:
+        """The learner's network."""
+        return str(self.config.get("network", "original"))
+
+    @property
+    def seed(self) -> int:
+        """Seed of the run; -1 when it is not recorded."""
+        return int(self.summary.get("seed", -1))
+
+    @property
+    def clock(self) -> str:
+        """What the seconds are, such as ``serial, virtual``: other seconds must not be mixed in."""
+        return f"{self.summary.get('runtime', 'unknown')}, {self.summary.get('tier', 'unknown')}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyRecord:
+    """One study directory in memory."""
+
+    path: Path
+    info: Mapping[str, Any]
+    """study.json as it is"""
+    games: Mapping[str, Game]
+    strategies: tuple[StrategyInfo, ...]
+    test_seeds: tuple[int, ...]
+    runs: Mapping[tuple[str, str, int], RunRecord]
+    """finished test runs by (strategy, game, seed)"""
+    profile: Mapping[str, Any]
+    profiles: Mapping[str, Mapping[str, Any]]
+    """latency profiles by machine; those that the runs on the real clock measured come last"""
+    tuning: tuple[Mapping[str, Any], ...]
+    meta_training: tuple[Mapping[str, Any], ...]
+    bundle: Mapping[str, Any]
+    replays: Mapping[str, RunRecord]
+    """real-clock runs by folder name, such as schedule and fp32"""
+    oracle_gap: tuple[Mapping[str, Any], ...]
+    """rows of oracle-gap.json: what the best schedules gain over the best static spec"""
+    variants: tuple[Mapping[str, Any], ...]
+    """every way of training a controller that was tried"""
+    checks: tuple[Mapping[str, Any], ...]
+    """every candidate of meta-training, its gain over the incumbent of its time on validation"""
+    effects: Mapping[str, Any]
+    """what the policy looks at: features, and what each does to the heads"""
+    real: Mapping[str, Any]
+    """runs on the real clock beside what the virtual clock predicts"""
+    warnings: tuple[str, ...]
+    """what is missing or cut short, one sentence each"""
+
+    @property
+    def name(self) -> str:
+        """Name of the study."""
+        return str(self.info.get("name", self.path.name))
+
+    @property
+    def tier(self) -> str:
+        """Which clock the test runs' seconds come from."""
+        return str(self.info.get("tier", "unknown"))
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Strategy name -> label for people."""
+        return {item.name: item.label for item in self.strategies}
+
+    @property
+    def subject(self) -> str:
+        """The strategy that the study is about: study.json's `subject`, else the learned one.
+
+        Without either it is the last strategy of the list.
+        """
+        names = [item.name for item in self.strategies]
+        if "subject" in self.info:
+            return str(self.info["subject"])
+        for wanted in SUBJECT_NAMES:
+            if wanted in names:
+                return wanted
+        learned = [name for name in names if "learned" in name or "controller" in name]
+        return learned[0] if learned else names[-1]
+
+    @property
+    def primary_against(self) -> tuple[str, ...]:
+        """The comparators that the plan names; all others are exploratory."""
+        return read_primary(self.info, self.subject, [item.name for item in self.strategies])
+
+    @property
+    def groups(self) -> dict[str, tuple[str, ...]]:
+        """Names of the games by what the controller had met of them in training."""
+        known = [game.group for game in self.games.values() if game.group]
+        order = [name for name in GROUPS if name in known]
+        return {
+            group: tuple(game.name for game in self.games.values() if game.group == group)
+            for group in dict.fromkeys([*order, *known])
+        }
+
+    @property
+    def primary_games(self) -> tuple[str, ...]:
+        """Names of the games that contrasts are over: those in the groups that the plan names."""
+        planned = self.info.get("primary_groups") or ()
+        named = tuple(name for group in planned for name in self.groups.get(group, ()))
+        return named or tuple(self.games)
+
+    @property
+    def machines(self) -> str:
+        """The latency profiles that charge the seconds, for people."""
+        profiles = dict.fromkeys(game.profile for game in self.games.values() if game.profile)
+        return ", ".join(profiles) or str(
+            self.info.get("profile", self.profile.get("name", "unknown"))
+        )
+
+    def shares_policy(self, name: str) -> bool:
+        """Tell whether a strategy ended with the same network as the subject, by their hashes."""
+        hashes = {item.name: item.tuned_params.get("policy_hash") for item in self.strategies}
+        own = hashes.get(self.subject)
+        return own is not None and name != self.subject and hashes.get(name) == own
+
+    def clusters(self, rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, int]]:
+        """Return what makes rows with `env` and `seed` independent: one game and seed is one."""
+        return [self.games[row["env"]].cluster(row["seed"]) for row in rows]
+
+    def of_kind(self, kind: str) -> list[str]:
+        """Return the names of the strategies of a kind, those chosen per instance first."""
+        found = [item for item in self.strategies if item.kind == kind]
+        return [item.name for item in sorted(found, key=lambda item: item.scope != "per instance")]
+
+
+def machine_warning(what: str, runs: Sequence[RunRecord]) -> str | None:
+    """Return a sentence if real-clock seconds of different machines would be mixed, else None."""
+    machines = {
+        str(found.get("id", found) if isinstance(found, Mapping) else found)
+        for run in runs
+        if run.summary.get("tier") not in ("virtual", "analytic")
+        and (found := run.summary.get("fingerprint"))
+    }
+    if len(machines) < 2:
+        return None
+    return f"{what} were timed on {len(machines)} different machines: seconds cannot be compared"
+
+
+def is_study(path: Path) -> bool:
+    """Tell a study directory from a run directory."""
+    return (path / STUDY).is_file()
+
+
+def load_run(path: Path) -> RunRecord:
+    """Read a run directory; a run that never finished is read as far as it got.
+
+    Raises:
+        UserError: it is not a run directory, is empty, or a file in it is damaged.
+    """
+    path = Path(path)
+    if not path.is_dir():
+        raise UserError(f"{path} is not a folder; give a run directory (with {METRICS} in it)")
+    reports = tuple(read_metrics(path))
+    if not reports:
+        raise UserError(f"{path / METRICS} has no complete line; the run stopped before it began")
+    config = _read_object(path / CONFIG)
+    finished = (path / SUMMARY).is_file()
+    summary = _read_object(path / SUMMARY) if finished else _summary_so_far(config, reports)
+    return RunRecord(path=path, config=config, summary=summary, reports=reports, finished=finished)
+
+
+def load_study(path: Path) -> StudyRecord:
+    """Read a study directory; what is missing among its test runs becomes a warning.
+
+    Raises:
+        UserError: study.json is missing or incomplete, or a file is damaged, or no test run is
+            there.
+    """
+    path = Path(path)
+    if not is_study(path):
+        raise UserError(f"{path} is not a study directory (no {STUDY}); was the study finished?")
+    info = _read_object(path / STUDY)
+    try:
+        games, strategies = read_games(info), read_strategies(info)
+        test_seeds = tuple(int(seed) for seed in info["test_seeds"])
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UserError(f"{path / STUDY} is incomplete or damaged: {error!r}") from error
+    if not (games and strategies and test_seeds):
+        raise UserError(f"{path / STUDY} names no games, no strategies or no test seeds")
+    runs, warnings = _load_test_runs(path, games, strategies, test_seeds)
+    if not runs:
+        raise UserError(f"{path / 'runs'} holds no finished test run; run the study first")
+    replays = _load_replays(path / "replay")
+    for what, group in (("The test runs", runs), ("The replay runs", replays)):
+        warning = machine_warning(what, list(group.values()))
+        warnings += [warning] if warning else []
+    return StudyRecord(
+        path=path,
+        info=info,
+        games=games,
+        strategies=strategies,
+        test_seeds=test_seeds,
+        runs=runs,
+        profile=_read_optional(path / "profile.json"),
+        profiles=_read_profiles(path),
+        tuning=read_rows(path / "tuning.jsonl"),
+        meta_training=read_rows(path / "meta_training.jsonl"),
+        bundle=_read_optional(path / "bundle" / "bundle.json"),
+        replays=replays,
+        oracle_gap=tuple(_read_optional(path / "oracle-gap.json").get("rows", ())),
+        variants=_read_list(path / "variants.json"),
+        checks=_read_list(path / "checks.json"),
+        effects=_read_optional(path / "effects.json"),
+        real=_read_optional(path / "real.json"),
+        warnings=tuple(warnings),
+    )
+
+
+def read_rows(path: Path) -> tuple[Mapping[str, Any], ...]:
+    """Read a JSON-lines file of objects; a missing file is no rows, a cut last line is dropped.
+
+    Raises:
+        UserError: a line before the last is damaged.
+    """
+    if not path.is_file():
+        return ()
+    rows: list[Mapping[str, Any]] = []
+    lines = path.read_text().splitlines()
+    for number, line in enumerate(lines, start=1):
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError as error:
+            if number == len(lines):
+                break
+            raise UserError(f"{path}, line {number} is damaged: {error}") from error
+        if not isinstance(row, dict):
+            raise UserError(f"{path}, line {number} is not a JSON object")
+        rows.append(row)
+    return tuple(rows)
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    data = read_json(path)
+    if not isinstance(data, dict):
+        raise UserError(f"{path} must hold a JSON object, found {type(data).__name__}")
+    return data
+
+
+def _read_optional(path: Path) -> dict[str, Any]:
+    return _read_object(path) if path.is_file() else {}
+
+
+def _read_profiles(path: Path) -> dict[str, Mapping[str, Any]]:
+    found: dict[str, Mapping[str, Any]] = {
+        item.stem: _read_object(item) for item in sorted((path / "profiles").glob("*.json"))
+    }
+    if not found and (first := _read_optional(path / "profile.json")):
+        found = {str(first.get("name", "profile")): first}
+    for item in sorted((path / "real").glob("profile-*.json")):
+        found[f"this machine, {item.stem.removeprefix('profile-')}"] = _read_object(item)
+    return found
+
+
+def _read_list(path: Path) -> tuple[Mapping[str, Any], ...]:
+    if not path.is_file():
+        return ()
+    rows = read_json(path)
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise UserError(f"{path} must hold a JSON list of objects")
+    return tuple(rows)
+
+
+def _summary_so_far(
+    config: Mapping[str, Any], reports: tuple[IntervalReport, ...]
+) -> dict[str, Any]:
+    last = reports[-1]
+    measured = [item.learner_return for item in reports if item.learner_return is not None]
+    spec_seconds: dict[str, float] = {}
+    phases: dict[str, float] = {}
+    for report in reports:
+        for label, seconds in report.spec_seconds.items():
+            spec_seconds[label] = spec_seconds.get(label, 0.0) + seconds
+        for phase, seconds in report.phase_seconds.items():
+            phases[phase] = phases.get(phase, 0.0) + seconds
+    names = {"env": "game", "preset": "preset", "seed": "seed", "strategy": "strategy"}
+    names["config_hash"] = "hash"
+    known = {name: config[key] for name, key in names.items() if key in config}
+    if isinstance(runtime := config.get("runtime"), Mapping):
+        known["runtime"] = runtime.get("runtime", "unknown")
+        known["tier"] = "virtual" if runtime.get("clock") == "virtual" else "real"
+    return known | {
+        "seconds": last.total_seconds,
+        "env_steps": last.total_env_steps,
+        "env_steps_per_second": last.total_env_steps / max(last.total_seconds, 1e-9),
+        "final_return": measured[-1] if measured else None,
+        "best_return": max(measured) if measured else None,
+        "phases": phases,
+        "spec_seconds": spec_seconds,
+    }
+
+
+def _load_test_runs(
+    path: Path,
+    games: Mapping[str, Game],
+    strategies: tuple[StrategyInfo, ...],
+    test_seeds: tuple[int, ...],
+) -> tuple[dict[tuple[str, str, int], RunRecord], list[str]]:
+    runs: dict[tuple[str, str, int], RunRecord] = {}
+    warnings: list[str] = []
+    for strategy in strategies:
+        for game in games.values():
+            for seed in test_seeds if strategy.test_seeds is None else strategy.test_seeds:
+                folder = path / "runs" / strategy.name / game.name / f"seed-{seed}"
+                what = f"{strategy.label} on {game.name}, seed {seed}"
+                if not (folder / METRICS).is_file():
+                    warnings.append(f"{what}: no test run; this pair is left out of every contrast")
+                    continue
+                run = load_run(folder)
+                if not run.finished:
+                    warnings.append(f"{what}: the run never finished and is left out")
+                    continue
+                if all(item.learner_return is None for item in run.reports):
+                    warnings.append(f"{what}: the learner was never evaluated; left out")
+                    continue
+                ended = run.reports[-1].total_seconds
+                if ended < game.horizon_seconds - game.interval_seconds:
+                    warnings.append(
+                        f"{what}: ended at {ended:.4g} s of {game.horizon_seconds:.4g} s; its last "
+                        f"return is held to the horizon"
+                    )
+                runs[strategy.name, game.name, seed] = run
+    return runs, warnings
+
+
+def _load_replays(path: Path) -> dict[str, RunRecord]:
+    if not path.is_dir():
+        return {}
+    folders = sorted(item for item in path.iterdir() if (item / METRICS).is_file())
+    # The comparison run comes last, so that tables and figures read "schedule, fp32".
+    folders.sort(key=lambda item: item.name.startswith(BASELINE_HINT))
+    return {folder.name: load_run(folder) for folder in folders}
+
+
+def finite_or_none(value: float | None) -> float | None:
+    """Return `value`, or None where JSON has no number for it."""
+    return None if value is None or not math.isfinite(value) else float(value)

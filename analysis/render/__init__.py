@@ -1,0 +1,1 @@
+"""Renderings of a report: HTML, W&B and the terminal."""

@@ -1,0 +1,116 @@
+"""One HTML file that opens with the network off: text, tables and inline SVG, no script."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from accerl.errors import UserError
+from accerl.records import make_out_dir, read_json
+from analysis.comparison.contest import write_contest
+from analysis.figures.theme import render_svg
+from analysis.records.load import RunRecord, is_study, load_run, load_study
+from analysis.report.blocks import Section
+from analysis.report.sections import study_sections
+from analysis.report.sections_question import study_lead
+from analysis.report.sections_runs import run_sections
+from analysis.report.tables_study import figure_table
+
+TEMPLATES = Path(__file__).parent / "templates"
+ROWS_SHOWN = 200
+"""of the data behind a figure; `accerl report --figures` writes all of it"""
+
+
+def write_study_report(study_dir: Path, html_path: Path) -> Path:
+    """Write the report of a study, and its contest.json, from the records.
+
+    Raises:
+        UserError: the study is missing or damaged, or the file cannot be written.
+    """
+    study = load_study(Path(study_dir))
+    contest = read_json(write_contest(Path(study_dir)))
+    return _write(
+        html_path,
+        title=study.name,
+        kicker="AcceRL study report",
+        lead=study_lead(study),
+        sections=study_sections(study, contest),
+    )
+
+
+def write_runs_report(
+    run_dirs: Sequence[Path], html_path: Path, levels: Sequence[float] | None = None
+) -> Path:
+    """Write a report of single runs side by side; a lone study directory gets its own report.
+
+    `levels` are the scores whose first reaching is tabled; None chooses some.
+
+    Raises:
+        UserError: no run is given, one is missing or damaged, or the file cannot be written.
+    """
+    paths = [Path(path) for path in run_dirs]
+    if not paths:
+        raise UserError("no run directory given; name at least one folder that a run wrote")
+    if any(is_study(path) for path in paths):
+        if len(paths) > 1:
+            raise UserError("a study directory gets a report of its own; give it alone")
+        return write_study_report(paths[0], html_path)
+    runs = label_runs([load_run(path) for path in paths])
+    return _write(
+        html_path,
+        title="Runs" if len(runs) > 1 else f"Run: {next(iter(runs))}",
+        kicker="AcceRL run report",
+        lead="Single runs say nothing about what another seed would do.",
+        sections=run_sections(runs, levels),
+    )
+
+
+def label_runs(runs: Sequence[RunRecord]) -> dict[str, RunRecord]:
+    """Return runs by the shortest label that tells them apart."""
+    found: dict[str, RunRecord] = {}
+    for parts in (
+        lambda run: run.strategy,
+        lambda run: f"{run.strategy}, seed {run.seed}",
+        lambda run: f"{run.network}: {run.strategy}, seed {run.seed}",
+        lambda run: f"{run.network}: {run.strategy} on {run.env}, seed {run.seed}",
+        lambda run: str(run.path),
+    ):
+        found = {parts(run): run for run in runs}
+        if len(found) == len(runs):
+            return found
+    raise UserError("a run directory is given twice; give each once")
+
+
+def _write(
+    html_path: Path, *, title: str, kicker: str, lead: str, sections: Sequence[Section]
+) -> Path:
+    import jinja2  # only reports need it
+    import markupsafe
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "kind": lambda block: type(block).__name__,
+        "svg": lambda figure: markupsafe.Markup(render_svg(figure)),
+        "behind": lambda figure: figure_table(figure, ROWS_SHOWN),
+    }
+    page: Mapping[str, object] = {
+        "title": title,
+        "kicker": kicker,
+        "lead": lead,
+        "sections": sections,
+    }
+    html_path = Path(html_path)
+    make_out_dir(html_path.parent)
+    text = environment.get_template("report.html.j2").render(**page)
+    try:
+        html_path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        reason = error.strerror or error
+        raise UserError(f"cannot write {html_path}: {reason}; give --html a file name") from error
+    return html_path

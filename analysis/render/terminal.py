@@ -1,0 +1,72 @@
+"""The end of a study in a terminal: the contest, the verdict, and where the files are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table as RichTable
+
+from analysis.comparison.contest import CONTEST, PRIMARY, build_contest
+from analysis.records.load import load_study
+from analysis.report import tables
+
+FILES = {
+    CONTEST: "all numbers, unrounded",
+    "report.html": "the report, opens without a network",
+    "wandb": "offline W&B runs and the W&B report, upload with: wandb sync",
+    "bundle": "the learned schedule, to load into other runs",
+}
+
+
+def print_summary(study_dir: Path, console: Console) -> None:
+    """Print the contest table, the verdict and the files of a study directory.
+
+    Raises:
+        UserError: the study is missing or damaged.
+    """
+    study_dir = Path(study_dir)
+    study = load_study(study_dir)
+    contest = build_contest(study)
+    for table in (
+        tables.level_table(study, contest),
+        tables.contrast_table(study, contest, PRIMARY),
+    ):
+        if table.rows:
+            console.print(rich_table(table))
+            console.print()
+    headline, *rest = contest["verdict"]
+    console.print(f"[bold]{escape(headline)}[/bold]", highlight=False)
+    for sentence in rest:
+        console.print(f"  {escape(sentence)}", highlight=False)
+    for warning in contest["warnings"]:
+        console.print(f"[yellow]  {escape(warning)}[/yellow]", highlight=False)
+    console.print()
+    for name, what in FILES.items():
+        if (study_dir / name).exists():
+            console.print(
+                f"{escape(str(study_dir / name))}  [dim]{what}[/dim]",
+                highlight=False,
+                soft_wrap=True,
+            )
+
+
+def rich_table(table: tables.Table) -> RichTable:
+    """Return a table for a rich console, numbers to the right."""
+    result = RichTable(
+        title=escape(table.title), title_justify="left", title_style="bold", box=None
+    )
+    for name, numeric in table.headings:
+        result.add_column(name, justify="right" if numeric else "left", no_wrap=numeric)
+    for row in table.rows:
+        # Colour only marks who is who; the label stays in the terminal's own ink.
+        result.add_row(
+            *(
+                f"[{cell.colour}]\N{BLACK SQUARE}[/] {escape(cell.text)}"
+                if cell.colour
+                else escape(cell.text)
+                for cell in row
+            )
+        )
+    return result

@@ -1,0 +1,298 @@
+"""Offline W&B runs from the records: no account, no network, every file in the given folder."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from accerl.errors import UserError
+from accerl.records import make_out_dir
+from accerl.runtime.run import IntervalReport
+from analysis.comparison import curves
+from analysis.comparison.contest import build_contest
+from analysis.figures.theme import Figure
+from analysis.records.load import RunRecord, StudyRecord, is_study, load_run, load_study
+from analysis.render.html import label_runs
+from analysis.report.sections import study_figures, study_sections
+
+GRID_POINTS = 60
+STEP = "seconds"
+"""x axis of single runs"""
+STUDY_STEP = "horizon_share"
+"""x axis of a study's runs, whose games have horizons from seconds to minutes"""
+MOST_ROWS = 10_000
+"""of a table: W&B drops what is beyond, and says so only in a log"""
+PROJECT = "accerl"
+STRATEGY_ROLE, REPORT_ROLE = "strategy", "report"
+"""what a study's runs are for: one a strategy, and one that holds the figures' tables"""
+
+
+def write_offline_runs(source: Path | Sequence[Path], out_dir: Path) -> list[Path]:
+    """Write one offline W&B run a strategy of a study, or one a run directory.
+
+    Upload them later with ``wandb sync``. A study's run holds means over its test runs on a common
+    grid of shares of each game's horizon: `charts/learner_return` normalised over games, and raw
+    below `charts/learner_return/GAME`, whose seconds are `seconds/GAME`; the contest is in the
+    summary. One more run holds a table for every figure of the report, which W&B draws its charts
+    from.
+
+    Args:
+        source: a study directory, or run directories.
+        out_dir: where `offline-run-*` (below a folder `wandb`) and W&B's own files go.
+
+    Returns:
+        the folders of the written runs.
+
+    Raises:
+        UserError: a source is missing or damaged, `out_dir` cannot be written, or a figure has
+            more rows than W&B keeps.
+    """
+    paths = [source] if isinstance(source, str | Path) else [Path(path) for path in source]
+    if not paths:
+        raise UserError("no run directory given; name at least one folder that a run wrote")
+    out_dir = make_out_dir(Path(out_dir)).resolve()
+    if len(paths) == 1 and is_study(Path(paths[0])):
+        jobs = list(_study_jobs(load_study(Path(paths[0]))))
+    else:
+        runs = label_runs([load_run(Path(path)) for path in paths])
+        jobs = [_run_job(label, run) for label, run in runs.items()]
+    with _environment(out_dir):
+        import wandb
+
+        try:
+            return [_write(out_dir, **job) for job in jobs]
+        finally:
+            # W&B writes in a process of its own, and a finished run's last rows may still be on
+            # their way to the file; when that process has ended, they are there.
+            wandb.teardown()
+
+
+def runs_folder(out_dir: Path) -> Path:
+    """Return where the runs lie: a folder "wandb" below `out_dir`, or `out_dir` if it is one."""
+    return out_dir if out_dir.name == "wandb" else out_dir / "wandb"
+
+
+def table_key(figure: Figure) -> str:
+    """Return the key that a figure's table is logged under."""
+    return f"figures/{figure.name}"
+
+
+def check_size(figure: Figure) -> None:
+    """Refuse a figure whose table W&B would cut short without a word.
+
+    Raises:
+        UserError: it has more than MOST_ROWS rows.
+    """
+    if len(figure.table) > MOST_ROWS:
+        raise UserError(
+            f"figure {figure.name} has {len(figure.table):,} rows, and W&B keeps {MOST_ROWS:,} of "
+            "a table; leave --wandb out, or report fewer strategies or games"
+        )
+
+
+@contextlib.contextmanager
+def _environment(out_dir: Path) -> Iterator[None]:
+    """Keep W&B offline, silent and inside `out_dir`; some of it is read when it is imported."""
+    wanted = {
+        "WANDB_MODE": "offline",
+        "WANDB_SILENT": "true",
+        "WANDB_CONSOLE": "off",
+        "WANDB_ERROR_REPORTING": "false",
+        "WANDB_DIR": str(out_dir),
+        "WANDB_DATA_DIR": str(out_dir / "data"),
+        "WANDB_CACHE_DIR": str(out_dir / "cache"),
+        "WANDB_CONFIG_DIR": str(out_dir / "config"),
+        "WANDB_ARTIFACT_DIR": str(out_dir / "artifacts"),
+    }
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _write(
+    out_dir: Path,
+    *,
+    name: str,
+    group: str,
+    config: Mapping[str, Any],
+    tags: Sequence[str],
+    rows: Iterable[Mapping[str, float]],
+    summary: Mapping[str, Any],
+    figures: Sequence[Figure] = (),
+    step: str = STEP,
+) -> Path:
+    import wandb  # slow, and only this report needs it
+
+    settings = wandb.Settings(
+        mode="offline",
+        silent=True,
+        console="off",
+        quiet=True,
+        x_disable_stats=True,
+        x_disable_meta=True,
+        x_disable_machine_info=True,
+        x_save_requirements=False,
+        disable_git=True,
+        disable_code=True,
+    )
+    run = wandb.init(
+        project=PROJECT,
+        name=name,
+        group=group,
+        job_type="eval",
+        tags=list(tags),
+        config=dict(config),
+        dir=runs_folder(out_dir).parent,
+        reinit="create_new",
+        settings=settings,
+    )
+    run.define_metric(step)
+    run.define_metric("*", step_metric=step)
+    for row in rows:
+        run.log({key: value for key, value in row.items() if math.isfinite(value)})
+    for figure in figures:
+        check_size(figure)
+        columns: list[Any] = figure.columns  # W&B's keys may be more than strings
+        data = [[row.get(key) for key in columns] for row in figure.table]
+        table = wandb.Table(columns=columns, data=data, allow_mixed_types=True)
+        run.log({table_key(figure): table})
+    run.summary.update(dict(summary))
+    folder = Path(run.dir).parent
+    run.finish()
+    return folder
+
+
+def _run_job(label: str, run: RunRecord) -> dict[str, Any]:
+    rows = [{STEP: item.total_seconds, **_report_values(item)} for item in run.reports]
+    return {
+        "name": label,
+        "group": run.env,
+        "config": {"strategy": run.strategy, "env": run.env, "seed": run.seed, **run.config},
+        "tags": [
+            str(run.summary.get("tier", "unknown")),
+            str(run.summary.get("runtime", "unknown")),
+        ],
+        "rows": rows,
+        "summary": {key: value for key, value in run.summary.items() if value is not None},
+    }
+
+
+def _report_values(report: IntervalReport) -> dict[str, float]:
+    """One interval under the names that people look for."""
+    values = {
+        "charts/episodic_return": float(np.mean(report.episode_returns or [math.nan])),
+        "charts/learner_return": math.nan,
+        "charts/SPS": report.env_steps / max(report.seconds, 1e-9),
+        "charts/env_steps": float(report.total_env_steps),
+        "charts/policy_lag": report.policy_lag,
+        "charts/queue_fill": report.queue_fill,
+        "charts/entropy_nats": report.entropy_nats,
+        "charts/learner_rss_mb": report.rss_bytes.get("learner", math.nan) / 1e6,
+        "charts/publication_mb": report.publication_bytes / 1e6,
+        "kl/mean_nats": report.kl_mean_nats,
+        "kl/max_nats": report.kl_max_nats,
+        "kl/var": report.kl_var,
+    }
+    if report.learner_return is not None:
+        values["charts/learner_return"] = report.learner_return
+    values |= {f"kl/student {label}": kl for label, kl in report.student_kl_nats.items()}
+    values |= {f"losses/{key}": float(value) for key, value in report.losses.items()}
+    return values | {f"monitor/{key}": value for key, value in report.indicators.items()}
+
+
+def _study_jobs(study: StudyRecord) -> Iterator[dict[str, Any]]:
+    contest = build_contest(study)
+    for strategy in study.strategies:
+        runs = {key[1:]: run for key, run in study.runs.items() if key[0] == strategy.name}
+        if not runs:
+            continue
+        yield {
+            "name": strategy.label,
+            "group": study.name,
+            "config": {
+                "strategy": strategy.name,
+                "study": study.name,
+                "role": STRATEGY_ROLE,
+                "profile": study.info.get("profile"),
+                "tuned_params": dict(strategy.tuned_params),
+                "inner_runs": strategy.inner_runs,
+                "test_seeds": sorted({seed for _, seed in runs}),
+                "games": list(study.games),
+            },
+            "tags": [study.tier],
+            "rows": _mean_rows(study, runs),
+            "step": STUDY_STEP,
+            "summary": _contest_summary(strategy.name, contest),
+        }
+    yield {
+        "name": f"{study.name}: report",
+        "group": study.name,
+        "config": {"study": study.name, "role": REPORT_ROLE},
+        "tags": [study.tier],
+        "rows": [],
+        "summary": {},
+        "figures": study_figures(study_sections(study, contest)),
+    }
+
+
+def _mean_rows(
+    study: StudyRecord, runs: Mapping[tuple[str, int], RunRecord]
+) -> list[dict[str, float]]:
+    """Means over test runs on a grid of shares of each game's horizon.
+
+    Returns are averaged over games after normalising. A game's own seconds are `seconds/GAME`.
+    """
+    shares = np.linspace(0.0, 1.0, GRID_POINTS)
+    columns: dict[str, list[np.ndarray]] = {}
+    for (env, _), run in runs.items():
+        game = study.games[env]
+        grid = shares * game.horizon_seconds
+        columns[f"{STEP}/{env}"] = [grid]
+        series: dict[str, list[tuple[float, float]]] = {}
+        for report in run.reports:
+            for key, value in _report_values(report).items():
+                if math.isfinite(value):
+                    series.setdefault(key, []).append((report.total_seconds, value))
+        for key, points in series.items():
+            x, y = np.array(points).T
+            values = np.interp(grid, x, y)
+            if key.endswith("_return"):
+                columns.setdefault(f"{key}/{env}", []).append(values)
+                values = curves.normalise(values, game.random_return, game.reference_return)
+            columns.setdefault(key, []).append(values)
+    rows = []
+    means = {key: np.mean(values, axis=0) for key, values in columns.items()}
+    for index, share in enumerate(shares.tolist()):
+        values = {key: float(mean[index]) for key, mean in means.items()}
+        rows.append({STUDY_STEP: share, **values})
+    return rows
+
+
+def _contest_summary(strategy: str, contest: Mapping[str, Any]) -> dict[str, Any]:
+    """The strategy's rows and, where it takes part in one, its contrasts."""
+    summary: dict[str, Any] = {}
+    for level in contest["levels"]:
+        if level["strategy"] == strategy:
+            summary |= {f"contest/{key}": value for key, value in level.items()}
+    for row in contest["rows"]:
+        if row["strategy"] == strategy:
+            for key in ("seconds_to_target", "censored", "auc", "gain_per_second", "final_return"):
+                summary[f"contest/{row['env']}/seed-{row['seed']}/{key}"] = row[key]
+    for item in contest["contrasts"]:
+        if item["a"] == strategy:
+            for key in ("ratio", "difference", "low", "high", "p_holm", "n"):
+                summary[f"contrast/{item['b']}/{item['metric']}/{key}"] = item[key]
+    return {key: value for key, value in summary.items() if value is not None}

@@ -1,0 +1,1 @@
+"""The report's sections and tables, the same for every rendering."""

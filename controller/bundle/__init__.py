@@ -1,0 +1,1 @@
+"""Schedule bundles: export, verification, serving, and open-loop schedules."""

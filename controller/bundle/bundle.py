@@ -1,0 +1,265 @@
+"""Schedule bundles: what a controller learned, as a folder that another run can load and check.
+
+    bundle.json              what it is, where it was trained, what it reached; hash of every file
+    controller.safetensors   weights and normaliser
+    controller.onnx          features -> logits per head, for any ONNX runtime
+    schedule.json            what it usually did, per game, by fraction of the horizon
+    README.md                the model card
+
+Nothing in it is ever unpickled, and nothing is read before its hash has been checked.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from safetensors.torch import save as save_safetensors
+
+import accerl
+from accerl.errors import UserError
+from accerl.monitor.features import FEATURE_NAMES, FEATURES_VERSION
+from accerl.monitor.strategy import Strategy
+from accerl.records import json_hash, make_out_dir, versions, write_json
+from controller.actions import HEADS, ActionSpace
+from controller.bundle.card import card, describe, describe_result, schedule_rows
+from controller.bundle.files import (
+    CARD,
+    FILES,
+    GRAPH,
+    KIND,
+    MANIFEST,
+    SCHEDULE,
+    SCHEMA_VERSION,
+    WEIGHTS,
+    feature_table,
+    file_entry,
+    is_bundle,
+)
+from controller.bundle.meta import BundleMeta, git_revision
+from controller.bundle.migrate import action_table
+from controller.bundle.read import MALFORMED, Bundle, read_bundle
+from controller.bundle.schedule import MEDOID, QUANTILES, Schedule
+from controller.policy.onnx_graph import build_onnx, onnx_logits
+from controller.policy.policy import ControllerPolicy, LearnedStrategy
+
+__all__ = [
+    "Bundle",
+    "BundleMeta",
+    "export_bundle",
+    "is_bundle",
+    "load_bundle",
+    "read_bundle",
+    "show_bundle",
+    "verify_bundle",
+]
+
+LOGIT_TOLERANCE = 1e-5
+
+
+def export_bundle(
+    path: Path,
+    policy: ControllerPolicy,
+    actions: ActionSpace,
+    meta: BundleMeta,
+    schedules: Mapping[str, Schedule],
+) -> Path:
+    """Write a bundle, verify it, and only then put it in place; an old bundle is replaced.
+
+    Args:
+        path: the folder to make; it may hold an older bundle, nothing else.
+        policy: the trained controller.
+        actions: what its heads stand for.
+        meta: where it comes from.
+        schedules: open-loop schedule per game (`schedule.summarise_games`).
+
+    Raises:
+        UserError: `path` holds something else, cannot be written, or the parts do not fit.
+    """
+    path = Path(path)
+    LearnedStrategy(policy, actions)  # raises where heads and action space do not fit
+    if policy.normaliser.mean.numel() != len(FEATURE_NAMES):
+        raise UserError(f"bundle: the policy must read the {len(FEATURE_NAMES)} features")
+    check_place(path)
+    make_out_dir(path.parent)
+    staging = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent))
+    try:
+        staging.chmod(0o755)  # mkdtemp makes it private; a bundle is made to be shared
+        _write(staging, policy, actions, meta, schedules)
+        verify_bundle(staging)
+        _move_into_place(staging, path)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    return path
+
+
+def check_place(path: Path) -> None:
+    """Refuse a place that no bundle can be put in, before anything is worked out.
+
+    Raises:
+        UserError: it holds something else than a bundle.
+    """
+    if path.exists() and not is_bundle(path) and not (path.is_dir() and not any(path.iterdir())):
+        raise UserError(f"{path} exists and is not a bundle; give --out another folder")
+
+
+def _write(
+    folder: Path,
+    policy: ControllerPolicy,
+    actions: ActionSpace,
+    meta: BundleMeta,
+    schedules: Mapping[str, Schedule],
+) -> None:
+    weights = {name: value.contiguous() for name, value in policy.state_dict().items()}
+    (folder / WEIGHTS).write_bytes(save_safetensors(weights))
+    (folder / GRAPH).write_bytes(build_onnx(policy))
+    schedule = {
+        "heads": list(HEADS),
+        "quantiles": list(QUANTILES),
+        "combination": MEDOID,
+        "games": {game: found.to_json() for game, found in sorted(schedules.items())},
+    }
+    write_json(folder / SCHEDULE, schedule)
+    vectors = np.random.default_rng(0).uniform(-3.0, 3.0, (16, len(FEATURE_NAMES)))
+    vectors = vectors.astype(np.float32)
+    form = {key: value for key, value in policy.to_json().items() if key != "weights"}
+    manifest: dict[str, Any] = {
+        "kind": KIND,
+        "schema_version": SCHEMA_VERSION,
+        "features_version": FEATURES_VERSION,
+        "features": feature_table(),
+        "actions": actions.to_json(),
+        "action_table": action_table(actions),
+        "policy": form,
+        "meta": meta.to_json(),
+        "probes": {"vectors": vectors.tolist(), "logits": _torch_logits(policy, vectors).tolist()},
+        "git_revision": git_revision(),
+        "versions": {"accerl": accerl.__version__, **versions()},
+    }
+    (folder / CARD).write_text(card(manifest, meta, actions, schedules))
+    manifest["files"] = {name: file_entry(folder / name) for name in FILES}
+    write_json(folder / MANIFEST, {**manifest, "digest": json_hash(manifest)})
+
+
+def _move_into_place(staging: Path, path: Path) -> None:
+    """Rename `staging` to `path`; an older bundle steps aside and comes back on failure."""
+    if not path.exists():
+        staging.rename(path)
+        return
+    aside = path.with_name(f".{path.name}.{os.getpid()}.old")
+    path.rename(aside)
+    try:
+        staging.rename(path)
+    except OSError:
+        aside.rename(path)
+        raise
+    shutil.rmtree(aside)
+
+
+def _torch_logits(policy: ControllerPolicy, vectors: np.ndarray) -> np.ndarray:
+    """Return the logits of all heads side by side, [N, sum of sizes]."""
+    with torch.no_grad():
+        return torch.cat(policy(torch.from_numpy(vectors)), dim=-1).numpy()
+
+
+def load_bundle(
+    path: str | Path,
+    *,
+    mode: Literal["policy", "schedule"] = "policy",
+    game: str | None = None,
+) -> Strategy:
+    """Return a bundle as a strategy for a new run that can act with all of its specs.
+
+    `controller.bundle.serving.serve` is for runs that perhaps cannot.
+
+    Args:
+        path: the bundle's folder.
+        mode: "policy" reacts to features; "schedule" replays the open-loop schedule by the clock.
+        game: whose schedule; None is the pooled one, or else the only one there is.
+
+    Raises:
+        UserError: the bundle is damaged, or has no such mode or game.
+    """
+    return read_bundle(path).strategy(mode, game)
+
+
+def verify_bundle(path: str | Path) -> dict[str, Any]:
+    """Check everything a bundle promises and return the findings.
+
+    Versions, schema, sizes and hashes; then torch, ONNX Runtime and the logits recorded at export
+    must agree on the stored probe vectors to 1e-5, and schedules must stay in the action space.
+
+    Raises:
+        UserError: one line that names the file and what is wrong with it.
+    """
+    bundle = read_bundle(path)
+    difference = _check_logits(bundle)
+    return {
+        "ok": True,
+        "path": str(path),
+        "schema_version": SCHEMA_VERSION,
+        "migrated_from": bundle.migrated_from,
+        "features_version": FEATURES_VERSION,
+        "graph_features": bundle.graph_features,
+        "files": {name: entry["bytes"] for name, entry in bundle.manifest["files"].items()},
+        "heads": dict(zip(HEADS, bundle.actions.sizes, strict=True)),
+        "actions": len(bundle.actions.all_specs),
+        "parameters": bundle.policy.num_parameters(),
+        "max_logit_difference": difference,
+        "schedules": sorted(bundle.schedules),
+        "results": len(bundle.meta.results),
+        "tier": bundle.meta.tier,
+    }
+
+
+def _check_logits(bundle: Bundle) -> float:
+    """Return the largest difference between torch, ONNX Runtime and the logits of the export."""
+    path, probes = bundle.path, bundle.manifest["probes"]
+    try:
+        vectors = np.array(probes["vectors"], dtype=np.float32)
+        here = _torch_logits(bundle.policy, vectors)
+        recorded = np.array(probes["logits"], dtype=np.float32).reshape(here.shape)
+    except MALFORMED as error:
+        raise UserError(f"{path / MANIFEST} holds no usable probe vectors: {error!r}") from error
+    try:
+        graph = (path / GRAPH).read_bytes()
+        there = np.concatenate(onnx_logits(graph, vectors[:, : bundle.graph_features]), axis=-1)
+    except UserError as error:
+        raise UserError(f"{path / GRAPH}: {error}") from error
+    if there.shape != here.shape:
+        raise UserError(f"{path / GRAPH} has heads of other sizes than {WEIGHTS}")
+    difference = float(max(np.abs(here - there).max(), np.abs(here - recorded).max()))
+    if not difference <= LOGIT_TOLERANCE:
+        raise UserError(
+            f"{path / GRAPH} and {WEIGHTS} disagree: logits differ by {difference:.2g}, "
+            f"more than {LOGIT_TOLERANCE:g}"
+        )
+    return difference
+
+
+def show_bundle(path: str | Path) -> dict[str, Any]:
+    """Return what a person wants to know about an intact bundle, with schedules in words."""
+    bundle = read_bundle(path)
+    manifest = bundle.manifest
+    told = ("features_version", "features", "actions", "action_table", "policy", "git_revision")
+    return {
+        "path": str(path),
+        "schema_version": SCHEMA_VERSION,
+        "migrated_from": bundle.migrated_from,
+        **{key: manifest[key] for key in told},
+        **manifest["meta"],
+        "games": list(bundle.meta.games),
+        "shield": bundle.meta.shield_in_words,
+        "results_in_words": [describe_result(result) for result in bundle.meta.results],
+        "combination": bundle.combination,
+        "schedules": {game: describe(found) for game, found in bundle.schedules.items()},
+        "schedule_rows": {game: schedule_rows(found) for game, found in bundle.schedules.items()},
+        "files": {name: entry["bytes"] for name, entry in manifest["files"].items()},
+        "versions": manifest["versions"],
+    }

@@ -1,0 +1,208 @@
+"""The model card of a bundle: the same facts as bundle.json, for people and for model hubs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from itertools import groupby
+from typing import Any
+
+from controller.actions import ActionSpace
+from controller.bundle.meta import BundleMeta, Result
+from controller.bundle.schedule import Schedule
+
+TEMPLATE = """---
+{front_matter}
+---
+
+# Compression schedule learned by AcceRL
+
+A controller that decides {decisions} times in a reinforcement learning run (on the longest that it
+was recorded on, every {interval_seconds:g} seconds) how hard to compress the policy that the actors
+use. It reads {num_features} unitless features of the
+run (KL between actors and learner, entropy, return, speed, time) and picks one level per knob:
+
+- bits: {bits}
+- sparsity, the fraction of channels removed: {sparsities}
+- student network: {students}
+
+## Use it
+
+    accerl schedule verify THIS_FOLDER
+    accerl train PRESET --strategy THIS_FOLDER
+    accerl train PRESET --strategy THIS_FOLDER --bundle-mode schedule
+
+or from Python:
+
+    from controller.bundle.bundle import load_bundle
+    strategy = load_bundle("THIS_FOLDER")                     # reacts to the run
+    strategy = load_bundle("THIS_FOLDER", mode="schedule")    # replays the schedules below
+
+`controller.onnx` maps features [N, {num_features}] to logits per knob in any ONNX runtime;
+`bundle.json` says what each feature is made of.
+
+## Where it comes from
+
+- shield: {shield}
+- tier: {tier} ({tier_note})
+- trained on: {instances}
+- inner runs spent on training: {inner_runs}
+- latency profiles: {profiles}
+- contest plan: {contest}
+- AcceRL {accerl_version}, git revision {git_revision}, features version {features_version}
+
+## What it reached
+
+{results}
+
+## What it usually does
+
+The combination nearest to the median of its runs, and the smallest share of them that chose it.
+
+{schedules}
+
+## Limits
+
+The seconds above belong to the machine, or the latency profile, that they were measured on: where
+inference is cheap or the learner is the bottleneck, compression buys little. Games that were not
+trained on are extrapolation; compare with a static baseline before relying on it.
+"""
+
+TIER_NOTES = {
+    "analytic": "a closed-form learning curve, no reinforcement learning was run",
+    "virtual": "real reinforcement learning, seconds charged from a latency profile",
+    "real": "real reinforcement learning on the wall clock",
+}
+
+
+def schedule_rows(schedule: Schedule) -> list[dict[str, Any]]:
+    """Return a schedule as a table: one row per stretch in which nothing changes.
+
+    Each row has ``from`` and ``to`` (fractions of the horizon), ``label``, ``agreement`` (the
+    smallest of the stretch) and ``levels`` per head, at `schedule.QUANTILES`, or None.
+    """
+    points = schedule.points
+    ends = [point.fraction for point in points[1:]] + [1.0]
+    rows = []
+    for (label, levels), stretch in groupby(
+        zip(points, ends, strict=True), key=lambda item: (item[0].decision.label, item[0].levels)
+    ):
+        stretch = list(stretch)
+        rows.append(
+            {
+                "from": stretch[0][0].fraction,
+                "to": stretch[-1][1],
+                "label": label,
+                "agreement": min(point.agreement for point, _ in stretch),
+                "levels": None if levels is None else {k: list(v) for k, v in levels.items()},
+            }
+        )
+    return rows
+
+
+def describe(schedule: Schedule) -> list[str]:
+    """Return a schedule in words: one line per stretch of the same decision."""
+    lines = []
+    for label, rows in groupby(schedule_rows(schedule), key=lambda row: row["label"]):
+        rows = list(rows)
+        agreed = min(row["agreement"] for row in rows)
+        stretch = f"{rows[0]['from']:.0%} to {rows[-1]['to']:.0%}"
+        lines.append(f"{stretch}: {label}, chosen by {agreed:.0%}")
+    return lines
+
+
+def describe_result(result: Result) -> str:
+    """Return a result in words."""
+    pairs = f"{result.n} pair{'s' if result.n > 1 else ''} of runs"
+    spread = (
+        f"{pairs}, too few for an interval"
+        if result.low is None
+        else f"95% interval {result.low:.3g} to {result.high:.3g}, {pairs}"
+    )
+    metric = result.metric.replace("_", " ")
+    return (
+        f"{result.instance}: {metric} {result.ratio:.3g} times that of {result.against} ({spread})"
+    )
+
+
+def card(
+    manifest: Mapping[str, Any],
+    meta: BundleMeta,
+    actions: ActionSpace,
+    schedules: Mapping[str, Schedule],
+) -> str:
+    """Return README.md of a bundle.
+
+    Args:
+        manifest: bundle.json, as far as it does not depend on the other files.
+        meta: where the controller comes from.
+        actions: what it chooses from.
+        schedules: per game.
+    """
+    told = [
+        f"**{game}**\n\n" + "\n".join(f"- {line}" for line in describe(schedule))
+        for game, schedule in schedules.items()
+    ]
+    trained = [
+        f"{item.name} (seeds {', '.join(map(str, item.seeds)) or 'not recorded'})"
+        for item in meta.instances
+    ]
+    profiles = [f"{item.name or 'unnamed'} ({item.hash})" for item in meta.profiles]
+    results = "\n".join(f"- {describe_result(result)}" for result in meta.results)
+    return TEMPLATE.format(
+        front_matter=_front_matter(meta),
+        bits=", ".join(map(str, actions.bits)),
+        sparsities=", ".join(f"{value:g}" for value in actions.sparsities),
+        students=", ".join(actions.students),
+        num_features=len(manifest["features"]),
+        features_version=manifest["features_version"],
+        accerl_version=manifest["versions"]["accerl"],
+        git_revision=manifest["git_revision"] or "unknown",
+        interval_seconds=meta.interval_seconds,
+        decisions=meta.decisions,
+        shield=meta.shield_in_words,
+        inner_runs=meta.inner_runs,
+        tier=meta.tier,
+        tier_note=TIER_NOTES[meta.tier],
+        instances=", ".join(trained) or "not recorded",
+        profiles=", ".join(profiles) or "none",
+        contest=meta.contest or "none",
+        results=results or "Not evaluated yet.",
+        schedules="\n\n".join(told) or "No schedule was recorded.",
+    )
+
+
+def _front_matter(meta: BundleMeta) -> str:
+    """Return the YAML that model hubs read, with the results as `model-index`.
+
+    Strings are written as JSON, which YAML contains: no name of a game can break it.
+    """
+    lines = [
+        "library_name: accerl",
+        "license: apache-2.0",
+        "pipeline_tag: reinforcement-learning",
+        "tags:",
+        "- reinforcement-learning",
+        "- model-compression",
+        "- dynamic-algorithm-configuration",
+    ]
+    if meta.results:  # a model-index without results is not valid
+        name = f"compression schedule for {', '.join(meta.games) or 'unknown games'}"
+        lines += ["model-index:", f"- name: {json.dumps(name)}", "  results:"]
+    for result in meta.results:
+        words = f"{result.metric}, ratio to {result.against}"
+        lines += [
+            "  - task:",
+            "      type: reinforcement-learning",
+            "      name: reinforcement learning with compressed actors",
+            "    dataset:",
+            f"      type: {json.dumps(result.instance)}",
+            f"      name: {json.dumps(result.instance)}",
+            "    metrics:",
+            f"    - type: {json.dumps(result.metric)}",
+            f"      name: {json.dumps(words)}",
+            f"      value: {json.dumps(result.ratio)}",
+        ]
+        if result.low is not None:
+            lines.append(f"      confidence_interval: [{result.low!r}, {result.high!r}]")
+    return "\n".join(lines)

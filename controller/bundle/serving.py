@@ -1,0 +1,169 @@
+"""Bundles in runs other than those that they were learned on: what to do where a spec is missing.
+
+A run may not be able to act with every spec that a controller chooses from. It then acts with the
+nearest milder one instead, as in the environment that the controller was trained in
+(`Actions.nearest`), and says so; or it refuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from accerl.errors import UserError
+from accerl.monitor.features import Features
+from accerl.monitor.strategy import Strategy, events_of, fires, needs_of, specs_of
+from accerl.runtime.latency.profile import LatencyProfile
+from accerl.spec import CompressionSpec, Decision
+from controller.actions import ActionSpace
+from controller.bundle.read import Bundle, read_bundle
+from controller.env.compatibility import obstacle
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """A spec that a run cannot act with, and what acts in its place."""
+
+    spec: CompressionSpec
+    acting: CompressionSpec
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.spec.label} -> {self.acting.label} ({self.reason})"
+
+
+class ServedStrategy:
+    """A Strategy that decides as a bundle does, with what this run can act with.
+
+    Args:
+        strategy: what the bundle decides.
+        identity: what tells this strategy from others in a run's records.
+        replacements: of specs that are missing here.
+    """
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        identity: Mapping[str, Any],
+        replacements: tuple[Replacement, ...] = (),
+    ) -> None:
+        self.strategy = strategy
+        self.identity = dict(identity)
+        self.replacements = replacements
+        self._acting = {item.spec: item.acting for item in replacements}
+
+    @property
+    def specs(self) -> tuple[CompressionSpec, ...]:
+        """Every spec that it may act with here, each once."""
+        return tuple(dict.fromkeys(self._acting.get(s, s) for s in specs_of(self.strategy)))
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Raw indicators without which it can never act."""
+        return needs_of(self.strategy)
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """What its shield has done, see `controller.policy.shield.Shielded`."""
+        return events_of(self.strategy)
+
+    @property
+    def fires(self) -> bool:
+        """Whether its shield stepped in."""
+        return fires(self.strategy)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return name and parameters for the records: a run resumes with the same bundle only."""
+        replaced = {item.spec.label: item.acting.label for item in self.replacements}
+        return {"name": "bundle", "params": {**self.identity, "replaced": replaced}}
+
+    def reset(self) -> None:
+        """Forget everything of the last run."""
+        self.strategy.reset()
+
+    def decide(self, features: Features) -> Decision:
+        """Return the bundle's decision, specs replaced; what becomes the same adds up."""
+        shares: dict[CompressionSpec, float] = {}
+        for spec, share in self.strategy.decide(features).mix:
+            acting = self._acting.get(spec, spec)
+            shares[acting] = shares.get(acting, 0.0) + share
+        return Decision(tuple(shares.items()))
+
+
+@dataclass(frozen=True)
+class Served:
+    """A bundle made ready for one run."""
+
+    strategy: ServedStrategy
+    bundle: Bundle
+    schedule: str | None
+    """which of its schedules is replayed; None: the policy decides"""
+
+
+def serve(
+    path: str | Path,
+    *,
+    network: str,
+    profile: LatencyProfile | None,
+    mode: str = "policy",
+    names: tuple[str, ...] = (),
+    strict: bool = False,
+) -> Served:
+    """Make a bundle ready for a run.
+
+    Args:
+        path: the bundle's folder.
+        network: of the run's learner.
+        profile: of its virtual clock, as measured; None on the real clock.
+        mode: "policy" or "schedule", as in `Bundle.strategy`.
+        names: whose schedule is wanted, best first; the pooled one is the last resort.
+        strict: refuse a bundle that may choose what the run cannot act with.
+
+    Raises:
+        UserError: the bundle is damaged or has no such mode, nothing of it can act here, or
+            `strict` and something cannot.
+    """
+    bundle = read_bundle(path)
+    schedule = bundle.schedule_for(*names) if mode == "schedule" else None
+    strategy = bundle.strategy(mode, schedule)
+    seen = None if profile is None else profile.for_network(network)
+    replacements = replace_missing(bundle.actions, specs_of(strategy), network, seen)
+    if replacements and strict:
+        raise UserError(
+            f"{path}: this run cannot act with {len(replacements)} of its specs: "
+            f"{', '.join(f'{item.spec.label} ({item.reason})' for item in replacements)}; leave "
+            "out --strict to act with the nearest milder ones"
+        )
+    digest = bundle.manifest["digest"][:12]
+    identity = {"digest": digest, "mode": mode, "schedule": schedule}
+    return Served(ServedStrategy(strategy, identity, replacements), bundle, schedule)
+
+
+def replace_missing(
+    actions: ActionSpace,
+    specs: tuple[CompressionSpec, ...],
+    network: str,
+    profile: LatencyProfile | None,
+) -> tuple[Replacement, ...]:
+    """Return what acts in place of those of `specs` that a run cannot act with.
+
+    Args:
+        actions: where replacements are taken from, by `Actions.nearest`.
+        specs: members of `actions`.
+        network: see `obstacle`.
+        profile: see `obstacle`.
+
+    Raises:
+        UserError: the run can act with nothing in `actions`.
+    """
+    obstacles = {spec: obstacle(network, profile, spec) for spec in actions.all_specs}
+    mask = actions.mask(lambda spec: obstacles[spec] is None)
+    found = []
+    for spec in specs:
+        reason = obstacles[spec]
+        if reason is not None:
+            place = actions.nearest(mask, actions.position(actions.indices(spec)))
+            found.append(Replacement(spec, actions.all_specs[place], reason))
+    return tuple(found)

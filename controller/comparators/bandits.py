@@ -1,0 +1,223 @@
+"""Bandits that pick a spec, or a level per head, and learn within the run which ones pay.
+
+Returns rise fast at first and slowly at the end, and what pays changes on the way: both bandits
+forget. Rewards are gains per second, standardised over what is remembered.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from accerl.errors import UserError
+from accerl.monitor.features import Features
+from accerl.monitor.strategies import Levels
+from accerl.monitor.strategies.checks import require_flag, require_number, require_whole
+from accerl.spec import BITS, STUDENTS, CompressionSpec
+from controller.actions import Actions, ActionSpace, PresetActions
+from controller.comparators.credit import Earning, RunLearner, highest, standardised
+
+if TYPE_CHECKING:
+    import optuna
+
+
+class _Arms:
+    """The arms of every head, and which combinations of them are among the specs."""
+
+    def __init__(self, grid: Actions, specs: Sequence[CompressionSpec]) -> None:
+        self._grid = grid
+        self._mask = grid.mask(specs.__contains__)
+        self.sizes = grid.sizes
+        self.indices = {spec: grid.indices(spec) for spec in specs}
+
+    def spec(self, indices: Sequence[int]) -> CompressionSpec:
+        """Return the spec of one arm per head, or the nearest milder one that exists."""
+        return self._grid.all_specs[self._grid.nearest(self._mask, self._grid.position(indices))]
+
+
+@dataclass(frozen=True)
+class _Bandit(RunLearner):
+    """Scores every arm by what it earned of late, and takes the best.
+
+    Factored, there is a bandit for each of bits, sparsity and student. What specs earn is shared by
+    least squares: each head learns from what the other heads' levels do not explain. One head, by
+    the dice, chooses at a time and the others stay, as nothing could tell apart the merits of heads
+    that always explore together. A combination that is not among `specs` is replaced by the nearest
+    milder one (`Actions.nearest`), and the levels of that one earn.
+    """
+
+    factored: bool = False
+    """one bandit a head (bits, sparsity, student) instead of one over all specs"""
+    _arms: _Arms = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_flag(self.name, "factored", self.factored)
+        grid = _grid(self.name, self.specs) if self.factored else PresetActions(self.specs)
+        object.__setattr__(self, "_arms", _Arms(grid, self.specs))
+
+    def weights(self, ages: np.ndarray) -> np.ndarray:
+        """Return how much earnings count, in [0, 1], after so many later ones."""
+        raise NotImplementedError
+
+    def scores(
+        self, means: np.ndarray, counts: np.ndarray, dice: np.random.Generator
+    ) -> np.ndarray:
+        """Return a score for each arm of one head, of which the highest is chosen.
+
+        Args:
+            means: of its standardised gains, 0 where there are none.
+            counts: of its earnings, by their weight; 0: untried.
+            dice: the run's own.
+        """
+        raise NotImplementedError
+
+    def choose(
+        self, features: Features, earnings: Sequence[Earning], dice: np.random.Generator
+    ) -> CompressionSpec:
+        """See `RunLearner.choose`: the best arm of one head; at first, of each."""
+        ages = np.arange(len(earnings))[::-1]
+        weights = self.weights(ages) * np.array([earning.share for earning in earnings])
+        recent = [earnings[place] for place in np.flatnonzero(weights).tolist()]
+        weights = weights[weights > 0.0]
+        gains = standardised(np.array([earning.gain_per_second for earning in recent]), weights)
+        acted = np.array([self._arms.indices[earning.spec] for earning in recent], dtype=int)
+        acted = acted.reshape(len(recent), len(self._arms.sizes))
+        last = self._memory.ledger.asked
+        heads = range(len(self._arms.sizes))
+        chosen = [0 for _ in heads] if last is None else list(self._arms.indices[last])
+        for head in heads if last is None else [int(dice.integers(len(heads)))]:
+            size, levels = self._arms.sizes[head], acted[:, head]
+            own = _unexplained(gains, weights, acted, head)
+            counts = np.bincount(levels, weights, size)
+            sums = np.bincount(levels, weights * own, size)
+            means = sums / np.where(counts > 0.0, counts, 1.0)
+            chosen[head] = highest(self.scores(means, counts, dice), dice)
+        return self._arms.spec(chosen)
+
+
+def _unexplained(
+    gains: np.ndarray, weights: np.ndarray, levels: np.ndarray, head: int
+) -> np.ndarray:
+    """Return gains [N] without what levels [N, heads] of the other heads are worth.
+
+    Worth is by weighted least squares over the levels of all heads; what heads share alike is
+    split between them (the solution of least norm).
+    """
+    tried = [(each[:, None] == np.unique(each)).astype(float) for each in levels.T]
+    root = np.sqrt(weights)
+    worth = np.linalg.lstsq(np.hstack(tried) * root[:, None], gains * root)[0]
+    tried[head] = np.zeros_like(tried[head])
+    return gains - np.hstack(tried) @ worth
+
+
+def _grid(name: str, specs: Sequence[CompressionSpec]) -> ActionSpace:
+    """Return the smallest grid of levels that holds all specs."""
+    graphs = {spec.graph for spec in specs}
+    if len(graphs) > 1 or any(s.rank < 1.0 or s.student not in STUDENTS for s in specs):
+        raise UserError(
+            f"strategy {name}: factored needs specs that differ in bits, sparsity and student of "
+            f"the policy family alone, got {', '.join(spec.label for spec in specs)}"
+        )
+    return ActionSpace(
+        bits=tuple(sorted({spec.bits for spec in specs}, key=BITS.index)),
+        sparsities=tuple(sorted({spec.sparsity for spec in specs})),
+        students=tuple(sorted({spec.student for spec in specs}, key=STUDENTS.index)),
+        graph=graphs.pop(),
+    )
+
+
+@dataclass(frozen=True)
+class SlidingWindowUCB(_Bandit):
+    """Upper confidence bounds over the last `window` earnings (Garivier & Moulines, 2011).
+
+    score = mean + exploration * sqrt(ln N / n) with n of the window's N earnings; an arm that is
+    not in the window comes first. Counts leave the window with their earnings.
+
+    Raises:
+        UserError: a parameter lies outside what is allowed.
+    """
+
+    name: ClassVar[str] = "sw-ucb"
+    window: int = 30
+    """earnings that are remembered; fewer than there are arms go round and round"""
+    exploration: float = 0.7
+    """weight of the bound, in standard deviations of the remembered gains"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_whole(self.name, "window", self.window, at_least=2)
+        require_number(self.name, "exploration", self.exploration, at_least=0.0)
+
+    def weights(self, ages: np.ndarray) -> np.ndarray:
+        """Return 1 within the window and 0 outside."""
+        return (ages < self.window).astype(float)
+
+    def scores(
+        self, means: np.ndarray, counts: np.ndarray, dice: np.random.Generator
+    ) -> np.ndarray:
+        """Return the upper bounds; infinite for untried arms."""
+        tried = counts > 0.0
+        log_total = math.log(max(float(counts.sum()), 1.0))
+        bounds = means + self.exploration * np.sqrt(log_total / np.where(tried, counts, 1.0))
+        return np.where(tried, bounds, np.inf)
+
+    @classmethod
+    def suggest(cls, trial: optuna.Trial, actions: Levels) -> dict[str, Any]:
+        """Return the grid, how far to look back, how much to explore, and whether by head."""
+        return {
+            **super().suggest(trial, actions),
+            "window": trial.suggest_int("window", 8, 64, log=True),
+            "exploration": trial.suggest_float("exploration", 0.05, 2.0, log=True),
+            "factored": trial.suggest_categorical("factored", [False, True]),
+        }
+
+
+@dataclass(frozen=True)
+class ThompsonBandit(_Bandit):
+    """Draws each arm's mean from its posterior and takes the highest (discounted Gaussian).
+
+    Standardised gains have the arm's mean, with prior N(0, 1), and a standard deviation of `noise`.
+    Earnings count discount^age: with n of them, counted so, about their mean m, the posterior is
+    N(n m / (n + noise^2), noise^2 / (n + noise^2)). An arm that is not tried drifts back to the
+    prior, so that it will be.
+
+    Raises:
+        UserError: a parameter lies outside what is allowed.
+    """
+
+    name: ClassVar[str] = "thompson"
+    discount: float = 0.95
+    """what an earning counts after each later one, in (0, 1]; 1 never forgets"""
+    noise: float = 1.0
+    """standard deviation of one earning, in standard deviations of all that are remembered"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_number(self.name, "discount", self.discount, above=0.0, at_most=1.0)
+        require_number(self.name, "noise", self.noise, above=0.0)
+
+    def weights(self, ages: np.ndarray) -> np.ndarray:
+        """Return discount^age."""
+        return self.discount**ages
+
+    def scores(
+        self, means: np.ndarray, counts: np.ndarray, dice: np.random.Generator
+    ) -> np.ndarray:
+        """Return one draw of every arm's posterior."""
+        precision = counts + self.noise**2
+        return dice.normal(counts * means / precision, self.noise / np.sqrt(precision))
+
+    @classmethod
+    def suggest(cls, trial: optuna.Trial, actions: Levels) -> dict[str, Any]:
+        """Return the grid, how fast to forget, how noisy gains are, and whether by head."""
+        return {
+            **super().suggest(trial, actions),
+            "discount": trial.suggest_float("discount", 0.8, 1.0),
+            "noise": trial.suggest_float("noise", 0.2, 3.0, log=True),
+            "factored": trial.suggest_categorical("factored", [False, True]),
+        }

@@ -1,0 +1,1 @@
+"""The outer problem as a gymnasium.Env over an inner run, and its instances."""

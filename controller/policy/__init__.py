@@ -1,0 +1,1 @@
+"""The controller's policy: a small network, its mask, and its shield."""

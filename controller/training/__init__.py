@@ -1,0 +1,1 @@
+"""Meta-training: policy gradient, evolution strategies, cloning and pre-training."""

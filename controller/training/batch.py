@@ -1,0 +1,63 @@
+"""Episodes of any length as tensors: padded at the end, so that recurrent policies can train."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from controller.policy.policy import ControllerPolicy
+from controller.training.rollouts import Episode
+
+
+def padded(arrays: Sequence[np.ndarray]) -> Tensor:
+    """Return arrays [K_e, ...] as one tensor [episodes, max K, ...], zeros after their ends."""
+    length = max(len(array) for array in arrays)
+    rows = [np.pad(a, [(0, length - len(a))] + [(0, 0)] * (a.ndim - 1)) for a in arrays]
+    return torch.from_numpy(np.stack(rows))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Batch:
+    """What E episodes of up to K steps saw and chose; S of all their steps count."""
+
+    vectors: Tensor
+    """float32 [E, K, F]"""
+    actions: Tensor
+    """int64 [E, K, heads]"""
+    masks: Tensor
+    """bool [E, 1, N]: which combinations exist"""
+    counts: Tensor
+    """bool [E, K]: whether a step exists and was free to choose; S are"""
+
+    def log_probs(self, policy: ControllerPolicy) -> Tensor:
+        """Return the joint log-probabilities of all combinations at the steps that count, [S, N].
+
+        Recurrent policies go through every step all the same, from an empty memory per episode.
+        """
+        return policy.log_probs(self.vectors, self.masks)[self.counts]
+
+    def of_actions(self, policy: ControllerPolicy, log_probs: Tensor) -> Tensor:
+        """Return the log-probabilities [S] of what was chosen, out of `log_probs` [S, N]."""
+        places = policy.positions(self.actions)[self.counts]
+        return log_probs.gather(-1, places.unsqueeze(-1)).squeeze(-1)
+
+
+def make_batch(episodes: Sequence[Episode], chosen: Sequence[np.ndarray] | None = None) -> Batch:
+    """Return a batch of episodes.
+
+    Args:
+        episodes: one or more.
+        chosen: which steps of each episode were free to choose, bool [K]; None: all.
+    """
+    if chosen is None:
+        chosen = [np.ones(len(episode.actions), dtype=bool) for episode in episodes]
+    return Batch(
+        vectors=padded([episode.observations for episode in episodes]),
+        actions=padded([episode.actions for episode in episodes]),
+        masks=torch.from_numpy(np.stack([episode.mask for episode in episodes])).unsqueeze(1),
+        counts=padded(chosen),
+    )

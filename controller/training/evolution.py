@@ -1,0 +1,175 @@
+"""Evolution strategies: the controller's weights improved without any gradient, as a cross-check.
+
+Candidates come in mirrored pairs around the weights theta, and all of them play the same instances
+from the same seeds (common random numbers):
+
+    theta_p = theta + sigma eps_p  and  theta - sigma eps_p,      eps_p standard normal
+    g = sum_p (u_p+ - u_p-) eps_p / (2 pairs sigma)
+
+(Salimans et al. 2017, "Evolution strategies as a scalable alternative"). u is the centred rank in
+[-1/2, 1/2] among all candidates *on the same instance*, averaged over instances, so no instance
+counts for more than another. A candidate acts by its most likely actions: `rollouts.rollout`
+without an action seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
+
+from accerl.errors import UserError
+from controller.policy.policy import ControllerPolicy
+from controller.training.trainer import Trainer
+
+Evaluate = Callable[[Sequence[dict[str, Any]], int], np.ndarray]
+"""(policy states, generation) -> values [population], or [population, instances]; more is better"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvolutionConfig:
+    """How to evolve.
+
+    Raises:
+        UserError: a number is out of range.
+    """
+
+    pairs: int = 8
+    """mirrored pairs per generation: half the population"""
+    sigma: float = 0.3
+    """standard deviation of what is added to every weight"""
+    learning_rate: float = 0.1
+    adam: bool = True
+    """steps by Adam; False: plain steps along g"""
+    seed: int = 0
+    """of the perturbations"""
+
+    def __post_init__(self) -> None:
+        if self.pairs < 1:
+            raise UserError("evolution: pairs must be 1 or more")
+        for name in ("sigma", "learning_rate"):
+            if not getattr(self, name) > 0.0:
+                raise UserError(f"evolution: {name} must be positive")
+
+    @property
+    def population(self) -> int:
+        """Candidates per generation."""
+        return 2 * self.pairs
+
+
+def centred_ranks(values: np.ndarray) -> np.ndarray:
+    """Return the centred ranks [P] of values [P, I]: within columns, then their mean.
+
+    The least of a column is -1/2, the greatest 1/2; equals share the mean of their ranks.
+    """
+    below = (values[:, None] > values[None]).sum(axis=1)
+    equal = (values[:, None] == values[None]).sum(axis=1) - 1
+    count = max(len(values) - 1, 1)
+    return ((below + 0.5 * equal) / count - 0.5).mean(axis=1)
+
+
+class Evolution(Trainer):
+    """A policy in evolution.
+
+    Args:
+        policy: its weights are the centre of the population, moved in place.
+        config: how.
+    """
+
+    def __init__(self, policy: ControllerPolicy, config: EvolutionConfig) -> None:
+        make = torch.optim.Adam if config.adam else torch.optim.SGD
+        optimizer = make(policy.parameters(), lr=config.learning_rate)
+        super().__init__(policy, optimizer, asdict(config))
+        self.config = config
+
+    def _noise(self) -> np.ndarray:
+        """Return this generation's perturbations [pairs, weights]; they depend on it alone."""
+        rng = np.random.default_rng([self.config.seed, self.iteration])
+        return rng.standard_normal((self.config.pairs, self.policy.num_parameters()))
+
+    def candidates(self) -> list[dict[str, Any]]:
+        """Return the states of this generation's policies: pair by pair, plus before minus."""
+        centre = parameters_to_vector(self.policy.parameters()).detach()
+        candidate = ControllerPolicy.from_json(self.policy.to_json())
+        states = []
+        for noise in self._noise():
+            for sign in (1.0, -1.0):
+                step = torch.from_numpy(sign * self.config.sigma * noise).float()
+                vector_to_parameters(centre + step, candidate.parameters())
+                states.append(candidate.to_json())
+        return states
+
+    def improve(self, values: np.ndarray) -> dict[str, float]:
+        """Take a step by what the candidates reached; return the generation's statistics.
+
+        ``gain`` is the mean value of the population and ``best_gain`` that of its best candidate.
+
+        Raises:
+            UserError: there is not one finite value per candidate (and instance).
+        """
+        config = self.config
+        values = np.asarray(values, dtype=np.float64)
+        table = values.reshape(len(values), -1) if values.ndim in (1, 2) else np.empty((0, 0))
+        if len(table) != config.population or table.size == 0:
+            raise UserError(
+                f"evolution: expected the values of {config.population} candidates, "
+                f"got shape {list(values.shape)}"
+            )
+        if not np.isfinite(table).all():
+            broken = int(np.argmin(np.isfinite(table).all(axis=1)))
+            raise UserError(
+                f"evolution: candidate {broken} of generation {self.iteration} has a value that "
+                f"is not finite: {table[broken].tolist()}"
+            )
+        ranks = centred_ranks(table).reshape(config.pairs, 2)
+        gradient = (ranks[:, 0] - ranks[:, 1]) @ self._noise() / (config.population * config.sigma)
+        uphill = torch.from_numpy(gradient).float()
+        start = 0
+        for parameter in self.policy.parameters():
+            end = start + parameter.numel()
+            parameter.grad = -uphill[start:end].view_as(parameter)
+            start = end
+        self.optimizer.step()
+        row = {
+            "iteration": self.iteration,
+            "gain": float(table.mean()),
+            "best_gain": float(table.mean(axis=1).max()),
+            "gradient_norm": float(np.linalg.norm(gradient)),
+        }
+        self.history.append(row)
+        return row
+
+
+def evolve(
+    policy: ControllerPolicy,
+    evaluate: Evaluate,
+    generations: int,
+    config: EvolutionConfig,
+    *,
+    checkpoint: Path | None = None,
+) -> list[dict[str, float]]:
+    """Alternate evaluating and stepping; return one row of statistics per generation.
+
+    Args:
+        policy: trained in place.
+        evaluate: plays the candidates, wherever it likes, all on the same instances and seeds.
+            What it returns must depend on its arguments alone if a resumed evolution is to equal
+            an uninterrupted one.
+        generations: how many, those of a resumed evolution included.
+        config: how to step.
+        checkpoint: folder to keep everything in after every generation, and to go on from.
+
+    Raises:
+        UserError: values are missing or not finite, or the checkpoint is of another evolution.
+    """
+    evolution = Evolution(policy, config)
+    evolution.take_up(checkpoint)
+    while evolution.iteration < generations:
+        evolution.improve(evaluate(evolution.candidates(), evolution.iteration))
+        evolution.put_by(checkpoint)
+    return evolution.history

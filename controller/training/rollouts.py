@@ -1,0 +1,183 @@
+"""Rollouts: what meta-training learns from, made by a pure function of plain data.
+
+`rollout` depends on its arguments alone and returns arrays and numbers, so a caller may run many
+of them in other processes or on other machines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from accerl.errors import UserError
+from controller.actions import Actions
+from controller.env.control_env import CompressionControlEnv
+from controller.env.instances import Instance
+from controller.policy.dwell import Dwell
+from controller.policy.policy import ControllerPolicy
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Episode:
+    """What somebody saw and chose in one episode of K steps."""
+
+    observations: np.ndarray
+    """float32 [K, F]: the feature vectors"""
+    actions: np.ndarray
+    """int64 [K, heads]: level indices"""
+    mask: np.ndarray
+    """bool [N]: which combinations exist, in the order of `Actions.all_indices`"""
+    seconds: np.ndarray
+    """float64 [K]: real length of every interval"""
+    rewards: np.ndarray
+    """float64 [K]: normalised gains, not discounted"""
+
+    def __len__(self) -> int:
+        """K."""
+        return len(self.seconds)
+
+    def discounted(self, beta: float) -> np.ndarray:
+        """Return exp(-beta t_k) r_k, float64 [K], t_k the clock after step k.
+
+        Their sum is the outer objective, `objective.discounted_gain`.
+        """
+        return self.rewards * np.exp(-beta * np.cumsum(self.seconds))
+
+    @classmethod
+    def from_lists(cls, data: Mapping[str, Any]) -> Episode:
+        """Read an episode from plain lists, by field."""
+        names = [field.name for field in fields(Episode)]
+        return cls(**{name: np.asarray(data[name], dtype=_DTYPES[name]) for name in names})
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Trajectory(Episode):
+    """One episode of the controller itself.
+
+    Raises:
+        UserError: a reward is not finite, or an interval has no length.
+    """
+
+    instance: str
+    seed: int
+    action_seed: int | None
+    """of the controller's dice; None: it took the most likely action"""
+    chosen: np.ndarray
+    """bool [K]: whether the step was free to choose; where not, the action before was held"""
+    log_probs: np.ndarray
+    """float64 [K]: of the joint action, under the policy that acted; 0 where it was held"""
+    beta: float
+    """discount rate per second"""
+    horizon_seconds: float
+    interval_seconds: float
+    """length of an interval that nothing delays"""
+
+    def __post_init__(self) -> None:
+        broken = ~np.isfinite(self.rewards) | ~(self.seconds > 0.0)
+        if broken.any():
+            step = int(np.argmax(broken))
+            raise UserError(
+                f"meta-training: the rollout of {self.instance}, seed {self.seed}, action seed "
+                f"{self.action_seed}, has reward {self.rewards[step]} and {self.seconds[step]} "
+                f"seconds at step {step}; rewards must be finite and seconds positive"
+            )
+
+    @property
+    def discounted_rewards(self) -> np.ndarray:
+        """See `Episode.discounted`."""
+        return self.discounted(self.beta)
+
+    @property
+    def gain(self) -> float:
+        """The outer objective of this episode, `objective.discounted_gain`."""
+        return float(self.discounted_rewards.sum())
+
+    def arrays(self) -> dict[str, Any]:
+        """Return all fields by name, as they are."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the trajectory as plain numbers and lists."""
+        values = self.arrays()
+        return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in values.items()}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Trajectory:
+        """Read a trajectory written by `to_json`, or the fields that `arrays` returned."""
+        return cls(**{**data, **{k: np.asarray(data[k], dtype=t) for k, t in _DTYPES.items()}})
+
+
+_DTYPES = {
+    "observations": np.float32,
+    "actions": np.int64,
+    "mask": np.bool_,
+    "seconds": np.float64,
+    "chosen": np.bool_,
+    "log_probs": np.float64,
+    "rewards": np.float64,
+}
+
+
+def rollout(
+    policy_state: Mapping[str, Any],
+    actions: Actions,
+    instance: Instance,
+    seed: int,
+    action_seed: int | None,
+    *,
+    antithetic: bool = True,
+    min_dwell_intervals: int = 1,
+) -> Trajectory:
+    """Play one episode and return it; the same arguments give the same trajectory.
+
+    Args:
+        policy_state: `ControllerPolicy.to_json`.
+        actions: what the policy's heads stand for.
+        instance: the outer task.
+        seed: of the inner run.
+        action_seed: of the controller's dice; with `antithetic`, an odd one mirrors the even
+            one before it. None takes the most likely action of every step.
+        antithetic: whether action seeds come in mirrored pairs.
+        min_dwell_intervals: how long a decision is held at least, as by `LearnedStrategy`.
+    """
+    policy = ControllerPolicy.from_json(policy_state)
+    mirrored = antithetic and action_seed is not None and action_seed % 2 == 1
+    dice = None if action_seed is None else np.random.default_rng(action_seed - mirrored)
+    dwell = Dwell[tuple[int, ...]](min_dwell_intervals)
+    steps: dict[str, list[Any]] = {name: [] for name in _DTYPES if name != "mask"}
+    env = CompressionControlEnv([instance], actions=actions)
+    try:
+        observation, info = env.reset(seed=seed)
+        mask, state, truncated = info["action_mask"], None, False
+        while not truncated:
+            if dice is None:
+                action = policy.act(observation, mask=mask, state=state)
+            else:
+                uniforms = dice.random(len(policy.sizes))
+                uniforms = 1.0 - uniforms if mirrored else uniforms
+                action = policy.sample(observation, uniforms, mask=mask, state=state)
+            state = action.state
+            indices, chosen = dwell.settle(action.indices)
+            steps["observations"].append(observation)
+            steps["actions"].append(indices)
+            steps["chosen"].append(chosen)
+            steps["log_probs"].append(action.log_prob if chosen else 0.0)
+            observation, reward, _, truncated, info = env.step(np.array(indices))
+            steps["rewards"].append(reward)
+            steps["seconds"].append(info["seconds"])
+        beta = env.beta
+    finally:
+        env.close()
+    return Trajectory(
+        instance=instance.name,
+        seed=seed,
+        action_seed=action_seed,
+        mask=mask,
+        beta=beta,
+        horizon_seconds=instance.horizon_seconds,
+        interval_seconds=instance.interval_seconds,
+        **{name: np.asarray(values, dtype=_DTYPES[name]) for name, values in steps.items()},
+    )

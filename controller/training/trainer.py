@@ -1,0 +1,82 @@
+"""What training a controller changes, and how it is put by and taken up again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from accerl.checkpoint import has_checkpoint, load_checkpoint, save_checkpoint
+from accerl.errors import UserError, one_line
+from accerl.learner.learner import load_optimiser_state, optimiser_state
+from controller.policy.policy import ControllerPolicy
+
+
+class Trainer:
+    """Owns policy, optimiser, iteration number and the statistics so far.
+
+    Saved after every iteration, a training that was killed goes on bit by bit as if it had not
+    been, provided that what it is given depends on the iteration alone.
+
+    Args:
+        policy: trained in place.
+        optimizer: of its parameters.
+        settings: plain JSON that says how it trains; a checkpoint of others is refused.
+    """
+
+    def __init__(
+        self,
+        policy: ControllerPolicy,
+        optimizer: torch.optim.Optimizer,
+        settings: dict[str, Any],
+    ) -> None:
+        self.policy = policy
+        self.optimizer = optimizer
+        self.settings = settings
+        self.history: list[dict[str, float]] = []
+        """one row of statistics per iteration"""
+
+    @property
+    def iteration(self) -> int:
+        """How many iterations are done."""
+        return len(self.history)
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return everything the training is, as a tree for `save_checkpoint`."""
+        return {
+            "settings": self.settings,
+            "policy": dict(self.policy.state_dict()),
+            "optimizer": optimiser_state(self.optimizer),
+            "history": self.history,
+        }
+
+    def restore(self, snapshot: dict[str, Any]) -> None:
+        """Become the training that `snapshot` was taken from.
+
+        Raises:
+            UserError: it was another training: other settings, or another policy.
+        """
+        if snapshot["settings"] != self.settings:
+            mine, theirs = self.settings, snapshot["settings"]
+            names = [key for key in {**mine, **theirs} if mine.get(key) != theirs.get(key)]
+            raise UserError(
+                f"checkpoint: it is of a training with other settings ({', '.join(names)}); "
+                "give the same ones to go on with it, or another place for the checkpoint"
+            )
+        try:
+            self.policy.load_state_dict(snapshot["policy"])
+        except RuntimeError as error:
+            raise UserError(f"checkpoint: it is of another policy: {one_line(error)}") from error
+        load_optimiser_state(self.optimizer, snapshot["optimizer"])
+        self.history = list(snapshot["history"])
+
+    def take_up(self, checkpoint: Path | None) -> None:
+        """Restore what is kept at `checkpoint`, if anything is."""
+        if checkpoint is not None and has_checkpoint(checkpoint):
+            self.restore(load_checkpoint(checkpoint))
+
+    def put_by(self, checkpoint: Path | None) -> None:
+        """Keep everything at `checkpoint`, if there is such a place."""
+        if checkpoint is not None:
+            save_checkpoint(checkpoint, self.snapshot())

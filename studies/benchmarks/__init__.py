@@ -1,0 +1,1 @@
+"""What `accerl bench` measures on the machine at hand."""

@@ -1,0 +1,203 @@
+"""`accerl bench infer`: what each compression costs and gives when it acts, on one core."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from accerl.compress import Artifact, CompressionConfig, Compressor, make_engine
+from accerl.compress.check import kl_nats
+from accerl.compress.lowrank import factorise
+from accerl.envs import make_envs
+from accerl.errors import UserError
+from accerl.evaluate import policy_infer
+from accerl.networks.policy_net import PolicyNet, architecture, count_macs
+from accerl.records import make_out_dir
+from accerl.run_folder import read_config, saved_run
+from accerl.spec import CompressionSpec
+from studies.benchmarks.bench import interleaved, network, per_item, result_of, torch_threads
+from studies.benchmarks.pong import fitted_policy, record_states
+
+EAGER, FP32 = CompressionSpec(graph="eager"), CompressionSpec()
+SPECS = (
+    EAGER,
+    FP32,
+    *(CompressionSpec(bits=bits) for bits in (16, 8)),
+    *(CompressionSpec(sparsity=0.5, bits=bits) for bits in (32, 8)),
+    *(CompressionSpec(rank=0.25, bits=bits) for bits in (32, 8)),
+    *(
+        CompressionSpec(student=student, bits=bits)
+        for student in ("net1", "net2", "net3")
+        for bits in (32, 8)
+    ),
+    CompressionSpec(student="net1", sparsity=0.5, bits=8),  # the paper's Code 1
+)
+BATCHES = (1, 8, 16, 32)
+STATES, COMPARED = 640, 256
+EVERY = 5  # steps between two recorded states of a game
+SETTLING = 400  # steps before the first one
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A policy that reacts to what it sees, and states from its games."""
+
+    policy: PolicyNet
+    states: np.ndarray
+    """[N, *shape], in random order"""
+    origin: str
+
+
+def fitted(seed: int) -> Subject:
+    """Return Original with a random body and heads fitted to a simple rule of Pong."""
+    states = record_states(STATES, seed)
+    generator = torch.Generator().manual_seed(seed)
+    policy = fitted_policy("original", states[COMPARED:], generator)
+    return Subject(policy, states, "heads fitted to follow the ball")
+
+
+def trained(path: Path, seed: int) -> Subject:
+    """Return the policy of a run's checkpoint and states of games that it plays.
+
+    Raises:
+        UserError: there is no such run or checkpoint, or it does not learn the paper's Original.
+    """
+    config = read_config(path)
+    if config.network != "original":
+        raise UserError(
+            f"{path}: bench infer compares with Original and this run learns {config.network}; "
+            "train one with --network original"
+        )
+    weights = saved_run(path)["learner"]["policy"]
+    envs = make_envs(config.game, 8)
+    generator = np.random.default_rng(seed)
+    try:
+        observation = config.inputs(envs.observation)
+        policy = PolicyNet(architecture("original", observation), observation, envs.num_actions)
+        policy.load_state_dict(weights)
+        infer = policy_infer(policy)
+        obs = envs.reset(seed)
+        recorded: list[np.ndarray] = []
+        for step in range(SETTLING + EVERY * STATES // envs.num_envs):
+            logits = infer(obs)
+            gumbel = generator.gumbel(size=logits.shape)
+            obs = envs.step((logits + gumbel).argmax(1)).obs
+            if step >= SETTLING and step % EVERY == 0:
+                recorded.append(obs.copy())
+    finally:
+        envs.close()
+    return Subject(policy, generator.permutation(np.concatenate(recorded))[:STATES], str(path.name))
+
+
+def bench_infer(
+    batches: Sequence[int] = BATCHES,
+    repeats: int = 7,
+    seconds_per_call: float = 0.02,
+    seed: int = 0,
+    run: Path | None = None,
+    distill_updates: int = 150,
+) -> dict[str, Any]:
+    """Measure acting: microseconds per state of each compression, and its distance from Original.
+
+    Students and pruned networks are distilled on the recorded states; what is compared lies apart.
+
+    Args:
+        batches: states per call.
+        repeats: interleaved rounds.
+        seconds_per_call: how long one configuration is timed in one round.
+        seed: of the recorded states and of new weights.
+        run: a run directory whose policy is compressed; None: see `fitted`.
+        distill_updates: gradient steps of each student.
+
+    Returns:
+        `rows` as in the command line's contract; ratios are speed-ups over Original in eager
+        torch and in ONNX Runtime float32, at the same batch.
+    """
+    subject = fitted(seed) if run is None else trained(run, seed)
+    compared, seen = subject.states[:COMPARED], subject.states[COMPARED:]
+    with torch_threads(1):
+        artifacts = compressed(subject.policy, seen, SPECS, distill_updates, seed)
+        engines = {spec: make_engine(artifact) for spec, artifact in artifacts.items()}
+        losses = {spec: _loss(subject.policy, artifacts[spec], compared) for spec in SPECS}
+        macs = {spec: _macs(spec, subject.policy) for spec in SPECS}
+        rows = []
+        for batch in batches:
+            calls = {
+                spec: _call(engine.infer, compared[:batch]) for spec, engine in engines.items()
+            }
+            seconds = interleaved(calls, repeats, seconds_per_call)
+            rows += [
+                {
+                    "spec": spec.to_json(),
+                    "batch": batch,
+                    **per_item(seconds[spec] / batch),
+                    "ratio_eager": float(np.median(seconds[EAGER] / seconds[spec])),
+                    "ratio_ort_fp32": float(np.median(seconds[FP32] / seconds[spec])),
+                    "bytes": len(artifacts[spec].payload),
+                    "macs": macs[spec],
+                    "kl_mean": losses[spec][0],
+                    "argmax_agreement": losses[spec][1],
+                }
+                for spec in SPECS
+            ]
+    return result_of("infer", rows) | {
+        "policy": subject.origin,
+        "distill_updates": distill_updates,
+        "seed": seed,
+    }
+
+
+def draw_pareto(result: dict[str, Any], out: Path) -> list[Path]:
+    """Draw time against KL for each batch size of a result; return the pictures' paths.
+
+    Raises:
+        UserError: `out` cannot be written.
+    """
+    from analysis.figures.bench import pareto
+    from analysis.figures.export import write_pngs
+
+    make_out_dir(out)
+    figures = [pareto(result, row["batch"]) for row in result["rows"][:: len(SPECS)]]
+    return write_pngs({figure.name: figure for figure in figures}, out)
+
+
+def compressed(
+    policy: PolicyNet,
+    states: np.ndarray,
+    specs: Sequence[CompressionSpec],
+    distill_updates: int,
+    seed: int,
+) -> dict[CompressionSpec, Artifact]:
+    """Return `policy` compressed in each way; students learn from it on `states`."""
+    config = CompressionConfig(
+        calibration_states=len(states), distill_warmup_updates=distill_updates, distill_batch=64
+    )
+    generator = torch.Generator().manual_seed(seed)
+    compressor = Compressor(policy.observation, policy.num_actions, config, generator)
+    compressor.observe(states)
+    return {spec: compressor.build(spec, policy, 0) for spec in specs}
+
+
+def _macs(spec: CompressionSpec, policy: PolicyNet) -> int:
+    net = network(spec, policy)
+    return count_macs(factorise(net, spec.rank) if spec.rank < 1.0 else net)
+
+
+def _call(
+    infer: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]], obs: np.ndarray
+) -> Callable[[], object]:
+    contiguous = np.ascontiguousarray(obs)
+    return lambda: infer(contiguous)
+
+
+def _loss(policy: PolicyNet, artifact: Artifact, states: np.ndarray) -> tuple[float, float]:
+    """Return mean KL(policy || artifact) in nats and the agreement of their greedy actions."""
+    logits = policy_infer(policy)(states)
+    acted, _ = make_engine(artifact).infer(states)
+    agreement = (logits.argmax(-1) == acted.argmax(-1)).mean()
+    return float(kl_nats(logits, acted).mean()), float(agreement)

@@ -1,0 +1,279 @@
+"""What `accerl bench pipeline` measures: collecting and learning together, interleaved."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+import torch
+
+from accerl.envs import make_envs
+from accerl.errors import UserError, did_you_mean
+from accerl.learner.learner import UpdateStats
+from accerl.records import fingerprint, versions
+from accerl.rollout import Rollout
+from accerl.runtime.process.run import ProcessRun
+from accerl.runtime.run import PHASES, IntervalReport
+from accerl.runtime.serial.run import SerialRun
+from accerl.spec import Decision
+from accerl.train import make_run
+from studies.benchmarks.pipelines import RATIOS, Pipeline, pipelines, wirings
+from studies.progress import bar
+
+WARM_UP_SECONDS = 3.0
+"""first publication, first sessions, first allocations"""
+ACTOR_PHASES = ("env", "infer", "write")
+
+
+def bench_pipeline(
+    *,
+    game: str = "pong",
+    network: str = "original",
+    names: Sequence[str] = (),
+    wiring: bool = False,
+    seconds: float = 20.0,
+    repeats: int = 3,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Measure whole pipelines: env steps per second, processor seconds, phases, memory.
+
+    Every repeat runs each configuration once, in rotated order, each in a fresh process: the
+    memory that one run leaves behind must not count against the next. Ratios are formed within a
+    repeat before their median is taken. Each ratio has a bound beside it, see `speed_bound`.
+
+    Args:
+        game: an Atari game.
+        network: the learner's network.
+        names: configurations to compare; all if empty.
+        wiring: vary how the INT8 pipeline is wired instead.
+        seconds: measured in each run, after a warm-up.
+        repeats: runs of each configuration.
+        seed: of the first repeat; the next ones count on.
+
+    Raises:
+        UserError: a name or number is not allowed.
+    """
+    if not 0.0 < seconds < 3600.0:
+        raise UserError(f"--seconds must be positive and below 3600, got {seconds:g}")
+    if repeats < 1:
+        raise UserError(f"--repeats must be at least 1, got {repeats}")
+    known = (wirings if wiring else pipelines)(game, network)
+    for name in names:
+        if name not in known:
+            hint = did_you_mean(name, list(known))
+            raise UserError(f"configuration {name!r} does not exist; {hint}")
+    chosen = {name: known[name] for name in names or known}
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in chosen}
+    order = list(chosen)
+    with bar("pipelines", len(order) * repeats) as advance:
+        for repeat in range(repeats):
+            for name in order:
+                found[name].append(_measure_apart(name, chosen[name], seconds, seed + repeat))
+                speed = found[name][-1]["env_steps_per_second"]
+                advance(1, f"{name}: {speed:,.0f} env steps/s")
+            order = [*order[1:], order[0]]
+    pairs = [(name, "int8") for name in chosen if name != "int8"] if wiring else RATIOS
+    return {
+        "bench": "pipeline",
+        "game": game,
+        "network": network,
+        "seconds": seconds,
+        "repeats": repeats,
+        "seeds": list(range(seed, seed + repeats)),
+        "fingerprint": fingerprint(),
+        "versions": versions(),
+        "configs": {name: _medians(rows) for name, rows in found.items()},
+        **_ratios(found, pairs),
+    }
+
+
+def _measure_apart(name: str, pipeline: Pipeline, seconds: float, seed: int) -> dict[str, Any]:
+    """Return what `measure` returns in a process of its own."""
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=spawn) as fresh:
+        try:
+            return fresh.submit(measure, pipeline, seconds, seed).result()
+        except BrokenProcessPool as error:
+            raise UserError(
+                f"the process that measured {name!r} was killed: is there memory enough?"
+            ) from error
+
+
+def measure(pipeline: Pipeline, seconds: float, seed: int) -> dict[str, Any]:
+    """Run one pipeline; return what one interval after the warm-up showed."""
+    if pipeline.emulators:
+        return _measure_emulators(pipeline, seconds, seed)
+    run = make_run(replace(pipeline.config, seed=seed))
+    try:
+        if not pipeline.learns:
+            run.learner.update = hand_back
+        run.apply(Decision.of(pipeline.spec))
+        run.advance(WARM_UP_SECONDS)
+        if not pipeline.learns and isinstance(run, ProcessRun):
+            run.publishing.after_update = leave_it  # nothing new: nothing to distil either
+        report = run.advance(seconds)
+    finally:
+        run.close()
+    return _measured(report, pipeline, run)
+
+
+def hand_back(rollout: Rollout) -> UpdateStats:
+    """Learn nothing from a rollout: its slot is free at once, and the actor never waits."""
+    nothing = torch.zeros(rollout.action.shape)
+    return UpdateStats(kl_nats=nothing, entropy_nats=nothing, losses={})
+
+
+def leave_it(rollout: Rollout) -> None:
+    """Neither distil nor publish after a rollout."""
+
+
+def _measured(
+    report: IntervalReport, pipeline: Pipeline, run: SerialRun | ProcessRun
+) -> dict[str, Any]:
+    steps = max(report.env_steps, 1)
+    runtime = pipeline.config.runtime
+    processor = sum(report.cpu_seconds.values())
+    return {
+        "env_steps_per_second": report.env_steps / report.seconds,
+        "cpu_seconds_per_1000_steps": 1000.0 * processor / steps,
+        "learner_samples_per_second": (
+            report.env_steps * pipeline.config.learner.reuse / report.seconds
+            if pipeline.learns
+            else 0.0
+        ),
+        "phases": {name: 1000.0 * report.phase_seconds[name] / steps for name in PHASES},
+        "queue_fill": report.queue_fill,
+        "policy_lag": report.policy_lag,
+        "kl_mean_nats": report.kl_mean_nats,
+        "rss_mb": {name: held / 2**20 for name, held in report.rss_bytes.items()},
+        "actors": runtime.num_actors,
+        "serial": runtime.runtime == "serial",
+    }
+
+
+def _measure_emulators(pipeline: Pipeline, seconds: float, seed: int) -> dict[str, Any]:
+    """Step environments at random, side by side in so many processes."""
+    context = multiprocessing.get_context("spawn")
+    started = []
+    for index in range(pipeline.emulators):
+        pipe, theirs = context.Pipe()
+        arguments = (theirs, pipeline.config.game, pipeline.config.runtime.num_envs)
+        process = context.Process(target=emulate, args=(*arguments, 1000 * seed + index))
+        process.start()
+        theirs.close()
+        started.append((pipe, process))
+    for pipe, _ in started:
+        pipe.recv()  # ready
+    for pipe, _ in started:
+        pipe.send(seconds)
+    results = [pipe.recv() for pipe, _ in started]
+    for _, process in started:
+        process.join()
+    steps = sum(result["env_steps"] for result in results)
+    elapsed = float(np.mean([result["seconds"] for result in results]))
+    phases = dict.fromkeys(PHASES, 0.0)
+    phases["env"] = 1000.0 * sum(result["seconds"] for result in results) / steps
+    processor = sum(result["cpu_seconds"] for result in results)
+    return {
+        "env_steps_per_second": steps / elapsed,
+        "cpu_seconds_per_1000_steps": 1000.0 * processor / steps,
+        "learner_samples_per_second": 0.0,
+        "phases": phases,
+        "queue_fill": 0.0,
+        "policy_lag": 0.0,
+        "kl_mean_nats": 0.0,
+        "rss_mb": {},
+        "actors": pipeline.emulators,
+        "serial": False,
+    }
+
+
+def emulate(pipe: Connection, game: str, num_envs: int, seed: int) -> None:
+    """Body of a process: step `num_envs` environments at random for as long as it is told."""
+    envs = make_envs(game, num_envs)
+    actions = np.random.default_rng(seed).integers(envs.num_actions, size=(997, num_envs))
+    envs.reset(seed)
+    for index in range(50):
+        envs.step(actions[index])
+    pipe.send("ready")
+    seconds = pipe.recv()
+    steps, processor, start = 0, time.process_time(), time.perf_counter()
+    while time.perf_counter() - start < seconds:
+        envs.step(actions[steps % len(actions)])
+        steps += 1
+    elapsed = time.perf_counter() - start
+    pipe.send(
+        {
+            "env_steps": steps * num_envs,
+            "seconds": elapsed,
+            "cpu_seconds": time.process_time() - processor,
+        }
+    )
+    envs.close()
+
+
+def speed_bound(fast: Mapping[str, Any], slow: Mapping[str, Any], cores: int) -> float:
+    """Return how many times faster than `slow` the pipeline `fast` could be at most.
+
+    That is Amdahl's bound: its emulator, its writing and its learner cost what they were measured
+    to cost, and inference costs nothing. Actors work side by side, the learner beside them, and
+    all of them share the cores:
+
+        seconds per step >= max((env + write) / actors, learn, (env + write + learn) / cores)
+    """
+    phases = fast["phases"]
+    act = phases["env"] + phases["write"]
+    learn = phases["learn"]
+    together = (act + learn) / (1 if fast["serial"] else cores)
+    least_ms = max(act / max(fast["actors"], 1), learn, together)
+    return 1000.0 / slow["env_steps_per_second"] / least_ms
+
+
+def _medians(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return medians over repeats, and the interquartile range of the speed."""
+    speeds = [row["env_steps_per_second"] for row in rows]
+    low, high = np.percentile(speeds, (25, 75))
+    median: dict[str, Any] = {
+        name: float(np.median([row[name] for row in rows]))
+        for name in (
+            "env_steps_per_second",
+            "cpu_seconds_per_1000_steps",
+            "learner_samples_per_second",
+            "queue_fill",
+            "policy_lag",
+            "kl_mean_nats",
+        )
+    }
+    for name in ("phases", "rss_mb"):
+        values: defaultdict[str, list[float]] = defaultdict(list)
+        for row in rows:
+            for key, value in row[name].items():
+                values[key].append(value)
+        median[name] = {key: float(np.median(found)) for key, found in values.items()}
+    return {**median, "spread": float(high - low), "actors": rows[0]["actors"]}
+
+
+def _ratios(
+    found: Mapping[str, Sequence[Mapping[str, Any]]], pairs: Sequence[tuple[str, str]]
+) -> dict[str, dict[str, float]]:
+    cores = int(fingerprint()["cores"])
+    result: dict[str, dict[str, float]] = {"ratios": {}, "ratio_spread": {}, "bounds": {}}
+    for fast, slow in pairs:
+        if fast not in found or slow not in found:
+            continue
+        rows = list(zip(found[fast], found[slow], strict=True))
+        ratios = [a["env_steps_per_second"] / b["env_steps_per_second"] for a, b in rows]
+        low, high = np.percentile(ratios, (25, 75))
+        key = f"{fast}/{slow}"
+        result["ratios"][key] = float(np.median(ratios))
+        result["ratio_spread"][key] = float(high - low)
+        result["bounds"][key] = float(np.median([speed_bound(a, b, cores) for a, b in rows]))
+    return result

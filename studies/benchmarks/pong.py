@@ -1,0 +1,117 @@
+"""Recorded Pong states, and policies that react to them, for measurements that need both.
+
+A freshly initialised policy is uniform and constant, so nothing that compression does to it shows.
+Here the body stays orthogonal and random, and both heads are fitted in closed form (ridge
+regression) to a rule that follows the ball: less than a second, and logits that differ by state.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from accerl.compress.pruning.prune import prune
+from accerl.envs import make_envs
+from accerl.networks.policy_net import ObservationSpec, PolicyNet, make_policy
+
+PIXELS = ObservationSpec((4, 84, 84), "uint8")
+ACTIONS = 6
+STAY, UP, DOWN = 0, 2, 3
+TOP, BOTTOM = 14, 76  # the playing field's rows in an 84 x 84 frame
+PADDLE_COLUMNS = slice(73, 76)
+BALL_COLUMNS = slice(12, 72)
+CONTRAST = 20
+DEAD_ZONE_PIXELS = 3.0
+LOGIT_GAP = 3.0
+RIDGE = 0.3
+
+
+def record_states(states: int, seed: int, *, envs: int = 8, every: int = 5) -> np.ndarray:
+    """Return Pong states [N, 4, 84, 84], acted half by the rule and half at random.
+
+    Args:
+        states: how many.
+        seed: of the games and of the random actions.
+        envs: games played side by side.
+        every: steps between two recorded states of a game.
+    """
+    generator = np.random.default_rng(seed)
+    pong = make_envs("pong", envs)
+    obs = pong.reset(seed)
+    recorded: list[np.ndarray] = []
+    while len(recorded) * envs < states:
+        for _ in range(every):
+            random = generator.integers(ACTIONS, size=envs)
+            follow = generator.random(envs) < 0.5
+            obs = pong.step(np.where(follow, rule(obs)[0], random)).obs
+        recorded.append(obs.copy())
+    pong.close()
+    # Shuffled, so that every part holds every phase of the games.
+    return generator.permutation(np.concatenate(recorded))[:states]
+
+
+def rule(obs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return actions [N] that follow the ball, and values [N]: minus the distance, in [-3, 0]."""
+    field = obs[:, -1, TOP:BOTTOM].astype(np.int64)
+    background = np.median(field, axis=(1, 2), keepdims=True)
+    lit = np.abs(field - background) > CONTRAST
+    paddle, _ = _height(lit[:, :, PADDLE_COLUMNS])
+    ball, visible = _height(lit[:, :, BALL_COLUMNS])
+    gap = np.where(visible, paddle - ball, 0.0)
+    actions = np.where(gap > DEAD_ZONE_PIXELS, UP, np.where(gap < -DEAD_ZONE_PIXELS, DOWN, STAY))
+    return actions, -np.abs(gap) / 20.0
+
+
+def _height(lit: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the mean row of the lit pixels of each frame, and whether there are any."""
+    weight = lit.sum(2)
+    total = weight.sum(1)
+    return (weight * np.arange(weight.shape[1])).sum(1) / np.maximum(total, 1), total > 0
+
+
+def fitted_policy(
+    student: str,
+    states: np.ndarray,
+    generator: torch.Generator,
+    *,
+    sparsity: float = 0.0,
+    observation: ObservationSpec = PIXELS,
+) -> PolicyNet:
+    """Return a policy whose heads are fitted to `rule` on states [N, 4, 84, 84].
+
+    Args:
+        student: member of the pixel family.
+        states: recorded states.
+        generator: of the random body.
+        sparsity: fraction of its units that are pruned before the fit.
+        observation: how the network sees pixels.
+    """
+    net = prune(make_policy(student, observation, ACTIONS, generator), sparsity)
+    actions, values = rule(states)
+    logits = torch.eye(ACTIONS)[torch.from_numpy(actions)] * LOGIT_GAP
+    targets = torch.cat([logits, torch.from_numpy(values).float()[:, None]], dim=1)
+    with torch.no_grad():
+        features = net.body(net.scale(torch.from_numpy(states)))
+        weight, bias = ridge(features, targets)
+        net.policy_head.weight.copy_(weight[:ACTIONS])
+        net.policy_head.bias.copy_(bias[:ACTIONS])
+        net.value_head.weight.copy_(weight[ACTIONS:])
+        net.value_head.bias.copy_(bias[ACTIONS:])
+    return net
+
+
+def ridge(features: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Return weight [K, F] and bias [K] of the ridge regression of targets [N, K] on [N, F].
+
+    The penalty is `RIDGE` times the mean squared norm of a centred feature vector.
+    """
+    feature_mean, target_mean = features.mean(0), targets.mean(0)
+    centred = (features - feature_mean).double()
+    gram = centred @ centred.T  # dual form: there are fewer states than features
+    penalty = RIDGE * gram.diagonal().mean()
+    dual = torch.linalg.solve(
+        gram + penalty * torch.eye(len(gram), dtype=gram.dtype), (targets - target_mean).double()
+    )
+    weight = (centred.T @ dual).T.float()
+    return weight, target_mean - weight @ feature_mean

@@ -1,0 +1,1 @@
+"""The `accerl` command line."""

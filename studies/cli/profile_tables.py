@@ -1,0 +1,236 @@
+"""Tables of latency profiles, of how two differ, and of what one lets expect of compression."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from accerl.config import RunConfig
+from accerl.runtime.latency.compare import Difference, wiring
+from accerl.runtime.latency.predict import STALE_UPDATES, WORTHWHILE, Advice, Prediction, mildness
+from accerl.runtime.latency.profile import LatencyProfile, SpecLatency
+from accerl.spec import CompressionSpec
+
+MARKED = 5
+"""differences that `print_differences` points out, and those that are as large"""
+_SEVERAL = 6  # spreads that are worth a line each
+
+
+def print_profiles(rows: Sequence[dict[str, Any]], console: Console) -> None:
+    """Print one row per profile, as `profile_row` makes them, or of a file that is damaged."""
+    table = Table(title="Latency profiles", title_justify="left")
+    table.add_column("name", no_wrap=True)
+    for name in ("actors", "distillers", "cores", "env us", "learner us"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("machine")
+    for row in rows:
+        if "damaged" in row:
+            table.add_row(row["name"], *[""] * 5, row["damaged"])
+            continue
+        together = f" / {row['actors_per_batch']}" if row["actors_per_batch"] > 1 else ""
+        table.add_row(
+            row["name"],
+            f"{row['num_actors']}{together}",
+            str(row["num_distillers"]),
+            str(row["cores"] or "own"),
+            f"{row['env_step_us']:,.0f}",
+            f"{row['learner_us_per_sample']:,.1f}",
+            row["machine"] or "-",
+        )
+    console.print(table)
+    sources = {row["name"]: row["source"] for row in rows if "source" in row}
+    columns = {
+        "actors": "how many / how many of them fill a batch side by side",
+        "cores": "that all processes share, or each its own",
+        "learner": "one pass of Original over one sample",
+    }
+    _print_facts(console, {**sources, **columns})
+
+
+def profile_row(profile: LatencyProfile) -> dict[str, Any]:
+    """Return what a list of profiles tells of one."""
+    return {
+        "name": profile.name,
+        "source": profile.source,
+        "num_actors": profile.num_actors,
+        "actors_per_batch": profile.actors_per_batch,
+        "num_distillers": profile.num_distillers,
+        "cores": profile.cores,
+        "env_step_us": profile.env_step_us,
+        "learner_us_per_sample": profile.learner_us_per_sample,
+        "machine": profile.fingerprint.get("cpu", ""),
+        "hash": profile.hash,
+    }
+
+
+def print_profile(profile: LatencyProfile, console: Console) -> None:
+    """Print a latency profile: one row per spec, the shared times and the wiring below."""
+    batches = sorted({batch for row in profile.specs for batch in row.infer_us})
+    columns: dict[str, Callable[[SpecLatency], float | None]] = {
+        f"infer us\nbatch {batch}": lambda row, batch=batch: row.infer_us.get(batch)
+        for batch in batches
+    }
+    columns |= {
+        "distil us": lambda row: row.distill_us,
+        "publish\nms": lambda row: row.publish_ms,
+        "load\nms": lambda row: row.load_ms,
+        "sent\nkB": lambda row: row.size_bytes / 1e3,
+    }
+    table = Table(title=f"Latency profile {profile.name!r}", title_justify="left")
+    table.add_column("spec", no_wrap=True)
+    shown = {name: of for name, of in columns.items() if any(of(row) for row in profile.specs)}
+    for name in shown:
+        table.add_column(name, justify="right", no_wrap=True)
+    ordered = sorted(profile.specs, key=lambda row: mildness(row.spec))
+    for row, after in zip(ordered, [*ordered[1:], ordered[-1]], strict=True):
+        cells = [_number(of(row)) for of in shown.values()]
+        is_last = after.spec.student != row.spec.student
+        table.add_row(row.spec.label, *cells, end_section=is_last)
+    console.print(table)
+    smaller = [f"{network} {us:,.1f}" for network, us in profile.small_learner_us.items()]
+    learners = ", ".join([f"original {profile.learner_us_per_sample:,.1f}", *smaller])
+    _print_facts(
+        console,
+        {
+            "per env step": f"env {profile.env_step_us:,.1f} us, write {profile.write_us:,.1f} us",
+            "learner, us per sample": learners,
+            "wiring": "; ".join(wiring(profile)),
+            "spread (quartiles / median)": _spreads(profile.spread),
+            "times are of": f"{profile.game}; inference and distilling per state",
+            "source": profile.source,
+            "hash": profile.hash,
+        },
+    )
+
+
+def print_differences(
+    a: LatencyProfile, b: LatencyProfile, rows: Sequence[Difference], console: Console
+) -> None:
+    """Print ratios B / A per operation and spec, the largest marked, and where wiring differs."""
+    both = [row for row in rows if row.size < math.inf]
+    largest = sorted((row.size for row in both), reverse=True)[:MARKED]
+    threshold = max(math.log(WORTHWHILE), largest[-1])
+    console.print(f"[bold]{b.name} / {a.name}[/bold]: above 1, {b.name} takes longer")
+    for row in both:
+        if row.spec is None:
+            unit = "us per sample" if row.operation.startswith("learner") else "us per env step"
+            console.print(
+                f"  {row.operation:14} {row.a:>9,.1f} -> {row.b:>9,.1f} {unit:15} "
+                f"{_ratio(row, threshold)}"
+            )
+    of_specs = {(row.spec, _column(row)): row for row in both if row.spec is not None}
+    names = list(dict.fromkeys(name for _, name in of_specs))
+    table = Table()
+    table.add_column("spec", no_wrap=True)
+    for name in names:
+        table.add_column(name, justify="right", no_wrap=True)
+    for spec in dict.fromkeys(spec for spec, _ in of_specs):
+        found = [of_specs.get((spec, name)) for name in names]
+        cells = ["" if row is None else _ratio(row, threshold) for row in found]
+        table.add_row(spec.label, *cells)
+    if names:
+        console.print(table)
+    console.print("  *: the largest differences")
+    alone = dict.fromkeys(
+        f"{(b if row.b else a).name} alone has times or sizes of: {row.operation}"
+        for row in rows
+        if row.size == math.inf
+    )
+    for text in alone:
+        console.print(f"  {text}")
+    pairs = [(one, other) for one, other in zip(wiring(a), wiring(b), strict=True) if one != other]
+    for one, other in pairs:
+        console.print(f"  {a.name}: {one}; {b.name}: {other}")
+    if not pairs:
+        console.print("  Both are wired alike.")
+
+
+def print_advice(
+    advice: Advice, profile: LatencyProfile, config: RunConfig, console: Console
+) -> None:
+    """Print what a few telling specs are predicted to bring, then the advice in bold."""
+    table = Table(
+        title=f"{config.preset} ({config.network} learns) on {profile.name}", title_justify="left"
+    )
+    table.add_column("actors' spec", no_wrap=True)
+    for name in ("env steps/s", "over fp32", "limited by", "weights arrive", "policy lag"):
+        table.add_column(name, justify="right", no_wrap=True)
+    shown = _telling(advice)
+    for row in shown:
+        table.add_row(
+            row.spec.label,
+            f"{row.env_steps_per_second:,.0f}",
+            f"{row.speedup:.2f}",
+            row.limit,
+            _duration(row.age_seconds),
+            f"{row.policy_lag:,.0f}",
+            style="bold" if row is advice.start else "",
+        )
+    console.print(table)
+    other = len(advice.rows) - len(shown)
+    _print_facts(
+        console,
+        {
+            "bound": f"{advice.bound:.2f} times fp32's env steps/s, if inference cost nothing",
+            "original": f"the learner's own network, {config.network}",
+            "policy lag": "in learner updates, roughly; limited by network or publication: weights "
+            f"arrive more than {STALE_UPDATES:g} updates late",
+            "wiring": "; ".join(wiring(profile)),
+            "times": f"of {profile.game} and its networks, whatever the game: {profile.source}",
+            "not shown": f"{other} specs (--json has all)" if other else "",
+        },
+    )
+    console.print(advice.sentence, style="bold", markup=False)
+
+
+def _telling(advice: Advice) -> list[Prediction]:
+    """Return the rows that tell most: unpruned in ONNX Runtime, the one to start from, the best."""
+    fastest = max(advice.rows, key=lambda row: row.speedup)
+    wanted = {advice.start.spec} | ({fastest.spec} if fastest.speedup >= WORTHWHILE else set())
+    return [
+        row
+        for row in advice.rows
+        if row.spec in wanted | {CompressionSpec(student=row.spec.student, bits=row.spec.bits)}
+    ]
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:,.1f}"
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:,.1f} s" if seconds >= 1.0 else f"{seconds * 1e3:,.0f} ms"
+
+
+def _column(row: Difference) -> str:
+    return row.operation if row.batch is None else f"infer\nbatch {row.batch}"
+
+
+def _ratio(row: Difference, threshold: float) -> str:
+    """Write the ratio of two numbers that are there, marked if it reaches the threshold."""
+    ratio = f"{row.b / row.a:,.2f}"
+    return f"[bold]{ratio}*[/bold]" if row.size >= threshold else ratio
+
+
+def _spreads(spread: dict[str, float]) -> str:
+    """Tell spreads by operation; of many, the median and the worst."""
+    if len(spread) <= _SEVERAL:
+        return ", ".join(f"{name} {value:.0%}" for name, value in spread.items())
+    ordered = sorted(spread, key=lambda name: spread[name])
+    middle, worst = ordered[len(ordered) // 2], ordered[-1]
+    return f"{spread[middle]:.0%} in the middle, {spread[worst]:.0%} at worst ({worst})"
+
+
+def _print_facts(console: Console, facts: dict[str, str]) -> None:
+    """Print what has something to tell, with the names in a column."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(max_width=72)
+    for name, text in facts.items():
+        if text:
+            grid.add_row(f"  {name}", text)
+    console.print(grid)

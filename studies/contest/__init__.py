@@ -1,0 +1,1 @@
+"""The contest: its plan, its entrants, their training and the test."""

@@ -1,0 +1,252 @@
+"""The last steps of a study: export the schedule, replay it in real time, report."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from accerl.monitor.strategies import FixedStrategy
+from accerl.monitor.strategy import Strategy
+from accerl.records import SUMMARY
+from accerl.runtime.latency.profile import LatencyProfile
+from accerl.runtime.run import IntervalReport
+from accerl.spec import Decision
+from accerl.train import train
+from analysis.comparison.curves import seconds_to_target
+from analysis.comparison.stats import paired_log_ratio
+from analysis.records.load import finite_or_none
+from controller.actions import ActionSpace
+from controller.bundle.bundle import export_bundle, load_bundle, verify_bundle
+from controller.bundle.meta import BundleMeta, ProfileId, Result, TrainedOn
+from controller.bundle.schedule import POOLED, summarise_games
+from controller.policy.policy import ControllerPolicy
+from studies.benchmarks.pipelines import base_config
+from studies.contest.training import Trained
+from studies.jobs.inner import GameSetup
+from studies.progress import bar, console
+
+REPLAY_GAME = "pong"
+HELD_OUT = "held out"
+"""name of a result over the instances that nobody was trained on"""
+
+
+def export(
+    out: Path,
+    policy: ControllerPolicy,
+    actions: ActionSpace,
+    games: list[GameSetup],
+    trained: list[GameSetup],
+    profiles: Mapping[str, LatencyProfile],
+    results: Mapping[str, Mapping[str, list[dict[str, Any]]]],
+    *,
+    subject: str,
+    decisions: Mapping[str, list[Any]],
+    shield_nats: float,
+    inner_runs: int,
+    seeds: list[int],
+    contest: str | None = None,
+) -> None:
+    """Export the controller and the schedules it chose on the validation seeds; verify the bundle.
+
+    No schedule is made of test runs: replayed there, it would have seen them.
+
+    Args:
+        out: the study's folder.
+        policy: the trained controller.
+        actions: what its heads stand for.
+        games: what it was tested on.
+        decisions: what it chose on the validation seeds, by trained instance.
+        shield_nats: of the shield that it acted under.
+        trained: what it was trained on.
+        profiles: by name, what charged their seconds.
+        results: by strategy and game, the test runs, in the order of their seeds.
+        subject: the controller's name among them.
+        inner_runs: how many runs training cost.
+        seeds: inner seeds of training.
+        contest: hash of the contest's plan, if there was one.
+    """
+    episodes = {
+        setup.name: [
+            [actions.indices(Decision.from_json(entry).main) for entry in run]
+            for run in decisions[setup.name]
+        ]
+        for setup in trained
+    }
+    longest = max(trained, key=lambda setup: setup.horizon_seconds)
+    lengths = {setup.name: (setup.horizon_seconds, setup.interval_seconds) for setup in trained}
+    named = {setup.name: setup.game for setup in trained}
+    schedules = summarise_games(actions, episodes, lengths, named)
+    meta = BundleMeta(
+        interval_seconds=longest.interval_seconds,
+        horizon_seconds=longest.horizon_seconds,
+        tier="virtual",
+        profiles=tuple(
+            ProfileId(name=name, hash=latency.hash) for name, latency in profiles.items()
+        ),
+        instances=tuple(
+            TrainedOn(
+                game=setup.game,
+                profile=setup.profile,
+                seeds=tuple(seeds),
+                horizon_seconds=setup.horizon_seconds,
+                interval_seconds=setup.interval_seconds,
+            )
+            for setup in trained
+        ),
+        inner_runs=inner_runs,
+        shield_nats=shield_nats,
+        results=tuple(ratio_rows(games, results, subject, trained)),
+        contest=contest,
+    )
+    export_bundle(out / "bundle", policy, actions, meta, schedules)
+    checked = verify_bundle(out / "bundle")
+    console.print(f"  bundle: {out / 'bundle'} (verified: {len(checked['files'])} files)")
+
+
+def ratio_rows(
+    games: list[GameSetup],
+    results: Mapping[str, Mapping[str, list[dict[str, Any]]]],
+    subject: str,
+    trained: Collection[GameSetup] = (),
+) -> list[Result]:
+    """Return the controller's seconds to target beside every other strategy's, paired by seed.
+
+    One row per game and strategy, and one per strategy over all games together, and over those
+    that were not trained on: the ratio of geometric means, below 1 where the controller is faster,
+    with its 95% interval.
+    """
+    rng = np.random.default_rng(0)
+    named = {setup.name: setup.game for setup in games}
+    rows = []
+    for other in results:
+        if other == subject:
+            continue
+        times = {}
+        for setup in games:
+            mine, theirs = results[subject][setup.name], results[other][setup.name]
+            both = min(len(mine), len(theirs))  # seeds that both were tested on
+            times[setup.name] = [
+                np.array([_seconds_to_target(setup, run) for run in runs[:both]])
+                for runs in (mine, theirs)
+            ]
+        groups = {**{name: [name] for name in times}, POOLED: list(times)}
+        new = [setup.name for setup in games if setup not in trained]
+        if 0 < len(new) < len(games):
+            groups[HELD_OUT] = new
+        for name, members in groups.items():
+            ours, theirs = (np.concatenate([times[m][side] for m in members]) for side in (0, 1))
+            labels = [member for member in members for _ in times[member][0]]
+            shared = [
+                (named[member], place)
+                for member in members
+                for place in range(len(times[member][0]))
+            ]
+            found = paired_log_ratio(ours, theirs, labels, rng, clusters=shared)
+            rows.append(
+                Result(
+                    instance=name,
+                    metric="seconds_to_target",
+                    against=other,
+                    ratio=found.estimate,
+                    low=finite_or_none(found.low),
+                    high=finite_or_none(found.high),
+                    n=len(ours),
+                )
+            )
+    return rows
+
+
+def variant_rows(
+    games: list[GameSetup],
+    results: Mapping[str, Mapping[str, list[dict[str, Any]]]],
+    trained: Sequence[Trained],
+    rule: str,
+) -> list[dict[str, Any]]:
+    """Return every way of training that was tried, its seconds to target over the best rule's.
+
+    Over `games`, those that nobody was trained on, and the seeds that both were tested on.
+    """
+    rng = np.random.default_rng(0)
+    rows = []
+    for item in trained:
+        labels, shared, ours, theirs = [], [], [], []
+        for setup in games:
+            mine = results[item.entrant.name][setup.name]  # the first so many seeds
+            paired = zip(mine, results[rule][setup.name][: len(mine)], strict=True)
+            for place, (run, other) in enumerate(paired):
+                labels.append(setup.name)
+                shared.append((setup.game, place))
+                ours.append(_seconds_to_target(setup, run))
+                theirs.append(_seconds_to_target(setup, other))
+        found = paired_log_ratio(np.array(ours), np.array(theirs), labels, rng, clusters=shared)
+        rows.append(
+            {
+                "name": item.entrant.label,
+                "what": item.what,
+                "ratio": found.estimate,
+                "low": finite_or_none(found.low),
+                "high": finite_or_none(found.high),
+                "note": f"acts: {item.entrant.params['accepted']}; {len(ours)} pairs",
+            }
+        )
+    return rows
+
+
+def _seconds_to_target(setup: GameSetup, run: Mapping[str, Any]) -> float:
+    """Return when a run reached the game's target; the horizon if it did not."""
+    times, returns = np.array(run["times"]), np.array(run["returns"])
+    reached = seconds_to_target(times, returns, setup.target_return, setup.horizon_seconds)
+    return reached.seconds
+
+
+def replay(out: Path, seconds: float, seed: int) -> None:
+    """Run ALE Pong with the process runtime: the schedule, then fp32, for `seconds` each."""
+    contestants: dict[str, Strategy] = {
+        "schedule": load_bundle(out / "bundle", mode="schedule"),
+        "fp32": FixedStrategy(),
+    }
+    for name, strategy in contestants.items():
+        folder = out / "replay" / name
+        if (folder / SUMMARY).is_file():
+            continue
+        shutil.rmtree(folder, ignore_errors=True)  # a run that was cut short starts again
+        # The schedule chooses among all sizes, so the learner has the largest.
+        config = replace(base_config(REPLAY_GAME, "original"), seconds=seconds, seed=seed)
+        config = config.with_runtime(interval_seconds=seconds / 12)
+        with bar(f"Pong, {name}", seconds, unit="share") as advance:
+
+            def on_interval(report: IntervalReport) -> None:
+                speed = report.env_steps / report.seconds
+                advance(report.seconds, f"{speed:,.0f} steps/s, {report.decision.label}")
+
+            result = train(
+                config, strategy, strategy_name=name, out=folder, on_interval=on_interval
+            )
+        console.print(
+            f"  {name}: {result.summary['env_steps']:,} env steps in "
+            f"{result.summary['seconds']:.0f} s "
+            f"({result.summary['env_steps_per_second']:,.0f} per second)"
+        )
+
+
+def report(out: Path, stream: Console) -> Path:
+    """Write contest.json, report.html, the W&B runs and the W&B report; print the summary."""
+    from analysis.comparison.contest import write_contest
+    from analysis.render.html import write_study_report
+    from analysis.render.terminal import print_summary
+    from analysis.render.wandb_document import write_report_spec
+    from analysis.render.wandb_runs import write_offline_runs
+
+    write_contest(out)
+    html = write_study_report(out, out / "report.html")
+    shutil.rmtree(out / "wandb", ignore_errors=True)  # of an earlier call: runs would pile up
+    write_offline_runs(out, out / "wandb")
+    write_report_spec(out, out / "wandb")
+    print_summary(out, stream)
+    return html

@@ -1,0 +1,263 @@
+"""Who takes part in a contest: hand-set strategies and bandits, tuned at equal budgets.
+
+Scope "one for all": one parameter set for every instance, tuned on the trained ones with
+`Budget.inner_runs`. Scope "per instance": a set for each instance, tuned on that very game and
+machine with `Budget.instance_runs`, also where the controller has never been: a comparator that
+knows more than the controller does. Both then choose among their best on the validation seeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import isnan
+from typing import Any
+
+from accerl.spec import CompressionSpec
+from studies.contest.budget import FP32, Budget
+from studies.contest.costs import keep_cost
+from studies.contest.games import Study, score
+from studies.contest.tuning import SPACES_BY_NAME, SearchSpace, Tuned, choose_on_validation, tune
+from studies.jobs.inner import GameSetup
+from studies.progress import bar, console
+
+ALL, EACH = "one for all", "per instance"
+STATIC = "static"
+THRESHOLDS = ("kl-threshold", "kl-threshold-dwell", "reward-gap", "reward-gap-dwell")
+BANDITS = ("sw-ucb", "thompson", "gp-bandit")
+KINDS = {
+    STATIC: "static",
+    **dict.fromkeys(THRESHOLDS, "threshold"),
+    **dict.fromkeys(BANDITS, "bandit"),
+    "linear-kl": "threshold",
+    "three-stage": "schedule",
+    "random": "random",
+    "first-that-fires": "threshold",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entrant:
+    """One contestant."""
+
+    name: str
+    """of its folder and rows"""
+    label: str
+    kind: str
+    scope: str | None = None
+    description: Mapping[str, Any] = field(default_factory=dict)
+    """of its strategy, for every instance that has no own"""
+    by_instance: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    inner_runs: int = 0
+    """spent on tuning or training it"""
+    validation_runs: int = 0
+    """that chose among finalists or candidates, on top of `inner_runs`"""
+    runs_per_instance: int | None = None
+    """the same on each instance, if it was tuned for each by itself"""
+    cpu_seconds: float = 0.0
+    """of all inner runs that it needed, those that chose among finalists too"""
+    test_seeds: Sequence[int] = ()
+    """that it is tested on"""
+    params: Mapping[str, Any] = field(default_factory=dict)
+    """what came of that, for people"""
+    primary: bool = False
+    """whether the controller is compared with it first of all"""
+    score: float = float("nan")
+    """on the validation seeds"""
+
+    def strategy(self, instance: str) -> dict[str, Any]:
+        """Return the description of its strategy on an instance."""
+        return {**(self.by_instance.get(instance) or self.description), "label": self.name}
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what a study's records say of it."""
+        return {
+            "name": self.name,
+            "label": self.label,
+            "kind": self.kind,
+            "scope": self.scope,
+            "tuned_params": dict(self.params),
+            "inner_runs": self.inner_runs,
+            "validation_runs": self.validation_runs,
+            "runs_per_instance": self.runs_per_instance,
+            "cpu_seconds": self.cpu_seconds,
+            "test_seeds": list(self.test_seeds),
+            "score": None if isnan(self.score) else self.score,
+        }
+
+
+def primary_names(budget: Budget) -> list[str]:
+    """Return what the primary comparisons are with, before anything is run.
+
+    Which threshold rule and which bandit it will be is decided on the validation seeds.
+    """
+    kinds = {KINDS[name] for name in budget.entrants}
+    names = ["fp32", "best static spec, one for all"]
+    names += ["best threshold rule, one for all"] if "threshold" in kinds else []
+    names += ["best bandit"] if "bandit" in kinds else []
+    if budget.instance_runs:
+        names += ["best static spec of each instance", "best threshold rule of each instance"]
+    return names + (["evolution strategies"] if "evolution" in budget.variants else [])
+
+
+def fp32() -> Entrant:
+    """Return the entrant that never compresses."""
+    return Entrant(name="fp32", label="fp32 only", kind="fp32", description=FP32, primary=True)
+
+
+def tuned_for_all(study: Study, name: str) -> Tuned:
+    """Tune one parameter set for all trained instances; choose it on the validation seeds."""
+    budget = study.budget
+    space = _space(name)
+    trained = study.trained
+    with bar(space.label, budget.inner_runs) as advance:
+        tuned = tune(
+            space,
+            budget.actions,
+            _evaluator(study, trained, study.tune_seeds, advance),
+            instances=len(trained) * len(study.tune_seeds),
+            runs=budget.inner_runs,
+            out=study.out,
+            seed=study.seed,
+        )
+    chosen = choose_on_validation(
+        tuned,
+        _evaluator(study, trained, study.validate_seeds, lambda *_: None),
+        instances=len(trained) * len(study.validate_seeds),
+        count=budget.finalists,
+    )
+    console.print(f"  {space.label}: {describe(chosen.params)} (score {chosen.score:.3f})")
+    return chosen
+
+
+def tuned_per_instance(
+    study: Study, names: Sequence[str]
+) -> tuple[dict[str, tuple[str, Tuned]], int, int]:
+    """Tune every named strategy on each instance by itself.
+
+    Returns:
+        the best of them by instance, how many inner runs were spent on all, and how many more on
+        choosing among them.
+    """
+    best: dict[str, tuple[str, Tuned]] = {}
+    spent, validated = 0, 0
+    budget = study.budget
+    total = budget.instance_runs * len(study.instances) * len(names)
+    with bar(f"per instance: {', '.join(names)}", total) as advance:
+        for item in study.instances:
+            for name in names:
+                space = _space(name)
+                tuned = tune(
+                    replace(space, key=f"{space.key}@{item.name}"),
+                    budget.actions,
+                    _evaluator(study, [item.setup], study.tune_seeds, advance),
+                    instances=len(study.tune_seeds),
+                    runs=budget.instance_runs,
+                    out=study.out,
+                    seed=study.seed,
+                )
+                spent += tuned.inner_runs
+                chosen = choose_on_validation(
+                    tuned,
+                    _evaluator(study, [item.setup], study.validate_seeds, lambda *_: None),
+                    instances=len(study.validate_seeds),
+                    count=budget.instance_finalists,
+                )
+                validated += len(chosen.candidates) * len(study.validate_seeds)
+                if item.name not in best or chosen.score > best[item.name][1].score:
+                    best[item.name] = (name, chosen)
+    return best, spent, validated
+
+
+def _space(name: str) -> SearchSpace:
+    return SPACES_BY_NAME["fixed" if name == STATIC else name]
+
+
+def _evaluator(
+    study: Study,
+    setups: Sequence[GameSetup],
+    seeds: Sequence[int],
+    advance: Callable[[float, str], None],
+) -> Callable[[dict[str, Any], Sequence[int]], list[float]]:
+    """Return what runs a strategy on numbered pairs of (instance, seed) and scores it."""
+    pairs = [(setup, seed) for seed in seeds for setup in setups]
+
+    def evaluate(strategy: dict[str, Any], numbers: Sequence[int]) -> list[float]:
+        asked = [pairs[number] for number in numbers]
+        # Equal parameters are an equal job, whatever search asks for them.
+        jobs = [study.job(setup, seed, {**strategy, "label": "tuned"}) for setup, seed in asked]
+        results = study.runs.map(jobs, lambda: advance(1, ""))
+        return [score(setup, result) for (setup, _), result in zip(asked, results, strict=True)]
+
+    return evaluate
+
+
+def tuned_entrants(study: Study) -> list[Entrant]:
+    """Tune everything that the budget names; return the entrants, those of the primary first.
+
+    Of several threshold rules the one with the best validation score stands for all of them in
+    the primary comparisons, and likewise of several bandits; the others take part all the same.
+    """
+    found = [_for_all(study, name) for name in study.budget.entrants]
+    for kind in ("static", "threshold", "bandit"):
+        own = [item for item in found if item.kind == kind]
+        if own:
+            best = max(own, key=lambda item: item.score)
+            found[found.index(best)] = replace(best, primary=True)
+    if study.budget.instance_runs:
+        rules = [name for name in study.budget.entrants if name in THRESHOLDS]
+        found += [
+            _per_instance(study, "static_each", "best static spec of each instance", [STATIC])
+        ]
+        if rules:
+            label = "best threshold rule of each instance"
+            found.append(_per_instance(study, "threshold_each", label, rules))
+    return sorted(found, key=lambda item: not item.primary)
+
+
+def _for_all(study: Study, name: str) -> Entrant:
+    with study.runs.metered() as meter:
+        tuned = tuned_for_all(study, name)
+    return Entrant(
+        name=tuned.space.key,
+        label=tuned.space.label,
+        kind=KINDS[name],
+        scope=ALL,
+        description=tuned.strategy,
+        inner_runs=tuned.inner_runs,
+        validation_runs=len(tuned.candidates) * len(study.trained) * len(study.validate_seeds),
+        cpu_seconds=keep_cost(study.out, tuned.space.key, meter),
+        params=tuned.params,
+        score=tuned.score,
+    )
+
+
+def _per_instance(study: Study, key: str, label: str, names: Sequence[str]) -> Entrant:
+    with study.runs.metered() as meter:
+        best, spent, validated = tuned_per_instance(study, names)
+    return Entrant(
+        name=key,
+        label=label,
+        kind=KINDS[names[0]],
+        scope=EACH,
+        by_instance={item: tuned.strategy for item, (_, tuned) in best.items()},
+        inner_runs=spent,
+        validation_runs=validated,
+        runs_per_instance=spent // len(study.instances),
+        cpu_seconds=keep_cost(study.out, key, meter),
+        params={item: tuned.params for item, (_, tuned) in best.items()},
+        primary=True,
+    )
+
+
+def describe(params: Mapping[str, Any]) -> str:
+    """Return parameters in one line, specs by their labels."""
+    return ", ".join(f"{name}={_told(value)}" for name, value in params.items())
+
+
+def _told(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return CompressionSpec.from_json(value).label
+    if isinstance(value, list):
+        return f"[{', '.join(_told(item) for item in value)}]"
+    return f"{value:.3g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,210 @@
+"""A contest's games: on which machines they are played, for how long, and what is a good score."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from accerl.errors import UserError
+from accerl.presets import load_preset
+from accerl.runtime.latency.measure import measure_profile
+from accerl.runtime.latency.profile import LatencyProfile
+from accerl.runtime.latency.profiles import PAPER, load_profile, save_profile
+from accerl.spec import STUDENTS, CompressionSpec
+from analysis.comparison.curves import final_return
+from controller.env.references import random_return as measure_random_return
+from controller.objective import default_beta, discounted_gain
+from studies.contest.budget import (
+    FP32,
+    MEASURED,
+    REFERENCE_SEEDS,
+    TUNE_SEEDS,
+    VALIDATE_SEEDS,
+    Budget,
+)
+from studies.contest.plan import TRAINED, ContestInstance, make_setup
+from studies.jobs.inner import GameSetup, InnerRuns, strategy_job
+from studies.progress import bar, console, share_bar
+
+UNIT_RUNS = 5
+"""fp32 runs of every instance at most, whose mean gain is its unit"""
+SMALLEST_UNIT = 0.1
+"""of the game's own scale: where fp32 learns less, its gain would be noise to divide by"""
+
+
+@dataclass
+class Study:
+    """What the steps of a contest hand to each other."""
+
+    out: Path
+    budget: Budget
+    seed: int
+    profiles: dict[str, LatencyProfile]
+    instances: list[ContestInstance]
+    runs: InnerRuns
+
+    @property
+    def trained(self) -> list[GameSetup]:
+        """Instances that rules are tuned and controllers trained on."""
+        return [item.setup for item in self.instances if item.group == TRAINED]
+
+    @property
+    def tune_seeds(self) -> list[int]:
+        """Seeds of tuning and meta-training, the same for all."""
+        return list(TUNE_SEEDS)[: self.budget.tune_seeds]
+
+    @property
+    def validate_seeds(self) -> list[int]:
+        """Seeds that the best few of a search are run on again."""
+        return list(VALIDATE_SEEDS)[: self.budget.validate_seeds]
+
+    @property
+    def candidate_seeds(self) -> list[int]:
+        """Seeds that decide whether a candidate replaces the incumbent controller.
+
+        The rule that controllers start from was chosen on some of them: they favour it.
+        """
+        count = self.budget.candidate_seeds
+        return self.validate_seeds if count is None else list(VALIDATE_SEEDS)[:count]
+
+    @property
+    def test_seeds(self) -> list[int]:
+        """Seeds that nothing was chosen on."""
+        return self.budget.test
+
+    def profile(self, setup: GameSetup) -> LatencyProfile:
+        """The latencies that a game's seconds are charged from."""
+        return self.profiles[setup.profile]
+
+    def job(
+        self, setup: GameSetup, seed: int, strategy: Mapping[str, Any], out: Path | None = None
+    ) -> dict[str, Any]:
+        """Return the inner run of a strategy on one game and seed."""
+        return strategy_job(setup, seed, dict(strategy), self.profile(setup), out)
+
+
+def find_profiles(out: Path, budget: Budget, name: str) -> dict[str, LatencyProfile]:
+    """Return the machines to play on: those that the budget names, or the named profile alone.
+
+    Where learner and actors share the cores the learner is often the bottleneck, on the paper's
+    server actors are. What compression is worth differs, so a controller must tell them apart.
+    """
+    if name:
+        alone = load_profile(name)
+        save_profile(alone, out / "profile.json")
+        return _kept(out, {alone.name: alone})
+    names = list(dict.fromkeys(profile for _, profile in budget.pairs))
+    found = {}
+    for wanted in names:
+        found[wanted] = _measured(out, budget) if wanted == MEASURED else load_profile(wanted)
+    if MEASURED not in names:
+        save_profile(found[names[0]], out / "profile.json")
+    return _kept(out, found)
+
+
+def _kept(out: Path, profiles: dict[str, LatencyProfile]) -> dict[str, LatencyProfile]:
+    """Save every machine for the report; return them."""
+    (out / "profiles").mkdir(exist_ok=True)
+    for name, profile in profiles.items():
+        save_profile(profile, out / "profiles" / f"{name}.json")
+    return profiles
+
+
+def _measured(out: Path, budget: Budget) -> LatencyProfile:
+    path = out / "profile.json"
+    if not path.is_file():
+        with share_bar("latency profile") as on_progress:
+            measured = measure_profile(
+                specs=_needed_specs(budget),
+                batches=sorted({load_preset(game).runtime.num_envs for game in budget.env_steps}),
+                networks=STUDENTS[:1],
+                repeats=budget.profile_repeats,
+                on_progress=on_progress,
+            )
+        save_profile(measured, path)
+    return load_profile(str(path))
+
+
+def _needed_specs(budget: Budget) -> list[CompressionSpec]:
+    """Return what is chosen among, and the students whose times describe a machine on tier 0."""
+    students = [CompressionSpec(student=student) for student in STUDENTS]
+    return list(dict.fromkeys([*budget.actions.all_specs, *students]))
+
+
+def add_references(study: Study) -> list[ContestInstance]:
+    """Measure what random play and uncompressed training reach: scale, target, and unit of gains.
+
+    Scale and target are a game's, not an instance's: on a slow network uncompressed training may
+    learn nothing at all, and that is no scale. They are measured on the paper's machine. The unit
+    is an instance's: gains count relative to those of uncompressed actors on the same machine, so
+    that machines on which everything is slow weigh as much as others in what is tuned and trained.
+
+    Raises:
+        UserError: training reached no more than random play.
+    """
+    budget = study.budget
+    profile = load_profile(PAPER)
+    seeds = list(REFERENCE_SEEDS)[: budget.reference_runs]
+    setups = {game: make_setup(game, profile, budget.env_steps[game]) for game in budget.env_steps}
+    jobs = [strategy_job(setup, seed, FP32, profile) for setup in setups.values() for seed in seeds]
+    with bar("fp32 reference", len(jobs)) as advance:
+        results = iter(study.runs.map(jobs, lambda: advance(1, "")))
+    known: dict[str, dict[str, Any]] = {}
+    for game, setup in setups.items():
+        reached = [_final(setup, next(results)) for _ in seeds]
+        random = measure_random_return(game)
+        middle = median(reached)
+        if not middle > random:
+            raise UserError(
+                f"{game}: fp32 training reached {middle:.3g}, no better than random play "
+                f"({random:.3g}); use a larger --budget"
+            )
+        console.print(
+            f"  {game}: random {random:.2f}; target {middle:.2f}, the median of {len(seeds)} fp32 "
+            f"runs of {setup.horizon_seconds:.3g} virtual seconds on {PAPER}"
+        )
+        scale = {"random_return": random, "reference_return": middle, "target_return": middle}
+        known[game] = {"scale": scale, "returns": tuple(reached)}
+    scaled = [
+        replace(
+            item,
+            setup=replace(item.setup, **known[item.setup.game]["scale"]),
+            fp32_returns=known[item.setup.game]["returns"],
+        )
+        for item in study.instances
+    ]
+    return _with_units(study, scaled, seeds[:UNIT_RUNS])
+
+
+def _with_units(
+    study: Study, instances: Sequence[ContestInstance], seeds: Sequence[int]
+) -> list[ContestInstance]:
+    """Return the instances with the mean gain of fp32 runs on each as its unit."""
+    jobs = [study.job(item.setup, seed, FP32) for item in instances for seed in seeds]
+    with bar("fp32 on every machine", len(jobs)) as advance:
+        results = iter(study.runs.map(jobs, lambda: advance(1, "")))
+    found = []
+    for item in instances:
+        gain = float(np.mean([score(item.setup, next(results)) for _ in seeds]))
+        unit = max(gain, SMALLEST_UNIT)
+        console.print(f"  {item.name}: fp32 gains {gain:.3f}; gains count in units of {unit:.3f}")
+        found.append(replace(item, setup=replace(item.setup, fp32_gain=unit)))
+    return found
+
+
+def _final(setup: GameSetup, result: Mapping[str, Sequence[float]]) -> float:
+    """Return the mean J of the last tenth of a run, as contests measure it."""
+    times, returns = np.array(result["times"]), np.array(result["returns"])
+    return final_return(times, returns, setup.horizon_seconds)
+
+
+def score(setup: GameSetup, result: Mapping[str, Any]) -> float:
+    """Return the discounted gain of one run over fp32's there: the controller's own objective."""
+    returns = [setup.reference.normalise(value) for value in result["returns"]]
+    gain = discounted_gain(result["times"], returns, default_beta(setup.horizon_seconds))
+    return gain / setup.fp32_gain

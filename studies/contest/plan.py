@@ -1,0 +1,242 @@
+"""The plan of a contest: all that is fixed before its first run, written down and hashed.
+
+Instances are chosen by a rule that looks at latency profiles alone (`latency/predict.py`) and at no
+result: actors, learner, emulator and network must each limit at least one of them, and among
+those that nobody trains on are new games, new machines and both at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from accerl.errors import UserError
+from accerl.presets import load_preset
+from accerl.records import json_hash, read_json, write_json
+from accerl.runtime.latency.predict import predict
+from accerl.runtime.latency.profile import LatencyProfile
+from accerl.spec import IDENTITY
+from controller.bundle.meta import git_revision
+from controller.env.instances import choose_horizon
+from studies.contest.budget import (
+    REFERENCE_SEEDS,
+    TUNE_SEEDS,
+    VALIDATE_SEEDS,
+    Budget,
+    Pair,
+)
+from studies.jobs.inner import GameSetup
+
+PLAN, OPENED = "plan.json", "opened.json"
+QUESTION = (
+    "Does a controller that is trained by policy gradient on some games and machines reach a "
+    "game's target sooner, in seconds of the machine, than hand-set strategies tuned with the "
+    "same number of inner runs, those of validation not counted; also on games and machines that "
+    "it never saw?"
+)
+QUESTION_ON_TRAINED = (
+    "Does a controller that is trained by policy gradient reach a game's target sooner, in seconds "
+    "of the machine, than hand-set strategies tuned with the same number of inner runs, those of "
+    "validation not counted; on new seeds of the games and machines that all were tuned on?"
+)
+RULE = (
+    "Every pair of a trained game and a trained machine; then new machines for trained games, new "
+    "games on trained machines, and new games on new machines. What limits an instance is worked "
+    "out from its latency profile without a run; actors, learner, emulator and network must each "
+    "limit at least one. At least two games and two machines are held out whole."
+)
+RULE_ON_TRAINED = "Every pair of a trained game and a trained machine; nothing is held out."
+LEFT_OUT = (
+    "Hand-set strategies that are not tuned here: threshold rules with a dwell time, rules that "
+    "stand in line (first-that-fires); and the linear KL mix for each instance by itself."
+)
+LIMITS = {
+    "emulator": "emulator",
+    "inference": "actors",
+    "learner": "learner",
+    "cores": "cores",
+    "publication": "network",
+    "network": "network",
+}
+"""what limits an instance: the names of `latency.predict.LIMITS`, in the contest's words"""
+TRAINED = "trained"
+NEW_MACHINE, NEW_GAME, NEW_BOTH = "new machine", "new game", "new game and machine"
+HELD_OUT = (NEW_MACHINE, NEW_GAME, NEW_BOTH)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContestInstance:
+    """A game on a machine, and why it is in the contest."""
+
+    setup: GameSetup
+    limit: str
+    """what limits it without compression: actors, learner, emulator, network or cores"""
+    group: str
+    """trained, new machine, new game, or new game and machine"""
+    fp32_returns: tuple[float, ...] = ()
+    """final returns of the reference runs"""
+
+    @property
+    def name(self) -> str:
+        """Name of game and machine."""
+        return self.setup.name
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what a study's records say of it."""
+        return {
+            **self.setup.to_json(),
+            "limit": self.limit,
+            "group": self.group,
+            "fp32_returns": list(self.fp32_returns),
+        }
+
+
+def find_instances(budget: Budget, profiles: Mapping[str, LatencyProfile]) -> list[ContestInstance]:
+    """Return the instances of a budget, with horizons and without references."""
+    found = []
+    for game, name in budget.pairs:
+        latency = profiles[name]
+        config = load_preset(game)
+        setup = replace(make_setup(game, latency, budget.env_steps[game]), profile=name)
+        limit = LIMITS[predict(latency.for_network(config.network), config, IDENTITY).limit]
+        group = find_group((game, name), budget.trained)
+        found.append(ContestInstance(setup=setup, limit=limit, group=group))
+    return found
+
+
+def make_setup(game: str, profile: LatencyProfile, env_steps: int) -> GameSetup:
+    """Return a game on a machine for as long as uncompressed actors take for `env_steps`."""
+    horizon, interval = choose_horizon(load_preset(game), profile, env_steps)
+    return GameSetup(
+        game=game,
+        profile=profile.name,
+        horizon_seconds=horizon,
+        interval_seconds=interval,
+    )
+
+
+def find_group(pair: Pair, trained: Collection[Pair]) -> str:
+    """Return whether a pair is trained on, and if not, what of it is new."""
+    if pair in trained:
+        return TRAINED
+    if pair[0] in {game for game, _ in trained}:
+        return NEW_MACHINE
+    return NEW_GAME if pair[1] in {profile for _, profile in trained} else NEW_BOTH
+
+
+def make_plan(
+    budget: Budget,
+    instances: Sequence[ContestInstance],
+    profiles: Mapping[str, LatencyProfile],
+    *,
+    seed: int,
+    primary: Sequence[str],
+) -> dict[str, Any]:
+    """Return the plan as JSON; equal plans have equal hashes (`accerl.records.json_hash`).
+
+    Args:
+        budget: of the contest.
+        instances: all of them.
+        profiles: by name.
+        seed: of samplers, controller and action noise.
+        primary: names of the entrants that the controller is compared with first of all.
+    """
+    spent = asdict(budget) | {"actions": budget.actions.to_json()}
+    return {
+        "question": QUESTION if budget.held_out else QUESTION_ON_TRAINED,
+        "rule": RULE if budget.held_out else RULE_ON_TRAINED,
+        "left_out": LEFT_OUT,
+        "instances": [
+            {
+                "name": item.name,
+                "game": item.setup.game,
+                "profile": item.setup.profile,
+                "profile_hash": profiles[item.setup.profile].hash,
+                "config_hash": item.setup.config(0).hash,
+                "horizon_seconds": item.setup.horizon_seconds,
+                "interval_seconds": item.setup.interval_seconds,
+                "limit": item.limit,
+                "group": item.group,
+            }
+            for item in instances
+        ],
+        "budget": spent,
+        "seed": seed,
+        "seeds": {
+            "tune": list(TUNE_SEEDS)[: budget.tune_seeds],
+            "validate": list(VALIDATE_SEEDS)[: budget.validate_seeds],
+            "candidates": list(VALIDATE_SEEDS)[: budget.candidate_seeds or budget.validate_seeds],
+            "test": budget.test,
+            "reference": list(REFERENCE_SEEDS)[: budget.reference_runs],
+        },
+        "target": (
+            f"of a game: median final return of {budget.reference_runs} fp32 runs on the paper's "
+            "machine; a run that has not reached it at the horizon is censored there"
+        ),
+        "primary": {
+            "metric": "seconds_to_target",
+            "contrast": "geometric mean over pairs (instance, seed) of controller / comparator",
+            "groups": list(HELD_OUT) if budget.held_out else [TRAINED],
+            "against": list(primary),
+            "correction": "Holm over the comparators",
+        },
+        "secondary": ["auc", "final_return (non-inferior within 5%)", "cpu_seconds", "bytes"],
+    }
+
+
+def check_rule(instances: Sequence[ContestInstance]) -> None:
+    """Hold the instances against the rule.
+
+    Raises:
+        UserError: something limits none of them, or too little is held out.
+    """
+    known = [item.setup for item in instances if item.group == TRAINED]
+    games = {item.setup.game for item in instances} - {setup.game for setup in known}
+    machines = {item.setup.profile for item in instances} - {setup.profile for setup in known}
+    if min(len(games), len(machines)) < 2:
+        raise UserError(
+            f"contest: {len(games)} games and {len(machines)} machines are held out whole; name at "
+            "least two of each that nobody is trained on"
+        )
+    missing = {"actors", "learner", "emulator", "network"} - {item.limit for item in instances}
+    if missing:
+        raise UserError(
+            f"contest: no instance is limited by {', '.join(sorted(missing))}; "
+            "add one on another latency profile (`accerl profile advise` says what limits)"
+        )
+
+
+def write_plan(out: Path, plan: Mapping[str, Any]) -> str:
+    """Write the plan, or hold it against the one that is there; return its hash.
+
+    Raises:
+        UserError: the folder's plan is another.
+    """
+    path, digest = out / PLAN, json_hash(plan)
+    if path.is_file():
+        found = read_json(path)
+        if found.get("hash") != digest or json_hash(found.get("plan")) != digest:
+            raise UserError(
+                f"{path} is another plan than this command's ({found.get('hash')} against "
+                f"{digest}); a plan is not changed once runs are made: give another --out"
+            )
+        return digest
+    write_json(path, {"hash": digest, "plan": dict(plan), "git_revision": git_revision()})
+    return digest
+
+
+def open_test(out: Path, digest: str) -> list[dict[str, Any]]:
+    """Note that the test seeds are opened, under which plan and by which code; return all notes.
+
+    More than one note of a folder says that the code changed while test runs were being made.
+    """
+    path = out / OPENED
+    notes = read_json(path) if path.is_file() else []
+    now = {"plan_hash": digest, "git_revision": git_revision()}
+    if not any(now.items() <= note.items() for note in notes):
+        notes.append({**now, "at": datetime.now(UTC).isoformat(timespec="seconds")})
+        write_json(path, notes)
+    return notes

@@ -1,0 +1,373 @@
+"""The contest: a plan, references, tuning, meta-training, a test on seeds opened once, a report.
+
+1 write and hash the plan -> 2 reference runs without compression set scale and target -> 3 tune the
+hand-set strategies and bandits -> 4 meta-train the controller and its variants, every one with the
+same number of inner runs -> 5 test all of them on seeds and instances that nothing was chosen on ->
+6 export the controller, and drive runs on the real clock -> 7 report.
+
+Every step keeps what it has done: the same command goes on where an earlier one was interrupted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from accerl.errors import UserError, did_you_mean
+from accerl.monitor.strategy import Strategy
+from accerl.records import fingerprint, make_out_dir, read_json, versions, write_json
+from accerl.runtime.latency.profile import LatencyProfile
+from accerl.runtime.latency.profiles import load_profile
+from controller.bundle.bundle import load_bundle
+from controller.env.instances import num_actions
+from studies.cli.profile_tables import print_profile, print_profiles, profile_row
+from studies.contest import deliver
+from studies.contest.budget import BUDGETS, MEASURED, check_seed
+from studies.contest.costs import keep_cost
+from studies.contest.effects import effects, seen_vectors
+from studies.contest.entrants import EACH, Entrant, fp32, primary_names, tuned_entrants
+from studies.contest.games import Study, add_references, find_profiles
+from studies.contest.plan import (
+    TRAINED,
+    check_rule,
+    find_instances,
+    make_plan,
+    open_test,
+    write_plan,
+)
+from studies.contest.real_clock import PONG_RANGE, real_contest
+from studies.contest.teachers import record_rule, record_statics
+from studies.contest.training import (
+    SHIELD,
+    Trained,
+    replay_entrant,
+    train_controller,
+    write_training,
+)
+from studies.contest.variants import CONTROLLER, VARIANTS
+from studies.jobs.inner import InnerRuns, build_strategy, check_workers
+from studies.progress import Steps, bar, console
+
+CLOSEST = ("static", "threshold")
+"""kinds of the comparators that the controller has to beat; fp32, say, is far off"""
+TAUGHT = " Others are shown the best static spec of each trained machine."
+
+
+def run_contest(
+    out: Path,
+    *,
+    name: str = "contest",
+    budget: str = "default",
+    seed: int = 0,
+    workers: int = 2,
+    profile: str = "",
+    storage: str = "",
+) -> Path:
+    """Run a contest, or go on with one that was interrupted; return the report's path.
+
+    Args:
+        out: the study's folder.
+        name: contest, or quickstart: the same with less of everything.
+        budget: of that study, such as tiny or default.
+        seed: of samplers, controller initialisation and action noise.
+        workers: processes for inner runs, which do not disturb each other on the virtual clock; 0
+            leaves all to workers that are started elsewhere.
+        profile: a latency profile for all games, in place of the budget's machines.
+        storage: where jobs are kept, see `studies.jobs.storage`; by default a journal in `out`.
+
+    Raises:
+        UserError: the budget or profile does not exist, the seed is not allowed, or `out` holds
+            another study.
+    """
+    budgets = BUDGETS[name]
+    if budget not in budgets:
+        raise UserError(f"--budget {budget!r} does not exist; {did_you_mean(budget, [*budgets])}")
+    check_workers(workers, storage)
+    check_seed(seed)
+    # By the name that the profile has itself: it may be given as a file.
+    spent = budgets[budget].on(load_profile(profile).name) if profile else budgets[budget]
+    settings = {"study": name, "budget": budget, "seed": seed, "profile": profile}
+    make_out_dir(out)
+    claim(out, settings)
+    started = perf_counter()
+    steps = Steps(7, out / "wall.json")
+    with steps.step("plan", "Writing the plan"):
+        profiles = find_profiles(out, spent, profile)
+        _print_machines(profiles)
+        instances = find_instances(spent, profiles)
+        for item in instances:
+            console.print(f"  {item.name}: {item.group}, limited by the {item.limit}")
+        if spent.held_out:
+            check_rule(instances)
+        plan = make_plan(spent, instances, profiles, seed=seed, primary=primary_names(spent))
+        digest = write_plan(out, plan)
+        console.print(
+            f"  plan {digest[:12]}: {len(instances)} instances, kept in {out / 'plan.json'}"
+        )
+    with InnerRuns(out, workers, study=name, storage=storage) as runs:
+        study = Study(out, spent, seed, profiles, instances, runs)
+        with steps.step("reference", "Reference runs without compression"):
+            study.instances = add_references(study)
+        with steps.step("tuning", "Tuning the comparators (Optuna)"):
+            tuned = tuned_entrants(study)
+        with steps.step("meta_training", "Meta-training the controller (policy gradient)"):
+            trained, shown = _train(study, tuned)
+        entrants = _entrants(study, tuned, trained)
+        opened = open_test(out, digest)
+        with steps.step("test", "Testing on held-out seeds and instances, paired by seed"):
+            results = _test(study, entrants)
+    controller = trained[0]
+    with steps.step("replay", "Exporting the controller; running it on the real clock"):
+        _export(study, controller, entrants, results, digest)
+        write_json(out / "effects.json", _effects(study, controller))
+        _write_variants(study, entrants, trained, results)
+        _real(study, entrants)
+    info = _study_json(study, settings, entrants, trained, plan, digest, steps, max(workers, 1))
+    info["shown"] = shown
+    info["test_opened"] = opened
+    write_json(out / "study.json", info)
+    with steps.step("report", "Writing the report"):
+        html = deliver.report(out, console)
+    write_json(out / "study.json", {**info, "wall_seconds": steps.seconds})
+    console.print(f"  all of it took {(perf_counter() - started) / 60.0:.1f} minutes this time")
+    return html
+
+
+def _print_machines(profiles: Mapping[str, LatencyProfile]) -> None:
+    """Print every time of what was measured here, and a row for each machine that comes with us."""
+    if MEASURED in profiles:
+        print_profile(profiles[MEASURED], console)
+    others = [latency for name, latency in profiles.items() if name != MEASURED]
+    if others:
+        print_profiles([profile_row(latency) for latency in others], console)
+
+
+def claim(out: Path, settings: dict[str, Any]) -> None:
+    """Note what the folder is for.
+
+    Raises:
+        UserError: it holds something else.
+    """
+    marker = out / "settings.json"
+    if marker.is_file():
+        if read_json(marker) != settings:
+            raise UserError(
+                f"{out} holds a study with other settings ({read_json(marker)}); "
+                "give the same ones to go on with it, or another --out"
+            )
+        console.print(f"Going on with the study in {out}")
+    elif any(out.iterdir()):
+        raise UserError(f"{out} is not empty and holds no study; give --out a new folder")
+    else:
+        write_json(marker, settings)
+
+
+def _train(study: Study, tuned: Sequence[Entrant]) -> tuple[list[Trained], dict[str, str]]:
+    """Train the controller, then the variants that the budget names.
+
+    Returns also what it was shown: the best static spec's label, by machine.
+    """
+    rules = [item for item in tuned if item.kind == "threshold" and item.scope == "one for all"]
+    best = max(rules, key=lambda item: item.score)
+    with study.runs.metered() as meter:
+        rule = record_rule(study, best)
+        statics = record_statics(study, rule) if study.budget.teacher_seeds else None
+    taught = best.cpu_seconds + keep_cost(study.out, "teachers", meter)
+    wanted = [CONTROLLER, *(VARIANTS[name] for name in study.budget.variants)]
+    trained = [train_controller(study, rule, statics, taught, variant) for variant in wanted]
+    write_training(study, trained)
+    shown = {} if statics is None else statics.best
+    return trained, {machine: spec.label for machine, spec in shown.items()}
+
+
+def _entrants(study: Study, tuned: Sequence[Entrant], trained: Sequence[Trained]) -> list[Entrant]:
+    """Return everybody who takes part in the test: fp32, the tuned, the trained, the replay."""
+    found = [fp32(), *tuned, *(item.entrant for item in trained)]
+    if study.budget.held_out:
+        found.append(replay_entrant(study, trained[0]))
+    return [replace(item, test_seeds=_test_seeds(study, item)) for item in found]
+
+
+def _test_seeds(study: Study, entrant: Entrant) -> list[int]:
+    """Return all of them for whom the contest is about, and the first few for others."""
+    budget = study.budget
+    if entrant.name == CONTROLLER.name:
+        return study.test_seeds
+    if not entrant.primary:
+        return study.test_seeds[: budget.exploratory_seeds]
+    return study.test_seeds[: None if entrant.kind in CLOSEST else budget.other_seeds]
+
+
+def _test(study: Study, entrants: Sequence[Entrant]) -> dict[str, dict[str, list[dict[str, Any]]]]:
+    """Run every entrant on every (instance, test seed); return results by entrant and instance.
+
+    Seed by seed, so that what is there after an interruption is a smaller contest, not a part of
+    one. Entrants outside the primary comparisons are given fewer seeds.
+    """
+    keys, jobs = [], []
+    for seed in study.test_seeds:
+        for item in study.instances:
+            for entrant in entrants:
+                if seed not in entrant.test_seeds:
+                    continue
+                folder = study.out / "runs" / entrant.name / item.name / f"seed-{seed}"
+                keys.append((entrant.name, item.name))
+                jobs.append(study.job(item.setup, seed, entrant.strategy(item.name), folder))
+    results: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    with bar("test runs", len(jobs)) as advance:
+        for (name, instance), result in zip(
+            keys, study.runs.map(jobs, lambda: advance(1, "")), strict=True
+        ):
+            results.setdefault(name, {}).setdefault(instance, []).append(result)
+    return results
+
+
+def _export(
+    study: Study,
+    controller: Trained,
+    entrants: Sequence[Entrant],
+    results: Mapping[str, Mapping[str, list[dict[str, Any]]]],
+    digest: str,
+) -> None:
+    """Export the controller as a bundle, with its results against the primary comparators."""
+    compared = {item.name for item in entrants if item.primary} | {CONTROLLER.name}
+    deliver.export(
+        study.out,
+        controller.policy,
+        study.budget.actions,
+        [item.setup for item in study.instances],
+        study.trained,
+        study.profiles,
+        {name: results[name] for name in results if name in compared},
+        subject=CONTROLLER.name,
+        decisions=controller.decisions,
+        shield_nats=SHIELD["threshold_nats"],
+        inner_runs=controller.entrant.inner_runs,
+        seeds=controller.seeds,
+        contest=digest,
+    )
+
+
+def _write_variants(
+    study: Study,
+    entrants: Sequence[Entrant],
+    trained: Sequence[Trained],
+    results: Mapping[str, Mapping[str, list[dict[str, Any]]]],
+) -> None:
+    """Write variants.json: every way of training against the best threshold rule."""
+    rules = [item for item in entrants if item.kind == "threshold" and item.scope != EACH]
+    rule = next(item.name for item in rules if item.primary)
+    new = [item.setup for item in study.instances if item.group != TRAINED]
+    games = new or study.trained
+    rows = deliver.variant_rows(games, results, trained, rule)
+    write_json(study.out / "variants.json", rows)
+
+
+def _real(study: Study, entrants: Sequence[Entrant]) -> None:
+    """Run on the real clock: the bundle's schedule in short, or controller, threshold and fp32."""
+    budget = study.budget
+    if budget.real_seconds == 0.0:
+        return
+    if budget.real_seeds == 0:
+        deliver.replay(study.out, budget.real_seconds, study.seed)
+        return
+    by_kind = {item.kind: item for item in reversed(entrants) if item.scope != EACH}
+    wanted = [by_kind[kind] for kind in ("controller", "threshold", "fp32")]
+    setups = {item.setup.game: item.setup for item in study.instances}
+    lowest, highest = PONG_RANGE
+    pong = replace(study.trained[0], game="pong", random_return=lowest, reference_return=highest)
+
+    def make(entrant: Entrant, game: str) -> Strategy:
+        if entrant.name == CONTROLLER.name:
+            return load_bundle(study.out / "bundle")
+        setup = setups.get(game, pong)
+        return build_strategy(entrant.strategy(setup.name), setup)
+
+    real_contest(
+        study.out,
+        {item.name: partial(make, item) for item in wanted},
+        budget.actions.all_specs,
+        games=budget.real_games,
+        seeds=budget.real_seeds,
+        seconds=budget.real_seconds,
+        repeats=max(budget.profile_repeats, 3),
+    )
+
+
+def _effects(study: Study, controller: Trained) -> dict[str, Any]:
+    """Return what the controller looks at, in the states that it met in its test runs."""
+    vectors = [
+        seen_vectors(
+            sorted((study.out / "runs" / CONTROLLER.name / item.name).glob("seed-*")),
+            num_actions(item.setup.game),
+            item.setup.horizon_seconds,
+        )
+        for item in study.instances
+    ]
+    rng = np.random.default_rng([study.seed, 11])
+    return effects(controller.policy, study.budget.actions, np.concatenate(vectors), rng)
+
+
+def _study_json(
+    study: Study,
+    settings: Mapping[str, Any],
+    entrants: Sequence[Entrant],
+    trained: Sequence[Trained],
+    plan: Mapping[str, Any],
+    digest: str,
+    steps: Steps,
+    processes: int,
+) -> dict[str, Any]:
+    """Return what the records say of the whole study."""
+    machine = f" --profile {settings['profile']}" if settings["profile"] else ""
+    rows = [row for item in trained for row in item.history]
+    text = "".join(json.dumps(row) + "\n" for row in rows if row["variant"] == CONTROLLER.name)
+    (study.out / "meta_training.jsonl").write_text(text)
+    return {
+        **settings,
+        "name": settings["study"],
+        "subject": CONTROLLER.name,
+        "plan": dict(plan),
+        "plan_hash": digest,
+        "primary_against": [item.name for item in entrants if item.primary],
+        "primary_groups": plan["primary"]["groups"],
+        "fingerprint": fingerprint(),
+        "versions": versions(),
+        "profile": " and ".join(study.profiles),
+        "profile_hashes": {name: latency.hash for name, latency in study.profiles.items()},
+        "tier": "virtual",
+        "games": {item.name: item.to_json() for item in study.instances},
+        "strategies": [item.to_json() for item in entrants],
+        "tune_seeds": study.tune_seeds,
+        "validate_seeds": study.validate_seeds,
+        "test_seeds": study.test_seeds,
+        "pretrain_iterations_tier0": study.budget.pretrain_iterations,
+        "accounting": {
+            "inner_runs": trained[0].entrant.inner_runs,
+            "accepted": trained[0].entrant.params["accepted"],
+            "meta_cpu_seconds": trained[0].entrant.cpu_seconds,
+            "meta_wall_seconds": trained[0].entrant.cpu_seconds / processes,
+            "processes": processes,
+        },
+        "wall_seconds": dict(steps.seconds),
+        "commands": [
+            f"accerl study run {settings['study']} --budget {settings['budget']} "
+            f"--seed {study.seed}{machine} --out DIR"
+        ],
+        "notes": [
+            "Games are learned for real; every operation is charged the seconds that it takes in "
+            "a latency profile.",
+            "The controller starts from a clone of the best tuned threshold rule. Candidates that "
+            "replace it if they are clearly better are tried in turn, one of them pre-trained on "
+            "random analytic games, which costs no inner run."
+            + TAUGHT
+            * (study.budget.teacher_seeds > 0),
+        ],
+    }

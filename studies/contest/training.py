@@ -1,0 +1,387 @@
+"""Meta-training on inner runs: imitate two teachers, pre-train, improve, and accept.
+
+1 Clone the best tuned threshold rule: the incumbent. 2 Clone what knows the machines, the best
+static spec of each, in every way to begin with (`teachers.py`). 3 Pre-train on tier 0; that
+costs no inner run. 4 Policy gradient, or evolution strategies as a cross-check, on the trained
+instances with the runs that are left of what every tuned strategy got; it goes on from the best
+policy so far, and is kept near it. Along the way candidates are run on the validation seeds; one
+replaces the incumbent only if its paired 95% interval over it lies above zero. So no controller is
+chosen that is worse, as far as validation can tell, than the rule it started from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from accerl.records import json_hash, write_json
+from accerl.spec import Decision
+from analysis.comparison import stats
+from analysis.records.load import finite_or_none
+from controller.analytic.model import Machine, machine_of
+from controller.bundle.schedule import summarise
+from controller.env.instances import SPLITS
+from controller.policy.policy import ControllerPolicy
+from controller.training.cloning import clone
+from controller.training.evolution import EvolutionConfig, evolve
+from controller.training.policy_gradient import MetaTrainConfig, MetaTrainer
+from controller.training.pretraining import pretrain_tier0
+from controller.training.rollouts import Episode, Trajectory
+from studies.contest.costs import keep_cost
+from studies.contest.entrants import Entrant, score
+from studies.contest.games import Study
+from studies.contest.teachers import StaticsTeacher
+from studies.contest.variants import Variant
+from studies.jobs.inner import GameSetup, rollout_job
+from studies.progress import bar, console
+
+ROLLOUTS = 4
+SHIELD = {"threshold_nats": 14.0}
+"""the paper's KL-max rule, around every learned controller"""
+MILDEST = 0.02
+"""of the analytic games that controllers are pre-trained on: small games forgive compression"""
+DICE = 10_000
+"""action seeds of a study's seed: more than any training draws"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trained:
+    """What came of a training."""
+
+    policy: ControllerPolicy
+    entrant: Entrant
+    what: str
+    """what is particular about it"""
+    history: list[dict[str, Any]]
+    checks: list[dict[str, Any]]
+    """one row per candidate: its paired gain over the incumbent, with the interval"""
+    seeds: list[int]
+    """of the runs that its teachers and its training made"""
+    decisions: dict[str, list[Any]]
+    """what the accepted policy chose on the validation seeds, by instance"""
+
+
+def train_controller(
+    study: Study,
+    rule: Sequence[Episode],
+    statics: StaticsTeacher | None,
+    taught_seconds: float,
+    variant: Variant,
+) -> Trained:
+    """Train one variant with `Budget.inner_runs` runs, those of its teachers included.
+
+    Checking its candidates takes runs on top, and the rule that it begins with took its own.
+
+    Args:
+        study: whose.
+        rule: what the best threshold rule saw and chose.
+        statics: the other teacher; None: there is none.
+        taught_seconds: processor seconds of finding and recording the teachers.
+        variant: what is particular about it.
+    """
+    with study.runs.metered() as meter:
+        found = _train(study, rule, statics, variant)
+    cost = keep_cost(study.out, variant.name, meter)
+    entrant = replace(found.entrant, cpu_seconds=taught_seconds + cost)
+    return replace(found, entrant=entrant)
+
+
+def _train(
+    study: Study, rule: Sequence[Episode], statics: StaticsTeacher | None, variant: Variant
+) -> Trained:
+    budget = study.budget
+    checker = _Checker(study, variant, _clone(study, variant, rule, "the rule"))
+    taught = len(rule)
+    if statics is not None and variant.statics:
+        taught += statics.inner_runs
+        for lesson, episodes in statics.lessons.items():
+            student = _clone(study, variant, episodes, f"a static spec for each machine ({lesson})")
+            checker.check(student, f"clone of a static spec for each machine: {lesson}")
+    start = checker.best
+    policy = ControllerPolicy.from_json(start.to_json())
+    pretrain_tier0(
+        policy,
+        budget.actions,
+        MetaTrainConfig(groups=8, rollouts=ROLLOUTS, entropy_weight=0.1),
+        np.random.default_rng([study.seed, 7]),
+        budget.pretrain_iterations,
+        _machines(study),
+        mildest=MILDEST,
+        clone=start,
+    )
+    checker.check(policy, "pre-trained on tier 0")
+    start = checker.best
+    policy = ControllerPolicy.from_json(start.to_json())
+    runs = budget.inner_runs - taught
+    train = _evolve if variant.evolution else _policy_gradient
+    history = train(study, policy, start, runs, checker)
+    rows = [{"variant": variant.name, **row} for row in history]
+    entrant = Entrant(
+        name=variant.name,
+        label=variant.label,
+        kind=variant.kind,
+        scope="one for all",
+        description=learned(study, checker.incumbent),
+        inner_runs=taught + sum(int(row["runs"]) for row in history),
+        validation_runs=checker.runs,
+        params={
+            "parameters": policy.num_parameters(),
+            "accepted": checker.accepted,
+            "policy_hash": json_hash(checker.incumbent.to_json())[:12],
+        },
+        primary=variant.kind == "evolution",
+    )
+    return Trained(
+        policy=checker.incumbent,
+        entrant=entrant,
+        what=variant.what,
+        history=rows,
+        checks=checker.rows,
+        seeds=sorted({*study.tune_seeds, *(int(row["seed"]) for row in history)}),
+        decisions=checker.decisions,
+    )
+
+
+def _clone(
+    study: Study, variant: Variant, episodes: Sequence[Episode], whose: str
+) -> ControllerPolicy:
+    policy = ControllerPolicy(
+        study.budget.actions.sizes,
+        generator=torch.Generator().manual_seed(study.seed),
+        features=variant.features,
+        recurrent=variant.recurrent,
+    )
+    repeated = clone(policy, episodes)
+    console.print(f"  {variant.label}: a clone repeats {repeated:.0%} of the choices of {whose}")
+    return policy
+
+
+def learned(study: Study, policy: ControllerPolicy) -> dict[str, Any]:
+    """Return the description of a policy's strategy: its most likely choices, under the shield."""
+    return {
+        "name": "learned",
+        "params": {},
+        "policy": policy.to_json(),
+        "actions": study.budget.actions.to_json(),
+        "shield": SHIELD,
+    }
+
+
+class _Checker:
+    """Keeps the incumbent, which only a clearly better policy replaces, and the best so far."""
+
+    def __init__(self, study: Study, variant: Variant, start: ControllerPolicy) -> None:
+        self.study = study
+        self.variant = variant
+        self.incumbent = start
+        self.accepted = "clone of the best threshold rule"
+        self.rows: list[dict[str, Any]] = []
+        self.runs = 0
+        """that were made on the validation seeds"""
+        self._values, self.decisions = self._run(start)
+        self.best = start
+        """the policy with the highest mean, clearly or not: training goes on from it"""
+        self._best_value = float(self._values.mean())
+
+    def check(self, policy: ControllerPolicy, what: str) -> None:
+        """Have a candidate replace the incumbent, if it is clearly better."""
+        candidate = ControllerPolicy.from_json(policy.to_json())
+        values, decisions = self._run(candidate)
+        pairs = [
+            (setup, seed) for setup in self.study.trained for seed in self.study.candidate_seeds
+        ]
+        names = [setup.name for setup, _ in pairs]
+        # Runs of one game and seed begin alike on all machines: they are not independent.
+        shared = [(setup.game, seed) for setup, seed in pairs]
+        rng = np.random.default_rng([self.study.seed, len(self.rows)])
+        gain = stats.paired_mean(values - self._values, names, rng, clusters=shared)
+        accepted = bool(gain.low > 0.0)
+        self.rows.append(
+            {
+                "variant": self.variant.name,
+                "candidate": what,
+                "gain": gain.estimate,
+                "low": finite_or_none(gain.low),
+                "high": finite_or_none(gain.high),
+                "value": float(values.mean()),
+                "accepted": accepted,
+            }
+        )
+        bounds = f"95% {gain.low:+.3f} to {gain.high:+.3f}"
+        if np.isnan(gain.low):
+            bounds = "too few seeds for an interval"
+        console.print(
+            f"  {self.variant.label}, {what}: {gain.estimate:+.3f} over the incumbent ({bounds}): "
+            f"{'accepted' if accepted else 'kept out'}"
+        )
+        if float(values.mean()) > self._best_value:
+            self.best, self._best_value = candidate, float(values.mean())
+        if accepted:
+            self.incumbent, self.accepted = candidate, what
+            self._values, self.decisions = values, decisions
+
+    def _run(self, policy: ControllerPolicy) -> tuple[np.ndarray, dict[str, list[Any]]]:
+        """Return the scores on the validation seeds [instances x seeds], and what was chosen."""
+        study, strategy = self.study, {**learned(self.study, policy), "label": "candidate"}
+        pairs = [(setup, seed) for setup in study.trained for seed in study.candidate_seeds]
+        jobs = [study.job(setup, seed, strategy) for setup, seed in pairs]
+        results = study.runs.map(jobs, lambda: None)
+        self.runs += len(jobs)
+        scores, decisions = [], {}
+        for (setup, _), result in zip(pairs, results, strict=True):
+            scores.append(score(setup, result))
+            decisions.setdefault(setup.name, []).append(result["decisions"])
+        return np.array(scores), decisions
+
+
+def _policy_gradient(
+    study: Study, policy: ControllerPolicy, start: ControllerPolicy, runs: int, checker: _Checker
+) -> list[dict[str, Any]]:
+    """Meta-train by policy gradient: a game's instances are the groups; games and seeds take turns.
+
+    A group is (game, machine, seed), so an iteration sees one game on all of its machines.
+    """
+    turns = _turns(study.trained)
+    config = MetaTrainConfig(
+        groups=len(turns[0]),
+        rollouts=ROLLOUTS,
+        reuse_iterations=2,
+        entropy_weight=0.02,
+        entropy_decay=0.8,
+    )
+    per_iteration = config.groups * config.rollouts
+    iterations = runs // per_iteration
+    turn_of = partial(_turn, turns)
+    with bar(checker.variant.label, iterations * per_iteration) as advance:
+
+        def collect(state: dict[str, Any], iteration: int) -> list[list[Trajectory]]:
+            setups, seed = turn_of(iteration)
+            first = DICE * study.seed + per_iteration * iteration
+            jobs = [
+                rollout_job(
+                    setup,
+                    seed,
+                    first + ROLLOUTS * group + member,
+                    state,
+                    study.budget.actions,
+                    study.profile(setup),
+                )
+                for group, setup in enumerate(setups)
+                for member in range(ROLLOUTS)
+            ]
+            found = study.runs.map(jobs, lambda: advance(1, ""))
+            played = [setup for setup in setups for _ in range(ROLLOUTS)]
+            flat = [_in_units(*pair) for pair in zip(played, found, strict=True)]
+            return [flat[at : at + ROLLOUTS] for at in range(0, len(flat), ROLLOUTS)]
+
+        # No checkpoint: the runs themselves are kept, and what is learned from them is repeated.
+        trainer = MetaTrainer(policy, config, start)
+        for iteration in range(iterations):
+            trainer.improve(collect(policy.to_json(), iteration))
+            if iteration + 1 == iterations // 2 and iterations >= 4:
+                checker.check(policy, f"after {iteration + 1} of {iterations} iterations")
+    checker.check(policy, f"after {iterations} iterations")
+    return [
+        {**row, "runs": per_iteration, **_told(*turn_of(place))}
+        for place, row in enumerate(trainer.history)
+    ]
+
+
+def _evolve(
+    study: Study, policy: ControllerPolicy, start: ControllerPolicy, runs: int, checker: _Checker
+) -> list[dict[str, Any]]:
+    """Evolve with as many runs; every candidate plays one game on all of its machines."""
+    turns = _turns(study.trained)
+    machines = len(turns[0])
+    generations = max(2, runs // (machines * 8))
+    pairs = max(1, runs // (generations * machines * 2))
+    config = EvolutionConfig(pairs=pairs, seed=study.seed)
+    per_generation = config.population * machines
+    turn_of = partial(_turn, turns)
+    with bar(checker.variant.label, generations * per_generation) as advance:
+
+        def evaluate(states: Sequence[dict[str, Any]], generation: int) -> np.ndarray:
+            setups, seed = turn_of(generation)
+            jobs = [
+                rollout_job(setup, seed, None, state, study.budget.actions, study.profile(setup))
+                for state in states
+                for setup in setups
+            ]
+            found = study.runs.map(jobs, lambda: advance(1, ""))
+            played = [setup for _ in states for setup in setups]
+            gains = [_in_units(*pair).gain for pair in zip(played, found, strict=True)]
+            return np.array(gains).reshape(len(states), len(setups))
+
+        history = evolve(policy, evaluate, generations, config)
+    checker.check(policy, f"after {generations} generations")
+    return [
+        {**row, "runs": per_generation, **_told(*turn_of(place))}
+        for place, row in enumerate(history)
+    ]
+
+
+def _in_units(setup: GameSetup, result: dict[str, Any]) -> Trajectory:
+    """Return a trajectory whose rewards are relative to fp32's gain on its instance."""
+    trajectory = Trajectory.from_json(result)
+    return replace(trajectory, rewards=trajectory.rewards / setup.fp32_gain)
+
+
+def _turns(setups: Sequence[GameSetup]) -> list[list[GameSetup]]:
+    """Return the trained instances game by game; every game is trained on the same machines."""
+    games = dict.fromkeys(setup.game for setup in setups)
+    return [[setup for setup in setups if setup.game == game] for game in games]
+
+
+def _turn(turns: Sequence[list[GameSetup]], number: int) -> tuple[list[GameSetup], int]:
+    """Return whose turn it is, and on which seed."""
+    seeds = SPLITS["train"].seeds
+    return turns[number % len(turns)], seeds[number // len(turns) % len(seeds)]
+
+
+def _told(setups: Sequence[GameSetup], seed: int) -> dict[str, Any]:
+    """Return what the records say of a turn."""
+    return {"game": setups[0].game, "seed": seed}
+
+
+def _machines(study: Study) -> list[Machine | None]:
+    """Return the trained machines as the analytic tier sees them, and as many random ones."""
+    machines: list[Machine | None] = []
+    for setup in study.trained:
+        config = setup.config(0)
+        distilled = config.compression.distill_updates * config.compression.distill_batch
+        ratio = distilled / (config.learner.unroll * config.runtime.num_envs)
+        machines += [machine_of(study.profile(setup), config.runtime.num_envs, ratio), None]
+    return machines
+
+
+def replay_entrant(study: Study, trained: Trained) -> Entrant:
+    """Return the open-loop replay of the controller's median schedule: does feedback matter?
+
+    The schedule is the pooled one of the validation seeds; it knows time, and nothing else.
+    """
+    actions = study.budget.actions
+    episodes = [
+        [actions.indices(Decision.from_json(entry).main) for entry in run]
+        for runs in trained.decisions.values()
+        for run in runs
+    ]
+    longest = max(study.trained, key=lambda setup: setup.horizon_seconds)
+    schedule = summarise(actions, episodes, longest.horizon_seconds, longest.interval_seconds)
+    return Entrant(
+        name="controller_replay",
+        label="controller's median schedule, open loop",
+        kind="replay",
+        scope="one for all",
+        description={"name": "schedule", "params": {}, "points": schedule.to_json()},
+        params={"points": len(schedule.points)},
+    )
+
+
+def write_training(study: Study, trained: Sequence[Trained]) -> None:
+    """Write checks.json: every candidate's gain over the incumbent of its time."""
+    write_json(study.out / "checks.json", [row for item in trained for row in item.checks])

@@ -1,0 +1,302 @@
+"""Search spaces of the strategies, and tuning them with Optuna: equal budgets of inner runs."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+from optuna.storages.journal import JournalFileBackend
+
+from accerl.errors import UserError
+from accerl.monitor.strategies import (
+    FirstThatFires,
+    FixedStrategy,
+    KLThresholdStrategy,
+    Levels,
+    LinearKLMixStrategy,
+    RandomStrategy,
+    RewardGapStrategy,
+    ThreeStageStrategy,
+    all_specs,
+)
+from controller.comparators.bandits import SlidingWindowUCB, ThompsonBandit
+from controller.comparators.gp_bandit import GPBandit
+
+Params = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class SearchSpace:
+    """A strategy and what may be tuned about it."""
+
+    name: str
+    """as in `accerl train --strategy`"""
+    key: str
+    """folder and row name in the study"""
+    label: str
+    suggest: Callable[[optuna.Trial, Levels], Params]
+    grid: bool = False
+    """try every static spec instead of sampling"""
+
+    def describe(self, params: Params) -> dict[str, Any]:
+        """Return the description of the strategy that inner runs are given."""
+        return {"name": self.name, "params": params, "label": self.key}
+
+
+STATIC = SearchSpace("fixed", "static", "best static spec", FixedStrategy.suggest, grid=True)
+KL_THRESHOLD = SearchSpace(
+    "kl-threshold", "kl_threshold", "KL threshold", KLThresholdStrategy.suggest
+)
+REWARD_GAP = SearchSpace("reward-gap", "reward_gap", "reward gap", RewardGapStrategy.suggest)
+SEARCH_SPACES = (STATIC, KL_THRESHOLD, REWARD_GAP)
+"""what the quickstart's contest tunes"""
+SPACES_BY_NAME = {
+    "fixed": STATIC,
+    "kl-threshold": KL_THRESHOLD,
+    "kl-threshold-dwell": SearchSpace(
+        "kl-threshold",
+        "kl_threshold_dwell",
+        "KL threshold with dwell",
+        KLThresholdStrategy.suggest_with_dwell,
+    ),
+    "reward-gap": REWARD_GAP,
+    "reward-gap-dwell": SearchSpace(
+        "reward-gap",
+        "reward_gap_dwell",
+        "reward gap with dwell",
+        RewardGapStrategy.suggest_with_dwell,
+    ),
+    "linear-kl": SearchSpace(
+        "linear-kl", "linear_kl", "linear KL mix", LinearKLMixStrategy.suggest
+    ),
+    "three-stage": SearchSpace(
+        "three-stage", "three_stage", "three stages", ThreeStageStrategy.suggest
+    ),
+    "random": SearchSpace("random", "random", "random specs", RandomStrategy.suggest),
+    "first-that-fires": SearchSpace(
+        "first-that-fires", "first_that_fires", "first that fires", FirstThatFires.suggest
+    ),
+    "sw-ucb": SearchSpace("sw-ucb", "sw_ucb", "sliding-window UCB", SlidingWindowUCB.suggest),
+    "thompson": SearchSpace("thompson", "thompson", "Thompson bandit", ThompsonBandit.suggest),
+    "gp-bandit": SearchSpace("gp-bandit", "gp_bandit", "Gaussian-process bandit", GPBandit.suggest),
+}
+"""every space that a study can tune: of each strategy its own, of two also a richer one"""
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What a search found, and what it spent."""
+
+    space: SearchSpace
+    candidates: tuple[tuple[float, Params], ...]
+    """mean score and parameters of the sets that were run on every instance, the best first"""
+    trials: int
+    """parameter sets that were tried, also those that were given up before the last instance"""
+    inner_runs: int
+
+    @property
+    def params(self) -> Params:
+        """The best parameters."""
+        return self.candidates[0][1]
+
+    @property
+    def score(self) -> float:
+        """Their mean score."""
+        return self.candidates[0][0]
+
+    @property
+    def strategy(self) -> dict[str, Any]:
+        """The description that inner runs are given."""
+        return self.space.describe(self.params)
+
+    def top(self, count: int) -> list[Params]:
+        """Return the best parameters, at most `count` sets of them, the best first."""
+        return [params for _, params in self.candidates[:count]]
+
+
+Evaluate = Callable[[dict[str, Any], Sequence[int]], Sequence[float]]
+"""strategy description, numbers of instances -> a score to maximise for each: an inner run each"""
+
+
+def tune(
+    space: SearchSpace,
+    actions: Levels,
+    evaluate: Evaluate,
+    *,
+    instances: int,
+    runs: int,
+    out: Path,
+    seed: int,
+    batch: int = 2,
+) -> Tuned:
+    """Search `space` until `runs` inner runs are spent, or return what an earlier search found.
+
+    Parameters are tried on one instance after the other, a few at a time, in an order that is
+    shuffled once. Wilcoxon's signed-rank test against the best so far, paired by instance, gives
+    up those that are worse with p < 0.1, and leaves their other runs to more trials; a grid is not
+    pruned. Only what was run on every instance can win. A pruned trial tells the sampler the mean
+    of what it has, which the pruner makes sure is below the best one's.
+
+    Args:
+        space: what to tune.
+        actions: the specs to choose from.
+        evaluate: makes inner runs; equal ones must score alike, as a search that was cut short
+            asks for them again.
+        instances: how many there are, such as pairs of game and seed.
+        runs: inner runs to spend; the last trial may be left without some of its instances. A grid
+            is always tried as a whole: a best of half of it would be a weak comparator.
+        out: folder of the study; the journal and tuning.jsonl are kept there.
+        seed: of the sampler and of the order of instances.
+        batch: instances between two tests.
+
+    Raises:
+        UserError: not even one parameter set could be tried.
+    """
+    if space.grid:
+        runs = max(runs, instances * len(all_specs(actions)))
+    if runs < instances:
+        raise UserError(
+            f"tuning {space.key}: {runs} inner runs are too few for one parameter set on "
+            f"{instances} instances; give it at least {instances}"
+        )
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    settings = {"instances": instances, "runs": runs, "seed": seed, "batch": batch}
+    study = _search(space, actions, out, settings)
+    order = np.random.default_rng(seed).permutation(instances).tolist()
+    size = instances if space.grid else batch
+    rows = out / "tuning.jsonl"
+    spent = 0
+
+    def objective(trial: optuna.Trial) -> float:
+        nonlocal spent
+        params = space.suggest(trial, actions)
+        scores = _try(trial, space.describe(params), evaluate, order[: runs - spent], size)
+        spent += len(scores)
+        if spent == runs:
+            study.stop()
+        complete = len(scores) == instances
+        kept = {"params": params, "inner_runs": len(scores), "complete": complete}
+        for name, value in kept.items():
+            trial.set_user_attr(name, value)
+        score = float(np.mean(scores))
+        # Only whole trials may be compared by their score.
+        row = {"strategy": space.key, "trial": trial.number, **kept, "mean": score}
+        row["score"] = score if complete else None
+        with rows.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+        return score
+
+    if _FINISHED not in study.user_attrs:
+        rows.write_text(_rows_of_others(rows, space.key))
+        study.optimize(objective, n_trials=len(all_specs(actions)) if space.grid else None)
+        study.set_user_attr(_FINISHED, True)
+    trials = study.get_trials(deepcopy=False)
+    return Tuned(
+        space=space,
+        candidates=_ranked(trial for trial in trials if trial.user_attrs["complete"]),
+        trials=len(trials),
+        inner_runs=sum(trial.user_attrs["inner_runs"] for trial in trials),
+    )
+
+
+def _try(
+    trial: optuna.Trial,
+    strategy: dict[str, Any],
+    evaluate: Evaluate,
+    numbers: Sequence[int],
+    size: int,
+) -> list[float]:
+    """Return a strategy's scores on instances, `size` at a time, until the pruner gives it up."""
+    scores: list[float] = []
+    for place in range(0, len(numbers), size):
+        batch = numbers[place : place + size]
+        for number, value in zip(batch, evaluate(strategy, batch), strict=True):
+            trial.report(value, number)
+            scores.append(float(value))
+        if trial.should_prune():
+            break
+    return scores
+
+
+def choose_on_validation(
+    tuned: Tuned, evaluate: Evaluate, *, instances: int, count: int = 5
+) -> Tuned:
+    """Return a search's best `count` candidates, scored and ranked anew on other instances.
+
+    The best of many noisy scores is often a lucky one; seeds that it was not chosen on tell.
+
+    Args:
+        tuned: the search; `candidates` of the result have their validation scores.
+        evaluate: makes the inner runs of validation.
+        instances: how many of them each candidate is given.
+        count: of candidates.
+    """
+    numbers = range(instances)
+    scored = [
+        (float(np.mean(evaluate(tuned.space.describe(params), numbers))), params)
+        for params in tuned.top(count)
+    ]
+    ranked = sorted(scored, key=lambda item: -item[0])  # equals stay as tuning had them
+    return replace(tuned, candidates=tuple(ranked))
+
+
+def _ranked(trials: Iterable[optuna.trial.FrozenTrial]) -> tuple[tuple[float, Params], ...]:
+    """Return the scores and parameters of trials, the best first, and no parameters twice."""
+    best: dict[str, tuple[float, Params]] = {}
+    for trial in sorted(trials, key=lambda trial: (-trial.values[0], trial.number)):
+        params = trial.user_attrs["params"]
+        best.setdefault(json.dumps(params, sort_keys=True), (float(trial.values[0]), params))
+    return tuple(best.values())
+
+
+_FINISHED, _SETTINGS = "finished", "settings"
+
+
+def _search(
+    space: SearchSpace, actions: Levels, out: Path, settings: dict[str, int]
+) -> optuna.Study:
+    """Load a search that had finished; one that was cut short, or is another one, starts again.
+
+    A restarted sampler would repeat its first proposals and skip what was running when it died.
+    Starting again costs little, because inner runs that were done are kept, and ends the same.
+    """
+    storage = optuna.storages.JournalStorage(JournalFileBackend(str(out / "optuna.journal")))
+    if space.key in optuna.study.get_all_study_names(storage):
+        study = optuna.load_study(study_name=space.key, storage=storage)
+        known = study.user_attrs
+        if known.get(_FINISHED) and known.get(_SETTINGS) == settings:
+            return study
+        optuna.delete_study(study_name=space.key, storage=storage)
+    seed, trials = settings["seed"], settings["runs"] // settings["instances"]
+    sampler: optuna.samplers.BaseSampler
+    pruner: optuna.pruners.BasePruner
+    if space.grid:
+        specs = len(all_specs(actions))
+        sampler = optuna.samplers.GridSampler({"spec": list(range(specs))}, seed=seed)
+        pruner = optuna.pruners.NopPruner()
+    else:
+        sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=max(4, trials // 3))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            pruner = optuna.pruners.WilcoxonPruner(p_threshold=0.1, n_startup_steps=6)
+    study = optuna.create_study(
+        study_name=space.key,
+        storage=storage,
+        sampler=sampler,
+        pruner=pruner,
+        direction="maximize",
+    )
+    study.set_user_attr(_SETTINGS, settings)
+    return study
+
+
+def _rows_of_others(path: Path, key: str) -> str:
+    """Return the lines of tuning.jsonl that belong to other searches."""
+    lines = path.read_text().splitlines() if path.is_file() else []
+    return "".join(f"{line}\n" for line in lines if json.loads(line)["strategy"] != key)

@@ -1,0 +1,1 @@
+"""Jobs: inner runs as typed data, and the processes that run them."""

@@ -1,0 +1,1 @@
+"""The oracle gap: how much there is for a controller to win."""

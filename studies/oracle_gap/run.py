@@ -1,0 +1,272 @@
+"""The oracle gap: for every game and machine, how much there is for a controller to win.
+
+Three schedules are compared with the best static spec, by the controller's own objective (the
+discounted gain of J, `controller.objective`):
+
+- the best open-loop schedule of two phases, searched among the best statics;
+- a greedy-branch oracle, which at every decision tries all specs from a snapshot, measures J, and
+  leaves the spec it has only for one that is better by more than a standard error;
+- a placebo: the same oracle, but all its branches act with the best static spec, and differ in
+  the actors' dice alone. What it wins is luck that no controller can foresee.
+
+The best static and the best two phases are chosen by their mean over the very seeds that they are
+reported on, so both are somewhat optimistic; the oracle chooses by other episodes than count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.stats import t as student_t
+
+from accerl.errors import UserError, did_you_mean
+from accerl.presets import load_preset
+from accerl.records import fingerprint, make_out_dir, versions, write_json
+from accerl.runtime.latency.profiles import load_profile
+from accerl.spec import CompressionSpec
+from analysis.figures.bench import oracle_gap
+from analysis.figures.export import write_pngs
+from controller.env.instances import ENV_STEPS, SPLITS, choose_horizon
+from studies.jobs.inner import InnerRuns, check_workers
+from studies.oracle_gap.branching import describe
+from studies.progress import bar, console
+
+SPECS = (
+    CompressionSpec(),
+    CompressionSpec(bits=8),
+    CompressionSpec(bits=8, sparsity=0.5),
+    CompressionSpec(bits=8, student="net1"),
+    CompressionSpec(bits=8, student="net3"),
+)
+"""what is compared; levels between them differ little"""
+FINALISTS = 3
+"""statics that two-phase schedules are made of"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GapBudget:
+    """How much the study spends."""
+
+    pairs: tuple[tuple[str, str], ...]
+    """(game, profile)"""
+    env_steps: Mapping[str, int]
+    """of uncompressed actors within the horizon, by game: sets the horizon"""
+    seeds: Mapping[str, int]
+    """inner seeds by game"""
+
+
+def _pairs() -> tuple[tuple[str, str], ...]:
+    splits = (SPLITS["train"], SPLITS["validation"])
+    return tuple(
+        (game, profile) for split in splits for game in split.games for profile in split.profiles
+    )
+
+
+MINATAR_STEPS = 40_000
+"""a fifth of `ENV_STEPS`: some forty runs' worth of branches per seed would take hours. So the gap
+of these games is that of early learning"""
+BUDGETS = {
+    "tiny": GapBudget(
+        pairs=(("catch", "paper-1080ti"), ("catch", "learner-bound")),
+        env_steps={"catch": 16_000},
+        seeds={"catch": 2},
+    ),
+    "default": GapBudget(
+        pairs=_pairs(),
+        env_steps={
+            game: MINATAR_STEPS if "minatar" in game else ENV_STEPS[game] for game, _ in _pairs()
+        },
+        seeds={game: 2 if "minatar" in game else 5 for game, _ in _pairs()},
+    ),
+}
+
+
+def run_oracle_gap(
+    out: Path,
+    *,
+    budget: str = "default",
+    seed: int = 0,
+    workers: int = 2,
+    profile: str = "",
+    storage: str = "",
+) -> dict[str, Any]:
+    """Run the study, or go on with one that was interrupted; return its result.
+
+    Args:
+        out: the study's folder; gets oracle-gap.json and oracle-gap.png.
+        budget: tiny or default.
+        seed: first inner seed of each split's.
+        workers: processes, which do not disturb each other on the virtual clock; 0 leaves all to
+            workers that are started elsewhere.
+        profile: a latency profile to play all games on, in place of the splits'.
+        storage: where jobs are kept, see `studies.jobs.storage`; by default a journal in `out`.
+
+    Raises:
+        UserError: the budget or the profile does not exist, or a number is not allowed.
+    """
+    if budget not in BUDGETS:
+        raise UserError(f"--budget {budget!r} does not exist; {did_you_mean(budget, [*BUDGETS])}")
+    check_workers(workers, storage)
+    spent = BUDGETS[budget]
+    last = 10 - max(spent.seeds.values())
+    if not 0 <= seed <= last:
+        raise UserError(f"--seed {seed}: the splits have 10 inner seeds; take 0 to {last}")
+    pairs = spent.pairs
+    if profile:
+        pairs = tuple((game, profile) for game in dict.fromkeys(game for game, _ in pairs))
+    _check_profiles(pairs)
+    make_out_dir(out)
+    rows = []
+    with InnerRuns(out, workers, "oracle-gap", study="oracle-gap", storage=storage) as runs:
+        for game, name in pairs:
+            rows.append(_gap(runs, spent, game, name, seed))
+            write_json(out / "oracle-gap.json", _result(rows, budget, seed, profile))
+            console.print(_sentence(rows[-1]), highlight=False)
+    figure = oracle_gap(rows)
+    for path in write_pngs({figure.name: figure}, out):
+        console.print(f"wrote {path} and {out / 'oracle-gap.json'}")
+    return _result(rows, budget, seed, profile)
+
+
+def _check_profiles(pairs: Sequence[tuple[str, str]]) -> None:
+    """Refuse, before anything runs, a profile that does not exist or lacks a spec's times."""
+    for game, name in pairs:
+        profile = load_profile(name).for_network(load_preset(game).network)
+        missing = [spec.label for spec in SPECS if not profile.has(spec)]
+        if missing:
+            raise UserError(
+                f"latency profile {name!r} has no times for {', '.join(missing)}; choose another, "
+                "or measure one (`accerl profile measure`)"
+            )
+
+
+def _gap(
+    runs: InnerRuns, budget: GapBudget, game: str, profile: str, first_seed: int
+) -> dict[str, Any]:
+    """Return one row: all schedules of a game on a machine."""
+    split = next(name for name, each in SPLITS.items() if game in each.games)
+    seeds = [SPLITS[split].seeds[first_seed + index] for index in range(budget.seeds[game])]
+    latency = load_profile(profile)
+    base_job = describe(game, profile, budget.env_steps[game])
+
+    def jobs(kind: str, **fields: Any) -> list[dict[str, Any]]:
+        return [{**base_job, "kind": kind, "seed": seed, **fields} for seed in seeds]
+
+    name = f"{game}, {profile}"
+    with bar(f"{name}: statics", len(SPECS) * len(seeds)) as advance:
+        asked = [job for spec in SPECS for job in jobs("static", spec=spec.to_json())]
+        found = [result["value"] for result in runs.map(asked, lambda: advance(1, ""))]
+    statics = np.array(found).reshape(len(SPECS), len(seeds))
+    order = np.argsort(-statics.mean(axis=1))
+    best, finalists = SPECS[order[0]], [SPECS[place] for place in order[:FINALISTS]]
+    asked = [
+        job
+        for first in finalists
+        for job in jobs(
+            "two-phase",
+            first=first.to_json(),
+            seconds=[second.to_json() for second in finalists if second != first],
+        )
+    ]
+    branches = [spec.to_json() for spec in SPECS]
+    asked += [
+        job
+        for placebo in (False, True)
+        for job in jobs("oracle", base=best.to_json(), specs=branches, placebo=placebo)
+    ]
+    with bar(f"{name}: schedules", len(asked)) as advance:
+        results = runs.map(asked, lambda: advance(1, ""))
+    count = len(seeds)
+    phases = _best_two_phase(finalists, results[: len(finalists) * count], count)
+    oracle, placebo = results[-2 * count : -count], results[-count:]
+    static = statics[order[0]]
+    fp32 = statics[SPECS.index(CompressionSpec())]
+    config = load_preset(game)
+    horizon, _ = choose_horizon(config, latency, budget.env_steps[game])
+    return {
+        "game": game,
+        "profile": profile,
+        "profile_hash": latency.hash,
+        "split": split,
+        "seeds": seeds,
+        "horizon_seconds": horizon,
+        "statics": {
+            spec.label: [float(value) for value in statics[place]]
+            for place, spec in enumerate(SPECS)
+        },
+        "best_static": best.label,
+        "fp32": _ratio(fp32, static),
+        "two_phase": {**phases["what"], **_ratio(phases["values"], static)},
+        "oracle": {
+            **_ratio(np.array([run["value"] for run in oracle]), static),
+            "chosen": [run["chosen"] for run in oracle],
+        },
+        "placebo": _ratio(np.array([run["value"] for run in placebo]), static),
+        "return_standard_error": float(np.mean([run["standard_error"] for run in oracle])),
+    }
+
+
+def _best_two_phase(
+    finalists: Sequence[CompressionSpec], results: Sequence[Mapping[str, Any]], seeds: int
+) -> dict[str, Any]:
+    """Return the schedule with the highest mean over seeds, and its values [seeds]."""
+    candidates: dict[tuple[str, int, str], list[float]] = {}
+    for index, result in enumerate(results):
+        first = finalists[index // seeds]
+        for row in result["rows"]:
+            second = CompressionSpec.from_json(row["second"])
+            key = (first.label, int(row["at"]), second.label)
+            candidates.setdefault(key, []).append(row["value"])
+    best = max(candidates, key=lambda key: np.mean(candidates[key]))
+    what = {"first": best[0], "at_interval": best[1], "second": best[2]}
+    return {"what": what, "values": np.array(candidates[best])}
+
+
+def _ratio(values: np.ndarray, static: np.ndarray) -> dict[str, Any]:
+    """Return values over the best static's: ratio of means over seeds, and its 95% interval.
+
+    The interval is Student's t over the seeds' differences, in shares of the static's mean: with
+    two or three seeds it is as wide as so little evidence deserves.
+    """
+    told: dict[str, Any] = {"values": [float(value) for value in values]}
+    base = float(static.mean())
+    if base <= 0.0:  # nothing was learned: a ratio would mean nothing
+        return {**told, "ratio": None, "low": None, "high": None}
+    gains = (values - static) / base
+    ratio = 1.0 + float(gains.mean())
+    count = len(gains)
+    if count < 2:
+        return {**told, "ratio": ratio, "low": None, "high": None}
+    half = float(student_t.ppf(0.975, count - 1) * gains.std(ddof=1) / np.sqrt(count))
+    return {**told, "ratio": ratio, "low": ratio - half, "high": ratio + half}
+
+
+def _sentence(row: Mapping[str, Any]) -> str:
+    def told(name: str) -> str:
+        ratio = row[name]["ratio"]
+        return "?" if ratio is None else f"{ratio - 1.0:+.1%}"
+
+    return (
+        f"  {row['game']} on {row['profile']}: best static {row['best_static']}; over it fp32 "
+        f"{told('fp32')}, two phases {told('two_phase')}, oracle {told('oracle')}, placebo "
+        f"{told('placebo')}"
+    )
+
+
+def _result(
+    rows: Sequence[Mapping[str, Any]], budget: str, seed: int, profile: str
+) -> dict[str, Any]:
+    options = f"--budget {budget} --seed {seed}" + (f" --profile {profile}" if profile else "")
+    return {
+        "study": "oracle-gap",
+        "budget": budget,
+        "seed": seed,
+        "rows": list(rows),
+        "fingerprint": fingerprint(),
+        "versions": versions(),
+        "command": f"accerl study run oracle-gap {options} --out DIR",
+    }

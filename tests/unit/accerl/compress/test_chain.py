@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+import torch
+
+from accerl.compress import (
+    ONNX,
+    CompressionState,
+    CompressorChain,
+    Distillation,
+    Eager,
+    LowRank,
+    Pruning,
+    Quantizer,
+    TorchScript,
+    make_engine,
+)
+from accerl.compress.links import Link, Stage
+from accerl.compress.pruning.prune import prune
+from accerl.errors import UserError
+from accerl.networks.adopt import require_chain
+from accerl.networks.policy_net import Architecture, ObservationSpec, PolicyNet, make_policy
+from accerl.spec import CompressionSpec
+
+OBSERVATION = ObservationSpec((6,), "float32")
+
+
+def make(student: str = "original") -> PolicyNet:
+    net = make_policy(student, OBSERVATION, 4, torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        net.policy_head.weight.mul_(200.0)
+    return net
+
+
+def states(count: int = 64) -> np.ndarray:
+    return np.random.default_rng(0).normal(size=(count, 6)).astype(np.float32)
+
+
+def test_the_papers_listing_works() -> None:
+    policy = make()
+    before = {name: value.clone() for name, value in policy.state_dict().items()}
+    chain = CompressorChain()
+    chain.add(Pruning(policy, 0.5)).add(Distillation(policy)).add(Quantizer("INT8")).add(ONNX())
+    artifact = chain.compress(observations=states(), version=3)
+    assert artifact.spec == CompressionSpec(sparsity=0.5, bits=8)
+    assert artifact.version == 3
+    logits, _ = make_engine(artifact).infer(states())
+    tuned = float(np.abs(logits - policy(torch.from_numpy(states()))[0].detach().numpy()).mean())
+    plain_artifact = CompressorChain.from_spec(artifact.spec).compress(
+        policy, observations=states()
+    )
+    plain, _ = make_engine(plain_artifact).infer(states())
+    untuned = float(np.abs(plain - policy(torch.from_numpy(states()))[0].detach().numpy()).mean())
+    assert tuned < untuned
+    assert all(torch.equal(before[name], value) for name, value in policy.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("links", "reason"),
+    [
+        ([Quantizer("INT8"), Pruning(None, 0.5)], "Pruning cannot come after Quantizer: removing"),
+        ([ONNX(), Quantizer("INT8")], "Quantizer cannot come after ONNX: an exported graph"),
+        ([ONNX(), TorchScript()], "does the same step twice"),
+        ([Pruning(None, 0.5), Pruning(None, 0.2)], "does the same step twice"),
+        ([Pruning(None, 0.5), Distillation(student=make("net3"))], "replaces the whole network"),
+        ([LowRank(0.5), Pruning(None, 0.5)], "Pruning cannot come after LowRank"),
+        ([Quantizer("INT8"), Distillation()], "Distillation cannot come after Quantizer: training"),
+        ([Quantizer("INT8"), LowRank(0.5)], "LowRank cannot come after Quantizer: factorising"),
+        ([Quantizer("INT8"), TorchScript()], "INT8 runs in ONNX Runtime only"),
+        ([Quantizer("INT8"), Eager()], "INT8 runs in ONNX Runtime only"),
+    ],
+)
+def test_senseless_orders_are_refused_with_a_reason(links: list[Link], reason: str) -> None:
+    with pytest.raises(UserError, match=reason):
+        CompressorChain(links)
+
+
+def test_unknown_precision_is_refused() -> None:
+    with pytest.raises(UserError, match="allowed: INT8, BF16"):
+        Quantizer("INT4")
+
+
+@pytest.mark.parametrize(
+    ("spec", "names"),
+    [
+        (CompressionSpec(), ["ONNX"]),
+        (CompressionSpec(graph="torchscript"), ["TorchScript"]),
+        (CompressionSpec(graph="eager", bits=16), ["Quantizer", "Eager"]),
+        (
+            CompressionSpec(student="net2", sparsity=0.5, rank=0.5, bits=8),
+            ["Distillation", "Pruning", "LowRank", "Quantizer", "ONNX"],
+        ),
+    ],
+)
+def test_a_spec_means_a_chain(spec: CompressionSpec, names: list[str]) -> None:
+    chain = CompressorChain.from_spec(spec, make("net2"))
+    assert [type(link).__name__ for link in chain.links] == names
+    assert chain.compress(make(), observations=states()).spec == spec
+
+
+def test_a_student_must_be_given() -> None:
+    with pytest.raises(UserError, match="needs a distilled net3"):
+        CompressorChain.from_spec(CompressionSpec(student="net3"))
+
+
+def test_a_student_of_other_sizes_is_named_after_its_class() -> None:
+    stranger = PolicyNet(Architecture((), (5,)), OBSERVATION, 4)
+    chain = CompressorChain([Distillation(student=stranger)])
+    artifact = chain.compress(make(), observations=states())
+    assert artifact.spec.student == "accerl.networks.policy_net:PolicyNet"
+
+
+def test_a_chain_needs_a_policy() -> None:
+    with pytest.raises(UserError, match="which policy"):
+        CompressorChain([Quantizer("INT8")]).compress(observations=states())
+
+
+def test_chains_without_an_export_still_give_something_that_acts() -> None:
+    plain = CompressorChain().compress(make(), observations=states())
+    assert plain.spec == CompressionSpec(graph="eager")
+    rounded = CompressorChain([Quantizer("INT8")]).compress(make(), observations=states())
+    assert rounded.spec == CompressionSpec(bits=8)
+
+
+@dataclass(frozen=True)
+class HalveLogits:
+    """A user's own link: nothing but these two members."""
+
+    stage = Stage.TUNE
+
+    def apply(self, state: CompressionState) -> CompressionState:
+        net = prune(require_chain(state.net), 0.0)
+        with torch.no_grad():
+            net.policy_head.weight.mul_(0.5)
+            net.policy_head.bias.mul_(0.5)
+        return replace(state, net=net)
+
+
+def test_a_users_own_link_takes_part() -> None:
+    policy = make()
+    artifact = CompressorChain([HalveLogits(), ONNX()]).compress(policy, observations=states())
+    logits, _ = make_engine(artifact).infer(states())
+    expected = policy(torch.from_numpy(states()))[0].detach().numpy() * 0.5
+    np.testing.assert_allclose(logits, expected, atol=1e-5)
+    with pytest.raises(UserError, match="HalveLogits cannot come after ONNX"):
+        CompressorChain([ONNX(), HalveLogits()])

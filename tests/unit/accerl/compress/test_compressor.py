@@ -1,0 +1,248 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from accerl.compress import CompressionConfig, Compressor
+from accerl.envs import make_envs
+from accerl.errors import UserError
+from accerl.networks.policy_net import ObservationSpec, PolicyNet, make_policy
+from accerl.spec import CompressionSpec
+
+OBSERVATION = ObservationSpec((6,), "float32")
+NET3 = CompressionSpec(student="net3", bits=8)
+PRUNED = CompressionSpec(sparsity=0.5)
+INT8 = CompressionSpec(bits=8)
+THIN = CompressionSpec(rank=0.1, bits=8)
+
+
+def make_learner(seed: int = 0) -> PolicyNet:
+    net = make_policy("original", OBSERVATION, 4, torch.Generator().manual_seed(seed))
+    with torch.no_grad():
+        net.policy_head.weight.mul_(200.0)
+    return net
+
+
+def make_compressor(seed: int = 0, **settings: Any) -> Compressor:
+    config = CompressionConfig(calibration_states=48, distill_batch=32, **settings)
+    return Compressor(OBSERVATION, 4, config, torch.Generator().manual_seed(seed))
+
+
+def states(count: int = 48, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(count, 6)).astype(np.float32)
+
+
+def drift(learner: PolicyNet, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in learner.parameters():
+            parameter.add_(0.01 * torch.randn(parameter.shape, generator=generator))
+
+
+def test_the_newest_states_are_kept() -> None:
+    compressor = make_compressor()
+    numbered = np.repeat(np.arange(200, dtype=np.float32)[:, None], 6, axis=1)
+    compressor.observe(numbered[:30])
+    assert sorted(compressor.states[:, 0]) == list(range(30))
+    compressor.observe(numbered[30:70])
+    assert sorted(compressor.states[:, 0]) == list(range(22, 70))
+    compressor.observe(numbered[70:200])
+    assert sorted(compressor.states[:, 0]) == list(range(152, 200))
+    with pytest.raises(ValueError, match="expected states"):
+        compressor.observe(numbered[:, :5])
+    with pytest.raises(ValueError, match="float64"):
+        compressor.observe(numbered.astype(np.float64))
+
+
+def test_states_must_be_recorded_first() -> None:
+    compressor = make_compressor()
+    with pytest.raises(UserError, match=r"call observe\(\) with the first observations"):
+        compressor.build(INT8, make_learner(), 0)
+    with pytest.raises(UserError, match=r"call observe\(\)"):
+        compressor.distill(make_learner(), [NET3])
+
+
+def test_distill_counts_one_trainee_once() -> None:
+    compressor = make_compressor(distill_updates=3)
+    compressor.observe(states())
+    float_net3 = CompressionSpec(student="net3")
+    assert compressor.distill(make_learner(), [INT8, CompressionSpec()]) == 0
+    assert compressor.distill(make_learner(), [NET3, float_net3, INT8]) == 3
+    assert compressor.distill(make_learner(), [NET3, PRUNED]) == 6
+
+
+def test_warm_up_on_first_use_and_on_coming_back() -> None:
+    compressor, learner = make_compressor(distill_warmup_updates=5), make_learner()
+    compressor.observe(states())
+    charged = []
+    publications = [
+        (0, [NET3, INT8]),  # first use
+        (0, [NET3]),  # the same weights again
+        (4, [NET3]),
+        (8, [INT8]),
+        (12, [NET3, PRUNED]),  # one comes back, one is new
+        (16, [PRUNED]),
+    ]
+    for version, specs in publications:
+        for spec in specs:
+            artifact = compressor.build(spec, learner, version)
+            assert (artifact.spec, artifact.version) == (spec, version)
+            charged.append(compressor.last_build.distill_updates)
+    assert charged == [5, 0, 0, 0, 0, 5, 5, 0]
+
+
+def test_distillation_lowers_the_kl_of_students_and_pruned_networks() -> None:
+    learner = make_learner()
+    for spec in (NET3, PRUNED):
+        compressor = make_compressor(distill_warmup_updates=0, distill_learning_rate=3e-3)
+        compressor.observe(states())
+        before, _, _ = compressor.kl_to(learner, compressor.build(spec, learner, 0), states())
+        for _ in range(40):
+            compressor.distill(learner, [spec])
+        mean, variance, largest = compressor.kl_to(
+            learner, compressor.build(spec, learner, 1), states()
+        )
+        assert mean < 0.3 * before
+        assert mean <= largest
+        assert variance >= 0.0
+
+
+def minatar_states(count: int) -> tuple[ObservationSpec, np.ndarray]:
+    envs, rng = make_envs("minatar-space-invaders", 8), np.random.default_rng(0)
+    envs.reset(0)
+    boards = [envs.step(rng.integers(envs.num_actions, size=8)).obs for _ in range(count // 8)]
+    return envs.observation, np.concatenate(boards)
+
+
+@pytest.mark.parametrize("network", ["original", "net1"])
+def test_minatar_networks_take_every_kind_of_compression(network: str) -> None:
+    observation, boards = minatar_states(128)
+    learner = make_policy(network, observation, 4, torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        learner.policy_head.weight.mul_(200.0)
+    config = CompressionConfig(
+        calibration_states=128, distill_warmup_updates=0, distill_learning_rate=3e-3
+    )
+    compressor = Compressor(observation, 4, config, torch.Generator().manual_seed(0))
+    compressor.observe(boards)
+    for spec in (CompressionSpec(bits=8), CompressionSpec(bits=16), CompressionSpec(rank=0.7)):
+        kl, _, _ = compressor.kl_to(learner, compressor.build(spec, learner, 0), boards)
+        assert 0.0 < kl < 0.05, spec.label
+    for spec in (NET3, PRUNED, CompressionSpec(sparsity=0.25, bits=8, rank=0.9)):
+        before, _, _ = compressor.kl_to(learner, compressor.build(spec, learner, 0), boards)
+        for _ in range(20):
+            compressor.distill(learner, [spec])
+        after, _, _ = compressor.kl_to(learner, compressor.build(spec, learner, 1), boards)
+        assert after < 0.3 * before, spec.label
+
+
+def test_kl_to_an_exact_copy_is_zero() -> None:
+    compressor, learner = make_compressor(), make_learner()
+    compressor.observe(states())
+    artifact = compressor.build(CompressionSpec(), learner, 0)
+    assert max(compressor.kl_to(learner, artifact, states())) < 1e-9
+    drift(learner, 1)
+    assert compressor.kl_to(learner, artifact, states())[0] > 1e-6
+
+
+def steps(compressor: Compressor, learner: PolicyNet, first: int, last: int) -> list[bytes]:
+    """Drive a compressor as a run does: observe, distil, publish, while the learner moves."""
+    published = []
+    for index in range(first, last):
+        drift(learner, index)
+        compressor.observe(states(16, seed=index))
+        compressor.distill(learner, [NET3, PRUNED])
+        specs = [NET3, THIN] if index % 3 else [INT8, PRUNED]
+        published += [compressor.build(spec, learner, index).to_bytes() for spec in specs]
+    return published
+
+
+def test_equal_seeds_give_equal_bytes() -> None:
+    runs = [steps(make_compressor(seed), make_learner(), 0, 4) for seed in (7, 7, 8)]
+    assert runs[0] == runs[1]
+    assert runs[0] != runs[2]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"prune_criterion": "taylor", "prune_budget": "global", "prune_compensate": True}],
+    ids=["default", "taylor"],
+)
+def test_resuming_is_bit_exact(settings: dict[str, Any]) -> None:
+    whole, learner = make_compressor(3, **settings), make_learner()
+    logits, values = learner(torch.from_numpy(states()))
+    (logits.square().sum() + values.square().sum()).backward()
+    steps(whole, learner, 0, 4)
+    saved = whole.state_dict()
+    weights = {name: value.clone() for name, value in learner.state_dict().items()}
+    expected = steps(whole, learner, 4, 9)
+
+    resumed, other = make_compressor(99, **settings), make_learner(1)
+    resumed.load_state_dict(saved)
+    other.load_state_dict(weights)
+    assert steps(resumed, other, 4, 9) == expected
+
+
+def test_pruning_follows_the_configuration() -> None:
+    learner = make_learner()
+    settings = {"prune_round_to": 8, "prune_compensate": True, "prune_criterion": "taylor"}
+    built = {}
+    for gradients in (False, True):
+        compressor = make_compressor(**settings, distill_warmup_updates=0)
+        compressor.observe(states())
+        if gradients:
+            logits, _ = learner(torch.from_numpy(states()))
+            logits.square().sum().backward()
+        built[gradients] = compressor.build(CompressionSpec(sparsity=0.3), learner, 0)
+        (entry,) = compressor.state_dict()["distillers"]
+        assert entry["arch"]["hidden"] == [88, 88]  # 0.7 of 128, in eights
+    # Before anything was learned there is no gradient, and the norm stands in.
+    assert built[False].payload != built[True].payload
+
+
+def test_the_saved_tree_is_plain() -> None:
+    compressor = make_compressor()
+    steps(compressor, make_learner(), 0, 3)
+    leaves: list[object] = []
+
+    def walk(node: object) -> None:
+        if isinstance(node, dict):
+            assert all(isinstance(key, str) for key in node)
+            for value in node.values():
+                walk(value)
+        elif isinstance(node, list):
+            for value in node:
+                walk(value)
+        else:
+            leaves.append(node)
+
+    walk(compressor.state_dict())
+    plain = (torch.Tensor, np.ndarray, int, float, str, type(None))
+    assert all(isinstance(leaf, plain) for leaf in leaves)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"calibration_states": 0},
+        {"distill_sync_every": 0},
+        {"distill_batch": -1},
+        {"distill_learning_rate": 0.0},
+        {"distill_entropy_cost": -1e-3},
+        {"distill_warmup_updates": -1},
+    ],
+)
+def test_configuration_is_validated(settings: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match=f"compression: {next(iter(settings))} must"):
+        CompressionConfig(**settings)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"prune_criterion": "l7"}, {"prune_budget": "local"}, {"prune_round_to": 0}]
+)
+def test_a_way_of_pruning_is_validated_at_once(settings: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match=f"prune: {next(iter(settings))[6:]}"):
+        CompressionConfig(**settings)

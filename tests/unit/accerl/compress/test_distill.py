@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from accerl.compress.distillation.distill import Distiller, distillation_loss
+from accerl.networks.policy_net import ObservationSpec, PolicyNet, make_policy
+
+OBSERVATION = ObservationSpec((6,), "float32")
+
+
+def oracle(
+    teacher_logits: np.ndarray,
+    teacher_values: np.ndarray,
+    student_logits: np.ndarray,
+    student_values: np.ndarray,
+    entropy_cost: float,
+) -> float:
+    """Equation 1, one state and one action at a time."""
+    total = 0.0
+    for row in range(len(teacher_logits)):
+        p = np.exp(teacher_logits[row]) / np.exp(teacher_logits[row]).sum()
+        q = np.exp(student_logits[row]) / np.exp(student_logits[row]).sum()
+        kl = sum(p[a] * np.log(p[a] / q[a]) for a in range(len(p)))
+        entropy = -sum(q[a] * np.log(q[a]) for a in range(len(q)))
+        squared = 0.5 * (teacher_values[row] - student_values[row]) ** 2
+        total += kl + squared - entropy_cost * entropy
+    return total / len(teacher_logits)
+
+
+def test_loss_is_equation_1() -> None:
+    generator = np.random.default_rng(0)
+    logits, values = generator.normal(size=(2, 7, 4)), generator.normal(size=(2, 7))
+    expected = oracle(logits[0], values[0], logits[1], values[1], 0.3)
+    actual = distillation_loss(
+        torch.from_numpy(logits[0]),
+        torch.from_numpy(values[0]),
+        torch.from_numpy(logits[1]),
+        torch.from_numpy(values[1]),
+        0.3,
+    )
+    assert float(actual) == pytest.approx(expected, rel=1e-10)
+
+
+def test_gradient_flows_into_the_student_only() -> None:
+    generator = torch.Generator().manual_seed(0)
+    teacher_logits, student_logits = (
+        torch.randn(5, 3, generator=generator, requires_grad=True) for _ in range(2)
+    )
+    teacher_values, student_values = (
+        torch.randn(5, generator=generator, requires_grad=True) for _ in range(2)
+    )
+    distillation_loss(
+        teacher_logits, teacher_values, student_logits, student_values, 0.1
+    ).backward()
+    assert teacher_logits.grad is None
+    assert teacher_values.grad is None
+    assert student_logits.grad is not None
+    assert student_values.grad is not None
+    torch.testing.assert_close(student_values.grad, (student_values - teacher_values).detach() / 5)
+    assert float(student_logits.grad.abs().sum()) > 0.0
+
+
+@pytest.mark.parametrize(
+    ("logits", "values", "message"),
+    [((4, 2), (4,), "logits"), ((4, 3), (4, 1), "values"), ((5, 3), (4,), "logits")],
+)
+def test_shapes_are_checked(logits: tuple[int, ...], values: tuple[int, ...], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        distillation_loss(
+            torch.zeros(4, 3), torch.zeros(4), torch.zeros(logits), torch.zeros(values), 0.0
+        )
+
+
+def make(student: str, seed: int) -> PolicyNet:
+    net = make_policy(student, OBSERVATION, 4, torch.Generator().manual_seed(seed))
+    with torch.no_grad():
+        net.policy_head.weight.mul_(200.0)  # far from uniform
+    return net
+
+
+def make_distiller(teacher: PolicyNet, *, sync_every: int = 10) -> Distiller:
+    return Distiller(
+        make("net3", 5),
+        teacher,
+        learning_rate=3e-3,
+        entropy_cost=1e-3,
+        sync_every=sync_every,
+        generator=torch.Generator().manual_seed(3),
+        batch=32,
+    )
+
+
+def observations() -> torch.Tensor:
+    return torch.randn(64, 6, generator=torch.Generator().manual_seed(9))
+
+
+def mean_kl(teacher: nn.Module, student: nn.Module) -> float:
+    with torch.no_grad():
+        log_p = torch.log_softmax(teacher(observations())[0], -1)
+        log_q = torch.log_softmax(student(observations())[0], -1)
+    return float((log_p.exp() * (log_p - log_q)).sum(-1).mean())
+
+
+def test_distilling_brings_the_student_to_the_teacher() -> None:
+    teacher = make("original", 1)
+    distiller = make_distiller(teacher)
+    before = mean_kl(teacher, distiller.net)
+    losses = [distiller.update(observations(), teacher) for _ in range(200)]
+    assert mean_kl(teacher, distiller.net) < 0.1 * before
+    assert np.mean(losses[-10:]) < np.mean(losses[:10])
+
+
+def test_teacher_stands_still_between_synchronisations() -> None:
+    learner = make("original", 1)
+    distiller = make_distiller(learner, sync_every=3)
+    distiller.update(observations(), learner)
+    first = learner.policy_head.bias.detach().clone()
+    with torch.no_grad():
+        learner.policy_head.bias.add_(1.0)
+    seen = []
+    for _ in range(3):
+        distiller.update(observations(), learner)
+        seen.append(distiller.state_dict()["teacher"]["policy_head.bias"])
+    assert torch.equal(seen[0], first)
+    assert torch.equal(seen[1], first)
+    assert torch.equal(seen[2], first + 1.0)
+    assert all(parameter.grad is None for parameter in learner.parameters())
+
+
+def test_resuming_is_bit_exact() -> None:
+    teacher = make("original", 1)
+    one = make_distiller(teacher)
+    for _ in range(5):
+        one.update(observations(), teacher)
+    saved = one.state_dict()
+    other = make_distiller(make("original", 2))
+    other.load_state_dict(saved)
+    for _ in range(7):  # across a synchronisation
+        assert one.update(observations(), teacher) == other.update(observations(), teacher)
+    for name, value in one.net.state_dict().items():
+        assert torch.equal(value, other.net.state_dict()[name])
+    assert saved["updates"] == 5  # the saved tree holds copies

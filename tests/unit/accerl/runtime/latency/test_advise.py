@@ -1,0 +1,181 @@
+"""Advice: the steady state against first principles, on toy machines whose bottleneck is known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from accerl.config import RunConfig
+from accerl.presets import load_preset
+from accerl.runtime.latency.predict import (
+    STALE_UPDATES,
+    WORTHWHILE,
+    advise,
+    free_steps_per_second,
+    predict,
+)
+from accerl.runtime.latency.profile import LatencyProfile, SpecLatency
+from accerl.runtime.latency.profiles import SHIPPED, load_profile
+from accerl.spec import IDENTITY, CompressionSpec
+
+INT8 = CompressionSpec(bits=8)
+PRUNED = CompressionSpec(sparsity=0.5)
+NET3 = CompressionSpec(student="net3")
+
+
+def machine(**changes: Any) -> LatencyProfile:
+    """Return an actor that takes 100 us per env step, 60 of them to infer; learning takes 20."""
+    times = {IDENTITY: 60.0, INT8: 20.0, PRUNED: 19.0, NET3: 18.0}
+    rows = tuple(
+        SpecLatency(
+            spec=spec, infer_us={1: us}, publish_ms=1e-3, distill_us=1e-3, size_bytes=int(us * 1e5)
+        )
+        for spec, us in times.items()
+    )
+    values: dict[str, Any] = {
+        "name": "toy",
+        "source": "a test",
+        "env_step_us": 35.0,
+        "write_us": 5.0,
+        "learner_us_per_sample": 20.0,
+        "specs": rows,
+    }
+    return LatencyProfile(**{**values, **changes})
+
+
+def config(**runtime: Any) -> RunConfig:
+    """Return rollouts of 8 environments and 10 steps, used once."""
+    preset = load_preset("catch").with_learner(unroll=10, reuse=1, minibatches=1)
+    settings = {"num_envs": 8, "publish_every": 1, "queue_rollouts": 1}
+    return preset.with_runtime(**{**settings, **runtime})
+
+
+def steps(profile: LatencyProfile, spec: CompressionSpec = IDENTITY, **runtime: Any) -> float:
+    return predict(profile, config(**runtime), spec).env_steps_per_second
+
+
+def test_the_slowest_process_sets_the_pace() -> None:
+    assert steps(machine()) == pytest.approx(1e6 / 100)
+    assert steps(machine(num_actors=4)) == pytest.approx(4e6 / 100)
+    assert steps(machine(num_actors=40)) == pytest.approx(1e6 / 20)
+    assert steps(machine(num_actors=4, actors_per_batch=4)) == pytest.approx(4e6 / 100)
+    # Five actors share eight environments: whoever steps two of them is waited for.
+    assert steps(machine(num_actors=5, actors_per_batch=5)) == pytest.approx(4e6 / 100)
+
+
+def test_shared_cores_are_divided_by_all_work() -> None:
+    """One core: acting and learning add up. Two: each has its own."""
+    assert steps(machine(cores=1)) == pytest.approx(1e6 / 120, rel=1e-3)
+    assert steps(machine(cores=2)) == pytest.approx(1e6 / 100)
+    assert predict(machine(cores=1), config(), IDENTITY).limit == "cores"
+
+
+def test_distilling_without_pause_takes_as_much_as_the_slowest() -> None:
+    """On one core an actor (58 us), the compressor (as long) and the learner (20 us) take turns."""
+    busy = machine(cores=1)
+    rows = tuple(replace(row, distill_us=1e4) for row in busy.specs)
+    assert steps(replace(busy, specs=rows), NET3) == pytest.approx(1e6 / (58 + 58 + 20), rel=1e-3)
+    assert steps(replace(busy, specs=rows, cores=0), NET3) == pytest.approx(1e6 / 58)
+    assert steps(replace(busy, specs=rows), INT8) == pytest.approx(1e6 / (60 + 20), rel=1e-3)
+
+
+def test_a_compressor_begins_after_updates_only() -> None:
+    """Distilling takes as long as 1.5 rollouts of 80 steps: every second update finds it free."""
+    shared = machine(cores=1)
+    distill_us = 1.5 * 80 * 58
+    rows = tuple(replace(row, distill_us=distill_us / 512) for row in shared.specs)
+    per_step_us = 58 + 20 + distill_us / (2 * 80)
+    assert steps(replace(shared, specs=rows), NET3) == pytest.approx(1e6 / per_step_us, rel=1e-3)
+
+
+def test_a_compressor_in_the_learner_s_process_holds_it_up() -> None:
+    """8 ms per publication of 80 env steps are 100 us each, on top of 20 us of learning."""
+    profile = machine()
+    rows = tuple(replace(row, publish_ms=8.0) for row in profile.specs)
+    slow = replace(profile, specs=rows)
+    assert steps(slow, compressor_process=False) == pytest.approx(1e6 / 120)
+    assert steps(slow, compressor_process=False, publish_every=4) == pytest.approx(1e6 / 100)
+    assert steps(slow) == pytest.approx(1e6 / 100)
+
+
+def test_loading_and_copying_happen_once_per_publication() -> None:
+    """A rollout of 80 env steps takes 8 ms: loading for 4 ms makes it 12, if all are published."""
+    profile = machine()
+    rows = tuple(replace(row, load_ms=4.0) for row in profile.specs)
+    loading = replace(profile, specs=rows)
+    assert steps(loading) == pytest.approx(80 / 12e-3, rel=1e-3)
+    assert steps(loading, publish_every=4) == pytest.approx(80 / 9e-3, rel=1e-3)
+    copying = machine(num_actors=40, copy_bytes_per_second=6e6 / 1.6e-3)
+    assert steps(copying, publish_every=1) == pytest.approx(80 / 3.2e-3, rel=0.01)
+
+
+def test_one_publication_is_under_way_at_a_time() -> None:
+    """6 MB at 160 MB/s are 37.5 ms, updates come every 8: every fifth finds none under way."""
+    found = predict(machine(network_bytes_per_second=160e6), config(), IDENTITY)
+    assert found.age_seconds == pytest.approx(0.0375, rel=1e-3)
+    assert found.age_updates == pytest.approx(37.5 / 8, rel=1e-3)
+    assert found.policy_lag == pytest.approx(1 + 37.5 / 8 + 2, rel=1e-3)
+    assert found.env_steps_per_second == pytest.approx(1e6 / 100)
+
+
+@pytest.mark.parametrize(
+    ("changes", "limit", "start", "words"),
+    [
+        ({"env_step_us": 5000.0}, "emulator", IDENTITY, "No: the actors limit, busy with the emul"),
+        ({"learner_us_per_sample": 500.0}, "learner", IDENTITY, "No: the learner limits"),
+        ({}, "inference", INT8, "Yes: the actors limit, busy with inference"),
+        ({"cores": 1}, "cores", INT8, "Yes: the cores that all share limit"),
+        ({"network_bytes_per_second": 30e6}, "network", INT8, "Yes: the network limits"),
+    ],
+)
+def test_the_limit_and_what_to_do_about_it(
+    changes: dict[str, Any], limit: str, start: CompressionSpec, words: str
+) -> None:
+    advice = advise(machine(**changes), config())
+    assert advice.fp32.limit == limit
+    assert advice.start.spec == start
+    assert advice.pays == (start != IDENTITY)
+    assert advice.sentence.startswith(words)
+    assert start.label in advice.sentence
+    assert advice.fp32.is_stale == (limit == "network")
+    assert (advice.fp32.age_updates > STALE_UPDATES) == (limit == "network")
+
+
+def test_a_slow_compressor_makes_weights_stale() -> None:
+    profile = machine()
+    rows = tuple(
+        replace(row, publish_ms=1000.0 if row.spec == IDENTITY else 1.0) for row in profile.specs
+    )
+    advice = advise(replace(profile, specs=rows), config())
+    assert advice.fp32.limit == "publication"
+    assert "125 learner updates" in advice.sentence
+
+
+def test_a_gain_that_is_no_gain_is_not_advised() -> None:
+    """Free inference would save a tenth, but no spec is faster."""
+    same = tuple(replace(row, infer_us={1: 4.0}) for row in machine().specs)
+    advice = advise(machine(specs=same), config())
+    assert advice.bound == pytest.approx(44 / 40)
+    assert not advice.pays
+    assert advice.sentence.startswith("No: the actors limit")
+    assert "no spec does so by 5%" in advice.sentence
+
+
+@pytest.mark.parametrize("preset", ["pong", "catch", "paper-pong"])
+@pytest.mark.parametrize("name", SHIPPED)
+def test_nothing_exceeds_the_bound(name: str, preset: str) -> None:
+    profile, run = load_profile(name), load_preset(preset)
+    advice = advise(profile, run)
+    free = free_steps_per_second(profile.for_network(run.network), run)
+    assert max(row.env_steps_per_second for row in advice.rows) <= free * (1 + 1e-9)
+    assert advice.bound == pytest.approx(free / advice.fp32.env_steps_per_second)
+    assert len(advice.rows) == len(profile.for_network(run.network).specs)
+
+
+@pytest.mark.parametrize("name", ["slow-env", "learner-bound"])
+def test_compressing_is_worth_nothing_where_it_should_not_be(name: str) -> None:
+    advice = advise(load_profile(name), load_preset("pong"))
+    assert not advice.pays
+    assert advice.bound < WORTHWHILE

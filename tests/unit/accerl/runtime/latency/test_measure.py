@@ -1,0 +1,45 @@
+"""Measuring a latency profile: real actor and learner side by side, on a game that is quick."""
+
+from __future__ import annotations
+
+import pytest
+
+from accerl.presets import load_preset
+from accerl.runtime.latency.measure import measure_profile
+from accerl.runtime.latency.profile import LatencyProfile
+from accerl.spec import IDENTITY, CompressionSpec
+
+SPECS = [IDENTITY, CompressionSpec(bits=8), CompressionSpec(student="net3", sparsity=0.5)]
+
+
+@pytest.fixture(scope="module")
+def measured() -> LatencyProfile:
+    config = load_preset("catch").with_runtime(num_envs=8)
+    return measure_profile(
+        "mine", config=config, specs=SPECS, batches=(1, 8), networks=("net1", "net2"), repeats=2
+    )
+
+
+def test_everything_that_was_asked_for_has_a_time(measured: LatencyProfile) -> None:
+    assert [row.spec for row in measured.specs] == SPECS
+    for row in measured.specs:
+        assert set(row.infer_us) == {1, 8}
+        assert min(*row.infer_us.values(), row.publish_ms, row.distill_us, row.load_ms) > 0.0
+    assert (measured.game, measured.network) == ("catch", "net1")
+    assert set(measured.small_learner_us) == {"net2"}
+    assert measured.cores == measured.fingerprint["cores"]
+
+
+def test_sizes_are_those_of_what_is_sent(measured: LatencyProfile) -> None:
+    full, int8, student = (row.size_bytes for row in measured.specs)
+    assert student < int8 < full
+
+
+def test_how_far_times_scatter_is_told(measured: LatencyProfile) -> None:
+    assert {"env", "write", "infer 1", "infer 8", "learner net1", "publish"} <= set(measured.spread)
+    assert all(spread >= 0.0 for spread in measured.spread.values())
+
+
+def test_it_is_read_back_as_it_was_written(measured: LatencyProfile) -> None:
+    assert LatencyProfile.from_json(measured.to_json()) == measured
+    assert "measured" in measured.source

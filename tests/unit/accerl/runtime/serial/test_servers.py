@@ -1,0 +1,108 @@
+"""Servers: who gets which share of the cores, and what ends when."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from accerl.runtime.serial.servers import Servers
+
+
+def ends(servers: Servers, until: float = 100.0) -> list[tuple[str, float]]:
+    """Return (name, time) of everything that ends by `until`."""
+    found = []
+    while (event := servers.advance(until)) is not None:
+        found.append((event[0], servers.now))
+    return found
+
+
+def test_with_a_core_each_nobody_waits_for_anybody() -> None:
+    servers = Servers(["a", "b", "c"])
+    for name, seconds in (("a", 3.0), ("b", 1.0), ("c", 2.0)):
+        servers.work(name, seconds)
+    assert ends(servers) == [("b", 1.0), ("c", 2.0), ("a", 3.0)]
+    assert servers.now == 100.0
+
+
+def test_three_on_two_cores_get_two_thirds_each_until_one_has_done() -> None:
+    servers = Servers(["a", "b", "c"], cores=2)
+    for name, seconds in (("a", 2.0), ("b", 2.0), ("c", 4.0)):
+        servers.work(name, seconds)
+    # a and b: 2 core-seconds at 2/3; then c has 2 left and a core to itself.
+    assert ends(servers) == [
+        ("a", pytest.approx(3.0)),
+        ("b", pytest.approx(3.0)),
+        ("c", pytest.approx(5.0)),
+    ]
+
+
+def test_who_pauses_takes_no_core_and_is_not_slowed_down() -> None:
+    servers = Servers(["a", "b", "c"], cores=1)
+    servers.work("a", 1.0)
+    servers.pause("b", 1.5)
+    assert ends(servers) == [("a", 1.0), ("b", 1.5)]
+
+
+def test_work_that_comes_later_slows_down_what_is_under_way() -> None:
+    servers = Servers(["a", "b"], cores=1)
+    servers.work("a", 2.0)
+    assert servers.advance(1.0) is None
+    servers.work("b", 0.5)
+    name, took = servers.advance(10.0) or ("", 0.0)
+    assert (name, took, servers.now) == ("b", pytest.approx(1.0), pytest.approx(2.0))
+    name, took = servers.advance(10.0) or ("", 0.0)
+    assert (name, took) == ("a", pytest.approx(2.5))
+
+
+def test_simultaneous_events_come_in_the_order_of_the_names() -> None:
+    servers = Servers(["second", "first"])
+    servers.work("first", 1.0)
+    servers.work("second", 1.0)
+    assert [name for name, _ in ends(servers)] == ["second", "first"]
+
+
+def test_stopped_work_never_ends_and_frees_its_core() -> None:
+    servers = Servers(["a", "b"], cores=1)
+    servers.work("a", 1.0)
+    servers.work("b", 1.0)
+    servers.stop("a")
+    assert servers.is_idle("a")
+    assert ends(servers) == [("b", 1.0)]
+
+
+def test_no_core_seconds_are_lost_or_made() -> None:
+    """What is done never exceeds what the cores can do, and reaches it while all are busy."""
+    servers = Servers(["a", "b", "c", "d"], cores=3)
+    for index, name in enumerate("abcd"):
+        servers.work(name, 1.0 + index)
+    last = ends(servers)[-1][1]
+    assert sum(1.0 + index for index in range(4)) <= 3.0 * last
+    assert last == pytest.approx(4.0 + 1.0 / 3.0)  # 1/3 s is what sharing at first costs d
+
+
+def test_a_state_goes_through_json_and_goes_on_to_the_bit() -> None:
+    def begun() -> Servers:
+        servers = Servers(["a", "b", "c"], cores=2)
+        servers.work("a", 0.7)
+        servers.work("b", 1.1)
+        servers.pause("c", 0.3)
+        servers.advance(0.1)
+        return servers
+
+    other = Servers(["a", "b", "c"], cores=2)
+    other.load_state_dict(json.loads(json.dumps(begun().state_dict())))
+    assert ends(other) == ends(begun())
+
+
+@pytest.mark.parametrize("seconds", [-1.0, float("inf"), float("nan")])
+def test_impossible_work_is_refused(seconds: float) -> None:
+    with pytest.raises(ValueError, match="cannot take"):
+        Servers(["a"]).work("a", seconds)
+
+
+def test_nobody_does_two_things_at_once() -> None:
+    servers = Servers(["a"])
+    servers.work("a", 1.0)
+    with pytest.raises(ValueError, match="busy"):
+        servers.pause("a", 1.0)

@@ -1,0 +1,314 @@
+"""Publishing inline and by another process: the same bytes, and what happens in between."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from multiprocessing import Pipe
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from accerl.compress import compressor as compressor_module
+from accerl.compress.artifact import Artifact
+from accerl.compress.check import EngineMismatchError
+from accerl.compress.compressor import Compressor
+from accerl.compress.config import CompressionConfig
+from accerl.learner.config import LearnerConfig
+from accerl.learner.learner import Learner
+from accerl.networks.observation import ObservationSpec
+from accerl.networks.policy_net import make_policy
+from accerl.rollout import Rollout, RolloutShape
+from accerl.runtime.interval import IntervalRecorder
+from accerl.runtime.process.distillers import DistillerPool
+from accerl.runtime.process.publishing import InlinePublishing, RemotePublishing
+from accerl.runtime.process.samples import SampleRing
+from accerl.runtime.process.supervise import Worker
+from accerl.runtime.process.wire import Channel, PeerGoneError
+from accerl.runtime.process.workers import compress_weights
+from accerl.runtime.publishing.orders import Tag
+from accerl.runtime.publishing.publisher import Publisher
+from accerl.spec import IDENTITY, CompressionSpec, Decision
+from accerl.weights import Mailbox, WeightVector
+from tests.fixtures.processes import wait_for
+
+OBSERVATION = ObservationSpec((4,), "float32")
+CONFIG = CompressionConfig(
+    calibration_states=32, distill_batch=16, distill_updates=3, distill_warmup_updates=5
+)
+SHAPE = RolloutShape(unroll=8, num_envs=4, num_actions=3, observation=OBSERVATION)
+NET3 = CompressionSpec(student="net3")
+INT8 = CompressionSpec(bits=8)
+
+
+class Room:
+    """Everything around a publisher: a learner that changes, and where things are put."""
+
+    def __init__(self) -> None:
+        policy = make_policy("original", OBSERVATION, 3, torch.Generator().manual_seed(0))
+        self.learner = Learner(policy, LearnerConfig(device="cpu"))
+        self.recorder = IntervalRecorder(3)
+        self.mailbox = Mailbox(200_000)
+        self.weights = WeightVector(sum(t.numel() for t in policy.state_dict().values()))
+        self.samples = SampleRing(OBSERVATION, CONFIG.calibration_states)
+        self._rng = np.random.default_rng(5)
+
+    def compressor(self) -> Compressor:
+        compressor = Compressor(OBSERVATION, 3, CONFIG, torch.Generator().manual_seed(1))
+        compressor.observe(np.random.default_rng(0).normal(size=(40, 4)).astype(np.float32))
+        return compressor
+
+    def update(self) -> Rollout:
+        """Change the weights as an update does; return the rollout that it used."""
+        with torch.no_grad():
+            for parameter in self.learner.policy.parameters():
+                parameter.add_(0.01)
+        self.learner.updates += 1
+        rollout = Rollout.allocate(SHAPE)
+        rollout.obs[:] = self._rng.normal(size=rollout.obs.shape)
+        return rollout
+
+    def phases(self) -> dict[str, float]:
+        report = self.recorder.report(
+            seconds=1.0,
+            total_seconds=1.0,
+            learner_return=None,
+            decision=Decision.of(IDENTITY),
+            switch_seconds=0.0,
+        )
+        return dict(report.phase_seconds)
+
+    def close(self) -> None:
+        for block in (self.mailbox, self.weights, self.samples):
+            block.close()
+
+
+class ThreadWorker(Worker):
+    """A worker whose body runs in a thread: the same messages, without the start of a process."""
+
+    def __init__(self, room: Room) -> None:
+        super().__init__("compressor", None, compress_weights, lambda _: ())
+        self._room = room
+
+    def start(self) -> None:
+        ours, theirs = Pipe()
+        self.channel = Channel(ours)
+        self.ready = False
+        room = self._room
+        handles = [block.handle() for block in (room.weights, room.samples, room.mailbox)]
+        arguments = (Channel(theirs), "original", OBSERVATION, 3, CONFIG, (), *handles, [])
+        self.thread = threading.Thread(target=self._run, args=arguments, daemon=True)
+        self.thread.start()
+
+    @staticmethod
+    def _run(channel: Channel, *arguments: Any) -> None:
+        try:
+            compress_weights(channel, *arguments)
+        except PeerGoneError:
+            return
+        finally:
+            channel.close()  # whoever waits for an answer must not wait for ever
+
+    def stop(self) -> None:
+        self.channel.close()
+        self.thread.join()
+
+
+class Remote(RemotePublishing):
+    """Remote publishing whose messages the test takes when it likes."""
+
+    def __init__(self, room: Room, publish_every: int) -> None:
+        self.thread = ThreadWorker(room)
+        super().__init__(
+            room.compressor(),
+            self.thread,
+            room.learner,
+            room.recorder,
+            publish_every=publish_every,
+            check_every=1,
+            weights=room.weights,
+            samples=room.samples,
+            pool=DistillerPool([]),
+        )
+
+    def take(self, *kinds: str) -> None:
+        """Take messages, which must be of these kinds, in this order."""
+        for kind in kinds:
+            message = self.worker.receive()
+            assert kind in message, f"expected {kind}, got {message.keys()}"
+            self.handle(self.worker, message)
+
+
+@pytest.fixture
+def room() -> Iterator[Room]:
+    room = Room()
+    yield room
+    room.close()
+
+
+@pytest.fixture
+def remote(room: Room) -> Iterator[Remote]:
+    remote = Remote(room, publish_every=2)
+    remote.thread.start()
+    remote.take("hello", "ready")
+    yield remote
+    remote.thread.stop()
+
+
+def test_both_ways_publish_the_same_bytes(room: Room, remote: Remote) -> None:
+    other = Room()
+    inline = InlinePublishing(
+        Publisher(other.compressor(), 2), other.learner, other.recorder, other.mailbox
+    )
+    published = []
+    script = {0: IDENTITY, 4: NET3, 9: INT8}
+    for step in range(12):
+        if step in script:
+            for publishing in (remote, inline):
+                publishing.publisher.request(Decision.of(script[step]))
+        inline.after_update(other.update())
+        remote.after_update(room.update())
+        if not remote.idle:
+            remote.take("taken", "done")
+        assert room.mailbox.get().to_bytes() == other.mailbox.get().to_bytes(), step
+        published.append(room.mailbox.get().artifacts[0].spec)
+        number = room.mailbox.latest
+        assert remote.publisher.tag(number, 0) == inline.publisher.tag(number, 0)
+    assert set(published) == {IDENTITY, NET3, INT8}
+    remote.ask_state()
+    remote.take("state")
+    mine, theirs = remote.state_dict(), inline.state_dict()
+    assert mine.keys() == theirs.keys()
+    # Inline, the switch costs the same publications; only the seconds differ.
+    for state in (mine, theirs):
+        assert state.pop("switch_seconds") > 0.0
+        del state["compressor"]["ring"]  # remote, the states since the last work are on their way
+        del state["compressor"]["next"]
+    assert str(mine) == str(theirs)
+    phases = room.phases()
+    assert phases["publish"] > 0.0
+    assert phases["compress"] > 0.0
+    other.close()
+
+
+def test_nothing_queues_while_work_is_under_way(room: Room, remote: Remote) -> None:
+    remote.publisher.request(Decision.of(IDENTITY))
+    remote.after_update(room.update())
+    assert not remote.idle
+    for _ in range(5):  # it would like to publish, and to switch
+        remote.publisher.request(Decision.of(INT8))
+        remote.after_update(room.update())
+        remote.publish()
+    remote.take("taken", "done")
+    assert remote.idle
+    assert room.mailbox.latest == 0
+    assert remote.publisher.tag(0, 0) == Tag(IDENTITY, 1)
+    assert remote.publisher.decision == Decision.of(INT8)
+    remote.after_update(room.update())
+    remote.take("taken", "done")
+    assert remote.publisher.tag(1, 0) == Tag(INT8, 7)
+    assert room.mailbox.get().artifacts[0].version == 7
+    assert remote.publisher.take_switch_seconds() > 0.0
+
+
+def test_a_request_that_is_taken_back_while_it_is_made_is_made_undone(
+    room: Room, remote: Remote
+) -> None:
+    """IDENTITY acts; INT8 is being published when IDENTITY is asked for again."""
+    remote.publisher.request(Decision.of(IDENTITY))
+    remote.after_update(room.update())
+    remote.take("taken", "done")
+    remote.publisher.request(Decision.of(INT8))
+    remote.after_update(room.update())
+    remote.publisher.request(Decision.of(IDENTITY))
+    remote.take("taken", "done")
+    assert room.mailbox.get().artifacts[0].spec == INT8
+    assert remote.publisher.is_due(room.learner.updates)
+    remote.after_update(room.update())
+    remote.take("taken", "done")
+    assert room.mailbox.get().artifacts[0].spec == IDENTITY
+    assert not remote.publisher.is_due(room.learner.updates)
+
+
+@pytest.mark.parametrize("published", [False, True])
+def test_an_order_of_a_dead_compressor_is_given_again(room: Room, published: bool) -> None:
+    """Whether it had published and not said so, or had not."""
+    remote = Remote(room, publish_every=100)
+    remote.thread.start()
+    remote.take("hello", "ready")
+    remote.publisher.request(Decision.of(NET3))
+    remote.after_update(room.update())
+    remote.take("taken", "done")
+    remote.after_update(room.update())  # distils
+    remote.take("taken", "done")
+    remote.ask_state()
+    remote.take("state")
+    remote.publisher.request(Decision.of(INT8))
+    if published:
+        remote.after_update(room.update())
+        wait_for(lambda: room.mailbox.latest == 1, "a publication")
+        remote.thread.stop()
+    else:
+        remote.thread.stop()
+        remote.after_update(room.update())
+    assert room.mailbox.latest == int(published)
+    assert remote.died(remote.worker) == "with the students of update 2"
+    assert not remote.idle
+    remote.after_update(room.update())  # nobody is there: nothing happens
+    remote.thread.start()
+    remote.take("hello", "ready")
+    remote.after_update(room.update())
+    remote.take("taken", "done")
+    assert room.mailbox.latest == 2  # number 1 is not used again
+    assert room.mailbox.get().artifacts[0].spec == INT8
+    assert remote.publisher.tag(2, 0) == Tag(INT8, 5)
+    remote.ask_state()
+    remote.take("state")
+    (entry,) = remote.state_dict()["compressor"]["distillers"]
+    # Warm-up and one more before the death, one after: it was not made anew.
+    assert entry["state"]["updates"] == 5 + 3 + 3
+    remote.thread.stop()
+
+
+def test_a_restored_run_starts_its_compressor_from_the_checkpoint(room: Room) -> None:
+    publisher = Publisher(room.compressor(), 2)
+    inline = InlinePublishing(publisher, room.learner, room.recorder, room.mailbox)
+    publisher.request(Decision.of(NET3))
+    for _ in range(3):
+        inline.after_update(room.update())
+    remote = Remote(room, publish_every=2)
+    remote.load_state_dict(inline.state_dict())
+    assert remote.publisher.decision == Decision.of(NET3)
+    remote.thread.start()
+    remote.take("hello", "ready")
+    remote.worker.send({"state": None})
+    remote.take("state")
+    assert str(remote.state_dict()) == str(inline.state_dict())
+    remote.thread.stop()
+
+
+def test_rollouts_are_tagged_with_what_really_acted(
+    room: Room, remote: Remote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(artifact: Artifact, *_: object) -> float:
+        if artifact.spec.bits == 8:
+            raise EngineMismatchError(f"{artifact.spec.label} is far away")
+        return 0.0
+
+    monkeypatch.setattr(compressor_module, "check_engine", fail)
+    remote.publisher.request(Decision.of(IDENTITY))
+    remote.after_update(room.update())
+    remote.take("taken", "done")
+    remote.publisher.request(Decision.of(INT8))
+    for _ in range(3):
+        for _ in range(2):
+            remote.after_update(room.update())
+        remote.take("taken", "done")
+    assert room.mailbox.latest == 3
+    tags = [remote.publisher.tag(number, 0) for number in range(4)]
+    assert tags == [Tag(IDENTITY, version) for version in (1, 2, 4, 6)]
+    (event,) = remote.publisher.take_events(7.0)
+    assert (event["cause"], event["seconds"]) == ("original INT8 is far away", 7.0)
+    assert remote.publisher.take_events(8.0) == ()

@@ -1,0 +1,120 @@
+"""A user's module becomes a PolicyNet that computes the same, or it is said why it cannot."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from accerl.errors import UserError
+from accerl.networks.adopt import adopt
+from accerl.networks.policy_net import ObservationSpec, PolicyNet, make_policy
+from tests.fixtures.own_networks import OwnConv, OwnMLP, Silent, Steered
+
+BOARD = ObservationSpec((2, 10, 10), "uint8")
+VECTOR = ObservationSpec((6,), "float32")
+
+
+def states(observation: ObservationSpec) -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    if observation.dtype == "uint8":
+        return torch.randint(0, 256, (9, *observation.shape), generator=generator).to(torch.uint8)
+    return torch.randn(9, *observation.shape, generator=generator)
+
+
+def outputs(module: nn.Module, obs: Tensor) -> tuple[Tensor, Tensor]:
+    with torch.no_grad():
+        logits, values = module.eval()(obs)
+    return logits, values.reshape(len(logits))
+
+
+@pytest.mark.parametrize(
+    ("module", "observation"),
+    [
+        (OwnConv(BOARD, 4), BOARD),
+        (OwnConv(BOARD, 4, norm=True), BOARD),
+        (OwnMLP(VECTOR, 3), VECTOR),
+        (OwnMLP(VECTOR, 3, norm=True), VECTOR),
+    ],
+)
+def test_chains_compute_the_same(module: nn.Module, observation: ObservationSpec) -> None:
+    obs = states(observation)
+    module.train()(obs)  # batch norms have seen something
+    expected = outputs(module, obs)
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    net = adopt(module, observation)
+    for found, wanted in zip(outputs(net, obs), expected, strict=True):
+        torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-4)
+    for name, value in module.state_dict().items():
+        assert torch.equal(value, before[name]), name
+
+
+def test_what_is_done_to_pixels_becomes_centre_and_unit() -> None:
+    net = adopt(OwnConv(BOARD, 4), BOARD)
+    assert (net.observation.centre, net.observation.unit) == (7, 255.0)
+    assert net.arch.convs[0].padding == 1
+
+
+def test_a_policy_net_is_taken_as_it_is() -> None:
+    net = make_policy("net1", VECTOR, 4, torch.Generator())
+    assert adopt(net, VECTOR) is net
+    assert isinstance(net, PolicyNet)
+
+
+class Changed(OwnMLP):
+    """An MLP with one thing changed."""
+
+    def __init__(self, change: str) -> None:
+        super().__init__(VECTOR, 3)
+        self.change = change
+        if change == "wide value":
+            self.value = nn.Linear(12, 2)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        if self.change == "scaled":
+            x = x / 2.0
+        hidden = self.body[3](self.body[0](x)) if self.change == "no relu" else self.body(x)
+        if self.change == "alone":
+            return (self.policy(hidden),)
+        if self.change == "headless":
+            return hidden, self.value(hidden)
+        return self.policy(hidden), self.value(hidden)
+
+
+@pytest.mark.parametrize(
+    ("module", "observation", "reason"),
+    [
+        (OwnConv(BOARD, 4, residual=True), BOARD, "read by 'conv2' and 'add': a residual"),
+        (OwnConv(BOARD, 4, pool=True), BOARD, "'max_pool2d' .* is not part of a chain"),
+        (OwnMLP(VECTOR, 3, activation=nn.Tanh), VECTOR, "'Tanh' .* is not part of a chain"),
+        (Steered(VECTOR, 3), VECTOR, "cannot be traced"),
+        (Silent(VECTOR, 3), VECTOR, "cannot be traced.*AssertionError"),
+        (Changed("scaled"), VECTOR, "scale float observations in the environment|'truediv'"),
+        (Changed("no relu"), VECTOR, "no ReLU follows Linear"),
+        (Changed("alone"), VECTOR, "return logits, values"),
+        (Changed("headless"), VECTOR, "not a linear head"),
+        (Changed("wide value"), VECTOR, "returns 2 values per state"),
+        (OwnConv(BOARD, 4), ObservationSpec((2, 12, 12), "uint8"), "states of"),
+    ],
+)
+def test_what_is_no_chain_is_refused_with_the_reason(
+    module: nn.Module, observation: ObservationSpec, reason: str
+) -> None:
+    with pytest.raises(UserError, match=reason) as error:
+        adopt(module, observation)
+    assert "\n" not in str(error.value)
+    assert str(error.value).startswith(f"{type(module).__name__} cannot be compressed: ")
+
+
+def test_convolutions_that_no_kernel_here_has_are_refused() -> None:
+    for conv in (
+        nn.Conv2d(2, 8, (3, 5)),
+        nn.Conv2d(2, 8, 3, groups=2),
+        nn.Conv2d(2, 8, 3, dilation=2),
+        nn.Conv2d(2, 8, 3, padding="same"),
+        nn.Conv2d(2, 8, 3, padding=1, padding_mode="circular"),
+    ):
+        module = OwnConv(BOARD, 4)
+        module.conv1 = conv
+        with pytest.raises(UserError, match="not a plain square convolution"):
+            adopt(module, BOARD)

@@ -1,0 +1,141 @@
+"""RunConfig: what is allowed, what identifies a run, and reading it back."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import FrozenInstanceError, replace
+from typing import Any
+
+import pytest
+
+from accerl.config import RunConfig, RuntimeConfig
+from accerl.errors import UserError
+from accerl.learner.config import LearnerConfig
+from accerl.presets import load_preset
+
+CONFIG = RunConfig(preset="test", game="catch", seed=3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"runtime": "cluster"}, "runtime 'cluster' does not exist"),
+        ({"runtime": "processo"}, "did you mean 'process'"),
+        ({"clock": "sun"}, "clock 'sun' does not exist"),
+        ({"runtime": "process"}, "the process runtime runs on the real clock"),
+        ({"num_actors": -1}, "num_actors must not be negative, got -1"),
+        ({"infer_batch": 33}, r"infer_batch must lie in 0..num_envs \(32\), got 33"),
+        ({"num_envs": -2}, "num_envs must be at least 1"),
+        ({"queue_rollouts": -1}, "queue_rollouts must not be negative"),
+        ({"publish_every": 0}, "publish_every must be at least 1"),
+        ({"learner_threads": 0}, "learner_threads must be at least 1"),
+        ({"num_learners": 0}, "num_learners must be at least 1, got 0"),
+        ({"num_learners": 2}, "num_learners 2 needs --runtime process with a compressor process"),
+        ({"interval_seconds": 0.0}, "interval_seconds must be positive"),
+        ({"interval_seconds": float("nan")}, "interval_seconds must be positive"),
+        ({"eval_episodes": -1}, "eval_episodes must not be negative"),
+    ],
+    ids=str,
+)
+def test_runtime_settings_out_of_range_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        CONFIG.with_runtime(**changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"game": "katch"}, "did you mean catch"),
+        ({"seconds": 0.0}, "--seconds must be positive and finite, got 0.0"),
+        ({"seconds": float("nan")}, "--seconds must be positive"),
+        ({"seconds": float("inf")}, "--seconds must be positive and finite, got inf"),
+        ({"seed": -1}, "--seed must not be negative"),
+        ({"learner": LearnerConfig(minibatches=33)}, "more minibatches than environments"),
+    ],
+    ids=str,
+)
+def test_run_settings_out_of_range_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        replace(CONFIG, **changes)
+
+
+def test_several_learners_need_equal_shares_on_the_cpu() -> None:
+    processes = {"runtime": "process", "clock": "real", "num_actors": 1, "num_envs": 12}
+    config = CONFIG.with_learner(minibatches=2).with_runtime(**processes, num_learners=3)
+    assert config.adapted().learner.device == "cpu"
+    with pytest.raises(UserError, match="num_learners 3 needs --runtime process"):
+        config.with_runtime(compressor_process=False)
+    with pytest.raises(UserError, match="num_envs to be a multiple of 6, got 20"):
+        config.with_runtime(num_envs=20)
+    with pytest.raises(UserError, match="multiple of 12"):
+        config.with_learner(minibatches=4).with_runtime(num_envs=18)
+    with pytest.raises(UserError, match="3 learners learn on the CPU, and learner device is cuda"):
+        config.with_learner(device="cuda")
+
+
+def test_a_configuration_survives_its_json() -> None:
+    config = CONFIG.with_runtime(num_envs=7, eval_episodes=0).with_learner(discount=0.9)
+    data = json.loads(json.dumps(config.to_json()))
+    assert data["hash"] == config.hash
+    assert RunConfig.from_json(data) == config
+    assert config.runtime.num_envs == 7
+    assert config.learner.discount == 0.9
+    assert CONFIG.runtime.num_envs != 7  # a copy was changed
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: data.update(colour="red"),
+        lambda data: data["learner"].update(colour="red"),
+        lambda data: data.pop("runtime"),
+        lambda data: data["runtime"].update(bits=8),
+        lambda data: data.pop("preset"),
+    ],
+)
+def test_keys_of_another_version_are_named(damage: Any) -> None:
+    data = CONFIG.to_json()
+    damage(data)
+    with pytest.raises(UserError, match=r"config\.json is not of this version"):
+        RunConfig.from_json(data)
+
+
+def test_every_setting_is_part_of_the_hash() -> None:
+    others = [
+        replace(CONFIG, seed=4),
+        replace(CONFIG, seconds=61.0),
+        replace(CONFIG, game="cartpole"),
+        CONFIG.with_runtime(num_envs=16),
+        CONFIG.with_learner(adam_eps=1e-6),
+        replace(CONFIG, compression=replace(CONFIG.compression, distill_batch=64)),
+    ]
+    assert len({CONFIG.hash, *(other.hash for other in others)}) == 7
+    assert replace(CONFIG).hash == CONFIG.hash
+
+
+def test_configurations_do_not_change() -> None:
+    with pytest.raises(FrozenInstanceError):
+        CONFIG.__setattr__("seed", 5)
+    assert RuntimeConfig() == RuntimeConfig()
+
+
+def test_what_is_left_to_the_machine_is_decided_when_a_run_is_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pong = load_preset("pong")
+    assert pong.runtime.num_actors == 0
+    for cores, actors in ((1, 1), (2, 1), (16, 15)):
+        monkeypatch.setattr("os.sched_getaffinity", lambda _, cores=cores: set(range(cores)))
+        adapted = pong.with_learner(device="cpu").adapted()
+        assert (adapted.runtime.num_actors, adapted.learner.device) == (actors, "cpu")
+    assert pong.with_runtime(num_actors=3).adapted().runtime.num_actors == 3
+    # A learner on a GPU needs no core.
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    adapted = pong.adapted()
+    assert (adapted.runtime.num_actors, adapted.learner.device) == (16, "cuda")
+    assert load_preset("catch").adapted().learner.device == "cpu"
+    with pytest.raises(UserError, match="needs the process runtime with a compressor process"):
+        load_preset("catch").with_learner(device="cuda").adapted()
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(UserError, match="torch sees none"):
+        pong.with_learner(device="cuda").adapted()

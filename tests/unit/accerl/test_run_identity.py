@@ -1,0 +1,125 @@
+"""Which strategy a run was started with: what is recorded, resumed, and refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from accerl.errors import UserError
+from accerl.monitor.strategies import (
+    FirstThatFires,
+    FixedStrategy,
+    HandSetStrategy,
+    KLThresholdStrategy,
+    RandomStrategy,
+    RewardGapStrategy,
+    make_strategy,
+)
+from accerl.monitor.strategy import Strategy
+from accerl.records import read_json
+from accerl.run_folder import read_config
+from accerl.spec import CompressionSpec, Decision
+from accerl.train import RunResult, train
+from analysis.records.load import load_run
+from tests.fixtures.inner_runs import fast_profile, files_hash, tiny_catch
+
+INT8 = CompressionSpec(bits=8)
+RANDOM = RandomStrategy((CompressionSpec(), INT8), seed=5, hold_seconds=0.01)
+HIGH = KLThresholdStrategy(threshold_nats=1e6)
+"""never switches in these runs"""
+
+
+def run(
+    strategy: Strategy, out: Path | None, *, seconds: float = 0.02, **options: Any
+) -> RunResult:
+    name = strategy.name if isinstance(strategy, HandSetStrategy) else "own"
+    config = tiny_catch(seconds=seconds, interval_seconds=0.004)
+    return train(config, strategy, strategy_name=name, out=out, profile=fast_profile(), **options)
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("recorded") / "run"
+    run(HIGH, out)
+    return out
+
+
+def test_a_run_records_the_parameters_of_its_strategy(recorded: Path) -> None:
+    config = read_json(recorded / "config.json")
+    assert make_strategy(config["strategy"], **config["strategy_params"]) == HIGH
+    assert read_config(recorded).game == "catch"
+    assert load_run(recorded).config["strategy_params"]["threshold_nats"] == 1e6
+
+
+def test_resuming_with_other_parameters_is_refused(recorded: Path) -> None:
+    """Although every decision so far would have been the same."""
+    before = files_hash(recorded)
+    other = KLThresholdStrategy(threshold_nats=2e6)
+    with pytest.raises(UserError, match=r"other settings \(strategy_params: preset 'catch'"):
+        run(other, recorded, resume=True)
+    assert files_hash(recorded) == before
+
+
+def test_a_run_of_before_parameters_were_recorded_goes_on(recorded: Path, tmp_path: Path) -> None:
+    copied = tmp_path / "run"
+    shutil.copytree(recorded, copied)
+    config = read_json(copied / "config.json")
+    del config["strategy_params"]
+    (copied / "config.json").write_text(json.dumps(config))
+    assert load_run(copied).strategy == "kl-threshold"
+    assert len(run(HIGH, copied, seconds=0.04, resume=True).reports) == 10
+    assert read_json(copied / "config.json")["strategy_params"]["threshold_nats"] == 1e6
+
+
+def test_a_random_strategy_resumes_in_the_middle_of_its_sequence(tmp_path: Path) -> None:
+    run(RANDOM, tmp_path / "run")
+    resumed = run(RANDOM, tmp_path / "run", seconds=0.04, resume=True)
+    whole = run(RANDOM, tmp_path / "whole", seconds=0.04)
+    decided = [report.decision for report in whole.reports]
+    assert [report.decision for report in resumed.reports] == decided
+    assert len(set(decided)) == 2
+
+
+class Own:
+    """Somebody's own strategy, which has no parameters that could be told."""
+
+    needs = ("learner_return",)
+
+    def reset(self) -> None:
+        pass
+
+    def decide(self, features: object) -> Decision:
+        return Decision.of(INT8)
+
+
+def test_a_users_own_strategy_is_known_by_its_name(tmp_path: Path) -> None:
+    run(Own(), tmp_path)
+    assert read_json(tmp_path / "config.json")["strategy_params"] is None
+    assert len(run(Own(), tmp_path, seconds=0.04, resume=True).reports) == 10
+
+
+@pytest.mark.parametrize(
+    ("strategy", "name"),
+    [
+        (RewardGapStrategy(), "reward-gap"),
+        (FirstThatFires((RewardGapStrategy(), FixedStrategy())), "first-that-fires"),
+        (Own(), "Own"),
+    ],
+    ids=["reward-gap", "first-that-fires", "own"],
+)
+def test_a_strategy_that_needs_j_is_refused_where_it_is_not_measured(
+    strategy: Strategy, name: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=r"add --set runtime\.eval_episodes=16") as refused:
+        train(tiny_catch(eval_episodes=0), strategy, out=tmp_path / "run", profile=fast_profile())
+    assert str(refused.value).startswith(f"strategy {name}: ")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_strategy_that_does_without_j_runs_where_it_is_not_measured() -> None:
+    config = tiny_catch(seconds=0.025, eval_episodes=0)
+    assert train(config, HIGH, profile=fast_profile()).reports[0].learner_return is None

@@ -1,0 +1,87 @@
+"""Speeds on the real clock: paired by seed, a row a game, and a sentence about fp32."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from analysis.comparison.real import speed_contrasts, speed_result, speed_sentences
+from analysis.records.load import StudyRecord, load_study
+from analysis.report.tables_real import real_table, spec_shares
+from tests.fixtures.synthetic_study import write_study
+
+
+def rows(speeds: dict[str, tuple[float, ...]], game: str = "pong") -> list[dict[str, Any]]:
+    return [
+        {"game": game, "strategy": name, "seed": seed, "env_steps_per_second": speed}
+        for name, found in speeds.items()
+        for seed, speed in enumerate(found)
+    ]
+
+
+def contrasts(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return speed_contrasts(found, "learned", np.random.default_rng(0))
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> StudyRecord:
+    folder = tmp_path_factory.mktemp("study")
+    return load_study(
+        write_study(folder, strategies=("fp32", "learned"), games=("freeway",), seeds=(100,))
+    )
+
+
+def test_ratios_are_geometric_means_of_pairs() -> None:
+    speeds = {"learned": (100.0, 400.0, 90.0), "fp32": (50.0, 100.0)}
+    (found,) = contrasts(rows(speeds))
+    assert found["ratio"] == pytest.approx(8.0**0.5)
+    assert found["n"] == 2
+    assert 2.0 <= found["low"] <= found["ratio"] <= found["high"] <= 4.0
+
+
+def test_games_are_told_apart_and_together() -> None:
+    speeds = {"learned": (100.0, 100.0), "fp32": (50.0, 50.0)}
+    found = contrasts(rows(speeds) + rows({"learned": (50.0,), "fp32": (100.0,)}, "breakout"))
+    assert {item["game"]: item["ratio"] for item in found} == {
+        "pong": pytest.approx(2.0),
+        "breakout": pytest.approx(0.5),
+        "all games": pytest.approx(1.0),  # games weigh the same
+    }
+
+
+@pytest.mark.parametrize(
+    ("speeds", "ending"),
+    [
+        ((80.0, 82.0, 81.0), "slower by more than the interval."),
+        ((120.0, 122.0, 125.0), "faster by more than the interval."),
+        ((80.0, 125.0, 101.0), "neither slower nor faster by more than the interval."),
+        ((80.0,), "(1 pair, too few for an interval): not distinguishable."),
+    ],
+)
+def test_a_sentence_says_whether_it_is_slower_than_fp32(
+    study: StudyRecord, speeds: tuple[float, ...], ending: str
+) -> None:
+    found = contrasts(rows({"learned": speeds, "fp32": (100.0,) * len(speeds)}))
+    (sentence,) = speed_sentences(study, found)
+    assert sentence.startswith("pong: Learned controller does ")
+    assert sentence.endswith(ending)
+    assert (speed_result(found[0]) == "slower") == (ending.startswith("slower"))
+
+
+def test_a_column_is_there_only_where_a_run_has_it(study: StudyRecord) -> None:
+    plain = rows({"learned": (100.0,)})
+    assert "#Seconds to target" not in real_table(study, plain).columns
+    full = [{**plain[0], "seconds_to_target": None, "cpu_seconds": 12.0}]
+    table = real_table(study, full)
+    assert table.columns[-3:-1] == ("#CPU-seconds", "#Seconds to target")
+    assert [cell.text for cell in table.rows[0][-3:-1]] == ["12.0", "not reached"]
+    assert table.rows[0][1].text == "Learned controller"
+
+
+def test_shares_of_specs_are_ranked_and_none_is_lost() -> None:
+    assert spec_shares({"a": 1.0, "b": 6.0, "c": 2.0, "d": 0.5, "e": 0.5}) == (
+        "b 60%, c 20%, a 10%, others 10%"
+    )
+    assert spec_shares({}) == "\N{EN DASH}"

@@ -1,0 +1,94 @@
+"""Scores of single runs: which curve is shown, when a level was reached, what is written."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from accerl.spec import IDENTITY, Decision
+from analysis.comparison.scores import (
+    EPISODES,
+    POINTS,
+    curves_json,
+    first_reached,
+    score_curve,
+    score_table,
+)
+from analysis.figures.export import write_run_figures
+from analysis.records.load import RunRecord, load_run
+from tests.fixtures.synthetic_study import make_report, write_run
+
+FP32 = Decision.of(IDENTITY)
+
+
+def run_of(path: Path, episodes: list[tuple[float, ...]]) -> RunRecord:
+    """A run without J whose intervals end with these episodes."""
+    reports = [
+        replace(make_report(index, 2.0, 1.0, FP32), learner_return=None, episode_returns=returns)
+        for index, returns in enumerate(episodes)
+    ]
+    return load_run(write_run(path, reports))
+
+
+def test_without_j_the_curve_is_the_mean_of_the_last_episodes(tmp_path: Path) -> None:
+    ten = tuple(float(number) for number in range(10))
+    run = run_of(tmp_path / "run", [ten, ten, (30.0,), ()])
+    curve = score_curve(run)
+    assert len(curve) == 3  # nothing is said before so many episodes have ended
+    assert EPISODES == 20
+    assert [point.score for point in curve] == pytest.approx([4.5, 6.0, 6.0])
+    assert curve[0].seconds == run.reports[1].total_seconds
+    assert curve[0].env_steps == run.reports[1].total_env_steps
+
+
+def test_with_j_the_curve_is_j(tmp_path: Path) -> None:
+    reports = [make_report(index, 2.0, float(index), FP32) for index in range(4)]
+    run = load_run(write_run(tmp_path / "run", reports))
+    assert [point.score for point in score_curve(run)] == [r.learner_return for r in run.reports]
+
+
+def test_levels_are_reached_once_or_never(tmp_path: Path) -> None:
+    run = run_of(tmp_path / "run", [(0.0,) * 20, (10.0,) * 20, (4.0,) * 20])
+    curve = score_curve(run)
+    reached = first_reached(curve, 10.0)
+    assert reached is not None
+    assert reached.seconds == run.reports[1].total_seconds
+    assert first_reached(curve, 10.1) is None
+    table = score_table({"mine": run}, [5.0, 11.0])
+    ((label, five, eleven, best),) = table.rows
+    assert label.text == "mine"
+    assert five.value == run.reports[1].total_seconds
+    assert eleven.value is None
+    assert best.value == 10.0
+    chosen = score_table({"mine": run}).columns
+    assert chosen == ("Run", "#Score 2.5", "#Score 5", "#Score 7.5", "#Score 9", "#Best score")
+
+
+def test_a_run_without_scores_is_tabled_too(tmp_path: Path) -> None:
+    table = score_table({"mine": run_of(tmp_path / "run", [(), ()])})
+    assert [cell.value for cell in table.rows[0]] == [None, None]
+
+
+def test_curves_are_thinned_and_keep_their_end(tmp_path: Path) -> None:
+    run = run_of(tmp_path / "run", [(float(index),) * 20 for index in range(3 * POINTS + 1)])
+    (row,) = curves_json({"mine": run})
+    assert POINTS / 2 <= len(row["scores"]) <= POINTS
+    assert row["scores"][-1] == 3.0 * POINTS
+    assert len(row["seconds"]) == len(row["env_steps"]) == len(row["scores"])
+
+
+def test_written_curves_are_small_files(tmp_path: Path) -> None:
+    runs = [tmp_path / name for name in ("a", "b")]
+    for number, path in enumerate(runs):
+        run_of(path, [(float(index + number),) * 20 for index in range(30)])
+    written = write_run_figures(runs, tmp_path / "figures")
+    names = {path.name for path in written}
+    assert names == {"curves.json", "curves-seconds.png", "curves-env-steps.png"}
+    assert all(0 < path.stat().st_size < 200_000 for path in written)
+    data = json.loads((tmp_path / "figures" / "curves.json").read_text())
+    assert [max(row["scores"]) for row in data["runs"]] == [29.0, 30.0]
+    assert all(math.isfinite(value) for row in data["runs"] for value in row["seconds"])

@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from accerl.errors import UserError
+from accerl.presets import load_preset
+from accerl.spec import Decision
+from analysis.records.load import Game, is_study, load_run, load_study, machine_warning, read_rows
+from tests.fixtures.synthetic_study import FULL, GAMES, make_report, write_run, write_study
+
+SMALL = {"games": ("freeway",), "strategies": ("fp32", "learned"), "seeds": (100, 101)}
+
+
+def small_run(path: Path) -> Path:
+    return write_run(path, [make_report(i, 2.0, float(i), Decision.of(FULL)) for i in range(3)])
+
+
+def test_a_run_comes_back_as_it_was_written(tmp_path: Path) -> None:
+    run = load_run(small_run(tmp_path / "run"))
+    assert run.finished
+    assert (run.env, run.strategy, run.seed, run.clock) == ("catch", "fp32", 0, "serial, virtual")
+    assert [item.learner_return for item in run.reports] == [0.0, 1.0, 2.0]
+
+
+def test_an_unfinished_run_is_read_as_far_as_it_got(tmp_path: Path) -> None:
+    reports = [make_report(i, 2.0, float(i), Decision.of(FULL)) for i in range(3)]
+    path = write_run(tmp_path / "run", reports, finish=False)
+    with (path / "metrics.jsonl").open("a") as file:
+        file.write('{"index": 3, "seco')
+    run = load_run(path)
+    assert not run.finished
+    assert len(run.reports) == 3
+    assert run.summary["final_return"] == 2.0
+    assert run.summary["spec_seconds"] == {"original fp32": pytest.approx(6.0)}
+
+
+def test_an_unfinished_run_is_told_by_its_configuration(tmp_path: Path) -> None:
+    reports = [make_report(0, 2.0, 1.0, Decision.of(FULL))]
+    path = write_run(tmp_path / "run", reports, finish=False)
+    config = replace(load_preset("pong"), seed=7)
+    data = {**config.to_json(), "strategy": "fixed original INT8"}
+    (path / "config.json").write_text(json.dumps(data))
+    run = load_run(path)
+    told = (run.env, run.seed, run.strategy, run.clock, run.network)
+    assert told == ("pong", 7, "fixed original INT8", "process, real", "net1")
+    assert run.summary["config_hash"] == config.hash
+
+
+def test_what_is_not_a_run_directory_is_said_plainly(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="not a folder"):
+        load_run(tmp_path / "nowhere")
+    with pytest.raises(UserError, match=r"not a run directory \(no metrics.jsonl\)"):
+        load_run(tmp_path)
+    (tmp_path / "metrics.jsonl").write_text("")
+    with pytest.raises(UserError, match="no complete line"):
+        load_run(tmp_path)
+
+
+def test_damage_is_said_with_file_and_line(tmp_path: Path) -> None:
+    path = small_run(tmp_path / "run")
+    (path / "summary.json").write_text("[1, 2]")
+    with pytest.raises(UserError, match=r"summary.json must hold a JSON object"):
+        load_run(path)
+    lines = (path / "metrics.jsonl").read_text().splitlines()
+    (path / "metrics.jsonl").write_text("\n".join([lines[0], "{oops", lines[2]]))
+    with pytest.raises(UserError, match="line 2 is damaged"):
+        load_run(path)
+
+
+def test_a_study_comes_back_with_everything_it_holds(tmp_path: Path) -> None:
+    study = load_study(write_study(tmp_path, **SMALL))
+    assert is_study(tmp_path)
+    assert set(study.runs) == {(s, "freeway", n) for s in ("fp32", "learned") for n in (100, 101)}
+    assert study.subject == "learned"
+    assert list(study.replays) == ["schedule", "fp32"]
+    assert study.profile["name"] == "paper"
+    assert study.meta_training
+    assert study.bundle["schema"] == 1
+    assert study.warnings == ()
+
+
+def test_missing_and_unfinished_test_runs_become_warnings_not_silence(tmp_path: Path) -> None:
+    write_study(tmp_path, **SMALL)
+    (tmp_path / "runs/fp32/freeway/seed-100/metrics.jsonl").unlink()
+    (tmp_path / "runs/learned/freeway/seed-101/summary.json").unlink()
+    study = load_study(tmp_path)
+    assert set(study.runs) == {("fp32", "freeway", 101), ("learned", "freeway", 100)}
+    assert len(study.warnings) == 2
+    assert "fp32 only on freeway, seed 100: no test run" in study.warnings[0]
+    assert "never finished" in study.warnings[1]
+
+
+def test_only_the_planned_seeds_of_a_strategy_are_missed(tmp_path: Path) -> None:
+    write_study(tmp_path, **SMALL)
+    shutil.rmtree(tmp_path / "runs/fp32/freeway/seed-101")
+    info = json.loads((tmp_path / "study.json").read_text())
+    info["strategies"][0]["test_seeds"] = [100]
+    info["strategies"][1]["test_seeds"] = []
+    (tmp_path / "study.json").write_text(json.dumps(info))
+    study = load_study(tmp_path)
+    assert [item.test_seeds for item in study.strategies] == [(100,), None]
+    assert study.warnings == ()
+    assert len(study.runs) == 3
+
+
+def test_a_run_that_stopped_before_the_horizon_is_kept_and_named(tmp_path: Path) -> None:
+    write_study(tmp_path, **SMALL)
+    path = tmp_path / "runs/fp32/freeway/seed-100"
+    lines = (path / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (path / "metrics.jsonl").write_text("".join(lines[:10]))
+    study = load_study(tmp_path)
+    assert ("fp32", "freeway", 100) in study.runs
+    assert "ended at 30 s of 90 s" in study.warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"games": {}}, "names no games"),
+        ({"games": {"freeway": {"horizon_seconds": 90}}}, "incomplete or damaged"),
+        ({"strategies": [{"label": "x"}]}, "incomplete or damaged"),
+        ({"test_seeds": []}, "no test seeds"),
+        ({"games": {"freeway": {**GAMES["freeway"], "target_return": 0.0}}}, "must lie above"),
+    ],
+)
+def test_a_bad_study_file_is_a_user_error(
+    tmp_path: Path, changes: dict[str, object], message: str
+) -> None:
+    write_study(tmp_path, **SMALL)
+    data = json.loads((tmp_path / "study.json").read_text()) | changes
+    (tmp_path / "study.json").write_text(json.dumps(data))
+    with pytest.raises(UserError, match=message):
+        load_study(tmp_path)
+
+
+def test_a_folder_without_study_file_or_runs_is_a_user_error(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="not a study directory"):
+        load_study(tmp_path)
+    write_study(tmp_path / "s", **SMALL)
+    (tmp_path / "s/runs").rename(tmp_path / "s/elsewhere")
+    with pytest.raises(UserError, match="no finished test run"):
+        load_study(tmp_path / "s")
+
+
+def test_levels_of_a_game_must_make_sense() -> None:
+    told: dict[str, Any] = GAMES["freeway"]
+    with pytest.raises(UserError, match="horizon_seconds must be positive"):
+        Game(name="x", **{**told, "horizon_seconds": 0.0})
+    with pytest.raises(UserError, match=r"reference_return \(0\) must lie above"):
+        Game(name="x", **{**told, "reference_return": 0.0})
+
+
+def test_rows_drop_a_cut_last_line_and_refuse_damage_inside(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    assert read_rows(path) == ()
+    path.write_text('{"a": 1}\n{"a": ')
+    assert read_rows(path) == ({"a": 1},)
+    path.write_text('{"a": \n{"a": 1}\n')
+    with pytest.raises(UserError, match="line 1 is damaged"):
+        read_rows(path)
+    path.write_text("[1]\n")
+    with pytest.raises(UserError, match="not a JSON object"):
+        read_rows(path)
+
+
+def test_real_seconds_of_two_machines_are_called_out(tmp_path: Path) -> None:
+    reports = [make_report(0, 2.0, 1.0, Decision.of(FULL))]
+    runs = [
+        load_run(write_run(tmp_path / f"{i}", reports, tier=tier, fingerprint={"id": str(i)}))
+        for i, tier in enumerate(("real", "real", "virtual"))
+    ]
+    assert "2 different machines" in str(machine_warning("These runs", runs))
+    assert machine_warning("These runs", runs[1:]) is None

@@ -1,0 +1,365 @@
+"""Bundles: what is written can be read back, tells where it comes from, and replaces safely."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+import accerl
+from accerl.errors import UserError
+from accerl.monitor.features import FEATURE_NAMES, FEATURES_VERSION
+from accerl.records import read_json
+from accerl.spec import CompressionSpec, Decision
+from controller.actions import HEADS, ActionSpace
+from controller.bundle import bundle
+from controller.bundle import meta as bundle_meta
+from controller.bundle.bundle import (
+    BundleMeta,
+    export_bundle,
+    is_bundle,
+    load_bundle,
+    read_bundle,
+    show_bundle,
+    verify_bundle,
+)
+from controller.bundle.files import FILES, MANIFEST, NUM_FEATURES, SCHEDULE
+from controller.bundle.meta import Result, git_revision
+from controller.bundle.schedule import QUANTILES, ReplayedSchedule, Schedule, SchedulePoint
+from controller.policy.onnx_graph import build_onnx, onnx_logits
+from controller.policy.policy import ControllerPolicy, LearnedStrategy
+from tests.fixtures.made_bundles import (
+    ACTIONS,
+    HARD,
+    META,
+    MILD,
+    features_at,
+    make_bundle,
+    make_policy,
+    make_schedules,
+)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_bundle(tmp_path_factory.mktemp("made") / "learned")
+
+
+@pytest.fixture
+def folder(made: Path, tmp_path: Path) -> Path:
+    shutil.copytree(made, tmp_path / "learned")
+    return tmp_path / "learned"
+
+
+def test_a_loaded_policy_decides_as_the_exported_one(folder: Path) -> None:
+    loaded, original = load_bundle(folder), LearnedStrategy(make_policy(), ACTIONS)
+    assert isinstance(loaded, LearnedStrategy)
+    choices = set()
+    for seed in range(30):
+        features = features_at(0.0, 60.0, seed)
+        assert loaded.decide(features) == original.decide(features)
+        choices.add(loaded.decide(features).label)
+    assert len(choices) > 1
+    read = read_bundle(folder)
+    assert (read.actions, read.meta, read.migrated_from) == (ACTIONS, META, None)
+    assert read.schedules == make_schedules()
+    assert read.policy.to_json() == make_policy().to_json()
+
+
+def test_a_bundle_holds_decisions_as_long_as_in_training(tmp_path: Path) -> None:
+    meta = replace(META, min_dwell_intervals=3)
+    loaded = load_bundle(export_bundle(tmp_path / "b", make_policy(), ACTIONS, meta, {}))
+    original = LearnedStrategy(make_policy(), ACTIONS, min_dwell_intervals=3)
+    features = [features_at(0.0, 60.0, seed) for seed in range(30)]
+    assert [loaded.decide(item) for item in features] == [original.decide(f) for f in features]
+
+
+def test_torch_and_onnx_runtime_agree(tmp_path: Path) -> None:
+    actions = ActionSpace(bits=(32,), sparsities=(0.0, 0.1, 0.2, 0.3, 0.6))
+    policy = make_policy(3, actions)
+    vectors = np.random.default_rng(1).uniform(-9, 9, (64, len(FEATURE_NAMES))).astype(np.float32)
+    there = onnx_logits(build_onnx(policy), vectors)
+    assert [logits.shape for logits in there] == [(64, 1), (64, 5), (64, 4)]
+    with torch.no_grad():
+        for mine, theirs in zip(policy(torch.from_numpy(vectors)), there, strict=True):
+            np.testing.assert_allclose(mine.numpy(), theirs, atol=1e-5)
+            assert mine.argmax(-1).tolist() == theirs.argmax(-1).tolist()
+    report = verify_bundle(export_bundle(tmp_path / "b", policy, actions, META, {}))
+    assert report["max_logit_difference"] <= 1e-5
+    assert report["heads"] == dict(zip(HEADS, (1, 5, 4), strict=True))
+    assert report["actions"] == 20
+
+
+def test_verify_reports_what_it_checked(folder: Path) -> None:
+    report = verify_bundle(str(folder))
+    assert report["ok"] is True
+    assert (report["schema_version"], report["migrated_from"]) == (3, None)
+    assert report["graph_features"] == len(FEATURE_NAMES)
+    assert report["files"] == {name: (folder / name).stat().st_size for name in FILES}
+    assert report["schedules"] == ["all", "breakout", "catch"]
+    assert json.loads(json.dumps(report)) == report
+
+
+def test_the_manifest_says_what_every_feature_and_every_action_is(folder: Path) -> None:
+    manifest = read_json(folder / MANIFEST)
+    assert tuple(row["name"] for row in manifest["features"]) == FEATURE_NAMES
+    assert manifest["features"][0] == {
+        "name": "log_kl_mean",
+        "source": "kl_mean_nats",
+        "unit": "nats",
+        "transform": "log10(x + 0.0001) / 2 + 1",
+        "unknown": 0.0,
+        "clip": 3.0,
+    }
+    assert NUM_FEATURES[FEATURES_VERSION] == len(FEATURE_NAMES)
+    table = manifest["action_table"]
+    assert [tuple(row["indices"]) for row in table] == ACTIONS.all_indices()
+    assert [CompressionSpec.from_json(row["spec"]) for row in table] == list(ACTIONS.all_specs)
+    assert table[-1]["label"] == "net3 pruned 50% INT8"
+    assert manifest["policy"] == {"sizes": [2, 3, 4], "hidden": 8}
+    schedule = read_json(folder / SCHEDULE)
+    assert schedule["quantiles"] == list(QUANTILES)
+    assert schedule["games"]["catch"][2]["levels"]["student"] == ["original"] * 2 + ["net3"] * 3
+
+
+def test_the_manifest_says_which_code_wrote_it(folder: Path) -> None:
+    """The commit of the checkout that the package lies in, or nothing."""
+    told = read_json(folder / MANIFEST)["git_revision"]
+    assert told == git_revision()
+    asked = subprocess.run(
+        ["git", "-C", str(Path(accerl.__file__).parent), "rev-parse", "HEAD"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if asked.returncode == 0:
+        assert told is not None
+        assert re.fullmatch(rf"{asked.stdout.strip()}(-dirty)?", told)
+    else:
+        assert told is None
+
+
+def test_without_git_or_a_checkout_the_revision_is_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setenv("PATH", str(tmp_path))
+        assert git_revision() is None
+        assert is_bundle(make_bundle(tmp_path / "b"))
+    # Installed inside the checkout of somebody else's project: its commit is not ours.
+    package = tmp_path / "project" / "accerl"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (tmp_path / "project" / "theirs.txt").write_text("not ours")
+    monkeypatch.setattr(bundle_meta.accerl, "__file__", str(package / "__init__.py"))
+    assert git_revision() is None
+    who = ("-c", "user.name=a", "-c", "user.email=a@b")
+    for command in (("init", "-q"), ("add", "theirs.txt"), (*who, "commit", "-qm", "theirs")):
+        subprocess.run(["git", *command], cwd=tmp_path / "project", check=True)
+    assert git_revision() is None
+    subprocess.run(["git", "add", "."], cwd=tmp_path / "project", check=True)
+    subprocess.run(["git", *who, "commit", "-qm", "ours"], cwd=tmp_path / "project", check=True)
+    assert re.fullmatch("[0-9a-f]{40}", git_revision() or "")
+    (package / "__init__.py").write_text("changed")
+    assert re.fullmatch("[0-9a-f]{40}-dirty", git_revision() or "")
+
+
+def test_show_speaks_to_people(folder: Path) -> None:
+    shown = show_bundle(folder)
+    assert shown["schedules"]["catch"] == [
+        "0% to 75%: net3 pruned 50% INT8, chosen by 67%",
+        "75% to 100%: original fp32, chosen by 100%",
+    ]
+    assert shown["games"] == ["catch", "breakout"]
+    assert shown["inner_runs"] == 64
+    assert shown["profiles"] == [{"name": "edge", "hash": "abc123"}]
+    assert shown["results"][0]["low"] == 0.55
+    assert shown["results_in_words"] == [
+        "catch-edge: seconds to target 0.71 times that of fp32 "
+        "(95% interval 0.55 to 0.9, 6 pairs of runs)",
+        "breakout-edge: seconds to target 1.02 times that of fp32 "
+        "(1 pair of runs, too few for an interval)",
+    ]
+    assert json.loads(json.dumps(shown)) == shown
+
+
+def test_the_model_card_states_the_facts(folder: Path) -> None:
+    text = (folder / "README.md").read_text()
+    facts = ("catch-edge (seeds 0, 1)", "tier: virtual", "64", "edge (abc123)", "9f8e7d")
+    for fact in (*facts, "75% to 100%: original fp32", "95% interval 0.55 to 0.9"):
+        assert fact in text
+    assert "{" not in text
+
+
+def test_the_model_card_has_the_metadata_that_hubs_read(tmp_path: Path) -> None:
+    odd = replace(META.results[0], instance='a "b": c')
+    meta = replace(META, results=(odd, *META.results[1:]))
+    folder = export_bundle(tmp_path / "b", make_policy(), ACTIONS, meta, {})
+    _, front, _ = (folder / "README.md").read_text().split("---\n", 2)
+    told = yaml.safe_load(front)
+    assert told["library_name"] == "accerl"
+    (model,) = told["model-index"]
+    assert model["name"] == "compression schedule for catch, breakout"
+    first, second = model["results"]
+    assert first["task"]["type"] == "reinforcement-learning"
+    assert first["dataset"] == {"type": 'a "b": c', "name": 'a "b": c'}
+    (metric,) = first["metrics"]
+    assert (metric["type"], metric["value"]) == ("seconds_to_target", 0.71)
+    assert metric["confidence_interval"] == [0.55, 0.9]
+    assert "confidence_interval" not in second["metrics"][0]
+    bare = export_bundle(tmp_path / "bare", make_policy(), ACTIONS, replace(meta, results=()), {})
+    _, front, _ = (bare / "README.md").read_text().split("---\n", 2)
+    assert "model-index" not in yaml.safe_load(front)
+
+
+def test_schedule_mode_follows_the_clock_by_fraction(folder: Path) -> None:
+    strategy = load_bundle(folder, mode="schedule", game="catch")
+    assert isinstance(strategy, ReplayedSchedule)
+    strategy.reset()
+    hard, mild = ACTIONS.decision(HARD), ACTIONS.decision(MILD)
+    for horizon in (60.0, 600.0):  # a longer run stretches the schedule
+        fractions = (0.0, 0.3, 0.7499, 0.75 - 1e-12, 0.99, 1.2)
+        decided = [strategy.decide(features_at(f * horizon, horizon)) for f in fractions]
+        assert decided == [hard, hard, hard, mild, mild, mild]
+
+
+def test_without_a_game_the_pooled_schedule_is_replayed(folder: Path) -> None:
+    pooled = load_bundle(folder, mode="schedule")
+    assert pooled.decide(features_at(0.0, 60.0)) == ACTIONS.decision(HARD)
+    assert pooled.decide(features_at(15.0, 60.0)) == ACTIONS.decision(MILD)  # 4 of 7 runs
+    with pytest.raises(UserError, match=r"no schedule for 'pong'.*all, breakout, catch"):
+        load_bundle(folder, mode="schedule", game="pong")
+
+
+def test_unknown_modes_and_missing_schedules_are_refused(tmp_path: Path) -> None:
+    folder = export_bundle(tmp_path / "b", make_policy(), ACTIONS, META, {})
+    with pytest.raises(UserError, match="no schedule for 'all'; it has: none"):
+        load_bundle(folder, mode="schedule")
+    with pytest.raises(UserError, match="allowed: policy, schedule"):
+        load_bundle(folder, mode="replay")  # pyright: ignore[reportArgumentType]
+
+
+def test_export_replaces_an_older_bundle(folder: Path) -> None:
+    export_bundle(folder, make_policy(seed=1), ACTIONS, META, {})
+    assert read_bundle(folder).policy.to_json() == make_policy(seed=1).to_json()
+    assert sorted(p.name for p in folder.parent.iterdir()) == ["learned"]
+    assert sorted(p.name for p in folder.iterdir()) == sorted([MANIFEST, *FILES])
+
+
+def test_export_leaves_other_folders_and_files_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter.tex").write_text("years of work")
+    (tmp_path / "file").write_text("also precious")
+    for name in ("thesis", "file"):
+        with pytest.raises(UserError, match="is not a bundle"):
+            export_bundle(tmp_path / name, make_policy(), ACTIONS, META, {})
+    assert (tmp_path / "thesis" / "chapter.tex").read_text() == "years of work"
+    assert (tmp_path / "file").read_text() == "also precious"
+    (tmp_path / "empty").mkdir()
+    assert is_bundle(export_bundle(tmp_path / "empty", make_policy(), ACTIONS, META, {}))
+
+
+def test_a_failed_export_leaves_nothing_and_keeps_the_old(folder: Path) -> None:
+    stray = ACTIONS.decision(MILD).main, 1.0
+    point = SchedulePoint(fraction=0.0, seconds=0.0, decision=Decision((stray,)), agreement=1.0)
+    outside = SchedulePoint(
+        fraction=0.5,
+        seconds=30.0,
+        decision=Decision.of(CompressionSpec(bits=16)),
+        agreement=1.0,
+    )
+    bad = {"catch": Schedule((point, outside))}
+    for target in (folder, folder.parent / "new"):
+        with pytest.raises(UserError, match="bf16 is not in it"):
+            export_bundle(target, make_policy(seed=1), ACTIONS, META, bad)
+    assert sorted(p.name for p in folder.parent.iterdir()) == ["learned"]
+    assert read_bundle(folder).policy.to_json() == make_policy().to_json()
+
+
+def test_a_failed_rename_puts_the_old_bundle_back(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rename = Path.rename
+
+    def full_disk(self: Path, target: Path) -> Path:
+        if self.name.endswith(".tmp"):
+            raise OSError("disk full")
+        return rename(self, target)
+
+    monkeypatch.setattr(bundle.Path, "rename", full_disk)
+    with pytest.raises(OSError, match="disk full"):
+        export_bundle(folder, make_policy(seed=1), ACTIONS, META, {})
+    monkeypatch.undo()
+    assert sorted(p.name for p in folder.parent.iterdir()) == ["learned"]
+    assert read_bundle(folder).policy.to_json() == make_policy().to_json()
+
+
+def test_a_bundle_can_be_moved(folder: Path, tmp_path: Path) -> None:
+    moved = tmp_path / "elsewhere" / "other-name"
+    shutil.copytree(folder, moved)
+    shutil.rmtree(folder)
+    assert verify_bundle(moved)["ok"] is True
+
+
+def test_is_bundle_tells_names_from_folders(folder: Path, tmp_path: Path) -> None:
+    assert is_bundle(folder)
+    assert is_bundle(str(folder))
+    assert not is_bundle(tmp_path)
+    assert not is_bundle("kl_threshold")
+    with pytest.raises(UserError, match="is not a bundle"):
+        load_bundle("kl_threshold")
+
+
+def test_a_recurrent_policy_travels_too(tmp_path: Path) -> None:
+    policy = ControllerPolicy(
+        ACTIONS.sizes, generator=torch.Generator().manual_seed(3), recurrent=True, features="kl"
+    )
+    export_bundle(tmp_path / "b", policy, ACTIONS, META, {})
+    assert verify_bundle(tmp_path / "b")["max_logit_difference"] <= 1e-5
+    back = read_bundle(tmp_path / "b").policy
+    assert back.recurrent
+    assert back.to_json() == policy.to_json()
+
+
+def test_what_a_policy_says_of_its_form_is_given_back_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever `to_json` tells besides the weights, `from_json` finds again."""
+    to_json, from_json = ControllerPolicy.to_json, ControllerPolicy.from_json
+    seen: list[Any] = []
+
+    def reading(data: Any) -> ControllerPolicy:
+        seen.append(data["subset"])
+        return from_json(data)
+
+    monkeypatch.setattr(ControllerPolicy, "to_json", lambda self: to_json(self) | {"subset": "kl"})
+    monkeypatch.setattr(ControllerPolicy, "from_json", reading)
+    folder = export_bundle(tmp_path / "b", make_policy(), ACTIONS, META, {})
+    assert read_json(folder / MANIFEST)["policy"]["subset"] == "kl"
+    read_bundle(folder)
+    assert set(seen) == {"kl"}
+
+
+def test_parts_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="heads"):
+        export_bundle(tmp_path / "b", make_policy(), ActionSpace(bits=(32,)), META, {})
+    narrow = ControllerPolicy(ACTIONS.sizes, generator=torch.Generator(), num_features=5)
+    with pytest.raises(UserError, match="the policy must read the 26 features"):
+        export_bundle(tmp_path / "b", narrow, ACTIONS, META, {})
+    with pytest.raises(UserError, match="tier 'cloud'"):
+        BundleMeta(interval_seconds=1.0, horizon_seconds=2.0, tier="cloud")
+    with pytest.raises(UserError, match="interval"):
+        BundleMeta(interval_seconds=3.0, horizon_seconds=2.0, tier="real")
+    for wrong in ({"ratio": float("nan")}, {"low": None}, {"low": 2.0}, {"n": 0}):
+        with pytest.raises(UserError, match="a result needs"):
+            Result(**{**vars(META.results[0]), **wrong})
+    assert list(tmp_path.iterdir()) == []

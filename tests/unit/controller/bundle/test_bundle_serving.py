@@ -1,0 +1,204 @@
+"""A bundle in runs that cannot act with all of its specs: nearest milder ones, or a refusal."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from accerl.errors import UserError
+from accerl.monitor.compliance import StrategyCompliance
+from accerl.monitor.features import Features
+from accerl.monitor.strategy import Strategy
+from accerl.runtime.latency.profile import LatencyProfile
+from accerl.spec import STUDENTS, CompressionSpec, Decision
+from accerl.train import train
+from controller.actions import ActionSpace
+from controller.bundle.bundle import read_bundle
+from controller.bundle.serving import Replacement, ServedStrategy, replace_missing, serve
+from controller.env.compatibility import obstacle
+from tests.fixtures.inner_runs import fast_profile, tiny_catch
+from tests.fixtures.made_bundles import ACTIONS, HARD, features_at, make_bundle
+
+INT8 = CompressionSpec(bits=8)
+NET1, NET3 = CompressionSpec(student="net1"), CompressionSpec(student="net3")
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_bundle(tmp_path_factory.mktemp("made") / "learned")
+
+
+def without_int8() -> LatencyProfile:
+    profile = fast_profile()
+    return replace(profile, specs=tuple(row for row in profile.specs if row.spec.bits != 8))
+
+
+def test_a_run_that_can_act_with_everything_changes_nothing(bundle: Path) -> None:
+    served = serve(bundle, network="original", profile=fast_profile())
+    assert served.strategy.replacements == ()
+    assert served.schedule is None
+    raw = read_bundle(bundle).strategy()
+    for seed in range(20):
+        features = features_at(0.0, 60.0, seed)
+        assert served.strategy.decide(features) == raw.decide(features)
+    assert set(served.strategy.specs) == set(ACTIONS.all_specs)
+
+
+@pytest.mark.parametrize(
+    ("network", "profile", "spec", "acting"),
+    [
+        ("net1", None, NET1, "original fp32"),
+        ("net1", None, NET3, None),
+        ("net3", None, NET3, "original fp32"),
+        ("net2", None, replace(NET1, bits=8, sparsity=0.5), "original pruned 50% INT8"),
+        ("original", without_int8(), INT8, "original fp32"),
+        ("original", without_int8(), replace(NET3, bits=8), "net3 fp32"),
+        ("net1", without_int8(), replace(NET1, bits=8, sparsity=0.25), "original pruned 25% fp32"),
+        ("original", without_int8(), NET3, None),
+    ],
+)
+def test_what_a_run_cannot_act_with_is_replaced_by_the_nearest_milder(
+    network: str, profile: LatencyProfile | None, spec: CompressionSpec, acting: str | None
+) -> None:
+    seen = None if profile is None else profile.for_network(network)
+    found = replace_missing(ACTIONS, (spec,), network, seen)
+    if acting is None:
+        assert found == ()
+    else:
+        (replacement,) = found
+        assert (replacement.spec, replacement.acting.label) == (spec, acting)
+        assert obstacle(network, seen, replacement.acting) is None
+
+
+def test_where_nothing_milder_exists_the_nearest_acts() -> None:
+    only_int8 = replace(
+        fast_profile(), specs=tuple(row for row in fast_profile().specs if row.spec.bits == 8)
+    )
+    (replacement,) = replace_missing(ACTIONS, (CompressionSpec(),), "original", only_int8)
+    assert replacement.acting == INT8
+
+
+def test_a_run_that_can_act_with_nothing_is_refused() -> None:
+    with pytest.raises(UserError, match="no spec of the action space exists"):
+        replace_missing(ActionSpace(bits=(8,)), (INT8,), "original", without_int8())
+
+
+def test_an_engine_that_is_not_installed_is_an_obstacle(monkeypatch: pytest.MonkeyPatch) -> None:
+    eager = CompressionSpec(graph="eager")
+    assert obstacle("original", None, INT8) is obstacle("original", None, eager) is None
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    assert obstacle("original", None, INT8) == "onnxruntime not installed"
+    assert obstacle("original", None, eager) is None
+
+
+@pytest.mark.parametrize("network", STUDENTS)
+def test_obstacles_are_what_a_run_would_stumble_over(network: str) -> None:
+    profile = without_int8().for_network(network)
+    found = set()
+    for spec in (*ACTIONS.all_specs, CompressionSpec(rank=0.5), CompressionSpec(graph="eager")):
+        try:
+            Decision.of(spec).check_students(network)
+            profile.infer_seconds(spec, 8)
+        except UserError:
+            assert obstacle(network, profile, spec) is not None
+        else:
+            assert obstacle(network, profile, spec) is None
+            found.add(spec.student)
+    assert found == {"original", *STUDENTS[STUDENTS.index(network) + 1 :]}
+
+
+def test_every_replacement_is_listed_or_refused(bundle: Path) -> None:
+    served = serve(bundle, network="net2", profile=None)
+    told = list(map(str, served.strategy.replacements))
+    assert len(told) == 12  # net1 and net2: two of four students
+    assert (
+        "net1 fp32 -> original fp32 (student not smaller than the learner's network net2)" in told
+    )
+    students = {spec.student for spec in served.strategy.specs}
+    assert students == {"original", "net3"}
+    with pytest.raises(UserError, match=r"cannot act with 12 of its specs: net1 fp32 \(.*--strict"):
+        serve(bundle, network="net2", profile=None, strict=True)
+
+
+def test_a_schedule_is_judged_by_what_it_holds(bundle: Path) -> None:
+    """Its controller may choose net1 and net2; this schedule holds net3 and the original only."""
+    served = serve(bundle, network="net2", profile=None, mode="schedule", strict=True)
+    assert served.strategy.replacements == ()
+    (first, *rest) = serve(
+        bundle, network="original", profile=without_int8(), mode="schedule"
+    ).strategy.replacements
+    assert (first.spec, first.acting.label) == (ACTIONS.spec(HARD), "net3 pruned 50% fp32")
+    assert rest == []
+
+
+def test_the_schedule_of_the_game_is_preferred(bundle: Path) -> None:
+    def chosen(*names: str) -> str | None:
+        return serve(
+            bundle, network="original", profile=None, mode="schedule", names=names
+        ).schedule
+
+    assert chosen("breakout-edge", "breakout") == "breakout"
+    assert chosen("pong-edge", "pong") == chosen() == "all"
+    with pytest.raises(UserError, match="allowed: policy, schedule"):
+        serve(bundle, network="original", profile=None, mode="both")
+
+
+def test_the_records_tell_the_bundle_the_mode_and_the_replacements(bundle: Path) -> None:
+    told = serve(bundle, network="net3", profile=None, mode="schedule").strategy.to_json()
+    digest = read_bundle(bundle).manifest["digest"][:12]
+    assert told["name"] == "bundle"
+    assert told["params"] == {
+        "digest": digest,
+        "mode": "schedule",
+        "schedule": "all",
+        "replaced": {"net3 pruned 50% INT8": "original pruned 50% INT8"},
+    }
+
+
+class Mixing:
+    """A strategy that mixes two specs, one of which is missing in the run."""
+
+    needs = ("learner_return",)
+    specs = (INT8, CompressionSpec())
+
+    def reset(self) -> None:
+        pass
+
+    def decide(self, features: Features) -> Decision:
+        return Decision(((INT8, 0.25), (CompressionSpec(), 0.75)))
+
+
+def test_shares_of_what_becomes_the_same_add_up() -> None:
+    found = replace_missing(ACTIONS, Mixing.specs, "original", without_int8())
+    served = ServedStrategy(Mixing(), {}, found)
+    assert found == (Replacement(INT8, CompressionSpec(), "no times in latency profile fast"),)
+    assert served.decide(features_at(0.0, 60.0)) == Decision.of(CompressionSpec())
+    assert served.specs == (CompressionSpec(),)
+    assert served.needs == {"learner_return"}
+
+
+class TestServedCompliance(StrategyCompliance):
+    @pytest.fixture(autouse=True)
+    def _bundle(self, bundle: Path) -> None:
+        self.bundle = bundle
+
+    def make(self) -> Strategy:
+        return serve(self.bundle, network="net2", profile=None).strategy
+
+
+@pytest.mark.parametrize("mode", ["policy", "schedule"])
+def test_a_run_under_a_served_bundle_is_deterministic(bundle: Path, mode: str) -> None:
+    """A learner of net1, to which half of the specs are new or missing."""
+    config = replace(tiny_catch(eval_episodes=0), network="net1")
+    profile = replace(without_int8(), num_actors=1)
+    runs = []
+    for _ in range(2):
+        served = serve(bundle, network="net1", profile=profile, mode=mode)
+        result = train(config, served.strategy, profile=profile)
+        runs.append([report.to_json() for report in result.reports])
+        for report in result.reports:
+            assert {spec.bits for spec in report.decision.specs} == {32}
+    assert runs[0] == runs[1]

@@ -1,0 +1,301 @@
+"""Shielded: when it steps in, what it lets through, and what it leaves in the records."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from accerl.errors import UserError
+from accerl.monitor.compliance import StrategyCompliance, made_up_features
+from accerl.monitor.features import FEATURE_NAMES, Features
+from accerl.monitor.strategies import FixedStrategy, KLThresholdStrategy, RewardGapStrategy
+from accerl.monitor.strategy import Strategy, events_of, fires, needs_of, specs_of
+from accerl.records import read_json, read_metrics
+from accerl.spec import IDENTITY, CompressionSpec, Decision
+from accerl.train import train
+from controller.actions import ActionSpace
+from controller.comparators.bandits import SlidingWindowUCB
+from controller.comparators.credit import PRESETS
+from controller.policy.policy import LearnedStrategy
+from controller.policy.shield import Shielded
+from tests.fixtures.inner_runs import fast_profile, tiny_catch
+from tests.fixtures.made_bundles import make_policy
+
+INT8, BF16 = CompressionSpec(bits=8), CompressionSpec(bits=16)
+NET3 = CompressionSpec(student="net3", bits=8)
+
+
+class Silent:
+    """A strategy that declares nothing, and counts what it is asked."""
+
+    def __init__(self, error: BaseException | None = None) -> None:
+        self.error, self.asked, self.resets = error, 0, 0
+
+    def reset(self) -> None:
+        self.resets += 1
+
+    def decide(self, features: Features) -> Decision:
+        self.asked += 1
+        if self.error is not None:
+            raise self.error
+        return Decision.of(INT8)
+
+
+class TestShieldedBandit(StrategyCompliance):
+    def make(self) -> Strategy:
+        return Shielded(SlidingWindowUCB())
+
+
+class TestShieldedThreshold(StrategyCompliance):
+    def make(self) -> Strategy:
+        inner = KLThresholdStrategy(threshold_nats=1.0, return_below_nats=0.1)
+        return Shielded(inner, fallback=IDENTITY)
+
+
+class TestShieldedSilent(StrategyCompliance):
+    def make(self) -> Strategy:
+        return Shielded(Silent())
+
+
+class TestShieldedFailing(StrategyCompliance):
+    def make(self) -> Strategy:
+        return Shielded(Silent(RuntimeError("a bug")))
+
+
+def with_vector(**changes: float) -> Features:
+    features = made_up_features(seconds=4.0)
+    vector = features.vector.copy()
+    for name, value in changes.items():
+        vector[FEATURE_NAMES.index(name)] = value
+    return Features(raw=features.raw, vector=vector)
+
+
+def test_the_paper_s_rule_lasts_for_an_interval_at_a_time() -> None:
+    shielded = Shielded(FixedStrategy(INT8), fallback=BF16)
+    shielded.reset()
+    specs = [
+        shielded.decide(made_up_features(seconds=2.0 * step, kl_max_nats=kl)).main
+        for step, kl in enumerate((0.1, 14.0, 14.5, 3.0, math.inf))
+    ]
+    assert specs == [INT8, INT8, BF16, INT8, BF16]
+    same: dict[str, Any] = {"cause": "kl", "spec": BF16.to_json()}
+    assert shielded.events == [
+        {"interval": 2, "seconds": 4.0, "value": 14.5, **same},
+        {"interval": 4, "seconds": 8.0, "value": "inf", **same},
+    ]
+
+
+def test_after_a_high_kl_the_strategy_is_asked_all_the_same() -> None:
+    inner = Silent()
+    shielded = Shielded(inner)
+    assert shielded.decide(made_up_features(kl_max_nats=20.0)).main == IDENTITY
+    assert inner.asked == 1
+
+
+def test_events_of_a_shield_within_are_told() -> None:
+    """As of a bundle that brings its own, under a laxer one."""
+    error = RuntimeError("no idea")
+    shielded = Shielded(Shielded(Silent(error), 14.0), 20.0)
+    for kl_nats in (1.0, math.nan, 15.0, 21.0):
+        features = made_up_features(kl_max_nats=kl_nats)
+        assert shielded.decide(features) == Decision.of(IDENTITY)
+        assert fires(shielded)
+    assert [(event["interval"], event["cause"]) for event in shielded.events] == [
+        *[(0, "error"), (1, "nan"), (2, "kl"), (2, "error")],
+        *[(3, "kl"), (3, "kl"), (3, "error")],
+    ]
+    shielded.reset()
+    assert shielded.events == []
+
+
+def test_an_error_is_told_and_survived() -> None:
+    shielded = Shielded(Silent(KeyError("returns")), fallback=BF16)
+    assert shielded.decide(made_up_features()).main == BF16
+    (event,) = shielded.events
+    assert (event["cause"], event["value"]) == ("error", "KeyError: 'returns'")
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+def test_an_interrupt_is_no_error(interrupt: type[BaseException]) -> None:
+    shielded = Shielded(Silent(interrupt()))
+    with pytest.raises(interrupt):
+        shielded.decide(made_up_features())
+    assert shielded.events == []
+
+
+@pytest.mark.parametrize(
+    ("features", "cause", "value"),
+    [
+        (with_vector(return_level=math.nan), "nan", "return_level"),
+        (with_vector(queue_fill=math.inf), "nan", "queue_fill"),
+        (made_up_features(kl_max_nats=math.nan), "nan", "kl_max_nats"),
+        (with_vector(log_speed=-3.5), "range", "log_speed -3.5"),
+        (with_vector(log_speed=3.0), None, None),
+        (
+            Features(raw=made_up_features().raw, vector=np.zeros(25, dtype=np.float32)),
+            "range",
+            "(25,) is not 26 features",
+        ),
+    ],
+)
+def test_damaged_features_are_kept_from_the_strategy(
+    features: Features, cause: str | None, value: str | None
+) -> None:
+    inner = Silent()
+    shielded = Shielded(inner)
+    decided = shielded.decide(features).main
+    if cause is None:
+        assert (decided, shielded.events, inner.asked) == (INT8, [], 1)
+    else:
+        (event,) = shielded.events
+        assert (decided, event["cause"], event["value"]) == (IDENTITY, cause, value)
+        assert inner.asked == 0
+
+
+def test_a_reset_forgets_the_events_and_resets_the_strategy() -> None:
+    inner = Silent()
+    shielded = Shielded(inner)
+    shielded.decide(made_up_features(kl_max_nats=20.0))
+    shielded.reset()
+    assert (shielded.events, inner.resets) == ([], 1)
+    shielded.decide(made_up_features(kl_max_nats=20.0))
+    assert [event["interval"] for event in shielded.events] == [0]
+
+
+@pytest.mark.parametrize(
+    ("inner", "fallback"),
+    [
+        (SlidingWindowUCB((NET3, BF16, INT8)), BF16),
+        (SlidingWindowUCB(), IDENTITY),
+        (RewardGapStrategy(), CompressionSpec(sparsity=0.2)),
+        (FixedStrategy(INT8), IDENTITY),  # one spec alone is not milder than itself
+        (Silent(), IDENTITY),
+    ],
+)
+def test_the_fallback_is_the_mildest_spec(inner: Strategy, fallback: CompressionSpec) -> None:
+    assert Shielded(inner).fallback == fallback
+
+
+def test_what_the_strategy_declares_is_passed_on() -> None:
+    shielded = Shielded(RewardGapStrategy(), fallback=INT8)
+    assert specs_of(shielded) == (*RewardGapStrategy().specs, INT8)
+    assert needs_of(shielded) == {"learner_return", "actor_return"}
+    assert specs_of(Shielded(SlidingWindowUCB())) == PRESETS
+    assert not hasattr(Shielded(Silent()), "specs")  # nobody knows
+    assert shielded.name == "reward-gap"
+
+
+def test_it_fires_when_either_does() -> None:
+    shielded = Shielded(KLThresholdStrategy(threshold_nats=5.0))
+    shielded.reset()
+    fired = []
+    for kl_nats in (1.0, 6.0, 1.0):
+        shielded.decide(made_up_features(kl_max_nats=kl_nats))
+        fired.append(fires(shielded))
+    assert fired == [False, True, True]
+    resting = Shielded(KLThresholdStrategy(threshold_nats=50.0))
+    resting.decide(made_up_features(kl_max_nats=20.0))
+    assert fires(resting)
+
+
+def test_json_there_and_back() -> None:
+    inner = KLThresholdStrategy(threshold_nats=3.0)
+    told = json.loads(json.dumps(Shielded(inner, 7.5, NET3).to_json()))
+    assert told == {
+        **inner.to_json(),
+        "shield": {"threshold_nats": 7.5, "fallback": NET3.to_json()},
+    }
+    again = Shielded.from_json(inner, told["shield"])
+    assert (again.threshold_nats, again.fallback) == (7.5, NET3)
+    default = Shielded.from_json(inner, {})
+    assert (default.threshold_nats, default.fallback) == (14.0, BF16)
+    assert Shielded(Silent()).to_json()["name"] == "Silent"
+
+
+@pytest.mark.parametrize(
+    ("shield", "message"),
+    [
+        ({"threshold": 1.0}, "unknown parameter 'threshold'; did you mean 'threshold_nats'"),
+        ({"threshold_nats": -1.0}, "threshold_nats must be a number at least 0.0, got -1.0"),
+        ({"threshold_nats": math.nan}, "threshold_nats must be a number"),
+        ({"fallback": {"bits": 7}}, "bits must be one of"),
+        (14.0, "expected an object such as"),
+    ],
+)
+def test_mistakes_are_named(shield: Any, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        Shielded.from_json(FixedStrategy(), shield)
+
+
+def test_a_fallback_must_be_a_spec() -> None:
+    fallback: Any = {"bits": 8}
+    with pytest.raises(UserError, match="fallback must be a spec"):
+        Shielded(FixedStrategy(), fallback=fallback)
+
+
+def run(out: Path, seconds: float, **options: Any) -> Shielded:
+    config = tiny_catch(seconds=seconds, interval_seconds=0.004)
+    shielded = Shielded(FixedStrategy(INT8), threshold_nats=1e-4)
+    train(config, shielded, out=out, profile=fast_profile(), **options)
+    return shielded
+
+
+def test_a_run_records_every_event(tmp_path: Path) -> None:
+    shielded = run(tmp_path, 0.02)
+    summary, reports = read_json(tmp_path / "summary.json"), list(read_metrics(tmp_path))
+    assert summary["strategy_events"] == shielded.events == events_of(shielded)
+    stepped_in = {event["interval"] for event in shielded.events}
+    assert 0 < len(stepped_in) < len(reports) == 5  # before the first there is no KL
+    for report in reports:
+        assert report.decision.main == (IDENTITY if report.index in stepped_in else INT8)
+        before = sum(interval <= report.index for interval in stepped_in)
+        assert report.indicators["strategy_events"] == before
+
+
+def test_a_resumed_run_tells_all_events(tmp_path: Path) -> None:
+    run(tmp_path / "parts", 0.012)
+    run(tmp_path / "parts", 0.024, resume=True)
+    run(tmp_path / "whole", 0.024)
+    events = [
+        read_json(tmp_path / name / "summary.json")["strategy_events"]
+        for name in ("parts", "whole")
+    ]
+    assert events[0] == events[1]
+    assert len(events[0]) > 3
+
+
+def test_a_run_without_a_shield_has_no_events(tmp_path: Path) -> None:
+    config = tiny_catch(seconds=0.008, interval_seconds=0.004)
+    result = train(config, FixedStrategy(INT8), profile=fast_profile())
+    assert result.summary["strategy_events"] == []
+    assert "strategy_events" not in result.reports[-1].indicators
+
+
+def test_an_infinite_indicator_is_noticed_behind_its_clipped_feature() -> None:
+    features = made_up_features(seconds=4.0, policy_lag=math.inf)
+    assert np.isfinite(features.vector).all()
+    shielded = Shielded(FixedStrategy(INT8), fallback=BF16)
+    shielded.reset()
+    assert shielded.decide(features).main == BF16
+    assert [(event["cause"], event["value"]) for event in shielded.events] == [
+        ("range", "policy_lag inf")
+    ]
+
+
+def test_a_controller_whose_weights_are_damaged_is_caught() -> None:
+    policy = make_policy()
+    for parameter in policy.parameters():
+        parameter.data.fill_(math.nan)
+    learned = LearnedStrategy(policy, ActionSpace())
+    with pytest.raises(ValueError, match="not numbers"):
+        learned.decide(made_up_features(seconds=4.0))
+    shielded = Shielded(learned)
+    shielded.reset()
+    assert shielded.decide(made_up_features(seconds=4.0)).main == IDENTITY
+    (event,) = shielded.events
+    assert event["cause"] == "error"

@@ -1,0 +1,143 @@
+"""Evolution strategies: ranks, mirrored pairs, a quadratic, and a killed run that goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.utils import parameters_to_vector
+
+from accerl.errors import UserError
+from controller.policy.policy import ControllerPolicy
+from controller.training.evolution import Evolution, EvolutionConfig, centred_ranks, evolve
+from controller.training.pretraining import evolve_tier0
+from tests.fixtures.trajectories import ACTIONS, make_policy
+
+
+def weights(policy: ControllerPolicy | dict[str, Any]) -> np.ndarray:
+    policy = ControllerPolicy.from_json(policy) if isinstance(policy, dict) else policy
+    return parameters_to_vector(policy.parameters()).detach().double().numpy()
+
+
+TARGET = np.random.default_rng(0).normal(size=make_policy().num_parameters())
+
+
+def quadratic(states: Sequence[dict[str, Any]], generation: int) -> np.ndarray:
+    return np.array([-np.sum((weights(state) - TARGET) ** 2) for state in states])
+
+
+def test_ranks_are_centred_within_instances_and_then_averaged() -> None:
+    values = np.array([[1.0, 300.0], [2.0, 100.0], [2.0, 200.0]])
+    assert centred_ranks(values) == pytest.approx([(-0.5 + 0.5) / 2, (0.25 - 0.5) / 2, 0.125])
+    # No instance counts for more than another, whatever its scale.
+    assert centred_ranks(values * [1e6, 1.0]) == pytest.approx(centred_ranks(values))
+    assert centred_ranks(np.ones((4, 1))).tolist() == [0.0] * 4
+
+
+def test_candidates_come_in_mirrored_pairs() -> None:
+    config = EvolutionConfig(pairs=3, sigma=0.5)
+    evolution = Evolution(make_policy(), config)
+    centre = weights(evolution.policy)
+    found = np.stack([weights(state) for state in evolution.candidates()]) - centre
+    assert found.shape[0] == config.population == 6
+    assert found[::2] == pytest.approx(-found[1::2], abs=1e-6)
+    assert found.std() == pytest.approx(0.5, rel=0.1)
+    again = [weights(state) for state in Evolution(make_policy(), config).candidates()]
+    assert np.stack(again) - centre == pytest.approx(found)
+    evolution.improve(np.arange(6.0))
+    new = np.stack([weights(s) for s in evolution.candidates()]) - weights(evolution.policy)
+    assert not np.allclose(new, found)
+
+
+def test_a_plain_step_is_the_estimate_written_out() -> None:
+    config = EvolutionConfig(pairs=2, sigma=0.5, learning_rate=2.0, adam=False)
+    evolution = Evolution(make_policy(), config)
+    centre = weights(evolution.policy)
+    noise = (np.stack([weights(s) for s in evolution.candidates()[::2]]) - centre) / 0.5
+    evolution.improve(np.array([4.0, 1.0, 2.0, 3.0]))  # ranks 1/2, -1/2, -1/6, 1/6
+    gradient = (1.0 * noise[0] - 1 / 3 * noise[1]) / (4 * 0.5)
+    assert weights(evolution.policy) - centre == pytest.approx(2.0 * gradient, abs=1e-5)
+
+
+def test_on_a_quadratic_it_climbs() -> None:
+    policy = make_policy()
+    uphill = TARGET - weights(policy)
+    step = make_policy()
+    evolve(step, quadratic, 1, EvolutionConfig(pairs=32, adam=False))
+    moved = weights(step) - weights(policy)
+    cosine = moved @ uphill / np.linalg.norm(moved) / np.linalg.norm(uphill)
+    assert cosine > 0.2  # in 250 dimensions, chance alone gives 0.06
+    history = evolve(policy, quadratic, 30, EvolutionConfig(pairs=16, learning_rate=0.1))
+    assert np.linalg.norm(TARGET - weights(policy)) < 0.7 * np.linalg.norm(uphill)
+    assert history[-1]["gain"] > history[0]["gain"]
+    assert set(history[0]) == {"iteration", "gain", "best_gain", "gradient_norm"}
+
+
+def test_where_the_weights_do_not_matter_it_stays() -> None:
+    policy = make_policy()
+    before = weights(policy)
+    evolve(policy, lambda states, generation: np.zeros(len(states)), 3, EvolutionConfig(pairs=4))
+    assert weights(policy) == pytest.approx(before)
+
+
+class Killed(Exception):
+    """What ends an evolution in the middle of evaluating."""
+
+
+@pytest.mark.parametrize("adam", [False, True])
+def test_a_resumed_evolution_equals_an_uninterrupted_one(tmp_path: Path, adam: bool) -> None:
+    config = EvolutionConfig(pairs=4, adam=adam)
+    whole = make_policy()
+    expected = evolve(whole, quadratic, 4, config)
+
+    def until_killed(states: Sequence[dict[str, Any]], generation: int) -> np.ndarray:
+        if generation == 2:
+            raise Killed
+        return quadratic(states, generation)
+
+    with pytest.raises(Killed):
+        evolve(make_policy(), until_killed, 4, config, checkpoint=tmp_path / "es")
+    resumed = make_policy(7)
+    assert evolve(resumed, quadratic, 4, config, checkpoint=tmp_path / "es") == expected
+    assert torch.equal(
+        parameters_to_vector(resumed.parameters()), parameters_to_vector(whole.parameters())
+    )
+    with pytest.raises(UserError, match=r"other settings \(pairs\)"):
+        evolve(make_policy(), quadratic, 5, EvolutionConfig(adam=adam), checkpoint=tmp_path / "es")
+
+
+def test_mistakes_are_refused() -> None:
+    wrong: list[dict[str, Any]] = [{"pairs": 0}, {"sigma": 0.0}, {"learning_rate": float("nan")}]
+    for fields in wrong:
+        with pytest.raises(UserError, match="evolution"):
+            EvolutionConfig(**fields)
+    evolution = Evolution(make_policy(), EvolutionConfig(pairs=2))
+    for values in (np.zeros(3), np.zeros((4, 0)), np.zeros((4, 1, 1))):
+        with pytest.raises(UserError, match="4 candidates"):
+            evolution.improve(values)
+    with pytest.raises(UserError, match="candidate 2 of generation 0"):
+        evolution.improve(np.array([[0.0, 1.0], [0.0, 1.0], [np.nan, 1.0], [0.0, 1.0]]))
+
+
+def test_on_tier_0_candidates_share_games_and_act_without_dice() -> None:
+    config = EvolutionConfig(pairs=2)
+    results = []
+    for seed in (0, 0, 1):
+        policy = make_policy()
+        history = evolve_tier0(policy, ACTIONS, config, np.random.default_rng(seed), 2, games=2)
+        results.append((history, policy.to_json()))
+    assert results[0] == results[1] != results[2]
+    # Where all candidates are alike, so is what they reach.
+    alike = evolve_tier0(
+        make_policy(),
+        ACTIONS,
+        EvolutionConfig(pairs=2, sigma=1e-9),
+        np.random.default_rng(0),
+        1,
+        games=2,
+    )
+    assert alike[0]["gain"] == pytest.approx(alike[0]["best_gain"])

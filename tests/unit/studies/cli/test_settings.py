@@ -1,0 +1,128 @@
+"""Any setting of a preset from the command line, and runs that start from others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from accerl.errors import UserError
+from accerl.monitor.strategies import FixedStrategy
+from accerl.presets import load_preset
+from accerl.run_folder import read_config, saved_run, starting_learner
+from accerl.spec import IDENTITY, CompressionSpec
+from accerl.train import train
+from studies.benchmarks.training import bench_training, specs_for
+from studies.cli.settings import with_settings
+from tests.fixtures.inner_runs import fast_profile, tiny_catch
+from tests.fixtures.process_runs import quick_catch
+
+CATCH = load_preset("catch")
+
+
+def test_settings_of_every_kind_are_changed() -> None:
+    config = with_settings(
+        CATCH,
+        [
+            "compression.prune_criterion=taylor",
+            "compression.prune_round_to=8",
+            "compression.prune_compensate=true",
+            "compression.rank_energy=1",
+            "compression.quantise_reduce_range=false",
+            'learner.sparse={"method": "set", "sparsity": 0.5}',
+            "runtime.num_distillers=2",
+        ],
+    )
+    assert config.compression.prune_criterion == "taylor"
+    assert config.compression.prune_round_to == 8
+    assert config.compression.prune_compensate is True
+    assert config.compression.rank_energy == 1.0
+    assert config.compression.quantise_reduce_range is False
+    assert config.learner.sparse is not None
+    assert config.learner.sparse.method == "set"
+    assert config.runtime.num_distillers == 2
+    assert with_settings(CATCH, []) == CATCH
+
+
+@pytest.mark.parametrize(
+    ("setting", "reason"),
+    [
+        ("compression.prune_compensate=1", "a value like false is needed"),
+        ("compression.prune_round_to=8.5", "a value like 1 is needed"),
+        ("compression.prune_round_to=true", "a value like 1 is needed"),
+        ("learner.learning_rate=fast", r"a value like 0\.\d+ is needed"),
+        ("learner.sparse.method=set", "learner has no 'sparse.method'"),
+        ("learner.reuse", "write it like"),
+        ("learner.reuse=0", "must be at least 1"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(setting: str, reason: str) -> None:
+    with pytest.raises(UserError, match=reason):
+        with_settings(CATCH, [setting])
+
+
+def test_a_run_starts_with_the_learner_of_another(tmp_path: Path) -> None:
+    config = tiny_catch()
+    train(config, FixedStrategy(IDENTITY), out=tmp_path / "a", profile=fast_profile())
+    learned = saved_run(tmp_path / "a")["learner"]
+    start = replace(tiny_catch(seed=5), start=str(tmp_path / "a"))
+    integers = FixedStrategy(CompressionSpec(bits=8))
+    train(start, integers, out=tmp_path / "b", profile=fast_profile())
+    after = saved_run(tmp_path / "b")["learner"]
+    assert after["updates"] > learned["updates"]
+    moved = [
+        float((after["policy"][name] - value).abs().max())
+        for name, value in learned["policy"].items()
+    ]
+    assert 0.0 < max(moved) < 0.5  # it went on from there, and did not begin anew
+    assert read_config(tmp_path / "b").start == str(tmp_path / "a")
+    longer = replace(start, seconds=0.2)
+    train(longer, integers, out=tmp_path / "b", resume=True, profile=fast_profile())
+    assert saved_run(tmp_path / "b")["learner"]["updates"] > after["updates"]
+
+
+def test_only_a_learner_that_fits_can_be_started_from(tmp_path: Path) -> None:
+    train(tiny_catch(), FixedStrategy(IDENTITY), out=tmp_path / "a", profile=fast_profile())
+    start = replace(tiny_catch(), start=str(tmp_path / "a"))
+    assert torch.is_tensor(next(iter(starting_learner(start)["policy"].values())))
+    for change, reason in (
+        ({"network": "net1"}, "its network is 'original', this run's is 'net1'"),
+        ({"game": "cartpole"}, "its game is 'catch'"),
+        ({"pixel_unit": 2.0}, "its pixel_unit is"),
+        ({"start": str(tmp_path / "b")}, "is not a run directory"),
+    ):
+        with pytest.raises(UserError, match=reason):
+            starting_learner(replace(start, **change))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_training_is_compared_from_one_learner_and_not_repeated(tmp_path: Path) -> None:
+    config = quick_catch()
+    train(config, FixedStrategy(IDENTITY), out=tmp_path / "start")
+    specs = [IDENTITY, CompressionSpec(bits=8), CompressionSpec(student="net3", bits=8)]
+    arguments = {"specs": specs, "seconds": 1.0, "seeds": 1, "episodes": 2}
+    result = bench_training(tmp_path / "start", tmp_path / "out", **arguments)
+    rows = result["rows"]
+    assert [row["spec"] for row in rows] == [spec.to_json() for spec in specs]
+    assert rows[0]["env_steps_per_second_ratio"] == 1.0
+    assert rows[0]["student_kl_nats"] is None
+    assert rows[2]["student_kl_nats"] > 0.0
+    assert all(row["env_steps_per_second"] > 0.0 for row in rows)
+    assert rows[1]["kl_mean_nats"] >= 0.0
+    assert all(len(row["learner_return_all"]) == 1 for row in rows)
+    stamps = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("metrics.jsonl")}
+    assert len(stamps) == 3
+    again = bench_training(tmp_path / "start", tmp_path / "out", **arguments)
+    assert again["rows"] == rows
+    assert all(path.stat().st_mtime_ns == stamp for path, stamp in stamps.items())
+
+
+def test_every_learner_is_compared_with_smaller_students_only() -> None:
+    for network in ("original", "net1", "net2", "net3"):
+        labels = [spec.label for spec in specs_for(network)]
+        assert labels[:3] == ["original fp32", "original bf16", "original INT8"]
+        students = [label.split()[0] for label in labels if label.startswith("net")]
+        assert network not in students

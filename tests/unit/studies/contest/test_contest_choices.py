@@ -1,0 +1,132 @@
+"""What a contest chooses by: which machine is meant, what a candidate must show, and its units."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from accerl.errors import UserError
+from accerl.records import read_json
+from accerl.runtime.latency.profiles import load_profile, save_profile
+from controller.policy.policy import ControllerPolicy
+from studies.contest import run as contest
+from studies.contest import training as meta
+from studies.contest.budget import SMALL_ACTIONS, TEST_SEEDS
+from studies.contest.games import score
+from studies.contest.run import run_contest
+from studies.contest.variants import CONTROLLER
+from studies.jobs.inner import GameSetup
+
+SETUPS = [
+    GameSetup(
+        game="catch",
+        profile=profile,
+        horizon_seconds=12.0,
+        interval_seconds=1.0,
+        random_return=0.0,
+        reference_return=1.0,
+    )
+    for profile in ("edge", "two-core")
+]
+
+
+class PlanWrittenError(Exception):
+    """Ends a contest before its first run."""
+
+
+def planned(out: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> dict[str, Any]:
+    """Begin a contest; return its plan."""
+
+    def stop(*_: Any, **__: Any) -> None:
+        raise PlanWrittenError
+
+    monkeypatch.setattr(contest, "InnerRuns", stop)
+    with pytest.raises(PlanWrittenError):
+        run_contest(out, **options)
+    return read_json(out / "plan.json")["plan"]
+
+
+@pytest.mark.parametrize("how", ["a file", "an old name"])
+def test_a_machine_goes_by_the_name_of_its_profile(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given, name = "paper", "paper-1080ti"
+    if how == "a file":
+        given, name = str(tmp_path / "other.json"), "mine"
+        save_profile(replace(load_profile("edge"), name=name), Path(given))
+    plan = planned(tmp_path / "out", monkeypatch, budget="tiny", profile=given)
+    assert {item["profile"] for item in plan["instances"]} == {name}
+    assert {item["game"] for item in plan["instances"]} == {"catch"}
+
+
+def test_a_contest_on_one_machine_is_no_contest_proper(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = planned(tmp_path / "out", monkeypatch, budget="default", profile="edge")
+    assert (
+        plan["rule"] == "Every pair of a trained game and a trained machine; nothing is held out."
+    )
+    assert "never saw" not in plan["question"]
+    assert len(plan["seeds"]["test"]) == 20
+    assert not set(plan["seeds"]["test"]) & set(TEST_SEEDS)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"profile": "paper-1080"}, "did you mean 'paper-1080ti'"),
+        ({"seed": -1}, "--seed must lie between 0 and 4294967295, got -1"),
+        ({"seed": 2**32}, "--seed must lie between"),
+    ],
+)
+def test_a_mistake_claims_no_folder(options: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=message):
+        run_contest(tmp_path / "out", budget="tiny", **options)
+    assert not (tmp_path / "out").exists()
+
+
+def test_gains_count_relative_to_those_without_compression() -> None:
+    result = {"times": [0.0, 4.0, 8.0, 12.0], "returns": [0.0, 0.5, 1.0, 1.0]}
+    alone = score(SETUPS[0], result)
+    assert alone > 0.0
+    assert score(replace(SETUPS[0], fp32_gain=0.25), result) == pytest.approx(4.0 * alone)
+
+
+@pytest.mark.parametrize(
+    ("gains", "accepted"),
+    [
+        ([0.1, 0.2, 0.1, 0.2], True),
+        ([0.9, 0.9, -0.3, -0.3], False),  # better in the mean alone: by one of two seeds
+        ([-0.1, -0.2, -0.1, -0.2], False),
+    ],
+)
+def test_a_candidate_must_be_better_beyond_doubt(
+    gains: Sequence[float], accepted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Gains are those of seed 50 on edge and on two-core, then of seed 51."""
+    values = iter([np.zeros(4), np.array([gains[i] for i in (0, 2, 1, 3)])])
+    monkeypatch.setattr(meta._Checker, "_run", lambda *_: (next(values), {}))
+
+    class Stub:
+        seed = 0
+        trained = SETUPS
+        candidate_seeds = (50, 51)
+
+    study: Any = Stub()
+    dice = torch.Generator().manual_seed(0)
+    begun, other = (ControllerPolicy(SMALL_ACTIONS.sizes, generator=dice) for _ in range(2))
+    checker = meta._Checker(study, CONTROLLER, begun)
+    checker.check(other, "another")
+    (row,) = checker.rows
+    assert row["accepted"] == accepted
+    assert row["gain"] == pytest.approx(np.mean(gains))
+    assert (checker.incumbent is begun) != accepted
+    assert checker.accepted == ("another" if accepted else "clone of the best threshold rule")
+    # Training goes on from what is best in the mean, clearly or not.
+    assert (checker.best is begun) == (np.mean(gains) < 0.0)

@@ -1,0 +1,124 @@
+"""The contest's plan: what is in it, that it is kept to, and the rule that chose its instances."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from accerl.errors import UserError
+from accerl.records import json_hash, read_json
+from accerl.runtime.latency.profiles import load_profile
+from controller.bundle.meta import git_revision
+from studies.contest.budget import (
+    BUDGETS,
+    CONTEST,
+    REFERENCE_SEEDS,
+    SHORT_TEST_SEEDS,
+    TEST_SEEDS,
+    TUNE_SEEDS,
+    VALIDATE_SEEDS,
+)
+from studies.contest.plan import (
+    NEW_BOTH,
+    NEW_GAME,
+    NEW_MACHINE,
+    PLAN,
+    TRAINED,
+    ContestInstance,
+    check_rule,
+    find_group,
+    find_instances,
+    make_plan,
+    open_test,
+    write_plan,
+)
+
+BUDGET = CONTEST["default"]
+PROFILES = {name: load_profile(name) for name in dict.fromkeys(name for _, name in BUDGET.pairs)}
+
+ALL_SEEDS = (TUNE_SEEDS, VALIDATE_SEEDS, TEST_SEEDS, SHORT_TEST_SEEDS, REFERENCE_SEEDS)
+
+
+def _plan(seed: int = 0) -> dict[str, object]:
+    instances = find_instances(BUDGET, PROFILES)
+    return make_plan(BUDGET, instances, PROFILES, seed=seed, primary=("fp32", "static"))
+
+
+def test_every_kind_of_limit_and_of_novelty_occurs() -> None:
+    instances = find_instances(BUDGET, PROFILES)
+    check_rule(instances)
+    assert {item.group for item in instances} == {TRAINED, NEW_MACHINE, NEW_GAME, NEW_BOTH}
+    trained_games = {item.setup.game for item in instances if item.group == TRAINED}
+    trained_machines = {item.setup.profile for item in instances if item.group == TRAINED}
+    held_out = [item for item in instances if item.group != TRAINED]
+    assert len({item.setup.game for item in held_out} - trained_games) >= 2
+    assert len({item.setup.profile for item in held_out} - trained_machines) >= 2
+
+
+def test_a_group_says_what_is_new() -> None:
+    trained = (("catch", "slow"), ("pole", "slow"), ("catch", "fast"))
+    assert find_group(("catch", "fast"), trained) == TRAINED
+    assert find_group(("pole", "fast"), trained) == NEW_MACHINE  # never with this game
+    assert find_group(("chess", "fast"), trained) == NEW_GAME
+    assert find_group(("catch", "other"), trained) == NEW_MACHINE
+    assert find_group(("chess", "other"), trained) == NEW_BOTH
+
+
+def test_a_missing_limit_is_refused_by_name() -> None:
+    instances = [replace(item, limit="actors") for item in find_instances(BUDGET, PROFILES)]
+    with pytest.raises(UserError, match="no instance is limited by emulator, learner, network"):
+        check_rule(instances)
+
+
+def test_no_seed_serves_two_purposes() -> None:
+    ranges = [set(seeds) for seeds in ALL_SEEDS]
+    assert sum(map(len, ranges)) == len(set().union(*ranges))
+
+
+def test_only_the_contest_proper_opens_its_test_seeds() -> None:
+    for study, budgets in BUDGETS.items():
+        for name, budget in budgets.items():
+            opened = set(budget.test) & set(TEST_SEEDS)
+            assert bool(opened) == ((study, name) == ("contest", "default"))
+            assert len(budget.test) == budget.test_seeds
+
+
+def test_too_little_held_out_is_refused() -> None:
+    few = [item for item in find_instances(BUDGET, PROFILES) if item.setup.game != "acrobot"]
+    with pytest.raises(UserError, match="1 games and 2 machines are held out"):
+        check_rule(few)
+
+
+def test_a_plan_is_kept_to(tmp_path: Path) -> None:
+    digest = write_plan(tmp_path, _plan())
+    assert read_json(tmp_path / PLAN)["hash"] == digest == json_hash(_plan())
+    assert write_plan(tmp_path, _plan()) == digest
+    with pytest.raises(UserError, match="give another --out"):
+        write_plan(tmp_path, _plan(seed=1))
+
+
+def test_an_altered_plan_is_noticed(tmp_path: Path) -> None:
+    write_plan(tmp_path, _plan())
+    text = (tmp_path / PLAN).read_text()
+    (tmp_path / PLAN).write_text(text.replace('"actors"', '"learner"', 1))
+    with pytest.raises(UserError, match="is another plan"):
+        write_plan(tmp_path, _plan())
+
+
+def test_instances_carry_their_reference(tmp_path: Path) -> None:
+    first = find_instances(BUDGET, PROFILES)[0]
+    told = ContestInstance(
+        setup=first.setup, limit=first.limit, group=first.group, fp32_returns=(1.0, 2.0)
+    ).to_json()
+    assert told["game"] == first.setup.game
+    assert told["fp32_returns"] == [1.0, 2.0]
+
+
+def test_the_test_is_opened_once_and_that_is_noted(tmp_path: Path) -> None:
+    (first,) = open_test(tmp_path, "abc")
+    assert first["plan_hash"] == "abc"
+    assert first["git_revision"] == git_revision()
+    assert open_test(tmp_path, "abc") == [first]
+    assert len(open_test(tmp_path, "xyz")) == 2

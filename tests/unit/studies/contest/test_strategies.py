@@ -1,0 +1,91 @@
+"""Search spaces: what they propose, and that it makes a strategy."""
+
+from __future__ import annotations
+
+import json
+
+import optuna
+import pytest
+
+from accerl.monitor.strategies import STRATEGIES, all_specs, make_from
+from accerl.monitor.strategy import specs_of
+from controller.actions import ActionSpace
+from controller.comparators.by_name import COMPARATORS
+from studies.contest.tuning import (
+    KL_THRESHOLD,
+    REWARD_GAP,
+    SPACES_BY_NAME,
+    STATIC,
+    SearchSpace,
+)
+
+NAMED = {**STRATEGIES, **COMPARATORS}
+ACTIONS = ActionSpace(bits=(32, 8), sparsities=(0.0, 0.5), students=("original", "net3"))
+
+
+def ask(space: SearchSpace) -> optuna.Trial:
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=2))
+    trial = study.ask()
+    space.suggest(trial, ACTIONS)
+    return trial
+
+
+@pytest.mark.parametrize(
+    ("space", "names"),
+    [
+        (STATIC, ["spec"]),
+        (KL_THRESHOLD, ["threshold_nats", "returns", "student", "sparsity", "conservative_bits"]),
+        (REWARD_GAP, ["student", "sparsity", "conservative_bits", "gap"]),
+    ],
+    ids=["static", "kl_threshold", "reward_gap"],
+)
+def test_the_contest_proposes_what_it_always_did(space: SearchSpace, names: list[str]) -> None:
+    """In this order: a sampler's proposals depend on it."""
+    assert list(ask(space).params) == names
+
+
+def test_every_strategy_has_a_space_by_its_own_name() -> None:
+    names = [*STRATEGIES, *COMPARATORS]
+    assert [SPACES_BY_NAME[name].name for name in names] == names
+    keys = [space.key for space in SPACES_BY_NAME.values()]
+    assert len(set(keys)) == len(keys)
+
+
+@pytest.mark.parametrize("name", SPACES_BY_NAME)
+def test_whatever_a_space_proposes_is_json_and_makes_a_strategy(name: str) -> None:
+    """Also where there is little to choose from, and specs would easily be the same."""
+    space, levels = SPACES_BY_NAME[name], [ACTIONS, ActionSpace((32,), (0.0,), ("original",))]
+    for actions in [*levels, ActionSpace((8,), (0.0,), ("original",))]:
+        study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
+        for _ in range(8):
+            params = space.suggest(study.ask(), actions)
+            strategy = make_from(NAMED, space.name, json.loads(json.dumps(params)))
+            assert strategy == make_from(NAMED, space.name, params)
+            assert specs_of(strategy)
+
+
+def test_the_richer_spaces_add_a_dwell() -> None:
+    for name in ("kl-threshold", "reward-gap"):
+        richer = ask(SPACES_BY_NAME[f"{name}-dwell"]).params
+        assert richer.keys() - ask(SPACES_BY_NAME[name]).params.keys() == {"dwell_seconds"}
+
+
+def test_a_composition_is_searched_with_one_pair_of_specs() -> None:
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
+    for _ in range(8):
+        rules = SPACES_BY_NAME["first-that-fires"].suggest(study.ask(), ACTIONS)["rules"]
+        first, second = (rule["params"] for rule in rules)
+        assert first["aggressive"] == second["aggressive"]
+        assert first["conservative"] == second["conservative"]
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        ActionSpace(),
+        ACTIONS,
+        ActionSpace(bits=(32,), graph="eager"),
+    ],
+)
+def test_the_statics_are_the_controllers_grid(space: ActionSpace) -> None:
+    assert all_specs(space) == [space.spec(indices) for indices in space.all_indices()]

@@ -1,0 +1,135 @@
+"""The oracle gap: real runs of a few rollouts of Catch, and the arithmetic around them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from accerl.errors import UserError
+from accerl.spec import IDENTITY, CompressionSpec
+from analysis.figures.bench import oracle_gap as gap_figure
+from controller.env.instances import INTERVALS
+from studies.oracle_gap import run as oracle_gap
+from studies.oracle_gap.branching import SWITCHES, clearly_best, describe, do_job
+from studies.oracle_gap.run import GapBudget, run_oracle_gap
+
+NET3 = CompressionSpec(bits=8, student="net3")
+JOB: dict[str, Any] = {**describe("catch", "paper-1080ti", 12 * 576), "seed": 0}
+
+
+class Inline:
+    """InnerRuns without processes and files."""
+
+    def __init__(self, out: Path, workers: int, do: str, **_: str) -> None:
+        assert do == "oracle-gap"
+
+    def __enter__(self) -> Inline:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def map(self, jobs: list[dict[str, Any]], on_done: Callable[[], None]) -> list[dict[str, Any]]:
+        return [do_job(job) for job in jobs]
+
+
+def static(spec: CompressionSpec) -> dict[str, Any]:
+    return do_job({**JOB, "kind": "static", "spec": spec.to_json()})
+
+
+def test_a_second_phase_equal_to_the_first_is_the_static_run_to_the_bit() -> None:
+    """Every branch begins with a snapshot: going on as before must change nothing."""
+    job = {**JOB, "kind": "two-phase", "first": NET3.to_json(), "seconds": [NET3.to_json()]}
+    rows = do_job(job)["rows"]
+    assert [row["at"] for row in rows] == list(SWITCHES)
+    assert {row["value"] for row in rows} == {static(NET3)["value"]}
+
+
+def test_two_phases_differ_by_when_they_switch() -> None:
+    job = {**JOB, "kind": "two-phase", "first": NET3.to_json(), "seconds": [IDENTITY.to_json()]}
+    values = [row["value"] for row in do_job(job)["rows"]]
+    assert len(set(values)) == 3
+
+
+def test_an_oracle_that_may_only_stay_is_the_static_run() -> None:
+    job = {**JOB, "kind": "oracle", "base": NET3.to_json(), "specs": [NET3.to_json()]}
+    result = do_job({**job, "placebo": False})
+    assert result["scores"] == static(NET3)["scores"]
+    assert result["chosen"] == [NET3.label] * INTERVALS
+    assert result["standard_error"] > 0.0
+
+
+def test_a_placebo_keeps_its_spec_and_rolls_other_dice() -> None:
+    specs = [IDENTITY.to_json(), NET3.to_json(), CompressionSpec(bits=8).to_json()]
+    longer = {**JOB, **describe("catch", "paper-1080ti", 36 * 576)}
+    job = {**longer, "kind": "oracle", "base": IDENTITY.to_json(), "specs": specs}
+    result = do_job({**job, "placebo": True})
+    assert set(result["chosen"]) == {IDENTITY.label}
+    still = do_job({**longer, "kind": "static", "spec": IDENTITY.to_json()})
+    assert result["value"] != still["value"]
+
+
+def test_only_what_is_clearly_better_is_taken() -> None:
+    rng = np.random.default_rng(0)
+    stay = rng.normal(size=100)
+    noise = 0.1 * rng.normal(size=100)
+    assert clearly_best([stay, stay + noise - noise.mean()]) == 0
+    assert clearly_best([stay, stay + 0.5 + noise, stay + 1.0 + noise]) == 2
+    assert clearly_best([stay, stay - 1.0]) == 0
+
+
+def test_the_study_tells_of_every_pair_and_draws_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    budget = GapBudget(
+        pairs=(("catch", "paper-1080ti"),), env_steps={"catch": 12 * 576}, seeds={"catch": 2}
+    )
+    monkeypatch.setattr(oracle_gap, "SPECS", (IDENTITY, NET3))
+    monkeypatch.setattr(oracle_gap, "InnerRuns", Inline)
+    monkeypatch.setitem(oracle_gap.BUDGETS, "tiny", budget)
+    result = run_oracle_gap(tmp_path, budget="tiny")
+    (row,) = result["rows"]
+    assert row["split"] == "train"
+    assert row["seeds"] == [0, 1]
+    means = {label: np.mean(values) for label, values in row["statics"].items()}
+    assert means[row["best_static"]] == max(means.values())
+    assert row["fp32"]["ratio"] <= 1.0
+    assert row["two_phase"]["ratio"] == pytest.approx(
+        np.mean(row["two_phase"]["values"]) / max(means.values())
+    )
+    assert len(row["oracle"]["chosen"]) == 2
+    assert (tmp_path / "oracle-gap.json").is_file()
+    assert (tmp_path / "oracle-gap.png").read_bytes()[:4] == b"\x89PNG"
+    assert {mark["schedule"] for mark in gap_figure(result["rows"]).table} == {
+        "no compression",
+        "best of two phases",
+        "greedy-branch oracle",
+        "placebo: other dice only",
+    }
+
+
+def test_the_interval_is_student_s_t_of_paired_differences() -> None:
+    static, values = np.array([1.0, 2.0, 3.0]), np.array([1.2, 2.2, 3.5])
+    found = oracle_gap._ratio(values, static)
+    assert found["ratio"] == pytest.approx(values.mean() / static.mean())
+    assert found["high"] - found["ratio"] == pytest.approx(
+        4.3027 * np.std([0.1, 0.1, 0.25], ddof=1) / np.sqrt(3), rel=1e-4
+    )
+    assert oracle_gap._ratio(values, -static)["ratio"] is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"budget": "tinny"}, "--budget 'tinny' does not exist"),
+        ({"workers": -1}, "--workers must be at least 0"),
+        ({"seed": 9}, "take 0 to 5"),
+    ],
+)
+def test_mistakes_are_told(tmp_path: Path, fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        run_oracle_gap(tmp_path, **fields)
