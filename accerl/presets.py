@@ -24,7 +24,7 @@ _CARTPOLE_LEARNER = LearnerConfig(
     clip_ratio=0.1,
     minibatches=4,
     normalise_advantages=True,
-    lambda_=0.98,
+    lam=0.98,
     value_cost=0.5,
     # Episodes of up to 500 points: keeps values near 10, where one learning rate fits all.
     reward_scale=0.1,
@@ -119,7 +119,7 @@ _PAPER_PONG = RunConfig(
         entropy_cost=0.02,
         value_cost=0.25,
         policy_loss="importance",  # equation 3, on the targets of equation 4 (lambda is 1 there)
-        lambda_=1.0,
+        lam=1.0,
         precision="fp32",  # as its GTX 1080 Ti had to
     ),
     runtime=replace(_ATARI_RUNTIME, num_actors=12, num_distillers=4, num_envs=32, infer_batch=1),

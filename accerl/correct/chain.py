@@ -19,24 +19,24 @@ class Experience:
     """What a batch of rollouts offers a corrector; every field is a floating tensor [T, B].
 
     Ends of episodes are marked as in `accerl.correct.vtrace.vtrace`: discount 0 at a termination;
-    lambda 0 and the episode's own bootstrap in `v_t` at a truncation.
+    lambda 0 and the episode's own bootstrap in `value_tp1` at a truncation.
     """
 
-    v_tm1: Tensor
+    value_t: Tensor
     """the learner's values of the observations acted on"""
-    v_t: Tensor
+    value_tp1: Tensor
     """the learner's values of the observations that followed"""
-    r_t: Tensor
+    reward_t: Tensor
     """rewards as the learner sees them (clipped, if it clips)"""
     discount_t: Tensor
     """gamma, or 0 where the episode terminated"""
-    target_log_prob: Tensor
+    target_logp_t: Tensor
     """log pi(a|x) of the learner's policy"""
-    behaviour_log_prob: Tensor
+    behaviour_logp_t: Tensor
     """log mu(a|x) that the acting engine produced"""
-    lambda_: Tensor
+    lam: Tensor
     """how far traces carry on, in [0, 1]"""
-    policy_log_prob: Tensor | None = None
+    policy_logp_t: Tensor | None = None
     """log-prob of the policy whose ratio to mu weighs the policy gradient, None: the target's. A
     surrogate clipped around a recent policy (the proximal one) has its ratio to that inside"""
 
@@ -98,7 +98,7 @@ class CorrectorChain:
         """
         fields = {name: value for name, value in vars(experience).items() if value is not None}
         require_time_batch(**fields)
-        ones = torch.ones_like(experience.v_tm1)
+        ones = torch.ones_like(experience.value_t)
         targets = state_targets(experience, rho_t=ones, c_t=ones, policy_weights=ones)
         for corrector in self._correctors:
             targets = corrector.correct(experience, targets)
@@ -116,10 +116,10 @@ def state_targets(
     vs, advantage_t = state_returns(
         rho_t=rho_t,
         c_t=c_t,
-        reward_t=experience.r_t,
+        reward_t=experience.reward_t,
         discount_t=experience.discount_t,
-        value_t=experience.v_tm1,
-        value_tp1=experience.v_t,
-        lam=experience.lambda_,
+        value_t=experience.value_t,
+        value_tp1=experience.value_tp1,
+        lam=experience.lam,
     )
     return Targets(value_targets=vs, advantages=advantage_t, policy_weights=policy_weights)

@@ -19,14 +19,14 @@ def random_experience(
         return torch.randn(steps, batch, generator=generator, dtype=torch.float64) * scale
 
     return Experience(
-        v_tm1=normal(),
-        v_t=normal(),
-        r_t=normal(),
+        value_t=normal(),
+        value_tp1=normal(),
+        reward_t=normal(),
         discount_t=torch.full((steps, batch), gamma, dtype=torch.float64),
-        target_log_prob=normal(0.5) - 1.0,
-        behaviour_log_prob=normal(0.5) - 1.0,
-        lambda_=torch.full((steps, batch), 0.95, dtype=torch.float64),
-        policy_log_prob=normal(0.5) - 1.0,
+        target_logp_t=normal(0.5) - 1.0,
+        behaviour_logp_t=normal(0.5) - 1.0,
+        lam=torch.full((steps, batch), 0.95, dtype=torch.float64),
+        policy_logp_t=normal(0.5) - 1.0,
     )
 
 
@@ -52,7 +52,7 @@ class CorrectorCompliance:
         """Every target is [T, B] and finite."""
         experience = self._experience()
         for target in self._correct(experience):
-            assert target.shape == experience.r_t.shape
+            assert target.shape == experience.reward_t.shape
             assert torch.isfinite(target).all()
 
     def test_experience_is_left_as_it_is(self) -> None:
@@ -81,13 +81,13 @@ class CorrectorCompliance:
     def test_the_next_episode_does_not_leak_back(self) -> None:
         """What follows a termination or a truncation changes no target before it."""
         at = self.TRUNCATED_AT
-        for field in ("discount_t", "lambda_"):
+        for field in ("discount_t", "lam"):
             experience = self._experience()
             cut = getattr(experience, field).clone()
             cut[at] = 0.0
             experience = replace(experience, **{field: cut})
             other = {name: value.clone() for name, value in vars(experience).items()}
-            for name in ("v_tm1", "v_t", "r_t", "target_log_prob", "policy_log_prob"):
+            for name in ("value_t", "value_tp1", "reward_t", "target_logp_t", "policy_logp_t"):
                 other[name][at + 1 :] += 1.5
             for first, second in zip(
                 self._correct(experience), self._correct(Experience(**other)), strict=True

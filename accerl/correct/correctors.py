@@ -130,7 +130,7 @@ class TreeBackupCorrector(_UntruncatedCorrector):
 
     @torch.no_grad()
     def _trace(self, experience: Experience, ratio_t: Tensor) -> Tensor:
-        return experience.target_log_prob.exp()
+        return experience.target_logp_t.exp()
 
 
 @dataclass(frozen=True)
@@ -158,8 +158,8 @@ class ISCorrector:
     def correct(self, experience: Experience, targets: Targets) -> Targets:
         """Multiply the policy weights by min(rho, pi / mu)."""
         weights = importance_sampling(
-            behaviour_logp_t=experience.behaviour_log_prob,
-            target_logp_t=_policy_log_prob(experience),
+            behaviour_logp_t=experience.behaviour_logp_t,
+            target_logp_t=_policy_logp_t(experience),
             rho_bar=self.rho,
         )
         return targets._replace(policy_weights=targets.policy_weights * weights)
@@ -182,8 +182,8 @@ class TruncatedISCorrector:
     def correct(self, experience: Experience, targets: Targets) -> Targets:
         """Multiply the policy weights by min(bound, pi / mu)."""
         weights = truncated_importance_sampling(
-            behaviour_logp_t=experience.behaviour_log_prob,
-            target_logp_t=_policy_log_prob(experience),
+            behaviour_logp_t=experience.behaviour_logp_t,
+            target_logp_t=_policy_logp_t(experience),
             bound=self.bound,
         )
         return targets._replace(policy_weights=targets.policy_weights * weights)
@@ -192,16 +192,16 @@ class TruncatedISCorrector:
 def _ratio(experience: Experience) -> Tensor:
     """Return pi / mu [T, B], not truncated, without gradient."""
     return importance_sampling(
-        behaviour_logp_t=experience.behaviour_log_prob,
-        target_logp_t=experience.target_log_prob,
+        behaviour_logp_t=experience.behaviour_logp_t,
+        target_logp_t=experience.target_logp_t,
         rho_bar=math.inf,
     )
 
 
-def _policy_log_prob(experience: Experience) -> Tensor:
-    if experience.policy_log_prob is None:
-        return experience.target_log_prob
-    return experience.policy_log_prob
+def _policy_logp_t(experience: Experience) -> Tensor:
+    if experience.policy_logp_t is None:
+        return experience.target_logp_t
+    return experience.policy_logp_t
 
 
 def _require_levels(corrector: VTraceCorrector | LeakyVTraceCorrector) -> None:

@@ -50,10 +50,10 @@ def state_returns(
 ) -> tuple[Tensor, Tensor]:
     """Return targets vs and advantages [T, B] of a state-value function, without gradient.
 
-    With ``delta_t = rho_t * (r_t + discount_t * V_{t+1} - V_t)``,
+    With ``delta_t = rho_t * (reward_t + discount_t * V_{t+1} - V_t)``,
 
         vs_s = V_s + sum_{t >= s} (prod_{i=s}^{t-1} discount_i * lam_i * c_i) * delta_t
-        advantage_t = r_t + discount_t * (lam_t * vs_{t+1} + (1 - lam_t) * V_{t+1}) - V_t
+        advantage_t = reward_t + discount_t * (lam_t * vs_{t+1} + (1 - lam_t) * V_{t+1}) - V_t
 
     where vs after the last step is V. At V^pi every delta is zero in expectation if rho is the
     whole ratio pi / mu, whatever the traces: c decides how fast, rho alone what is learned.
@@ -93,9 +93,10 @@ def action_returns(
 
     Equation 4 of Munos et al. (2016), "Safe and efficient off-policy reinforcement learning":
 
-        target_t = r_t + discount_t * (E_pi Q_{t+1} + lam_t * c_{t+1} * (target_{t+1} - Q_{t+1}))
+        correction_{t+1} = lam_t * c_{t+1} * (target_{t+1} - Q_{t+1})
+        target_t = reward_t + discount_t * (E_pi Q_{t+1} + correction_{t+1})
 
-    where the last target is ``r + discount * E_pi Q``.
+    where the last correction is 0.
 
     Args:
         c_t: trace coefficients of the actions taken at t, not yet scaled by `lam`, [T, B]; the

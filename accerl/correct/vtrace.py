@@ -42,9 +42,9 @@ def vtrace(
     remark 2. For rho_t = pi(a_t|x_t) / mu(a_t|x_t) and c_t = lam * min(c_bar, rho_t),
 
         vs_s = V_s + sum_{t >= s} gamma^{t-s} (prod_{i=s}^{t-1} c_i) delta_t
-        delta_t = min(rho_bar, rho_t) * (r_t + gamma * V_{t+1} - V_t)
+        delta_t = min(rho_bar, rho_t) * (reward_t + gamma * V_{t+1} - V_t)
         pg_advantage_t = min(pg_rho_bar, rho_t)
-                         * (r_t + gamma * (lam * vs_{t+1} + (1 - lam) * V_{t+1}) - V_t)
+                         * (reward_t + gamma * (lam * vs_{t+1} + (1 - lam) * V_{t+1}) - V_t)
 
     and both vs and V are `bootstrap_value` after the last step.
 

@@ -24,7 +24,7 @@ class LearnerConfig:
     learning_rate: float = 5e-4
     adam_eps: float = 1e-5
     discount: float = 0.99
-    lambda_: float = 0.95
+    lam: float = 0.95
     """trace decay of the value targets"""
     corrector: str = "vtrace+importance"
     """how off-policy data is corrected: vtrace+importance (paper eq. 4), either half alone (vtrace,
@@ -87,8 +87,8 @@ class LearnerConfig:
             raise UserError("learner: proximal 'pass' clips nothing without reuse of 2 or more")
         if min(self.unroll, self.reuse, self.minibatches) < 1:
             raise UserError("learner: unroll, reuse and minibatches must be at least 1")
-        if not 0.0 <= self.discount <= 1.0 or not 0.0 <= self.lambda_ <= 1.0:
-            raise UserError("learner: discount and lambda_ must lie in [0, 1]")
+        if not 0.0 <= self.discount <= 1.0 or not 0.0 <= self.lam <= 1.0:
+            raise UserError("learner: discount and lam must lie in [0, 1]")
         if self.learning_rate <= 0.0:
             raise UserError("learner: learning_rate must be positive")
         if not self.actor_kl_cost >= 0.0:

@@ -41,7 +41,7 @@ class _Output(NamedTuple):
     """What one part of a rollout made the policy put out; without gradient."""
 
     logits: Tensor  # [T, B, A]
-    log_prob: Tensor  # [T, B] of the actions that were taken
+    target_logp_t: Tensor  # [T, B] of the actions that were taken
     alive: Tensor  # [H] whether a unit of the last hidden layer was above zero for any state
 
 
@@ -127,7 +127,7 @@ class Learner:
         parts = list(self._parts(batch))
         if config.policy_loss == "clipped" and config.proximal == "update":
             for part in parts:
-                part["proximal"] = self._proximal_log_prob(part)
+                part["proximal"] = self._proximal_logp_t(part)
         alive = torch.zeros(
             self.policy.policy_head.in_features, dtype=torch.bool, device=self.device
         )
@@ -139,7 +139,7 @@ class Learner:
                 if epoch == 0:
                     outputs.append(output)
                     alive |= output.alive
-                    part.setdefault("proximal", output.log_prob)
+                    part.setdefault("proximal", output.target_logp_t)
                 self._step(loss, losses)
                 for name, value in losses.items():
                     totals[name] = totals.get(name, 0.0) + value
@@ -175,13 +175,15 @@ class Learner:
             return None
         gather = self._group.gather
         logits = torch.cat([gather(output.logits, dim=1) for output in outputs], dim=1)
-        log_prob = torch.cat([gather(output.log_prob, dim=1) for output in outputs], dim=1)
+        target_logp_t = torch.cat(
+            [gather(output.target_logp_t, dim=1) for output in outputs], dim=1
+        )
         if not self._group.leads:
             return None
         return measure_rollout(
             logits,
             batch["logits"],
-            log_prob,
+            target_logp_t,
             batch["log_prob"],
             rho_bar=self.corrector.truncation,
         )
@@ -200,17 +202,17 @@ class Learner:
         logits, values, alive = self._forward(batch["obs"])
         logits = logits[:-1]
         log_policy = F.log_softmax(logits, dim=-1)
-        log_prob = log_policy.gather(-1, batch["action"].unsqueeze(-1)).squeeze(-1)
+        target_logp_t = log_policy.gather(-1, batch["action"].unsqueeze(-1)).squeeze(-1)
         with torch.no_grad():
-            targets, advantages, weights = self._targets(batch, values, log_prob)
+            targets, advantages, weights = self._targets(batch, values, target_logp_t)
         if config.normalise_advantages:
             whole = self._group.gather(advantages, dim=1)
             advantages = (advantages - whole.mean()) / (whole.std() + 1e-8)
         if config.policy_loss == "importance":
-            policy_loss = -(weights * advantages * log_prob).mean()
+            policy_loss = -(weights * advantages * target_logp_t).mean()
         else:
             # Clipping around the behaviour policy would tie the learner to a student that lags.
-            ratio = (log_prob - batch.get("proximal", log_prob.detach())).exp()
+            ratio = (target_logp_t - batch.get("proximal", target_logp_t.detach())).exp()
             clipped = ratio.clamp(1.0 - config.clip_ratio, 1.0 + config.clip_ratio)
             surrogate = torch.minimum(ratio * advantages, clipped * advantages)
             policy_loss = -(weights * surrogate).mean()
@@ -230,7 +232,7 @@ class Learner:
             "entropy": entropy_mean.item(),
             "explained_variance": (1.0 - residual).item(),
         }
-        return _Output(logits.detach(), log_prob.detach(), alive), losses, total
+        return _Output(logits.detach(), target_logp_t.detach(), alive), losses, total
 
     def _forward(self, obs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return logits [T + 1, B, A], values [T + 1, B] and live units for obs [T + 1, B, *]."""
@@ -240,35 +242,35 @@ class Learner:
         return logits.view(steps, envs, -1), values.view(steps, envs), alive
 
     @torch.no_grad()
-    def _proximal_log_prob(self, batch: dict[str, Tensor]) -> Tensor:
+    def _proximal_logp_t(self, batch: dict[str, Tensor]) -> Tensor:
         """Return log pi(action) [T, B] of the policy before this update."""
         logits, _, _ = self._forward(batch["obs"][:-1])
         log_policy = F.log_softmax(logits, dim=-1)
         return log_policy.gather(-1, batch["action"].unsqueeze(-1)).squeeze(-1)
 
-    def _targets(self, batch: dict[str, Tensor], values: Tensor, log_prob: Tensor) -> Targets:
+    def _targets(self, batch: dict[str, Tensor], values: Tensor, target_logp_t: Tensor) -> Targets:
         """Return what the correctors make of the batch [T, B]; V is the learner's."""
         config = self.config
-        reward = batch["reward"]
+        reward_t = batch["reward"]
         if config.reward_clip:
-            reward = reward.clamp(-config.reward_clip, config.reward_clip)
+            reward_t = reward_t.clamp(-config.reward_clip, config.reward_clip)
         truncated = batch["truncated"]
         ended = batch["terminated"]
         if config.life_loss_ends:
             ended = ended | batch["life_lost"]
         # A truncated episode goes on, unseen: the state before the cut stands in for the one
         # after it, and the trace ends there so that nothing leaks in from the next episode.
-        next_values = torch.where(truncated, values[:-1], values[1:])
+        value_tp1 = torch.where(truncated, values[:-1], values[1:])
         experience = Experience(
-            v_tm1=values[:-1].detach(),
-            v_t=next_values.detach(),
-            r_t=reward * config.reward_scale,
+            value_t=values[:-1].detach(),
+            value_tp1=value_tp1.detach(),
+            reward_t=reward_t * config.reward_scale,
             discount_t=config.discount * (~ended).float(),
-            target_log_prob=log_prob.detach(),
-            behaviour_log_prob=batch["log_prob"],
-            lambda_=config.lambda_ * (~truncated).float(),
+            target_logp_t=target_logp_t.detach(),
+            behaviour_logp_t=batch["log_prob"],
+            lam=config.lam * (~truncated).float(),
             # The clipped surrogate holds the ratio to the proximal policy; the rest is weighed.
-            policy_log_prob=batch.get("proximal") if config.policy_loss == "clipped" else None,
+            policy_logp_t=batch.get("proximal") if config.policy_loss == "clipped" else None,
         )
         return self.corrector.correct(experience)
 

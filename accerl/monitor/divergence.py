@@ -82,8 +82,8 @@ def updates_between(macs: float) -> int:
 def measure_rollout(
     logits: Tensor,
     behaviour_logits: Tensor,
-    log_prob: Tensor,
-    behaviour_log_prob: Tensor,
+    target_logp_t: Tensor,
+    behaviour_logp_t: Tensor,
     *,
     rho_bar: float = 1.0,
 ) -> RolloutMeasures:
@@ -92,17 +92,17 @@ def measure_rollout(
     Args:
         logits: of the learner's policy, [T, B, A].
         behaviour_logits: of the engine that acted, [T, B, A].
-        log_prob: log pi(a|x) of the learner's policy, [T, B].
-        behaviour_log_prob: log mu(a|x) of the engine that acted, [T, B].
+        target_logp_t: log pi(a|x) of the learner's policy, [T, B].
+        behaviour_logp_t: log mu(a|x) of the engine that acted, [T, B].
         rho_bar: the truncation level of the ratios pi / mu.
 
     Raises:
         ValueError: the shapes differ.
     """
-    if logits.shape != behaviour_logits.shape or log_prob.shape != behaviour_log_prob.shape:
+    if logits.shape != behaviour_logits.shape or target_logp_t.shape != behaviour_logp_t.shape:
         raise ValueError(
-            f"the learner's {tuple(logits.shape)} and {tuple(log_prob.shape)} do not match the "
-            f"actor's {tuple(behaviour_logits.shape)} and {tuple(behaviour_log_prob.shape)}"
+            f"the learner's {tuple(logits.shape)} and {tuple(target_logp_t.shape)} do not match "
+            f"the actor's {tuple(behaviour_logits.shape)} and {tuple(behaviour_logp_t.shape)}"
         )
     # For a small network this is a noticeable part of an update: as few operations as will do, and
     # actions first, because a softmax over so short a last dimension takes ten times as long.
@@ -112,7 +112,7 @@ def measure_rollout(
     )
     p = log_p.exp()
     same = logits.argmax(-1) == behaviour_logits.argmax(-1)
-    log_ratio = (log_prob - behaviour_log_prob).flatten().double()
+    log_ratio = (target_logp_t - behaviour_logp_t).flatten().double()
     # Scaled by the largest, which changes nothing: the square of a huge ratio would overflow.
     weights = (log_ratio - log_ratio.max()).exp()
     size = weights.sum().square() / weights.dot(weights)

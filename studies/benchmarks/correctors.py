@@ -63,13 +63,13 @@ def bench_correctors(
 def _functions(experience: Experience) -> Calls:
     """Return a call of every public function; V stands in for Q, as time depends on neither."""
     ratio = {
-        "behaviour_logp_t": experience.behaviour_log_prob,
-        "target_logp_t": experience.target_log_prob,
+        "behaviour_logp_t": experience.behaviour_logp_t,
+        "target_logp_t": experience.target_logp_t,
     }
-    rewards = {"reward_t": experience.r_t, "discount_t": experience.discount_t}
-    states = {"value_t": experience.v_tm1, "bootstrap_value": experience.v_t[-1]}
-    actions = {"q_t": experience.v_tm1, "expected_q_tp1": experience.v_t}
-    policy = {"target_prob_t": experience.target_log_prob.exp()}
+    rewards = {"reward_t": experience.reward_t, "discount_t": experience.discount_t}
+    states = {"value_t": experience.value_t, "bootstrap_value": experience.value_tp1[-1]}
+    actions = {"q_t": experience.value_t, "expected_q_tp1": experience.value_tp1}
+    policy = {"target_prob_t": experience.target_logp_t.exp()}
     takes: dict[Callable[..., object], dict[str, Any]] = {
         importance_sampling: ratio,
         truncated_importance_sampling: ratio,

@@ -53,12 +53,12 @@ def test_cartpole_is_balanced(spec: CompressionSpec) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("lambda_", [1.0, 0.95])
+@pytest.mark.parametrize("lam", [1.0, 0.95])
 @pytest.mark.parametrize("policy_loss", ["clipped", "importance"])
-def test_cartpole_is_balanced_under_either_loss(policy_loss: str, lambda_: float) -> None:
+def test_cartpole_is_balanced_under_either_loss(policy_loss: str, lam: float) -> None:
     """The paper's loss takes smaller steps and does not get as far in as many of them."""
     if policy_loss == "clipped":
-        assert passing_seeds(IDENTITY, 400.0, lambda_=lambda_) == 2
+        assert passing_seeds(IDENTITY, 400.0, lam=lam) == 2
         return
     slower = {"learning_rate": 5e-4, "normalise_advantages": False}
-    assert passing_seeds(IDENTITY, 150.0, policy_loss=policy_loss, lambda_=lambda_, **slower) == 2
+    assert passing_seeds(IDENTITY, 150.0, policy_loss=policy_loss, lam=lam, **slower) == 2

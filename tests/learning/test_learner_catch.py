@@ -75,7 +75,7 @@ def test_catch_is_solved(spec: CompressionSpec, seed: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("policy_loss", "lambda_", "seed"),
+    ("policy_loss", "lam", "seed"),
     [
         ("importance", 1.0, 1),
         pytest.param("importance", 0.9, 0, marks=pytest.mark.slow),
@@ -84,8 +84,8 @@ def test_catch_is_solved(spec: CompressionSpec, seed: int) -> None:
         pytest.param("clipped", 0.8, 0, marks=pytest.mark.slow),
     ],
 )
-def test_catch_is_solved_under_either_loss(policy_loss: str, lambda_: float, seed: int) -> None:
-    reports = learn(IDENTITY, seed, policy_loss=policy_loss, lambda_=lambda_)
+def test_catch_is_solved_under_either_loss(policy_loss: str, lam: float, seed: int) -> None:
+    reports = learn(IDENTITY, seed, policy_loss=policy_loss, lam=lam)
     assert returns(reports)[0] < SOLVED
     assert returns(reports)[-1] >= SOLVED
 

@@ -60,13 +60,13 @@ class Case:
     def experience(self) -> Experience:
         tensors = self.arguments()
         return Experience(
-            v_tm1=tensors["value_t"],
-            v_t=tensors["value_tp1"],
-            r_t=tensors["reward_t"],
+            value_t=tensors["value_t"],
+            value_tp1=tensors["value_tp1"],
+            reward_t=tensors["reward_t"],
             discount_t=tensors["discount_t"],
-            target_log_prob=tensors["target_logp_t"],
-            behaviour_log_prob=tensors["behaviour_logp_t"],
-            lambda_=tensors["lam"],
+            target_logp_t=tensors["target_logp_t"],
+            behaviour_logp_t=tensors["behaviour_logp_t"],
+            lam=tensors["lam"],
         )
 
 

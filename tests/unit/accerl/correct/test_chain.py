@@ -36,7 +36,7 @@ class LeakyCorrector:
     """Uses the next row whether or not it belongs to the same episode."""
 
     def correct(self, experience: Experience, targets: Targets) -> Targets:
-        return targets._replace(advantages=torch.roll(experience.r_t, -1, dims=0))
+        return targets._replace(advantages=torch.roll(experience.reward_t, -1, dims=0))
 
 
 def test_the_compliance_suite_catches_a_leak() -> None:
@@ -55,17 +55,17 @@ def experience() -> Experience:
 
 def test_the_papers_chain_is_the_impala_learner(experience: Experience) -> None:
     chain = CorrectorChain().add_corrector(VTraceCorrector(1.0, 1.0)).add_corrector(ISCorrector(1))
-    experience = replace(experience, policy_log_prob=None)
+    experience = replace(experience, policy_logp_t=None)
     targets = chain.correct(experience)
     expected = vtrace(
-        behaviour_logp_t=experience.behaviour_log_prob,
-        target_logp_t=experience.target_log_prob,
-        reward_t=experience.r_t,
+        behaviour_logp_t=experience.behaviour_logp_t,
+        target_logp_t=experience.target_logp_t,
+        reward_t=experience.reward_t,
         discount_t=experience.discount_t,
-        value_t=experience.v_tm1,
-        bootstrap_value=experience.v_t[-1],
-        lam=experience.lambda_,
-        value_tp1=experience.v_t,
+        value_t=experience.value_t,
+        bootstrap_value=experience.value_tp1[-1],
+        lam=experience.lam,
+        value_tp1=experience.value_tp1,
     )
     assert torch.equal(targets.value_targets, expected.vs)
     torch.testing.assert_close(targets.policy_weights * targets.advantages, expected.pg_advantage)
@@ -76,14 +76,14 @@ def test_the_papers_chain_is_the_impala_learner(experience: Experience) -> None:
 def test_the_policy_gradient_may_be_weighed_by_another_policy(experience: Experience) -> None:
     """As under a surrogate clipped around the proximal policy; values are still the target's."""
     own = CorrectorChain([VTraceCorrector(), ISCorrector()])
-    proximal = experience.policy_log_prob
+    proximal = experience.policy_logp_t
     assert proximal is not None
     targets = own.correct(experience)
     expected = importance_sampling(
-        behaviour_logp_t=experience.behaviour_log_prob, target_logp_t=proximal
+        behaviour_logp_t=experience.behaviour_logp_t, target_logp_t=proximal
     )
     assert torch.equal(targets.policy_weights, expected)
-    without = own.correct(replace(experience, policy_log_prob=None))
+    without = own.correct(replace(experience, policy_logp_t=None))
     assert torch.equal(targets.value_targets, without.value_targets)
     assert not torch.allclose(targets.policy_weights, without.policy_weights)
 
@@ -101,7 +101,7 @@ def test_the_order_of_the_papers_correctors_does_not_matter(experience: Experien
 def test_an_empty_chain_trusts_the_data(experience: Experience) -> None:
     targets = CorrectorChain().correct(experience)
     on_policy = CorrectorChain([VTraceCorrector(), ISCorrector()]).correct(
-        replace(experience, behaviour_log_prob=experience.target_log_prob, policy_log_prob=None)
+        replace(experience, behaviour_logp_t=experience.target_logp_t, policy_logp_t=None)
     )
     for first, second in zip(targets, on_policy, strict=True):
         assert torch.equal(first, second)
@@ -125,7 +125,7 @@ def test_a_corrector_of_ones_own_joins_in(experience: Experience) -> None:
 
 
 def test_experience_of_another_shape_is_refused(experience: Experience) -> None:
-    narrow = experience.r_t[:, :-1]
-    for field in ("r_t", "policy_log_prob"):
-        with pytest.raises(ValueError, match=f"{field} is .* but v_tm1 is"):
+    narrow = experience.reward_t[:, :-1]
+    for field in ("reward_t", "policy_logp_t"):
+        with pytest.raises(ValueError, match=f"{field} is .* but value_t is"):
             CorrectorChain().correct(replace(experience, **{field: narrow}))

@@ -117,7 +117,7 @@ def test_estimators_that_are_the_same(
 @pytest.mark.parametrize("name", ["vtrace", "leaky vtrace", "retrace", "q(lambda)", "per-decision"])
 def test_on_policy_targets_are_lambda_returns(name: str, experience: Experience) -> None:
     """Those that the empty chain starts from; Tree-backup's traces are shorter even then."""
-    experience = replace(experience, behaviour_log_prob=experience.target_log_prob)
+    experience = replace(experience, behaviour_logp_t=experience.target_logp_t)
     expected = CorrectorChain().correct(experience)
     for mine, plain in zip(correct(UNTRUNCATED[name], experience), expected, strict=True):
         torch.testing.assert_close(mine, plain)
@@ -128,8 +128,8 @@ def test_on_policy_targets_are_lambda_returns(name: str, experience: Experience)
 def test_tree_backup_is_on_policy_lambda_return_where_actions_are_certain(
     experience: Experience,
 ) -> None:
-    certain = torch.zeros_like(experience.target_log_prob)
-    experience = replace(experience, behaviour_log_prob=certain, target_log_prob=certain)
+    certain = torch.zeros_like(experience.target_logp_t)
+    experience = replace(experience, behaviour_logp_t=certain, target_logp_t=certain)
     expected = CorrectorChain().correct(experience)
     for mine, plain in zip(correct(TreeBackupCorrector(), experience), expected, strict=True):
         torch.testing.assert_close(mine, plain)
@@ -141,13 +141,13 @@ def played(values: Tensor, lam: float = 1.0) -> tuple[Experience, Tensor]:
     now = states[:-1], actions
     behaviour = two_states.BEHAVIOUR[now].log()
     experience = Experience(
-        v_tm1=values[states[:-1]],
-        v_t=values[states[1:]],
-        r_t=two_states.REWARD[now],
+        value_t=values[states[:-1]],
+        value_tp1=values[states[1:]],
+        reward_t=two_states.REWARD[now],
         discount_t=torch.full(actions.shape, two_states.GAMMA, dtype=torch.float64),
-        target_log_prob=two_states.TARGET[now].log(),
-        behaviour_log_prob=behaviour,
-        lambda_=torch.full(actions.shape, lam, dtype=torch.float64),
+        target_logp_t=two_states.TARGET[now].log(),
+        behaviour_logp_t=behaviour,
+        lam=torch.full(actions.shape, lam, dtype=torch.float64),
     )
     return experience, behaviour.sum(0).exp()
 
@@ -180,8 +180,8 @@ def test_per_decision_targets_are_unbiased_whatever_the_values_are() -> None:
     true, _ = two_states.true_values()
     experience, chances = played(torch.tensor([5.0, -3.0], dtype=torch.float64))
     rightly, _ = played(true)
-    following = torch.cat([experience.v_t[:-1], rightly.v_t[-1:]])
-    experience = replace(experience, v_t=following)
+    following = torch.cat([experience.value_tp1[:-1], rightly.value_tp1[-1:]])
+    experience = replace(experience, value_tp1=following)
     for name, unbiased in (("per-decision", True), ("retrace", False), ("q(lambda)", False)):
         targets = correct(UNTRUNCATED[name], experience).value_targets
         mean = (chances * targets[0]).sum()
@@ -239,16 +239,16 @@ def test_every_name_corrects_differently(experience: Experience) -> None:
 
 
 @pytest.mark.parametrize("name", list(UNTRUNCATED))
-@pytest.mark.parametrize("ending", ["discount_t", "lambda_"])
+@pytest.mark.parametrize("ending", ["discount_t", "lam"])
 def test_ratios_that_overflow_stay_in_their_episode(name: str, ending: str) -> None:
     drawn = random_experience(torch.Generator().manual_seed(1))
     cut = getattr(drawn, ending).clone()
     cut[3] = 0.0
-    extreme = drawn.target_log_prob.clone()
+    extreme = drawn.target_logp_t.clone()
     extreme[4:] += 800.0  # exp of that is infinite, also in float64
     chain = CorrectorChain([UNTRUNCATED[name]])
     plain = chain.correct(replace(drawn, **{ending: cut}))
-    other = chain.correct(replace(drawn, **{ending: cut, "target_log_prob": extreme}))
+    other = chain.correct(replace(drawn, **{ending: cut, "target_logp_t": extreme}))
     assert not torch.isfinite(other.value_targets[4:]).all()
     for first, second in zip(plain, other, strict=True):
         torch.testing.assert_close(first[:4], second[:4], rtol=1e-12, atol=1e-12)

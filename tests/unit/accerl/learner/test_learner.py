@@ -31,7 +31,7 @@ def slow_targets(
             limit = config.reward_clip
             reward = np.clip(rollout.reward[t, b], -limit, limit) if limit else rollout.reward[t, b]
             reward *= config.reward_scale
-            after, decay = values[t + 1, b], config.lambda_
+            after, decay = values[t + 1, b], config.lam
             if rollout.truncated[t, b]:
                 after, decay = values[t, b], 0.0
             gamma = 0.0 if rollout.terminated[t, b] else config.discount
@@ -71,7 +71,7 @@ def oracle_gradients(learner: Learner, rollout: Rollout) -> list[Tensor]:
     "changes",
     [
         {},
-        {"reward_clip": 0.0, "discount": 0.9, "lambda_": 1.0},
+        {"reward_clip": 0.0, "discount": 0.9, "lam": 1.0},
         {"clip_rho": 2.0, "clip_c": 1.5, "reward_scale": 0.1, "value_cost": 1.0},
         {"normalise_advantages": True, "entropy_cost": 0.0},
         {"policy_loss": "clipped"},  # on the first pass its gradient is that of the ratio
@@ -86,7 +86,7 @@ def test_gradients_equal_the_slow_oracle(changes: dict[str, Any], seed: int) -> 
     assert rollout.truncated.any()
     batch = tensors(rollout)
     if learner.config.policy_loss == "clipped":
-        batch["proximal"] = learner._proximal_log_prob(batch)
+        batch["proximal"] = learner._proximal_logp_t(batch)
     _, _, total = learner._loss(batch)
     gradients = torch.autograd.grad(total, list(learner.policy.parameters()))
     for mine, slow in zip(gradients, oracle_gradients(learner, rollout), strict=True):
@@ -196,8 +196,8 @@ def test_the_second_pass_is_clipped_around_the_first() -> None:
     assert sum(gradient.abs().sum() for gradient in first) > 0.0
     with torch.no_grad():
         values = learner._forward(batch["obs"])[1]
-        advantages = learner._targets(batch, values, output.log_prob).advantages
-    batch["proximal"] = output.log_prob - 0.5 * advantages.sign()
+        advantages = learner._targets(batch, values, output.target_logp_t).advantages
+    batch["proximal"] = output.target_logp_t - 0.5 * advantages.sign()
     _, _, loss = learner._loss(batch)
     again = torch.autograd.grad(loss, list(learner.policy.policy_head.parameters()))
     assert all(not gradient.any() for gradient in again)

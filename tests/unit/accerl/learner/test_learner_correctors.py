@@ -23,8 +23,8 @@ class Untaught:
     def correct(self, experience: Experience, targets: Targets) -> Targets:
         self.seen.append(experience)
         return Targets(
-            value_targets=experience.v_tm1,
-            advantages=experience.target_log_prob,
+            value_targets=experience.value_t,
+            advantages=experience.target_logp_t,
             policy_weights=torch.zeros_like(targets.policy_weights),
         )
 
@@ -81,12 +81,12 @@ def test_only_the_clipped_surrogate_is_weighed_by_the_proximal_policy(
         replace(CONFIG, policy_loss=policy_loss, reuse=2),
         corrector=CorrectorChain([own]),
     )
-    expected = learner._proximal_log_prob(tensors(make_rollout()))
+    expected = learner._proximal_logp_t(tensors(make_rollout()))
     learner.update(make_rollout())
     for experience in own.seen:
-        assert (experience.policy_log_prob is not None) == weighed
-        if experience.policy_log_prob is not None:
-            torch.testing.assert_close(experience.policy_log_prob, expected)
+        assert (experience.policy_logp_t is not None) == weighed
+        if experience.policy_logp_t is not None:
+            torch.testing.assert_close(experience.policy_logp_t, expected)
     assert len(own.seen) == 2
 
 
