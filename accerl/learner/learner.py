@@ -70,7 +70,7 @@ class Learner:
         generator: torch.Generator | None = None,
         *,
         corrector: CorrectorChain | None = None,
-        thrifty: bool = False,
+        sparse_monitoring: bool = False,
     ) -> None:
         """Take over `policy`.
 
@@ -79,8 +79,8 @@ class Learner:
             config: how.
             generator: masks of a sparse policy are drawn from it (seed 0 if None).
             corrector: takes the place of the one that the configuration names.
-            thrifty: whether updates of tiny networks compare learner and actors only now and then
-                (`updates_between`); all members of a group agree on it.
+            sparse_monitoring: whether updates of tiny networks compare learner and actors only
+                now and then (`updates_between`); all members of a group agree on it.
         """
         self.device = choose_device(config.device)
         self.policy = policy.to(self.device)
@@ -88,7 +88,7 @@ class Learner:
         if corrector is None:
             corrector = make_corrector(config.corrector, rho=config.clip_rho, c=config.clip_c)
         self.corrector = corrector
-        self._thrifty = thrifty
+        self._sparse_monitoring = sparse_monitoring
         self._macs = count_macs(policy)
         self.updates = 0
         self._optimiser = torch.optim.Adam(
@@ -171,7 +171,7 @@ class Learner:
         None where nobody would read it, and between the updates that are measured.
         """
         macs = self._macs * batch["action"].numel() * self.config.reuse
-        if self._thrifty and self.updates % updates_between(macs):
+        if self._sparse_monitoring and self.updates % updates_between(macs):
             return None
         gather = self._group.gather
         logits = torch.cat([gather(output.logits, dim=1) for output in outputs], dim=1)

@@ -158,7 +158,7 @@ def learn_shares(
     torch.set_num_threads(threads)
     keep_freed_memory()
     policy = empty_policy(network, observation, num_actions)
-    learner = Learner(policy, config, corrector=corrector, thrifty=True)
+    learner = Learner(policy, config, corrector=corrector, sparse_monitoring=True)
     slab = Slab(**slab_handle)
     try:
         while True:

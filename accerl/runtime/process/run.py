@@ -72,7 +72,7 @@ class ProcessRun:
         observation = config.inputs(probe.observation)
         policy = parts.make_policy(config, probe.observation, probe.num_actions, generator)
         self.learner = Learner(
-            policy, config.learner, generator, corrector=parts.corrector, thrifty=True
+            policy, config.learner, generator, corrector=parts.corrector, sparse_monitoring=True
         )
         self._safeguard = Safeguard(self.learner)
         compressor = Compressor(

@@ -106,7 +106,7 @@ class SerialRun:
         # A virtual clock does not see what measuring costs, and has few updates in an interval.
         self._measures = real = isinstance(clock, RealClock)
         self.learner = Learner(
-            policy, config.learner, generator, corrector=parts.corrector, thrifty=real
+            policy, config.learner, generator, corrector=parts.corrector, sparse_monitoring=real
         )
         self._safeguard = Safeguard(self.learner)
 

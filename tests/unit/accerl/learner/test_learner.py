@@ -355,8 +355,8 @@ def test_settings_out_of_range_are_refused(changes: dict[str, Any], message: str
         replace(CONFIG, **changes)
 
 
-def test_a_thrifty_learner_compares_tiny_networks_now_and_then() -> None:
-    learner = Learner(make_learner().policy, CONFIG, thrifty=True)
+def test_sparse_monitoring_compares_tiny_networks_now_and_then() -> None:
+    learner = Learner(make_learner().policy, CONFIG, sparse_monitoring=True)
     stats = [learner.update(make_rollout()) for _ in range(10)]
     assert [item.kl_nats.numel() > 0 for item in stats] == [True, *[False] * 8, True]
     assert ["ess_fraction" in item.losses for item in stats] == [True, *[False] * 8, True]
