@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -95,32 +94,3 @@ def draw_uniforms(rng: np.random.Generator, out: np.ndarray, *, antithetic: bool
     own = (len(out) + 1) // 2 if antithetic else len(out)
     rng.random(out=out[:own], dtype=np.float32)
     np.subtract(np.float32(1.0 - 2.0**-24), out[: len(out) - own], out=out[own:])
-
-
-class ReturnNoise(NamedTuple):
-    """How far J of one and the same policy scatters over evaluation seeds."""
-
-    mean: float
-    """of J over all measurements"""
-    plain_std: float
-    """standard deviation of J, every episode with dice of its own"""
-    antithetic_std: float
-    """the same with mirrored pairs, as `Evaluator` plays them"""
-
-    @property
-    def variance_ratio(self) -> float:
-        """Variance with mirrored pairs over that without; below 1: they help. NaN without any."""
-        return float(np.square(np.divide(self.antithetic_std, self.plain_std)))
-
-
-def return_noise(envs: Envs, infer: Infer, seeds: Sequence[int]) -> ReturnNoise:
-    """Measure J with and without mirrored pairs, by as many episodes as `envs` are, per seed."""
-    plain, antithetic = (
-        [float(play_episodes(envs, infer, seed, antithetic=pairs).mean()) for seed in seeds]
-        for pairs in (False, True)
-    )
-    return ReturnNoise(
-        mean=float(np.mean(plain + antithetic)),
-        plain_std=float(np.std(plain, ddof=1)),
-        antithetic_std=float(np.std(antithetic, ddof=1)),
-    )

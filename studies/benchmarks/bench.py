@@ -222,17 +222,13 @@ def torch_threads(threads: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-LABELS = ("spec", "name", "corrector", "form")
+LABELS = ("spec",)
 EXPLANATIONS = {
     "infer": "Acting, one core. Ratios are speed-ups over Original at the same batch; KL (nats) "
     "and agreement of greedy actions are with Original, on states that nothing was fitted to.",
     "publish": "From weights to an engine that acts. naive: torch.onnx.export, ONNX Runtime's "
     "static quantisation and a session.",
-    "graphs": "The same Original in every way that it can be run, one core. logit_difference is "
-    "the largest from eager; ready_ms is how long it took until it could act.",
     "learner": "One update of the learner on the paper's batch of 160.",
-    "correctors": "One batch of rollouts in float32 on one thread. function: by itself; chain: as "
-    "the learner calls it, from on-policy returns and whatever its links make of them.",
 }
 
 
@@ -250,14 +246,6 @@ def print_table(result: dict[str, Any], stream: Console = console) -> None:
     if held := result.get("memory_mb"):
         sizes = ", ".join(f"{size:,.0f}" for size in held)
         stream.print(f"resident memory after each tenth of the publications: {sizes} MB")
-    for row in result.get("sparse", ()):
-        best = min(row["ratio_fp32"], row["ratio_int8"])
-        verdict = "faster" if best > 1.0 else "not faster"
-        stream.print(
-            f"its linear layer with {row['sparsity']:.0%} zeros in CSR, batch {row['batch']}: "
-            f"{row['ratio_fp32']:.2f} times the speed of dense fp32, {row['ratio_int8']:.2f} times "
-            f"that of INT8 ({verdict})"
-        )
     stream.print(f"spread: {result['spread_is']}; machine: {result['fingerprint']['cpu']}")
 
 

@@ -9,7 +9,6 @@ from rich.console import Console
 from rich.table import Table
 
 from accerl.runtime.run import PHASES
-from accerl.spec import CompressionSpec
 
 
 def print_pipeline(result: Mapping[str, Any], console: Console) -> None:
@@ -60,53 +59,3 @@ def print_pipeline(result: Mapping[str, Any], console: Console) -> None:
         f"cores). RSS: learner, then the others. Machine: {result['fingerprint']['cpu']}, "
         f"{result['fingerprint']['cores']} cores."
     )
-
-
-def print_training(result: Mapping[str, Any], console: Console) -> None:
-    """Print what training with each compression showed."""
-    table = Table(
-        title=f"bench training: {result['game']}, {result['network']}, "
-        f"{len(result['seeds'])} seeds of {result['seconds']:g} s from {result['start']}",
-        title_justify="left",
-    )
-    table.add_column("spec", no_wrap=True)
-    for name in (
-        "steps/s",
-        "ratio",
-        "lag",
-        "KL",
-        "student KL",
-        "kB",
-        "first score",
-        "last score",
-        "learner",
-    ):
-        table.add_column(name, justify="right")
-    for row in result["rows"]:
-        student = row["student_kl_nats"]
-        table.add_row(
-            CompressionSpec.from_json(row["spec"]).label,
-            f"{row['env_steps_per_second']:,.0f}",
-            f"{row['env_steps_per_second_ratio']:.2f}",
-            f"{row['policy_lag']:.2f}",
-            f"{row['kl_mean_nats']:.2g}",
-            "" if student is None else f"{student:.2g}",
-            f"{row['publication_kb']:,.0f}",
-            _scores(row["return_first_all"]),
-            _scores(row["return_last_all"]),
-            _scores(row["learner_return_all"]),
-        )
-    console.print(table)
-    console.print(
-        "Medians over seeds. lag: learner updates between the weights that acted and the update "
-        "that used them; KL (nats): learner at that update from what acted, lag included; student "
-        "KL: learner from student or pruned network at its publication; kB: of a publication; "
-        "scores: mean of the first and last 20 episodes that the compressed policy played, of each "
-        "seed; learner: what the learner's own policy scores after the run."
-    )
-    if result["start_return"] is not None:
-        console.print(f"The learner that all began with scores {result['start_return']:.1f}.")
-
-
-def _scores(values: list[float | None]) -> str:
-    return " ".join("-" if value is None else f"{value:.1f}" for value in values)

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from accerl.correct import COMBINATIONS
 from accerl.records import fingerprint, read_json, read_metrics, versions
 from accerl.runtime.latency.profiles import SHIPPED
 from accerl.runtime.run import PHASES
@@ -201,85 +200,6 @@ def test_bundles(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         "--out", tmp_path / "steered", "--json",
     ).json  # fmt: skip
     assert steered["strategy"] == str(exported)
-
-
-def test_correctors_are_timed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    timed = accerl(
-        capsys, "bench", "correctors", "--repeats", 1, "--out", tmp_path / "bench", "--json"
-    ).json
-    assert timed == read_json(tmp_path / "bench" / "bench-correctors.json")
-    assert timed["versions"] == versions()
-    assert timed["fingerprint"] == fingerprint()
-    rows = {(row["corrector"], row["form"]): row for row in timed["rows"]}
-    assert len(rows) == len(timed["rows"]) == 8 + len(COMBINATIONS)
-    assert {name for name, form in rows if form == "chain"} == set(COMBINATIONS)
-    assert {("vtrace", "function"), ("tree_backup", "function")} < set(rows)
-    for row in rows.values():
-        assert (row["steps"], row["batch"]) == (20, 32)
-        assert row["us_per_call"] > 0.0
-        assert row["spread"] == 0.0  # of one repeat
-
-
-def test_a_game_is_learned_with_every_corrector(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    learned = accerl(
-        capsys, "bench", "correctors", "--learn", "catch", "--seconds", 2, "--seeds", 2,
-        "--publish-every", 8, "--out", tmp_path / "bench", "--json",
-    ).json  # fmt: skip
-    assert learned == read_json(tmp_path / "bench" / "bench-correctors-catch.json")
-    assert learned["versions"] == versions()
-    rows = {row["corrector"]: row for row in learned["rows"]}
-    assert set(rows) == set(COMBINATIONS)
-    reference = rows[learned["reference"]]
-    assert (reference["difference"], reference["low"], reference["high"]) == (0.0, 0.0, 0.0)
-    for row in rows.values():
-        assert row["return_mean"] - reference["return_mean"] == pytest.approx(row["difference"])
-        assert row["low"] <= row["difference"] <= row["high"]
-        assert 0.0 < row["ess_fraction"] <= 1.0
-    assert rows["none"]["clipped_share"] == 0.0  # a chain that truncates nothing
-
-
-def test_monitoring_is_timed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    timed = accerl(
-        capsys, "bench", "monitor", "--presets", "catch", "--seconds", 2, "--repeats", 1,
-        "--out", tmp_path / "bench", "--json",
-    ).json  # fmt: skip
-    assert timed == read_json(tmp_path / "bench" / "bench-monitor.json")
-    (row,) = timed["rows"]
-    assert row["preset"] == "catch"
-    assert row["learner_cpu_seconds"] > 0.0
-    assert row["compressor_cpu_seconds"] > 0.0
-    assert row["updates"] > 0
-    assert 0.0 < row["share"] < 1.0
-
-
-def test_tiers_are_timed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    timed = accerl(
-        capsys, "bench", "tiers", "--games", "catch", "--profile", "paper-1080ti",
-        "--seconds", 1, "--episodes", 5, "--out", tmp_path / "bench", "--json",
-    ).json  # fmt: skip
-    assert timed == read_json(tmp_path / "bench" / "bench-tiers.json")
-    assert timed["fingerprint"] == fingerprint()
-    analytic, fp32, net3, real = timed["rows"]
-    assert analytic["seconds_per_10000_episodes"] == pytest.approx(
-        1e4 / analytic["episodes_per_second"]
-    )
-    for row in (fp32, net3):
-        assert row["core_seconds"] == pytest.approx(row["core_seconds_per_virtual_second"])
-    assert net3["env_steps"] > fp32["env_steps"]
-    assert real["seconds_per_second"] == 1.0
-
-
-def test_the_noise_of_j_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    measured = accerl(
-        capsys, "bench", "evaluation", "--games", "catch", "--share", 0.05, "--seeds", 4,
-        "--episodes", 6, "--out", tmp_path / "bench", "--json",
-    ).json  # fmt: skip
-    assert measured == read_json(tmp_path / "bench" / "bench-evaluation.json")
-    (row,) = measured["rows"]
-    assert row["variance_ratio"] == pytest.approx((row["antithetic_std"] / row["plain_std"]) ** 2)
-    assert row["low"] < row["variance_ratio"] < row["high"]
 
 
 def test_settings_may_be_given_one_by_one(

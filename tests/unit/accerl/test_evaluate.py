@@ -1,4 +1,4 @@
-"""Evaluation: mirrored pairs of episodes, and how J scatters."""
+"""Evaluation: mirrored pairs of episodes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from accerl.envs import make_envs
-from accerl.evaluate import ReturnNoise, draw_uniforms, play_episodes, return_noise
+from accerl.evaluate import draw_uniforms, play_episodes
 
 
 def right_or_left(obs: np.ndarray) -> np.ndarray:
@@ -41,10 +41,3 @@ def test_a_mirrored_walk_ends_on_the_other_side() -> None:
     draw_uniforms(np.random.default_rng(1), uniforms, antithetic=True)
     chosen = uniforms.argmax(axis=1)
     np.testing.assert_array_equal(chosen[4:], 1 - chosen[:4])
-
-
-def test_noise_is_told_for_both_ways() -> None:
-    noise = return_noise(make_envs("catch", 8), right_or_left, range(30))
-    assert 0.1 < noise.plain_std < 0.6  # 8 episodes of +-1
-    assert noise.antithetic_std > 0.0
-    assert ReturnNoise(0.0, 2.0, 1.0).variance_ratio == 0.25

@@ -14,10 +14,8 @@ from accerl.presets import load_preset
 from accerl.run_folder import read_config, saved_run, starting_learner
 from accerl.spec import IDENTITY, CompressionSpec
 from accerl.train import train
-from studies.benchmarks.training import bench_training, specs_for
 from studies.cli.settings import with_settings
 from tests.fixtures.inner_runs import fast_profile, tiny_catch
-from tests.fixtures.process_runs import quick_catch
 
 CATCH = load_preset("catch")
 
@@ -95,34 +93,3 @@ def test_only_a_learner_that_fits_can_be_started_from(tmp_path: Path) -> None:
     ):
         with pytest.raises(UserError, match=reason):
             starting_learner(replace(start, **change))
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(240)
-def test_training_is_compared_from_one_learner_and_not_repeated(tmp_path: Path) -> None:
-    config = quick_catch()
-    train(config, FixedStrategy(IDENTITY), out=tmp_path / "start")
-    specs = [IDENTITY, CompressionSpec(bits=8), CompressionSpec(student="net3", bits=8)]
-    arguments = {"specs": specs, "seconds": 1.0, "seeds": 1, "episodes": 2}
-    result = bench_training(tmp_path / "start", tmp_path / "out", **arguments)
-    rows = result["rows"]
-    assert [row["spec"] for row in rows] == [spec.to_json() for spec in specs]
-    assert rows[0]["env_steps_per_second_ratio"] == 1.0
-    assert rows[0]["student_kl_nats"] is None
-    assert rows[2]["student_kl_nats"] > 0.0
-    assert all(row["env_steps_per_second"] > 0.0 for row in rows)
-    assert rows[1]["kl_mean_nats"] >= 0.0
-    assert all(len(row["learner_return_all"]) == 1 for row in rows)
-    stamps = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("metrics.jsonl")}
-    assert len(stamps) == 3
-    again = bench_training(tmp_path / "start", tmp_path / "out", **arguments)
-    assert again["rows"] == rows
-    assert all(path.stat().st_mtime_ns == stamp for path, stamp in stamps.items())
-
-
-def test_every_learner_is_compared_with_smaller_students_only() -> None:
-    for network in ("original", "net1", "net2", "net3"):
-        labels = [spec.label for spec in specs_for(network)]
-        assert labels[:3] == ["original fp32", "original bf16", "original INT8"]
-        students = [label.split()[0] for label in labels if label.startswith("net")]
-        assert network not in students
