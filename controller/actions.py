@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import pairwise, product
 from typing import Any
@@ -185,6 +185,13 @@ class ActionSpace(Actions):
             f"{list(self.sparsities)}, students {list(self.students)}, graph {self.graph}, rank 1"
         )
 
+    def table(self) -> list[dict[str, Any]]:
+        """Return every combination as a JSON object: indices per head, label, spec."""
+        return [
+            {"indices": list(indices), "label": spec.label, "spec": spec.to_json()}
+            for indices, spec in zip(self.all_indices(), self.all_specs, strict=True)
+        ]
+
     def to_json(self) -> dict[str, Any]:
         """Return the levels as a JSON object."""
         return {
@@ -201,21 +208,12 @@ class ActionSpace(Actions):
         Raises:
             UserError: a key is missing or unknown, or a level is not allowed.
         """
-        if not isinstance(data, Mapping) or set(data) != {
-            "bits",
-            "sparsities",
-            "students",
-            "graph",
-        }:
-            raise UserError("action space: expected the keys bits, sparsities, students, graph")
-        if not all(isinstance(data[name], list) for name in ("bits", "sparsities", "students")):
+        names = [field.name for field in fields(cls)]
+        if not isinstance(data, Mapping) or set(data) != set(names):
+            raise UserError(f"action space: expected the keys {', '.join(names)}")
+        if not all(isinstance(data[name], list) for name in names[:-1]):
             raise UserError("action space: bits, sparsities and students must be lists")
-        return cls(
-            bits=tuple(data["bits"]),
-            sparsities=tuple(data["sparsities"]),
-            students=tuple(data["students"]),
-            graph=data["graph"],
-        )
+        return cls(**data)
 
 
 @dataclass(frozen=True)

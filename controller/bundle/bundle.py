@@ -15,6 +15,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,28 +25,26 @@ from safetensors.torch import save as save_safetensors
 
 import accerl
 from accerl.errors import UserError
-from accerl.monitor.features import FEATURE_NAMES, FEATURES_VERSION
+from accerl.monitor.features import FEATURE_NAMES
 from accerl.monitor.strategy import Strategy
-from accerl.records import json_hash, make_out_dir, versions, write_json
+from accerl.records import make_out_dir, versions, write_json
 from controller.actions import HEADS, ActionSpace
 from controller.bundle.card import card, describe, describe_result, schedule_rows
 from controller.bundle.files import (
     CARD,
     FILES,
     GRAPH,
-    KIND,
     MANIFEST,
     SCHEDULE,
-    SCHEMA_VERSION,
     WEIGHTS,
+    Manifest,
     feature_table,
     file_entry,
     is_bundle,
 )
 from controller.bundle.meta import BundleMeta, git_revision
-from controller.bundle.migrate import action_table
-from controller.bundle.read import MALFORMED, Bundle, read_bundle
-from controller.bundle.schedule import MEDOID, QUANTILES, Schedule
+from controller.bundle.read import Bundle, read_bundle, refuse_malformed
+from controller.bundle.schedule import RULES, Schedule
 from controller.policy.onnx_graph import build_onnx, onnx_logits
 from controller.policy.policy import ControllerPolicy, LearnedStrategy
 
@@ -119,32 +118,24 @@ def _write(
     weights = {name: value.contiguous() for name, value in policy.state_dict().items()}
     (folder / WEIGHTS).write_bytes(save_safetensors(weights))
     (folder / GRAPH).write_bytes(build_onnx(policy))
-    schedule = {
-        "heads": list(HEADS),
-        "quantiles": list(QUANTILES),
-        "combination": MEDOID,
-        "games": {game: found.to_json() for game, found in sorted(schedules.items())},
-    }
-    write_json(folder / SCHEDULE, schedule)
+    games = {game: schedule.to_json() for game, schedule in schedules.items()}
+    write_json(folder / SCHEDULE, {**RULES, "games": games})
     vectors = np.random.default_rng(0).uniform(-3.0, 3.0, (16, len(FEATURE_NAMES)))
     vectors = vectors.astype(np.float32)
-    form = {key: value for key, value in policy.to_json().items() if key != "weights"}
-    manifest: dict[str, Any] = {
-        "kind": KIND,
-        "schema_version": SCHEMA_VERSION,
-        "features_version": FEATURES_VERSION,
-        "features": feature_table(),
-        "actions": actions.to_json(),
-        "action_table": action_table(actions),
-        "policy": form,
-        "meta": meta.to_json(),
-        "probes": {"vectors": vectors.tolist(), "logits": _torch_logits(policy, vectors).tolist()},
-        "git_revision": git_revision(),
-        "versions": {"accerl": accerl.__version__, **versions()},
-    }
+    manifest = Manifest(
+        features=feature_table(),
+        actions=actions.to_json(),
+        action_table=actions.table(),
+        policy={key: value for key, value in policy.to_json().items() if key != "weights"},
+        meta=meta.to_json(),
+        probes={"vectors": vectors.tolist(), "logits": _torch_logits(policy, vectors).tolist()},
+        git_revision=git_revision(),
+        versions={"accerl": accerl.__version__, **versions()},
+        files={},
+    )
     (folder / CARD).write_text(card(manifest, meta, actions, schedules))
-    manifest["files"] = {name: file_entry(folder / name) for name in FILES}
-    write_json(folder / MANIFEST, {**manifest, "digest": json_hash(manifest)})
+    manifest = replace(manifest, files={name: file_entry(folder / name) for name in FILES})
+    write_json(folder / MANIFEST, manifest.to_json())
 
 
 def _move_into_place(staging: Path, path: Path) -> None:
@@ -203,11 +194,9 @@ def verify_bundle(path: str | Path) -> dict[str, Any]:
     return {
         "ok": True,
         "path": str(path),
-        "schema_version": SCHEMA_VERSION,
-        "migrated_from": bundle.migrated_from,
-        "features_version": FEATURES_VERSION,
-        "graph_features": bundle.graph_features,
-        "files": {name: entry["bytes"] for name, entry in bundle.manifest["files"].items()},
+        "schema_version": bundle.manifest.schema_version,
+        "features_version": bundle.manifest.features_version,
+        "files": bundle.manifest.file_bytes,
         "heads": dict(zip(HEADS, bundle.actions.sizes, strict=True)),
         "actions": len(bundle.actions.all_specs),
         "parameters": bundle.policy.num_parameters(),
@@ -220,18 +209,13 @@ def verify_bundle(path: str | Path) -> dict[str, Any]:
 
 def _check_logits(bundle: Bundle) -> float:
     """Return the largest difference between torch, ONNX Runtime and the logits of the export."""
-    path, probes = bundle.path, bundle.manifest["probes"]
-    try:
+    path, probes = bundle.path, bundle.manifest.probes
+    with refuse_malformed(f"{path / MANIFEST} holds no usable probe vectors"):
         vectors = np.array(probes["vectors"], dtype=np.float32)
         here = _torch_logits(bundle.policy, vectors)
         recorded = np.array(probes["logits"], dtype=np.float32).reshape(here.shape)
-    except MALFORMED as error:
-        raise UserError(f"{path / MANIFEST} holds no usable probe vectors: {error!r}") from error
-    try:
-        graph = (path / GRAPH).read_bytes()
-        there = np.concatenate(onnx_logits(graph, vectors[:, : bundle.graph_features]), axis=-1)
-    except UserError as error:
-        raise UserError(f"{path / GRAPH}: {error}") from error
+    with refuse_malformed(str(path / GRAPH)):
+        there = np.concatenate(onnx_logits((path / GRAPH).read_bytes(), vectors), axis=-1)
     if there.shape != here.shape:
         raise UserError(f"{path / GRAPH} has heads of other sizes than {WEIGHTS}")
     difference = float(max(np.abs(here - there).max(), np.abs(here - recorded).max()))
@@ -246,20 +230,23 @@ def _check_logits(bundle: Bundle) -> float:
 def show_bundle(path: str | Path) -> dict[str, Any]:
     """Return what a person wants to know about an intact bundle, with schedules in words."""
     bundle = read_bundle(path)
-    manifest = bundle.manifest
-    told = ("features_version", "features", "actions", "action_table", "policy", "git_revision")
+    manifest, meta = bundle.manifest, bundle.meta
     return {
         "path": str(path),
-        "schema_version": SCHEMA_VERSION,
-        "migrated_from": bundle.migrated_from,
-        **{key: manifest[key] for key in told},
-        **manifest["meta"],
-        "games": list(bundle.meta.games),
-        "shield": bundle.meta.shield_in_words,
-        "results_in_words": [describe_result(result) for result in bundle.meta.results],
-        "combination": bundle.combination,
+        "schema_version": manifest.schema_version,
+        "features_version": manifest.features_version,
+        "features": manifest.features,
+        "actions": manifest.actions,
+        "action_table": manifest.action_table,
+        "policy": manifest.policy,
+        "git_revision": manifest.git_revision,
+        **meta.to_json(),
+        "games": list(meta.games),
+        "shield": meta.shield_in_words,
+        "results_in_words": [describe_result(result) for result in meta.results],
+        "combination": RULES["combination"],
         "schedules": {game: describe(found) for game, found in bundle.schedules.items()},
         "schedule_rows": {game: schedule_rows(found) for game, found in bundle.schedules.items()},
-        "files": {name: entry["bytes"] for name, entry in manifest["files"].items()},
-        "versions": manifest["versions"],
+        "files": manifest.file_bytes,
+        "versions": manifest.versions,
     }

@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from controller.actions import ActionSpace
+from controller.bundle.files import Manifest
 from controller.bundle.meta import BundleMeta, Result
 from controller.bundle.schedule import Schedule
 
@@ -79,7 +80,7 @@ def schedule_rows(schedule: Schedule) -> list[dict[str, Any]]:
     """Return a schedule as a table: one row per stretch in which nothing changes.
 
     Each row has ``from`` and ``to`` (fractions of the horizon), ``label``, ``agreement`` (the
-    smallest of the stretch) and ``levels`` per head, at `schedule.QUANTILES`, or None.
+    smallest of the stretch) and ``levels`` per head, at `schedule.QUANTILES`.
     """
     points = schedule.points
     ends = [point.fraction for point in points[1:]] + [1.0]
@@ -94,7 +95,7 @@ def schedule_rows(schedule: Schedule) -> list[dict[str, Any]]:
                 "to": stretch[-1][1],
                 "label": label,
                 "agreement": min(point.agreement for point, _ in stretch),
-                "levels": None if levels is None else {k: list(v) for k, v in levels.items()},
+                "levels": {head: list(values) for head, values in levels.items()},
             }
         )
     return rows
@@ -126,7 +127,7 @@ def describe_result(result: Result) -> str:
 
 
 def card(
-    manifest: Mapping[str, Any],
+    manifest: Manifest,
     meta: BundleMeta,
     actions: ActionSpace,
     schedules: Mapping[str, Schedule],
@@ -134,7 +135,7 @@ def card(
     """Return README.md of a bundle.
 
     Args:
-        manifest: bundle.json, as far as it does not depend on the other files.
+        manifest: bundle.json; `files` is not used.
         meta: where the controller comes from.
         actions: what it chooses from.
         schedules: per game.
@@ -147,17 +148,17 @@ def card(
         f"{item.name} (seeds {', '.join(map(str, item.seeds)) or 'not recorded'})"
         for item in meta.instances
     ]
-    profiles = [f"{item.name or 'unnamed'} ({item.hash})" for item in meta.profiles]
+    profiles = [f"{item.name} ({item.hash})" for item in meta.profiles]
     results = "\n".join(f"- {describe_result(result)}" for result in meta.results)
     return TEMPLATE.format(
         front_matter=_front_matter(meta),
         bits=", ".join(map(str, actions.bits)),
         sparsities=", ".join(f"{value:g}" for value in actions.sparsities),
         students=", ".join(actions.students),
-        num_features=len(manifest["features"]),
-        features_version=manifest["features_version"],
-        accerl_version=manifest["versions"]["accerl"],
-        git_revision=manifest["git_revision"] or "unknown",
+        num_features=len(manifest.features),
+        features_version=manifest.features_version,
+        accerl_version=manifest.versions["accerl"],
+        git_revision=manifest.git_revision or "unknown",
         interval_seconds=meta.interval_seconds,
         decisions=meta.decisions,
         shield=meta.shield_in_words,

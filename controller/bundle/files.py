@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
-
-from safetensors import SafetensorError
-from safetensors.torch import load as load_safetensors
-from torch import Tensor
+from typing import Any, get_type_hints
 
 import accerl
 from accerl.errors import UserError
-from accerl.monitor.features import FEATURE_NAMES, FEATURES, LIMIT
+from accerl.monitor.features import FEATURE_NAMES, FEATURES, FEATURES_VERSION, LIMIT
 from accerl.records import json_hash, read_json
 
 KIND = "accerl-compression-schedule"
@@ -26,40 +22,72 @@ SCHEDULE = "schedule.json"
 CARD = "README.md"
 FILES = (WEIGHTS, GRAPH, SCHEDULE, CARD)
 
-_COMMON: dict[str, Any] = {
-    "kind": str,
-    "schema_version": int,
-    "features_version": int,
-    "actions": dict,
-    "meta": dict,
-    "probes": dict,
-    "files": dict,
-    "versions": dict,
-    "digest": str,
-}
-_SINCE_2: dict[str, Any] = {
-    "features": list,
-    "action_table": list,
-    "policy": dict,
-    "git_revision": str | None,
-}
-SCHEMAS: dict[int, dict[str, Any]] = {
-    1: {**_COMMON, "feature_names": list},
-    2: {**_COMMON, **_SINCE_2},
-    3: {**_COMMON, **_SINCE_2},  # meta tells the shield
-}
-"""By schema version, every key of bundle.json and its type."""
-NUM_FEATURES = {1: 15, 2: 26}
-"""By features version, how many there are; each version keeps those before it and adds its own."""
 
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """What bundle.json holds; its keys are these fields and ``digest``."""
 
-@dataclass(frozen=True)
-class Contents:
-    """What the files of an intact bundle hold, as its schema version wrote them or migrated."""
+    kind: str = KIND
+    schema_version: int = SCHEMA_VERSION
+    features_version: int = FEATURES_VERSION
+    features: list
+    """see `feature_table`"""
+    actions: dict
+    """`ActionSpace.to_json`"""
+    action_table: list
+    """`ActionSpace.table`"""
+    policy: dict
+    """`ControllerPolicy.to_json` without the weights"""
+    meta: dict
+    """`BundleMeta.to_json`"""
+    probes: dict
+    """feature vectors, and the logits that the exported policy gave them"""
+    git_revision: str | None
+    """of the code that exported it"""
+    versions: dict
+    """of the packages that exported it"""
+    files: dict
+    """`file_entry` of every other file, by name"""
 
-    manifest: dict[str, Any]
-    weights: dict[str, Tensor]
-    schedule: Any
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all fields: the identity of the bundle."""
+        return json_hash(asdict(self))
+
+    @property
+    def file_bytes(self) -> dict[str, int]:
+        """Size of every other file, by name."""
+        return {name: entry["bytes"] for name, entry in self.files.items()}
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all fields and the digest."""
+        return {**asdict(self), "digest": self.digest}
+
+    @classmethod
+    def from_json(cls, data: Any) -> Manifest:
+        """Read what `to_json` wrote.
+
+        Raises:
+            UserError: it is of another kind or version, a key is missing, unknown or mistyped, or
+                the digest does not match.
+        """
+        if not isinstance(data, dict) or data.get("kind") != KIND:
+            raise UserError(f"it does not describe a bundle of kind {KIND!r}")
+        _check_version(data, "schema_version", SCHEMA_VERSION)
+        _check_version(data, "features_version", FEATURES_VERSION)
+        types = {**get_type_hints(cls), "digest": str}
+        wrong = [key for key, kind in types.items() if not isinstance(data.get(key, ...), kind)]
+        wrong += sorted(set(data) - set(types))
+        if wrong:
+            raise UserError(f"it is damaged: missing, unknown or mistyped keys {wrong}")
+        manifest = cls(**{field.name: data[field.name] for field in fields(cls)})
+        if manifest.digest != data["digest"]:
+            raise UserError("it was altered after export: its digest does not match")
+        rows = manifest.features
+        names = [row.get("name") if isinstance(row, Mapping) else row for row in rows]
+        if names != list(FEATURE_NAMES):
+            raise UserError("it lists other features than this AcceRL computes")
+        return manifest
 
 
 def feature_table() -> list[dict[str, Any]]:
@@ -104,71 +132,34 @@ def file_entry(file: Path) -> dict[str, Any]:
     return {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
 
 
-def read_contents(path: Path) -> Contents:
-    """Return what an intact bundle holds, as it was written.
+def read_manifest(path: Path) -> Manifest:
+    """Return bundle.json of an intact bundle; the hash of every file beside it is checked.
 
     Raises:
         UserError: one line that names the file and what is wrong with it.
     """
-    manifest = read_manifest(path)
-    file = Path(path) / WEIGHTS
-    try:
-        weights = load_safetensors(file.read_bytes())
-    except SafetensorError as error:
-        raise UserError(f"{file} does not hold this controller: {error}") from error
-    return Contents(manifest, weights, read_json(Path(path) / SCHEDULE))
-
-
-def read_manifest(path: Path) -> dict[str, Any]:
-    """Return bundle.json of an intact bundle, as its schema version wrote it.
-
-    Checked are versions, schema and digest, and the hash of every file beside it.
-
-    Raises:
-        UserError: one line that names the file and what is wrong with it.
-    """
-    file = Path(path) / MANIFEST
+    file = path / MANIFEST
     if not file.is_file():
         raise UserError(f"{path} is not a bundle: it has no {MANIFEST}")
-    manifest = read_json(file)
-    if not isinstance(manifest, dict) or manifest.get("kind") != KIND:
-        raise UserError(f"{file} does not describe a bundle of kind {KIND!r}")
-    schema = SCHEMAS[_known_version(file, manifest, "schema_version", SCHEMAS)]
-    num_features = NUM_FEATURES[_known_version(file, manifest, "features_version", NUM_FEATURES)]
-    wrong = [key for key, kind in schema.items() if not isinstance(manifest.get(key, ...), kind)]
-    wrong += sorted(set(manifest) - set(schema))
-    if wrong:
-        raise UserError(f"{file} is damaged: missing, unknown or mistyped keys {wrong}")
-    content = {key: value for key, value in manifest.items() if key != "digest"}
-    if json_hash(content) != manifest["digest"]:
-        raise UserError(f"{file} was altered after export: its digest does not match")
-    if feature_names(manifest) != FEATURE_NAMES[:num_features]:
-        raise UserError(f"{file}: the controller reads other features than this AcceRL makes")
+    data = read_json(file)
+    try:
+        manifest = Manifest.from_json(data)
+    except UserError as error:
+        raise UserError(f"{file}: {error}") from error
     for name in FILES:
-        _check_file(Path(path) / name, manifest["files"].get(name))
+        _check_file(path / name, manifest.files.get(name))
     return manifest
 
 
-def feature_names(manifest: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return the names of the features that bundle.json of any schema version lists."""
-    if "feature_names" in manifest:
-        return tuple(manifest["feature_names"])
-    rows = manifest["features"]
-    return tuple(row.get("name") if isinstance(row, Mapping) else row for row in rows)
-
-
-def _known_version(
-    file: Path, manifest: Mapping[str, Any], key: str, known: Mapping[int, Any]
-) -> int:
-    """Return a version number that this AcceRL can read."""
-    found = manifest.get(key)
-    if isinstance(found, int) and not isinstance(found, bool) and found in known:
-        return found
-    newer = isinstance(found, int) and found > max(known)
+def _check_version(data: Mapping[str, Any], key: str, expected: int) -> None:
+    """Refuse another version than this AcceRL's."""
+    found = data.get(key)
+    if found == expected and not isinstance(found, bool):
+        return
+    newer = isinstance(found, int) and found > expected
     advice = "update AcceRL" if newer else "export the bundle again"
     raise UserError(
-        f"{file}: {key} is {found!r}, this AcceRL {accerl.__version__} reads "
-        f"{', '.join(map(str, sorted(known)))}; {advice}"
+        f"{key} is {found!r}, this AcceRL {accerl.__version__} reads {expected}; {advice}"
     )
 
 

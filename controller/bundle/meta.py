@@ -23,8 +23,7 @@ class ProfileId:
     """A latency profile that charged the virtual clock."""
 
     hash: str
-    name: str | None
-    """None: not known"""
+    name: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,12 +32,12 @@ class TrainedOn:
 
     game: str
     profile: str | None = None
-    """name of its latency profile; None: the tier has none, or it is not known"""
-    seeds: tuple[int, ...] = ()
-    horizon_seconds: float | None = None
-    """length of an episode; None: not known"""
-    interval_seconds: float | None = None
-    """length of one step; None: not known"""
+    """name of its latency profile; None: the tier has none"""
+    seeds: tuple[int, ...]
+    horizon_seconds: float
+    """length of an episode"""
+    interval_seconds: float
+    """length of one step"""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "seeds", tuple(self.seeds))

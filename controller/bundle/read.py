@@ -1,59 +1,41 @@
-"""A bundle in memory: read, checked, migrated, and made into what a run can use."""
+"""A bundle in memory: read, checked, and made into what a run can use."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load as load_safetensors
 
 from accerl.errors import UserError
 from accerl.monitor.features import FEATURE_NAMES
 from accerl.monitor.strategy import Strategy
-from controller.actions import HEADS, ActionSpace
-from controller.bundle.files import (
-    MANIFEST,
-    SCHEDULE,
-    SCHEMA_VERSION,
-    WEIGHTS,
-    Contents,
-    feature_names,
-    read_contents,
-)
+from accerl.records import read_json
+from controller.actions import ActionSpace
+from controller.bundle.files import MANIFEST, SCHEDULE, WEIGHTS, Manifest, read_manifest
 from controller.bundle.meta import BundleMeta
-from controller.bundle.migrate import action_table, migrate
-from controller.bundle.schedule import MEDOID, MODE, POOLED, QUANTILES, ReplayedSchedule, Schedule
+from controller.bundle.schedule import POOLED, RULES, ReplayedSchedule, Schedule
 from controller.policy.policy import ControllerPolicy, LearnedStrategy
 from controller.policy.shield import Shielded
 
 MODES = ("policy", "schedule")
-MALFORMED = (KeyError, TypeError, ValueError, AttributeError, RuntimeError)
-"""what reading JSON or tensors of another form than expected raises"""
+_MALFORMED = (KeyError, TypeError, ValueError, AttributeError, RuntimeError, SafetensorError)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Bundle:
-    """What an intact bundle holds, in the form of this version of AcceRL."""
+    """What an intact bundle holds."""
 
     path: Path
-    manifest: Mapping[str, Any]
-    """bundle.json, migrated"""
+    manifest: Manifest
     policy: ControllerPolicy
     actions: ActionSpace
     meta: BundleMeta
     schedules: Mapping[str, Schedule]
     """open-loop, by instance, by game, and pooled"""
-    combination: str
-    """how the schedules' combinations were formed: `MEDOID` or `MODE`"""
-    graph_features: int
-    """how many features its ONNX graph reads: fewer than the policy, where that was migrated"""
-    written_as: int
-    """schema version of the files"""
-
-    @property
-    def migrated_from(self) -> int | None:
-        """The schema version that it was migrated from; None: it is of this one."""
-        return None if self.written_as == SCHEMA_VERSION else self.written_as
 
     def strategy(self, mode: str = "policy", game: str | None = None) -> Strategy:
         """Return what decides in a run; it never explores.
@@ -92,75 +74,61 @@ class Bundle:
 
 
 def read_bundle(path: str | Path) -> Bundle:
-    """Read a bundle of this or an earlier schema version.
+    """Read a bundle and check it against its hashes and its schema.
 
     Raises:
         UserError: one line that names the file and what is wrong with it.
     """
     path = Path(path)
-    written = read_contents(path)
-    try:
-        contents = migrate(written)
-        manifest = contents.manifest
-        actions = ActionSpace.from_json(manifest["actions"])
-    except (UserError, *MALFORMED) as error:
-        raise UserError(
-            f"{path / MANIFEST} is not what its schema promises: {_reason(error)}"
-        ) from error
-    policy = _policy(path / WEIGHTS, contents, actions)
-    if manifest["action_table"] != action_table(actions):
-        raise UserError(f"{path / MANIFEST}: the action table does not list its actions")
-    schedules, combination = _schedules(path / SCHEDULE, contents.schedule, actions)
+    manifest = read_manifest(path)
+    with refuse_malformed(f"{path / MANIFEST} is not what its schema promises"):
+        actions = ActionSpace.from_json(manifest.actions)
+        if manifest.action_table != actions.table():
+            raise UserError("the action table does not list its actions")
+        meta = BundleMeta.from_json(manifest.meta)
+    with refuse_malformed(f"{path / WEIGHTS} does not hold this controller"):
+        tensors = load_safetensors((path / WEIGHTS).read_bytes())
+        weights = {name: value.tolist() for name, value in tensors.items()}
+        policy = ControllerPolicy.from_json({**manifest.policy, "weights": weights})
+        LearnedStrategy(policy, actions)  # raises where heads and action space do not fit
+        if policy.num_features != len(FEATURE_NAMES):
+            raise UserError(
+                f"it reads {policy.num_features} features, {MANIFEST} lists {len(FEATURE_NAMES)}"
+            )
     return Bundle(
         path=path,
         manifest=manifest,
         policy=policy,
         actions=actions,
-        meta=BundleMeta.from_json(manifest["meta"]),
-        schedules=schedules,
-        combination=combination,
-        graph_features=len(feature_names(written.manifest)),
-        written_as=written.manifest["schema_version"],
+        meta=meta,
+        schedules=_read_schedules(path / SCHEDULE, actions),
     )
 
 
-def _policy(file: Path, contents: Contents, actions: ActionSpace) -> ControllerPolicy:
-    """Return the controller: what bundle.json says about its form, and its tensors."""
-    weights = {name: value.tolist() for name, value in contents.weights.items()}
-    try:
-        policy = ControllerPolicy.from_json({**contents.manifest["policy"], "weights": weights})
-        LearnedStrategy(policy, actions)  # raises where heads and action space do not fit
-    except (UserError, *MALFORMED) as error:
-        raise UserError(f"{file} does not hold this controller: {_reason(error)}") from error
-    if policy.normaliser.mean.numel() != len(FEATURE_NAMES):
-        raise UserError(
-            f"{file} does not hold this controller: it reads {policy.normaliser.mean.numel()} "
-            f"features, {MANIFEST} lists {len(FEATURE_NAMES)}"
-        )
-    return policy
-
-
-def _schedules(file: Path, data: Any, actions: ActionSpace) -> tuple[dict[str, Schedule], str]:
-    """Return the schedules by name, and how their combinations were formed."""
-    try:
-        told = {key: data[key] for key in ("heads", "quantiles", "combination")}
-        schedules = {game: Schedule.from_json(points) for game, points in data["games"].items()}
-    except (UserError, *MALFORMED) as error:
-        raise UserError(f"{file} does not hold schedules: {_reason(error)}") from error
-    if (
-        told["heads"] != list(HEADS)
-        or told["quantiles"] != list(QUANTILES)
-        or told["combination"] not in (MEDOID, MODE)
-    ):
-        raise UserError(f"{file} tells other heads, quantiles or combinations than this AcceRL")
+def _read_schedules(file: Path, actions: ActionSpace) -> dict[str, Schedule]:
+    """Return the schedules by name, all of which keep to the action space."""
+    data = read_json(file)
+    with refuse_malformed(f"{file} does not hold schedules"):
+        schedules = {name: Schedule.from_json(points) for name, points in data["games"].items()}
+        rules = {key: data[key] for key in RULES}
+    if rules != RULES:
+        raise UserError(f"{file} has other heads, quantiles or combinations than this AcceRL")
     for name, schedule in schedules.items():
-        try:
+        with refuse_malformed(f"{file}, {name}"):
             schedule.check(actions)
-        except (UserError, *MALFORMED) as error:
-            raise UserError(f"{file}, {name}: {_reason(error)}") from error
-    return schedules, told["combination"]
+    return schedules
 
 
-def _reason(error: Exception) -> str:
-    """Return an error in one line."""
-    return str(error) if isinstance(error, UserError) else " ".join(repr(error).split())
+@contextmanager
+def refuse_malformed(what: str) -> Iterator[None]:
+    """Refuse JSON or tensors of another form than expected, in one line that begins with `what`.
+
+    Raises:
+        UserError: whatever reading them raises.
+    """
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"{what}: {error}") from error
+    except _MALFORMED as error:
+        raise UserError(f"{what}: {' '.join(repr(error).split())}") from error

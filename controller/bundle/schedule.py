@@ -17,9 +17,13 @@ from controller.objective import num_intervals
 POOLED = "all"
 """The schedule over every game together, for a game that was not trained on."""
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
-"""shares of the recorded runs at which a schedule tells the level of each head"""
-MEDOID, MODE = "medoid", "mode"
-"""how a point's combination was formed: see `medoid`; the most common one (bundles of version 1)"""
+"""shares of the recorded runs at which a schedule has the level of each head"""
+RULES: dict[str, Any] = {
+    "heads": list(HEADS),
+    "quantiles": list(QUANTILES),
+    "combination": "medoid",
+}
+"""how schedules are made from runs; a point's combination is the `medoid`"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +37,8 @@ class SchedulePoint:
     decision: Decision
     agreement: float
     """share of the recorded runs that chose it, in (0, 1]"""
-    levels: Mapping[str, Sequence[Any]] | None = None
-    """per head, its level at each of QUANTILES over the recorded runs; None: not recorded"""
+    levels: Mapping[str, Sequence[Any]]
+    """per head, its level at each of QUANTILES over the recorded runs"""
 
 
 @dataclass(frozen=True)
@@ -77,8 +81,6 @@ class Schedule:
         choices: tuple[tuple[Any, ...], ...] = (actions.bits, actions.sparsities, actions.students)
         levels: dict[str, tuple[Any, ...]] = dict(zip(HEADS, choices, strict=True))
         for point in self.points:
-            if point.levels is None:
-                continue
             if set(point.levels) != set(HEADS):
                 raise UserError(f"schedule: levels of {', '.join(HEADS)} are needed")
             for head, values in point.levels.items():
@@ -99,9 +101,7 @@ class Schedule:
                 "seconds": point.seconds,
                 "decision": point.decision.to_json(),
                 "agreement": point.agreement,
-                "levels": None
-                if point.levels is None
-                else {head: list(values) for head, values in point.levels.items()},
+                "levels": {head: list(values) for head, values in point.levels.items()},
             }
             for point in self.points
         ]

@@ -136,7 +136,7 @@ def serve(
             f"{', '.join(f'{item.spec.label} ({item.reason})' for item in replacements)}; leave "
             "out --strict to act with the nearest milder ones"
         )
-    digest = bundle.manifest["digest"][:12]
+    digest = bundle.manifest.digest[:12]
     identity = {"digest": digest, "mode": mode, "schedule": schedule}
     return Served(ServedStrategy(strategy, identity, replacements), bundle, schedule)
 

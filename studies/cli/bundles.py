@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from rich.markup import escape
@@ -13,8 +12,7 @@ from accerl.config import RunConfig
 from accerl.runtime.latency.profiles import load_profile
 from accerl.spec import STUDENTS, Decision
 from controller.bundle.card import TIER_NOTES
-from controller.bundle.files import SCHEMA_VERSION
-from controller.bundle.schedule import MODE, QUANTILES
+from controller.bundle.schedule import QUANTILES
 from controller.bundle.serving import ServedStrategy, serve
 from studies.progress import console
 
@@ -47,7 +45,6 @@ def bundle_strategy(path: str, config: RunConfig, *, mode: str, strict: bool) ->
         names=tuple(here),
         strict=strict,
     )
-    warn_if_migrated(path, served.bundle.migrated_from)
     if served.schedule is not None and served.schedule != here[0]:
         say(f"{path} has no schedule for {here[0]}; replaying that of {served.schedule!r}")
     replaced = served.strategy.replacements
@@ -59,15 +56,6 @@ def bundle_strategy(path: str, config: RunConfig, *, mode: str, strict: bool) ->
     return served.strategy
 
 
-def warn_if_migrated(path: str | Path, migrated_from: int | None) -> None:
-    """Say that a bundle is of an earlier version."""
-    if migrated_from is not None:
-        say(
-            f"warning: {path} is a bundle of version {migrated_from}; it was migrated to version "
-            f"{SCHEMA_VERSION} in memory, and what it does not tell is unknown"
-        )
-
-
 def say(text: str) -> None:
     """Print one line as it is: names of folders are no markup."""
     console.print(text, markup=False, soft_wrap=True)
@@ -75,12 +63,11 @@ def say(text: str) -> None:
 
 def print_bundle(shown: Mapping[str, Any]) -> None:
     """Print what `show_bundle` found."""
-    warn_if_migrated(shown["path"], shown["migrated_from"])
     tier = f"{shown['tier']} ({TIER_NOTES[shown['tier']]})"
     say(f"{shown['path']}: a compression schedule learned on tier {tier}")
     _print_origin(shown)
     _print_actions(shown["action_table"])
-    _print_schedules(shown["schedule_rows"], shown["combination"])
+    _print_schedules(shown["schedule_rows"])
     say("Results, as ratios of the controller's value to the other strategy's:")
     for line in shown["results_in_words"] or ["none in this bundle"]:
         say(f"  {line}")
@@ -91,10 +78,9 @@ def _print_origin(shown: Mapping[str, Any]) -> None:
     for item in shown["instances"]:
         machine = f" on {item['profile']}" if item["profile"] else ""
         seeds = ", ".join(map(str, item["seeds"])) or "not recorded"
-        length = item["horizon_seconds"]
-        lasting = f", {length:g} s in steps of {item['interval_seconds']:g} s" if length else ""
-        say(f"  trained on {item['game']}{machine}, seeds {seeds}{lasting}")
-    profiles = [f"{item['name'] or 'unnamed'} ({item['hash']})" for item in shown["profiles"]]
+        lasting = f"{item['horizon_seconds']:g} s in steps of {item['interval_seconds']:g} s"
+        say(f"  trained on {item['game']}{machine}, seeds {seeds}, {lasting}")
+    profiles = [f"{item['name']} ({item['hash']})" for item in shown["profiles"]]
     say(
         f"  {shown['inner_runs']} inner runs; latency profiles: {', '.join(profiles) or 'none'}; "
         f"contest plan: {shown['contest'] or 'none'}"
@@ -128,11 +114,13 @@ def _print_actions(actions: Sequence[Mapping[str, Any]]) -> None:
     console.print(table)
 
 
-def _print_schedules(schedules: Mapping[str, Any], combination: str) -> None:
+def _print_schedules(schedules: Mapping[str, Any]) -> None:
     """Print what was usually done when, with quantiles of every knob; equal schedules once."""
-    formed = "most common" if combination == MODE else "nearest to the median"
     shares = " | ".join(f"{QUANTILES[place]:.0%}" for place in SHOWN)
-    say(f"Schedules: the combination {formed} of the runs; every knob at {shares} of them")
+    say(
+        "Schedules: the combination nearest to the median of the runs; "
+        f"every knob at {shares} of them"
+    )
     same: list[tuple[list[str], Any]] = []
     for name, rows in schedules.items():
         names = next((names for names, known in same if known == rows), None)
@@ -142,10 +130,10 @@ def _print_schedules(schedules: Mapping[str, Any], combination: str) -> None:
             names.append(name)
     for names, rows in same:
         table = Table(title=escape(", ".join(names)), title_justify="left")
-        for column in ("of the run", "acts with", "chosen by", *(rows[0]["levels"] or ())):
+        for column in ("of the run", "acts with", "chosen by", *rows[0]["levels"]):
             table.add_column(column, no_wrap=True)
         for row in rows:
-            levels = [_levels(values) for values in (row["levels"] or {}).values()]
+            levels = [_levels(values) for values in row["levels"].values()]
             span = f"{row['from']:.0%} to {row['to']:.0%}"
             table.add_row(span, row["label"], f"{row['agreement']:.0%}", *levels)
         console.print(table)

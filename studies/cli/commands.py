@@ -97,7 +97,7 @@ def study_worker(study: str, storage: str, out: Path | None, *, once: bool) -> d
 def schedule_export(study: Path, out: Path) -> dict[str, Any]:
     """Copy a study's bundle, verified before and after."""
     from controller.bundle.bundle import is_bundle, show_bundle, verify_bundle
-    from studies.cli.bundles import say, warn_if_migrated
+    from studies.cli.bundles import say
 
     source = study / "bundle" if (study / "bundle").is_dir() else study
     if not is_bundle(source):
@@ -110,7 +110,7 @@ def schedule_export(study: Path, out: Path) -> dict[str, Any]:
     except OSError as error:
         shutil.rmtree(out, ignore_errors=True)
         raise UserError(f"cannot write {out}: {error.strerror or error}") from error
-    warn_if_migrated(out, verify_bundle(out)["migrated_from"])
+    verify_bundle(out)
     say(f"exported {out}")
     return show_bundle(out)
 
@@ -128,10 +128,9 @@ def schedule_show(bundle: Path) -> dict[str, Any]:
 def schedule_verify(bundle: Path) -> dict[str, Any]:
     """Check a bundle and say what was checked."""
     from controller.bundle.bundle import verify_bundle
-    from studies.cli.bundles import say, warn_if_migrated
+    from studies.cli.bundles import say
 
     checked = verify_bundle(bundle)
-    warn_if_migrated(bundle, checked["migrated_from"])
     say(
         f"{bundle} is intact: {len(checked['files'])} files match their hashes; torch and ONNX "
         f"logits agree to {checked['max_logit_difference']:.1e}; {len(checked['schedules'])} "

@@ -16,8 +16,14 @@ from controller.bundle.bundle import export_bundle, read_bundle
 from controller.bundle.files import MANIFEST, SCHEDULE
 from tests.fixtures.command_line import accerl
 from tests.fixtures.inner_runs import fast_profile
-from tests.fixtures.made_bundles import ACTIONS, META, make_bundle, make_policy, resign
-from tests.fixtures.old_bundles import FEATURES_1, FEATURES_2
+from tests.fixtures.made_bundles import (
+    ACTIONS,
+    META,
+    make_bundle,
+    make_policy,
+    make_schedules,
+    resign,
+)
 
 QUICK = (
     "--set", "runtime.num_envs=8", "--set", "runtime.eval_episodes=4",
@@ -43,33 +49,29 @@ def labels(summary: dict[str, Any]) -> list[str]:
     return [Decision.from_json(entry["decision"]).label for entry in summary["decisions"]]
 
 
-@pytest.mark.parametrize("old", [False, True], ids=["version 3", "version 1"])
 def test_a_game_that_a_bundle_never_saw_is_steered_by_its_policy(
-    bundle: Path, profile: Path, old: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    bundle: Path, profile: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """CartPole on the virtual clock, where half of the specs have no times; twice the same."""
-    path = FEATURES_1 if old else bundle
     command = (
-        "train", "cartpole", "--seconds", 0.15, "--profile", profile, "--strategy", path, *QUICK,
+        "train", "cartpole", "--seconds", 0.15, "--profile", profile, "--strategy", bundle, *QUICK,
         "--json", "--out",
     )  # fmt: skip
     first = accerl(capsys, *command, tmp_path / "first")
     assert (
-        f"warning: this run cannot act with 12 of the specs of {path}; the nearest milder ones "
+        f"warning: this run cannot act with 12 of the specs of {bundle}; the nearest milder ones "
         "act instead: original INT8 -> original fp32 (no times in latency profile fast); "
     ) in first.err
-    assert ("is a bundle of version 1; it was migrated to version 3" in first.err) == old
     summary = first.json
-    assert (summary["env"], summary["strategy"]) == ("cartpole", str(path))
+    assert (summary["env"], summary["strategy"]) == ("cartpole", str(bundle))
     assert summary["env_steps"] > 0
     assert summary["decisions"]
     assert not any("INT8" in label for label in labels(summary))
     config = read_json(tmp_path / "first" / "config.json")
     assert config["strategy_params"]["mode"] == "policy"
-    assert config["strategy_params"]["digest"] == read_bundle(path).manifest["digest"][:12]
+    assert config["strategy_params"]["digest"] == read_bundle(bundle).manifest.digest[:12]
     assert len(config["strategy_params"]["replaced"]) == 12
-    if not old:
-        assert accerl(capsys, *command, tmp_path / "again").json == summary
+    assert accerl(capsys, *command, tmp_path / "again").json == summary
 
 
 def test_a_schedule_is_replayed_where_the_game_is_new(
@@ -169,7 +171,7 @@ def test_names_from_a_bundle_are_printed_as_they_are(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     odd = replace(META.instances[0], game="[red]x[/]")
-    schedules = {"[bold]y[/]": read_bundle(FEATURES_2).schedules["catch"]}
+    schedules = {"[bold]y[/]": make_schedules()["catch"]}
     folder = tmp_path / "[b]bundle[/b]"
     export_bundle(folder, make_policy(), ACTIONS, replace(META, instances=(odd,)), schedules)
     shown = accerl(capsys, "schedule", "show", folder).err
@@ -178,25 +180,16 @@ def test_names_from_a_bundle_are_printed_as_they_are(
     assert f"{folder} is intact" in accerl(capsys, "schedule", "verify", folder).err
 
 
-@pytest.mark.parametrize("path", [FEATURES_1, FEATURES_2], ids=["features 1", "features 2"])
-def test_every_command_reads_a_bundle_of_version_1_and_says_so(
-    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_bundle_is_copied_and_replayed(
+    bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    verified = accerl(capsys, "schedule", "verify", path, "--json")
-    assert (verified.json["migrated_from"], verified.json["schema_version"]) == (1, 3)
-    shown = accerl(capsys, "schedule", "show", path)
-    assert "most common" in shown.err
-    assert "code of unknown revision" in shown.err
-    copied = accerl(capsys, "schedule", "export", path, "--out", tmp_path / "copy", "--json")
-    assert copied.json["migrated_from"] == 1
+    copied = accerl(capsys, "schedule", "export", bundle, "--out", tmp_path / "copy", "--json")
+    assert copied.json["path"] == str(tmp_path / "copy")
     replayed = accerl(
         capsys, "schedule", "replay", tmp_path / "copy", "--preset", "catch", "--seconds", 4,
         "--out", tmp_path / "replay", "--json",
     )  # fmt: skip
     assert labels(replayed.json) == ["net3 pruned 50% INT8", "original fp32"]
-    for done in (verified, shown, copied, replayed):
-        (warning,) = [line for line in done.err.splitlines() if "warning" in line]
-        assert "is a bundle of version 1; it was migrated to version 3 in memory" in warning
     said = replayed.err[replayed.err.index("What was chosen when:") :].splitlines()
     assert said[1:] == [
         "  from 0.0 s (0% of the run): net3 pruned 50% INT8",
@@ -204,17 +197,18 @@ def test_every_command_reads_a_bundle_of_version_1_and_says_so(
     ]
 
 
-def test_a_bundle_of_the_future_is_refused(
-    bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("version", "advice"), [(2, "export the bundle again"), (4, "update")])
+def test_a_bundle_of_another_version_is_refused(
+    bundle: Path, version: int, advice: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    newer = tmp_path / "newer"
-    shutil.copytree(bundle, newer)
-    manifest = json.loads((newer / MANIFEST).read_text())
-    write_json(newer / MANIFEST, {**manifest, "schema_version": 4, "telepathy": True})
+    other = tmp_path / "other"
+    shutil.copytree(bundle, other)
+    manifest = json.loads((other / MANIFEST).read_text())
+    write_json(other / MANIFEST, {**manifest, "schema_version": version, "telepathy": True})
     for command in ("show", "verify"):
-        refused = accerl(capsys, "schedule", command, newer).complaint
-        assert "schema_version is 4" in refused
-        assert "update AcceRL" in refused
+        refused = accerl(capsys, "schedule", command, other).complaint
+        assert f"schema_version is {version}" in refused
+        assert advice in refused
 
 
 def test_a_schedule_outside_the_action_space_is_refused_in_a_run(

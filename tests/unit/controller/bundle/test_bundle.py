@@ -32,7 +32,7 @@ from controller.bundle.bundle import (
     show_bundle,
     verify_bundle,
 )
-from controller.bundle.files import FILES, MANIFEST, NUM_FEATURES, SCHEDULE
+from controller.bundle.files import FILES, MANIFEST, SCHEDULE
 from controller.bundle.meta import Result, git_revision
 from controller.bundle.schedule import QUANTILES, ReplayedSchedule, Schedule, SchedulePoint
 from controller.policy.onnx_graph import build_onnx, onnx_logits
@@ -70,7 +70,7 @@ def test_a_loaded_policy_decides_as_the_exported_one(folder: Path) -> None:
         choices.add(loaded.decide(features).label)
     assert len(choices) > 1
     read = read_bundle(folder)
-    assert (read.actions, read.meta, read.migrated_from) == (ACTIONS, META, None)
+    assert (read.actions, read.meta) == (ACTIONS, META)
     assert read.schedules == make_schedules()
     assert read.policy.to_json() == make_policy().to_json()
 
@@ -102,8 +102,7 @@ def test_torch_and_onnx_runtime_agree(tmp_path: Path) -> None:
 def test_verify_reports_what_it_checked(folder: Path) -> None:
     report = verify_bundle(str(folder))
     assert report["ok"] is True
-    assert (report["schema_version"], report["migrated_from"]) == (3, None)
-    assert report["graph_features"] == len(FEATURE_NAMES)
+    assert (report["schema_version"], report["features_version"]) == (3, FEATURES_VERSION)
     assert report["files"] == {name: (folder / name).stat().st_size for name in FILES}
     assert report["schedules"] == ["all", "breakout", "catch"]
     assert json.loads(json.dumps(report)) == report
@@ -120,7 +119,6 @@ def test_the_manifest_says_what_every_feature_and_every_action_is(folder: Path) 
         "unknown": 0.0,
         "clip": 3.0,
     }
-    assert NUM_FEATURES[FEATURES_VERSION] == len(FEATURE_NAMES)
     table = manifest["action_table"]
     assert [tuple(row["indices"]) for row in table] == ACTIONS.all_indices()
     assert [CompressionSpec.from_json(row["spec"]) for row in table] == list(ACTIONS.all_specs)
@@ -270,12 +268,11 @@ def test_export_leaves_other_folders_and_files_alone(tmp_path: Path) -> None:
 
 def test_a_failed_export_leaves_nothing_and_keeps_the_old(folder: Path) -> None:
     stray = ACTIONS.decision(MILD).main, 1.0
-    point = SchedulePoint(fraction=0.0, seconds=0.0, decision=Decision((stray,)), agreement=1.0)
-    outside = SchedulePoint(
-        fraction=0.5,
-        seconds=30.0,
-        decision=Decision.of(CompressionSpec(bits=16)),
-        agreement=1.0,
+    point = SchedulePoint(
+        fraction=0.0, seconds=0.0, decision=Decision((stray,)), agreement=1.0, levels={}
+    )
+    outside = replace(
+        point, fraction=0.5, seconds=30.0, decision=Decision.of(CompressionSpec(bits=16))
     )
     bad = {"catch": Schedule((point, outside))}
     for target in (folder, folder.parent / "new"):

@@ -12,6 +12,7 @@ import pytest
 
 from accerl.errors import UserError
 from accerl.records import read_json, write_json
+from controller.actions import ActionSpace
 from controller.bundle.bundle import load_bundle, show_bundle, verify_bundle
 from controller.bundle.files import FILES, GRAPH, MANIFEST, SCHEDULE, WEIGHTS
 from controller.policy.onnx_graph import build_onnx
@@ -29,6 +30,7 @@ def folder(made: Path, tmp_path: Path) -> Path:
     return tmp_path / "learned"
 
 
+NARROW = ActionSpace(bits=(32,))
 READERS = [verify_bundle, show_bundle, load_bundle, lambda path: load_bundle(path, mode="schedule")]
 
 
@@ -72,7 +74,8 @@ def test_a_truncated_manifest_is_found(folder: Path, kept: float) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("schema_version", 99, r"schema_version is 99, this AcceRL .* reads 1, 2, 3; update"),
+        ("schema_version", 99, r"schema_version is 99, this AcceRL .* reads 3; update"),
+        ("schema_version", 2, "schema_version is 2, .* reads 3; export the bundle again"),
         ("schema_version", None, "schema_version is None"),
         ("schema_version", True, "schema_version is True"),
         ("schema_version", "2", "schema_version is '2'"),
@@ -115,7 +118,7 @@ def test_a_graph_that_is_none_is_found(folder: Path) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        lambda manifest: manifest["actions"].update(bits=[32]),
+        lambda manifest: manifest.update(actions=NARROW.to_json(), action_table=NARROW.table()),
         lambda manifest: manifest["policy"].update(sizes=[2, 3, 3]),
         lambda manifest: manifest["policy"].update(sizes="many"),
         lambda manifest: manifest["policy"].clear(),
@@ -161,7 +164,7 @@ def test_schedules_of_another_form_are_found(folder: Path, games: object) -> Non
 def test_schedules_by_other_rules_are_found(folder: Path, change: dict[str, Any]) -> None:
     write_json(folder / SCHEDULE, {**read_json(folder / SCHEDULE), **change})
     resign(folder, lambda manifest: None)
-    with pytest.raises(UserError, match=r"schedule\.json tells other heads, quantiles or"):
+    with pytest.raises(UserError, match=r"schedule\.json has other heads, quantiles or"):
         load_bundle(folder, mode="schedule")
 
 
@@ -198,6 +201,7 @@ def test_levels_of_another_form_are_found(folder: Path, levels: object) -> None:
         lambda manifest: manifest["action_table"].pop(),
         lambda manifest: manifest["action_table"][0].update(indices=[1, 0, 0]),
         lambda manifest: manifest["actions"].update(students=["a:b"]),
+        lambda manifest: manifest["actions"].update(bits=[32]),
         lambda manifest: manifest["actions"].pop("graph"),
     ],
 )

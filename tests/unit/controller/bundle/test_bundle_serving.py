@@ -148,7 +148,7 @@ def test_the_schedule_of_the_game_is_preferred(bundle: Path) -> None:
 
 def test_the_records_tell_the_bundle_the_mode_and_the_replacements(bundle: Path) -> None:
     told = serve(bundle, network="net3", profile=None, mode="schedule").strategy.to_json()
-    digest = read_bundle(bundle).manifest["digest"][:12]
+    digest = read_bundle(bundle).manifest.digest[:12]
     assert told["name"] == "bundle"
     assert told["params"] == {
         "digest": digest,

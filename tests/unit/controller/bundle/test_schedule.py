@@ -103,7 +103,8 @@ def test_runs_of_another_length_are_refused() -> None:
 def test_schedules_out_of_order_are_refused(fractions: tuple[float, ...]) -> None:
     decision = ACTIONS.decision(MILD)
     points = tuple(
-        SchedulePoint(fraction=f, seconds=f, decision=decision, agreement=1.0) for f in fractions
+        SchedulePoint(fraction=f, seconds=f, decision=decision, agreement=1.0, levels={})
+        for f in fractions
     )
     with pytest.raises(UserError, match="schedule"):
         Schedule(points)
@@ -135,7 +136,6 @@ def test_levels_outside_the_action_space_are_refused(
     levels: dict[str, list[Any]], message: str
 ) -> None:
     point = make_schedules()["catch"].points[0]
-    assert point.levels is not None
     whole = {} if "levels of" in message else dict(point.levels)
     wrong = Schedule((replace(point, levels=whole | levels),))
     with pytest.raises(UserError, match=message):
