@@ -1,4 +1,4 @@
-"""Progress for people: rich bars on a terminal, plain lines elsewhere. Always on standard error."""
+"""Progress for people, on standard error: a bar on a terminal, a line at each end elsewhere."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
+from typing import Protocol
 
 from rich.console import Console
 from rich.progress import (
     BarColumn,
-    MofNCompleteColumn,
     Progress,
+    TaskProgressColumn,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -24,23 +25,30 @@ from accerl.records import read_json, write_json
 console = Console(stderr=True, highlight=False, width=None if sys.stderr.isatty() else 150)
 
 
+class Advance(Protocol):
+    """What `bar` yields."""
+
+    def __call__(self, amount: float = 1.0, note: str = "") -> None:
+        """Move the bar on by `amount` and show `note` beside it."""
+
+
 class Steps:
     """The numbered steps of a study, and how long each took, over all its interruptions.
 
     Args:
         total: how many there are.
-        kept: file that their seconds are kept in.
+        path: file that stores their seconds.
     """
 
-    def __init__(self, total: int, kept: Path) -> None:
+    def __init__(self, total: int, path: Path) -> None:
         self.total = total
         self.number = 0
-        self.seconds: dict[str, float] = read_json(kept) if kept.is_file() else {}
-        self._kept = kept
+        self.seconds: dict[str, float] = read_json(path) if path.is_file() else {}
+        self._path = path
 
     @contextmanager
     def step(self, name: str, title: str) -> Iterator[None]:
-        """Announce a step; note its wall seconds under `name`."""
+        """Announce a step; add its wall seconds to those under `name`."""
         self.number += 1
         console.print(f"[bold]\\[{self.number}/{self.total}] {title}[/bold]")
         started = perf_counter()
@@ -48,13 +56,42 @@ class Steps:
             yield
         finally:
             self.seconds[name] = self.seconds.get(name, 0.0) + perf_counter() - started
-            write_json(self._kept, self.seconds)
+            write_json(self._path, self.seconds)
+
+
+@contextmanager
+def bar(title: str, total: float) -> Iterator[Advance]:
+    """Show progress towards `total` with the time left; when done, print how long it took."""
+    started, last_note = perf_counter(), ""
+    columns = (
+        TextColumn("  {task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("left"),
+        TextColumn("{task.fields[note]}", markup=False),
+    )
+    is_file = not console.is_terminal
+    if is_file:
+        console.print(f"  {title} ...", markup=False)
+    with Progress(*columns, console=console, transient=True, disable=is_file) as progress:
+        task = progress.add_task(title, total=total, note="")
+
+        def advance(amount: float = 1.0, note: str = "") -> None:
+            nonlocal last_note
+            last_note = note
+            progress.update(task, advance=amount, note=note)
+
+        yield advance
+    took = duration(perf_counter() - started)
+    console.print(f"  {title}: {took} {last_note}".rstrip(), markup=False, soft_wrap=True)
 
 
 @contextmanager
 def share_bar(title: str) -> Iterator[Callable[[str, int, int], None]]:
     """Show progress of unequal pieces; yields ``on_progress(what, done, total)``."""
-    with bar(title, 1.0, unit="share") as advance:
+    with bar(title, 1.0) as advance:
         last = 0
 
         def on_progress(what: str, done: int, total: int) -> None:
@@ -65,30 +102,11 @@ def share_bar(title: str) -> Iterator[Callable[[str, int, int], None]]:
         yield on_progress
 
 
-@contextmanager
-def bar(title: str, total: float, *, unit: str = "runs") -> Iterator[Callable[[float, str], None]]:
-    """Show progress towards `total`; yields ``advance(amount, note)``."""
-    if console.is_terminal:
-        columns = (
-            TextColumn("  {task.description}"),
-            BarColumn(),
-            MofNCompleteColumn() if unit == "runs" else TextColumn("{task.percentage:>3.0f}%"),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[note]}"),
-        )
-        with Progress(*columns, console=console, transient=False) as progress:
-            task = progress.add_task(title, total=total, note="")
-            yield lambda amount, note: progress.update(task, advance=amount, note=note)
-        return
-    done, quarters = 0.0, 0
-
-    def advance(amount: float, note: str) -> None:
-        nonlocal done, quarters
-        done += amount
-        reached = min(int(4.0 * done / total + 1e-9), 4) if total > 0.0 else 4
-        if reached > quarters:  # one line also where a single step passes several
-            quarters = reached
-            console.print(f"  {title}: {25 * quarters}% {note}".rstrip())
-
-    yield advance
+def duration(seconds: float) -> str:
+    """Return seconds as people say them: ``12.3 s``, ``4 min 05 s`` or ``2 h 10 min``."""
+    if seconds < 60.0:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    return f"{minutes // 60} h {minutes % 60:02d} min"

@@ -124,7 +124,7 @@ def run_recorded(
         f"{config.runtime.clock} clock, {config.seconds:g} s, strategy {strategy_name}"
     )
     past_seconds = 0.0
-    with bar("training", config.seconds, unit="share") as advance:
+    with bar("training", config.seconds) as advance:
 
         def on_interval(report: IntervalReport) -> None:
             nonlocal past_seconds

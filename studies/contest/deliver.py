@@ -219,7 +219,7 @@ def replay(out: Path, seconds: float, seed: int) -> None:
         # The schedule chooses among all sizes, so the learner has the largest.
         config = replace(base_config(REPLAY_GAME, "original"), seconds=seconds, seed=seed)
         config = config.with_runtime(interval_seconds=seconds / 12)
-        with bar(f"Pong, {name}", seconds, unit="share") as advance:
+        with bar(f"Pong, {name}", seconds) as advance:
 
             def on_interval(report: IntervalReport) -> None:
                 speed = report.env_steps / report.seconds

@@ -122,7 +122,7 @@ def tuned_for_all(study: Study, name: str) -> Tuned:
         )
     chosen = choose_on_validation(
         tuned,
-        _evaluator(study, trained, study.validate_seeds, lambda *_: None),
+        _evaluator(study, trained, study.validate_seeds, lambda: None),
         instances=len(trained) * len(study.validate_seeds),
         count=budget.finalists,
     )
@@ -159,7 +159,7 @@ def tuned_per_instance(
                 spent += tuned.inner_runs
                 chosen = choose_on_validation(
                     tuned,
-                    _evaluator(study, [item.setup], study.validate_seeds, lambda *_: None),
+                    _evaluator(study, [item.setup], study.validate_seeds, lambda: None),
                     instances=len(study.validate_seeds),
                     count=budget.instance_finalists,
                 )
@@ -177,7 +177,7 @@ def _evaluator(
     study: Study,
     setups: Sequence[GameSetup],
     seeds: Sequence[int],
-    advance: Callable[[float, str], None],
+    on_done: Callable[[], None],
 ) -> Callable[[dict[str, Any], Sequence[int]], list[float]]:
     """Return what runs a strategy on numbered pairs of (instance, seed) and scores it."""
     pairs = [(setup, seed) for seed in seeds for setup in setups]
@@ -186,7 +186,7 @@ def _evaluator(
         asked = [pairs[number] for number in numbers]
         # Equal parameters are an equal job, whatever search asks for them.
         jobs = [study.job(setup, seed, {**strategy, "label": "tuned"}) for setup, seed in asked]
-        results = study.runs.map(jobs, lambda: advance(1, ""))
+        results = study.runs.map(jobs, on_done)
         return [score(setup, result) for (setup, _), result in zip(asked, results, strict=True)]
 
     return evaluate

@@ -153,7 +153,7 @@ def add_references(study: Study) -> list[ContestInstance]:
     setups = {game: make_setup(game, profile, budget.env_steps[game]) for game in budget.env_steps}
     jobs = [strategy_job(setup, seed, FP32, profile) for setup in setups.values() for seed in seeds]
     with bar("fp32 reference", len(jobs)) as advance:
-        results = iter(study.runs.map(jobs, lambda: advance(1, "")))
+        results = iter(study.runs.map(jobs, advance))
     known: dict[str, dict[str, Any]] = {}
     for game, setup in setups.items():
         reached = [_final(setup, next(results)) for _ in seeds]
@@ -187,7 +187,7 @@ def _with_units(
     """Return the instances with the mean gain of fp32 runs on each as its unit."""
     jobs = [study.job(item.setup, seed, FP32) for item in instances for seed in seeds]
     with bar("fp32 on every machine", len(jobs)) as advance:
-        results = iter(study.runs.map(jobs, lambda: advance(1, "")))
+        results = iter(study.runs.map(jobs, advance))
     found = []
     for item in instances:
         gain = float(np.mean([score(item.setup, next(results)) for _ in seeds]))

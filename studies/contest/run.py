@@ -222,9 +222,7 @@ def _test(study: Study, entrants: Sequence[Entrant]) -> dict[str, dict[str, list
                 jobs.append(study.job(item.setup, seed, entrant.strategy(item.name), folder))
     results: dict[str, dict[str, list[dict[str, Any]]]] = {}
     with bar("test runs", len(jobs)) as advance:
-        for (name, instance), result in zip(
-            keys, study.runs.map(jobs, lambda: advance(1, "")), strict=True
-        ):
+        for (name, instance), result in zip(keys, study.runs.map(jobs, advance), strict=True):
             results.setdefault(name, {}).setdefault(instance, []).append(result)
     return results
 

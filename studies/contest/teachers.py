@@ -59,7 +59,7 @@ def record_rule(study: Study, rule: Entrant) -> list[Episode]:
     asked = [(setup, seed) for seed in study.tune_seeds for setup in study.trained]
     jobs = [record_job_of(study, setup, seed, rule.strategy(setup.name)) for setup, seed in asked]
     with bar(f"recording {rule.label}", len(jobs)) as advance:
-        results = study.runs.map(jobs, lambda: advance(1, ""))
+        results = study.runs.map(jobs, advance)
     return [Episode.from_lists(result) for result in results]
 
 
@@ -80,7 +80,7 @@ def record_statics(study: Study, rule: Sequence[Episode]) -> StaticsTeacher:
     ]
     jobs += [record_job_of(study, setup, seed, _wandering(study, setup)) for setup, seed in places]
     with bar("recording static specs", len(jobs)) as advance:
-        results = study.runs.map(jobs, lambda: advance(1, ""))
+        results = study.runs.map(jobs, advance)
     episodes = [Episode.from_lists(result) for result in results]
     shape = (len(study.trained), len(seeds), len(specs))
     fixed = range(len(places) * len(specs))

@@ -274,7 +274,7 @@ def _policy_gradient(
                 for group, setup in enumerate(setups)
                 for member in range(ROLLOUTS)
             ]
-            found = study.runs.map(jobs, lambda: advance(1, ""))
+            found = study.runs.map(jobs, advance)
             played = [setup for setup in setups for _ in range(ROLLOUTS)]
             flat = [_in_units(*pair) for pair in zip(played, found, strict=True)]
             return [flat[at : at + ROLLOUTS] for at in range(0, len(flat), ROLLOUTS)]
@@ -312,7 +312,7 @@ def _evolve(
                 for state in states
                 for setup in setups
             ]
-            found = study.runs.map(jobs, lambda: advance(1, ""))
+            found = study.runs.map(jobs, advance)
             played = [setup for _ in states for setup in setups]
             gains = [_in_units(*pair).gain for pair in zip(played, found, strict=True)]
             return np.array(gains).reshape(len(states), len(setups))

@@ -159,7 +159,7 @@ def _gap(
     name = f"{game}, {profile}"
     with bar(f"{name}: statics", len(SPECS) * len(seeds)) as advance:
         asked = [job for spec in SPECS for job in jobs("static", spec=spec.to_json())]
-        found = [result["value"] for result in runs.map(asked, lambda: advance(1, ""))]
+        found = [result["value"] for result in runs.map(asked, advance)]
     statics = np.array(found).reshape(len(SPECS), len(seeds))
     order = np.argsort(-statics.mean(axis=1))
     best, finalists = SPECS[order[0]], [SPECS[place] for place in order[:FINALISTS]]
@@ -179,7 +179,7 @@ def _gap(
         for job in jobs("oracle", base=best.to_json(), specs=branches, placebo=placebo)
     ]
     with bar(f"{name}: schedules", len(asked)) as advance:
-        results = runs.map(asked, lambda: advance(1, ""))
+        results = runs.map(asked, advance)
     count = len(seeds)
     phases = _best_two_phase(finalists, results[: len(finalists) * count], count)
     oracle, placebo = results[-2 * count : -count], results[-count:]
