@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from accerl.errors import UserError
 from accerl.spec import IDENTITY
 from controller.actions import ActionSpace
-from controller.env.instances import ENV_STEPS, SPLITS
+from controller.env.instances import SPLITS
 
 FP32 = {"name": "fixed", "params": {"spec": IDENTITY.to_json()}, "label": "fp32"}
 TUNE_SEEDS, VALIDATE_SEEDS = SPLITS["train"].seeds, SPLITS["validation"].seeds
@@ -95,7 +95,6 @@ class Budget:
         return replace(self, env_steps=steps, trained=pairs, held_out=(), is_short=True)
 
 
-_STEPS = {game: ENV_STEPS[game] for game in ("catch", "cartpole")}
 _QUICK = {
     "trained": tuple(
         (game, profile) for profile in (MEASURED, "paper-1080ti") for game in ("catch", "cartpole")
@@ -121,19 +120,19 @@ QUICKSTART = {
     ),
     "default": Budget(
         **_QUICK,
-        env_steps=_STEPS,
-        reference_runs=4,
-        inner_runs=80,
+        env_steps={"catch": 30_000, "cartpole": 60_000},
+        reference_runs=3,
+        inner_runs=56,
         instance_runs=0,
-        tune_seeds=2,
+        tune_seeds=1,
         validate_seeds=2,
         finalists=2,
         test_seeds=6,
-        exploratory_seeds=6,
+        exploratory_seeds=2,
         pretrain_iterations=8,
         teacher_seeds=1,
-        profile_repeats=5,
-        real_seconds=60.0,
+        profile_repeats=3,
+        real_seconds=30.0,
     ),
 }
 CONTEST = {

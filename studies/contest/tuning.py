@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,8 @@ from controller.comparators.bandits import SlidingWindowUCB, ThompsonBandit
 from controller.comparators.gp_bandit import GPBandit
 
 Params = dict[str, Any]
+UNPRUNED = 6
+"""instances that every parameter set is tried on before it may be pruned"""
 
 
 @dataclass(frozen=True)
@@ -137,8 +139,8 @@ def tune(
 ) -> Tuned:
     """Search `space` until `runs` inner runs are spent, or return what an earlier search found.
 
-    Parameters are tried on one instance after the other, a few at a time, in an order that is
-    shuffled once. Wilcoxon's signed-rank test against the best so far, paired by instance, gives
+    Parameters are tried on `UNPRUNED` instances at once, then on a few at a time, in an order that
+    is shuffled once. Wilcoxon's signed-rank test against the best so far, paired by instance, gives
     up those that are worse with p < 0.1, and leaves their other runs to more trials; a grid is not
     pruned. Only what was run on every instance can win. A pruned trial tells the sampler the mean
     of what it has, which the pruner makes sure is below the best one's.
@@ -153,7 +155,7 @@ def tune(
             is always tried as a whole: a best of half of it would be a weak comparator.
         out: folder of the study; the journal and tuning.jsonl are kept there.
         seed: of the sampler and of the order of instances.
-        batch: instances between two tests.
+        batch: instances between two tests, after the first.
 
     Raises:
         UserError: not even one parameter set could be tried.
@@ -169,14 +171,15 @@ def tune(
     settings = {"instances": instances, "runs": runs, "seed": seed, "batch": batch}
     study = _search(space, actions, out, settings)
     order = np.random.default_rng(seed).permutation(instances).tolist()
-    size = instances if space.grid else batch
+    first = instances if space.grid else UNPRUNED
     rows = out / "tuning.jsonl"
     spent = 0
 
     def objective(trial: optuna.Trial) -> float:
         nonlocal spent
         params = space.suggest(trial, actions)
-        scores = _try(trial, space.describe(params), evaluate, order[: runs - spent], size)
+        batches = _batches(order[: runs - spent], first, batch)
+        scores = _try(trial, space.describe(params), evaluate, batches)
         spent += len(scores)
         if spent == runs:
             study.stop()
@@ -209,19 +212,24 @@ def _try(
     trial: optuna.Trial,
     strategy: dict[str, Any],
     evaluate: Evaluate,
-    numbers: Sequence[int],
-    size: int,
+    batches: Iterable[Sequence[int]],
 ) -> list[float]:
-    """Return a strategy's scores on instances, `size` at a time, until the pruner gives it up."""
+    """Return a strategy's scores on instances, batch by batch, until the pruner stops it."""
     scores: list[float] = []
-    for place in range(0, len(numbers), size):
-        batch = numbers[place : place + size]
+    for batch in batches:
         for number, value in zip(batch, evaluate(strategy, batch), strict=True):
             trial.report(value, number)
             scores.append(float(value))
         if trial.should_prune():
             break
     return scores
+
+
+def _batches(numbers: Sequence[int], first: int, size: int) -> Iterator[Sequence[int]]:
+    """Yield the first `first` numbers, then `size` at a time."""
+    yield numbers[:first]
+    for place in range(first, len(numbers), size):
+        yield numbers[place : place + size]
 
 
 def choose_on_validation(
@@ -284,7 +292,7 @@ def _search(
         sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=max(4, trials // 3))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            pruner = optuna.pruners.WilcoxonPruner(p_threshold=0.1, n_startup_steps=6)
+            pruner = optuna.pruners.WilcoxonPruner(p_threshold=0.1, n_startup_steps=UNPRUNED)
     study = optuna.create_study(
         study_name=space.key,
         storage=storage,
