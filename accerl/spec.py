@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from decimal import Decimal
+from typing import Any, TypeVar
 
 from accerl.errors import UserError, did_you_mean
 
 STUDENTS = ("original", "net1", "net2", "net3")  # largest first: paper, Table 6
 BITS = (32, 16, 8)
 GRAPHS = ("eager", "torchscript", "onnx")
+_PRECISION = {32: "fp32", 16: "bf16", 8: "INT8"}
+_LABEL = re.compile(
+    r"(?P<student>\S+)(?: pruned (?P<sparsity>\d+(?:\.\d+)?)%)?(?: rank (?P<rank>\d+(?:\.\d+)?)%)?"
+    r" (?P<bits>fp32|bf16|INT8)(?: (?P<graph>\S+))?"
+)
+_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,16 +76,37 @@ class CompressionSpec:
 
     @property
     def label(self) -> str:
-        """A short name for people, such as ``net3 pruned 50% INT8``."""
+        """The spec in words, such as ``net3 pruned 50% INT8``; no two specs share a label.
+
+        Records use it as the key of a spec; `from_label` reads it back.
+        """
         parts = [self.student]
         if self.sparsity:
-            parts.append(f"pruned {self.sparsity:.0%}")
+            parts.append(f"pruned {_percent(self.sparsity)}")
         if self.rank < 1.0:
-            parts.append(f"rank {self.rank:.0%}")
-        parts.append({32: "fp32", 16: "bf16", 8: "INT8"}[self.bits])
+            parts.append(f"rank {_percent(self.rank)}")
+        parts.append(_PRECISION[self.bits])
         if self.graph != "onnx":
             parts.append(self.graph)
         return " ".join(parts)
+
+    @classmethod
+    def from_label(cls, label: str) -> CompressionSpec:
+        """Return the spec with this `label`.
+
+        Raises:
+            UserError: no spec has it.
+        """
+        match = _LABEL.fullmatch(label)
+        if match is None:
+            raise UserError(f"spec: no spec is labelled {label!r}")
+        given: dict[str, Any] = {
+            name: text for name, text in match.groupdict().items() if text is not None
+        }
+        for name in {"sparsity", "rank"} & given.keys():
+            given[name] = float(Decimal(given[name]) / 100)
+        given["bits"] = next(bits for bits, word in _PRECISION.items() if word == given["bits"])
+        return cls(**given)
 
     @property
     def size_rank(self) -> float:
@@ -117,6 +146,25 @@ def is_own_student(student: str) -> bool:
     """Whether `student` is the import path of a user's network, such as ``mynets:small``."""
     path, colon, name = str(student).partition(":")
     return bool(colon) and name.isidentifier() and all(map(str.isidentifier, path.split(".")))
+
+
+def by_label(values: Mapping[CompressionSpec, _Value]) -> dict[str, _Value]:
+    """Return `values` with labels as keys, for JSON."""
+    return {spec.label: value for spec, value in values.items()}
+
+
+def by_spec(values: Mapping[str, _Value]) -> dict[CompressionSpec, _Value]:
+    """Return what `by_label` was given.
+
+    Raises:
+        UserError: a key is not the label of a spec.
+    """
+    return {CompressionSpec.from_label(label): value for label, value in values.items()}
+
+
+def _percent(fraction: float) -> str:
+    """Return a fraction in percent with every digit that it has: 0.124 is ``12.4%``."""
+    return f"{(Decimal(repr(fraction)) * 100).normalize():f}%"
 
 
 def _require_number(name: str, value: object) -> None:

@@ -10,6 +10,7 @@ from accerl.records import fingerprint, versions
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.machine.usage import growth_per_minute
 from accerl.runtime.run import IntervalReport
+from accerl.spec import CompressionSpec, by_label
 
 
 def summarise(
@@ -26,7 +27,7 @@ def summarise(
     seconds = reports[-1].total_seconds if reports else 0.0
     env_steps = reports[-1].total_env_steps if reports else 0
     phases: Counter[str] = Counter()
-    spec_seconds: Counter[str] = Counter()
+    spec_seconds: Counter[CompressionSpec] = Counter()
     decisions: list[dict[str, Any]] = []
     events = Counter(str(event["role"]) for report in reports for event in report.events)
     for report in reports:
@@ -52,7 +53,7 @@ def summarise(
         "final_return": final,
         "best_return": best,
         "phases": dict(phases),
-        "spec_seconds": dict(spec_seconds),
+        "spec_seconds": by_label(spec_seconds),
         "decisions": decisions,
         "events": dict(events),
         "publications": sum(report.publications for report in reports),

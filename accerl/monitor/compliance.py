@@ -155,7 +155,7 @@ def made_up_reports(intervals: int = 12, seed: int = 5) -> Iterator[IntervalRepo
             episode_returns=() if silent else tuple(generator.normal(index, 1.0, 6).tolist()),
             learner_return=float(index) if index % 3 == 2 else None,
             decision=decision,
-            spec_seconds={decision.label: 5.0},
+            spec_seconds={spec: 5.0 * share for spec, share in decision.mix},
             switch_seconds=0.1 if index == 7 else 0.0,
             losses={} if silent else losses,
             publication_bytes=10_000,

@@ -8,7 +8,7 @@ from typing import ClassVar, Protocol
 
 from accerl.monitor.trend import Trend, TrendWindow
 from accerl.runtime.run import IntervalReport
-from accerl.spec import STUDENTS, Decision
+from accerl.spec import STUDENTS, CompressionSpec, Decision
 
 Raw = Mapping[str, float]
 
@@ -71,12 +71,12 @@ class KLIndicator:
 
     def __init__(self) -> None:
         self._known: dict[str, float] = dict.fromkeys(self.names[3:], math.nan)
-        self._by_spec: dict[str, float] = {}
+        self._by_spec: dict[CompressionSpec, float] = {}
 
     def update(self, report: IntervalReport, raw: Raw) -> Raw:
         """See `Indicator.update`."""
         self._by_spec.update(report.compression_kl_nats)
-        mix = [(self._by_spec.get(spec.label), share) for spec, share in report.decision.mix]
+        mix = [(self._by_spec.get(spec), share) for spec, share in report.decision.mix]
         shares = [(kl_nats, share) for kl_nats, share in mix if kl_nats is not None]
         total = sum(share for _, share in shares)
         compression = sum(kl * share for kl, share in shares) / total if shares else None
@@ -313,9 +313,8 @@ class DecisionIndicator:
         same = report.decision == self._last
         self._since_switch = self._since_switch + 1 if same else 0
         self._last = report.decision
-        decided = dict.fromkeys(spec.label for spec in report.decision.specs)  # in one order
         acting = sum(report.spec_seconds.values())
-        served = sum(report.spec_seconds.get(label, 0.0) for label in decided)
+        served = sum(report.spec_seconds.get(spec, 0.0) for spec in report.decision.specs)
         return {
             **decision_levels(report.decision),
             "intervals_since_switch": float(self._since_switch),

@@ -14,7 +14,7 @@ from accerl.rollout import Rollout
 from accerl.runtime.machine.usage import Memory
 from accerl.runtime.publishing.probe import KLSplit
 from accerl.runtime.run import PHASES, IntervalReport
-from accerl.spec import CompressionSpec, Decision
+from accerl.spec import CompressionSpec, Decision, by_label, by_spec
 
 
 class IntervalRecorder:
@@ -35,15 +35,15 @@ class IntervalRecorder:
         self._phases = dict.fromkeys(PHASES, 0.0)
         self._returns: list[float] = []
         self._fill = 0.0
-        self._spec_seconds: defaultdict[str, float] = defaultdict(float)
+        self._spec_seconds: defaultdict[CompressionSpec, float] = defaultdict(float)
         self._losses: defaultdict[str, float] = defaultdict(float)
         self._loss_counts: defaultdict[str, int] = defaultdict(int)
         self._lags: Counter[int] = Counter()
         self._publications = 0
         self._unchanged = 0
         self._publication_bytes = 0
-        self._student_kl_nats: dict[str, float] = {}
-        self._compression_kl_nats: dict[str, float] = {}
+        self._student_kl_nats: dict[CompressionSpec, float] = {}
+        self._compression_kl_nats: dict[CompressionSpec, float] = {}
         self._staleness: tuple[float | None, int] = (None, 0)
         self._monitor_cpu_seconds: defaultdict[str, float] = defaultdict(float)
 
@@ -64,7 +64,7 @@ class IntervalRecorder:
         env, infer, write = (float(value) for value in rollout.header[2:5])
         for phase, seconds in (("env", env), ("infer", infer), ("write", write)):
             self._phases[phase] += seconds
-        self._spec_seconds[spec.label] += env + infer + write
+        self._spec_seconds[spec] += env + infer + write
         self._env_steps += rollout.action.size
         self._updates += 1
         self._fill += queue_fill
@@ -85,7 +85,7 @@ class IntervalRecorder:
         self,
         unchanged: bool,
         size_bytes: int,
-        student_kl_nats: Mapping[str, float],
+        student_kl_nats: Mapping[CompressionSpec, float],
         split: KLSplit,
         *,
         by: str = "learner",
@@ -95,7 +95,7 @@ class IntervalRecorder:
         Args:
             unchanged: whether nothing was sent.
             size_bytes: what was sent.
-            student_kl_nats: how far students are from the learner, by spec label.
+            student_kl_nats: how far students are from the learner.
             split: what a sample says.
             by: the process that took it.
         """
@@ -176,15 +176,15 @@ class IntervalRecorder:
             "phases": dict(self._phases),
             "returns": list(self._returns),
             "fill": self._fill,
-            "spec_seconds": dict(self._spec_seconds),
+            "spec_seconds": by_label(self._spec_seconds),
             "losses": dict(self._losses),
             "loss_counts": dict(self._loss_counts),
             "lags": sorted(self._lags.items()),
             "publications": self._publications,
             "unchanged": self._unchanged,
             "publication_bytes": self._publication_bytes,
-            "student_kl_nats": dict(self._student_kl_nats),
-            "compression_kl_nats": dict(self._compression_kl_nats),
+            "student_kl_nats": by_label(self._student_kl_nats),
+            "compression_kl_nats": by_label(self._compression_kl_nats),
             "staleness": list(self._staleness),
             "monitor_cpu_seconds": dict(self._monitor_cpu_seconds),
         }
@@ -200,17 +200,15 @@ class IntervalRecorder:
         self._phases = dict(state["phases"])
         self._returns = list(state["returns"])
         self._fill = state["fill"]
-        self._spec_seconds = defaultdict(float, state["spec_seconds"])
+        self._spec_seconds = defaultdict(float, by_spec(state["spec_seconds"]))
         self._losses = defaultdict(float, state["losses"])
-        counts = dict.fromkeys(self._losses, self._updates)  # older checkpoints have none
-        self._loss_counts = defaultdict(int, state.get("loss_counts", counts))
-        self._lags = Counter(dict(state.get("lags", ())))  # older checkpoints have none
+        self._loss_counts = defaultdict(int, state["loss_counts"])
+        self._lags = Counter(dict(state["lags"]))
         self._publications = state["publications"]
         self._unchanged = state["unchanged"]
         self._publication_bytes = state["publication_bytes"]
-        self._student_kl_nats = dict(state["student_kl_nats"])
-        # Checkpoints once had none of these.
-        self._compression_kl_nats = dict(state.get("compression_kl_nats", {}))
-        nats, updates = state.get("staleness", (None, 0))
+        self._student_kl_nats = by_spec(state["student_kl_nats"])
+        self._compression_kl_nats = by_spec(state["compression_kl_nats"])
+        nats, updates = state["staleness"]
         self._staleness = (nats, updates)
-        self._monitor_cpu_seconds = defaultdict(float, state.get("monitor_cpu_seconds", {}))
+        self._monitor_cpu_seconds = defaultdict(float, state["monitor_cpu_seconds"])

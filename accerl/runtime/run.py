@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
-from accerl.spec import Decision
+from accerl.spec import CompressionSpec, Decision, by_label, by_spec
 
 PHASES: tuple[str, ...] = ("env", "infer", "write", "wait", "learn", "compress", "publish")
 """Where seconds go: env, infer, write (actors), wait, learn (learner), compress, publish.
@@ -50,8 +50,8 @@ class IntervalReport:
     """J: mean return of the learner's full-precision policy, measured off the clock"""
     decision: Decision
     """what the actors were asked to act with during this interval"""
-    spec_seconds: Mapping[str, float]
-    """actor seconds by spec label"""
+    spec_seconds: Mapping[CompressionSpec, float]
+    """actor seconds by spec; JSON has the spec's label for a key, here and below"""
     switch_seconds: float
     """seconds that the last change of decision cost (compress + publish); 0 without a change"""
     losses: Mapping[str, float] = field(default_factory=dict)
@@ -72,11 +72,11 @@ class IntervalReport:
     """those of them whose integers were what acted already, so that nothing was sent"""
     publication_bytes: int = 0
     """what was sent to each actor"""
-    student_kl_nats: Mapping[str, float] = field(default_factory=dict)
-    """KL(learner || student or pruned network) at the last publication, by spec label"""
-    compression_kl_nats: Mapping[str, float] = field(default_factory=dict)
-    """KL(learner || what was published of the same weights) on sampled states, by spec label;
-    empty where no publication of the interval was sampled"""
+    student_kl_nats: Mapping[CompressionSpec, float] = field(default_factory=dict)
+    """KL(learner || student or pruned network) at the last publication, by spec"""
+    compression_kl_nats: Mapping[CompressionSpec, float] = field(default_factory=dict)
+    """KL(learner || what was published of the same weights) on sampled states, by spec; empty
+    where no publication of the interval was sampled"""
     staleness_kl_nats: float | None = None
     """KL(learner || itself one publication earlier) on sampled states; None: not sampled"""
     staleness_updates: int = 0
@@ -91,7 +91,8 @@ class IntervalReport:
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as one JSON object."""
-        data = asdict(self)
+        data = {item.name: getattr(self, item.name) for item in fields(self)}
+        data |= {name: by_label(data[name]) for name in _BY_SPEC}
         data["decision"] = self.decision.to_json()
         data["episode_returns"] = list(self.episode_returns)
         data["events"] = [dict(event) for event in self.events]
@@ -104,8 +105,11 @@ class IntervalReport:
         values["decision"] = Decision.from_json(values["decision"])
         values["episode_returns"] = tuple(values["episode_returns"])
         values["events"] = tuple(values.get("events", ()))
+        values |= {name: by_spec(values[name]) for name in _BY_SPEC if name in values}
         return cls(**values)
 
+
+_BY_SPEC = ("spec_seconds", "student_kl_nats", "compression_kl_nats")
 
 Snapshot = dict[str, Any]
 """A tree of dicts and lists whose leaves are tensors, arrays, numbers, strings, bools or None."""

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from accerl.runtime.run import IntervalReport
+from accerl.spec import by_label
 from analysis.figures.theme import OTHER_COLOUR, RAMP, Figure, compression_rank, ramp
 from analysis.records.load import RunRecord, StudyRecord
 
@@ -217,6 +218,6 @@ def _strips(
 
 def _label_seconds(report: IntervalReport) -> Mapping[str, float]:
     if any(report.spec_seconds.values()):
-        return report.spec_seconds
+        return by_label(report.spec_seconds)
     # An interval in which no rollout began: what was asked for is the best account there is.
     return {spec.label: share * report.seconds for spec, share in report.decision.mix}

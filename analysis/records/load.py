@@ -12,6 +12,7 @@ from typing import Any
 from accerl.errors import UserError
 from accerl.records import CONFIG, METRICS, SUMMARY, read_json, read_metrics
 from accerl.runtime.run import IntervalReport
+from accerl.spec import by_label
 from analysis.records.plan import (
     GROUPS,
     STUDY,
@@ -318,7 +319,7 @@ def _summary_so_far(
     spec_seconds: dict[str, float] = {}
     phases: dict[str, float] = {}
     for report in reports:
-        for label, seconds in report.spec_seconds.items():
+        for label, seconds in by_label(report.spec_seconds).items():
             spec_seconds[label] = spec_seconds.get(label, 0.0) + seconds
         for phase, seconds in report.phase_seconds.items():
             phases[phase] = phases.get(phase, 0.0) + seconds

@@ -208,7 +208,7 @@ def _report_values(report: IntervalReport) -> dict[str, float]:
     }
     if report.learner_return is not None:
         values["charts/learner_return"] = report.learner_return
-    values |= {f"kl/student {label}": kl for label, kl in report.student_kl_nats.items()}
+    values |= {f"kl/student {spec.label}": kl for spec, kl in report.student_kl_nats.items()}
     values |= {f"losses/{key}": float(value) for key, value in report.losses.items()}
     return values | {f"monitor/{key}": value for key, value in report.indicators.items()}
 

@@ -96,10 +96,10 @@ class AnalyticRun:
             episode_returns=tuple(self._score(float(skill)) for skill in episodes),
             learner_return=self._score(self._skill + config.return_noise * float(noise[1])),
             decision=decision,
-            spec_seconds={spec.label: share * acting_seconds for spec, share in decision.mix},
+            spec_seconds={spec: share * acting_seconds for spec, share in decision.mix},
             switch_seconds=switch_seconds,
             losses=_diagnostics(kl_mean),
-            compression_kl_nats={spec.label: kl_mean for spec in decision.specs},
+            compression_kl_nats=dict.fromkeys(decision.specs, kl_mean),
             staleness_kl_nats=1e-3,
             staleness_updates=1,
         )

@@ -71,7 +71,7 @@ def test_catch_is_solved(spec: CompressionSpec, seed: int) -> None:
     assert curve[-1] >= SOLVED
     # The compressed policies that acted have learned it with the learner.
     assert sum(last.episode_returns) / len(last.episode_returns) >= SOLVED - 0.1
-    assert set(last.spec_seconds) == {spec.label}
+    assert set(last.spec_seconds) == {spec}
 
 
 @pytest.mark.parametrize(

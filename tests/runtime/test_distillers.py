@@ -86,10 +86,7 @@ def test_two_distillers_keep_two_students_and_survive_their_deaths() -> None:
         after = {tuple(e["trainee"]): e["state"]["updates"] for e in known["distillers"]}
         assert all(after[key] > before[key] for key in before)
         killer.check()
-        assert {label for r in killer.reports for label in r.student_kl_nats} == {
-            NET2.label,
-            NET3.label,
-        }
+        assert {spec for r in killer.reports for spec in r.student_kl_nats} == {NET2, NET3}
     finally:
         run.close()
 

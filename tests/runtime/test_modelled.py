@@ -111,7 +111,7 @@ def test_distillers_take_distilling_off_the_compressor() -> None:
             report = run.advance(0.2)
         publications.append(report.publications)
         assert report.phase_seconds["compress"] > 0.0
-        assert report.student_kl_nats["net3 INT8"] < 1.0
+        assert report.student_kl_nats[NET3] < 1.0
     assert publications[1] > 1.5 * publications[0]
 
 

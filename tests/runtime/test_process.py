@@ -112,8 +112,8 @@ def test_pong_runs_in_processes_and_a_switch_takes_effect() -> None:
         assert reports[-1].rss_bytes[name] > reports[-1].private_bytes[name] > 10 * 2**20
     # Without torch an actor is small: it makes several per machine affordable.
     assert reports[-1].rss_bytes["actor-0"] < 200 * 2**20
-    labels = {label for report in reports for label in report.spec_seconds}
-    assert labels == {IDENTITY.label, NET3.label}
+    specs = {spec for report in reports for spec in report.spec_seconds}
+    assert specs == {IDENTITY, NET3}
     assert sum(report.switch_seconds > 0.0 for report in reports) == 1
     numbers = [rollout.publication for rollout in witness.rollouts]
     assert numbers == sorted(numbers)
@@ -178,7 +178,7 @@ def test_a_restored_run_goes_on_learning(tmp_path: Path) -> None:
         reports = advance_until(run, updates + 4)
         assert reports[0].index > 0
         assert reports[-1].total_learner_updates == run.learner.updates
-        assert {label for report in reports for label in report.spec_seconds} == {INT8.label}
+        assert {spec for report in reports for spec in report.spec_seconds} == {INT8}
 
 
 def test_closing_before_the_first_interval_leaves_nothing() -> None:

@@ -144,11 +144,11 @@ def test_a_switch_is_charged_once_and_takes_effect() -> None:
         profile = fast_profile()
         expected = profile.publish_seconds(NET3) + profile.distill_seconds(NET3, states)
         assert report.switch_seconds == pytest.approx(expected)
-        assert set(report.spec_seconds) == {IDENTITY.label, NET3.label}
+        assert set(report.spec_seconds) == {IDENTITY, NET3}
         assert report.decision == Decision.of(NET3)
         report = run.advance(0.02)
         assert report.switch_seconds == 0.0
-        assert set(report.spec_seconds) == {NET3.label}
+        assert set(report.spec_seconds) == {NET3}
         assert report.phase_seconds["compress"] > 0.0
 
 

@@ -16,6 +16,7 @@ from accerl.runtime.process.supervise import Worker
 from accerl.runtime.publishing.orders import Ledger, Order
 from accerl.runtime.publishing.probe import KLSplit
 from accerl.runtime.publishing.publisher import Publisher, sample_states
+from accerl.spec import by_spec
 from accerl.weights import Mailbox, Publication, WeightVector
 
 
@@ -195,7 +196,11 @@ class RemotePublishing:
         else:
             self.publisher.delivered(number, acted, rejected)
         self._recorder.add_publication(
-            unchanged, size_bytes, student_kl_nats, KLSplit(**split), by=self.worker.name
+            unchanged,
+            size_bytes,
+            by_spec(student_kl_nats),
+            KLSplit.from_json(split),
+            by=self.worker.name,
         )
 
     def died(self, worker: Worker) -> str:

@@ -19,7 +19,7 @@ from accerl.runtime.machine.memory import give_back_large_blocks, keep_freed_mem
 from accerl.runtime.process.distillers import Board
 from accerl.runtime.process.samples import SampleRing
 from accerl.runtime.process.wire import Channel
-from accerl.spec import CompressionSpec
+from accerl.spec import CompressionSpec, by_label
 from accerl.weights import Mailbox, Publication, WeightVector
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ def _work(
         "rejected": built.rejected,
         "unchanged": built.unchanged,
         "size_bytes": built.size_bytes,
-        "student_kl_nats": students_kl_nats(compressor, policy, order.decision.specs),
+        "student_kl_nats": by_label(students_kl_nats(compressor, policy, order.decision.specs)),
         "split": probe.measure(
             policy, built.publication, compressor.states, check=built.check
         ).to_json(),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from time import thread_time
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch import nn
 from accerl.compress.check import kl_nats
 from accerl.compress.engine import make_engine
 from accerl.monitor.divergence import updates_between
+from accerl.spec import CompressionSpec, by_label, by_spec
 from accerl.weights import Publication
 
 
@@ -20,8 +22,8 @@ from accerl.weights import Publication
 class KLSplit:
     """The two parts of KL(learner || actor), each alone; means over sampled states, in nats."""
 
-    compression_nats: dict[str, float] = field(default_factory=dict)
-    """KL(learner || engine made of the same weights), by spec label"""
+    compression_nats: Mapping[CompressionSpec, float] = field(default_factory=dict)
+    """KL(learner || engine made of the same weights), by spec"""
     staleness_nats: float | None = None
     """KL(learner || its own weights one publication earlier)"""
     staleness_updates: int = 0
@@ -30,8 +32,14 @@ class KLSplit:
     """processor seconds that measuring took"""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the split as keyword arguments of the same class."""
-        return asdict(self)
+        """Return the split as one JSON object."""
+        rest = asdict(replace(self, compression_nats={}))
+        return rest | {"compression_nats": by_label(self.compression_nats)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> KLSplit:
+        """Read a split written by `to_json`."""
+        return cls(**{**data, "compression_nats": by_spec(data["compression_nats"])})
 
 
 class KLProbe:
@@ -83,14 +91,14 @@ class KLProbe:
             staleness = float(kl_nats(_logits(policy, self._states), self._logits).mean())
             updates = version - self._version
             self._states = self._logits = None
-        compression: dict[str, float] = {}
+        compression: dict[CompressionSpec, float] = {}
         if check:
             chosen = np.linspace(0, len(states) - 1, min(self.STATES, len(states)))
             sampled = states[chosen.round().astype(int)]
             logits = _logits(policy, sampled)
             for artifact in publication.artifacts:
                 acted, _ = make_engine(artifact).infer(sampled)
-                compression[artifact.spec.label] = float(kl_nats(logits, acted).mean())
+                compression[artifact.spec] = float(kl_nats(logits, acted).mean())
             self._states, self._logits, self._version = sampled, logits, version
         return KLSplit(
             compression_nats=compression,

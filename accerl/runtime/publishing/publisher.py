@@ -122,13 +122,13 @@ def build_publication(
 
 def students_kl_nats(
     compressor: Compressor, policy: PolicyNet, specs: Iterable[CompressionSpec]
-) -> dict[str, float]:
-    """Return how far students and pruned networks are from the learner, by the label of their spec.
+) -> dict[CompressionSpec, float]:
+    """Return how far students and pruned networks are from the learner, by spec.
 
     Measured when they are published already: nobody waits for it.
     """
-    found = {spec.label: compressor.student_kl_nats(spec, policy) for spec in specs}
-    return {label: kl for label, kl in found.items() if kl is not None}
+    found = {spec: compressor.student_kl_nats(spec, policy) for spec in specs}
+    return {spec: kl for spec, kl in found.items() if kl is not None}
 
 
 def acts_alike(publication: Publication, current: Publication) -> bool:
@@ -168,7 +168,7 @@ class Publisher(Ledger):
             self.delivered(order.number, built.acted, built.rejected)
         return built
 
-    def students_kl_nats(self, policy: PolicyNet) -> dict[str, float]:
+    def students_kl_nats(self, policy: PolicyNet) -> dict[CompressionSpec, float]:
         """Return how far students in use are from the learner, see `students_kl_nats`."""
         return students_kl_nats(self.compressor, policy, self.acting)
 

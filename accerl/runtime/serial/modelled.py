@@ -29,7 +29,7 @@ from accerl.runtime.publishing.publisher import (
 )
 from accerl.runtime.serial.clock import Clock, Wiring
 from accerl.runtime.serial.servers import Servers
-from accerl.spec import CompressionSpec, Decision
+from accerl.spec import CompressionSpec, Decision, by_label, by_spec
 from accerl.weights import Publication, publication_from_state, publication_state
 
 COMPRESSOR = "compressor"
@@ -174,7 +174,9 @@ class ModelledPublishing:
             "acted": built.acted,
             "rejected": built.rejected,
             "size_bytes": built.size_bytes,
-            "student_kl_nats": students_kl_nats(publisher.compressor, policy, order.decision.specs),
+            "student_kl_nats": by_label(
+                students_kl_nats(publisher.compressor, policy, order.decision.specs)
+            ),
             "split": self._split(built).to_json(),
         }
         job.publication = None if built.unchanged else built.publication
@@ -228,8 +230,8 @@ class ModelledPublishing:
         self._recorder.add_publication(
             new is None,
             delivered["size_bytes"],
-            delivered["student_kl_nats"],
-            KLSplit(**delivered["split"]),
+            by_spec(delivered["student_kl_nats"]),
+            KLSplit.from_json(delivered["split"]),
         )
         self.publisher.charge(job.published_seconds, Decision.from_json(job.decision))
         self.settled = job.number

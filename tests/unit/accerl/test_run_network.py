@@ -60,7 +60,7 @@ def test_a_learner_of_net1_is_charged_as_net1() -> None:
         assert phases["infer"] == pytest.approx(report.learner_updates * 9 * infer)
         us = {"net1": profile.small_learner_us["net1"], "original": profile.learner_us_per_sample}
         assert phases["learn"] == pytest.approx(steps * us[network] * 1e-6)
-        assert set(report.spec_seconds) == {IDENTITY.label}
+        assert set(report.spec_seconds) == {IDENTITY}
     assert reports["net1"].env_steps > 1.5 * reports["original"].env_steps
 
 

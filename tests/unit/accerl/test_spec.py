@@ -114,6 +114,30 @@ def test_labels_name_what_differs(spec: CompressionSpec, label: str) -> None:
     assert Decision.of(spec).label == label
 
 
+@given(specs())
+def test_a_label_is_read_back_to_the_digit(spec: CompressionSpec) -> None:
+    assert CompressionSpec.from_label(spec.label) == spec
+
+
+def test_close_specs_have_labels_of_their_own() -> None:
+    fractions = (0.12, 0.124, 0.12400000000000001, 1.0 / 3.0, 5e-324, 0.1 + 0.2)
+    made = [
+        CompressionSpec.from_json({name: x}) for x in fractions for name in ("sparsity", "rank")
+    ]
+    assert len({spec.label for spec in made}) == len(set(made)) == len(made)
+    assert made[2].label == "original pruned 12.4% fp32"
+    assert [CompressionSpec.from_label(spec.label) for spec in made] == made
+    own = CompressionSpec(student="nets.small:make", sparsity=0.07, bits=16, graph="eager")
+    assert own.label == "nets.small:make pruned 7% bf16 eager"
+    assert CompressionSpec.from_label(own.label) == own
+
+
+@pytest.mark.parametrize("label", ["", "original", "net3 pruned INT8", "net3 pruned .% INT8"])
+def test_other_words_are_no_label(label: str) -> None:
+    with pytest.raises(UserError, match="no spec is labelled"):
+        CompressionSpec.from_label(label)
+
+
 NET3 = CompressionSpec(student="net3")
 
 

@@ -44,7 +44,7 @@ def test_compression_kl_is_the_mix_s_and_stays_known() -> None:
     mix = Decision(((INT8, 0.75), (IDENTITY, 0.25)))
     measured = {
         "decision": mix,
-        "compression_kl_nats": {INT8.label: 0.4, IDENTITY.label: 0.0},
+        "compression_kl_nats": {INT8: 0.4, IDENTITY: 0.0},
         "staleness_kl_nats": 0.02,
     }
     raw = raw_after(measured, {"decision": mix})
@@ -52,7 +52,7 @@ def test_compression_kl_is_the_mix_s_and_stays_known() -> None:
     assert raw["staleness_kl_nats"] == 0.02
     assert math.isnan(raw_after({})["compression_kl_nats"])
     # What has not been sampled yet says nothing about what has.
-    only = raw_after({"decision": mix, "compression_kl_nats": {INT8.label: 0.4}})
+    only = raw_after({"decision": mix, "compression_kl_nats": {INT8: 0.4}})
     assert only["compression_kl_nats"] == pytest.approx(0.4)
 
 

@@ -71,7 +71,7 @@ def test_an_interval_is_the_sum_of_what_passed_by() -> None:
         "compress": 0.0, "publish": 0.0,
     }  # fmt: skip
     assert set(made.phase_seconds) == set(PHASES)
-    assert dict(made.spec_seconds) == {IDENTITY.label: 3.5, INT8.label: 3.0}
+    assert dict(made.spec_seconds) == {IDENTITY: 3.5, INT8: 3.0}
     assert made.episode_returns == (1.0, -1.0, 5.0)
     assert made.queue_fill == 0.75
     assert made.policy_lag == 3.0

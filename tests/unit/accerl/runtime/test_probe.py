@@ -57,8 +57,8 @@ def test_compression_is_what_the_engine_does_to_the_same_weights(room: Room) -> 
     acted, _ = make_engine(publication.artifacts[1]).infer(states)
     expected = float(kl_nats(room.logits(states), acted).mean())
     assert expected > 1e-5
-    assert split.compression_nats[INT8.label] == pytest.approx(expected)
-    assert split.compression_nats[IDENTITY.label] < 1e-6
+    assert split.compression_nats[INT8] == pytest.approx(expected)
+    assert split.compression_nats[IDENTITY] < 1e-6
     assert split.staleness_nats is None
 
 

@@ -155,8 +155,8 @@ def test_a_students_distance_from_the_learner_is_known(policy: PolicyNet) -> Non
     publisher.build(policy, 0)
     publisher.charge(0.0)
     found = publisher.students_kl_nats(policy)
-    assert set(found) == {NET3_INT8.label}
-    assert 0.0 < found[NET3_INT8.label] < 10.0
+    assert set(found) == {NET3_INT8}
+    assert 0.0 < found[NET3_INT8] < 10.0
 
 
 def test_a_student_is_warmed_up_before_it_acts_and_again_after_a_rest(policy: PolicyNet) -> None:
