@@ -14,18 +14,15 @@ from accerl.monitor.features import FEATURE_NAMES, FEATURES_VERSION, Features
 from accerl.spec import CompressionSpec, Decision
 from controller.actions import Actions
 from controller.policy.dwell import Dwell
-from controller.policy.joint import draw, entropy_nats, joint_matrix, masked_log_softmax
-from controller.policy.normalise import FeatureNormaliser, features_seen
+from controller.policy.joint import draw, joint_matrix, masked_log_softmax
+from controller.policy.normalise import FeatureNormaliser
 
 
 class Action(NamedTuple):
-    """One joint action: a level index per head, its log-probability and the policy's entropy."""
+    """One joint action: a level index per head, and its log-probability."""
 
     indices: tuple[int, ...]
     log_prob: float
-    entropy: float
-    state: Tensor | None = None
-    """what a recurrent policy remembers: to be given back at the next step of the episode"""
 
 
 class ControllerPolicy(nn.Module):
@@ -39,20 +36,14 @@ class ControllerPolicy(nn.Module):
     is evidence about its neighbours, and a head costs one output however many levels it has.
     Probabilities are joint, over the combinations that exist (`controller.policy.joint`).
 
-    With `recurrent`, a GRU takes the place of the hidden layer. The last axis but one of feature
-    vectors is then time within an episode, which starts with an empty memory; without, every
-    vector stands for itself.
-
     Args:
         sizes: levels per head.
         generator: of the initial weights.
         num_features: F.
-        hidden: width of the hidden layer; None: 8, or 4 if recurrent.
-        features: the set of features it sees (`normalise.FEATURE_SETS`); the others change nothing.
-        recurrent: whether it remembers.
+        hidden: width of the hidden layer.
 
     Raises:
-        UserError: a head has no level, or there is no such set of features.
+        UserError: a head has no level.
     """
 
     def __init__(
@@ -61,9 +52,7 @@ class ControllerPolicy(nn.Module):
         *,
         generator: torch.Generator,
         num_features: int = len(FEATURE_NAMES),
-        hidden: int | None = None,
-        features: str = "all",
-        recurrent: bool = False,
+        hidden: int = 8,
     ) -> None:
         """Start from the uniform policy: slopes near zero, offsets zero."""
         super().__init__()
@@ -71,15 +60,10 @@ class ControllerPolicy(nn.Module):
             raise UserError(f"controller policy: every head needs a level, got sizes {list(sizes)}")
         self.sizes = tuple(int(size) for size in sizes)
         self.num_features = num_features
-        self.hidden = (4 if recurrent else 8) if hidden is None else hidden
-        seen = None if features == "all" else features_seen(features)
-        self.normaliser = FeatureNormaliser(num_features, seen)
-        self.body: nn.Linear | nn.GRU
-        if recurrent:
-            self.body = nn.GRU(num_features, self.hidden, batch_first=True)
-        else:
-            self.body = nn.Linear(num_features, self.hidden)
-        self.slopes = nn.Linear(self.hidden, len(self.sizes))
+        self.hidden = hidden
+        self.normaliser = FeatureNormaliser(num_features)
+        self.body = nn.Linear(num_features, hidden)
+        self.slopes = nn.Linear(hidden, len(self.sizes))
         self.offsets = nn.Parameter(torch.zeros(sum(self.sizes)))
         self.levels: Tensor
         self.joint: Tensor
@@ -87,107 +71,51 @@ class ControllerPolicy(nn.Module):
         self.register_buffer("levels", _level_matrix(self.sizes), persistent=False)
         self.register_buffer("joint", joint_matrix(self.sizes), persistent=False)
         self.register_buffer("strides", _strides(self.sizes), persistent=False)
-        with torch.no_grad():
-            for parameter in self.body.parameters():
-                if parameter.ndim == 2:
-                    nn.init.orthogonal_(parameter, 1.0, generator=generator)
-                else:
-                    nn.init.zeros_(parameter)
-            nn.init.orthogonal_(self.slopes.weight, 0.01, generator=generator)
-            nn.init.zeros_(self.slopes.bias)
+        for layer, gain in ((self.body, 1.0), (self.slopes, 0.01)):
+            nn.init.orthogonal_(layer.weight, gain, generator=generator)
+            nn.init.zeros_(layer.bias)
 
-    @property
-    def recurrent(self) -> bool:
-        """Whether it remembers earlier steps of the episode."""
-        return isinstance(self.body, nn.GRU)
-
-    def unroll(self, vectors: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Return the logits of all heads side by side, [..., sum of sizes], and the new state.
-
-        Args:
-            vectors: feature vectors [..., F]; of a recurrent policy [K, F] or [episodes, K, F].
-            state: what a recurrent policy remembers from before; None: nothing.
-        """
-        inputs = self.normaliser(vectors)
-        if isinstance(self.body, nn.GRU):
-            hidden, state = self.body(inputs, state)
-        else:
-            hidden = torch.tanh(self.body(inputs))
-        return self.slopes(hidden) @ self.levels + self.offsets, state
+    def logits(self, vectors: Tensor) -> Tensor:
+        """Return the logits of all heads side by side, [..., sum of sizes]."""
+        hidden = torch.tanh(self.body(self.normaliser(vectors)))
+        return self.slopes(hidden) @ self.levels + self.offsets
 
     def forward(self, vectors: Tensor) -> tuple[Tensor, ...]:
         """Return the logits of each head, [..., size], for feature vectors [..., F]."""
-        return torch.split(self.unroll(vectors, None)[0], list(self.sizes), dim=-1)
+        return torch.split(self.logits(vectors), list(self.sizes), dim=-1)
 
     def log_probs(self, vectors: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return joint log-probabilities [..., N] in the order of `Actions.all_indices`.
 
         Args:
-            vectors: feature vectors [..., F] as in `unroll`.
+            vectors: feature vectors [..., F].
             mask: which combinations exist, bool, of a shape that broadcasts; None: all.
         """
-        return masked_log_softmax(self.unroll(vectors, None)[0] @ self.joint, mask)
+        return masked_log_softmax(self.logits(vectors) @ self.joint, mask)
 
     def positions(self, indices: Tensor) -> Tensor:
         """Return the places [...] in `Actions.all_indices` of level indices [..., heads]."""
         return (indices * self.strides).sum(-1)
 
-    def evaluate(
-        self, vectors: Tensor, indices: Tensor, mask: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Return joint log-probabilities and entropies, both [...], in nats.
-
-        Args:
-            vectors: feature vectors [..., F] as in `unroll`.
-            indices: level indices [..., heads].
-            mask: which combinations exist; see `log_probs`.
-        """
-        log_probs = self.log_probs(vectors, mask)
-        place = self.positions(indices).unsqueeze(-1)
-        return log_probs.gather(-1, place).squeeze(-1), entropy_nats(log_probs)
-
+    @torch.no_grad()
     def act(
         self,
         vector: np.ndarray,
-        generator: np.random.Generator | None = None,
+        uniforms: np.ndarray | None = None,
         *,
         mask: np.ndarray | None = None,
-        state: Tensor | None = None,
     ) -> Action:
-        """Draw an action for one feature vector [F]; without a generator, the most likely one.
+        """Choose an action for one feature vector [F].
 
         Args:
-            vector: what it sees.
-            generator: the dice.
+            vector: the features.
+            uniforms: one number in [0, 1) per head, drawn by inverse CDF; 1 - u mirrors the draw.
+                None takes the most likely action.
             mask: which combinations exist, bool [N]; None: all.
-            state: of the last `Action` of this episode; None at its start.
         """
-        uniforms = None if generator is None else generator.random(len(self.sizes))
-        return self._choose(vector, uniforms, mask, state)
-
-    def sample(
-        self,
-        vector: np.ndarray,
-        uniforms: np.ndarray,
-        *,
-        mask: np.ndarray | None = None,
-        state: Tensor | None = None,
-    ) -> Action:
-        """Draw by inverse CDF from one uniform in [0, 1) per head; 1 - u mirrors the draw."""
-        return self._choose(vector, uniforms, mask, state)
-
-    @torch.no_grad()
-    def _choose(
-        self,
-        vector: np.ndarray,
-        uniforms: np.ndarray | None,
-        mask: np.ndarray | None,
-        state: Tensor | None,
-    ) -> Action:
         features = torch.as_tensor(np.asarray(vector, dtype=np.float32))
-        logits, state = self.unroll(features.unsqueeze(0), state)
         exists = np.ones(self.joint.shape[1], dtype=bool) if mask is None else mask
-        log_probs = masked_log_softmax((logits @ self.joint)[0], torch.from_numpy(exists))
+        log_probs = self.log_probs(features.unsqueeze(0), torch.from_numpy(exists))[0]
         values = log_probs.double().numpy()
         if np.isnan(values).any() and bool(torch.isfinite(features).all()):
             raise ValueError("controller policy: its weights give logits that are not numbers")
@@ -195,8 +123,7 @@ class ControllerPolicy(nn.Module):
             indices = tuple(int(i) for i in np.unravel_index(values.argmax(), self.sizes))
         else:
             indices = draw(np.exp(values), self.sizes, exists, uniforms)
-        place = np.ravel_multi_index(indices, self.sizes)
-        return Action(indices, float(values[place]), float(entropy_nats(log_probs)), state)
+        return Action(indices, float(values[np.ravel_multi_index(indices, self.sizes)]))
 
     def num_parameters(self) -> int:
         """Return the number of trained numbers."""
@@ -212,33 +139,18 @@ class ControllerPolicy(nn.Module):
         """Read a policy written by `to_json`.
 
         Raises:
-            UserError: the weights do not fit the sizes.
+            UserError: a weight is missing, unknown or has the wrong shape.
         """
         weights = {name: torch.tensor(value) for name, value in data["weights"].items()}
-        return cls.from_weights(data["sizes"], weights)
-
-    @classmethod
-    def from_weights(cls, sizes: Sequence[int], weights: Mapping[str, Tensor]) -> ControllerPolicy:
-        """Make a policy with these head sizes from named tensors.
-
-        They tell the rest: whether it is recurrent, its width, and which features it sees.
-
-        Raises:
-            UserError: a tensor is missing, unknown or has the wrong shape.
-        """
-        recurrent = "body.weight_ih_l0" in weights
-        body = weights.get("body.weight_ih_l0" if recurrent else "body.weight", torch.empty(0))
-        rows, num_features = body.shape if body.ndim == 2 else (3, 1)
-        policy = cls(
-            sizes,
-            generator=torch.Generator(),
-            num_features=num_features,
-            hidden=max(rows // 3, 1) if recurrent else rows,
-            recurrent=recurrent,
-        )
         try:
-            policy.load_state_dict(dict(weights))
-        except RuntimeError as error:
+            policy = cls(
+                data["sizes"],
+                generator=torch.Generator(),
+                num_features=weights["normaliser.mean"].numel(),
+                hidden=data["hidden"],
+            )
+            policy.load_state_dict(weights)
+        except (KeyError, RuntimeError) as error:
             raise UserError(
                 f"controller policy: the weights do not fit: {one_line(error)}"
             ) from error
@@ -257,28 +169,21 @@ def _strides(sizes: Sequence[int]) -> Tensor:
 
 
 class LearnedStrategy:
-    """A Strategy that asks a controller policy, and holds each decision for a minimum time.
+    """A Strategy that takes a policy's most likely action, and holds it for a minimum time.
+
+    Features that are not a number give the mildest decision.
 
     Args:
         policy: the controller's weights.
         actions: what its heads stand for.
-        sample_seed: draw decisions with this seed, the same dice for every run; None takes the
-            most likely decision. Features that are not a number give the mildest one either way.
         min_dwell_intervals: how long a decision is held at least.
-        mask: which combinations exist, bool [N] (`Actions.mask`); None: all.
 
     Raises:
-        UserError: heads, mask and action space do not fit, or the dwell is below 1.
+        UserError: heads and action space do not fit, or the dwell is below 1.
     """
 
     def __init__(
-        self,
-        policy: ControllerPolicy,
-        actions: Actions,
-        *,
-        sample_seed: int | None = None,
-        min_dwell_intervals: int = 1,
-        mask: np.ndarray | None = None,
+        self, policy: ControllerPolicy, actions: Actions, *, min_dwell_intervals: int = 1
     ) -> None:
         """Check that policy and action space belong together."""
         if policy.sizes != actions.sizes:
@@ -286,33 +191,18 @@ class LearnedStrategy:
                 f"learned strategy: the policy has heads of {list(policy.sizes)} levels, "
                 f"the action space {list(actions.sizes)}"
             )
-        count = len(actions.all_specs)
-        if mask is not None and (mask.shape != (count,) or not mask.any()):
-            raise UserError(
-                f"learned strategy: the mask must have one flag for each of {count} combinations, "
-                f"and one of them set; got {int(mask.sum())} set in shape {list(mask.shape)}"
-            )
         self.policy = policy
         self.actions = actions
-        self.sample_seed = sample_seed
-        self.mask = mask
         self._dwell = Dwell[Decision](min_dwell_intervals)
-        self.reset()
 
     @property
     def specs(self) -> tuple[CompressionSpec, ...]:
-        """Every spec of the action space that exists."""
-        specs = self.actions.all_specs
-        if self.mask is None:
-            return specs
-        return tuple(spec for spec, exists in zip(specs, self.mask, strict=True) if exists)
+        """Every spec of the action space."""
+        return self.actions.all_specs
 
     def reset(self) -> None:
-        """Forget the decision that is being held and pick up the first dice again."""
-        seed = self.sample_seed
-        self._dice = None if seed is None else np.random.default_rng(seed)
+        """Forget the decision that is being held."""
         self._dwell.reset()
-        self._state: Tensor | None = None
 
     def decide(self, features: Features) -> Decision:
         """Return what to act with during the next interval.
@@ -325,7 +215,5 @@ class LearnedStrategy:
                 f"learned strategy: it reads features of version {FEATURES_VERSION}, "
                 f"got version {features.version}"
             )
-        # Asked also while a decision is held: what remembers must see every interval.
-        action = self.policy.act(features.vector, self._dice, mask=self.mask, state=self._state)
-        self._state = action.state
+        action = self.policy.act(features.vector)
         return self._dwell.settle(self.actions.decision(action.indices))[0]

@@ -1,4 +1,4 @@
-"""Episodes of any length as tensors: padded at the end, so that recurrent policies can train."""
+"""Episodes of any length as tensors, padded at the end."""
 
 from __future__ import annotations
 
@@ -34,10 +34,7 @@ class Batch:
     """bool [E, K]: whether a step exists and was free to choose; S are"""
 
     def log_probs(self, policy: ControllerPolicy) -> Tensor:
-        """Return the joint log-probabilities of all combinations at the steps that count, [S, N].
-
-        Recurrent policies go through every step all the same, from an empty memory per episode.
-        """
+        """Return the log-probabilities of all combinations at the steps that count, [S, N]."""
         return policy.log_probs(self.vectors, self.masks)[self.counts]
 
     def of_actions(self, policy: ControllerPolicy, log_probs: Tensor) -> Tensor:

@@ -151,15 +151,12 @@ def rollout(
     env = CompressionControlEnv([instance], actions=actions)
     try:
         observation, info = env.reset(seed=seed)
-        mask, state, truncated = info["action_mask"], None, False
+        mask, truncated = info["action_mask"], False
         while not truncated:
-            if dice is None:
-                action = policy.act(observation, mask=mask, state=state)
-            else:
-                uniforms = dice.random(len(policy.sizes))
-                uniforms = 1.0 - uniforms if mirrored else uniforms
-                action = policy.sample(observation, uniforms, mask=mask, state=state)
-            state = action.state
+            uniforms = None if dice is None else dice.random(len(policy.sizes))
+            if uniforms is not None and mirrored:
+                uniforms = 1.0 - uniforms
+            action = policy.act(observation, uniforms, mask=mask)
             indices, chosen = dwell.settle(action.indices)
             steps["observations"].append(observation)
             steps["actions"].append(indices)

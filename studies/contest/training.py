@@ -153,8 +153,6 @@ def _clone(
     policy = ControllerPolicy(
         study.budget.actions.sizes,
         generator=torch.Generator().manual_seed(study.seed),
-        features=variant.features,
-        recurrent=variant.recurrent,
     )
     repeated = clone(policy, episodes)
     console.print(f"  {variant.label}: a clone repeats {repeated:.0%} of the choices of {whose}")

@@ -13,8 +13,6 @@ class Variant:
     label: str
     what: str
     kind: str = "ablation"
-    features: str = "all"
-    recurrent: bool = False
     evolution: bool = False
     statics: bool = True
     """whether it also learns from the best static specs"""
@@ -33,30 +31,6 @@ VARIANTS = {
         what="two teachers, then evolution strategies on the same weights",
         kind="evolution",
         evolution=True,
-    ),
-    "recurrent": Variant(
-        name="controller_recurrent",
-        label="recurrent controller",
-        what="a GRU in place of the hidden layer",
-        recurrent=True,
-    ),
-    "kl-only": Variant(
-        name="controller_kl",
-        label="controller, KL alone",
-        what="sees how far actors are from the learner, and no more",
-        features="kl",
-    ),
-    "reward-only": Variant(
-        name="controller_reward",
-        label="controller, rewards alone",
-        what="sees returns, and no more",
-        features="reward",
-    ),
-    "machine-only": Variant(
-        name="controller_machine",
-        label="controller, machine alone",
-        what="sees where the seconds go, and no more",
-        features="machine",
     ),
     "rule-only": Variant(
         name="controller_rule",

@@ -316,17 +316,6 @@ def test_is_bundle_tells_names_from_folders(folder: Path, tmp_path: Path) -> Non
         load_bundle("kl_threshold")
 
 
-def test_a_recurrent_policy_travels_too(tmp_path: Path) -> None:
-    policy = ControllerPolicy(
-        ACTIONS.sizes, generator=torch.Generator().manual_seed(3), recurrent=True, features="kl"
-    )
-    export_bundle(tmp_path / "b", policy, ACTIONS, META, {})
-    assert verify_bundle(tmp_path / "b")["max_logit_difference"] <= 1e-5
-    back = read_bundle(tmp_path / "b").policy
-    assert back.recurrent
-    assert back.to_json() == policy.to_json()
-
-
 def test_what_a_policy_says_of_its_form_is_given_back_to_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -74,11 +74,10 @@ def test_recordings_hold_what_was_seen_and_chosen(halfway: list[Episode]) -> Non
     assert halfway[0].seconds.tolist() == [3.0] * 20
 
 
-@pytest.mark.parametrize("recurrent", [False, True])
 def test_a_clone_repeats_the_rule_on_a_fresh_run(
-    env: CompressionControlEnv, halfway: list[Episode], recurrent: bool
+    env: CompressionControlEnv, halfway: list[Episode]
 ) -> None:
-    policy = make_policy(recurrent=recurrent)
+    policy = make_policy()
     assert clone(policy, halfway) > 0.95
     (repeated,) = record(env, LearnedStrategy(policy, env.actions), seeds=(50,))
     agreement = (repeated.actions == halfway[0].actions).all(axis=1).mean()

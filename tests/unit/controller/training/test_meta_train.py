@@ -116,25 +116,22 @@ def test_kept_rollouts_are_learned_from_again() -> None:
         assert (trainer.policy.to_json() != before) or not kept
 
 
-@pytest.mark.parametrize("recurrent", [False, True])
 @pytest.mark.parametrize("killed_at", [1, 3])
-def test_a_resumed_training_equals_an_uninterrupted_one(
-    tmp_path: Path, killed_at: int, recurrent: bool
-) -> None:
+def test_a_resumed_training_equals_an_uninterrupted_one(tmp_path: Path, killed_at: int) -> None:
     clone = make_policy(1, spread=0.1)
-    whole = make_policy(recurrent=recurrent)
+    whole = make_policy()
     expected = meta_train(whole, collect, 4, CONFIG, clone=clone)
-    killed = make_policy(recurrent=recurrent)
+    killed = make_policy()
     with pytest.raises(Killed):
         meta_train(
             killed, collect_until(killed_at), 4, CONFIG, clone=clone, checkpoint=tmp_path / "meta"
         )
-    resumed = make_policy(5, recurrent=recurrent)  # whatever it was: the checkpoint says
+    resumed = make_policy(5)  # whatever it was: the checkpoint says
     history = meta_train(resumed, collect, 4, CONFIG, clone=clone, checkpoint=tmp_path / "meta")
     assert history == expected
     assert resumed.to_json() == whole.to_json()
     # A finished one is not trained further.
-    again = make_policy(6, recurrent=recurrent)
+    again = make_policy(6)
     assert meta_train(again, collect_until(0), 4, CONFIG, clone=clone, checkpoint=tmp_path / "meta")
     assert again.to_json() == whole.to_json()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +17,7 @@ from controller.policy.dwell import Dwell
 from controller.policy.policy import ControllerPolicy, LearnedStrategy
 from controller.training.policy_gradient import MetaTrainConfig, collect_group
 from controller.training.rollouts import Trajectory, rollout
-from tests.fixtures.trajectories import ACTIONS, GAME, make_policy
+from tests.fixtures.trajectories import ACTIONS, GAME, log_probs_of, make_policy
 
 
 def test_a_rollout_is_a_pure_function_of_its_arguments() -> None:
@@ -71,12 +70,12 @@ def test_without_dice_it_takes_the_most_likely_actions() -> None:
     assert trajectory.actions.tolist() == [list(indices) for indices in likeliest]
 
 
-@pytest.mark.parametrize("recurrent", [False, True])
-def test_recorded_probabilities_are_those_of_whole_episodes(recurrent: bool) -> None:
-    policy = make_policy(spread=0.5, recurrent=recurrent)
+def test_recorded_probabilities_are_those_of_whole_episodes() -> None:
+    policy = make_policy(spread=0.5)
     instance = replace(GAME, has=lambda spec: spec.bits == 32 or spec.student != "net3")
     trajectory = rollout(policy.to_json(), ACTIONS, instance, 0, 4)
-    log_probs, _ = policy.evaluate(
+    log_probs = log_probs_of(
+        policy,
         torch.from_numpy(trajectory.observations),
         torch.from_numpy(trajectory.actions),
         torch.from_numpy(trajectory.mask),
@@ -117,18 +116,13 @@ def test_a_new_choice_is_held_and_a_repeated_one_is_free() -> None:
         Dwell[str](0)
 
 
-@pytest.mark.parametrize("options", [{}, {"recurrent": True}])
 @pytest.mark.parametrize("min_dwell_intervals", [1, 3])
-def test_a_strategy_with_the_same_dice_does_what_the_rollout_did(
-    options: dict[str, Any], min_dwell_intervals: int
-) -> None:
-    policy, instance = make_policy(spread=0.3, **options), replace(GAME, horizon_seconds=36.0)
+def test_a_strategy_does_what_a_rollout_without_dice_did(min_dwell_intervals: int) -> None:
+    policy, instance = make_policy(2, spread=1.0), replace(GAME, horizon_seconds=36.0)
     trajectory = rollout(
-        policy.to_json(), ACTIONS, instance, 1, 6, min_dwell_intervals=min_dwell_intervals
+        policy.to_json(), ACTIONS, instance, 1, None, min_dwell_intervals=min_dwell_intervals
     )
-    strategy = LearnedStrategy(
-        policy, ACTIONS, sample_seed=6, min_dwell_intervals=min_dwell_intervals
-    )
+    strategy = LearnedStrategy(policy, ACTIONS, min_dwell_intervals=min_dwell_intervals)
     env = CompressionControlEnv([instance], actions=ACTIONS)
     for _ in range(2):  # the second time after a reset
         strategy.reset()

@@ -18,7 +18,7 @@ from controller.training.batch import Batch, make_batch
 from controller.training.config import MetaTrainConfig
 from controller.training.rollouts import Trajectory
 from controller.training.surrogate import corrected_advantages, surrogate, update
-from tests.fixtures.trajectories import make_policy, played
+from tests.fixtures.trajectories import log_probs_of, make_policy, played
 
 PLAIN: dict[str, Any] = {"antithetic": False, "epochs": 1, "entropy_weight": 0.0}
 STEEP: dict[str, Any] = {**PLAIN, "max_gradient_norm": 1e9}
@@ -134,7 +134,7 @@ def test_update_follows_the_policy_gradient() -> None:
     scaled = torch.from_numpy(advantage / advantage.std()).float()
     observations = torch.from_numpy(np.concatenate([t.observations for t in steps]))
     indices = torch.from_numpy(np.concatenate([t.actions for t in steps]))
-    (twin.evaluate(observations, indices)[0] * scaled).mean().backward()
+    (log_probs_of(twin, observations, indices) * scaled).mean().backward()
     for after, before in zip(policy.parameters(), twin.parameters(), strict=True):
         assert before.grad is not None
         assert torch.allclose(after - before, before.grad, atol=1e-5)
