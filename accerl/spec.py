@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from decimal import Decimal
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from accerl.errors import UserError, did_you_mean
 
@@ -21,6 +21,13 @@ _LABEL = re.compile(
     r" (?P<bits>fp32|bf16|INT8)(?: (?P<graph>\S+))?"
 )
 _Value = TypeVar("_Value")
+
+
+class StudentKey(NamedTuple):
+    """Which network is distilled from the learner's: a student, a pruned network, or both."""
+
+    student: str
+    sparsity: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,6 +114,13 @@ class CompressionSpec:
             given[name] = float(Decimal(given[name]) / 100)
         given["bits"] = next(bits for bits, word in _PRECISION.items() if word == given["bits"])
         return cls(**given)
+
+    @property
+    def student_key(self) -> StudentKey | None:
+        """The network that must be distilled before it can act; None: the learner's own acts."""
+        if self.student == STUDENTS[0] and self.sparsity == 0.0:
+            return None
+        return StudentKey(self.student, self.sparsity)
 
     @property
     def size_rank(self) -> float:

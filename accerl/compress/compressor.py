@@ -16,7 +16,7 @@ from accerl.compress.chain import CompressorChain
 from accerl.compress.check import check_engine, kl_nats
 from accerl.compress.config import CompressionConfig
 from accerl.compress.distillation.distill import Distiller
-from accerl.compress.distillation.trainee import Trainee, empty_net, net_to_json, require_smaller
+from accerl.compress.distillation.networks import empty_net, net_to_json, require_smaller
 from accerl.compress.engine import make_engine
 from accerl.compress.graphs.torch_artifact import architecture_from_json, architecture_to_json
 from accerl.compress.links import CompressionState, Link
@@ -30,7 +30,7 @@ from accerl.errors import UserError
 from accerl.networks.adopt import OpaquePolicy, require_chain
 from accerl.networks.policy_net import Architecture, ObservationSpec, PolicyNet
 from accerl.networks.students import make_student
-from accerl.spec import CompressionSpec
+from accerl.spec import CompressionSpec, StudentKey
 
 COMPARED_STATES = 16
 """on which a student is compared with the learner at each publication"""
@@ -76,17 +76,17 @@ class Compressor:
         self._next = 0
         self._filled = 0
         self._seed = int(torch.randint(2**31, (), generator=generator))
-        self._distillers: dict[Trainee, Distiller] = {}
-        self._shown: dict[Trainee, PolicyNet | OpaquePolicy] = {}  # distilled by other processes
-        self._factorisers: dict[tuple[Trainee | None, float], Factoriser] = {}
-        self._trackers: dict[tuple[Trainee | None, float], RangeTracker] = {}
+        self._distillers: dict[StudentKey, Distiller] = {}
+        self._shown: dict[StudentKey, PolicyNet | OpaquePolicy] = {}  # distilled by other processes
+        self._factorisers: dict[tuple[StudentKey | None, float], Factoriser] = {}
+        self._trackers: dict[tuple[StudentKey | None, float], RangeTracker] = {}
         self._policy_arch: Architecture | None = None
         self._checked: set[CompressionSpec] = set()
         self._last_good: CompressionSpec | None = None
         # Who acted at the last two publications: whoever did not must be warmed up again.
         self._version = -1
-        self._acting: set[Trainee] = set()
-        self._acted: set[Trainee] = set()
+        self._acting: set[StudentKey] = set()
+        self._acted: set[StudentKey] = set()
 
     @property
     def states(self) -> np.ndarray:
@@ -119,10 +119,10 @@ class Compressor:
         Raises:
             UserError: no state was recorded yet.
         """
-        trainees = [trainee for trainee in map(Trainee.of, specs) if trainee is not None]
-        unique = dict.fromkeys(trainees)
-        for trainee in unique:
-            self._train(trainee, policy, updates=self.config.distill_updates)
+        keys = [spec.student_key for spec in specs]
+        unique = dict.fromkeys(key for key in keys if key is not None)
+        for key in unique:
+            self._train(key, policy, updates=self.config.distill_updates)
         return len(unique) * self.config.distill_updates
 
     def build(self, spec: CompressionSpec, policy: PolicyNet, version: int) -> Artifact:
@@ -145,17 +145,17 @@ class Compressor:
         if version != self._version:
             self._version = version
             self._acted, self._acting = self._acting, set()
-        trainee = Trainee.of(spec)
+        key = spec.student_key
         net, updates = policy, 0
-        if trainee is not None:
-            rested = trainee not in self._acted | self._acting
-            if rested and trainee not in self._shown:
+        if key is not None:
+            rested = key not in self._acted | self._acting
+            if rested and key not in self._shown:
                 updates = self.config.distill_warmup_updates
-            net = self._student(trainee, policy, updates)
-            self._acting.add(trainee)
+            net = self._student(key, policy, updates)
+            self._acting.add(key)
         self.last_build = BuildReport(distill_updates=updates)
         if spec.rank < 1.0:
-            net = self._factoriser(trainee, spec.rank).factorise(require_chain(net))
+            net = self._factoriser(key, spec.rank).factorise(require_chain(net))
         if self.config.simulated_bits and spec.bits == 32:
             net = round_weights(require_chain(net), self.config.simulated_bits)
         state = CompressionState(
@@ -174,7 +174,7 @@ class Compressor:
         # The network at hand is distilled, pruned and factorised; what is left is to finish it.
         rest = replace(spec, student="original", sparsity=0.0, rank=1.0)
         chain = CompressorChain.from_spec(
-            rest, method=self.config.quantise_method, tracker=self._tracker(trainee, spec.rank)
+            rest, method=self.config.quantise_method, tracker=self._tracker(key, spec.rank)
         )
         artifact = chain.run(state)
         if spec not in self._checked:
@@ -192,24 +192,24 @@ class Compressor:
 
     def students(self, specs: Iterable[CompressionSpec]) -> list[dict[str, Any]]:
         """Return the networks that were distilled here for `specs`, for `take_students`."""
-        wanted = {Trainee.of(spec) for spec in specs}
+        wanted = {spec.student_key for spec in specs}
         return [
             {
-                "trainee": trainee.to_json(),
+                "student": list(key),
                 "arch": net_to_json(distiller.net),
                 "weights": distiller.net.state_dict(),
             }
-            for trainee, distiller in self._distillers.items()
-            if trainee in wanted
+            for key, distiller in self._distillers.items()
+            if key in wanted
         ]
 
     def take_students(self, students: Iterable[Mapping[str, Any]]) -> None:
         """Act from now on with students that another process distils, see `students`."""
         for entry in students:
-            trainee = Trainee.from_json(entry["trainee"])
-            net = self._shown.get(trainee) or self._empty_net(entry).eval()
+            key = StudentKey(*entry["student"])
+            net = self._shown.get(key) or self._empty_net(entry).eval()
             net.load_state_dict(entry["weights"])
-            self._shown[trainee] = net
+            self._shown[key] = net
 
     def kl_to(
         self, policy: PolicyNet, artifact: Artifact, obs: np.ndarray
@@ -227,13 +227,13 @@ class Compressor:
 
         None if `spec` acts with the learner's own network, or nothing was built for it yet.
         """
-        trainee = Trainee.of(spec)
-        if trainee is None or trainee not in self._distillers | self._shown:
+        key = spec.student_key
+        if key is None or key not in self._distillers | self._shown:
             return None
         states = torch.from_numpy(np.ascontiguousarray(spread(self.states, COMPARED_STATES)))
         states = states.to(policy.device)
         with torch.no_grad():
-            nets = (policy, self._student(trainee, policy, 0))
+            nets = (policy, self._student(key, policy, 0))
             logits, others = (net(states)[0].cpu().numpy() for net in nets)
         return float(kl_nats(logits, others).mean())
 
@@ -247,33 +247,33 @@ class Compressor:
             "policy_arch": None if arch is None else architecture_to_json(arch),
             "distillers": [
                 {
-                    "trainee": trainee.to_json(),
+                    "student": list(key),
                     "arch": net_to_json(distiller.net),
                     "state": distiller.state_dict(),
                 }
-                for trainee, distiller in self._distillers.items()
+                for key, distiller in self._distillers.items()
             ],
             "factorisers": [
                 {
-                    "trainee": None if trainee is None else trainee.to_json(),
+                    "student": None if key is None else list(key),
                     "rank": rank,
                     "state": factoriser.state_dict(),
                 }
-                for (trainee, rank), factoriser in self._factorisers.items()
+                for (key, rank), factoriser in self._factorisers.items()
             ],
             "trackers": [
                 {
-                    "trainee": None if trainee is None else trainee.to_json(),
+                    "student": None if key is None else list(key),
                     "rank": rank,
                     "state": tracker.state_dict(),
                 }
-                for (trainee, rank), tracker in self._trackers.items()
+                for (key, rank), tracker in self._trackers.items()
             ],
             "checked": sorted((spec.to_json() for spec in self._checked), key=str),
             "last_good": None if self._last_good is None else self._last_good.to_json(),
             "version": self._version,
-            "acting": sorted(trainee.to_json() for trainee in self._acting),
-            "acted": sorted(trainee.to_json() for trainee in self._acted),
+            "acting": sorted(list(key) for key in self._acting),
+            "acted": sorted(list(key) for key in self._acted),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -284,8 +284,8 @@ class Compressor:
         self._next = int(state["next"])
         self._seed = int(state["seed"])
         self._version = int(state["version"])
-        self._acting = set(map(Trainee.from_json, state["acting"]))
-        self._acted = set(map(Trainee.from_json, state["acted"]))
+        self._acting = {StudentKey(*key) for key in state["acting"]}
+        self._acted = {StudentKey(*key) for key in state["acted"]}
         # Checkpoints once had none of these.
         self._checked = set(map(CompressionSpec.from_json, state.get("checked", ())))
         good = state.get("last_good")
@@ -303,62 +303,63 @@ class Compressor:
                 net = self._empty_net(entry)
                 distiller = self._make_distiller(net, learner, torch.Generator())
                 distiller.load_state_dict(entry["state"])
-                self._distillers[Trainee.from_json(entry["trainee"])] = distiller
+                self._distillers[StudentKey(*entry["student"])] = distiller
 
     def _student(
-        self, trainee: Trainee, policy: PolicyNet, updates: int
+        self, key: StudentKey, policy: PolicyNet, updates: int
     ) -> PolicyNet | OpaquePolicy:
-        """Return the network of `trainee` as it was shown, or after `updates` more updates here."""
-        if trainee in self._shown:
-            return self._shown[trainee]
-        return self._train(trainee, policy, updates=updates).net
+        """Return the network of `key` as it was shown, or after `updates` more updates here."""
+        if key in self._shown:
+            return self._shown[key]
+        return self._train(key, policy, updates=updates).net
 
-    def _train(self, trainee: Trainee, policy: PolicyNet, *, updates: int) -> Distiller:
+    def _train(self, key: StudentKey, policy: PolicyNet, *, updates: int) -> Distiller:
         self._require_states()
-        distiller = self._distiller(trainee, policy)
+        distiller = self._distiller(key, policy)
         if updates:
             distiller.update(torch.from_numpy(self.states), policy, updates)
         return distiller
 
-    def _distiller(self, trainee: Trainee, policy: PolicyNet) -> Distiller:
-        """Return the distiller of `trainee`, created from `policy` on its first use."""
-        if trainee in self._distillers:
-            return self._distillers[trainee]
+    def _distiller(self, key: StudentKey, policy: PolicyNet) -> Distiller:
+        """Return the distiller of `key`, created from `policy` on its first use."""
+        if key in self._distillers:
+            return self._distillers[key]
         # A seed of its own: who is created first must not change the others.
-        seed = (self._seed + zlib.crc32(trainee.key.encode())) % 2**63
+        name = f"{key.student}@{key.sparsity!r}"
+        seed = (self._seed + zlib.crc32(name.encode())) % 2**63
         generator = torch.Generator().manual_seed(seed)
         net = policy
-        if trainee.student != "original":
-            net = make_student(trainee.student, self.observation, self.num_actions, generator)
+        if key.student != "original":
+            net = make_student(key.student, self.observation, self.num_actions, generator)
             net = net.to(policy.device)
-            require_smaller(net, policy, trainee.student)
+            require_smaller(net, policy, key.student)
         self._policy_arch = policy.arch
-        if trainee.student == "original" or trainee.sparsity:
+        if key.student == "original" or key.sparsity:
             chain, method = require_chain(net), self.config.prune_method
             if method.criterion == "taylor" and not has_gradients(chain):
                 method = replace(method, criterion="l1")  # nothing was learned yet
-            net = prune(chain, trainee.sparsity, method, obs=self.states)
-        self._distillers[trainee] = self._make_distiller(net, policy, generator)
-        return self._distillers[trainee]
+            net = prune(chain, key.sparsity, method, obs=self.states)
+        self._distillers[key] = self._make_distiller(net, policy, generator)
+        return self._distillers[key]
 
     def _empty_net(self, entry: Mapping[str, Any]) -> PolicyNet | OpaquePolicy:
         """Return a network for the weights of an entry of `state_dict` or `students`."""
-        trainee = Trainee.from_json(entry["trainee"])
-        return empty_net(trainee, entry["arch"], self.observation, self.num_actions)
+        key = StudentKey(*entry["student"])
+        return empty_net(key, entry["arch"], self.observation, self.num_actions)
 
-    def _factoriser(self, trainee: Trainee | None, rank: float) -> Factoriser:
+    def _factoriser(self, key: StudentKey | None, rank: float) -> Factoriser:
         """Return what factorises that network to that rank, and remembers its last result."""
-        key = (trainee, rank)
-        if key not in self._factorisers:
-            self._factorisers[key] = Factoriser(rank, self.config.rank_method)
-        return self._factorisers[key]
+        owner = (key, rank)
+        if owner not in self._factorisers:
+            self._factorisers[owner] = Factoriser(rank, self.config.rank_method)
+        return self._factorisers[owner]
 
-    def _tracker(self, trainee: Trainee | None, rank: float) -> RangeTracker:
+    def _tracker(self, key: StudentKey | None, rank: float) -> RangeTracker:
         """Return what remembers the activation ranges of that network."""
-        key = (trainee, rank)
-        if key not in self._trackers:
-            self._trackers[key] = RangeTracker(self.config.quantise_method.ranges)
-        return self._trackers[key]
+        owner = (key, rank)
+        if owner not in self._trackers:
+            self._trackers[owner] = RangeTracker(self.config.quantise_method.ranges)
+        return self._trackers[owner]
 
     def _make_distiller(
         self, net: PolicyNet | OpaquePolicy, policy: PolicyNet, generator: torch.Generator
@@ -380,7 +381,7 @@ class Compressor:
             )
 
 
-def _key(entry: Mapping[str, Any]) -> tuple[Trainee | None, float]:
+def _key(entry: Mapping[str, Any]) -> tuple[StudentKey | None, float]:
     """Return which network an entry of a `state_dict` belongs to."""
-    named = entry["trainee"]
-    return None if named is None else Trainee.from_json(named), float(entry["rank"])
+    named = entry["student"]
+    return None if named is None else StudentKey(*named), float(entry["rank"])

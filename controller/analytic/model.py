@@ -119,9 +119,7 @@ def speed(config: AnalyticConfig, decision: Decision) -> tuple[float, float]:
     """Return env steps per second of the actors alone, and after the learner's cap."""
     step_ms = config.env_ms + sum(share * infer_ms(config, spec) for spec, share in decision.mix)
     actors = config.num_actors * 1000.0 / step_ms
-    distilled = sum(
-        share for spec, share in decision.mix if spec.student != STUDENTS[0] or spec.sparsity > 0.0
-    )
+    distilled = sum(share for spec, share in decision.mix if spec.student_key is not None)
     learner = config.learner_steps_per_second / (1.0 + config.distill_cost * distilled)
     return actors, min(actors, learner)
 

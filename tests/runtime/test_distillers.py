@@ -41,7 +41,7 @@ def test_a_board_carries_students_to_who_publishes_them() -> None:
         distiller.distill(policy, [NET3])
         board.put(distiller.students([NET2, NET3]))
         news = reader.news()
-        assert [entry["trainee"] for entry in news] == [["net3", 0.0]]
+        assert [entry["student"] for entry in news] == [["net3", 0.0]]
         assert reader.news() == []
         publisher.take_students(news)
         shown = publisher.build(NET3, policy, 1)
@@ -77,13 +77,13 @@ def test_two_distillers_keep_two_students_and_survive_their_deaths() -> None:
         killer = Killer(run)
         killer.recover()
         known = run.snapshot()["publisher"]["compressor"]
-        before = {tuple(e["trainee"]): e["state"]["updates"] for e in known["distillers"]}
+        before = {tuple(e["student"]): e["state"]["updates"] for e in known["distillers"]}
         assert set(before) == {("net2", 0.0), ("net3", 0.0)}
         for worker in [worker for worker in run.workers if worker.role == "distiller"]:
             killer.strike(worker)
         killer.recover()
         known = run.snapshot()["publisher"]["compressor"]
-        after = {tuple(e["trainee"]): e["state"]["updates"] for e in known["distillers"]}
+        after = {tuple(e["student"]): e["state"]["updates"] for e in known["distillers"]}
         assert all(after[key] > before[key] for key in before)
         killer.check()
         assert {spec for r in killer.reports for spec in r.student_kl_nats} == {NET2, NET3}

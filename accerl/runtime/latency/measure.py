@@ -32,7 +32,7 @@ from accerl.runtime.latency.profile import LatencyProfile, SpecLatency
 from accerl.runtime.latency.profiles import standard_specs
 from accerl.runtime.machine.cores import LearnersCores
 from accerl.runtime.machine.memory import keep_freed_memory
-from accerl.spec import STUDENTS, CompressionSpec
+from accerl.spec import STUDENTS, CompressionSpec, StudentKey
 from accerl.weights import Mailbox, Publication, WeightVector
 
 BATCHES = (1, 16, 32)
@@ -173,13 +173,12 @@ class _Measuring:
         for index, network in enumerate(self._learners):
             learners[network] = self._time_learner(network)
             self._on_progress(f"learner update {network}", 2 + index, total)
-        distill_us: dict[tuple[str, float], float] = {}
+        distill_us: dict[StudentKey | None, float] = {}
         publish_ms = []
         artifacts = []
         for index, spec in enumerate(specs):
-            key = (spec.student, spec.sparsity)
-            if key not in distill_us:
-                distill_us[key] = self._time_distilling(spec)
+            if spec.student_key not in distill_us:
+                distill_us[spec.student_key] = self._time_distilling(spec)
             artifact, milliseconds = self._time_publishing(spec)
             publish_ms.append(milliseconds)
             artifacts.append(artifact)
@@ -191,7 +190,7 @@ class _Measuring:
                 spec=spec,
                 infer_us={batch: acted.median(index, f"infer {batch}") for batch in batches},
                 publish_ms=publish_ms[index],
-                distill_us=distill_us[spec.student, spec.sparsity],
+                distill_us=distill_us[spec.student_key],
                 load_ms=acted.median(index, "load") * 1e-3,
                 size_bytes=len(artifacts[index].payload),
             )

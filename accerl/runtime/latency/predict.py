@@ -34,7 +34,6 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from accerl.compress.config import CompressionConfig
-from accerl.compress.distillation.trainee import Trainee
 from accerl.config import RunConfig
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.spec import IDENTITY, STUDENTS, CompressionSpec
@@ -281,7 +280,7 @@ def _distill_seconds(
     profile: LatencyProfile, config: CompressionConfig, spec: CompressionSpec
 ) -> float:
     """Return core-seconds of distilling once, if anything that acts must be distilled."""
-    if Trainee.of(spec) is None:
+    if spec.student_key is None:
         return 0.0
     states = min(config.distill_batch, config.calibration_states)
     return config.distill_updates * profile.distill_seconds(spec, states)

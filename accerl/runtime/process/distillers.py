@@ -19,7 +19,7 @@ from accerl.networks.observation import ObservationSpec
 from accerl.runtime.process.samples import SampleRing
 from accerl.runtime.process.supervise import Worker
 from accerl.runtime.process.wire import Channel, pack, unpack
-from accerl.spec import CompressionSpec
+from accerl.spec import CompressionSpec, StudentKey
 from accerl.weights import SharedBlock, WeightVector
 
 if TYPE_CHECKING:
@@ -68,35 +68,26 @@ class Distiller:
         """whether what is known of its state is what it holds"""
 
 
-Key = tuple[str, float]
-"""student and sparsity: what tells networks apart that are distilled"""
-
-
-def key_of(spec: CompressionSpec) -> Key:
-    """Return which network acts with `spec`."""
-    return spec.student, spec.sparsity
-
-
 class Charges:
     """Which distiller is in charge of which network."""
 
     def __init__(self, distillers: int) -> None:
-        self._specs: list[dict[Key, CompressionSpec]] = [{} for _ in range(distillers)]
+        self._specs: list[dict[StudentKey, CompressionSpec]] = [{} for _ in range(distillers)]
 
     def assign(self, specs: Sequence[CompressionSpec]) -> None:
         """Put the least busy distiller in charge of each network that is new, if there are any."""
         for spec in specs if self._specs else ():
-            key = key_of(spec)
-            if key != ("original", 0.0) and not any(key in own for own in self._specs):
+            key = spec.student_key
+            if key is not None and not any(key in own for own in self._specs):
                 min(self._specs, key=len)[key] = spec
 
-    def keys(self, index: int) -> list[Key]:
+    def keys(self, index: int) -> list[StudentKey]:
         """Return the networks of a distiller."""
         return list(self._specs[index])
 
     def work(self, index: int, acting: Sequence[CompressionSpec]) -> list[CompressionSpec]:
         """Return what a distiller is to distil now: those of its networks that act, else all."""
-        used = {key_of(spec) for spec in acting}
+        used = {spec.student_key for spec in acting}
         own = self._specs[index]
         return [spec for key, spec in own.items() if key in used] or list(own.values())
 
@@ -107,7 +98,9 @@ class Charges:
     def load_state_dict(self, state: list[list[dict[str, Any]]]) -> None:
         """Go on from a state returned by `state_dict`."""
         specs = [[CompressionSpec.from_json(spec) for spec in own] for own in state]
-        self._specs = [{key_of(spec): spec for spec in own} for own in specs]
+        self._specs = [
+            {key: spec for spec in own if (key := spec.student_key) is not None} for own in specs
+        ]
 
 
 class DistillerPool:
@@ -120,8 +113,8 @@ class DistillerPool:
     def __init__(self, distillers: Sequence[Distiller]) -> None:
         self.distillers = list(distillers)
         self.charges = Charges(len(distillers))
-        self.known: dict[Key, Any] = {}
-        """entries of the compressor's `state_dict`, by student and sparsity"""
+        self.known: dict[StudentKey, Any] = {}
+        """entries of the compressor's `state_dict`, by network"""
         self._policy_arch: Any = None
 
     @property
@@ -174,7 +167,7 @@ class DistillerPool:
             distiller.samples.returned()
         elif "state" in message:
             entries = message["state"]["distillers"]
-            found = {_trainee(entry): entry for entry in entries}
+            found = {StudentKey(*entry["student"]): entry for entry in entries}
             own = self.charges.keys(self.distillers.index(distiller))
             self.known |= {key: found[key] for key in own if key in found}
             self._policy_arch = message["state"]["policy_arch"]
@@ -199,9 +192,9 @@ class DistillerPool:
 
     def merged(self, state: dict[str, Any]) -> dict[str, Any]:
         """Return the compressor's `state_dict` with what distillers know better."""
-        entries = {_trainee(entry): entry for entry in state["distillers"]} | self.known
+        entries = {StudentKey(*entry["student"]): entry for entry in state["distillers"]}
         arch = state["policy_arch"] or self._policy_arch
-        return {**state, "policy_arch": arch, "distillers": list(entries.values())}
+        return {**state, "policy_arch": arch, "distillers": list((entries | self.known).values())}
 
     def close(self) -> None:
         """Let go of the shared memory."""
@@ -211,11 +204,6 @@ class DistillerPool:
 
     def _of(self, worker: Worker) -> Distiller:
         return next(each for each in self.distillers if each.worker is worker)
-
-
-def _trainee(entry: dict[str, Any]) -> Key:
-    student, sparsity = entry["trainee"]
-    return str(student), float(sparsity)
 
 
 def distill_students(

@@ -126,11 +126,7 @@ class RemotePublishing:
         """Return the specs in effect whose network the compressor must distil."""
         if self.pool.distillers:
             return []
-        return [
-            spec.to_json()
-            for spec in self.publisher.acting
-            if spec.student != "original" or spec.sparsity
-        ]
+        return [spec.to_json() for spec in self.publisher.acting if spec.student_key is not None]
 
     def _send(self, *, publish: bool) -> None:
         before = perf_counter()

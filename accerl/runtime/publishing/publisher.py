@@ -87,7 +87,7 @@ def distill_students(
 ) -> list[tuple[CompressionSpec, int]]:
     """Distil every student in use; return the specs that needed it and the states it took."""
     # Two specs that differ in bits alone share their student.
-    unique = {(spec.student, spec.sparsity): spec for spec in specs}.values()
+    unique = {spec.student_key: spec for spec in specs}.values()
     done = [(spec, compressor.distill(policy, [spec])) for spec in unique]
     return [(spec, updates * states_per_update(compressor)) for spec, updates in done if updates]
 

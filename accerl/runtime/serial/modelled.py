@@ -29,7 +29,7 @@ from accerl.runtime.publishing.publisher import (
 )
 from accerl.runtime.serial.clock import Clock, Wiring
 from accerl.runtime.serial.servers import Servers
-from accerl.spec import CompressionSpec, Decision, by_label, by_spec
+from accerl.spec import CompressionSpec, Decision, StudentKey, by_label, by_spec
 from accerl.weights import Publication, publication_from_state, publication_state
 
 COMPRESSOR = "compressor"
@@ -111,9 +111,7 @@ class ModelledPublishing:
         """Return the specs in effect whose network the compressor must distil."""
         if self._distillers:
             return []
-        return [
-            spec for spec in self.publisher.acting if spec.student != "original" or spec.sparsity
-        ]
+        return [spec for spec in self.publisher.acting if spec.student_key is not None]
 
     def _idle_distillers(self) -> list[int]:
         acting = self.publisher.acting
@@ -195,7 +193,9 @@ class ModelledPublishing:
         if server != self.server:
             index = int(server.rpartition("-")[2])
             made, self._making[index] = self._making[index], []
-            shown = {tuple(entry["trainee"]): entry for entry in [*self._boards[index], *made]}
+            shown = {
+                StudentKey(*entry["student"]): entry for entry in [*self._boards[index], *made]
+            }
             self._boards[index] = list(shown.values())
             self.publisher.compressor.take_students(made)
             self._recorder.add_seconds("compress", seconds)

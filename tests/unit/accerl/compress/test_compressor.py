@@ -65,7 +65,7 @@ def test_states_must_be_recorded_first() -> None:
         compressor.distill(make_learner(), [NET3])
 
 
-def test_distill_counts_one_trainee_once() -> None:
+def test_distill_counts_one_network_once() -> None:
     compressor = make_compressor(distill_updates=3)
     compressor.observe(states())
     float_net3 = CompressionSpec(student="net3")

@@ -1,9 +1,8 @@
-"""Trainees: networks that must be distilled before they act, by name and as plain trees."""
+"""Networks that are distilled before they act, as plain trees."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -15,36 +14,7 @@ from accerl.networks.adopt import OpaquePolicy
 from accerl.networks.observation import ObservationSpec
 from accerl.networks.policy_net import PolicyNet
 from accerl.networks.students import make_student
-from accerl.spec import CompressionSpec
-
-
-@dataclass(frozen=True)
-class Trainee:
-    """A network that must be distilled before it can act: a student, or a pruned network."""
-
-    student: str
-    sparsity: float
-
-    @property
-    def key(self) -> str:
-        """A name for state dicts, such as ``net3@0.5``."""
-        return f"{self.student}@{self.sparsity!r}"
-
-    @classmethod
-    def of(cls, spec: CompressionSpec) -> Trainee | None:
-        """Return whom `spec` needs distilled; None if it acts with the learner's own network."""
-        if spec.student == "original" and spec.sparsity == 0.0:
-            return None
-        return cls(spec.student, spec.sparsity)
-
-    @classmethod
-    def from_json(cls, data: Sequence[Any]) -> Trainee:
-        """Read what `to_json` returned."""
-        return cls(str(data[0]), float(data[1]))
-
-    def to_json(self) -> list[Any]:
-        """Return student and sparsity."""
-        return [self.student, self.sparsity]
+from accerl.spec import StudentKey
 
 
 def net_to_json(net: PolicyNet | OpaquePolicy) -> dict[str, Any] | None:
@@ -53,11 +23,11 @@ def net_to_json(net: PolicyNet | OpaquePolicy) -> dict[str, Any] | None:
 
 
 def empty_net(
-    trainee: Trainee, sizes: Mapping[str, Any] | None, observation: ObservationSpec, actions: int
+    key: StudentKey, sizes: Mapping[str, Any] | None, observation: ObservationSpec, actions: int
 ) -> PolicyNet | OpaquePolicy:
     """Return the network that `net_to_json` was given, for weights that are to be loaded."""
     if sizes is None:
-        return make_student(trainee.student, observation, actions, torch.Generator())
+        return make_student(key.student, observation, actions, torch.Generator())
     return PolicyNet(architecture_from_json(sizes), observation, actions)
 
 
