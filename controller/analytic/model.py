@@ -149,8 +149,10 @@ def learn(config: AnalyticConfig, decision: Decision, skill: float, seconds: flo
     return skill
 
 
-def machine_of(profile: LatencyProfile, batch: int, distilled_per_sample: float) -> Machine:
-    """Return the machine part of an analytic game, as a latency profile measured it.
+def machine_from_profile(
+    profile: LatencyProfile, batch: int, distilled_per_sample: float
+) -> Machine:
+    """Return the machine fields of an analytic game, from a latency profile.
 
     Args:
         profile: where the times come from.
@@ -187,7 +189,7 @@ def sample_config(
 
     Args:
         rng: the dice.
-        machine: fixed times (`machine_of`); None draws a random machine too.
+        machine: fixed times (`machine_from_profile`); None draws a random machine too.
         mildest: the least factor, of those drawn between it and 1, on what a mismatch costs and
             on the KL that it shows by. In small games compression is nearly harmless: 0.02.
     """

@@ -19,7 +19,7 @@ from accerl.runtime.latency.profile import LatencyProfile
 from accerl.spec import CompressionSpec, Decision
 from controller.actions import ActionSpace
 from controller.bundle.read import Bundle, read_bundle
-from controller.env.compatibility import obstacle
+from controller.env.compatibility import incompatibility
 
 
 @dataclass(frozen=True)
@@ -152,17 +152,17 @@ def replace_missing(
     Args:
         actions: where replacements are taken from, by `Actions.nearest`.
         specs: members of `actions`.
-        network: see `obstacle`.
-        profile: see `obstacle`.
+        network: see `incompatibility`.
+        profile: see `incompatibility`.
 
     Raises:
         UserError: the run can act with nothing in `actions`.
     """
-    obstacles = {spec: obstacle(network, profile, spec) for spec in actions.all_specs}
-    mask = actions.mask(lambda spec: obstacles[spec] is None)
+    reasons = {spec: incompatibility(network, profile, spec) for spec in actions.all_specs}
+    mask = actions.mask(lambda spec: reasons[spec] is None)
     found = []
     for spec in specs:
-        reason = obstacles[spec]
+        reason = reasons[spec]
         if reason is not None:
             place = actions.nearest(mask, actions.position(actions.indices(spec)))
             found.append(Replacement(spec, actions.all_specs[place], reason))

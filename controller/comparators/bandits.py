@@ -19,7 +19,7 @@ from accerl.monitor.strategies import Levels
 from accerl.monitor.strategies.checks import require_flag, require_number, require_whole
 from accerl.spec import BITS, STUDENTS, CompressionSpec
 from controller.actions import Actions, ActionSpace, PresetActions
-from controller.comparators.credit import Earning, RunLearner, highest, standardised
+from controller.comparators.credit import Credit, RunLearner, highest, standardised
 
 if TYPE_CHECKING:
     import optuna
@@ -41,13 +41,13 @@ class _Arms:
 
 @dataclass(frozen=True)
 class _Bandit(RunLearner):
-    """Scores every arm by what it earned of late, and takes the best.
+    """Scores every arm by its recent credits, and takes the best.
 
-    Factored, there is a bandit for each of bits, sparsity and student. What specs earn is shared by
-    least squares: each head learns from what the other heads' levels do not explain. One head, by
-    the dice, chooses at a time and the others stay, as nothing could tell apart the merits of heads
-    that always explore together. A combination that is not among `specs` is replaced by the nearest
-    milder one (`Actions.nearest`), and the levels of that one earn.
+    Factored, there is a bandit for each of bits, sparsity and student. Gains are split by
+    least squares: each head learns from what the other heads' levels do not explain. One head,
+    drawn at random, chooses at a time and the others stay: the merits of heads that always explore
+    together could not be separated. A combination that is not among `specs` is replaced by the
+    nearest milder one (`Actions.nearest`), and the levels of that one get the credit.
     """
 
     factored: bool = False
@@ -61,42 +61,40 @@ class _Bandit(RunLearner):
         object.__setattr__(self, "_arms", _Arms(grid, self.specs))
 
     def weights(self, ages: np.ndarray) -> np.ndarray:
-        """Return how much earnings count, in [0, 1], after so many later ones."""
+        """Return the weights of credits, in [0, 1], after so many later ones."""
         raise NotImplementedError
 
-    def scores(
-        self, means: np.ndarray, counts: np.ndarray, dice: np.random.Generator
-    ) -> np.ndarray:
+    def scores(self, means: np.ndarray, counts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Return a score for each arm of one head, of which the highest is chosen.
 
         Args:
             means: of its standardised gains, 0 where there are none.
-            counts: of its earnings, by their weight; 0: untried.
-            dice: the run's own.
+            counts: of its credits, by their weight; 0: untried.
+            rng: the strategy's own.
         """
         raise NotImplementedError
 
     def choose(
-        self, features: Features, earnings: Sequence[Earning], dice: np.random.Generator
+        self, features: Features, credits: Sequence[Credit], rng: np.random.Generator
     ) -> CompressionSpec:
         """See `RunLearner.choose`: the best arm of one head; at first, of each."""
-        ages = np.arange(len(earnings))[::-1]
-        weights = self.weights(ages) * np.array([earning.share for earning in earnings])
-        recent = [earnings[place] for place in np.flatnonzero(weights).tolist()]
+        ages = np.arange(len(credits))[::-1]
+        weights = self.weights(ages) * np.array([credit.share for credit in credits])
+        recent = [credits[place] for place in np.flatnonzero(weights).tolist()]
         weights = weights[weights > 0.0]
-        gains = standardised(np.array([earning.gain_per_second for earning in recent]), weights)
-        acted = np.array([self._arms.indices[earning.spec] for earning in recent], dtype=int)
+        gains = standardised(np.array([credit.gain_per_second for credit in recent]), weights)
+        acted = np.array([self._arms.indices[credit.spec] for credit in recent], dtype=int)
         acted = acted.reshape(len(recent), len(self._arms.sizes))
-        last = self._memory.ledger.asked
+        last = self._memory.assignment.chosen
         heads = range(len(self._arms.sizes))
         chosen = [0 for _ in heads] if last is None else list(self._arms.indices[last])
-        for head in heads if last is None else [int(dice.integers(len(heads)))]:
+        for head in heads if last is None else [int(rng.integers(len(heads)))]:
             size, levels = self._arms.sizes[head], acted[:, head]
             own = _unexplained(gains, weights, acted, head)
             counts = np.bincount(levels, weights, size)
             sums = np.bincount(levels, weights * own, size)
             means = sums / np.where(counts > 0.0, counts, 1.0)
-            chosen[head] = highest(self.scores(means, counts, dice), dice)
+            chosen[head] = highest(self.scores(means, counts, rng), rng)
         return self._arms.spec(chosen)
 
 
@@ -133,10 +131,10 @@ def _grid(name: str, specs: Sequence[CompressionSpec]) -> ActionSpace:
 
 @dataclass(frozen=True)
 class SlidingWindowUCB(_Bandit):
-    """Upper confidence bounds over the last `window` earnings (Garivier & Moulines, 2011).
+    """Upper confidence bounds over the last `window` credits (Garivier & Moulines, 2011).
 
-    score = mean + exploration * sqrt(ln N / n) with n of the window's N earnings; an arm that is
-    not in the window comes first. Counts leave the window with their earnings.
+    score = mean + exploration * sqrt(ln N / n) with n of the window's N credits; an arm that is
+    not in the window comes first. Counts leave the window with their credits.
 
     Raises:
         UserError: a parameter lies outside what is allowed.
@@ -144,7 +142,7 @@ class SlidingWindowUCB(_Bandit):
 
     name: ClassVar[str] = "sw-ucb"
     window: int = 30
-    """earnings that are remembered; fewer than there are arms go round and round"""
+    """credits that are remembered; with fewer than there are arms, it only cycles through them"""
     exploration: float = 0.7
     """weight of the bound, in standard deviations of the remembered gains"""
 
@@ -157,9 +155,7 @@ class SlidingWindowUCB(_Bandit):
         """Return 1 within the window and 0 outside."""
         return (ages < self.window).astype(float)
 
-    def scores(
-        self, means: np.ndarray, counts: np.ndarray, dice: np.random.Generator
-    ) -> np.ndarray:
+    def scores(self, means: np.ndarray, counts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Return the upper bounds; infinite for untried arms."""
         tried = counts > 0.0
         log_total = math.log(max(float(counts.sum()), 1.0))
@@ -182,7 +178,7 @@ class ThompsonBandit(_Bandit):
     """Draws each arm's mean from its posterior and takes the highest (discounted Gaussian).
 
     Standardised gains have the arm's mean, with prior N(0, 1), and a standard deviation of `noise`.
-    Earnings count discount^age: with n of them, counted so, about their mean m, the posterior is
+    Credits count discount^age: with n of them, counted so, about their mean m, the posterior is
     N(n m / (n + noise^2), noise^2 / (n + noise^2)). An arm that is not tried drifts back to the
     prior, so that it will be.
 
@@ -192,9 +188,9 @@ class ThompsonBandit(_Bandit):
 
     name: ClassVar[str] = "thompson"
     discount: float = 0.95
-    """what an earning counts after each later one, in (0, 1]; 1 never forgets"""
+    """factor on the weight of a credit after each later one, in (0, 1]; 1 never forgets"""
     noise: float = 1.0
-    """standard deviation of one earning, in standard deviations of all that are remembered"""
+    """standard deviation of one credit, in standard deviations of all that are remembered"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -205,12 +201,10 @@ class ThompsonBandit(_Bandit):
         """Return discount^age."""
         return self.discount**ages
 
-    def scores(
-        self, means: np.ndarray, counts: np.ndarray, dice: np.random.Generator
-    ) -> np.ndarray:
+    def scores(self, means: np.ndarray, counts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Return one draw of every arm's posterior."""
         precision = counts + self.noise**2
-        return dice.normal(counts * means / precision, self.noise / np.sqrt(precision))
+        return rng.normal(counts * means / precision, self.noise / np.sqrt(precision))
 
     @classmethod
     def suggest(cls, trial: optuna.Trial, actions: Levels) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""Who earned how much: settles the actors' gains with the specs that acted while they were made.
+"""Credit assignment: which spec each change of the actors' return belongs to.
 
 Comparators that learn within one run know nothing before it, and see no J: a real run need not
-measure it. They go by the actors' own episodes. A gain belongs to the spec that acted before it
-was measured, not to the one that is chosen next (a slip of published code), and not to one that
+measure it. They learn from the actors' own episodes. A gain belongs to the spec that acted before
+it was measured, not to the one that is chosen next (a slip of published code), and not to one that
 was chosen but not yet served.
 """
 
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     import optuna
 
 PRESETS = find_actions("joint").all_specs
-"""what comparators choose from unless told"""
+"""what comparators choose from by default"""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Earning:
-    """What a spec has earned: its share of a stretch of time between two measured returns."""
+class Credit:
+    """A spec's share of the change between two measured returns."""
 
     spec: CompressionSpec
     gain_per_second: float
@@ -47,43 +47,43 @@ class Earning:
     """of the actors' return on its own range, at the beginning of the stretch"""
 
 
-class Ledger:
-    """Keeps the account that is open between two measurements of the actors' return.
+class CreditAssignment:
+    """Assigns every change of the actors' return to the specs that acted meanwhile.
 
-    An interval in which no episode ended measures nothing and leaves the account open. What is
-    earned in the end is shared by all specs that acted meanwhile, by their seconds.
+    An interval in which no episode ended measures nothing and adds to the present stretch. When
+    the return is next measured, all specs that acted share the change by their seconds.
 
     Args:
-        specs: the arms; what others act with, or in a mix, is credited to nobody.
+        specs: the arms; gains of other specs, and of mixes, are credited to none.
     """
 
     def __init__(self, specs: Sequence[CompressionSpec]) -> None:
-        # The first of specs that features cannot tell apart; `asked` decides between them.
+        # The first of specs that features cannot tell apart; `chosen` decides between them.
         self._by_levels = {_levels_of(spec): spec for spec in reversed(specs)}
-        self.asked: CompressionSpec | None = None
+        self.chosen: CompressionSpec | None = None
         """what was decided last"""
         self._seconds = 0.0
         self._last: CompressionSpec | None = None
         self._acted_seconds: defaultdict[CompressionSpec | None, float] = defaultdict(float)
         self._opened: Raw | None = None
 
-    def settle(self, features: Features) -> list[Earning]:
-        """Book the interval that has just ended; return what was earned, if that is now known."""
+    def update(self, features: Features) -> list[Credit]:
+        """Add the interval that has just ended; return credits if the return was measured in it."""
         raw = features.raw
         if raw["seconds"] > self._seconds:
-            self._book(raw, raw["seconds"] - self._seconds)
+            self._add(raw, raw["seconds"] - self._seconds)
         self._seconds = raw["seconds"]
         if not math.isfinite(raw["actor_return"]):
             return []
         opened = self._opened
         if opened is not None and raw["episodes"] == opened["episodes"]:
             return []
-        earnings = [] if opened is None else self._shares(opened, raw)
+        credits = [] if opened is None else self._shares(opened, raw)
         self._opened = raw
         self._acted_seconds.clear()
-        return earnings
+        return credits
 
-    def _book(self, raw: Raw, seconds: float) -> None:
+    def _add(self, raw: Raw, seconds: float) -> None:
         """Add an interval's seconds to whatever acted in it."""
         acting = self._acting(raw)
         share = 1.0 if math.isnan(raw["served_share"]) else raw["served_share"]
@@ -95,17 +95,17 @@ class Ledger:
     def _acting(self, raw: Raw) -> CompressionSpec | None:
         """Return the arm that features say was acted with."""
         levels = tuple(raw[name] for name in _LEVELS)
-        if self.asked is not None and _levels_of(self.asked) == levels:
-            return self.asked
+        if self.chosen is not None and _levels_of(self.chosen) == levels:
+            return self.chosen
         return self._by_levels.get(levels)
 
-    def _shares(self, opened: Raw, raw: Raw) -> list[Earning]:
-        """Return what each arm earned since `opened`."""
+    def _shares(self, opened: Raw, raw: Raw) -> list[Credit]:
+        """Return the credit of each arm since `opened`."""
         seconds = raw["seconds"] - opened["seconds"]
         if not seconds > 0.0:
             return []
         return [
-            Earning(
+            Credit(
                 spec=spec,
                 gain_per_second=(raw["actor_return"] - opened["actor_return"]) / seconds,
                 share=acted_seconds / seconds,
@@ -129,21 +129,21 @@ def _levels_of(spec: CompressionSpec) -> tuple[float, ...]:
 class _Memory:
     """What a comparator has learned in the present run, and what it is holding."""
 
-    ledger: Ledger
-    dice: np.random.Generator
-    earnings: list[Earning] = field(default_factory=list)
+    assignment: CreditAssignment
+    rng: np.random.Generator
+    credits: list[Credit] = field(default_factory=list)
     decision: Decision | None = None
     decided_seconds: float = 0.0
-    news: bool = False
-    """whether anything was earned since the last choice"""
+    has_news: bool = False
+    """whether there are credits since the last choice"""
 
 
 @dataclass(frozen=True)
 class RunLearner(HandSetStrategy):
     """A strategy that learns within one run which specs pay; every reset forgets it all.
 
-    Subclasses implement `choose`. A spec is kept until what it earns has been measured, so that
-    accounts stay apart while nothing is known.
+    Subclasses implement `choose`. A spec is kept until its gain has been measured, so that credits
+    are not mixed while nothing is known.
 
     Raises:
         UserError: a parameter lies outside what is allowed.
@@ -151,9 +151,9 @@ class RunLearner(HandSetStrategy):
 
     specs: tuple[CompressionSpec, ...] = PRESETS
     seed: int = 0
-    """of the dice that decide between equals, and of Thompson's draws"""
+    """of the random numbers that decide between equals, and of Thompson's draws"""
     hold_seconds: float = 0.0
-    """how long a spec is kept at least; 0: until it has earned something"""
+    """how long a spec is kept at least; 0: until it has a credit"""
     _memory: _Memory = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -163,33 +163,33 @@ class RunLearner(HandSetStrategy):
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything, and pick up the first dice again."""
-        memory = _Memory(Ledger(self.specs), np.random.default_rng(self.seed))
+        """Forget everything, and start the random numbers again."""
+        memory = _Memory(CreditAssignment(self.specs), np.random.default_rng(self.seed))
         object.__setattr__(self, "_memory", memory)
 
     def decide(self, features: Features) -> Decision:
-        """Settle the interval just over with what acted in it; then choose what acts next."""
+        """Assign the gain of the interval just over; then choose what acts next."""
         memory, now = self._memory, features.raw["seconds"]
-        earned = memory.ledger.settle(features)
-        memory.earnings += earned
-        memory.news |= bool(earned)
+        new = memory.assignment.update(features)
+        memory.credits += new
+        memory.has_news |= bool(new)
         held_seconds = now - memory.decided_seconds
-        rested = memory.news and held_seconds >= self.hold_seconds - SECONDS_EPSILON
+        rested = memory.has_news and held_seconds >= self.hold_seconds - SECONDS_EPSILON
         if memory.decision is None or rested:
-            spec = self.choose(features, memory.earnings, memory.dice)
-            memory.ledger.asked, memory.decision = spec, Decision.of(spec)
-            memory.decided_seconds, memory.news = now, False
+            spec = self.choose(features, memory.credits, memory.rng)
+            memory.assignment.chosen, memory.decision = spec, Decision.of(spec)
+            memory.decided_seconds, memory.has_news = now, False
         return memory.decision
 
     def choose(
-        self, features: Features, earnings: Sequence[Earning], dice: np.random.Generator
+        self, features: Features, credits: Sequence[Credit], rng: np.random.Generator
     ) -> CompressionSpec:
         """Return what to act with.
 
         Args:
             features: of this moment.
-            earnings: of this run, in the order in which they were settled.
-            dice: the run's own.
+            credits: of this run, in the order of time.
+            rng: the strategy's own.
         """
         raise NotImplementedError
 
@@ -202,9 +202,9 @@ class RunLearner(HandSetStrategy):
         }
 
 
-def highest(values: np.ndarray, dice: np.random.Generator) -> int:
-    """Return the place of the largest value; the dice decide between equals."""
-    return int(dice.choice(np.flatnonzero(values == values.max())))
+def highest(values: np.ndarray, rng: np.random.Generator) -> int:
+    """Return the place of the largest value; `rng` decides between equals."""
+    return int(rng.choice(np.flatnonzero(values == values.max())))
 
 
 def standardised(gains: np.ndarray, weights: np.ndarray) -> np.ndarray:

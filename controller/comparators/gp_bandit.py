@@ -1,7 +1,7 @@
 """A time-varying Gaussian-process bandit on the gain per second, after PB2 within one run.
 
 PB2 (Parker-Holder et al., 2020, arXiv 2002.02518) models the change of return per time of a
-population; here there is one run, whose specs follow each other. What one spec earns says something
+population; here there is one run, whose specs follow each other. The gain of one spec is evidence
 about its neighbours, about other returns, and less and less about later times.
 """
 
@@ -20,7 +20,7 @@ from accerl.monitor.indicators import decision_levels
 from accerl.monitor.strategies import Levels
 from accerl.monitor.strategies.checks import require_number, require_whole
 from accerl.spec import CompressionSpec, Decision
-from controller.comparators.credit import Earning, RunLearner, highest, standardised
+from controller.comparators.credit import Credit, RunLearner, highest, standardised
 
 if TYPE_CHECKING:
     import optuna
@@ -38,7 +38,7 @@ class Kernel:
     memory: float
     """share of the horizon after which a correlation has fallen to 1/e"""
     noise: float
-    """standard deviation of an earning of a whole stretch about the function's value"""
+    """standard deviation of the credit of a whole stretch about the function's value"""
 
     def __call__(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
         """Return the covariances [N, M] of contexts [N, 1 + D] and [M, 1 + D], time first."""
@@ -98,7 +98,7 @@ class GPBandit(RunLearner):
     """Takes the spec with the highest upper bound on the gain per second, here and now.
 
     A context is (share of the horizon; level of the actors' return, and the spec's levels of bits,
-    sparsity and student). With n earnings the bound is
+    sparsity and student). With n credits the bound is
 
         mean + exploration * sqrt(0.2 + max(0, ln(0.4 n))) * standard deviation,
 
@@ -110,9 +110,9 @@ class GPBandit(RunLearner):
 
     name: ClassVar[str] = "gp-bandit"
     exploration: float = 1.0
-    """factor of the schedule"""
+    """factor on `exploration_weight`"""
     window: int = 100
-    """earnings that are remembered: the work grows with the cube of their number"""
+    """credits that are remembered: the cost grows with the cube of their number"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -120,21 +120,21 @@ class GPBandit(RunLearner):
         require_whole(self.name, "window", self.window, at_least=2)
 
     def choose(
-        self, features: Features, earnings: Sequence[Earning], dice: np.random.Generator
+        self, features: Features, credits: Sequence[Credit], rng: np.random.Generator
     ) -> CompressionSpec:
         """See `RunLearner.choose`."""
-        recent = earnings[-self.window :]
+        recent = credits[-self.window :]
         if not recent:
-            return self.specs[int(dice.integers(len(self.specs)))]
-        shares = np.array([earning.share for earning in recent])
-        gains = np.array([earning.gain_per_second for earning in recent])
+            return self.specs[int(rng.integers(len(self.specs)))]
+        shares = np.array([credit.share for credit in recent])
+        gains = np.array([credit.gain_per_second for credit in recent])
         contexts = [_context(e.time_fraction, e.return_level, e.spec) for e in recent]
         process = likeliest(np.array(contexts), standardised(gains, shares), shares)
         raw = features.raw
         here = [_context(raw["time_fraction"], raw["return_level"], spec) for spec in self.specs]
         mean, deviation = process.predict(np.array(here))
-        bound = mean + self.exploration * schedule(len(recent)) * deviation
-        return self.specs[highest(bound, dice)]
+        bound = mean + self.exploration * exploration_weight(len(recent)) * deviation
+        return self.specs[highest(bound, rng)]
 
     @classmethod
     def suggest(cls, trial: optuna.Trial, actions: Levels) -> dict[str, Any]:
@@ -145,9 +145,9 @@ class GPBandit(RunLearner):
         }
 
 
-def schedule(earnings: int) -> float:
-    """Return PB2's weight of the standard deviation after so many earnings, at least one."""
-    return math.sqrt(0.2 + max(0.0, math.log(0.4 * earnings)))
+def exploration_weight(credits: int) -> float:
+    """Return PB2's weight of the standard deviation after so many credits, at least one."""
+    return math.sqrt(0.2 + max(0.0, math.log(0.4 * credits)))
 
 
 def _context(time_fraction: float, return_level: float, spec: CompressionSpec) -> list[float]:

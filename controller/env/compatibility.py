@@ -1,4 +1,4 @@
-"""What keeps a run from acting with a spec."""
+"""Whether a run can act with a spec, and why not."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ ENGINES = {"onnx": ("onnx", "onnxruntime")}
 """by graph, the packages that its engine needs besides torch"""
 
 
-def obstacle(network: str, profile: LatencyProfile | None, spec: CompressionSpec) -> str | None:
+def incompatibility(
+    network: str, profile: LatencyProfile | None, spec: CompressionSpec
+) -> str | None:
     """Return why a run cannot act with `spec`, in a few words; None: it can.
 
     Args:

@@ -23,7 +23,7 @@ from accerl.runtime.run import InnerRun
 from accerl.spec import IDENTITY, CompressionSpec
 from controller.analytic.model import AnalyticConfig, sample_config
 from controller.analytic.run import AnalyticRun
-from controller.env.compatibility import obstacle
+from controller.env.compatibility import incompatibility
 from controller.env.references import load_reference
 from controller.objective import GameReference, num_intervals
 
@@ -187,7 +187,7 @@ def _run_game(config: RunConfig, profile: LatencyProfile | None, seed: int) -> I
 
 def can_act(network: str, profile: LatencyProfile | None, spec: CompressionSpec) -> bool:
     """Whether actors beside a learner of `network` can act with `spec`, and it has a price."""
-    return obstacle(network, profile, spec) is None
+    return incompatibility(network, profile, spec) is None
 
 
 @cache

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from controller.policy.policy import ControllerPolicy
-from controller.training.rollouts import Episode
+from controller.training.rollouts import RecordedEpisode
 
 
 def padded(arrays: Sequence[np.ndarray]) -> Tensor:
@@ -43,7 +43,9 @@ class Batch:
         return log_probs.gather(-1, places.unsqueeze(-1)).squeeze(-1)
 
 
-def make_batch(episodes: Sequence[Episode], chosen: Sequence[np.ndarray] | None = None) -> Batch:
+def make_batch(
+    episodes: Sequence[RecordedEpisode], chosen: Sequence[np.ndarray] | None = None
+) -> Batch:
     """Return a batch of episodes.
 
     Args:

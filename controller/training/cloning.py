@@ -14,10 +14,12 @@ from controller.env.control_env import CompressionControlEnv
 from controller.policy.joint import cross_entropy_nats
 from controller.policy.policy import ControllerPolicy
 from controller.training.batch import make_batch, padded
-from controller.training.rollouts import Episode
+from controller.training.rollouts import RecordedEpisode
 
 
-def record(env: CompressionControlEnv, strategy: Strategy, seeds: Sequence[int]) -> list[Episode]:
+def record(
+    env: CompressionControlEnv, strategy: Strategy, seeds: Sequence[int]
+) -> list[RecordedEpisode]:
     """Drive `env` with `strategy` and return what it saw and chose, an episode per seed.
 
     A mix of specs is recorded as its main spec, because a controller chooses one spec at a time.
@@ -39,7 +41,7 @@ def record(env: CompressionControlEnv, strategy: Strategy, seeds: Sequence[int])
             seconds.append(info["seconds"])
             rewards.append(reward)
         episodes.append(
-            Episode(
+            RecordedEpisode(
                 observations=np.array(vectors, dtype=np.float32),
                 actions=np.array(indices, dtype=np.int64),
                 mask=mask,
@@ -52,7 +54,7 @@ def record(env: CompressionControlEnv, strategy: Strategy, seeds: Sequence[int])
 
 def clone(
     policy: ControllerPolicy,
-    episodes: Sequence[Episode],
+    episodes: Sequence[RecordedEpisode],
     *,
     smoothing: float = 0.1,
     steps: int = 300,

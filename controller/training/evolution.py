@@ -168,8 +168,8 @@ def evolve(
         UserError: values are missing or not finite, or the checkpoint is of another evolution.
     """
     evolution = Evolution(policy, config)
-    evolution.take_up(checkpoint)
+    evolution.load(checkpoint)
     while evolution.iteration < generations:
         evolution.improve(evaluate(evolution.candidates(), evolution.iteration))
-        evolution.put_by(checkpoint)
+        evolution.save(checkpoint)
     return evolution.history

@@ -104,14 +104,14 @@ class MetaTrainer(Trainer):
 
     def snapshot(self) -> dict[str, Any]:
         """See `Trainer.snapshot`."""
-        recent = [[[t.arrays() for t in group] for group in groups] for groups in self._recent]
+        recent = [[[t.to_json() for t in group] for group in groups] for groups in self._recent]
         return {**super().snapshot(), "recent": recent}
 
     def restore(self, snapshot: dict[str, Any]) -> None:
         """See `Trainer.restore`."""
         super().restore(snapshot)
         self._recent = [
-            [[Trajectory.from_json(arrays) for arrays in group] for group in groups]
+            [[Trajectory.from_json(data) for data in group] for group in groups]
             for groups in snapshot["recent"]
         ]
 
@@ -140,8 +140,8 @@ def meta_train(
         UserError: rollouts do not belong together, or the checkpoint is of another training.
     """
     trainer = MetaTrainer(policy, config, clone)
-    trainer.take_up(checkpoint)
+    trainer.load(checkpoint)
     while trainer.iteration < iterations:
         trainer.improve(collect(policy.to_json(), trainer.iteration))
-        trainer.put_by(checkpoint)
+        trainer.save(checkpoint)
     return trainer.history

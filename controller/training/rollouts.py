@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -21,8 +21,8 @@ from controller.policy.policy import ControllerPolicy
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Episode:
-    """What somebody saw and chose in one episode of K steps."""
+class RecordedEpisode:
+    """The observations and choices of one episode of K steps."""
 
     observations: np.ndarray
     """float32 [K, F]: the feature vectors"""
@@ -46,16 +46,22 @@ class Episode:
         """
         return self.rewards * np.exp(-beta * np.cumsum(self.seconds))
 
+    def to_json(self) -> dict[str, Any]:
+        """Return all fields as plain numbers and lists."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in values.items()}
+
     @classmethod
-    def from_lists(cls, data: Mapping[str, Any]) -> Episode:
-        """Read an episode from plain lists, by field."""
-        names = [field.name for field in fields(Episode)]
-        return cls(**{name: np.asarray(data[name], dtype=_DTYPES[name]) for name in names})
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Read what `to_json` wrote; further keys are ignored."""
+        values = {field.name: data[field.name] for field in fields(cls)}
+        arrays = {k: np.asarray(values[k], dtype=t) for k, t in _DTYPES.items() if k in values}
+        return cls(**{**values, **arrays})
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Trajectory(Episode):
-    """One episode of the controller itself.
+class Trajectory(RecordedEpisode):
+    """One episode in which a controller acted.
 
     Raises:
         UserError: a reward is not finite, or an interval has no length.
@@ -64,7 +70,7 @@ class Trajectory(Episode):
     instance: str
     seed: int
     action_seed: int | None
-    """of the controller's dice; None: it took the most likely action"""
+    """of the controller's random numbers; None: it took the most likely action"""
     chosen: np.ndarray
     """bool [K]: whether the step was free to choose; where not, the action before was held"""
     log_probs: np.ndarray
@@ -87,27 +93,13 @@ class Trajectory(Episode):
 
     @property
     def discounted_rewards(self) -> np.ndarray:
-        """See `Episode.discounted`."""
+        """See `RecordedEpisode.discounted`."""
         return self.discounted(self.beta)
 
     @property
     def gain(self) -> float:
         """The outer objective of this episode, `objective.discounted_gain`."""
         return float(self.discounted_rewards.sum())
-
-    def arrays(self) -> dict[str, Any]:
-        """Return all fields by name, as they are."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the trajectory as plain numbers and lists."""
-        values = self.arrays()
-        return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in values.items()}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Trajectory:
-        """Read a trajectory written by `to_json`, or the fields that `arrays` returned."""
-        return cls(**{**data, **{k: np.asarray(data[k], dtype=t) for k, t in _DTYPES.items()}})
 
 
 _DTYPES = {
@@ -138,8 +130,8 @@ def rollout(
         actions: what the policy's heads stand for.
         instance: the outer task.
         seed: of the inner run.
-        action_seed: of the controller's dice; with `antithetic`, an odd one mirrors the even
-            one before it. None takes the most likely action of every step.
+        action_seed: of the controller's random numbers; with `antithetic`, an odd one mirrors the
+            even one before it. None takes the most likely action of every step.
         antithetic: whether action seeds come in mirrored pairs.
         min_dwell_intervals: how long a decision is held at least, as by `LearnedStrategy`.
     """

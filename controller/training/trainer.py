@@ -1,4 +1,4 @@
-"""What training a controller changes, and how it is put by and taken up again."""
+"""The state of a controller's training, and how it is saved and loaded."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Trainer:
     Args:
         policy: trained in place.
         optimizer: of its parameters.
-        settings: plain JSON that says how it trains; a checkpoint of others is refused.
+        settings: how it trains, as JSON; a checkpoint with other settings is refused.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Trainer:
         return len(self.history)
 
     def snapshot(self) -> dict[str, Any]:
-        """Return everything the training is, as a tree for `save_checkpoint`."""
+        """Return the whole state, as a tree for `save_checkpoint`."""
         return {
             "settings": self.settings,
             "policy": dict(self.policy.state_dict()),
@@ -71,12 +71,12 @@ class Trainer:
         load_optimiser_state(self.optimizer, snapshot["optimizer"])
         self.history = list(snapshot["history"])
 
-    def take_up(self, checkpoint: Path | None) -> None:
-        """Restore what is kept at `checkpoint`, if anything is."""
+    def load(self, checkpoint: Path | None) -> None:
+        """Restore the training saved at `checkpoint`, if there is one."""
         if checkpoint is not None and has_checkpoint(checkpoint):
             self.restore(load_checkpoint(checkpoint))
 
-    def put_by(self, checkpoint: Path | None) -> None:
-        """Keep everything at `checkpoint`, if there is such a place."""
+    def save(self, checkpoint: Path | None) -> None:
+        """Save everything at `checkpoint`, unless it is None."""
         if checkpoint is not None:
             save_checkpoint(checkpoint, self.snapshot())

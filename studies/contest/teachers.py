@@ -27,7 +27,7 @@ from accerl.spec import CompressionSpec
 from controller.actions import ActionSpace
 from controller.analytic.model import severity
 from controller.objective import default_beta
-from controller.training.rollouts import Episode
+from controller.training.rollouts import RecordedEpisode
 from studies.contest.entrants import Entrant
 from studies.contest.games import Study
 from studies.jobs.inner import GameSetup, record_job
@@ -48,22 +48,22 @@ class StaticsTeacher:
 
     best: dict[str, CompressionSpec]
     """by latency profile; of specs that hardly differ the mildest"""
-    lessons: dict[str, tuple[Episode, ...]]
+    lessons: dict[str, tuple[RecordedEpisode, ...]]
     """what to imitate, in words -> all specs and random switching, as seen on every machine, with
     what the teacher would have chosen there"""
     inner_runs: int
 
 
-def record_rule(study: Study, rule: Entrant) -> list[Episode]:
+def record_rule(study: Study, rule: Entrant) -> list[RecordedEpisode]:
     """Return what a hand-set rule saw and chose on the trained instances."""
     asked = [(setup, seed) for seed in study.tune_seeds for setup in study.trained]
     jobs = [record_job_of(study, setup, seed, rule.strategy(setup.name)) for setup, seed in asked]
     with bar(f"recording {rule.label}", len(jobs)) as advance:
         results = study.runs.map(jobs, advance)
-    return [Episode.from_lists(result) for result in results]
+    return [RecordedEpisode.from_json(result) for result in results]
 
 
-def record_statics(study: Study, rule: Sequence[Episode]) -> StaticsTeacher:
+def record_statics(study: Study, rule: Sequence[RecordedEpisode]) -> StaticsTeacher:
     """Run every spec, and random switching, on the trained instances; see who was best where.
 
     Args:
@@ -81,7 +81,7 @@ def record_statics(study: Study, rule: Sequence[Episode]) -> StaticsTeacher:
     jobs += [record_job_of(study, setup, seed, _wandering(study, setup)) for setup, seed in places]
     with bar("recording static specs", len(jobs)) as advance:
         results = study.runs.map(jobs, advance)
-    episodes = [Episode.from_lists(result) for result in results]
+    episodes = [RecordedEpisode.from_json(result) for result in results]
     shape = (len(study.trained), len(seeds), len(specs))
     fixed = range(len(places) * len(specs))
     betas = [default_beta(setup.horizon_seconds) for setup, _ in places for _ in specs]
@@ -94,7 +94,7 @@ def record_statics(study: Study, rule: Sequence[Episode]) -> StaticsTeacher:
     ways |= {what: best_of_machines(machines, gains, specs, e) for e, what in WAYS.items()}
     owners = [setup.profile for setup, _ in places for _ in specs]
     owners += [setup.profile for setup, _ in places]
-    lessons: dict[str, tuple[Episode, ...]] = {}
+    lessons: dict[str, tuple[RecordedEpisode, ...]] = {}
     for what, best in ways.items():
         told = ", ".join(f"{spec.label} on {machine}" for machine, spec in best.items())
         console.print(f"  to be imitated, {what}: {told}", highlight=False)
@@ -108,7 +108,7 @@ def record_statics(study: Study, rule: Sequence[Episode]) -> StaticsTeacher:
     )
 
 
-def _mostly(rule: Sequence[Episode], actions: ActionSpace) -> CompressionSpec:
+def _mostly(rule: Sequence[RecordedEpisode], actions: ActionSpace) -> CompressionSpec:
     """Return the spec that a rule chose for most of the time."""
     seconds: dict[tuple[int, ...], float] = {}
     for episode in rule:
@@ -118,12 +118,12 @@ def _mostly(rule: Sequence[Episode], actions: ActionSpace) -> CompressionSpec:
 
 
 def _shown(
-    episodes: Sequence[Episode],
+    episodes: Sequence[RecordedEpisode],
     owners: Sequence[str],
     best: Mapping[str, CompressionSpec],
     first: CompressionSpec,
     actions: ActionSpace,
-) -> tuple[Episode, ...]:
+) -> tuple[RecordedEpisode, ...]:
     """Return the episodes with what the teacher would have chosen on their machines."""
     shown = []
     for machine, episode in zip(owners, episodes, strict=True):
@@ -133,7 +133,7 @@ def _shown(
     return tuple(shown)
 
 
-def _alike(some: Sequence[Episode], others: Sequence[Episode]) -> bool:
+def _alike(some: Sequence[RecordedEpisode], others: Sequence[RecordedEpisode]) -> bool:
     return all(np.array_equal(a.actions, b.actions) for a, b in zip(some, others, strict=True))
 
 
@@ -210,5 +210,5 @@ def _wandering(study: Study, setup: GameSetup) -> dict[str, object]:
     return {"name": "random", "params": params}
 
 
-def _rows(episodes: Sequence[Episode], width: int) -> list[Sequence[Episode]]:
+def _rows(episodes: Sequence[RecordedEpisode], width: int) -> list[Sequence[RecordedEpisode]]:
     return [episodes[at : at + width] for at in range(0, len(episodes), width)]

@@ -23,7 +23,7 @@ from accerl.records import json_hash, write_json
 from accerl.spec import Decision
 from analysis.comparison import stats
 from analysis.records.load import finite_or_none
-from controller.analytic.model import Machine, machine_of
+from controller.analytic.model import Machine, machine_from_profile
 from controller.bundle.schedule import summarise
 from controller.env.instances import SPLITS
 from controller.policy.policy import ControllerPolicy
@@ -31,7 +31,7 @@ from controller.training.cloning import clone
 from controller.training.evolution import EvolutionConfig, evolve
 from controller.training.policy_gradient import MetaTrainConfig, MetaTrainer
 from controller.training.pretraining import pretrain_tier0
-from controller.training.rollouts import Episode, Trajectory
+from controller.training.rollouts import RecordedEpisode, Trajectory
 from studies.contest.costs import keep_cost
 from studies.contest.entrants import Entrant, score
 from studies.contest.games import Study
@@ -68,7 +68,7 @@ class Trained:
 
 def train_controller(
     study: Study,
-    rule: Sequence[Episode],
+    rule: Sequence[RecordedEpisode],
     statics: StaticsTeacher | None,
     taught_seconds: float,
     variant: Variant,
@@ -92,7 +92,7 @@ def train_controller(
 
 
 def _train(
-    study: Study, rule: Sequence[Episode], statics: StaticsTeacher | None, variant: Variant
+    study: Study, rule: Sequence[RecordedEpisode], statics: StaticsTeacher | None, variant: Variant
 ) -> Trained:
     budget = study.budget
     checker = _Checker(study, variant, _clone(study, variant, rule, "the rule"))
@@ -148,7 +148,7 @@ def _train(
 
 
 def _clone(
-    study: Study, variant: Variant, episodes: Sequence[Episode], whose: str
+    study: Study, variant: Variant, episodes: Sequence[RecordedEpisode], whose: str
 ) -> ControllerPolicy:
     policy = ControllerPolicy(
         study.budget.actions.sizes,
@@ -353,7 +353,10 @@ def _machines(study: Study) -> list[Machine | None]:
         config = setup.config(0)
         distilled = config.compression.distill_updates * config.compression.distill_batch
         ratio = distilled / (config.learner.unroll * config.runtime.num_envs)
-        machines += [machine_of(study.profile(setup), config.runtime.num_envs, ratio), None]
+        machines += [
+            machine_from_profile(study.profile(setup), config.runtime.num_envs, ratio),
+            None,
+        ]
     return machines
 
 

@@ -174,7 +174,7 @@ def do_job(job: dict[str, Any]) -> dict[str, Any]:
     Returns:
         For a strategy: ``times`` and ``returns`` (J, after random play at 0), and ``specs``, the
         decision of every interval. For a rollout: a `Trajectory` as JSON; for a recording: an
-        `Episode` likewise, and ``env_steps``.
+        `RecordedEpisode` likewise, and ``env_steps``.
     """
     setup = GameSetup(**job["setup"])
     if setup.config(job["seed"]).hash != job["config"]:
@@ -212,7 +212,7 @@ def _record(job: dict[str, Any], setup: GameSetup, profile: LatencyProfile) -> d
         steps = env.total_env_steps
     finally:
         env.close()
-    return {name: value.tolist() for name, value in vars(episode).items()} | {"env_steps": steps}
+    return {**episode.to_json(), "env_steps": steps}
 
 
 def make_instance(setup: GameSetup, profile: LatencyProfile) -> Instance:

@@ -18,7 +18,7 @@ from accerl.train import train
 from controller.actions import ActionSpace
 from controller.bundle.bundle import read_bundle
 from controller.bundle.serving import Replacement, ServedStrategy, replace_missing, serve
-from controller.env.compatibility import obstacle
+from controller.env.compatibility import incompatibility
 from tests.fixtures.inner_runs import fast_profile, tiny_catch
 from tests.fixtures.made_bundles import ACTIONS, HARD, features_at, make_bundle
 
@@ -70,7 +70,7 @@ def test_what_a_run_cannot_act_with_is_replaced_by_the_nearest_milder(
     else:
         (replacement,) = found
         assert (replacement.spec, replacement.acting.label) == (spec, acting)
-        assert obstacle(network, seen, replacement.acting) is None
+        assert incompatibility(network, seen, replacement.acting) is None
 
 
 def test_where_nothing_milder_exists_the_nearest_acts() -> None:
@@ -86,16 +86,18 @@ def test_a_run_that_can_act_with_nothing_is_refused() -> None:
         replace_missing(ActionSpace(bits=(8,)), (INT8,), "original", without_int8())
 
 
-def test_an_engine_that_is_not_installed_is_an_obstacle(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_that_is_not_installed_is_incompatible(monkeypatch: pytest.MonkeyPatch) -> None:
     eager = CompressionSpec(graph="eager")
-    assert obstacle("original", None, INT8) is obstacle("original", None, eager) is None
+    assert (
+        incompatibility("original", None, INT8) is incompatibility("original", None, eager) is None
+    )
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    assert obstacle("original", None, INT8) == "onnxruntime not installed"
-    assert obstacle("original", None, eager) is None
+    assert incompatibility("original", None, INT8) == "onnxruntime not installed"
+    assert incompatibility("original", None, eager) is None
 
 
 @pytest.mark.parametrize("network", STUDENTS)
-def test_obstacles_are_what_a_run_would_stumble_over(network: str) -> None:
+def test_a_run_refuses_what_is_incompatible(network: str) -> None:
     profile = without_int8().for_network(network)
     found = set()
     for spec in (*ACTIONS.all_specs, CompressionSpec(rank=0.5), CompressionSpec(graph="eager")):
@@ -103,9 +105,9 @@ def test_obstacles_are_what_a_run_would_stumble_over(network: str) -> None:
             Decision.of(spec).check_students(network)
             profile.infer_seconds(spec, 8)
         except UserError:
-            assert obstacle(network, profile, spec) is not None
+            assert incompatibility(network, profile, spec) is not None
         else:
-            assert obstacle(network, profile, spec) is None
+            assert incompatibility(network, profile, spec) is None
             found.add(spec.student)
     assert found == {"original", *STUDENTS[STUDENTS.index(network) + 1 :]}
 

@@ -14,7 +14,7 @@ from accerl.monitor.compliance import StrategyCompliance, made_up_features
 from accerl.monitor.strategy import Strategy, specs_of
 from accerl.spec import IDENTITY, CompressionSpec
 from controller.comparators.bandits import SlidingWindowUCB, ThompsonBandit
-from controller.comparators.credit import PRESETS, Earning, RunLearner
+from controller.comparators.credit import PRESETS, Credit, RunLearner
 from tests.fixtures.scripted_runs import ScriptedRun
 
 INT8, BF16 = CompressionSpec(bits=8), CompressionSpec(bits=16)
@@ -48,19 +48,17 @@ class TestFactoredThompson(StrategyCompliance):
         return ThompsonBandit(GRID, factored=True, hold_seconds=10.0)
 
 
-def earning(spec: CompressionSpec, gain: float, share: float = 1.0) -> Earning:
-    return Earning(
-        spec=spec, gain_per_second=gain, share=share, time_fraction=0.0, return_level=0.0
-    )
+def credit(spec: CompressionSpec, gain: float, share: float = 1.0) -> Credit:
+    return Credit(spec=spec, gain_per_second=gain, share=share, time_fraction=0.0, return_level=0.0)
 
 
-def choose(strategy: RunLearner, earnings: list[Earning], seed: int = 0) -> CompressionSpec:
-    return strategy.choose(made_up_features(), earnings, np.random.default_rng(seed))
+def choose(strategy: RunLearner, credits: list[Credit], seed: int = 0) -> CompressionSpec:
+    return strategy.choose(made_up_features(), credits, np.random.default_rng(seed))
 
 
-def oracle(strategy: SlidingWindowUCB, earnings: list[Earning]) -> list[float]:
-    """The bounds of a sliding window, an earning at a time."""
-    window = earnings[-strategy.window :]
+def oracle(strategy: SlidingWindowUCB, credits: list[Credit]) -> list[float]:
+    """The bounds of a sliding window, one credit at a time."""
+    window = credits[-strategy.window :]
     total = sum(item.share for item in window)
     mean = sum(item.share * item.gain_per_second for item in window) / total
     spread = sum(item.share * (item.gain_per_second - mean) ** 2 for item in window) / total
@@ -81,27 +79,27 @@ def oracle(strategy: SlidingWindowUCB, earnings: list[Earning]) -> list[float]:
 def test_the_window_s_bounds_are_those_of_a_slow_oracle(exploration: float) -> None:
     generator = np.random.default_rng(1)
     strategy = SlidingWindowUCB((IDENTITY, INT8, NET3), window=7, exploration=exploration)
-    earnings: list[Earning] = []
+    credits: list[Credit] = []
     untried = 0
     for _ in range(60):
         spec = strategy.specs[int(generator.choice(3, p=(0.2, 0.2, 0.6)))]
         share = float(generator.uniform(0.3, 1.0))
-        earnings.append(earning(spec, float(generator.normal(0.0, 100.0)), share))
-        if len(earnings) >= 3:
-            bounds = oracle(strategy, earnings)
+        credits.append(credit(spec, float(generator.normal(0.0, 100.0)), share))
+        if len(credits) >= 3:
+            bounds = oracle(strategy, credits)
             best = [strategy.specs[i] for i in range(3) if bounds[i] == max(bounds)]
-            assert choose(strategy, earnings) in best
+            assert choose(strategy, credits) in best
             untried += max(bounds) == math.inf
     assert 0 < untried < 50  # both kinds of decision were seen
 
 
 def test_counts_leave_the_window_with_their_earnings() -> None:
     strategy = SlidingWindowUCB((IDENTITY, INT8), window=4)
-    earnings = [earning(INT8, 5.0), *[earning(IDENTITY, 1.0 + i) for i in range(3)]]
-    assert choose(strategy, earnings) == INT8
+    credits = [credit(INT8, 5.0), *[credit(IDENTITY, 1.0 + i) for i in range(3)]]
+    assert choose(strategy, credits) == INT8
     for _ in range(8):
-        earnings.append(earning(IDENTITY, 9.0))
-        assert choose(strategy, earnings) == INT8  # untried, as far as the window knows
+        credits.append(credit(IDENTITY, 9.0))
+        assert choose(strategy, credits) == INT8  # untried, as far as the window knows
 
 
 def test_draws_come_from_the_posterior() -> None:
@@ -123,7 +121,7 @@ def test_draws_come_from_the_posterior() -> None:
 def test_what_is_discounted_drifts_back_to_the_prior() -> None:
     weights = ThompsonBandit(discount=0.5).weights(np.arange(3))
     assert weights.tolist() == [1.0, 0.5, 0.25]
-    old = [earning(INT8, -9.0), *[earning(IDENTITY, gain) for gain in (1.0, -1.0) * 10]]
+    old = [credit(INT8, -9.0), *[credit(IDENTITY, gain) for gain in (1.0, -1.0) * 10]]
     for discount, often in ((0.5, True), (1.0, False)):
         strategy = ThompsonBandit((IDENTITY, INT8), discount=discount, noise=0.3)
         chosen = Counter(choose(strategy, old, seed) for seed in range(200))
@@ -161,7 +159,7 @@ def test_a_change_is_followed() -> None:
 
 
 def test_heads_learn_side_by_side() -> None:
-    """Eight specs, of which each head learns from every earning."""
+    """Eight specs, of which each head learns from every credit."""
 
     def rate(_: float, spec: CompressionSpec) -> float:
         return 2.0 * (spec.bits == 8) - 2.0 * (spec.sparsity > 0.0) + 1.0 * (spec.student == "net3")
@@ -175,9 +173,9 @@ def test_heads_learn_side_by_side() -> None:
 def test_a_head_does_not_earn_what_another_one_made() -> None:
     """net3 pays 1 and INT8 pays 10, but net3 was only ever seen in 32 bits."""
     seen = [(IDENTITY, 0.0), (NET3, 1.0), (NET3, 1.0), (HALF, -5.0), (INT8, 10.0)]
-    earnings = [earning(spec, gain) for spec, gain in seen]
+    credits = [credit(spec, gain) for spec, gain in seen]
     heads = SlidingWindowUCB(GRID, factored=True, exploration=0.0)
-    assert choose(heads, earnings) == CompressionSpec(bits=8, student="net3")
+    assert choose(heads, credits) == CompressionSpec(bits=8, student="net3")
     net3, original = ([g for s, g in seen if s.student == name] for name in ("net3", "original"))
     assert np.mean(net3) < np.mean(original)  # plain means would have it the other way round
 
@@ -191,7 +189,7 @@ def test_what_does_not_exist_is_replaced_and_the_replacement_earns() -> None:
         assert Counter(decided[20:])[IDENTITY] < 10, bandit
 
 
-def test_a_spec_is_kept_until_it_has_earned() -> None:
+def test_a_spec_is_kept_until_it_has_a_credit() -> None:
     run = ScriptedRun(lambda *_: 1.0, 8, silent={0, 1, 4})
     decided = run.play(SlidingWindowUCB((IDENTITY, INT8, NET3, BF16)))
     assert len(set(decided[:4])) == 1  # the first return is known after the third interval

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from accerl.spec import IDENTITY, CompressionSpec, Decision
-from controller.comparators.credit import Ledger, highest, standardised
-from tests.fixtures.scripted_runs import ScriptedRun, earned
+from controller.comparators.credit import CreditAssignment, highest, standardised
+from tests.fixtures.scripted_runs import ScriptedRun, credits_of
 
 INT8, BF16 = CompressionSpec(bits=8), CompressionSpec(bits=16)
 NET3 = CompressionSpec(student="net3")
@@ -20,83 +20,83 @@ def rate(_: float, spec: CompressionSpec) -> float:
 
 def test_every_arm_earns_what_it_made_itself() -> None:
     script = [IDENTITY, INT8, NET3, INT8, IDENTITY]
-    first, *later = earned(ScriptedRun(rate, 5), [*script])
+    first, *later = credits_of(ScriptedRun(rate, 5), [*script])
     assert first == []  # there is nothing to compare the first return with
-    for spec, (earning,) in zip(script[1:], later, strict=True):
-        assert (earning.spec, earning.share) == (spec, 1.0)
-        assert earning.gain_per_second == pytest.approx(RATES[spec])
+    for spec, (credit,) in zip(script[1:], later, strict=True):
+        assert (credit.spec, credit.share) == (spec, 1.0)
+        assert credit.gain_per_second == pytest.approx(RATES[spec])
     # Credited to whatever is decided next, INT8 would have lost and NET3 would have won.
-    gains = [earning.gain_per_second for (earning,) in later]
+    gains = [credit.gain_per_second for (credit,) in later]
     slipped = dict(zip(script[2:], gains, strict=False))
     assert slipped[INT8] < 0.0 < slipped[NET3]
 
 
 def test_nothing_is_credited_to_what_was_chosen_but_not_yet_served() -> None:
     script = [IDENTITY, INT8, NET3, BF16, IDENTITY]
-    _, *later = earned(ScriptedRun(rate, 5, lag=1), [*script])
-    for served, (earning,) in zip(script, later, strict=False):
-        assert earning.spec == served
-        assert earning.gain_per_second == pytest.approx(RATES[served])
+    _, *later = credits_of(ScriptedRun(rate, 5, lag=1), [*script])
+    for served, (credit,) in zip(script, later, strict=False):
+        assert credit.spec == served
+        assert credit.gain_per_second == pytest.approx(RATES[served])
 
 
 def test_until_a_switch_is_served_the_last_spec_earns() -> None:
     script = [IDENTITY, IDENTITY, INT8, INT8]
-    _, _, mixed, own = earned(ScriptedRun(rate, 4, late_share=0.25), [*script])
-    assert {earning.spec: earning.share for earning in mixed} == pytest.approx(
+    _, _, mixed, own = credits_of(ScriptedRun(rate, 4, late_share=0.25), [*script])
+    assert {credit.spec: credit.share for credit in mixed} == pytest.approx(
         {INT8: 0.75, IDENTITY: 0.25}
     )
     assert [e.gain_per_second for e in mixed] == pytest.approx([0.75 * 3 + 0.25] * 2)
-    assert [(earning.spec, earning.share) for earning in own] == [(INT8, 1.0)]
+    assert [(credit.spec, credit.share) for credit in own] == [(INT8, 1.0)]
 
 
 def test_an_account_stays_open_until_an_episode_ends() -> None:
     script = [IDENTITY, INT8, INT8, NET3, BF16]
-    _, *settled, last = earned(ScriptedRun(rate, 5, silent={1, 2}), [*script])
+    _, *settled, last = credits_of(ScriptedRun(rate, 5, silent={1, 2}), [*script])
     assert settled[:2] == [[], []]
-    shares = {earning.spec: earning.share for earning in settled[2]}
+    shares = {credit.spec: credit.share for credit in settled[2]}
     assert shares == pytest.approx({INT8: 2 / 3, NET3: 1 / 3})
     assert [e.gain_per_second for e in settled[2]] == pytest.approx([(2 * 3.0 - 4.0) / 3] * 2)
     assert [e.spec for e in last] == [BF16]
 
 
-def test_before_the_first_episode_nothing_is_earned() -> None:
-    settled = earned(ScriptedRun(rate, 4, silent={0, 1}), [IDENTITY, INT8, NET3, BF16])
+def test_before_the_first_episode_there_is_no_credit() -> None:
+    settled = credits_of(ScriptedRun(rate, 4, silent={0, 1}), [IDENTITY, INT8, NET3, BF16])
     assert settled[:3] == [[], [], []]
-    assert [earning.spec for earning in settled[3]] == [BF16]
+    assert [credit.spec for credit in settled[3]] == [BF16]
 
 
 def test_a_mix_and_a_stranger_are_credited_to_nobody() -> None:
     mix = Decision(((IDENTITY, 0.5), (INT8, 0.5)))
-    settled = earned(ScriptedRun(rate, 4), [IDENTITY, mix, Decision.of(NET3), IDENTITY])
+    settled = credits_of(ScriptedRun(rate, 4), [IDENTITY, mix, Decision.of(NET3), IDENTITY])
     assert settled[1:3] == [[], []]
-    assert [earning.spec for earning in settled[3]] == [IDENTITY]
+    assert [credit.spec for credit in settled[3]] == [IDENTITY]
 
 
 def test_what_overrules_an_arm_does_not_earn_in_its_name() -> None:
     """As under a shield: INT8 was asked for, and BF16, an arm too, acted."""
-    run, ledger = ScriptedRun(rate, 2), Ledger([INT8, BF16])
-    ledger.asked = INT8
+    run, assignment = ScriptedRun(rate, 2), CreditAssignment([INT8, BF16])
+    assignment.chosen = INT8
     run.step(Decision.of(INT8))
-    assert ledger.settle(run.features) == []
+    assert assignment.update(run.features) == []
     run.step(Decision.of(BF16))
-    assert [earning.spec for earning in ledger.settle(run.features)] == [BF16]
+    assert [credit.spec for credit in assignment.update(run.features)] == [BF16]
 
 
 def test_of_specs_that_look_alike_the_one_that_was_asked_earns() -> None:
     eager = CompressionSpec(graph="eager")
     for asked in (IDENTITY, eager):
-        run, ledger = ScriptedRun(lambda *_: 1.0, 2), Ledger([IDENTITY, eager])
-        ledger.asked = asked
+        run, assignment = ScriptedRun(lambda *_: 1.0, 2), CreditAssignment([IDENTITY, eager])
+        assignment.chosen = asked
         run.step(Decision.of(asked))
-        assert ledger.settle(run.features) == []
+        assert assignment.update(run.features) == []
         run.step(Decision.of(asked))
-        assert [earning.spec for earning in ledger.settle(run.features)] == [asked]
+        assert [credit.spec for credit in assignment.update(run.features)] == [asked]
 
 
 def test_an_earning_remembers_when_its_account_was_opened() -> None:
-    _, _, (earning,) = earned(ScriptedRun(rate, 4), [NET3, INT8, INT8])
-    assert earning.time_fraction == pytest.approx(2 / 4)
-    assert earning.return_level == pytest.approx(1.0)  # higher than ever
+    _, _, (credit,) = credits_of(ScriptedRun(rate, 4), [NET3, INT8, INT8])
+    assert credit.time_fraction == pytest.approx(2 / 4)
+    assert credit.return_level == pytest.approx(1.0)  # higher than ever
 
 
 def test_standardised_gains_have_no_units() -> None:
@@ -110,6 +110,6 @@ def test_standardised_gains_have_no_units() -> None:
 
 
 def test_the_dice_decide_between_equals_only() -> None:
-    dice = np.random.default_rng(0)
-    assert {highest(np.array([1.0, 3.0, 3.0, 2.0]), dice) for _ in range(40)} == {1, 2}
-    assert {highest(np.array([np.inf, 0.0, np.inf]), dice) for _ in range(40)} == {0, 2}
+    rng = np.random.default_rng(0)
+    assert {highest(np.array([1.0, 3.0, 3.0, 2.0]), rng) for _ in range(40)} == {1, 2}
+    assert {highest(np.array([np.inf, 0.0, np.inf]), rng) for _ in range(40)} == {0, 2}

@@ -19,8 +19,8 @@ from controller.comparators.gp_bandit import (
     GaussianProcess,
     GPBandit,
     Kernel,
+    exploration_weight,
     likeliest,
-    schedule,
 )
 from tests.fixtures.scripted_runs import ScriptedRun
 
@@ -111,8 +111,8 @@ def test_what_acted_for_a_small_share_says_little() -> None:
 
 
 def test_the_schedule_is_pb2_s() -> None:
-    assert schedule(1) == schedule(2) == pytest.approx(math.sqrt(0.2))
-    assert schedule(50) == pytest.approx(math.sqrt(0.2 + math.log(20.0)))
+    assert exploration_weight(1) == exploration_weight(2) == pytest.approx(math.sqrt(0.2))
+    assert exploration_weight(50) == pytest.approx(math.sqrt(0.2 + math.log(20.0)))
 
 
 @pytest.mark.parametrize("seed", range(3))

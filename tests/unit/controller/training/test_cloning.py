@@ -19,7 +19,7 @@ from controller.policy.joint import entropy_nats
 from controller.policy.policy import ControllerPolicy, LearnedStrategy
 from controller.training.batch import make_batch
 from controller.training.cloning import clone, record
-from controller.training.rollouts import Episode
+from controller.training.rollouts import RecordedEpisode
 from tests.fixtures.trajectories import make_policy
 
 ACTIONS = ActionSpace()
@@ -55,19 +55,19 @@ def env() -> CompressionControlEnv:
 
 
 @pytest.fixture(scope="module")
-def halfway(env: CompressionControlEnv) -> list[Episode]:
+def halfway(env: CompressionControlEnv) -> list[RecordedEpisode]:
     rule = Halfway()
     episodes = record(env, rule, seeds=(0, 1, 2))
     assert rule.resets == 3
     return episodes
 
 
-def probabilities(policy: ControllerPolicy, episodes: list[Episode]) -> torch.Tensor:
+def probabilities(policy: ControllerPolicy, episodes: list[RecordedEpisode]) -> torch.Tensor:
     with torch.no_grad():
         return make_batch(episodes).log_probs(policy)
 
 
-def test_recordings_hold_what_was_seen_and_chosen(halfway: list[Episode]) -> None:
+def test_recordings_hold_what_was_seen_and_chosen(halfway: list[RecordedEpisode]) -> None:
     assert [episode.observations.shape for episode in halfway] == [(20, len(FEATURE_NAMES))] * 3
     assert halfway[0].actions.tolist() == [[1, 0, 3]] * 10 + [[0, 0, 0]] * 10
     assert halfway[0].mask.all()
@@ -75,7 +75,7 @@ def test_recordings_hold_what_was_seen_and_chosen(halfway: list[Episode]) -> Non
 
 
 def test_a_clone_repeats_the_rule_on_a_fresh_run(
-    env: CompressionControlEnv, halfway: list[Episode]
+    env: CompressionControlEnv, halfway: list[RecordedEpisode]
 ) -> None:
     policy = make_policy()
     assert clone(policy, halfway) > 0.95
@@ -84,7 +84,7 @@ def test_a_clone_repeats_the_rule_on_a_fresh_run(
     assert agreement >= 0.9
 
 
-def test_the_normaliser_is_fitted_first(halfway: list[Episode]) -> None:
+def test_the_normaliser_is_fitted_first(halfway: list[RecordedEpisode]) -> None:
     policy, alone = make_policy(), make_policy()
     clone(policy, halfway, steps=1)
     alone.normaliser.fit(np.concatenate([episode.observations for episode in halfway]))
@@ -92,7 +92,7 @@ def test_the_normaliser_is_fitted_first(halfway: list[Episode]) -> None:
     assert torch.equal(policy.normaliser.std, alone.normaliser.std)
 
 
-def test_a_soft_clone_still_explores(halfway: list[Episode]) -> None:
+def test_a_soft_clone_still_explores(halfway: list[RecordedEpisode]) -> None:
     hard, soft = make_policy(), make_policy()
     assert clone(hard, halfway, smoothing=0.0) > 0.95
     assert clone(soft, halfway, smoothing=0.3) > 0.95
@@ -106,7 +106,7 @@ def test_a_soft_clone_still_explores(halfway: list[Episode]) -> None:
     assert rarest[1] > 1e-3
 
 
-def test_long_intervals_weigh_more(halfway: list[Episode]) -> None:
+def test_long_intervals_weigh_more(halfway: list[RecordedEpisode]) -> None:
     # The same moment was decided in two ways; the one that lasted longer is repeated.
     short = replace(halfway[0], seconds=np.full(20, 1.0))
     long = replace(short, actions=np.zeros_like(short.actions), seconds=np.full(20, 5.0))
@@ -140,7 +140,7 @@ def test_what_does_not_exist_gets_no_share() -> None:
         clone(policy, episodes)
 
 
-def test_mistakes_are_refused(env: CompressionControlEnv, halfway: list[Episode]) -> None:
+def test_mistakes_are_refused(env: CompressionControlEnv, halfway: list[RecordedEpisode]) -> None:
     with pytest.raises(UserError, match="bf16 is not in it"):
         record(env, Outside(), seeds=(0,))
     with pytest.raises(UserError, match="at least one seed"):

@@ -36,10 +36,10 @@ def test_trajectories_survive_json() -> None:
     trajectory = rollout(make_policy().to_json(), ACTIONS, GAME, 3, 8)
     copy = Trajectory.from_json(json.loads(json.dumps(trajectory.to_json())))
     assert copy.to_json() == trajectory.to_json()
-    for name, value in trajectory.arrays().items():
+    for name, value in vars(trajectory).items():
         if isinstance(value, np.ndarray):
-            assert copy.arrays()[name].dtype == value.dtype, name
-            np.testing.assert_array_equal(copy.arrays()[name], value)
+            assert vars(copy)[name].dtype == value.dtype, name
+            np.testing.assert_array_equal(vars(copy)[name], value)
 
 
 def test_odd_action_seeds_mirror_even_ones() -> None:
