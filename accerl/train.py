@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,10 @@ from accerl.compress.engine import make_engine
 from accerl.config import RunConfig
 from accerl.correct import make_corrector
 from accerl.envs import make_envs
+from accerl.episode import Episode
 from accerl.errors import UserError
 from accerl.evaluate import EVALUATION_SEED, engine_infer, play_episodes, policy_infer
-from accerl.monitor.features import Features
 from accerl.monitor.indicators import Indicator
-from accerl.monitor.monitor import Monitor
 from accerl.monitor.strategy import Strategy, check_needs, events_of
 from accerl.records import (
     CONFIG,
@@ -56,21 +56,29 @@ class RunResult:
 def make_run(
     config: RunConfig, profile: LatencyProfile | None = None, parts: Parts | None = None
 ) -> SerialRun | ProcessRun:
-    """Return the inner run that `config` describes.
+    """Return the inner run that `config` describes, with the learner of `config.start` if named.
 
     Args:
         config: what to run.
         profile: latencies of the virtual clock; None loads the one that `config` names.
         parts: objects of the caller's own; None: all is as `config` says.
+
+    Raises:
+        UserError: it cannot be built, or there is no such learner to start with.
     """
+    learner = starting_learner(config) if config.start else None
     config = config.adapted()
     if config.runtime.runtime == "process":
-        return ProcessRun(config, parts=parts)
-    if config.runtime.clock == "real":
-        return SerialRun(config, RealClock(), parts=parts)
-    profile = profile or load_profile(config.runtime.profile)
-    clock = VirtualClock(profile.for_network(config.network), config.runtime.infer_batch)
-    return SerialRun(config, clock, parts=parts)
+        run = ProcessRun(config, parts=parts)
+    elif config.runtime.clock == "real":
+        run = SerialRun(config, RealClock(), parts=parts)
+    else:
+        profile = profile or load_profile(config.runtime.profile)
+        clock = VirtualClock(profile.for_network(config.network), config.runtime.infer_batch)
+        run = SerialRun(config, clock, parts=parts)
+    if learner is not None:
+        run.learner.load_state_dict(learner)
+    return run
 
 
 def train(
@@ -105,38 +113,42 @@ def train(
     identity = run_identity(strategy, strategy_name, profile)
     if resume:
         check_resumable(config, out, identity)
-    writer = None
-    if out is not None:
-        writer = RunWriter(out, {**config.to_json(), **identity}, resume=resume)
-        if profile is not None:
-            save_profile(profile, out / PROFILE)
-    run = None
-    try:
-        run = make_run(config, profile, parts)
-        if config.start and not resume:
-            run.learner.load_state_dict(starting_learner(config))
-        driver = _Driver(config, strategy, run, indicators)
-        if writer is not None and out is not None:
-            if resume:
-                driver.load_state_dict(load_checkpoint(out / CHECKPOINT))
-                writer.truncate(driver.intervals)
-                driver.replay(list(read_metrics(out)))
-            _drive_recorded(driver, writer, out / CHECKPOINT, on_interval)
+    reports: list[IntervalReport] = []
+
+    def note(report: IntervalReport) -> None:
+        reports.append(report)
+        if on_interval is not None:
+            on_interval(report)
+
+    with ExitStack() as stack:
+        writer = None
+        if out is not None:
+            writer = RunWriter(out, {**config.to_json(), **identity}, resume=resume)
+            stack.enter_context(closing(writer))
+            if profile is not None:
+                save_profile(profile, out / PROFILE)
+        # A resumed run goes on with the learner of its checkpoint.
+        begun = replace(config, start="") if resume else config
+        run = stack.enter_context(closing(make_run(begun, profile, parts)))
+        episode = Episode(
+            run,
+            horizon_seconds=config.seconds,
+            interval_seconds=config.runtime.interval_seconds,
+            indicators=indicators,
+        )
+        strategy.reset()
+        if writer is None:
+            for report in _drive(episode, strategy):
+                note(report)
         else:
-            while not driver.finished:
-                report = driver.step()
-                if on_interval is not None:
-                    on_interval(report)
-        summary = summarise(config, strategy_name, driver.reports, profile)
+            if resume:
+                reports += _resume(episode, strategy, writer)
+            _drive_recorded(episode, strategy, writer, note)
+        summary = summarise(config, strategy_name, reports, profile)
         summary["strategy_events"] = events_of(strategy)
         if writer is not None:
             writer.finish(summary)
-        return RunResult(summary, driver.reports)
-    finally:
-        if run is not None:
-            run.close()
-        if writer is not None:
-            writer.close()
+    return RunResult(summary, reports)
 
 
 def check_startable(
@@ -157,97 +169,57 @@ def check_startable(
         make_corrector(learner.corrector, rho=learner.clip_rho, c=learner.clip_c)
 
 
+def _drive(episode: Episode, strategy: Strategy) -> Iterator[IntervalReport]:
+    """Run to the end of `episode`; yield every interval's report."""
+    while not episode.finished:
+        _, report = episode.step(strategy.decide(episode.features))
+        if hasattr(strategy, "events"):
+            events = {"strategy_events": float(len(events_of(strategy)))}  # so far
+            report = replace(report, indicators={**report.indicators, **events})
+        yield report
+
+
 def _drive_recorded(
-    driver: _Driver, writer: RunWriter, checkpoint: Path, on_interval: OnInterval | None
+    episode: Episode, strategy: Strategy, writer: RunWriter, note: OnInterval
 ) -> None:
     """Run to the end, recording; whatever interrupts it leaves a checkpoint to resume from.
 
     An interruption in mid-interval goes back to the end of the last one, so that a resumed
     serial run equals an uninterrupted one bit by bit.
     """
-    state = driver.state_dict()
+    checkpoint = writer.path / CHECKPOINT
+    state = episode.snapshot()
     try:
-        while not driver.finished:
-            report = driver.step()
+        for report in _drive(episode, strategy):
             writer.append(report)
-            state = driver.state_dict()
-            if on_interval is not None:
-                on_interval(report)
-            if driver.intervals == 1 or driver.intervals % CHECKPOINT_EVERY == 0:
+            state = episode.snapshot()
+            note(report)
+            if episode.intervals == 1 or episode.intervals % CHECKPOINT_EVERY == 0:
                 save_checkpoint(checkpoint, state)
     finally:
         save_checkpoint(checkpoint, state)
 
 
-class _Driver:
-    """The loop that every run shares: features -> decision -> interval."""
+def _resume(episode: Episode, strategy: Strategy, writer: RunWriter) -> list[IntervalReport]:
+    """Bring episode and strategy to where the last checkpoint was; return the reports until then.
 
-    def __init__(
-        self,
-        config: RunConfig,
-        strategy: Strategy,
-        run: SerialRun | ProcessRun,
-        indicators: Sequence[Indicator],
-    ) -> None:
-        self.config = config
-        self.strategy = strategy
-        self.run = run
-        self.reports: list[IntervalReport] = []
-        self.intervals = 0
-        num_actions = run.learner.policy.num_actions
-        self._monitor = Monitor(num_actions, config.seconds, indicators)
-        self._features: Features = self._monitor.start()
-        strategy.reset()
-
-    @property
-    def finished(self) -> bool:
-        """Whether the run's clock has reached its end."""
-        return self.run.now >= self.config.seconds - 1e-9
-
-    def step(self) -> IntervalReport:
-        """Decide, run one interval (the last one may be shorter), and note what happened."""
-        self.run.apply(self.strategy.decide(self._features))
-        left = self.config.seconds - self.run.now
-        report = self.run.advance(min(self.config.runtime.interval_seconds, left))
-        self._features = self._monitor.update(report)
-        known = self._monitor.known(self._features)
-        if hasattr(self.strategy, "events"):
-            known["strategy_events"] = float(len(events_of(self.strategy)))  # so far
-        report = replace(report, indicators=known)
-        self.reports.append(report)
-        self.intervals += 1
-        return report
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the run's snapshot and how far the strategy has come."""
-        return {
-            "intervals": self.intervals,
-            "run": self.run.snapshot(),
-        }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the run; `replay` then brings up features and strategy."""
-        self.intervals = state["intervals"]
-        self.run.restore(state["run"])
-
-    def replay(self, reports: list[IntervalReport]) -> None:
-        """Bring features and strategy to where they were after `reports`.
-
-        Raises:
-            UserError: another strategy decided during them.
-        """
-        self.reports = reports
-        for report in reports:
-            decision = self.strategy.decide(self._features)
-            if decision != report.decision:
-                raise UserError(
-                    f"the run was started with another strategy: it acted with "
-                    f"{report.decision.label!r} where this one decides {decision.label!r}; resume "
-                    "it with the same --strategy, --strategy-params and --spec, and with the same "
-                    "--seconds if it goes by the share of the run that is over; or choose another "
-                    "--out"
-                )
-            self._features = self._monitor.update(report)
+    Raises:
+        UserError: there is no checkpoint, or another strategy decided during them.
+    """
+    state = load_checkpoint(writer.path / CHECKPOINT)
+    writer.truncate(state["intervals"])
+    reports = list(read_metrics(writer.path))
+    for features, report in zip(episode.restore(state, reports), reports, strict=True):
+        decision = strategy.decide(features)
+        if decision != report.decision:
+            raise UserError(
+                f"the run was started with another strategy: it acted with "
+                f"{report.decision.label!r} where this one decides {decision.label!r}; resume "
+                "it with the same --strategy, --strategy-params and --spec, and with the same "
+                "--seconds if it goes by the share of the run that is over; or choose another "
+                "--out"
+            )
+    return reports
 
 
 def run_identity(
@@ -280,9 +252,7 @@ def check_resumable(config: RunConfig, out: Path | None, identity: Mapping[str, 
     if not (out / CONFIG).is_file() or not has_checkpoint(out / CHECKPOINT):
         raise UserError(f"{out} holds no run with a checkpoint; start one with a new --out")
     recorded, data = read_config(out), read_json(out / CONFIG)
-    # Runs of earlier versions did not record parameters: there, the replay of decisions tells.
-    told = {"strategy_params": identity["strategy_params"], **data}
-    names = [name for name, value in identity.items() if told.get(name) != value]
+    names = [name for name, value in identity.items() if data.get(name) != value]
     changed = [name for name in _FIXED if getattr(recorded, name) != getattr(config, name)]
     if names or changed:
         raise UserError(

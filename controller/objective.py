@@ -59,7 +59,7 @@ def default_beta(horizon_seconds: float) -> float:
 
 
 def num_intervals(horizon_seconds: float, interval_seconds: float) -> int:
-    """Return how many intervals fill the horizon; the last one may reach beyond it.
+    """Return how many intervals fill the horizon; the last one may be shorter.
 
     Raises:
         UserError: a length is not positive, or an interval is longer than the horizon.

@@ -1,4 +1,4 @@
-"""InnerRun: the one abstraction that train(), the control environment and the tests all drive."""
+"""InnerRun: the one abstraction that an `Episode` drives, in every tier."""
 
 from __future__ import annotations
 
@@ -117,6 +117,11 @@ Snapshot = dict[str, Any]
 
 class InnerRun(Protocol):
     """One reinforcement-learning run that can be steered while it runs (every tier)."""
+
+    @property
+    def num_actions(self) -> int:
+        """Actions of the game: the scale of entropy."""
+        ...
 
     def apply(self, decision: Decision) -> None:
         """Act with `decision` from the next publication on; its cost goes on the clock."""

@@ -41,6 +41,11 @@ class AnalyticRun:
         self._updates = 0.0
 
     @property
+    def num_actions(self) -> int:
+        """See `InnerRun.num_actions`."""
+        return self.config.num_actions
+
+    @property
     def initial_return(self) -> float:
         """J before training."""
         return self._score(self.config.initial_skill)

@@ -10,10 +10,10 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from accerl.episode import Episode
 from accerl.errors import UserError
 from accerl.monitor.features import FEATURE_NAMES, LIMIT, Features
 from accerl.monitor.indicators import Indicator
-from accerl.monitor.monitor import Monitor
 from accerl.runtime.run import InnerRun, IntervalReport, Snapshot
 from accerl.spec import Decision
 from controller.actions import ACTION_SPACES, Actions, PresetActions
@@ -95,13 +95,24 @@ class CompressionControlEnv(gymnasium.Env[np.ndarray, Any]):
             if isinstance(self.actions, PresetActions)
             else spaces.MultiDiscrete(list(sizes))
         )
-        self._run: InnerRun | None = None
-        self._start(self.instance, None)
+        self._mask = self.actions.mask(self.instance.has)
+        self._reports: list[IntervalReport] = []
+        self._episode: Episode | None = None
+
+    @property
+    def _current(self) -> Episode:
+        if self._episode is None:
+            raise gymnasium.error.ResetNeeded("call reset() first: no inner run is in progress")
+        return self._episode
 
     @property
     def features(self) -> Features:
-        """What a strategy sees before the next step."""
-        return self._features
+        """What a strategy sees before the next step.
+
+        Raises:
+            gymnasium.error.ResetNeeded: before the first reset.
+        """
+        return self._current.features
 
     @property
     def run(self) -> InnerRun:
@@ -110,9 +121,7 @@ class CompressionControlEnv(gymnasium.Env[np.ndarray, Any]):
         Raises:
             gymnasium.error.ResetNeeded: before the first reset.
         """
-        if self._run is None:
-            raise gymnasium.error.ResetNeeded("call reset() first: no inner run is in progress")
-        return self._run
+        return self._current.run
 
     @property
     def total_env_steps(self) -> int:
@@ -143,17 +152,15 @@ class CompressionControlEnv(gymnasium.Env[np.ndarray, Any]):
             UserError: options name no instance.
         """
         super().reset(seed=seed)
-        self.close()
         instance, place = self._pick((options or {}).get("instance"))
-        self._start(instance, place)
-        self._seed = instance.seed
-        if self._seed is None:
-            self._seed = int(self.np_random.integers(2**31)) if seed is None else seed
-        self._run = instance.make_run(self._seed)
+        run_seed = instance.seed
+        if run_seed is None:
+            run_seed = int(self.np_random.integers(2**31)) if seed is None else seed
+        episode = self._start(instance, place, run_seed)
         # A run that starts above random play, such as a resumed one, says so itself.
         random_return = instance.reference.random_return
-        self._measured_return = getattr(self._run, "initial_return", random_return)
-        return self._features.vector.copy(), self._info()
+        self._measured_return = getattr(episode.run, "initial_return", random_return)
+        return episode.features.vector.copy(), self._info(episode)
 
     def _pick(self, wanted: Instance | int | None) -> tuple[Instance, int | None]:
         """Return an instance and its place in `instances`; None if it has none there."""
@@ -171,17 +178,20 @@ class CompressionControlEnv(gymnasium.Env[np.ndarray, Any]):
             )
         return self.instances[wanted], wanted
 
-    def _start(self, instance: Instance, place: int | None) -> None:
-        """Be before the first interval of an instance."""
-        self.instance, self._place = instance, place
+    def _start(self, instance: Instance, place: int | None, seed: int) -> Episode:
+        """Be before the first interval of an instance, with a new run."""
+        self.close()
+        self.instance, self._place, self._seed = instance, place, seed
         self._mask = self.actions.mask(instance.has)
-        self._monitor = Monitor(
-            instance.num_actions, instance.horizon_seconds, self.make_indicators()
-        )
-        self._features = self._monitor.start()
-        self._reports: list[IntervalReport] = []
+        self._reports = []
         self._measured_seconds = 0.0
-        self._measured_return = instance.reference.random_return
+        self._episode = Episode(
+            instance.make_run(seed),
+            horizon_seconds=instance.horizon_seconds,
+            interval_seconds=instance.interval_seconds,
+            indicators=self.make_indicators(),
+        )
+        return self._episode
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """Act for one interval with the spec that `action` names.
@@ -206,11 +216,10 @@ class CompressionControlEnv(gymnasium.Env[np.ndarray, Any]):
         Raises:
             gymnasium.error.ResetNeeded: before the first reset and after the horizon.
         """
-        if self._run is None or self._done:
-            raise gymnasium.error.ResetNeeded("call reset() first: no inner run is in progress")
-        self._run.apply(decision)
-        report = self._run.advance(self.instance.interval_seconds)
-        self._features = self._monitor.update(report)
+        episode = self._current
+        if episode.finished:
+            raise gymnasium.error.ResetNeeded("call reset() first: the episode has ended")
+        features, report = episode.step(decision)
         self._reports.append(report)
         score, reward, ratio = report.learner_return, 0.0, math.nan
         if score is not None:
@@ -218,7 +227,7 @@ class CompressionControlEnv(gymnasium.Env[np.ndarray, Any]):
             reward = gain / self.instance.reference.span
             ratio = gain / (report.total_seconds - self._measured_seconds)
             self._measured_seconds, self._measured_return = report.total_seconds, score
-        info = self._info() | {
+        info = self._info(episode) | {
             "report": report,
             "discount": math.exp(-self.beta * report.seconds),
             "seconds": report.seconds,
@@ -228,19 +237,13 @@ class CompressionControlEnv(gymnasium.Env[np.ndarray, Any]):
             "eq6_ratio": ratio,
             "action_replaced": False,
         }
-        return self._features.vector.copy(), reward, False, self._done, info
+        return features.vector.copy(), reward, False, episode.finished, info
 
-    @property
-    def _done(self) -> bool:
-        """Whether the run's clock has reached the horizon, but for rounding."""
-        seconds = self._reports[-1].total_seconds if self._reports else 0.0
-        return seconds >= self.instance.horizon_seconds * (1.0 - 1e-9)
-
-    def _info(self) -> dict[str, Any]:
+    def _info(self, episode: Episode) -> dict[str, Any]:
         return {
             "instance": self.instance.name,
             "seed": self._seed,
-            "features": self._features,
+            "features": episode.features,
             "action_mask": self._mask.copy(),
         }
 
@@ -252,8 +255,7 @@ class CompressionControlEnv(gymnasium.Env[np.ndarray, Any]):
         Raises:
             gymnasium.error.ResetNeeded: before the first reset.
         """
-        if self._run is None:
-            raise gymnasium.error.ResetNeeded("call reset() first: no inner run is in progress")
+        episode = self._current.snapshot()
         return {
             "instance": self.instance.name,
             "lengths": [self.instance.horizon_seconds, self.instance.interval_seconds],
@@ -263,7 +265,7 @@ class CompressionControlEnv(gymnasium.Env[np.ndarray, Any]):
             "measured_seconds": self._measured_seconds,
             "measured_return": self._measured_return,
             "reports": [report.to_json() for report in self._reports],
-            "run": self._run.snapshot(),
+            "episode": episode,
         }
 
     def restore(self, snapshot: Mapping[str, Any]) -> np.ndarray:
@@ -285,23 +287,17 @@ class CompressionControlEnv(gymnasium.Env[np.ndarray, Any]):
                 f"{snapshot['lengths']}, this environment has {instance.name!r} with {lengths}; "
                 "restore it where the instances are the same"
             )
-        self.close()
-        self._start(instance, place)
-        self._seed = snapshot["seed"]
-        self.np_random.bit_generator.state = snapshot["np_random"]
         # A new run: nothing that another branch has left can show.
-        run = instance.make_run(self._seed)
-        run.restore(snapshot["run"])
-        self._run = run
-        for report in map(IntervalReport.from_json, snapshot["reports"]):
-            self._features = self._monitor.update(report)
-            self._reports.append(report)
+        episode = self._start(instance, place, snapshot["seed"])
+        self.np_random.bit_generator.state = snapshot["np_random"]
+        self._reports = [IntervalReport.from_json(report) for report in snapshot["reports"]]
+        episode.restore(snapshot["episode"], self._reports)
         self._measured_seconds = snapshot["measured_seconds"]
         self._measured_return = snapshot["measured_return"]
-        return self._features.vector.copy()
+        return episode.features.vector.copy()
 
     def close(self) -> None:
         """Close the inner run; safe to call twice."""
-        if self._run is not None:
-            self._run.close()
-            self._run = None
+        if self._episode is not None:
+            self._episode.close()
+            self._episode = None

@@ -48,8 +48,6 @@ class Instance:
     name: str
     make_run: Callable[[int], InnerRun] = field(repr=False)
     """returns the inner run of a seed"""
-    num_actions: int
-    """actions of the game: the scale of the entropy feature"""
     reference: GameReference
     """the game's scale of scores"""
     horizon_seconds: float
@@ -170,7 +168,6 @@ def game_instance(
     return Instance(
         name=name if seed is None else f"{name}-{seed}",
         make_run=partial(_run_game, config, None if real else profile),
-        num_actions=num_actions(config.game),
         reference=reference,
         horizon_seconds=horizon_seconds,
         interval_seconds=interval_seconds,
@@ -276,7 +273,6 @@ def analytic_instance(
     return Instance(
         name=name,
         make_run=partial(AnalyticRun, config),
-        num_actions=config.num_actions,
         reference=config.reference,
         horizon_seconds=ANALYTIC_HORIZON_SECONDS,
         interval_seconds=ANALYTIC_INTERVAL_SECONDS,

@@ -80,6 +80,7 @@ class ProcessRun:
         )
         compressor.observe(probe.reset(config.seed))
         probe.close()
+        self.num_actions = policy.num_actions
         self.recorder = IntervalRecorder(policy.num_actions)
         self.now = 0.0
         self._began = 0.0  # perf_counter when the clock was last started

@@ -122,6 +122,7 @@ class SerialRun:
         check_every = KLProbe.check_every(samples, count_macs(policy) if real else math.inf)
         self.publisher = Publisher(compressor, runtime.publish_every, check_every)
         self.evaluator = Evaluator(config.game, runtime.eval_episodes)
+        self.num_actions = envs.num_actions
         self.recorder = IntervalRecorder(envs.num_actions, times_itself=real)
         names = [LEARNER, COMPRESSOR, *map(distiller_name, range(wiring.distillers))]
         names += map(actor_name, range(wiring.actors))
@@ -162,7 +163,7 @@ class SerialRun:
 
     @property
     def now(self) -> float:
-        """See `InnerRun`: seconds of its clock."""
+        """Seconds of its clock."""
         return self.servers.now
 
     def apply(self, decision: Decision) -> None:

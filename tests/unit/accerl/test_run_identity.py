@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -62,17 +60,6 @@ def test_resuming_with_other_parameters_is_refused(recorded: Path) -> None:
     with pytest.raises(UserError, match=r"other settings \(strategy_params: preset 'catch'"):
         run(other, recorded, resume=True)
     assert files_hash(recorded) == before
-
-
-def test_a_run_of_before_parameters_were_recorded_goes_on(recorded: Path, tmp_path: Path) -> None:
-    copied = tmp_path / "run"
-    shutil.copytree(recorded, copied)
-    config = read_json(copied / "config.json")
-    del config["strategy_params"]
-    (copied / "config.json").write_text(json.dumps(config))
-    assert load_run(copied).strategy == "kl-threshold"
-    assert len(run(HIGH, copied, seconds=0.04, resume=True).reports) == 10
-    assert read_json(copied / "config.json")["strategy_params"]["threshold_nats"] == 1e6
 
 
 def test_a_random_strategy_resumes_in_the_middle_of_its_sequence(tmp_path: Path) -> None:
