@@ -45,7 +45,8 @@ class RuntimeConfig:
     """processes that distil, ND of the paper; 0: the compressor's does that too; the virtual clock
     takes the number from its profile"""
     compressor_process: bool = True
-    """whether a process of its own compresses, or the learner's does; on the virtual clock too"""
+    """virtual clock: whether a process of its own compresses, or the learner's does; in the process
+    runtime one of its own always does"""
     num_learners: int = 1
     """process runtime: learner processes, NT of the paper (distributed data parallel on the CPU);
     each learns from an equal share of every rollout's environments"""
@@ -98,12 +99,17 @@ class RuntimeConfig:
             raise UserError(
                 f"runtime: num_distillers must not be negative, got {self.num_distillers}"
             )
+        if self.runtime == "process" and not self.compressor_process:
+            raise UserError(
+                "runtime: the process runtime always has a compressor process; leave "
+                "compressor_process true, or use --runtime serial"
+            )
         if self.num_distillers and not self.compressor_process:
             raise UserError("runtime: num_distillers needs a compressor process")
-        if self.num_learners > 1 and not (self.runtime == "process" and self.compressor_process):
+        if self.num_learners > 1 and self.runtime != "process":
             raise UserError(
-                f"runtime: num_learners {self.num_learners} needs --runtime process with a "
-                "compressor process; use these, or num_learners 1"
+                f"runtime: num_learners {self.num_learners} needs --runtime process; use that, "
+                "or num_learners 1"
             )
         if self.num_actors < 0:
             raise UserError(f"runtime: num_actors must not be negative, got {self.num_actors}")
@@ -208,11 +214,11 @@ class RunConfig:
         Raises:
             UserError: the learner is to use a GPU that is not there, or where it cannot.
         """
-        beside = self.runtime.runtime == "process" and self.runtime.compressor_process
+        beside = self.runtime.runtime == "process"
         if self.learner.device == "cuda" and not beside:
             raise UserError(
-                "learner: device cuda needs the process runtime with a compressor process: what "
-                "compresses in the learner's own process does so on the CPU"
+                "learner: device cuda needs the process runtime: what compresses in the learner's "
+                "own process does so on the CPU"
             )
         alone = self.runtime.num_learners == 1
         device = choose_device(self.learner.device if beside and alone else "cpu").type

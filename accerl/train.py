@@ -291,10 +291,10 @@ def evaluate_checkpoint(
     envs = make_envs(config.game, episodes)
     try:
         run.learner.load_state_dict(state["learner"])
-        run.publisher.compressor.load_state_dict(state["publisher"]["compressor"])
+        run.publishing.compressor.load_state_dict(state["publishing"]["compressor"])
         infer = policy_infer(run.learner.policy)
         if spec != IDENTITY:
-            compressor = run.publisher.compressor
+            compressor = run.publishing.compressor
             engine = make_engine(compressor.build(spec, run.learner.policy, run.learner.updates))
             infer = engine_infer(engine)
         scores = play_episodes(envs, infer, EVALUATION_SEED + 1 + seed)

@@ -236,6 +236,13 @@ class Mailbox:
         """Note that publication `number` is not sent, as it would act like the current one."""
         self._block.settle(number)
 
+    def settle_or_put(self, number: int, publication: Publication | None) -> None:
+        """Make publication `number` current; without one, the current publication serves on."""
+        if publication is None:
+            self.settle(number)
+        else:
+            self.put(publication)
+
     def put(self, publication: Publication) -> int:
         """Make `publication` current; return its size in bytes."""
         data = np.frombuffer(publication.to_bytes(), np.uint8)

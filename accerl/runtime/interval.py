@@ -12,7 +12,7 @@ from accerl.learner.learner import UpdateStats
 from accerl.monitor.meter import IntervalMeter
 from accerl.rollout import Rollout
 from accerl.runtime.machine.usage import Memory
-from accerl.runtime.publishing.probe import KLSplit
+from accerl.runtime.publishing.delivery import Delivery
 from accerl.runtime.run import PHASES, IntervalReport
 from accerl.spec import CompressionSpec, Decision, by_label, by_spec
 
@@ -81,28 +81,18 @@ class IntervalRecorder:
         if self.times_itself:
             self._monitor_cpu_seconds[process] += seconds
 
-    def add_publication(
-        self,
-        unchanged: bool,
-        size_bytes: int,
-        student_kl_nats: Mapping[CompressionSpec, float],
-        split: KLSplit,
-        *,
-        by: str = "learner",
-    ) -> None:
+    def add_publication(self, delivery: Delivery, *, by: str = "learner") -> None:
         """Book a publication: its bytes, and how far what acts is from the learner, and why.
 
         Args:
-            unchanged: whether nothing was sent.
-            size_bytes: what was sent.
-            student_kl_nats: how far students are from the learner.
-            split: what a sample says.
-            by: the process that took it.
+            delivery: what was published.
+            by: the process that made it.
         """
+        split = delivery.split
         self._publications += 1
-        self._unchanged += unchanged
-        self._publication_bytes += size_bytes
-        self._student_kl_nats.update(student_kl_nats)
+        self._unchanged += delivery.unchanged
+        self._publication_bytes += delivery.size_bytes
+        self._student_kl_nats.update(delivery.student_kl_nats)
         self._compression_kl_nats.update(split.compression_nats)
         if split.staleness_nats is not None:
             self._staleness = (split.staleness_nats, split.staleness_updates)

@@ -106,7 +106,6 @@ def wirings(game: str, network: str) -> dict[str, Pipeline]:
         "minibatches 4": learner(minibatches=4),
         "learner threads 2": runtime(learner_threads=2),
         "actor threads 2": runtime(actor_threads=2),
-        "compress in the learner": runtime(compressor_process=False),
         "publish every 1": runtime(publish_every=1),
         "publish every 16": runtime(publish_every=16),
         "act at once": runtime(patience_seconds=0.0),

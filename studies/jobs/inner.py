@@ -23,6 +23,7 @@ from accerl.monitor.strategy import Strategy
 from accerl.presets import load_preset
 from accerl.records import SUMMARY
 from accerl.runtime.latency.profile import LatencyProfile
+from accerl.runtime.process.messages import News
 from accerl.runtime.process.supervise import Supervisor, Worker
 from accerl.runtime.process.wire import PeerGoneError
 from accerl.train import train
@@ -340,7 +341,7 @@ class InnerRuns:
         self._store.is_finished = False
         for worker in self._workers:
             if self._are_started:
-                worker.send({"jobs": True})
+                worker.send(News())
             else:
                 self._supervisor.start(worker)
         self._are_started = True

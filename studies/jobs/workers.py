@@ -20,6 +20,7 @@ import torch
 from optuna.exceptions import StorageInternalError
 
 from accerl.errors import UserError
+from accerl.runtime.process.messages import News, Ready
 from accerl.runtime.process.wire import Channel
 from studies.jobs.storage import open_storage, storage_errors
 from studies.jobs.store import Claim, JobStore
@@ -129,16 +130,16 @@ def serve(
 def local_worker(channel: Channel, where: str, study: str, folder: StudyFolder) -> None:
     """Do jobs for the process that started this one: a message says that there are new ones.
 
-    It says `done` after each, and ends with its parent.
+    It says so after each, and ends with its parent.
     """
     torch.set_num_threads(1)  # as results depend on the number
     threading.Thread(target=_end_with_parent, daemon=True).start()
     with storage_errors(where):
         store = JobStore(open_storage(where), study)
-        channel.send({"ready": True})
+        channel.send(Ready())
         while True:
             if do_one(store, folder, Stop()) is not None:
-                channel.send({"done": True})
+                channel.send(News())
             else:
                 channel.pipe.poll(store.patience_seconds)
             while channel.pipe.poll():

@@ -12,7 +12,8 @@ from accerl.compress.compliance import VECTOR, decided_policy, random_states
 from accerl.config import RuntimeConfig
 from accerl.errors import UserError
 from accerl.monitor.strategies import FixedStrategy
-from accerl.runtime.process.distillers import Board, Distiller, DistillerPool
+from accerl.runtime.process.board import Board
+from accerl.runtime.process.distillers import DistillerPool, DistillerProcess
 from accerl.runtime.process.run import ProcessRun
 from accerl.runtime.process.samples import SampleRing
 from accerl.runtime.process.supervise import Worker
@@ -54,17 +55,17 @@ def test_a_board_carries_students_to_who_publishes_them() -> None:
 
 
 def test_students_are_shared_out_evenly() -> None:
-    def distiller(index: int) -> Distiller:
+    def distiller(index: int) -> DistillerProcess:
         worker = Worker("distiller", index, lambda *_: None, lambda _: ())
-        return Distiller(worker, SampleRing(VECTOR, 4), Board(64))
+        return DistillerProcess(worker, SampleRing(VECTOR, 4), Board(64))
 
     pool = DistillerPool([distiller(0), distiller(1)])
     try:
         specs = [NET2, NET3, CompressionSpec(bits=8), CompressionSpec(student="net3", bits=16)]
         pool.charges.assign([*specs, CompressionSpec(sparsity=0.5)])
         pool.charges.assign(specs)
-        keys = [set(pool.charges.keys(index)) for index in range(2)]
-        assert keys == [{("net2", 0.0), ("original", 0.5)}, {("net3", 0.0)}]
+        networks = [set(pool.charges.keys(index)) for index in range(2)]
+        assert networks == [{("net2", 0.0), ("original", 0.5)}, {("net3", 0.0)}]
     finally:
         pool.close()
 
@@ -76,13 +77,13 @@ def test_two_distillers_keep_two_students_and_survive_their_deaths() -> None:
         run.apply(MIX)
         killer = Killer(run)
         killer.recover()
-        known = run.snapshot()["publisher"]["compressor"]
+        known = run.snapshot()["publishing"]["compressor"]
         before = {tuple(e["student"]): e["state"]["updates"] for e in known["distillers"]}
         assert set(before) == {("net2", 0.0), ("net3", 0.0)}
         for worker in [worker for worker in run.workers if worker.role == "distiller"]:
             killer.strike(worker)
         killer.recover()
-        known = run.snapshot()["publisher"]["compressor"]
+        known = run.snapshot()["publishing"]["compressor"]
         after = {tuple(e["student"]): e["state"]["updates"] for e in known["distillers"]}
         assert all(after[key] > before[key] for key in before)
         killer.check()

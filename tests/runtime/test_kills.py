@@ -44,9 +44,9 @@ def shoot(kills: int, config: RunConfig, seed: int) -> Killer:
         killer.check()
         # It acts with what was asked for last, made from recent weights.
         published = run._mailbox.get()
-        tag = run.publisher.tag(published.number, 0)
-        assert run.publisher.decision is not None
-        assert (tag.spec,) == run.publisher.decision.specs
+        tag = run.orders.tag(published.number, 0)
+        assert run.orders.decision is not None
+        assert (tag.spec,) == run.orders.decision.specs
         assert published.artifacts[0].version == tag.version
         return killer
     finally:
@@ -79,28 +79,21 @@ def test_fifty_kills_in_one_run() -> None:
 
 
 @pytest.mark.slow
-def test_without_a_process_of_its_own_the_compressor_cannot_be_killed() -> None:
-    config = quick_catch(num_actors=2, compressor_process=False)
-    killer = shoot(4, config, seed=3)
-    assert set(killer.killed) == {"actor-0", "actor-1"}
-
-
-@pytest.mark.slow
 def test_a_compressor_goes_on_with_the_students_that_were_last_known() -> None:
     run = ProcessRun(quick_catch(), supervisor=immortal())
     try:
         run.apply(Decision.of(NET3))
         killer = Killer(run)
         killer.recover()
-        known = run.snapshot()["publisher"]["compressor"]
+        known = run.snapshot()["publishing"]["compressor"]
         (distiller,) = known["distillers"]
         assert distiller["state"]["updates"] > 0
         (worker,) = (worker for worker in run.workers if worker.role == "compressor")
         killer.strike(worker)
-        again = run.snapshot()["publisher"]["compressor"]
+        again = run.snapshot()["publishing"]["compressor"]
         assert again["version"] == known["version"]  # the new one is still starting
         killer.recover()
-        later = run.snapshot()["publisher"]["compressor"]
+        later = run.snapshot()["publishing"]["compressor"]
         # Its Adam counts on: the student was not made anew.
         assert later["distillers"][0]["state"]["updates"] > distiller["state"]["updates"]
         assert later["version"] > known["version"]
@@ -118,7 +111,7 @@ def kill_an_actor(_: IntervalReport) -> None:
 def test_five_deaths_in_a_minute_end_the_run_with_a_checkpoint_to_resume_from(
     tmp_path: Path,
 ) -> None:
-    config = quick_catch(compressor_process=False)
+    config = quick_catch()
     strategy = FixedStrategy(INT8)
     long = RunConfig.from_json({**config.to_json(), "seconds": 600.0})
     with pytest.raises(UserError, match=r"5 processes died within 60 seconds") as error:
@@ -151,7 +144,7 @@ def test_a_process_that_hangs_at_the_start_is_noticed() -> None:
         os.kill(run.workers[0].pid, signal.SIGSTOP)
         seconds[0] += 121.0
 
-    run = ProcessRun(quick_catch(compressor_process=False), supervisor=supervisor)
+    run = ProcessRun(quick_catch(), supervisor=supervisor)
     supervisor.start = start_frozen
     try:
         with pytest.raises(UserError, match="actor-0 was not ready after 120 seconds, twice"):

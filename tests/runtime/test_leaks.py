@@ -47,7 +47,7 @@ def before_and_after(configs: list[RunConfig]) -> list[object]:
 
 
 def test_twenty_runs_leave_nothing() -> None:
-    before, after = before_and_after([quick_catch(compressor_process=False, num_envs=4)] * 20)
+    before, after = before_and_after([quick_catch(num_envs=4)] * 20)
     assert after == before
 
 
@@ -62,7 +62,7 @@ def test_runs_with_every_role_leave_nothing() -> None:
 
 @pytest.mark.parametrize("moment", ["built", "started"])
 def test_a_run_that_fails_at_the_start_leaves_nothing(moment: str) -> None:
-    play(quick_catch(compressor_process=False))
+    play(quick_catch())
     before = traces()
     run = ProcessRun(quick_catch())
     if moment == "started":

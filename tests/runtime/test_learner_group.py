@@ -15,6 +15,7 @@ from accerl.errors import UserError
 from accerl.learner.config import LearnerConfig
 from accerl.learner.group import GlooGroup, LearnerGroup, open_store, translating_failures
 from accerl.learner.learner import Learner
+from accerl.runtime.process.messages import State
 from accerl.runtime.process.supervise import Worker
 from tests.fixtures.learners import CONFIG, make_learner
 from tests.fixtures.partners import ENVS, join_with, learn_along, rollout
@@ -30,6 +31,13 @@ def partner() -> Iterator[Worker]:
     worker.receive()
     yield worker
     worker.end()
+
+
+def answered(partner: Worker) -> dict[str, Any]:
+    """Return what the partner sends when it has learned along."""
+    answer = partner.receive()
+    assert isinstance(answer, State)
+    return answer.state
 
 
 def gradients(learner: Learner) -> torch.Tensor:
@@ -55,7 +63,7 @@ def learn_both(partner: Worker, config: LearnerConfig) -> tuple[Learner, Learner
         torch.testing.assert_close(shared.entropy_nats, whole.entropy_nats, rtol=near, atol=near)
         assert shared.losses == pytest.approx(whole.losses, rel=10.0 * near, abs=near)
     two.join(LearnerGroup())
-    return one, two, partner.receive()
+    return one, two, answered(partner)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +112,7 @@ def test_what_is_not_finite_for_one_stops_both(partner: Worker, environment: int
     with pytest.raises(FloatingPointError, match="not finite after 0 updates"):
         learner.update(rollout(1, environment))
     learner.join(LearnerGroup())
-    answer = partner.receive()
+    answer = answered(partner)
     assert "not finite after 0 updates" in answer["failed"]
     assert torch.equal(weights(learner), before)
     assert torch.equal(answer["state"]["policy"]["value_head.bias"], learner.policy.value_head.bias)
@@ -117,7 +125,7 @@ def test_a_second_group_in_one_process_is_refused(partner: Worker) -> None:
         GlooGroup(open_store(2), 0, 2)
     assert learner.update(rollout(1)).kl_nats.shape[1] == ENVS  # the first is as it was
     learner.join(LearnerGroup())
-    assert not partner.receive()["failed"]
+    assert not answered(partner)["failed"]
 
 
 def test_members_share_every_minibatch() -> None:

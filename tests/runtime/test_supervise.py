@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from accerl.errors import UserError
+from accerl.runtime.process.messages import AskState, Ready, State
 from accerl.runtime.process.supervise import Supervisor, Worker
 from accerl.runtime.process.wire import PeerGoneError
 from tests.fixtures.bodies import echo, hang
@@ -40,11 +42,12 @@ def test_a_worker_speaks_and_ends_without_a_trace(worker: Worker) -> None:
     worker.start()
     assert worker.name == "actor-3"
     assert not worker.ready
-    greeting = worker.receive()
-    assert (greeting["greeting"], worker.ready) == ("number 0", True)
+    assert (worker.receive(), worker.ready) == (Ready(), True)
+    greeting = state(worker)
+    assert greeting["greeting"] == "number 0"
     assert greeting["torch"] is False  # the program that started it stays outside
-    worker.send({"x": [1, 2.5, None]})
-    assert worker.receive() == {"x": [1, 2.5, None]}
+    worker.send(State({"x": [1, 2.5, None]}))
+    assert worker.receive() == State({"x": [1, 2.5, None]})
     pid = worker.pid
     assert worker.end() == 0
     assert worker.end() is None
@@ -79,9 +82,17 @@ def test_pinned_actors_stay_off_the_learners_core_and_others_may_run_anywhere(
 def test_a_mistake_of_the_user_is_said_by_the_parent(worker: Worker) -> None:
     worker.start()
     worker.receive()
-    worker.send({"ask for": "net7"})
+    worker.send(State({"ask for": "net7"}))
     with pytest.raises(UserError, match="there is no net7; use another"):
         worker.receive()
+
+
+def state(worker: Worker) -> dict[str, Any]:
+    """Ask a worker for its state."""
+    worker.send(AskState())
+    answer = worker.receive()
+    assert isinstance(answer, State)
+    return answer.state
 
 
 def kill(worker: Worker) -> None:
@@ -91,7 +102,7 @@ def kill(worker: Worker) -> None:
     os.kill(worker.pid, signal.SIGKILL)
     with pytest.raises(PeerGoneError):
         worker.receive()
-    worker.send({"nobody": "reads this"})
+    worker.send(State({"nobody": "reads this"}))
 
 
 def test_a_dead_process_is_replaced_and_the_event_kept(
@@ -101,8 +112,9 @@ def test_a_dead_process_is_replaced_and_the_event_kept(
     supervisor.start(worker)
     kill(worker)
     supervisor.replace(worker, seconds=12.5, recovered="2 slots reclaimed")
-    assert worker.receive()["greeting"] == "number 1"
-    worker.send({"exit": 7})
+    worker.receive()
+    assert state(worker)["greeting"] == "number 1"
+    worker.send(State({"exit": 7}))
     with pytest.raises(PeerGoneError):
         worker.receive()
     supervisor.replace(worker, seconds=13.0, recovered="nothing lost")
@@ -177,7 +189,7 @@ def test_a_process_that_must_get_ready_again_has_the_time_of_a_start(worker: Wor
     assert not supervisor.hangs(worker)
     clock.seconds = 1121.0
     assert supervisor.hangs(worker)
-    worker.send({"ready": True})  # it echoes
+    worker.send(Ready())  # it echoes
     worker.receive()
     assert not supervisor.hangs(worker)
 

@@ -1,4 +1,4 @@
-"""Publishing beside a learner in its own process: inline, or by the compressor's process."""
+"""RemotePublishing: the compressor's process as the learner's process sees it."""
 
 from __future__ import annotations
 
@@ -6,65 +6,26 @@ from time import perf_counter
 from typing import Any
 
 from accerl.compress.compressor import Compressor
-from accerl.compress.config import CompressionConfig
 from accerl.learner.learner import Learner
 from accerl.rollout import Rollout
 from accerl.runtime.interval import IntervalRecorder
 from accerl.runtime.process.distillers import DistillerPool
+from accerl.runtime.process.messages import (
+    AskState,
+    Done,
+    Hello,
+    Message,
+    Ready,
+    State,
+    Taken,
+    Work,
+)
 from accerl.runtime.process.samples import SampleRing
 from accerl.runtime.process.supervise import Worker
-from accerl.runtime.publishing.orders import Ledger, Order
-from accerl.runtime.publishing.probe import KLSplit
-from accerl.runtime.publishing.publisher import Publisher, sample_states
-from accerl.spec import by_spec
-from accerl.weights import Mailbox, Publication, WeightVector
-
-
-class InlinePublishing:
-    """Compresses in the learner's process, which does nothing else meanwhile."""
-
-    def __init__(
-        self, publisher: Publisher, learner: Learner, recorder: IntervalRecorder, mailbox: Mailbox
-    ) -> None:
-        self.publisher = publisher
-        self._learner = learner
-        self._recorder = recorder
-        self._mailbox = mailbox
-        self._current: Publication | None = None
-
-    def after_update(self, rollout: Rollout) -> None:
-        """Record states, distil, and publish if it is time."""
-        self.publisher.observe(rollout)
-        before = perf_counter()
-        if self.publisher.distill(self._learner.policy):
-            self._recorder.add_seconds("compress", perf_counter() - before)
-        if self.publisher.is_due(self._learner.updates):
-            self.publish()
-
-    def publish(self) -> None:
-        """Compress and publish the learner's weights."""
-        before = perf_counter()
-        built = self.publisher.build(self._learner.policy, self._learner.updates, self._current)
-        if built.unchanged:
-            self._mailbox.settle(built.publication.number)
-        else:
-            self._mailbox.put(built.publication)
-            self._current = built.publication
-        seconds = perf_counter() - before
-        self._recorder.add_seconds("publish", seconds)
-        self.publisher.charge(seconds)
-        policy = self._learner.policy
-        kl_nats = self.publisher.students_kl_nats(policy)
-        split = self.publisher.split(policy, built)
-        self._recorder.add_publication(built.unchanged, built.size_bytes, kl_nats, split)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the publisher's state."""
-        return self.publisher.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a state returned by `state_dict`, of either kind of publishing."""
-        self.publisher.load_state_dict(state)
+from accerl.runtime.publishing.delivery import Order
+from accerl.runtime.publishing.orders import PublicationOrders
+from accerl.runtime.publishing.work import sample_states
+from accerl.weights import WeightVector
 
 
 class RemotePublishing:
@@ -79,24 +40,24 @@ class RemotePublishing:
 
     def __init__(
         self,
+        orders: PublicationOrders,
         compressor: Compressor,
         worker: Worker,
         learner: Learner,
         recorder: IntervalRecorder,
         *,
-        publish_every: int,
-        check_every: int,
         weights: WeightVector,
         samples: SampleRing,
         pool: DistillerPool,
     ) -> None:
-        self.publisher = Ledger(publish_every, check_every)
+        self.orders = orders
         self.worker = worker
         self.idle = False
         """whether it is ready and has nothing to do"""
         self.reading = False
         """whether it may still be copying weights or states out of shared memory"""
-        self._config: CompressionConfig = compressor.config
+        self.pool = pool
+        self._config = compressor.config
         self._known = compressor.state_dict()
         self._known_update = 0
         self._fresh = True  # whether `_known` is what the process holds
@@ -105,16 +66,14 @@ class RemotePublishing:
         self._recorder = recorder
         self._weights = weights
         self._samples = samples
-        self.pool = pool
 
     def after_update(self, rollout: Rollout) -> None:
         """Record states; if the compressor has nothing to do, give it what there is."""
-        states = sample_states(rollout, self._config)
+        states, acting = sample_states(rollout, self._config), self.orders.acting
         self._samples.add(states)
-        if self.pool.distillers:
-            self.pool.after_update(states, self.publisher.acting, self._put_weights)
-        due = self.publisher.is_due(self._learner.updates)
-        if self.idle and (due or self._students()):
+        self.pool.after_update(states, acting, self._put_weights)
+        due = self.orders.is_due(self._learner.updates)
+        if self.idle and (due or self.pool.charges.left_to_compressor(acting)):
             self._send(publish=due)
 
     def publish(self) -> None:
@@ -122,82 +81,42 @@ class RemotePublishing:
         if self.idle:
             self._send(publish=True)
 
-    def _students(self) -> list[dict[str, Any]]:
-        """Return the specs in effect whose network the compressor must distil."""
-        if self.pool.distillers:
-            return []
-        return [spec.to_json() for spec in self.publisher.acting if spec.student_key is not None]
-
     def _send(self, *, publish: bool) -> None:
         before = perf_counter()
-        updates = self._learner.updates
         self._put_weights()
         if publish:
-            self._order = self.publisher.order(updates)
-        order = None if self._order is None else self._order.to_json()
+            self._order = self.orders.order(self._learner.updates)
         self.idle, self.reading, self._fresh = False, True, False
-        work = {"distill": self._students(), "order": order}
-        self.worker.send({"work": work, "states": self._samples.lend()})
+        distill = self.pool.charges.left_to_compressor(self.orders.acting)
+        self.worker.send(Work(tuple(distill), self._samples.lend(), self._order))
         self._recorder.add_seconds("publish", perf_counter() - before)
 
     def _put_weights(self) -> None:
         self._weights.put(self._learner.updates, self._learner.policy)
 
-    def handle(self, worker: Worker, message: dict[str, Any]) -> None:
+    def handle(self, worker: Worker, message: Message) -> None:
         """Take a message of the compressor's process, or of a distiller's."""
         if worker is not self.worker:
             seconds = self.pool.handle(worker, message, self._known)
             self._recorder.add_seconds("compress", seconds)
-        elif "hello" in message:
-            self.worker.send({"state": self.pool.merged(self._known)})
-        elif "ready" in message:
-            self.idle = True
-        elif "taken" in message:
-            self._returned()
-        elif "state" in message:
-            self._known, self._fresh = message["state"], True
-            self._known_update = self._learner.updates
-        else:
-            self._finished(**message["done"])
-
-    def _finished(
-        self,
-        *,
-        distill_seconds: float,
-        publish_seconds: float | None,
-        delivered: dict[str, Any] | None,
-    ) -> None:
-        self.idle = True
-        self._recorder.add_seconds("compress", distill_seconds)
-        if publish_seconds is not None and delivered is not None:
-            assert self._order is not None
-            self._deliver(self._order.number, **delivered)
-            self._recorder.add_seconds("publish", publish_seconds)
-            self.publisher.charge(publish_seconds, self._order.decision)
-            self._order = None
-
-    def _deliver(
-        self,
-        number: int,
-        *,
-        acted: list[list[Any]],
-        rejected: dict[str, str],
-        unchanged: bool,
-        size_bytes: int,
-        student_kl_nats: dict[str, float],
-        split: dict[str, Any],
-    ) -> None:
-        if unchanged:
-            self.publisher.unchanged(number)
-        else:
-            self.publisher.delivered(number, acted, rejected)
-        self._recorder.add_publication(
-            unchanged,
-            size_bytes,
-            by_spec(student_kl_nats),
-            KLSplit.from_json(split),
-            by=self.worker.name,
-        )
+            return
+        match message:
+            case Hello():
+                self.worker.send(State(self.pool.merged(self._known)))
+            case Ready():
+                self.idle = True
+            case Taken():
+                self._returned()
+            case State(state):
+                self._known, self._fresh = state, True
+                self._known_update = self._learner.updates
+            case Done(distill_seconds, delivery):
+                self.idle = True
+                self._recorder.add_seconds("compress", distill_seconds)
+                if delivery is not None:
+                    self._order = None
+                    self._recorder.add_seconds("publish", delivery.seconds)
+                    self.orders.book(delivery, self._recorder, by=self.worker.name)
 
     def died(self, worker: Worker) -> str:
         """The compressor's process has ended, or a distiller's; return what was done about it."""
@@ -207,7 +126,7 @@ class RemotePublishing:
         self._returned()
         if self._order is not None:
             self._order = None
-            self.publisher.lost()
+            self.orders.lost()
         return f"with the students of update {self._known_update}"
 
     def _returned(self) -> None:
@@ -222,7 +141,7 @@ class RemotePublishing:
     def ask_state(self) -> None:
         """Ask the processes for their state, which they send when their work is done."""
         if not self._fresh:
-            self.worker.send({"state": None})
+            self.worker.send(AskState())
         self.pool.ask_state()
 
     @property
@@ -231,10 +150,10 @@ class RemotePublishing:
         return [self.worker, *self.pool.workers]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of an inline publisher, with the compressor's as it was last known."""
-        return {"compressor": self.pool.merged(self._known), **self.publisher.state_dict()}
+        """Return orders, and the compressor's state as it was last known."""
+        return {"orders": self.orders.state_dict(), "compressor": self.pool.merged(self._known)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a state of either kind of publishing; only before the process starts."""
+        """Go on from a state returned by `state_dict`; only before the process starts."""
         self._known, self._known_update = state["compressor"], self._learner.updates
-        self.publisher.load_state_dict(state)
+        self.orders.load_state_dict(state["orders"])

@@ -30,9 +30,10 @@ from accerl.learner.learner import Learner, UpdateStats
 from accerl.networks.observation import ObservationSpec
 from accerl.rollout import Slab
 from accerl.runtime.machine.memory import keep_freed_memory
+from accerl.runtime.process.messages import Join, Joining, Learn, Leave, Message, Ready
+from accerl.runtime.process.roles import empty_policy
 from accerl.runtime.process.supervise import Supervisor, Worker
 from accerl.runtime.process.wire import Channel, PeerGoneError
-from accerl.runtime.process.workers import empty_policy
 
 
 class LearnerRanks:
@@ -48,9 +49,9 @@ class LearnerRanks:
         self._learner = learner
         self._supervisor = supervisor
 
-    def handle(self, worker: Worker, message: dict[str, Any]) -> None:
+    def handle(self, worker: Worker, message: Message) -> None:
         """Take a message of one of them; when the last gets ready, the group forms."""
-        if "ready" in message:
+        if isinstance(message, Ready):
             self.dissolve(left=worker)
             if all(worker.ready for worker in self.workers):
                 self._form()
@@ -66,7 +67,7 @@ class LearnerRanks:
             update: has the learner learn from it; None if that failed and its state was replaced.
         """
         if self.formed:
-            self._send({"learn": slot})
+            self._send(Learn(slot))
         try:
             with translating_failures():
                 stats = update()
@@ -92,7 +93,7 @@ class LearnerRanks:
         """Give all ranks the learner's state and form the group, if all answer."""
         size = 1 + len(self.workers)
         store = open_store(size)
-        self._send({"join": store.port, "size": size, "state": self._learner.state_dict()})
+        self._send(Join(store.port, size, self._learner.state_dict()))
         # Only now wait in the group's constructor, where nobody notices deaths.
         if not all(_answers(worker) for worker in self.workers):
             self._dismiss(self.workers)
@@ -107,10 +108,10 @@ class LearnerRanks:
 
     def _dismiss(self, workers: Sequence[Worker]) -> None:
         for worker in workers:
-            worker.send({"leave": True})
+            worker.send(Leave())
             self._supervisor.await_ready(worker)
 
-    def _send(self, message: dict[str, Any]) -> None:
+    def _send(self, message: Message) -> None:
         for worker in self.workers:
             worker.send(message)
 
@@ -118,7 +119,7 @@ class LearnerRanks:
 def _answers(worker: Worker) -> bool:
     """Whether a process that was sent the state has taken it, and not died of it."""
     try:
-        return worker.channel.pipe.poll(TIMEOUT_SECONDS) and "joining" in worker.receive()
+        return worker.channel.pipe.poll(TIMEOUT_SECONDS) and isinstance(worker.receive(), Joining)
     except PeerGoneError:
         return False
 
@@ -151,9 +152,9 @@ def learn_shares(
 ) -> None:
     """Body of a rank's process: learn from this rank's share of one slot after the other.
 
-    The messages, in order: this process is `ready`; told to `join`, it takes the state and says
-    that it is `joining`; it is sent the numbers of the slots to `learn` from, until it is to
-    `leave`. Then, and when the group is broken or a loss is not finite, it is `ready` again.
+    The messages, in order: this process is `Ready`; asked to `Join`, it takes the state and says
+    that it is `Joining`; it is sent the slots to `Learn` from, until it is to `Leave`. Then, and
+    when the group is broken or a loss is not finite, it is `Ready` again.
     """
     torch.set_num_threads(threads)
     keep_freed_memory()
@@ -162,16 +163,15 @@ def learn_shares(
     slab = Slab(**slab_handle)
     try:
         while True:
-            channel.send({"ready": True})
-            while "join" not in (message := channel.receive()):
+            channel.send(Ready())
+            while not isinstance(join := channel.receive(), Join):
                 pass  # said to a group that this process has left already
             with suppress(GroupBrokenError, FloatingPointError), translating_failures():
-                learner.load_state_dict(message["state"])
-                channel.send({"joining": True})
-                store = find_store(message["join"], message["size"])
-                learner.join(GlooGroup(store, rank, message["size"]))
-                while "learn" in (message := channel.receive()):
-                    learner.update(slab[message["learn"]])
+                learner.load_state_dict(join.state)
+                channel.send(Joining())
+                learner.join(GlooGroup(find_store(join.port, join.size), rank, join.size))
+                while isinstance(message := channel.receive(), Learn):
+                    learner.update(slab[message.slot])
             learner.join(LearnerGroup())
     finally:
         slab.close()

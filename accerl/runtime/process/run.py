@@ -20,16 +20,22 @@ from accerl.runtime.interval import IntervalRecorder
 from accerl.runtime.machine.memory import keep_freed_memory
 from accerl.runtime.machine.usage import CpuMeter, memory_by_name
 from accerl.runtime.parts import Parts
-from accerl.runtime.process.distillers import Board, Distiller, DistillerPool, distill_students
-from accerl.runtime.process.publishing import InlinePublishing, RemotePublishing
+from accerl.runtime.process.board import Board
+from accerl.runtime.process.distillers import DistillerPool, DistillerProcess
+from accerl.runtime.process.messages import Fill, Filled, Measure, Measured, Message
+from accerl.runtime.process.publishing import RemotePublishing
 from accerl.runtime.process.ranks import learner_ranks
+from accerl.runtime.process.roles import (
+    collect_rollouts,
+    compress_weights,
+    distill_repeatedly,
+    measure_returns,
+)
 from accerl.runtime.process.samples import SampleRing
 from accerl.runtime.process.supervise import Supervisor, Worker
 from accerl.runtime.process.wire import PeerGoneError
-from accerl.runtime.process.workers import collect_rollouts, compress_weights, measure_returns
-from accerl.runtime.publishing.orders import Ledger
+from accerl.runtime.publishing.orders import PublicationOrders
 from accerl.runtime.publishing.probe import KLProbe
-from accerl.runtime.publishing.publisher import Publisher
 from accerl.runtime.run import IntervalReport, Snapshot
 from accerl.runtime.safeguard import Safeguard
 from accerl.runtime.slots import Slots
@@ -110,16 +116,14 @@ class ProcessRun:
         self._closed = False
 
     @property
-    def publisher(self) -> Ledger:
+    def orders(self) -> PublicationOrders:
         """What was asked for and published."""
-        return self.publishing.publisher
+        return self.publishing.orders
 
     @property
     def workers(self) -> list[Worker]:
         """Every process of this run but this one."""
-        workers = [*self._actors, *self._ranks.workers]
-        if isinstance(self.publishing, RemotePublishing):
-            workers += self.publishing.workers
+        workers = [*self._actors, *self._ranks.workers, *self.publishing.workers]
         if self._evaluator is not None:
             workers.append(self._evaluator)
         return workers
@@ -141,23 +145,18 @@ class ProcessRun:
         arguments = (*self._network, game, episodes, self._weights.handle())
         return Worker("evaluator", None, measure_returns, lambda _: arguments)
 
-    def _make_publishing(self, compressor: Compressor) -> InlinePublishing | RemotePublishing:
-        every = self.config.runtime.publish_every
+    def _make_publishing(self, compressor: Compressor) -> RemotePublishing:
         check_every = KLProbe.check_every(self._slab.shape.samples, count_macs(self.learner.policy))
-        if not self.config.runtime.compressor_process:
-            publisher = Publisher(compressor, every, check_every)
-            return InlinePublishing(publisher, self.learner, self.recorder, self._mailbox)
         pool = self._make_distillers()
         boards = [distiller.board.handle() for distiller in pool.distillers]
         handles = [block.handle() for block in (self._weights, self._samples, self._mailbox)]
         arguments = (*self._network, self.config.compression, self._parts.links, *handles, boards)
         return RemotePublishing(
+            PublicationOrders(self.config.runtime.publish_every, check_every),
             compressor,
             Worker("compressor", None, compress_weights, lambda _: arguments),
             self.learner,
             self.recorder,
-            publish_every=every,
-            check_every=check_every,
             weights=self._weights,
             samples=self._samples,
             pool=pool,
@@ -172,9 +171,9 @@ class ProcessRun:
             samples = SampleRing(self.learner.policy.observation, config.calibration_states)
             board = Board(capacity)
             handles = (self._weights.handle(), samples.handle(), board.handle())
-            arguments = (*self._network, config, *handles)
-            worker = Worker("distiller", index, distill_students, lambda _, given=arguments: given)
-            found.append(Distiller(worker, samples, board))
+            given = (*self._network, config, *handles)
+            worker = Worker("distiller", index, distill_repeatedly, lambda _, given=given: given)
+            found.append(DistillerProcess(worker, samples, board))
         return DistillerPool(found)
 
     @property
@@ -186,7 +185,7 @@ class ProcessRun:
     def apply(self, decision: Decision) -> None:
         """See `InnerRun.apply`."""
         decision.check_students(self.config.network)
-        self.publisher.request(decision)
+        self.orders.request(decision)
 
     def advance(self, seconds: float) -> IntervalReport:
         """See `InnerRun.advance`.
@@ -217,18 +216,18 @@ class ProcessRun:
         self._began = 0.0
         self._cpu.note(self._pids())
         learner_return = self._measure()
-        decision = self.publisher.decision
+        decision = self.orders.decision
         assert decision is not None
         return self.recorder.report(
             seconds=elapsed,
             total_seconds=self.now,
             learner_return=learner_return,
             decision=decision,
-            switch_seconds=self.publisher.take_switch_seconds(),
+            switch_seconds=self.orders.take_switch_seconds(),
             events=(
                 *self._supervisor.take_events(),
                 *self._safeguard.take_events(),
-                *self.publisher.take_events(self.now),
+                *self.orders.take_events(self.now),
             ),
             memory=memory_by_name(self._pids()),
             cpu_seconds=self._cpu.take(),
@@ -239,8 +238,8 @@ class ProcessRun:
 
     def _start(self) -> None:
         """Start all processes and wait until each is ready."""
-        if self.publisher.decision is None:
-            self.publisher.request(Decision.of(IDENTITY))
+        if self.orders.decision is None:
+            self.orders.request(Decision.of(IDENTITY))
         if self.config.runtime.pin_cores:
             self._supervisor.pin(self.config.runtime.learner_threads)
         for worker in self.workers:
@@ -267,7 +266,7 @@ class ProcessRun:
             return
         slot = self._slots.take()
         rollout = self._slab[slot]
-        tag = self.publisher.tag(rollout.publication, rollout.spec_index)
+        tag = self.orders.tag(rollout.publication, rollout.spec_index)
         lag = self.learner.updates - tag.version
         before = perf_counter()
         seconds = self.now + before - self._began
@@ -286,7 +285,7 @@ class ProcessRun:
         assert actor.index is not None
         if self._acting and actor.ready:
             slots = self._slots.lend(actor.index)
-            actor.send({"fill": slots, "publication": self.publisher.last_ordered})
+            actor.send(Fill(slots, self.orders.last_ordered))
 
     def _receive(self, timeout_seconds: float) -> None:
         """Take what the processes have sent; replace those that died or hang."""
@@ -303,19 +302,19 @@ class ProcessRun:
             if self._supervisor.hangs(worker):
                 self._replace(worker)
 
-    def _handle(self, worker: Worker, message: dict[str, Any]) -> None:
+    def _handle(self, worker: Worker, message: Message) -> None:
         if worker.role == "actor":
             assert worker.index is not None
-            if "filled" in message:
-                self._slots.filled(worker.index, message["filled"])
+            if isinstance(message, Filled):
+                self._slots.filled(worker.index, message.slot)
             else:  # it is ready
                 self._lend(worker)
         elif worker.role == "learner":
             self._ranks.handle(worker, message)
-        elif isinstance(self.publishing, RemotePublishing) and worker.role in PUBLISHING:
+        elif worker.role in PUBLISHING:
             self.publishing.handle(worker, message)
-        elif "learner_return" in message:
-            self._learner_return = message["learner_return"]
+        elif isinstance(message, Measured):
+            self._learner_return = message.learner_return
 
     def _replace(self, worker: Worker) -> None:
         """Put a new process in the place of `worker`'s; take back what that one held."""
@@ -329,7 +328,7 @@ class ProcessRun:
             replace(recovered=f"{slots} of its slots reclaimed")
         elif worker.role == "learner":
             replace(recovered=self._ranks.died())
-        elif isinstance(self.publishing, RemotePublishing) and worker.role in PUBLISHING:
+        elif worker.role in PUBLISHING:
             replace(recovered=self.publishing.died(worker))
         else:
             replace(recovered="its measurement is repeated")
@@ -339,14 +338,14 @@ class ProcessRun:
         evaluator = self._evaluator
         if evaluator is None:
             return None
-        while isinstance(self.publishing, RemotePublishing) and self.publishing.reading:
+        while self.publishing.reading:
             self._receive(timeout_seconds=1.0)
         self._weights.put(self.learner.updates, self.learner.policy)
         self._learner_return = None
         asked = -1  # restarts of the evaluator that was asked
         while self._learner_return is None:
             if evaluator.ready and asked != evaluator.restarts:
-                evaluator.send({"measure": self.learner.updates})
+                evaluator.send(Measure())
                 asked = evaluator.restarts
             self._receive(timeout_seconds=1.0)
         return self._learner_return
@@ -354,16 +353,15 @@ class ProcessRun:
     def snapshot(self) -> Snapshot:
         """Return learner, compressor and counters; episodes in progress are not part of it."""
         publishing = self.publishing
-        if isinstance(publishing, RemotePublishing) and not publishing.is_known:
-            publishing.ask_state()
-            while not publishing.is_known:
-                self._receive(timeout_seconds=1.0)
+        publishing.ask_state()
+        while not publishing.is_known:
+            self._receive(timeout_seconds=1.0)
         learner = self.learner.state_dict()
         self._safeguard.keep(learner)
         return {
             "now": self.now,
             "learner": learner,
-            "publisher": publishing.state_dict(),
+            "publishing": publishing.state_dict(),
             "recorder": self.recorder.state_dict(),
         }
 
@@ -374,7 +372,7 @@ class ProcessRun:
         self.now = snapshot["now"]
         self.learner.load_state_dict(snapshot["learner"])
         self._safeguard.keep(snapshot["learner"])
-        self.publishing.load_state_dict(snapshot["publisher"])
+        self.publishing.load_state_dict(snapshot["publishing"])
         self.recorder.load_state_dict(snapshot["recorder"])
 
     def close(self) -> None:
@@ -390,8 +388,7 @@ class ProcessRun:
         self._supervisor.unpin()
         for block in (self._samples, self._weights, self._mailbox, self._slab):
             block.close()
-        if isinstance(self.publishing, RemotePublishing):
-            self.publishing.pool.close()
+        self.publishing.pool.close()
 
 
 def _size(policy: PolicyNet) -> int:

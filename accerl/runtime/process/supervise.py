@@ -16,6 +16,7 @@ from typing import Any
 
 from accerl.errors import UserError
 from accerl.runtime.machine.cores import LearnersCores
+from accerl.runtime.process.messages import Message, Mistake, Ready
 from accerl.runtime.process.wire import Channel, PeerGoneError
 
 MAX_DEATHS = 5
@@ -70,7 +71,7 @@ def process_main(body: Body, channel: Channel, arguments: tuple[Any, ...]) -> No
         with suppress(PeerGoneError):
             body(channel, *arguments)
     except UserError as error:  # a mistake of the user's is no death: the parent shall say it
-        channel.send({"mistake": str(error)})
+        channel.send(Mistake(str(error)))
     sys.stderr.flush()
     os._exit(0)  # the body has tidied up; taking torch down would last longer than a second
 
@@ -105,7 +106,7 @@ class Worker:
         return self._process.pid
 
     def start(self) -> None:
-        """Start the process; it says that it is `ready` by a message."""
+        """Start the process; it says by a message that it is `Ready`."""
         ours, theirs = _SPAWN.Pipe()
         self.channel = Channel(ours)
         process = _SPAWN.Process(
@@ -120,14 +121,14 @@ class Worker:
         theirs.close()
         self.ready = False
 
-    def send(self, message: dict[str, Any]) -> None:
+    def send(self, message: Message) -> None:
         """Send a message; if nobody is there to read it, `receive` will say so."""
         try:
             self.channel.send(message)
         except PeerGoneError:
             return  # what it had sent before it died is still to be read, in order
 
-    def receive(self) -> dict[str, Any]:
+    def receive(self) -> Message:
         """Return the next message.
 
         Raises:
@@ -135,9 +136,9 @@ class Worker:
             UserError: it has found a mistake of the user's.
         """
         message = self.channel.receive()
-        if "mistake" in message:
-            raise UserError(message["mistake"])
-        if "ready" in message:
+        if isinstance(message, Mistake):
+            raise UserError(message.text)
+        if isinstance(message, Ready):
             self.ready = True
         return message
 

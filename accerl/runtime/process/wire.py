@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from accerl.runtime.process.messages import MESSAGES, Message
+
 _LENGTH = struct.Struct("<I")
 _ARRAY, _TENSOR = "$array", "$tensor"
 
@@ -70,27 +72,28 @@ class Channel:
     def __init__(self, pipe: Connection) -> None:
         self.pipe = pipe
 
-    def send(self, message: dict[str, Any]) -> None:
+    def send(self, message: Message) -> None:
         """Send a message.
 
         Raises:
             PeerGoneError: nobody is there to read it.
         """
         try:
-            self.pipe.send_bytes(pack(message))
+            self.pipe.send_bytes(pack([type(message).__name__, message.to_json()]))
         except OSError as error:
             raise PeerGoneError from error
 
-    def receive(self) -> dict[str, Any]:
+    def receive(self) -> Message:
         """Wait for a message and return it.
 
         Raises:
             PeerGoneError: none will come; the last may have been cut off.
         """
         try:
-            return unpack(self.pipe.recv_bytes())
+            kind, data = unpack(self.pipe.recv_bytes())
         except (EOFError, OSError) as error:
             raise PeerGoneError from error
+        return MESSAGES[kind].from_json(data)
 
     def close(self) -> None:
         """Close this end; safe to call twice."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
 from time import thread_time
 from typing import Any
 
@@ -14,39 +12,16 @@ from torch import nn
 from accerl.compress.check import kl_nats
 from accerl.compress.engine import make_engine
 from accerl.monitor.divergence import updates_between
-from accerl.spec import CompressionSpec, by_label, by_spec
+from accerl.runtime.publishing.delivery import KLSplit
+from accerl.spec import CompressionSpec
 from accerl.weights import Publication
-
-
-@dataclass(frozen=True, kw_only=True)
-class KLSplit:
-    """The two parts of KL(learner || actor), each alone; means over sampled states, in nats."""
-
-    compression_nats: Mapping[CompressionSpec, float] = field(default_factory=dict)
-    """KL(learner || engine made of the same weights), by spec"""
-    staleness_nats: float | None = None
-    """KL(learner || its own weights one publication earlier)"""
-    staleness_updates: int = 0
-    """learner updates between those two"""
-    cpu_seconds: float = 0.0
-    """processor seconds that measuring took"""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the split as one JSON object."""
-        rest = asdict(replace(self, compression_nats={}))
-        return rest | {"compression_nats": by_label(self.compression_nats)}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> KLSplit:
-        """Read a split written by `to_json`."""
-        return cls(**{**data, "compression_nats": by_spec(data["compression_nats"])})
 
 
 class KLProbe:
     """Samples a publication now and then, and again the one that follows it.
 
     The engine that is published is compared with the network it was made from, so nothing but
-    compression tells them apart; at the next publication the same states tell how far the learner
+    compression tells them apart; at the next publication the same states show how far the learner
     itself has moved meanwhile. Each costs one pass of `STATES` states, and nobody waits for it.
     """
 

@@ -1,13 +1,13 @@
 """The compressor's and the distillers' processes of a serial run, as servers on its clock.
 
 A piece of work is done when it begins, with weights and states as they are then, and what it made
-is shown when its seconds have passed. The rules are those of the process runtime (`publishing`,
-`distilling`): one piece of work at a time, and what is wanted meanwhile waits for the next update.
+is shown when its seconds have passed. The rules are those of the process runtime: one piece of
+work at a time, and what is wanted meanwhile waits for the next update.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
@@ -16,20 +16,14 @@ from accerl.compress.compressor import Compressor
 from accerl.learner.learner import Learner
 from accerl.rollout import Rollout
 from accerl.runtime.interval import IntervalRecorder
-from accerl.runtime.process.distillers import Charges
-from accerl.runtime.publishing.orders import Order
-from accerl.runtime.publishing.probe import KLSplit
-from accerl.runtime.publishing.publisher import (
-    Built,
-    Publisher,
-    build_publication,
-    distill_students,
-    sample_states,
-    students_kl_nats,
-)
+from accerl.runtime.publishing.charges import Charges
+from accerl.runtime.publishing.delivery import Delivery, Order
+from accerl.runtime.publishing.orders import PublicationOrders
+from accerl.runtime.publishing.probe import KLProbe
+from accerl.runtime.publishing.work import distill_students, make_publication, sample_states
 from accerl.runtime.serial.clock import Clock, Wiring
 from accerl.runtime.serial.servers import Servers
-from accerl.spec import CompressionSpec, Decision, StudentKey, by_label, by_spec
+from accerl.spec import CompressionSpec, StudentKey
 from accerl.weights import Publication, publication_from_state, publication_state
 
 COMPRESSOR = "compressor"
@@ -50,47 +44,62 @@ class _Job:
     publish_seconds: float = 0.0
     """core-seconds, of warming students up too"""
     send_seconds: float = 0.0
-    number: int | None = None
-    """of the publication that it makes; None: it only distils"""
-    decision: list[dict[str, Any]] | None = None
-    delivered: dict[str, Any] | None = None
+    delivery: Delivery | None = None
+    """what becomes of the order; None: it only distils"""
     publication: Publication | None = None
     """None if it would act as what acts already"""
     sending: bool = False
     published_seconds: float = 0.0
     """what publishing has taken on the clock, so far"""
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the job as a tree for a snapshot."""
+        delivery = None if self.delivery is None else self.delivery.to_json()
+        publication = publication_state(self.publication)
+        return {**vars(self), "delivery": delivery, "publication": publication}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> _Job:
+        """Read a job written by `to_json`."""
+        delivery = None if data["delivery"] is None else Delivery.from_json(data["delivery"])
+        publication = publication_from_state(data["publication"])
+        return cls(**{**data, "delivery": delivery, "publication": publication})
+
 
 class ModelledPublishing:
     """Publications and students, made on the servers of a run.
 
     Args:
-        publisher: the ledger, and the compressor that does the work.
+        orders: of the run.
+        compressor: does the work.
+        distillers: one compressor for each of `wiring.distillers`, which only distils.
         learner: whose weights are compressed.
-        recorder: is told what was published and what it took.
+        recorder: books what was published and what it took.
         clock: says what it takes.
         servers: the run's.
         wiring: which processes there are.
-        distillers: one compressor for each of `wiring.distillers`, which only distils.
     """
 
     def __init__(
         self,
-        publisher: Publisher,
+        orders: PublicationOrders,
+        compressor: Compressor,
+        distillers: Sequence[Compressor],
         learner: Learner,
         recorder: IntervalRecorder,
         clock: Clock,
         servers: Servers,
         wiring: Wiring,
-        distillers: Sequence[Compressor],
     ) -> None:
-        self.publisher = publisher
+        self.orders = orders
+        self.compressor = compressor
         self.current: Publication | None = None
         """what actors find"""
         self.settled = -1
         """number of the newest publication that nobody need wait for, see `SharedBlock.settled`"""
         self.server = COMPRESSOR if wiring.compressor else LEARNER
         """whose seconds compressing takes"""
+        self._probe = KLProbe()
         self._learner = learner
         self._recorder = recorder
         self._clock = clock
@@ -103,18 +112,12 @@ class ModelledPublishing:
 
     def observe(self, rollout: Rollout) -> None:
         """Record states of a rollout that the learner has used."""
-        states = sample_states(rollout, self.publisher.compressor.config)
-        for compressor in (self.publisher.compressor, *self._distillers):
+        states = sample_states(rollout, self.compressor.config)
+        for compressor in (self.compressor, *self._distillers):
             compressor.observe(states)
 
-    def _students(self) -> list[CompressionSpec]:
-        """Return the specs in effect whose network the compressor must distil."""
-        if self._distillers:
-            return []
-        return [spec for spec in self.publisher.acting if spec.student_key is not None]
-
     def _idle_distillers(self) -> list[int]:
-        acting = self.publisher.acting
+        acting = self.orders.acting
         return [
             index
             for index in range(len(self._distillers))
@@ -122,12 +125,13 @@ class ModelledPublishing:
         ]
 
     def _compressor_has_work(self) -> bool:
-        due = self.publisher.is_due(self._learner.updates)
-        return self._job is None and (due or bool(self._students()))
+        due = self.orders.is_due(self._learner.updates)
+        own = self._charges.left_to_compressor(self.orders.acting)
+        return self._job is None and (due or bool(own))
 
     def has_work(self) -> bool:
         """Whether somebody who has nothing to do needs the learner's weights as they are now."""
-        self._charges.assign(self.publisher.acting)
+        self._charges.assign(self.orders.acting)
         return self._compressor_has_work() or bool(self._idle_distillers())
 
     def begin(self) -> None:
@@ -139,50 +143,41 @@ class ModelledPublishing:
 
     def _distill(self, index: int) -> None:
         compressor = self._distillers[index]
-        chosen = self._charges.work(index, self.publisher.acting)
-        done = distill_students(compressor, self._learner.policy, chosen)
-        self._making[index] = [_copied(entry) for entry in compressor.students(chosen)]
-        self._servers.work(distiller_name(index), self._seconds(done))
+        chosen = self._charges.work(index, self.orders.acting)
+        seconds = self._distill_seconds(compressor, chosen)
+        self._making[index] = _copied(compressor.students(chosen))
+        self._servers.work(distiller_name(index), seconds)
 
-    def _seconds(self, distilled: Sequence[tuple[CompressionSpec, int]]) -> float:
-        return sum(self._clock.distill(spec, states, 0.0) for spec, states in distilled)
+    def _distill_seconds(self, compressor: Compressor, specs: Sequence[CompressionSpec]) -> float:
+        """Distil, and return what the clock charges for it."""
+        before = perf_counter()
+        done = distill_students(compressor, self._learner.policy, specs)
+        measured = (perf_counter() - before) / max(len(done), 1)
+        return sum(self._clock.distill(spec, states, measured) for spec, states in done)
 
     def _compress(self) -> None:
-        publisher, policy = self.publisher, self._learner.policy
-        due = publisher.is_due(self._learner.updates)
-        before = perf_counter()
-        distilled = distill_students(publisher.compressor, policy, self._students())
-        measured = (perf_counter() - before) / max(len(distilled), 1)
-        seconds = sum(self._clock.distill(spec, states, measured) for spec, states in distilled)
-        job = _Job(distill_seconds=seconds)
+        orders, updates = self.orders, self._learner.updates
+        due = orders.is_due(updates)
+        own = self._charges.left_to_compressor(orders.acting)
+        job = _Job(self._distill_seconds(self.compressor, own))
         if due:
-            self._publish(job, publisher.order(self._learner.updates))
+            self._publish(job, orders.order(updates))
         self._job = job
         self._servers.work(self.server, job.distill_seconds + job.publish_seconds)
 
     def _publish(self, job: _Job, order: Order) -> None:
-        publisher, policy = self.publisher, self._learner.policy
-        built = build_publication(publisher.compressor, policy, order, self.current)
-        for part in built.parts:
+        policy = self._learner.policy
+        made = make_publication(self.compressor, self._probe, policy, order, self.current)
+        for part in made.parts:
             warmup, rest = self._clock.publish(part.artifact.spec, part.warmup_states, part.seconds)
             job.publish_seconds += warmup + rest
-            job.send_seconds += 0.0 if built.unchanged else self._clock.send(part.artifact.spec)
-        job.number, job.decision = order.number, order.decision.to_json()
-        job.delivered = {
-            "acted": built.acted,
-            "rejected": built.rejected,
-            "size_bytes": built.size_bytes,
-            "student_kl_nats": by_label(
-                students_kl_nats(publisher.compressor, policy, order.decision.specs)
-            ),
-            "split": self._split(built).to_json(),
-        }
-        job.publication = None if built.unchanged else built.publication
-
-    def _split(self, built: Built) -> KLSplit:
-        split = self.publisher.split(self._learner.policy, built)
-        # What measuring took here would make the snapshots of equal runs differ.
-        return split if self._recorder.times_itself else replace(split, cpu_seconds=0.0)
+            if made.publication is not None:
+                job.send_seconds += self._clock.send(part.artifact.spec)
+        job.delivery, job.publication = made.delivery, made.publication
+        if not self._recorder.times_itself:
+            # What it took here would make the snapshots of equal runs differ.
+            split = replace(made.delivery.split, cpu_seconds=0.0)
+            job.delivery = replace(made.delivery, split=split, seconds=0.0)
 
     def finished(self, server: str, seconds: float) -> bool:
         """A server has ended its work, after so many seconds.
@@ -191,13 +186,7 @@ class ModelledPublishing:
             whether actors that waited for a publication can go on.
         """
         if server != self.server:
-            index = int(server.rpartition("-")[2])
-            made, self._making[index] = self._making[index], []
-            shown = {
-                StudentKey(*entry["student"]): entry for entry in [*self._boards[index], *made]
-            }
-            self._boards[index] = list(shown.values())
-            self.publisher.compressor.take_students(made)
+            self._show_students(int(server.rpartition("-")[2]))
             self._recorder.add_seconds("compress", seconds)
             return False
         job = self._job
@@ -218,59 +207,56 @@ class ModelledPublishing:
         self._job = None
         return self._deliver(job)
 
+    def _show_students(self, index: int) -> None:
+        made, self._making[index] = self._making[index], []
+        entries = [*self._boards[index], *made]
+        shown = {StudentKey(*entry["student"]): entry for entry in entries}
+        self._boards[index] = list(shown.values())
+        self.compressor.take_students(made)
+
     def _deliver(self, job: _Job) -> bool:
-        if job.number is None or job.delivered is None or job.decision is None:
+        if job.delivery is None:
             return False
-        delivered, new = job.delivered, job.publication
-        if new is None:
-            self.publisher.unchanged(job.number)
-        else:
-            self.current = new
-            self.publisher.delivered(job.number, delivered["acted"], delivered["rejected"])
-        self._recorder.add_publication(
-            new is None,
-            delivered["size_bytes"],
-            by_spec(delivered["student_kl_nats"]),
-            KLSplit.from_json(delivered["split"]),
-        )
-        self.publisher.charge(job.published_seconds, Decision.from_json(job.decision))
-        self.settled = job.number
+        self.current = job.publication or self.current
+        self.orders.book(replace(job.delivery, seconds=job.published_seconds), self._recorder)
+        self.settled = job.delivery.order.number
         return True
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything needed to go on bit-exactly, work that is under way included."""
-        job = self._job
         return {
+            "orders": self.orders.state_dict(),
+            "compressor": self.compressor.state_dict(),
+            "probe": self._probe.state_dict(),
             "current": publication_state(self.current),
             "settled": self.settled,
-            "job": None
-            if job is None
-            else {**vars(job), "publication": publication_state(job.publication)},
+            "job": None if self._job is None else self._job.to_json(),
             "distillers": [compressor.state_dict() for compressor in self._distillers],
             "charges": self._charges.state_dict(),
-            "making": [[_copied(entry) for entry in made] for made in self._making],
-            "boards": [[_copied(entry) for entry in board] for board in self._boards],
+            "making": [_copied(made) for made in self._making],
+            "boards": [_copied(board) for board in self._boards],
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a state returned by `state_dict`, after the publisher has done so."""
+        """Go on from a state returned by `state_dict`."""
+        self.orders.load_state_dict(state["orders"])
+        self.compressor.load_state_dict(state["compressor"])
+        self._probe.load_state_dict(state["probe"])
         self.current = publication_from_state(state["current"])
         self.settled = state["settled"]
-        job = state["job"]
-        self._job = None
-        if job is not None:
-            publication = publication_from_state(job["publication"])
-            self._job = _Job(**{**job, "publication": publication})
+        self._job = None if state["job"] is None else _Job.from_json(state["job"])
         for compressor, own in zip(self._distillers, state["distillers"], strict=True):
             compressor.load_state_dict(own)
         self._charges.load_state_dict(state["charges"])
-        self._making = [[_copied(entry) for entry in made] for made in state["making"]]
-        self._boards = [[_copied(entry) for entry in board] for board in state["boards"]]
+        self._making = [_copied(made) for made in state["making"]]
+        self._boards = [_copied(board) for board in state["boards"]]
         for board in self._boards:
-            self.publisher.compressor.take_students(board)
+            self.compressor.take_students(board)
 
 
-def _copied(student: dict[str, Any]) -> dict[str, Any]:
-    """Return an entry of `Compressor.students` that further distilling does not change."""
-    weights = {name: value.detach().clone() for name, value in student["weights"].items()}
-    return {**student, "weights": weights}
+def _copied(students: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return entries of `Compressor.students` that further distilling does not change."""
+    return [
+        {**entry, "weights": {n: w.detach().clone() for n, w in entry["weights"].items()}}
+        for entry in students
+    ]

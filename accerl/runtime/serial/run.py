@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import os
+from dataclasses import asdict, dataclass
 from time import perf_counter
 from typing import Any
 
@@ -21,7 +22,6 @@ from accerl.actor import Actor
 from accerl.compress.compressor import Compressor
 from accerl.config import RunConfig
 from accerl.envs import make_envs
-from accerl.errors import UserError
 from accerl.evaluate import Evaluator
 from accerl.learner.learner import Learner
 from accerl.networks.policy_net import count_macs
@@ -30,8 +30,8 @@ from accerl.runtime.interval import IntervalRecorder
 from accerl.runtime.machine.memory import keep_freed_memory
 from accerl.runtime.machine.usage import CpuMeter, memory_by_name
 from accerl.runtime.parts import Parts
+from accerl.runtime.publishing.orders import PublicationOrders
 from accerl.runtime.publishing.probe import KLProbe
-from accerl.runtime.publishing.publisher import Publisher
 from accerl.runtime.run import IntervalReport, Snapshot
 from accerl.runtime.safeguard import Safeguard
 from accerl.runtime.serial.clock import ActSeconds, Clock, RealClock
@@ -47,24 +47,31 @@ def actor_name(index: int) -> str:
     return f"actor-{index}"
 
 
+@dataclass
+class _Lent:
+    """Slots that an actor may fill, in this order."""
+
+    slots: list[int]
+    publication: int
+    """number of the publication to wait for a while"""
+    waited: bool = False
+
+
 class _ModelledActor:
-    """An actor's process: what it was told, and what it is doing."""
+    """An actor's process: the slots it was lent, and what it is doing."""
 
     def __init__(self, actor: Actor) -> None:
         self.actor = actor
-        self.inbox: list[dict[str, Any]] = []
-        """messages of the learner: slots to `fill`, the `publication` to wait for a while, and
-        whether it has `waited`"""
+        self.inbox: list[_Lent] = []
         self.filling: int | None = None
         self.charged = 0.0
         """core-seconds of what it is doing"""
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything needed to go on bit-exactly."""
-        inbox = [{**message, "fill": list(message["fill"])} for message in self.inbox]
         return {
             "actor": self.actor.state_dict(),
-            "inbox": inbox,
+            "inbox": [asdict(lent) for lent in self.inbox],
             "filling": self.filling,
             "charged": self.charged,
         }
@@ -72,7 +79,7 @@ class _ModelledActor:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a state returned by `state_dict`."""
         self.actor.load_state_dict(state["actor"])
-        self.inbox = [{**message, "fill": list(message["fill"])} for message in state["inbox"]]
+        self.inbox = [_Lent(**{**lent, "slots": list(lent["slots"])}) for lent in state["inbox"]]
         self.filling, self.charged = state["filling"], state["charged"]
 
 
@@ -120,7 +127,7 @@ class SerialRun:
         compressor = make_compressor(generator)
         samples = config.learner.unroll * runtime.num_envs
         check_every = KLProbe.check_every(samples, count_macs(policy) if real else math.inf)
-        self.publisher = Publisher(compressor, runtime.publish_every, check_every)
+        self.orders = PublicationOrders(runtime.publish_every, check_every)
         self.evaluator = Evaluator(config.game, runtime.eval_episodes)
         self.num_actions = envs.num_actions
         self.recorder = IntervalRecorder(envs.num_actions, times_itself=real)
@@ -129,13 +136,14 @@ class SerialRun:
         self.servers = Servers(names, wiring.cores)
         seeds = [config.seed + 1 + index for index in range(wiring.distillers)]
         self.publishing = ModelledPublishing(
-            self.publisher,
+            self.orders,
+            compressor,
+            [make_compressor(torch.Generator().manual_seed(seed)) for seed in seeds],
             self.learner,
             self.recorder,
             clock,
             self.servers,
             wiring,
-            [make_compressor(torch.Generator().manual_seed(seed)) for seed in seeds],
         )
         self.shape = RolloutShape(
             unroll=config.learner.unroll,
@@ -169,7 +177,7 @@ class SerialRun:
     def apply(self, decision: Decision) -> None:
         """See `InnerRun.apply`."""
         decision.check_students(self.config.network)
-        self.publisher.request(decision)
+        self.orders.request(decision)
 
     def advance(self, seconds: float) -> IntervalReport:
         """See `InnerRun.advance`."""
@@ -190,23 +198,23 @@ class SerialRun:
             self.recorder.add_seconds("wait", end - self._idle_since)
             self._idle_since = end
         self._cpu.note(self._pids)
-        decision = self.publisher.decision
+        decision = self.orders.decision
         assert decision is not None
         return self.recorder.report(
             seconds=seconds,
             total_seconds=end,
             learner_return=self.evaluator.measure(self.learner.policy),
             decision=decision,
-            switch_seconds=self.publisher.take_switch_seconds(),
-            events=(*self._safeguard.take_events(), *self.publisher.take_events(end)),
+            switch_seconds=self.orders.take_switch_seconds(),
+            events=(*self._safeguard.take_events(), *self.orders.take_events(end)),
             memory=memory_by_name(self._pids),
             cpu_seconds=self._cpu.take(),
         )
 
     def _start(self) -> None:
         """Have the first weights published; only then can actors begin."""
-        if self.publisher.decision is None:
-            self.publisher.request(Decision.of(IDENTITY))
+        if self.orders.decision is None:
+            self.orders.request(Decision.of(IDENTITY))
         self._started = True
         self._work("copy", self.clock.copy())
 
@@ -235,7 +243,7 @@ class SerialRun:
         an interval knows nothing of an update that is under way; nobody else reads the weights.
         """
         rollout = self._rollouts[slot]
-        tag = self.publisher.tag(rollout.publication, rollout.spec_index)
+        tag = self.orders.tag(rollout.publication, rollout.spec_index)
         lag = self.learner.updates - tag.version
         stats = self._safeguard.update(rollout, seconds=self.now)
         self._learned = stats is not None
@@ -273,16 +281,14 @@ class SerialRun:
                 self._lend(index)
                 continue
             waits = modelled.inbox and modelled.filling is None
-            if waits and self.publishing.settled >= modelled.inbox[0]["publication"]:
+            if waits and self.publishing.settled >= modelled.inbox[0].publication:
                 self.servers.stop(actor_name(index))
                 self._act(index)
 
     def _lend(self, index: int) -> None:
-        """Tell an actor which slots it may fill, and what is about to be published."""
-        slots = self._slots.lend(index)
-        newest = self.publisher.last_ordered
-        message = {"fill": slots, "publication": newest, "waited": False}
-        self._actors[index].inbox.append(message)
+        """Lend an actor the slots that it may fill, and name what is about to be published."""
+        lent = _Lent(self._slots.lend(index), self.orders.last_ordered)
+        self._actors[index].inbox.append(lent)
         self._act(index)
 
     def _act(self, index: int) -> None:
@@ -290,19 +296,19 @@ class SerialRun:
         modelled, server = self._actors[index], actor_name(index)
         if not (modelled.inbox and self.servers.is_idle(server)):
             return
-        message = modelled.inbox[0]
+        lent = modelled.inbox[0]
         patience = self.config.runtime.patience_seconds
-        if self.publishing.settled < message["publication"] and not message["waited"] and patience:
-            message["waited"] = True
+        if self.publishing.settled < lent.publication and not lent.waited and patience:
+            lent.waited = True
             self.servers.pause(server, patience)
             return
-        slot = message["fill"].pop(0)
-        if not message["fill"]:
+        slot = lent.slots.pop(0)
+        if not lent.slots:
             modelled.inbox.pop(0)
         load_seconds = self._load_newest(modelled.actor)
         rollout = self._rollouts[slot]
         modelled.actor.collect(rollout)
-        spec = self.publisher.tag(rollout.publication, rollout.spec_index).spec
+        spec = self.orders.tag(rollout.publication, rollout.spec_index).spec
         steps, envs = rollout.action.shape
         measured = ActSeconds(*map(float, rollout.header[2:5]))
         charged = self.clock.act(spec, steps, envs, measured)
@@ -344,9 +350,7 @@ class SerialRun:
             "fill": self._fill,
             "set_back_at": self._safeguard.set_back_at,
             "idle_since": self._idle_since,
-            "publisher": self.publisher.state_dict(),
             "publishing": self.publishing.state_dict(),
-            "probe": self.publisher.probe.state_dict(),
             "recorder": self.recorder.state_dict(),
             "actors": [modelled.state_dict() for modelled in self._actors],
             "slots": self._slots.state_dict(),
@@ -354,16 +358,7 @@ class SerialRun:
         }
 
     def restore(self, snapshot: Snapshot) -> None:
-        """See `InnerRun.restore`.
-
-        Raises:
-            UserError: the snapshot is of a version that modelled the pipeline otherwise.
-        """
-        if "servers" not in snapshot:
-            raise UserError(
-                "the checkpoint was written by a version of AcceRL with another model of the "
-                "clock; start the run anew, or begin with its learner (--start)"
-            )
+        """See `InnerRun.restore`."""
         self._started = snapshot["started"]
         self.servers.load_state_dict(snapshot["servers"])
         self.learner.load_state_dict(snapshot["learner"])
@@ -372,9 +367,7 @@ class SerialRun:
         self._learned, self._fill = snapshot["learned"], snapshot["fill"]
         self._safeguard.set_back_at = snapshot["set_back_at"]
         self._idle_since = snapshot["idle_since"]
-        self.publisher.load_state_dict(snapshot["publisher"])
         self.publishing.load_state_dict(snapshot["publishing"])
-        self.publisher.probe.load_state_dict(snapshot["probe"])
         self.recorder.load_state_dict(snapshot["recorder"])
         for modelled, state in zip(self._actors, snapshot["actors"], strict=True):
             modelled.load_state_dict(state)

@@ -259,7 +259,7 @@ def test_it_acts_the_same_without_the_bytes_of_its_engines() -> None:
 
 def test_an_actor_on_onnx_runtime_imports_no_torch() -> None:
     """torch costs 165 MB and two seconds of start in every actor's process."""
-    imports = "import sys, accerl.runtime.process.workers"
+    imports = "import sys, accerl.runtime.process.roles"
     code = f"{imports}; print({{'torch', 'onnx'}} & sys.modules.keys())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"

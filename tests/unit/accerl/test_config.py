@@ -30,7 +30,7 @@ CONFIG = RunConfig(preset="test", game="catch", seed=3)
         ({"publish_every": 0}, "publish_every must be at least 1"),
         ({"learner_threads": 0}, "learner_threads must be at least 1"),
         ({"num_learners": 0}, "num_learners must be at least 1, got 0"),
-        ({"num_learners": 2}, "num_learners 2 needs --runtime process with a compressor process"),
+        ({"num_learners": 2}, "num_learners 2 needs --runtime process; use"),
         ({"interval_seconds": 0.0}, "interval_seconds must be positive"),
         ({"interval_seconds": float("nan")}, "interval_seconds must be positive"),
         ({"eval_episodes": -1}, "eval_episodes must not be negative"),
@@ -63,7 +63,7 @@ def test_several_learners_need_equal_shares_on_the_cpu() -> None:
     processes = {"runtime": "process", "clock": "real", "num_actors": 1, "num_envs": 12}
     config = CONFIG.with_learner(minibatches=2).with_runtime(**processes, num_learners=3)
     assert config.adapted().learner.device == "cpu"
-    with pytest.raises(UserError, match="num_learners 3 needs --runtime process"):
+    with pytest.raises(UserError, match="process runtime always has a compressor process"):
         config.with_runtime(compressor_process=False)
     with pytest.raises(UserError, match="num_envs to be a multiple of 6, got 20"):
         config.with_runtime(num_envs=20)
@@ -134,7 +134,7 @@ def test_what_is_left_to_the_machine_is_decided_when_a_run_is_made(
     adapted = pong.adapted()
     assert (adapted.runtime.num_actors, adapted.learner.device) == (16, "cuda")
     assert load_preset("catch").adapted().learner.device == "cpu"
-    with pytest.raises(UserError, match="needs the process runtime with a compressor process"):
+    with pytest.raises(UserError, match="needs the process runtime: what compresses"):
         load_preset("catch").with_learner(device="cuda").adapted()
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     with pytest.raises(UserError, match="torch sees none"):

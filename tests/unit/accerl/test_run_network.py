@@ -35,9 +35,9 @@ def test_a_run_refuses_students_that_are_not_smaller(runtime: str) -> None:
         for decision in (Decision.of(NET1), Decision(((IDENTITY, 0.5), (NET1, 0.5)))):
             with pytest.raises(UserError, match=REFUSED):
                 run.apply(decision)
-            assert run.publisher.decision is None
+            assert run.orders.decision is None
         run.apply(Decision(((IDENTITY, 0.5), (NET2, 0.5))))
-        assert run.publisher.decision is not None
+        assert run.orders.decision is not None
     finally:
         run.close()
 

@@ -221,7 +221,7 @@ def alter(path: Path) -> None:
         ("state.json", truncate),
         ("state.json", Path.unlink),
         ("state.json", lambda path: path.write_text('{"format": 99}')),
-        ("state.json", lambda path: path.write_text('{"format": 1}')),
+        ("state.json", lambda path: path.write_text('{"format": 2}')),
         ("state.json", lambda path: path.write_text("[]")),
     ],
 )

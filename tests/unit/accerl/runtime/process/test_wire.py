@@ -12,6 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from accerl.runtime.process.messages import Filled, Learn, Ready
 from accerl.runtime.process.wire import Channel, PeerGoneError, pack, unpack
 
 LEAVES = (
@@ -60,14 +61,14 @@ def test_arrays_and_tensors_survive_bit_by_bit() -> None:
 
 def test_the_end_of_the_peer_is_noticed_from_both_sides() -> None:
     ours, theirs = (Channel(pipe) for pipe in multiprocessing.Pipe())
-    ours.send({"slot": 3})
-    theirs.send({"filled": [1, 2]})
+    ours.send(Learn(3))
+    theirs.send(Filled(2))
     theirs.close()
-    assert ours.receive() == {"filled": [1, 2]}  # what was sent before the end still arrives
+    assert ours.receive() == Filled(2)  # what was sent before the end still arrives
     with pytest.raises(PeerGoneError):
         ours.receive()
     with pytest.raises(PeerGoneError):
-        ours.send({})
+        ours.send(Ready())
     ours.close()
     ours.close()
     with pytest.raises(PeerGoneError):

@@ -1,6 +1,9 @@
-"""The publisher: when publications are due, what they cost, and who acted with which."""
+"""Orders and their work: when publications are due, what they cost, and who acted with which."""
 
 from __future__ import annotations
+
+import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,9 +13,13 @@ from accerl.compress.compressor import Compressor
 from accerl.compress.config import CompressionConfig
 from accerl.networks.policy_net import ObservationSpec, PolicyNet, make_policy
 from accerl.rollout import Rollout, RolloutShape
-from accerl.runtime.publishing.orders import Tag
-from accerl.runtime.publishing.publisher import Built, Publisher
+from accerl.runtime.interval import IntervalRecorder
+from accerl.runtime.publishing.delivery import Delivery, Tag
+from accerl.runtime.publishing.orders import PublicationOrders
+from accerl.runtime.publishing.probe import KLProbe
+from accerl.runtime.publishing.work import Made, distill_students, make_publication, sample_states
 from accerl.spec import IDENTITY, CompressionSpec, Decision
+from accerl.weights import Publication
 
 OBSERVATION = ObservationSpec((4,), "float32")
 CONFIG = CompressionConfig(
@@ -28,24 +35,43 @@ def policy() -> PolicyNet:
     return make_policy("original", OBSERVATION, 3, torch.Generator().manual_seed(0))
 
 
-def make(publish_every: int = 3) -> Publisher:
-    generator = torch.Generator().manual_seed(1)
-    compressor = Compressor(OBSERVATION, 3, CONFIG, generator)
-    compressor.observe(np.random.default_rng(0).normal(size=(40, 4)).astype(np.float32))
-    return Publisher(compressor, publish_every)
+class Publisher(PublicationOrders):
+    """Orders, and all that it takes to carry them out at once."""
+
+    def __init__(self, publish_every: int = 3) -> None:
+        super().__init__(publish_every)
+        self.compressor = Compressor(OBSERVATION, 3, CONFIG, torch.Generator().manual_seed(1))
+        self.compressor.observe(np.random.default_rng(0).normal(size=(40, 4)).astype(np.float32))
+        self.probe = KLProbe()
+        self.recorder = IntervalRecorder(3)
+
+    def publish(
+        self,
+        policy: PolicyNet,
+        updates: int,
+        current: Publication | None = None,
+        seconds: float = 0.0,
+    ) -> Made:
+        """Order, make and book a publication that is said to have taken so many seconds."""
+        order = self.order(updates)
+        made = make_publication(self.compressor, self.probe, policy, order, current)
+        self.book(replace(made.delivery, seconds=seconds), self.recorder)
+        return made
+
+    def distill(self, policy: PolicyNet) -> list[tuple[CompressionSpec, int]]:
+        return distill_students(self.compressor, policy, self.acting)
 
 
 def test_publications_are_due_every_so_many_updates_and_at_once_after_a_decision(
     policy: PolicyNet,
 ) -> None:
-    publisher = make(publish_every=3)
+    publisher = Publisher(publish_every=3)
     with pytest.raises(RuntimeError, match="no decision"):
-        publisher.build(policy, 0)
+        publisher.order(0)
     assert not publisher.is_due(0)
     publisher.request(Decision.of(IDENTITY))
     assert publisher.is_due(0)
-    publisher.build(policy, 0)
-    publisher.charge(1.0)
+    publisher.publish(policy, 0)
     assert [publisher.is_due(updates) for updates in range(1, 5)] == [False, False, True, True]
     publisher.request(Decision.of(IDENTITY))  # nothing new was asked for
     assert not publisher.is_due(1)
@@ -57,7 +83,7 @@ def test_publications_are_due_every_so_many_updates_and_at_once_after_a_decision
 
 
 def test_only_a_change_of_decision_is_a_switch(policy: PolicyNet) -> None:
-    publisher = make()
+    publisher = Publisher()
     costs = []
     for decision, seconds in (
         (Decision.of(IDENTITY), 1.0),
@@ -66,113 +92,129 @@ def test_only_a_change_of_decision_is_a_switch(policy: PolicyNet) -> None:
         (Decision.of(INT8), 8.0),
     ):
         publisher.request(decision)
-        publisher.build(policy, 0)
-        publisher.charge(seconds)
+        publisher.publish(policy, 0, seconds=seconds)
         costs.append(publisher.take_switch_seconds())
     assert costs == [0.0, 0.0, 4.0, 0.0]
 
 
 def test_tags_say_who_acted_and_with_which_weights(policy: PolicyNet) -> None:
-    publisher = make()
+    publisher = Publisher()
     publisher.request(Decision(((IDENTITY, 0.25), (NET3, 0.75))))
-    first = publisher.build(policy, 7)
-    publisher.charge(0.0)
+    first = publisher.publish(policy, 7)
     publisher.request(Decision.of(INT8))
-    second = publisher.build(policy, 9)
-    assert (first.publication.number, second.publication.number) == (0, 1)
+    second = publisher.publish(policy, 9)
+    assert (first.delivery.order.number, second.delivery.order.number) == (0, 1)
+    assert first.publication is not None
     assert first.publication.shares == [0.25, 0.75]
     assert publisher.tag(0, 0) == Tag(IDENTITY, 7)
     assert publisher.tag(0, 1) == Tag(NET3, 7)
     assert publisher.tag(1, 0) == Tag(INT8, 9)
-    for built in (first, second):
-        for index, part in enumerate(built.parts):
-            tag = publisher.tag(built.publication.number, index)
+    for made in (first, second):
+        for index, part in enumerate(made.parts):
+            tag = publisher.tag(made.delivery.order.number, index)
             assert (part.artifact.spec, part.artifact.version) == (tag.spec, tag.version)
             assert part.seconds > 0.0
 
 
 def test_tags_are_not_kept_for_ever(policy: PolicyNet, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Publisher, "REMEMBERED", 3)
-    publisher = make()
+    publisher = Publisher()
     publisher.request(Decision.of(IDENTITY))
     for _ in range(6):
-        publisher.build(policy, 0)
+        publisher.publish(policy, 0)
     assert publisher.tag(3, 0) == Tag(IDENTITY, 0)
     with pytest.raises(KeyError):
         publisher.tag(2, 0)
 
 
-def settled(publisher: Publisher, policy: PolicyNet, spec: CompressionSpec) -> Built:
+def settled(publisher: Publisher, policy: PolicyNet, spec: CompressionSpec) -> Publication:
     """Publish until the ranges have forgotten that they were once measured on more states."""
     publisher.request(Decision.of(spec))
     for version in range(99):
-        publisher.build(policy, version)
-    return publisher.build(policy, 99)
+        publisher.publish(policy, version)
+    made = publisher.publish(policy, 99)
+    assert made.publication is not None
+    assert not made.delivery.unchanged
+    assert made.delivery.size_bytes == len(made.publication.artifacts[0].payload)
+    return made.publication
 
 
 def test_integers_that_did_not_change_are_not_sent(policy: PolicyNet) -> None:
-    publisher = make()
+    publisher = Publisher()
     acting = settled(publisher, policy, INT8)
-    assert not acting.unchanged
-    assert acting.size_bytes == len(acting.publication.artifacts[0].payload)
-    number = acting.publication.number
-    again = publisher.build(policy, 500, acting.publication)
-    assert again.unchanged
-    assert again.size_bytes == 0
+    number = acting.number
+    again = publisher.publish(policy, 500, acting)
+    assert again.publication is None
+    assert again.delivery.unchanged
+    assert again.delivery.size_bytes == 0
     assert publisher.last_ordered == number  # nobody need wait for it
     assert publisher.tag(number, 0) == Tag(INT8, 500)  # what acts is as good as new
     for _ in range(publisher.REMEMBERED + 10):  # however long that lasts
-        publisher.order(500)
-        publisher.unchanged(publisher.last_ordered)
+        delivery = replace(again.delivery, order=publisher.order(500))
+        publisher.book(delivery, publisher.recorder)
     assert publisher.tag(number, 0) == Tag(INT8, 500)
     with torch.no_grad():
         policy.policy_head.weight.mul_(1.1)
-    moved = publisher.build(policy, 501, acting.publication)
-    assert not moved.unchanged
-    assert publisher.last_ordered == moved.publication.number > number
-    assert publisher.tag(moved.publication.number, 0) == Tag(INT8, 501)
+    moved = publisher.publish(policy, 501, acting)
+    assert not moved.delivery.unchanged
+    assert publisher.last_ordered == moved.delivery.order.number > number
+    assert publisher.tag(moved.delivery.order.number, 0) == Tag(INT8, 501)
+
+
+def test_it_is_sent_before_anything_is_compared(
+    policy: PolicyNet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publisher = Publisher()
+    acting = settled(publisher, policy, INT8)
+    seen: list[object] = []
+    measure = publisher.probe.measure
+    monkeypatch.setattr(
+        publisher.probe, "measure", lambda *a, **k: (seen.append("compared"), measure(*a, **k))[1]
+    )
+    parts = (publisher.compressor, publisher.probe, policy)
+    made = make_publication(*parts, publisher.order(500), acting, seen.append)
+    assert seen == [None, "compared"]
+    assert made.delivery.seconds > 0.0
+    made = make_publication(*parts, publisher.order(500), None, seen.append)
+    assert seen[2:] == [made.publication, "compared"]
 
 
 @pytest.mark.parametrize("spec", [IDENTITY, CompressionSpec(bits=16)], ids=lambda spec: spec.label)
 def test_floats_are_sent_always(policy: PolicyNet, spec: CompressionSpec) -> None:
-    publisher = make()
+    publisher = Publisher()
     acting = settled(publisher, policy, spec)
-    assert not publisher.build(policy, 500, acting.publication).unchanged
+    assert not publisher.publish(policy, 500, acting).delivery.unchanged
 
 
 def test_another_decision_is_a_change(policy: PolicyNet) -> None:
-    publisher = make()
+    publisher = Publisher()
     acting = settled(publisher, policy, INT8)
     for decision in (Decision(((INT8, 0.5), (NET3_INT8, 0.5))), Decision.of(NET3_INT8)):
         publisher.request(decision)
-        assert not publisher.build(policy, 500, acting.publication).unchanged
+        assert not publisher.publish(policy, 500, acting).delivery.unchanged
 
 
 def test_a_students_distance_from_the_learner_is_known(policy: PolicyNet) -> None:
-    publisher = make()
+    publisher = Publisher()
     publisher.request(Decision(((INT8, 0.5), (NET3_INT8, 0.5))))
-    assert publisher.students_kl_nats(policy) == {}
-    publisher.build(policy, 0)
-    publisher.charge(0.0)
-    found = publisher.students_kl_nats(policy)
+    found = publisher.publish(policy, 0).delivery.student_kl_nats
     assert set(found) == {NET3_INT8}
     assert 0.0 < found[NET3_INT8] < 10.0
 
 
 def test_a_student_is_warmed_up_before_it_acts_and_again_after_a_rest(policy: PolicyNet) -> None:
-    publisher = make()
+    publisher = Publisher()
     warmups = []
     for version, spec in enumerate([NET3, NET3, NET3_INT8, IDENTITY, IDENTITY, NET3]):
         publisher.request(Decision.of(spec))
-        (part,) = publisher.build(policy, version).parts
-        publisher.charge(0.0)
+        (part,) = publisher.publish(policy, version).parts
         warmups.append(part.warmup_states)
     warmup = 5 * 16  # updates times states
     assert warmups == [warmup, 0, 0, 0, 0, warmup]
 
 
 def test_students_in_use_are_distilled_once_each(policy: PolicyNet) -> None:
-    publisher = make()
+    publisher = Publisher()
     assert publisher.distill(policy) == []
     expected = {
         Decision.of(IDENTITY): [],
@@ -183,20 +225,19 @@ def test_students_in_use_are_distilled_once_each(policy: PolicyNet) -> None:
     }
     for decision, states in expected.items():
         publisher.request(decision)
-        publisher.build(policy, 0)
-        publisher.charge(0.0)
+        publisher.publish(policy, 0)
         assert [count for _, count in publisher.distill(policy)] == states, decision.label
 
 
 @pytest.mark.parametrize(("steps", "envs"), [(16, 16), (20, 32), (6, 2), (2, 3)])
 def test_it_observes_every_environment_at_every_time(steps: int, envs: int) -> None:
     """A calibration on one environment's game would clip what the others see."""
-    publisher = make()
+    publisher = Publisher()
     shape = RolloutShape(unroll=steps, num_envs=envs, num_actions=3, observation=OBSERVATION)
     rollout = Rollout.allocate(shape)
     rollout.obs[..., 0] = np.arange(steps + 1)[:, None]
     rollout.obs[..., 1] = np.arange(envs)
-    publisher.observe(rollout)
+    publisher.compressor.observe(sample_states(rollout, CONFIG))
     seen = publisher.compressor.states
     newest = min(8, steps * envs)
     seen = np.roll(seen, -publisher.compressor.state_dict()["next"], axis=0)[-newest:]
@@ -206,24 +247,35 @@ def test_it_observes_every_environment_at_every_time(steps: int, envs: int) -> N
     assert seen[-1, 0] == steps - 1  # the last row of obs belongs to the next rollout
 
 
-def test_a_saved_publisher_goes_on_bit_by_bit(policy: PolicyNet) -> None:
-    publisher, other = make(), make()
+def test_saved_orders_go_on_bit_by_bit(policy: PolicyNet) -> None:
+    publisher, other = Publisher(), Publisher()
     publisher.request(Decision.of(NET3_INT8))
-    publisher.build(policy, 1)
-    publisher.charge(2.0)
+    publisher.publish(policy, 1, seconds=2.0)
     publisher.distill(policy)
     publisher.request(Decision.of(NET3))
-    publisher.build(policy, 2)
-    publisher.charge(4.0)
+    publisher.publish(policy, 2, seconds=4.0)
     publisher.request(Decision(((INT8, 0.5), (NET3, 0.5))))
-    other.load_state_dict(publisher.state_dict())
+    other.load_state_dict(json.loads(json.dumps(publisher.state_dict())))
+    other.compressor.load_state_dict(publisher.compressor.state_dict())
     assert other.decision == publisher.decision
     assert other.tag(0, 0) == Tag(NET3_INT8, 1)
     assert other.take_switch_seconds() == publisher.take_switch_seconds() == 4.0
     for version in (3, 4):
-        mine, theirs = publisher.build(policy, version), other.build(policy, version)
+        mine, theirs = publisher.publish(policy, version), other.publish(policy, version)
+        assert mine.publication is not None
+        assert theirs.publication is not None
         assert mine.publication.to_bytes() == theirs.publication.to_bytes()
         assert [p.warmup_states for p in mine.parts] == [p.warmup_states for p in theirs.parts]
         for item in (publisher, other):
-            item.charge(1.0)
             item.distill(policy)
+
+
+def test_a_delivery_survives_its_json(policy: PolicyNet) -> None:
+    publisher = Publisher()
+    publisher.request(Decision(((INT8, 0.5), (NET3_INT8, 0.5))))
+    delivery = publisher.publish(policy, 0).delivery
+    assert set(delivery.split.compression_nats) == {INT8, NET3_INT8}
+    # Labels round: what is keyed by specs stays apart.
+    near = {CompressionSpec(sparsity=0.12): "far", CompressionSpec(sparsity=0.124): "off"}
+    delivery = replace(delivery, rejected=near)
+    assert Delivery.from_json(json.loads(json.dumps(delivery.to_json()))) == delivery

@@ -1,4 +1,4 @@
-"""What the processes of a run do: actors collect, the compressor publishes, the evaluator plays.
+"""What each process of a run does: act, compress, distil, or evaluate.
 
 Each body is called with the channel to the learner's process, ends when that closes, and imports
 what only it needs: an actor on ONNX Runtime gets by without torch.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Any
 
@@ -16,10 +17,21 @@ from accerl.envs import make_envs
 from accerl.networks.observation import ObservationSpec
 from accerl.rollout import Slab
 from accerl.runtime.machine.memory import give_back_large_blocks, keep_freed_memory
-from accerl.runtime.process.distillers import Board
+from accerl.runtime.process.board import Board
+from accerl.runtime.process.messages import (
+    AskState,
+    Done,
+    Fill,
+    Filled,
+    Hello,
+    Measured,
+    Ready,
+    State,
+    Taken,
+    Work,
+)
 from accerl.runtime.process.samples import SampleRing
 from accerl.runtime.process.wire import Channel
-from accerl.spec import CompressionSpec, by_label
 from accerl.weights import Mailbox, Publication, WeightVector
 
 if TYPE_CHECKING:
@@ -49,18 +61,19 @@ def collect_rollouts(
     try:
         envs = make_envs(game, slab.shape.num_envs)
         actor = Actor(envs, seed, threads=threads, infer_batch=infer_batch)
-        channel.send({"ready": True})
+        channel.send(Ready())
         while True:
             message = channel.receive()
-            _wait_for(mailbox, message["publication"], patience_seconds)
-            for slot in message["fill"]:
+            assert isinstance(message, Fill)
+            _wait_for(mailbox, message.publication, patience_seconds)
+            for slot in message.slots:
                 if mailbox.latest != actor.publication_number:
                     actor.load(mailbox.get())
                     actor.drop_artifacts()
                     if "torch" in sys.modules:  # one of the engines is torch's
                         sys.modules["torch"].set_num_threads(threads)
                 actor.collect(slab[slot])
-                channel.send({"filled": slot})
+                channel.send(Filled(slot))
     finally:
         mailbox.close()
         slab.close()
@@ -87,12 +100,13 @@ def compress_weights(
 ) -> None:
     """Do one piece of work at a time: take weights and states, distil, compress, publish.
 
-    The messages, in order: this process says `hello` and receives its `state`; it is `ready`; for
-    each work it is sent it says `taken` when it has copied weights and states, and then `done`
-    with what that took; asked for its `state`, it sends it. What other processes distil it finds
-    on their boards.
+    The messages, in order: this process says `Hello` and receives its `State`; it is `Ready`; for
+    each `Work` it says `Taken` when it has copied weights and states, and then `Done` with what
+    that took and made; asked for its `State`, it sends it. What other processes distil it finds on
+    their boards.
     """
     from accerl.runtime.publishing.probe import KLProbe
+    from accerl.runtime.publishing.work import distill_students, make_publication
 
     policy, compressor = policy_and_compressor(network, observation, num_actions, config, links)
     probe = KLProbe()
@@ -102,76 +116,75 @@ def compress_weights(
     boards = [Board(**handle) for handle in board_handles]
     current: Publication | None = None
     try:
-        channel.send({"hello": True})
-        compressor.load_state_dict(channel.receive()["state"])
-        channel.send({"ready": True})
+        _start_from_state(channel, compressor)
         while True:
-            message = channel.receive()
-            if "work" not in message:
-                channel.send({"state": compressor.state_dict()})
-                continue
+            work = _next_work(channel, compressor)
             weights.load_into(policy)
-            compressor.observe(samples.lent(*message["states"]))
-            channel.send({"taken": True})
+            compressor.observe(samples.lent(*work.states))
+            channel.send(Taken())
             for board in boards:
                 compressor.take_students(board.news())
-            done, current = _work(compressor, policy, probe, mailbox, message["work"], current)
-            channel.send({"done": done})
+            before = perf_counter()
+            distilled = distill_students(compressor, policy, work.distill)
+            distill_seconds = perf_counter() - before if distilled else 0.0
+            delivery = None
+            if work.order is not None:
+                send = partial(mailbox.settle_or_put, work.order.number)
+                made = make_publication(compressor, probe, policy, work.order, current, send)
+                current, delivery = made.publication or current, made.delivery
+            channel.send(Done(distill_seconds, delivery))
     finally:
         for block in (mailbox, samples, weights, *boards):
             block.close()
 
 
-def _work(
-    compressor: Any,
-    policy: Any,
-    probe: Any,
-    mailbox: Mailbox,
-    work: dict[str, Any],
-    current: Publication | None,
-) -> tuple[dict[str, Any], Publication | None]:
-    """Distil the students in use, then publish what was ordered.
+def distill_repeatedly(
+    channel: Channel,
+    network: str,
+    observation: ObservationSpec,
+    num_actions: int,
+    config: CompressionConfig,
+    weights_handle: dict[str, Any],
+    samples_handle: dict[str, Any],
+    board_handle: dict[str, Any],
+) -> None:
+    """Take weights and states, distil, show the students; the messages are the compressor's.
 
-    Returns:
-        the seconds of both and what was published, for the learner's process; and what acts now.
+    It is never sent an order, and starts from the compressor's state.
     """
-    from accerl.runtime.publishing.orders import Order
-    from accerl.runtime.publishing.publisher import (
-        build_publication,
-        distill_students,
-        students_kl_nats,
-    )
+    policy, compressor = policy_and_compressor(network, observation, num_actions, config)
+    weights, samples = WeightVector(**weights_handle), SampleRing(**samples_handle)
+    board = Board(**board_handle)
+    try:
+        _start_from_state(channel, compressor)
+        while True:
+            work = _next_work(channel, compressor)
+            before = perf_counter()
+            weights.load_into(policy)
+            compressor.observe(samples.lent(*work.states))
+            channel.send(Taken())
+            compressor.distill(policy, work.distill)
+            board.put(compressor.students(work.distill))
+            channel.send(Done(perf_counter() - before))
+    finally:
+        for block in (board, samples, weights):
+            block.close()
 
-    before = perf_counter()
-    specs = [CompressionSpec.from_json(spec) for spec in work["distill"]]
-    distilled = bool(distill_students(compressor, policy, specs))
-    done: dict[str, Any] = {
-        "distill_seconds": perf_counter() - before if distilled else 0.0,
-        "publish_seconds": None,
-        "delivered": None,
-    }
-    if work["order"] is None:
-        return done, current
-    before = perf_counter()
-    order = Order.from_json(work["order"])
-    built = build_publication(compressor, policy, order, current)
-    if built.unchanged:
-        mailbox.settle(order.number)
-    else:
-        mailbox.put(built.publication)
-        current = built.publication
-    done["publish_seconds"] = perf_counter() - before
-    done["delivered"] = {
-        "acted": built.acted,
-        "rejected": built.rejected,
-        "unchanged": built.unchanged,
-        "size_bytes": built.size_bytes,
-        "student_kl_nats": by_label(students_kl_nats(compressor, policy, order.decision.specs)),
-        "split": probe.measure(
-            policy, built.publication, compressor.states, check=built.check
-        ).to_json(),
-    }
-    return done, current
+
+def _start_from_state(channel: Channel, compressor: Any) -> None:
+    channel.send(Hello())
+    message = channel.receive()
+    assert isinstance(message, State)
+    compressor.load_state_dict(message.state)
+    channel.send(Ready())
+
+
+def _next_work(channel: Channel, compressor: Any) -> Work:
+    """Wait for work; send the compressor's state meanwhile, if it is asked for."""
+    while isinstance(message := channel.receive(), AskState):
+        channel.send(State(compressor.state_dict()))
+    assert isinstance(message, Work)
+    return message
 
 
 def measure_returns(
@@ -193,11 +206,11 @@ def measure_returns(
     evaluator = Evaluator(game, episodes)
     weights = WeightVector(**weights_handle)
     try:
-        channel.send({"ready": True})
+        channel.send(Ready())
         while True:
             channel.receive()
-            version = weights.load_into(policy)
-            channel.send({"measured": version, "learner_return": evaluator.measure(policy)})
+            weights.load_into(policy)
+            channel.send(Measured(evaluator.measure(policy)))
     finally:
         weights.close()
         evaluator.close()

@@ -1,4 +1,4 @@
-"""Publishing inline and by another process: the same bytes, and what happens in between."""
+"""Publishing by another process: the bytes that it would make here, and what happens in between."""
 
 from __future__ import annotations
 
@@ -23,15 +23,18 @@ from accerl.networks.policy_net import make_policy
 from accerl.rollout import Rollout, RolloutShape
 from accerl.runtime.interval import IntervalRecorder
 from accerl.runtime.process.distillers import DistillerPool
-from accerl.runtime.process.publishing import InlinePublishing, RemotePublishing
+from accerl.runtime.process.messages import AskState, Done, Hello, Message, Ready, State, Taken
+from accerl.runtime.process.publishing import RemotePublishing
+from accerl.runtime.process.roles import compress_weights
 from accerl.runtime.process.samples import SampleRing
 from accerl.runtime.process.supervise import Worker
 from accerl.runtime.process.wire import Channel, PeerGoneError
-from accerl.runtime.process.workers import compress_weights
-from accerl.runtime.publishing.orders import Tag
-from accerl.runtime.publishing.publisher import Publisher
+from accerl.runtime.publishing.delivery import Tag
+from accerl.runtime.publishing.orders import PublicationOrders
+from accerl.runtime.publishing.probe import KLProbe
+from accerl.runtime.publishing.work import distill_students, make_publication, sample_states
 from accerl.spec import IDENTITY, CompressionSpec, Decision
-from accerl.weights import Mailbox, WeightVector
+from accerl.weights import Mailbox, Publication, WeightVector
 from tests.fixtures.processes import wait_for
 
 OBSERVATION = ObservationSpec((4,), "float32")
@@ -122,23 +125,47 @@ class Remote(RemotePublishing):
     def __init__(self, room: Room, publish_every: int) -> None:
         self.thread = ThreadWorker(room)
         super().__init__(
+            PublicationOrders(publish_every),
             room.compressor(),
             self.thread,
             room.learner,
             room.recorder,
-            publish_every=publish_every,
-            check_every=1,
             weights=room.weights,
             samples=room.samples,
             pool=DistillerPool([]),
         )
 
-    def take(self, *kinds: str) -> None:
+    def take(self, *kinds: type[Message]) -> None:
         """Take messages, which must be of these kinds, in this order."""
         for kind in kinds:
             message = self.worker.receive()
-            assert kind in message, f"expected {kind}, got {message.keys()}"
+            assert isinstance(message, kind), f"expected {kind}, got {message}"
             self.handle(self.worker, message)
+
+
+class Here:
+    """The same work done in this process, step by step: what another process is compared with."""
+
+    def __init__(self, room: Room, publish_every: int) -> None:
+        self.orders = PublicationOrders(publish_every)
+        self.compressor = room.compressor()
+        self.current: Publication | None = None
+        self._room = room
+        self._probe = KLProbe()
+
+    def after_update(self, rollout: Rollout) -> None:
+        room, orders = self._room, self.orders
+        self.compressor.observe(sample_states(rollout, CONFIG))
+        distill_students(self.compressor, room.learner.policy, orders.acting)
+        if orders.is_due(room.learner.updates):
+            order = orders.order(room.learner.updates)
+            policy = room.learner.policy
+            made = make_publication(self.compressor, self._probe, policy, order, self.current)
+            self.current = made.publication or self.current
+            orders.book(made.delivery, room.recorder)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"orders": self.orders.state_dict(), "compressor": self.compressor.state_dict()}
 
 
 @pytest.fixture
@@ -152,38 +179,36 @@ def room() -> Iterator[Room]:
 def remote(room: Room) -> Iterator[Remote]:
     remote = Remote(room, publish_every=2)
     remote.thread.start()
-    remote.take("hello", "ready")
+    remote.take(Hello, Ready)
     yield remote
     remote.thread.stop()
 
 
-def test_both_ways_publish_the_same_bytes(room: Room, remote: Remote) -> None:
+def test_another_process_publishes_the_same_bytes(room: Room, remote: Remote) -> None:
     other = Room()
-    inline = InlinePublishing(
-        Publisher(other.compressor(), 2), other.learner, other.recorder, other.mailbox
-    )
+    here = Here(other, 2)
     published = []
     script = {0: IDENTITY, 4: NET3, 9: INT8}
     for step in range(12):
         if step in script:
-            for publishing in (remote, inline):
-                publishing.publisher.request(Decision.of(script[step]))
-        inline.after_update(other.update())
+            for publishing in (remote, here):
+                publishing.orders.request(Decision.of(script[step]))
+        here.after_update(other.update())
         remote.after_update(room.update())
         if not remote.idle:
-            remote.take("taken", "done")
-        assert room.mailbox.get().to_bytes() == other.mailbox.get().to_bytes(), step
+            remote.take(Taken, Done)
+        assert here.current is not None
+        assert room.mailbox.get().to_bytes() == here.current.to_bytes(), step
         published.append(room.mailbox.get().artifacts[0].spec)
         number = room.mailbox.latest
-        assert remote.publisher.tag(number, 0) == inline.publisher.tag(number, 0)
+        assert remote.orders.tag(number, 0) == here.orders.tag(number, 0)
     assert set(published) == {IDENTITY, NET3, INT8}
     remote.ask_state()
-    remote.take("state")
-    mine, theirs = remote.state_dict(), inline.state_dict()
-    assert mine.keys() == theirs.keys()
-    # Inline, the switch costs the same publications; only the seconds differ.
+    remote.take(State)
+    mine, theirs = remote.state_dict(), here.state_dict()
+    # The switch costs the same publications; only the seconds differ.
     for state in (mine, theirs):
-        assert state.pop("switch_seconds") > 0.0
+        assert state["orders"].pop("switch_seconds") > 0.0
         del state["compressor"]["ring"]  # remote, the states since the last work are on their way
         del state["compressor"]["next"]
     assert str(mine) == str(theirs)
@@ -194,42 +219,42 @@ def test_both_ways_publish_the_same_bytes(room: Room, remote: Remote) -> None:
 
 
 def test_nothing_queues_while_work_is_under_way(room: Room, remote: Remote) -> None:
-    remote.publisher.request(Decision.of(IDENTITY))
+    remote.orders.request(Decision.of(IDENTITY))
     remote.after_update(room.update())
     assert not remote.idle
     for _ in range(5):  # it would like to publish, and to switch
-        remote.publisher.request(Decision.of(INT8))
+        remote.orders.request(Decision.of(INT8))
         remote.after_update(room.update())
         remote.publish()
-    remote.take("taken", "done")
+    remote.take(Taken, Done)
     assert remote.idle
     assert room.mailbox.latest == 0
-    assert remote.publisher.tag(0, 0) == Tag(IDENTITY, 1)
-    assert remote.publisher.decision == Decision.of(INT8)
+    assert remote.orders.tag(0, 0) == Tag(IDENTITY, 1)
+    assert remote.orders.decision == Decision.of(INT8)
     remote.after_update(room.update())
-    remote.take("taken", "done")
-    assert remote.publisher.tag(1, 0) == Tag(INT8, 7)
+    remote.take(Taken, Done)
+    assert remote.orders.tag(1, 0) == Tag(INT8, 7)
     assert room.mailbox.get().artifacts[0].version == 7
-    assert remote.publisher.take_switch_seconds() > 0.0
+    assert remote.orders.take_switch_seconds() > 0.0
 
 
 def test_a_request_that_is_taken_back_while_it_is_made_is_made_undone(
     room: Room, remote: Remote
 ) -> None:
     """IDENTITY acts; INT8 is being published when IDENTITY is asked for again."""
-    remote.publisher.request(Decision.of(IDENTITY))
+    remote.orders.request(Decision.of(IDENTITY))
     remote.after_update(room.update())
-    remote.take("taken", "done")
-    remote.publisher.request(Decision.of(INT8))
+    remote.take(Taken, Done)
+    remote.orders.request(Decision.of(INT8))
     remote.after_update(room.update())
-    remote.publisher.request(Decision.of(IDENTITY))
-    remote.take("taken", "done")
+    remote.orders.request(Decision.of(IDENTITY))
+    remote.take(Taken, Done)
     assert room.mailbox.get().artifacts[0].spec == INT8
-    assert remote.publisher.is_due(room.learner.updates)
+    assert remote.orders.is_due(room.learner.updates)
     remote.after_update(room.update())
-    remote.take("taken", "done")
+    remote.take(Taken, Done)
     assert room.mailbox.get().artifacts[0].spec == IDENTITY
-    assert not remote.publisher.is_due(room.learner.updates)
+    assert not remote.orders.is_due(room.learner.updates)
 
 
 @pytest.mark.parametrize("published", [False, True])
@@ -237,15 +262,15 @@ def test_an_order_of_a_dead_compressor_is_given_again(room: Room, published: boo
     """Whether it had published and not said so, or had not."""
     remote = Remote(room, publish_every=100)
     remote.thread.start()
-    remote.take("hello", "ready")
-    remote.publisher.request(Decision.of(NET3))
+    remote.take(Hello, Ready)
+    remote.orders.request(Decision.of(NET3))
     remote.after_update(room.update())
-    remote.take("taken", "done")
+    remote.take(Taken, Done)
     remote.after_update(room.update())  # distils
-    remote.take("taken", "done")
+    remote.take(Taken, Done)
     remote.ask_state()
-    remote.take("state")
-    remote.publisher.request(Decision.of(INT8))
+    remote.take(State)
+    remote.orders.request(Decision.of(INT8))
     if published:
         remote.after_update(room.update())
         wait_for(lambda: room.mailbox.latest == 1, "a publication")
@@ -258,14 +283,14 @@ def test_an_order_of_a_dead_compressor_is_given_again(room: Room, published: boo
     assert not remote.idle
     remote.after_update(room.update())  # nobody is there: nothing happens
     remote.thread.start()
-    remote.take("hello", "ready")
+    remote.take(Hello, Ready)
     remote.after_update(room.update())
-    remote.take("taken", "done")
+    remote.take(Taken, Done)
     assert room.mailbox.latest == 2  # number 1 is not used again
     assert room.mailbox.get().artifacts[0].spec == INT8
-    assert remote.publisher.tag(2, 0) == Tag(INT8, 5)
+    assert remote.orders.tag(2, 0) == Tag(INT8, 5)
     remote.ask_state()
-    remote.take("state")
+    remote.take(State)
     (entry,) = remote.state_dict()["compressor"]["distillers"]
     # Warm-up and one more before the death, one after: it was not made anew.
     assert entry["state"]["updates"] == 5 + 3 + 3
@@ -273,19 +298,18 @@ def test_an_order_of_a_dead_compressor_is_given_again(room: Room, published: boo
 
 
 def test_a_restored_run_starts_its_compressor_from_the_checkpoint(room: Room) -> None:
-    publisher = Publisher(room.compressor(), 2)
-    inline = InlinePublishing(publisher, room.learner, room.recorder, room.mailbox)
-    publisher.request(Decision.of(NET3))
+    here = Here(room, 2)
+    here.orders.request(Decision.of(NET3))
     for _ in range(3):
-        inline.after_update(room.update())
+        here.after_update(room.update())
     remote = Remote(room, publish_every=2)
-    remote.load_state_dict(inline.state_dict())
-    assert remote.publisher.decision == Decision.of(NET3)
+    remote.load_state_dict(here.state_dict())
+    assert remote.orders.decision == Decision.of(NET3)
     remote.thread.start()
-    remote.take("hello", "ready")
-    remote.worker.send({"state": None})
-    remote.take("state")
-    assert str(remote.state_dict()) == str(inline.state_dict())
+    remote.take(Hello, Ready)
+    remote.worker.send(AskState())
+    remote.take(State)
+    assert str(remote.state_dict()) == str(here.state_dict())
     remote.thread.stop()
 
 
@@ -298,17 +322,17 @@ def test_rollouts_are_tagged_with_what_really_acted(
         return 0.0
 
     monkeypatch.setattr(compressor_module, "check_engine", fail)
-    remote.publisher.request(Decision.of(IDENTITY))
+    remote.orders.request(Decision.of(IDENTITY))
     remote.after_update(room.update())
-    remote.take("taken", "done")
-    remote.publisher.request(Decision.of(INT8))
+    remote.take(Taken, Done)
+    remote.orders.request(Decision.of(INT8))
     for _ in range(3):
         for _ in range(2):
             remote.after_update(room.update())
-        remote.take("taken", "done")
+        remote.take(Taken, Done)
     assert room.mailbox.latest == 3
-    tags = [remote.publisher.tag(number, 0) for number in range(4)]
+    tags = [remote.orders.tag(number, 0) for number in range(4)]
     assert tags == [Tag(IDENTITY, version) for version in (1, 2, 4, 6)]
-    (event,) = remote.publisher.take_events(7.0)
+    (event,) = remote.orders.take_events(7.0)
     assert (event["cause"], event["seconds"]) == ("original INT8 is far away", 7.0)
-    assert remote.publisher.take_events(8.0) == ()
+    assert remote.orders.take_events(8.0) == ()

@@ -1,0 +1,138 @@
+"""The work of a publication, wherever it is done: sample states, distil, compress, compare."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from time import perf_counter
+
+import numpy as np
+
+from accerl.compress.artifact import Artifact
+from accerl.compress.check import EngineMismatchError
+from accerl.compress.compressor import Compressor
+from accerl.compress.config import CompressionConfig
+from accerl.compress.graphs.onnx_payload import same_integers
+from accerl.networks.policy_net import PolicyNet
+from accerl.rollout import Rollout
+from accerl.runtime.publishing.delivery import Delivery, Order, Tag
+from accerl.runtime.publishing.probe import KLProbe
+from accerl.spec import CompressionSpec
+from accerl.weights import Publication
+
+
+@dataclass(frozen=True)
+class MadePart:
+    """One artifact of a publication and what it took."""
+
+    asked: CompressionSpec
+    artifact: Artifact
+    seconds: float
+    """measured by the process that made it, warm-up included"""
+    warmup_states: int
+    """states that were distilled before a student could act (again)"""
+    rejected: str | None = None
+    """why the engine that was asked for does not act; `artifact` stands in for it"""
+
+
+@dataclass(frozen=True)
+class Made:
+    """A publication that has just been made."""
+
+    delivery: Delivery
+    parts: tuple[MadePart, ...]
+    publication: Publication | None
+    """None if what acts already would act alike, so that nothing needs to be sent"""
+
+
+def sample_states(rollout: Rollout, config: CompressionConfig) -> np.ndarray:
+    """Return a sample [N, *shape] of a rollout's states, spread over its steps and environments."""
+    steps, envs = rollout.action.shape
+    wanted = min(max(config.calibration_states // 4, 1), steps * envs)
+    step = np.linspace(0, steps - 1, wanted).round().astype(int)
+    # An even stride through [T, B] would meet the same few environments at every step.
+    return rollout.obs[step, np.arange(wanted) % envs]
+
+
+def distill_students(
+    compressor: Compressor, policy: PolicyNet, specs: Iterable[CompressionSpec]
+) -> list[tuple[CompressionSpec, int]]:
+    """Distil every student in use; return the specs that needed it and the states it took."""
+    # Two specs that differ in bits alone share their student.
+    unique = {spec.student_key: spec for spec in specs}.values()
+    done = [(spec, compressor.distill(policy, [spec])) for spec in unique]
+    return [(spec, updates * _states_per_update(compressor)) for spec, updates in done if updates]
+
+
+def make_publication(
+    compressor: Compressor,
+    probe: KLProbe,
+    policy: PolicyNet,
+    order: Order,
+    current: Publication | None = None,
+    send: Callable[[Publication | None], None] | None = None,
+) -> Made:
+    """Compress the policy as `order` says, send it, and measure how far it is from the learner.
+
+    What fails its check is replaced (`Compressor.fallback`). Nobody waits for the measurements:
+    they follow when the publication is sent.
+
+    Args:
+        compressor: what compresses.
+        probe: what measures the parts of the actors' KL.
+        policy: the learner's policy.
+        order: what is asked for.
+        current: what acts now, if that is known: it may serve on.
+        send: called with what actors are to act with; None if `current` serves on.
+    """
+    before = perf_counter()
+    parts = tuple(_make_part(compressor, policy, spec, order) for spec in order.decision.specs)
+    shares = [share for _, share in order.decision.mix]
+    publication = Publication(order.number, [part.artifact for part in parts], shares)
+    unchanged = current is not None and _act_alike(publication, current)
+    new = None if unchanged else publication
+    if send is not None:
+        send(new)
+    seconds = perf_counter() - before
+    compared = {s: compressor.student_kl_nats(s, policy) for s in order.decision.specs}
+    delivery = Delivery(
+        order=order,
+        acted=tuple(Tag(part.artifact.spec, part.artifact.version) for part in parts),
+        unchanged=unchanged,
+        size_bytes=0 if unchanged else sum(len(part.artifact.payload) for part in parts),
+        rejected={part.asked: part.rejected for part in parts if part.rejected},
+        student_kl_nats={spec: kl for spec, kl in compared.items() if kl is not None},
+        split=probe.measure(policy, publication, compressor.states, check=order.check),
+        seconds=seconds,
+    )
+    return Made(delivery, parts, new)
+
+
+def _make_part(
+    compressor: Compressor, policy: PolicyNet, spec: CompressionSpec, order: Order
+) -> MadePart:
+    before = perf_counter()
+    rejected = None
+    try:
+        artifact = compressor.build(spec, policy, order.updates)
+    except EngineMismatchError as error:
+        artifact, rejected = compressor.fallback(policy, order.updates), str(error)
+    seconds = perf_counter() - before
+    warmup = compressor.last_build.distill_updates * _states_per_update(compressor)
+    return MadePart(spec, artifact, seconds, warmup, rejected)
+
+
+def _states_per_update(compressor: Compressor) -> int:
+    """Return how many states one distillation update uses."""
+    return min(compressor.config.distill_batch, len(compressor.states))
+
+
+def _act_alike(publication: Publication, current: Publication) -> bool:
+    """Whether two publications hold the same integers; only INT8 can be alike in that sense."""
+    pairs = list(zip(publication.artifacts, current.artifacts, strict=False))
+    return (
+        publication.shares == current.shares
+        and len(publication.artifacts) == len(current.artifacts)
+        and all(new.spec == old.spec and new.spec.bits == 8 for new, old in pairs)
+        and all(same_integers(new.payload, old.payload) for new, old in pairs)
+    )
