@@ -7,13 +7,15 @@ engine = make_engine(chain.compress(observations=states))
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from torch import nn
 
 from accerl.compress.artifact import Artifact
+from accerl.compress.config import CompressionConfig
 from accerl.compress.engine import Engine, make_engine
 from accerl.compress.links import (
     ONNX,
@@ -30,13 +32,11 @@ from accerl.compress.links import (
     TorchScript,
     student_name,
 )
-from accerl.compress.quantization.quantize import DEFAULT as EVERY_BYTE
-from accerl.compress.quantization.quantize import QuantiseMethod
+from accerl.compress.lowrank import Factoriser
 from accerl.compress.quantization.ranges import RangeTracker
 from accerl.errors import UserError
 from accerl.networks.adopt import as_policy
 from accerl.networks.observation import ObservationSpec
-from accerl.networks.policy_net import PolicyNet
 from accerl.spec import CompressionSpec
 
 GRAPHS: dict[type, str] = {ONNX: "onnx", TorchScript: "torchscript", Eager: "eager"}
@@ -163,9 +163,9 @@ class CompressorChain:
         state = CompressionState(
             policy=source, net=source, observations=observations, version=version
         )
-        return self.run(state)
+        return self.run(state).result
 
-    def run(self, state: CompressionState) -> Artifact:
+    def run(self, state: CompressionState) -> CompressionState:
         """Run all links from `state`; a chain without an export ends in plain torch.
 
         Raises:
@@ -175,41 +175,72 @@ class CompressorChain:
             state = link.apply(state)
         if state.artifact is None:
             state = (ONNX() if state.bits == 8 else Eager()).apply(state)
-        if state.artifact is None:
-            raise ValueError("an export link must set the artifact of its state")
-        return state.artifact
+        return state
 
     @classmethod
     def from_spec(
         cls,
         spec: CompressionSpec,
-        student: PolicyNet | None = None,
+        network: nn.Module | None = None,
         *,
-        method: QuantiseMethod = EVERY_BYTE,
-        tracker: RangeTracker | None = None,
+        config: CompressionConfig = CompressionConfig(),
+        memory: ChainMemory | None = None,
+        own_links: Sequence[Link] = (),
     ) -> CompressorChain:
-        """Return the chain that `spec` means: student, prune, factorise, quantise, export.
+        """Return the chain that `spec` means: student or prune, factorise, quantise, export.
 
         Args:
             spec: how hard to compress.
-            student: the distilled network of `spec.student`; not needed for the original.
-            method: how integers are chosen.
-            tracker: what remembers activation ranges.
+            network: what was distilled for `spec.student_key`; None: what the chain is given is
+                pruned, and stays as it is then.
+            config: how to prune, factorise and quantise.
+            memory: of this network's earlier publications; None: there were none.
+            own_links: of the user's own, each before the shipped link of its stage.
 
         Raises:
-            UserError: the spec names a student and none is given.
+            UserError: the spec names a student and there is no `network`.
         """
-        chain = cls()
-        if spec.student != "original":
-            if student is None:
-                raise UserError(f"chain: spec {spec.label!r} needs a distilled {spec.student}")
-            chain.add(Distillation(student=student))
-        if spec.sparsity > 0.0:
-            chain.add(Pruning(None, spec.sparsity))
+        links: list[Link] = [*own_links]
+        if network is not None:
+            links.append(Distillation(student=network, key=spec.student_key))
+        elif spec.student != "original":
+            raise UserError(f"chain: spec {spec.label!r} needs a distilled {spec.student}")
+        elif spec.sparsity > 0.0:
+            links.append(Pruning(None, spec.sparsity, config.prune_method))
         if spec.rank < 1.0:
-            chain.add(LowRank(spec.rank))
+            factoriser = None if memory is None else memory.factoriser
+            links.append(LowRank(spec.rank, config.rank_method, factoriser))
         if spec.bits != 32:
             precision = next(name for name, bits in PRECISIONS.items() if bits == spec.bits)
-            chain.add(Quantizer(precision, method, tracker))
-        export = next(link for link, graph in GRAPHS.items() if graph == spec.graph)
-        return chain.add(export())
+            tracker = None if memory is None else memory.tracker
+            links.append(Quantizer(precision, config.quantise_method, tracker))
+        elif config.simulated_bits:
+            links.append(SimulatedQuantizer(config.simulated_bits))
+        links.append(next(link for link, graph in GRAPHS.items() if graph == spec.graph)())
+        chain = cls()
+        chain.links = sorted(links, key=lambda link: link.stage)
+        return chain
+
+
+@dataclass(frozen=True)
+class ChainMemory:
+    """What earlier publications of one network taught about it."""
+
+    factoriser: Factoriser
+    tracker: RangeTracker
+
+    @classmethod
+    def of(cls, rank: float, config: CompressionConfig) -> ChainMemory:
+        """Return an empty memory."""
+        return cls(
+            Factoriser(rank, config.rank_method), RangeTracker(config.quantise_method.ranges)
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything that an exact resume needs, as a plain tree."""
+        return {"factoriser": self.factoriser.state_dict(), "tracker": self.tracker.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Become the memory that `state` was taken from."""
+        self.factoriser.load_state_dict(state["factoriser"])
+        self.tracker.load_state_dict(state["tracker"])

@@ -12,16 +12,14 @@ import torch
 from torch import nn
 
 from accerl.compress.artifact import Artifact
-from accerl.compress.distillation.distill import Distiller
+from accerl.compress.distillation.trainer import StudentTrainer
 from accerl.compress.graphs.onnx_export import onnx_fp32, onnx_int8
 from accerl.compress.graphs.torch_artifact import pack_script, pack_torch
 from accerl.compress.graphs.torch_engine import TorchEngine
-from accerl.compress.lowrank import DEFAULT as EVERY_RANK
-from accerl.compress.lowrank import LowRankMethod, check_rank, factorise
+from accerl.compress.lowrank import Factoriser, LowRankMethod, check_rank
 from accerl.compress.pruning.criteria import PruneMethod
-from accerl.compress.pruning.prune import DEFAULT, check_sparsity, prune
+from accerl.compress.pruning.prune import check_sparsity, prune
 from accerl.compress.quantization.quantize import CALIBRATION_STATES, QuantiseMethod, spread
-from accerl.compress.quantization.quantize import DEFAULT as EVERY_BYTE
 from accerl.compress.quantization.ranges import ActivationRanges, RangeTracker
 from accerl.compress.quantization.rounding import (
     check_simulated_bits,
@@ -31,7 +29,7 @@ from accerl.compress.quantization.rounding import (
 from accerl.errors import UserError, did_you_mean
 from accerl.networks.adopt import OpaquePolicy, as_policy, require_chain
 from accerl.networks.policy_net import PolicyNet, architecture
-from accerl.spec import STUDENTS, CompressionSpec
+from accerl.spec import STUDENTS, CompressionSpec, StudentKey
 
 PRECISIONS = {"INT8": 8, "BF16": 16}
 REFRESHING_STATES = 8
@@ -69,10 +67,24 @@ class CompressionState:
     """activation ranges, once a Quantizer has measured them"""
     measured: np.ndarray | None = None
     """states on which logits and values must keep their mean when they are rounded"""
-    method: QuantiseMethod = EVERY_BYTE
+    method: QuantiseMethod = QuantiseMethod()
     """how it wants integers to be chosen"""
+    unrounded: PolicyNet | None = None
+    """the network before it was trained to be rounded, if it was"""
     artifact: Artifact | None = None
     """the result, once exported"""
+
+    @property
+    def result(self) -> Artifact:
+        """The artifact of a chain that has run to its end."""
+        if self.artifact is None:
+            raise ValueError("an export link must set the artifact of its state")
+        return self.artifact
+
+    @property
+    def exact_net(self) -> PolicyNet | OpaquePolicy:
+        """The float32 network that the artifact has to act like."""
+        return self.net if self.unrounded is None else self.unrounded
 
     def spec(self, graph: str) -> CompressionSpec:
         """Return the spec that was built, exported to `graph`."""
@@ -106,7 +118,7 @@ class Pruning:
     """the network a chain starts from if `compress` is given none"""
     sparsity: float
     """fraction removed, in [0, 1)"""
-    method: PruneMethod = DEFAULT
+    method: PruneMethod = PruneMethod()
     """how what goes is chosen"""
     stage = Stage.PRUNE
 
@@ -132,6 +144,8 @@ class Distillation:
     """gradient steps over all recorded states, if there is no `student`"""
     learning_rate: float = 1e-3
     entropy_cost: float = 1e-3
+    key: StudentKey | None = None
+    """what to call `student`; None: by its layers or its class"""
 
     def __post_init__(self) -> None:
         if self.updates < 0:
@@ -148,8 +162,9 @@ class Distillation:
         """Return the state with the student, or with a tuned copy of its network."""
         if self.student is not None:
             net = as_policy(self.student, state.net.observation)
-            return replace(state, net=net, student=student_name(self.student))
-        distiller = Distiller(
+            key = self.key or StudentKey(student_name(self.student), state.sparsity)
+            return replace(state, net=net, student=key.student, sparsity=key.sparsity)
+        trainer = StudentTrainer(
             copy.deepcopy(state.net),  # the learner's own policy must not move
             state.policy,
             learning_rate=self.learning_rate,
@@ -159,8 +174,8 @@ class Distillation:
         )
         states = torch.from_numpy(np.ascontiguousarray(state.observations))
         for _ in range(self.updates):
-            distiller.update(states, state.policy)
-        return replace(state, net=distiller.net)
+            trainer.update(states, state.policy)
+        return replace(state, net=trainer.net)
 
 
 @dataclass(frozen=True)
@@ -169,8 +184,10 @@ class LowRank:
 
     rank: float
     """fraction of singular values kept, in (0, 1]"""
-    method: LowRankMethod = EVERY_RANK
+    method: LowRankMethod = LowRankMethod()
     """what is factorised, and whether fewer may do"""
+    factoriser: Factoriser | None = None
+    """what remembers the factors of earlier publications; None: there were none"""
     stage = Stage.FACTORISE
 
     def __post_init__(self) -> None:
@@ -178,7 +195,8 @@ class LowRank:
 
     def apply(self, state: CompressionState) -> CompressionState:
         """Return the state with thin layers."""
-        net = factorise(require_chain(state.net), self.rank, self.method)
+        factoriser = self.factoriser or Factoriser(self.rank, self.method)
+        net = factoriser.factorise(require_chain(state.net))
         return replace(state, net=net, rank=self.rank)
 
 
@@ -187,7 +205,7 @@ class Quantizer:
     """Lowers the precision: INT8 (static, calibrated here) or BF16."""
 
     precision: str
-    method: QuantiseMethod = EVERY_BYTE
+    method: QuantiseMethod = QuantiseMethod()
     """how integers are chosen"""
     tracker: RangeTracker | None = None
     """what remembers the ranges of earlier publications; None: all recorded states are measured"""
@@ -224,7 +242,8 @@ class Quantizer:
             updates=self.method.tuning_updates,
             learning_rate=self.method.tuning_learning_rate,
         )
-        return replace(state, net=tuned, measured=None)  # it was trained to need no shift
+        # It was trained to need no shift.
+        return replace(state, net=tuned, unrounded=net, measured=None)
 
 
 @dataclass(frozen=True)

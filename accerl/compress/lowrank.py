@@ -43,9 +43,6 @@ class LowRankMethod:
             raise UserError(f"low rank: energy must lie in (0, 1], got {self.energy!r}")
 
 
-DEFAULT = LowRankMethod()
-
-
 def kept_rank(rows: int, columns: int, rank: float) -> int | None:
     """Return the rank a [rows, columns] layer gets, or None where two layers would cost more.
 
@@ -56,7 +53,7 @@ def kept_rank(rows: int, columns: int, rank: float) -> int | None:
     return kept if kept * (rows + columns) < rows * columns else None
 
 
-def factorise(net: PolicyNet, rank: float, method: LowRankMethod = DEFAULT) -> PolicyNet:
+def factorise(net: PolicyNet, rank: float, method: LowRankMethod = LowRankMethod()) -> PolicyNet:
     """Return a copy of `net` with thin layers in place of large ones; see `Factoriser`."""
     return Factoriser(rank, method).factorise(net)
 
@@ -84,7 +81,7 @@ class Factoriser:
         UserError: `rank` is not allowed.
     """
 
-    def __init__(self, rank: float, method: LowRankMethod = DEFAULT) -> None:
+    def __init__(self, rank: float, method: LowRankMethod = LowRankMethod()) -> None:
         check_rank(rank)
         self.rank = rank
         self.method = method

@@ -18,10 +18,8 @@ from accerl.compress.pruning.criteria import PruneMethod, keep_best, kept_counts
 from accerl.errors import UserError
 from accerl.networks.policy_net import PolicyNet
 
-DEFAULT = PruneMethod()
 
-
-def masks(net: PolicyNet, sparsity: float, method: PruneMethod = DEFAULT) -> list[Tensor]:
+def masks(net: PolicyNet, sparsity: float, method: PruneMethod = PruneMethod()) -> list[Tensor]:
     """Return which units of each hidden layer stay.
 
     Args:
@@ -36,9 +34,10 @@ def masks(net: PolicyNet, sparsity: float, method: PruneMethod = DEFAULT) -> lis
         UserError: the sparsity is not allowed, or the criterion lacks gradients.
     """
     check_sparsity(sparsity)
-    scores = unit_scores(net, method if sparsity else DEFAULT)
     if not sparsity:  # rounding widths would remove units nobody asked to remove
-        return [torch.ones_like(score, dtype=torch.bool) for score in scores]
+        rows = [layer.module.weight for layer in body_layers(net)]
+        return [torch.ones(len(row), dtype=torch.bool, device=row.device) for row in rows]
+    scores = unit_scores(net, method)
     counts = kept_counts(scores, sparsity, method)
     return [keep_best(score, count) for score, count in zip(scores, counts, strict=True)]
 
@@ -69,7 +68,7 @@ def masked_copy(net: PolicyNet, masks: list[Tensor]) -> PolicyNet:
 def prune(
     net: PolicyNet,
     sparsity: float,
-    method: PruneMethod = DEFAULT,
+    method: PruneMethod = PruneMethod(),
     *,
     obs: np.ndarray | None = None,
 ) -> PolicyNet:

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from accerl.compress.quantization.cpu import dots_bytes_exactly
-from accerl.compress.quantization.ranges import DEFAULT as MINMAX
 from accerl.compress.quantization.ranges import RangeMethod
 from accerl.errors import UserError
 
@@ -33,7 +32,7 @@ class QuantiseMethod:
         UserError: a value is out of range.
     """
 
-    ranges: RangeMethod = MINMAX
+    ranges: RangeMethod = RangeMethod()
     """how activation ranges follow from recorded states"""
     reduce_range: bool | None = None
     """weights of 7 bits, whose products cannot saturate; None: where the CPU lacks VNNI"""
@@ -60,9 +59,6 @@ class QuantiseMethod:
         if reduced is None:
             reduced = not (self.weights_only or dots_bytes_exactly())
         return SAFE_LEVELS if reduced else LEVELS
-
-
-DEFAULT = QuantiseMethod()
 
 
 @dataclass(frozen=True)

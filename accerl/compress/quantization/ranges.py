@@ -62,9 +62,6 @@ class RangeMethod:
             raise UserError(f"quantise: memory must lie in [0, 1), got {self.memory}")
 
 
-DEFAULT = RangeMethod()
-
-
 class RangeTracker:
     """Ranges of one network over its publications: few new states refresh what many have shown.
 
@@ -72,7 +69,7 @@ class RangeTracker:
     percentiles move by a moving average; histograms forget by decay.
     """
 
-    def __init__(self, method: RangeMethod = DEFAULT) -> None:
+    def __init__(self, method: RangeMethod = RangeMethod()) -> None:
         self.method = method
         self._input: Range | None = None
         self._layers: list[Range] = []

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from accerl.compress.distillation.distill import distillation_loss
+from accerl.compress.distillation.trainer import distillation_loss
 from accerl.compress.layers import apply_layer, body_layers
 from accerl.compress.quantization.quantize import affine
 from accerl.compress.quantization.ranges import ActivationRanges, rounded_layers

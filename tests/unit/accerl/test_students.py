@@ -19,7 +19,7 @@ from accerl.compress import (
     make_engine,
 )
 from accerl.compress.compliance import VECTOR, decided_policy, random_states
-from accerl.compress.distillation.distill import Distiller
+from accerl.compress.distillation.trainer import StudentTrainer
 from accerl.compress.links import ONNX, TorchScript
 from accerl.errors import UserError
 from accerl.monitor.divergence import kl_divergence
@@ -162,7 +162,7 @@ def test_a_policy_that_is_no_chain_can_teach_a_student() -> None:
     teacher = as_policy(OwnMLP(VECTOR, ACTIONS, activation=torch.nn.Tanh), VECTOR)
     assert isinstance(teacher, OpaquePolicy)
     student = make_policy("net1", VECTOR, ACTIONS, torch.Generator().manual_seed(1))
-    distiller = Distiller(
+    distiller = StudentTrainer(
         student,
         teacher,
         learning_rate=1e-2,

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from accerl.compress.distillation.distill import Distiller, distillation_loss
+from accerl.compress.distillation.trainer import StudentTrainer, distillation_loss
 from accerl.networks.policy_net import ObservationSpec, PolicyNet, make_policy
 
 OBSERVATION = ObservationSpec((6,), "float32")
@@ -81,8 +81,8 @@ def make(student: str, seed: int) -> PolicyNet:
     return net
 
 
-def make_distiller(teacher: PolicyNet, *, sync_every: int = 10) -> Distiller:
-    return Distiller(
+def make_trainer(teacher: PolicyNet, *, sync_every: int = 10) -> StudentTrainer:
+    return StudentTrainer(
         make("net3", 5),
         teacher,
         learning_rate=3e-3,
@@ -106,24 +106,24 @@ def mean_kl(teacher: nn.Module, student: nn.Module) -> float:
 
 def test_distilling_brings_the_student_to_the_teacher() -> None:
     teacher = make("original", 1)
-    distiller = make_distiller(teacher)
-    before = mean_kl(teacher, distiller.net)
-    losses = [distiller.update(observations(), teacher) for _ in range(200)]
-    assert mean_kl(teacher, distiller.net) < 0.1 * before
+    trainer = make_trainer(teacher)
+    before = mean_kl(teacher, trainer.net)
+    losses = [trainer.update(observations(), teacher) for _ in range(200)]
+    assert mean_kl(teacher, trainer.net) < 0.1 * before
     assert np.mean(losses[-10:]) < np.mean(losses[:10])
 
 
 def test_teacher_stands_still_between_synchronisations() -> None:
     learner = make("original", 1)
-    distiller = make_distiller(learner, sync_every=3)
-    distiller.update(observations(), learner)
+    trainer = make_trainer(learner, sync_every=3)
+    trainer.update(observations(), learner)
     first = learner.policy_head.bias.detach().clone()
     with torch.no_grad():
         learner.policy_head.bias.add_(1.0)
     seen = []
     for _ in range(3):
-        distiller.update(observations(), learner)
-        seen.append(distiller.state_dict()["teacher"]["policy_head.bias"])
+        trainer.update(observations(), learner)
+        seen.append(trainer.state_dict()["teacher"]["policy_head.bias"])
     assert torch.equal(seen[0], first)
     assert torch.equal(seen[1], first)
     assert torch.equal(seen[2], first + 1.0)
@@ -132,11 +132,11 @@ def test_teacher_stands_still_between_synchronisations() -> None:
 
 def test_resuming_is_bit_exact() -> None:
     teacher = make("original", 1)
-    one = make_distiller(teacher)
+    one = make_trainer(teacher)
     for _ in range(5):
         one.update(observations(), teacher)
     saved = one.state_dict()
-    other = make_distiller(make("original", 2))
+    other = make_trainer(make("original", 2))
     other.load_state_dict(saved)
     for _ in range(7):  # across a synchronisation
         assert one.update(observations(), teacher) == other.update(observations(), teacher)

@@ -57,7 +57,7 @@ def distillation_loss(
     return (kl_nats + 0.5 * error.square() - entropy_cost * entropy_nats).mean()
 
 
-class Distiller:
+class StudentTrainer:
     """Owns one student, its Adam, and a frozen copy of the learner's policy.
 
     The learner never stands still, which would make the target drift within every step; so the
@@ -140,7 +140,7 @@ class Distiller:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Become the distiller that `state` was taken from."""
+        """Become the trainer that `state` was taken from."""
         self.net.load_state_dict(state["student"])
         self._teacher.load_state_dict(state["teacher"])
         moments = {
