@@ -1,8 +1,8 @@
 """What a controller chooses from: every combination of levels, or a list of presets.
 
 Some combinations do not exist for some learners and machines. A mask says which do, one flag per
-combination in the order of `Actions.all_indices`; whoever cannot read it is given the nearest
-milder combination instead.
+combination in the order of `Actions.all_indices`; an action that is masked is replaced by the
+nearest milder combination.
 """
 
 from __future__ import annotations
@@ -39,13 +39,20 @@ class Actions(ABC):
             UserError: there are too few or too many indices, or one is out of range.
         """
 
+    @property
     @abstractmethod
+    def levels(self) -> str:
+        """What the specs are made of, for error messages."""
+
     def indices(self, spec: CompressionSpec) -> tuple[int, ...]:
         """Return the indices of `spec`.
 
         Raises:
             UserError: it is not among the specs.
         """
+        if spec not in self._indices:
+            raise UserError(f"action space: {spec.label} is not in it; it has {self.levels}")
+        return self._indices[spec]
 
     def all_indices(self) -> list[tuple[int, ...]]:
         """Return every index tuple, the last head's index running fastest."""
@@ -55,6 +62,10 @@ class Actions(ABC):
     def all_specs(self) -> tuple[CompressionSpec, ...]:
         """Every spec, in the order of `all_indices`."""
         return tuple(map(self.spec, self.all_indices()))
+
+    @cached_property
+    def _indices(self) -> dict[CompressionSpec, tuple[int, ...]]:
+        return dict(zip(self.all_specs, self.all_indices(), strict=True))
 
     def decision(self, indices: Sequence[int]) -> Decision:
         """Return the decision to act with the one spec that `indices` name."""
@@ -67,10 +78,7 @@ class Actions(ABC):
             UserError: as `spec`.
         """
         self._check(indices)
-        place = 0
-        for index, size in zip(indices, self.sizes, strict=True):
-            place = place * size + int(index)
-        return place
+        return int(np.ravel_multi_index(tuple(map(int, indices)), self.sizes))
 
     def mask(self, has: Callable[[CompressionSpec], bool]) -> np.ndarray:
         """Return which combinations exist, bool [N] in the order of `all_indices`.
@@ -175,14 +183,12 @@ class ActionSpace(Actions):
             graph=self.graph,
         )
 
-    def indices(self, spec: CompressionSpec) -> tuple[int, ...]:
-        """See `Actions.indices`."""
-        for indices in self.all_indices():
-            if self.spec(indices) == spec:
-                return indices
-        raise UserError(
-            f"action space: {spec.label} is not in it; bits {list(self.bits)}, sparsities "
-            f"{list(self.sparsities)}, students {list(self.students)}, graph {self.graph}, rank 1"
+    @property
+    def levels(self) -> str:
+        """See `Actions.levels`."""
+        return (
+            f"bits {list(self.bits)}, sparsities {list(self.sparsities)}, "
+            f"students {list(self.students)}, graph {self.graph}, rank 1"
         )
 
     def table(self) -> list[dict[str, Any]]:
@@ -241,12 +247,10 @@ class PresetActions(Actions):
         self._check(indices)
         return self.specs[int(indices[0])]
 
-    def indices(self, spec: CompressionSpec) -> tuple[int, ...]:
-        """See `Actions.indices`."""
-        if spec not in self.specs:
-            labels = ", ".join(preset.label for preset in self.specs)
-            raise UserError(f"action space: {spec.label} is not among its presets: {labels}")
-        return (self.specs.index(spec),)
+    @property
+    def levels(self) -> str:
+        """See `Actions.levels`."""
+        return f"the presets {', '.join(preset.label for preset in self.specs)}"
 
 
 ACTION_SPACES: dict[str, Actions] = {

@@ -67,10 +67,8 @@ class ControllerPolicy(nn.Module):
         self.offsets = nn.Parameter(torch.zeros(sum(self.sizes)))
         self.levels: Tensor
         self.joint: Tensor
-        self.strides: Tensor
         self.register_buffer("levels", _level_matrix(self.sizes), persistent=False)
         self.register_buffer("joint", joint_matrix(self.sizes), persistent=False)
-        self.register_buffer("strides", _strides(self.sizes), persistent=False)
         for layer, gain in ((self.body, 1.0), (self.slopes, 0.01)):
             nn.init.orthogonal_(layer.weight, gain, generator=generator)
             nn.init.zeros_(layer.bias)
@@ -92,10 +90,6 @@ class ControllerPolicy(nn.Module):
             mask: which combinations exist, bool, of a shape that broadcasts; None: all.
         """
         return masked_log_softmax(self.logits(vectors) @ self.joint, mask)
-
-    def positions(self, indices: Tensor) -> Tensor:
-        """Return the places [...] in `Actions.all_indices` of level indices [..., heads]."""
-        return (indices * self.strides).sum(-1)
 
     @torch.no_grad()
     def act(
@@ -161,11 +155,6 @@ def _level_matrix(sizes: Sequence[int]) -> Tensor:
     """Return [heads, sum of sizes]: row h holds the levels of head h in its own columns."""
     rows = [torch.linspace(-1.0, 1.0, size) if size > 1 else torch.zeros(1) for size in sizes]
     return torch.block_diag(*rows)
-
-
-def _strides(sizes: Sequence[int]) -> Tensor:
-    """Return [heads]: how many combinations one level of each head is away from the next."""
-    return torch.tensor([int(np.prod(sizes[head + 1 :])) for head in range(len(sizes))])
 
 
 class LearnedStrategy:

@@ -22,12 +22,12 @@ def padded(arrays: Sequence[np.ndarray]) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Batch:
-    """What E episodes of up to K steps saw and chose; S of all their steps count."""
+    """Observations and choices of E episodes of up to K steps; S of all their steps count."""
 
     vectors: Tensor
     """float32 [E, K, F]"""
-    actions: Tensor
-    """int64 [E, K, heads]"""
+    places: Tensor
+    """int64 [E, K]: what was chosen, in the order of `Actions.all_indices`"""
     masks: Tensor
     """bool [E, 1, N]: which combinations exist"""
     counts: Tensor
@@ -37,18 +37,20 @@ class Batch:
         """Return the log-probabilities of all combinations at the steps that count, [S, N]."""
         return policy.log_probs(self.vectors, self.masks)[self.counts]
 
-    def of_actions(self, policy: ControllerPolicy, log_probs: Tensor) -> Tensor:
+    def of_actions(self, log_probs: Tensor) -> Tensor:
         """Return the log-probabilities [S] of what was chosen, out of `log_probs` [S, N]."""
-        places = policy.positions(self.actions)[self.counts]
-        return log_probs.gather(-1, places.unsqueeze(-1)).squeeze(-1)
+        return log_probs.gather(-1, self.places[self.counts].unsqueeze(-1)).squeeze(-1)
 
 
 def make_batch(
-    episodes: Sequence[RecordedEpisode], chosen: Sequence[np.ndarray] | None = None
+    sizes: Sequence[int],
+    episodes: Sequence[RecordedEpisode],
+    chosen: Sequence[np.ndarray] | None = None,
 ) -> Batch:
     """Return a batch of episodes.
 
     Args:
+        sizes: levels per head.
         episodes: one or more.
         chosen: which steps of each episode were free to choose, bool [K]; None: all.
     """
@@ -56,7 +58,12 @@ def make_batch(
         chosen = [np.ones(len(episode.actions), dtype=bool) for episode in episodes]
     return Batch(
         vectors=padded([episode.observations for episode in episodes]),
-        actions=padded([episode.actions for episode in episodes]),
+        places=padded([_places(episode.actions, sizes) for episode in episodes]),
         masks=torch.from_numpy(np.stack([episode.mask for episode in episodes])).unsqueeze(1),
         counts=padded(chosen),
     )
+
+
+def _places(actions: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
+    """Return the places [K] in `Actions.all_indices` of level indices [K, heads]."""
+    return np.asarray(np.ravel_multi_index(tuple(actions.T), tuple(sizes)))

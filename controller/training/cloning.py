@@ -14,13 +14,13 @@ from controller.env.control_env import CompressionControlEnv
 from controller.policy.joint import cross_entropy_nats
 from controller.policy.policy import ControllerPolicy
 from controller.training.batch import make_batch, padded
-from controller.training.rollouts import RecordedEpisode
+from controller.training.rollouts import RecordedEpisode, play_episode
 
 
 def record(
     env: CompressionControlEnv, strategy: Strategy, seeds: Sequence[int]
 ) -> list[RecordedEpisode]:
-    """Drive `env` with `strategy` and return what it saw and chose, an episode per seed.
+    """Drive `env` with `strategy` and return its observations and choices, an episode per seed.
 
     A mix of specs is recorded as its main spec, because a controller chooses one spec at a time.
 
@@ -30,25 +30,7 @@ def record(
     episodes = []
     for seed in seeds:
         strategy.reset()
-        observation, info = env.reset(seed=seed)
-        mask, truncated = info["action_mask"], False
-        vectors, indices, seconds, rewards = [], [], [], []
-        while not truncated:
-            decision = strategy.decide(env.features)
-            vectors.append(observation)
-            indices.append(env.actions.indices(decision.main))
-            observation, reward, _, truncated, info = env.step_decision(decision)
-            seconds.append(info["seconds"])
-            rewards.append(reward)
-        episodes.append(
-            RecordedEpisode(
-                observations=np.array(vectors, dtype=np.float32),
-                actions=np.array(indices, dtype=np.int64),
-                mask=mask,
-                seconds=np.array(seconds),
-                rewards=np.array(rewards),
-            )
-        )
+        episodes.append(play_episode(env, seed, lambda *_: strategy.decide(env.features)))
     return episodes
 
 
@@ -81,10 +63,10 @@ def clone(
     if not 0.0 <= smoothing < 1.0:
         raise UserError(f"cloning: smoothing must lie in [0, 1), got {smoothing:g}")
     policy.normaliser.fit(np.concatenate([episode.observations for episode in episodes]))
-    batch = make_batch(episodes)
+    batch = make_batch(policy.sizes, episodes)
     weights = padded([episode.seconds for episode in episodes])[batch.counts].float()
     weights = weights / weights.sum()
-    places = policy.positions(batch.actions)[batch.counts]
+    places = batch.places[batch.counts]
     exists = batch.masks.expand(-1, batch.counts.shape[1], -1)[batch.counts]
     targets = _soft_targets(places, exists, smoothing)
     optimizer = torch.optim.Adam(policy.parameters(), lr=learning_rate)

@@ -6,13 +6,14 @@ of them in other processes or on other machines.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
 import numpy as np
 
 from accerl.errors import UserError
+from accerl.spec import Decision
 from controller.actions import Actions
 from controller.env.control_env import CompressionControlEnv
 from controller.env.instances import Instance
@@ -113,6 +114,38 @@ _DTYPES = {
 }
 
 
+def play_episode(
+    env: CompressionControlEnv, seed: int, choose: Callable[[np.ndarray, np.ndarray], Decision]
+) -> RecordedEpisode:
+    """Play one episode and record it; of a mix of specs, its main spec.
+
+    Args:
+        env: the environment.
+        seed: what it is reset with.
+        choose: feature vector [F] and mask [N] -> decision of the next interval.
+
+    Raises:
+        UserError: a spec is not in the environment's action space.
+    """
+    observation, info = env.reset(seed=seed)
+    mask, truncated = info["action_mask"], False
+    observations, actions, seconds, rewards = [], [], [], []
+    while not truncated:
+        decision = choose(observation, mask)
+        observations.append(observation)
+        actions.append(env.actions.indices(decision.main))
+        observation, reward, _, truncated, info = env.step_decision(decision)
+        seconds.append(info["seconds"])
+        rewards.append(reward)
+    return RecordedEpisode(
+        observations=np.array(observations, dtype=np.float32),
+        actions=np.array(actions, dtype=np.int64),
+        mask=mask,
+        seconds=np.array(seconds),
+        rewards=np.array(rewards),
+    )
+
+
 def rollout(
     policy_state: Mapping[str, Any],
     actions: Actions,
@@ -137,36 +170,34 @@ def rollout(
     """
     policy = ControllerPolicy.from_json(policy_state)
     mirrored = antithetic and action_seed is not None and action_seed % 2 == 1
-    dice = None if action_seed is None else np.random.default_rng(action_seed - mirrored)
+    rng = None if action_seed is None else np.random.default_rng(action_seed - mirrored)
     dwell = Dwell[tuple[int, ...]](min_dwell_intervals)
-    steps: dict[str, list[Any]] = {name: [] for name in _DTYPES if name != "mask"}
+    chosen: list[bool] = []
+    log_probs: list[float] = []
     env = CompressionControlEnv([instance], actions=actions)
+
+    def choose(observation: np.ndarray, mask: np.ndarray) -> Decision:
+        uniforms = None if rng is None else rng.random(len(policy.sizes))
+        if uniforms is not None and mirrored:
+            uniforms = 1.0 - uniforms
+        action = policy.act(observation, uniforms, mask=mask)
+        indices, free = dwell.settle(action.indices)
+        chosen.append(free)
+        log_probs.append(action.log_prob if free else 0.0)
+        return actions.decision(indices)
+
     try:
-        observation, info = env.reset(seed=seed)
-        mask, truncated = info["action_mask"], False
-        while not truncated:
-            uniforms = None if dice is None else dice.random(len(policy.sizes))
-            if uniforms is not None and mirrored:
-                uniforms = 1.0 - uniforms
-            action = policy.act(observation, uniforms, mask=mask)
-            indices, chosen = dwell.settle(action.indices)
-            steps["observations"].append(observation)
-            steps["actions"].append(indices)
-            steps["chosen"].append(chosen)
-            steps["log_probs"].append(action.log_prob if chosen else 0.0)
-            observation, reward, _, truncated, info = env.step(np.array(indices))
-            steps["rewards"].append(reward)
-            steps["seconds"].append(info["seconds"])
-        beta = env.beta
+        episode = play_episode(env, seed, choose)
     finally:
         env.close()
     return Trajectory(
+        **vars(episode),
         instance=instance.name,
         seed=seed,
         action_seed=action_seed,
-        mask=mask,
-        beta=beta,
+        chosen=np.array(chosen),
+        log_probs=np.array(log_probs),
+        beta=env.beta,
         horizon_seconds=instance.horizon_seconds,
         interval_seconds=instance.interval_seconds,
-        **{name: np.asarray(values, dtype=_DTYPES[name]) for name, values in steps.items()},
     )

@@ -61,7 +61,7 @@ def surrogate(
         clone_log_probs: of all combinations under the clone, [S, N]; None: no leash.
     """
     log_probs = batch.log_probs(policy)
-    log_prob = batch.of_actions(policy, log_probs)
+    log_prob = batch.of_actions(log_probs)
     ratio = torch.exp(log_prob - before)
     clipped = torch.clamp(ratio, 1.0 - config.clip, 1.0 + config.clip)
     objective = torch.minimum(ratio * advantage, clipped * advantage).mean()
@@ -161,9 +161,11 @@ def update(
     if entropy_weight is None:
         entropy_weight = config.entropy_weight
     trajectories = [trajectory for group in groups for trajectory in group]
-    batch = make_batch(trajectories, [trajectory.chosen for trajectory in trajectories])
+    batch = make_batch(
+        policy.sizes, trajectories, [trajectory.chosen for trajectory in trajectories]
+    )
     with torch.no_grad():
-        before = batch.of_actions(policy, batch.log_probs(policy))
+        before = batch.of_actions(batch.log_probs(policy))
         clone_log_probs = None if clone is None else batch.log_probs(clone)
     advantages = corrected_advantages(groups, batch, before, config)
     stats: dict[str, float] = {}

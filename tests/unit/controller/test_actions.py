@@ -70,7 +70,7 @@ def test_presets_are_one_head() -> None:
     assert joint.sizes == (8,)
     assert joint.spec((0,)) == CompressionSpec()
     assert [joint.indices(joint.spec(i)) for i in joint.all_indices()] == joint.all_indices()
-    with pytest.raises(UserError, match="net1 bf16 is not among its presets"):
+    with pytest.raises(UserError, match="net1 bf16 is not in it; it has the presets original"):
         joint.indices(CompressionSpec(student="net1", bits=16))
 
 

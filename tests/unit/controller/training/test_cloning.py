@@ -64,7 +64,7 @@ def halfway(env: CompressionControlEnv) -> list[RecordedEpisode]:
 
 def probabilities(policy: ControllerPolicy, episodes: list[RecordedEpisode]) -> torch.Tensor:
     with torch.no_grad():
-        return make_batch(episodes).log_probs(policy)
+        return make_batch(policy.sizes, episodes).log_probs(policy)
 
 
 def test_recordings_hold_what_was_seen_and_chosen(halfway: list[RecordedEpisode]) -> None:

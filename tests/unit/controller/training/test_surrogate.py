@@ -30,14 +30,16 @@ def sgd(policy: ControllerPolicy, rate: float = 1.0) -> torch.optim.SGD:
 
 def log_probs_now(policy: ControllerPolicy, batch: Batch) -> torch.Tensor:
     with torch.no_grad():
-        return batch.of_actions(policy, batch.log_probs(policy))
+        return batch.of_actions(batch.log_probs(policy))
 
 
 def found_advantages(
     groups: Sequence[Sequence[Trajectory]], policy: ControllerPolicy, config: MetaTrainConfig
 ) -> Any:
     trajectories = [trajectory for group in groups for trajectory in group]
-    batch = make_batch(trajectories, [trajectory.chosen for trajectory in trajectories])
+    batch = make_batch(
+        policy.sizes, trajectories, [trajectory.chosen for trajectory in trajectories]
+    )
     return corrected_advantages(groups, batch, log_probs_now(policy, batch), config)
 
 
@@ -58,7 +60,7 @@ def slow_objective(
     """The objective in loops over numbers, from the weights alone."""
     weights = {name: value.detach().numpy() for name, value in policy.named_parameters()}
     total, vectors = 0.0, batch.vectors[batch.counts].numpy()
-    for step, indices in enumerate(batch.actions[batch.counts].tolist()):
+    for step, chosen in enumerate(batch.places[batch.counts].tolist()):
         hidden = np.tanh(weights["body.weight"] @ vectors[step] + weights["body.bias"])
         slopes = weights["slopes.weight"] @ hidden + weights["slopes.bias"]
         scores = np.full(len(MASK), -np.inf)
@@ -68,7 +70,7 @@ def slow_objective(
                 scores[place] += slopes[1] * (j - 1) + weights["offsets"][2 + j]
         probs = np.exp(scores - scores.max())
         probs /= probs.sum()
-        ratio = probs[3 * indices[0] + indices[1]] / np.exp(before[step])
+        ratio = probs[chosen] / np.exp(before[step])
         gain = min(ratio * advantage[step], min(max(ratio, 0.8), 1.2) * advantage[step])
         kept = probs > 0.0
         entropy = -float(probs[kept] @ np.log(probs[kept]))
@@ -87,7 +89,7 @@ def test_its_gradient_is_that_of_a_slow_transcription() -> None:
     places = rng.choice(np.flatnonzero(MASK), (2, 6))
     batch = Batch(
         vectors=torch.from_numpy(rng.normal(size=(2, 6, FEATURES))),
-        actions=torch.from_numpy(np.stack(np.unravel_index(places, SIZES), axis=-1)),
+        places=torch.from_numpy(places),
         masks=torch.from_numpy(MASK).expand(2, 1, -1),
         counts=torch.from_numpy(rng.random((2, 6)) < 0.8),
     )
