@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from accerl.config import RunConfig
-from accerl.records import fingerprint, versions
-from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.machine.usage import growth_per_minute
 from accerl.runtime.run import IntervalReport
 from accerl.spec import CompressionSpec, by_label
 
+_FROM_CONFIG = {
+    "env": "game",
+    "preset": "preset",
+    "seed": "seed",
+    "strategy": "strategy",
+    "config_hash": "hash",
+}
+"""entry of the summary -> of config.json"""
 
-def summarise(
-    config: RunConfig,
-    strategy_name: str,
-    reports: list[IntervalReport],
-    profile: LatencyProfile | None = None,
-) -> dict[str, Any]:
-    """Return summary.json of a run.
+
+def summarise(config: Mapping[str, Any], reports: Sequence[IntervalReport]) -> dict[str, Any]:
+    """Return the summary of a run, finished or not; what config.json lacks is left out.
 
     `final_return` and `best_return` are J where it was measured; otherwise the mean of the last 20
     episodes, and the best mean of 20 episodes in a row.
+
+    Args:
+        config: the content of config.json.
+        reports: of all intervals so far.
     """
     seconds = reports[-1].total_seconds if reports else 0.0
     env_steps = reports[-1].total_env_steps if reports else 0
@@ -38,14 +44,13 @@ def summarise(
             started = report.total_seconds - report.seconds
             decisions.append({"seconds": started, "decision": entry})
     final, best = _returns(reports)
+    runtime = config.get("runtime")
+    known = {name: config[key] for name, key in _FROM_CONFIG.items() if key in config}
+    if runtime is not None:
+        known["runtime"] = runtime["runtime"]
+        known["tier"] = "virtual" if runtime["clock"] == "virtual" else "real"
     return {
-        "env": config.game,
-        "preset": config.preset,
-        "seed": config.seed,
-        "strategy": strategy_name,
-        "runtime": config.runtime.runtime,
-        "tier": "virtual" if config.runtime.clock == "virtual" else "real",
-        "profile": None if profile is None else {"name": profile.name, "hash": profile.hash},
+        **known,
         "seconds": seconds,
         "env_steps": env_steps,
         "env_steps_per_second": env_steps / seconds if seconds else 0.0,
@@ -61,20 +66,17 @@ def summarise(
         "publication_bytes": sum(report.publication_bytes for report in reports),
         **_memory(reports),
         "monitor_cpu_share": _monitor_share(reports),
-        "config_hash": config.hash,
-        "versions": versions(),
-        "fingerprint": fingerprint(),
     }
 
 
-def _monitor_share(reports: list[IntervalReport]) -> float | None:
+def _monitor_share(reports: Sequence[IntervalReport]) -> float | None:
     """Return which share of the run's processor time its indicators took; None: not measured."""
     whole = sum(sum(report.cpu_seconds.values()) for report in reports)
     spent = sum(sum(report.monitor_cpu_seconds.values()) for report in reports)
     return spent / whole if whole else None
 
 
-def _memory(reports: list[IntervalReport]) -> dict[str, dict[str, Any]]:
+def _memory(reports: Sequence[IntervalReport]) -> dict[str, dict[str, Any]]:
     """Return the largest resident memory of each process, and how fast it grew in the end."""
     held: defaultdict[str, list[tuple[float, int]]] = defaultdict(list)
     for report in reports:
@@ -88,7 +90,7 @@ def _memory(reports: list[IntervalReport]) -> dict[str, dict[str, Any]]:
     }
 
 
-def _returns(reports: list[IntervalReport]) -> tuple[float | None, float | None]:
+def _returns(reports: Sequence[IntervalReport]) -> tuple[float | None, float | None]:
     measured = [r.learner_return for r in reports if r.learner_return is not None]
     if measured:
         return measured[-1], max(measured)

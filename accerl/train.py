@@ -21,8 +21,10 @@ from accerl.monitor.strategy import Strategy, check_needs, events_of
 from accerl.records import (
     CONFIG,
     RunWriter,
+    fingerprint,
     read_json,
     read_metrics,
+    versions,
 )
 from accerl.run_folder import CHECKPOINT, read_config, saved_run, starting_learner
 from accerl.runtime.latency.profile import LatencyProfile
@@ -113,6 +115,7 @@ def train(
     identity = run_identity(strategy, strategy_name, profile)
     if resume:
         check_resumable(config, out, identity)
+    recorded = {**config.to_json(), **identity}
     reports: list[IntervalReport] = []
 
     def note(report: IntervalReport) -> None:
@@ -123,7 +126,7 @@ def train(
     with ExitStack() as stack:
         writer = None
         if out is not None:
-            writer = RunWriter(out, {**config.to_json(), **identity}, resume=resume)
+            writer = RunWriter(out, recorded, resume=resume)
             stack.enter_context(closing(writer))
             if profile is not None:
                 save_profile(profile, out / PROFILE)
@@ -144,8 +147,13 @@ def train(
             if resume:
                 reports += _resume(episode, strategy, writer)
             _drive_recorded(episode, strategy, writer, note)
-        summary = summarise(config, strategy_name, reports, profile)
-        summary["strategy_events"] = events_of(strategy)
+        summary = {
+            **summarise(recorded, reports),
+            "profile": None if profile is None else {"name": profile.name, "hash": profile.hash},
+            "strategy_events": events_of(strategy),
+            "versions": versions(),
+            "fingerprint": fingerprint(),
+        }
         if writer is not None:
             writer.finish(summary)
     return RunResult(summary, reports)

@@ -12,7 +12,7 @@ from typing import Any
 from accerl.errors import UserError
 from accerl.records import CONFIG, METRICS, SUMMARY, read_json, read_metrics
 from accerl.runtime.run import IntervalReport
-from accerl.spec import by_label
+from accerl.summary import summarise
 from analysis.records.plan import (
     GROUPS,
     STUDY,
@@ -34,7 +34,7 @@ class RunRecord:
     path: Path
     config: Mapping[str, Any]
     summary: Mapping[str, Any]
-    """summary.json, or what can be told from metrics.jsonl when the run never finished"""
+    """summary.json, or `summarise` of what a run that never finished has recorded"""
     reports: tuple[IntervalReport, ...]
     finished: bool
     """summary.json was there"""
@@ -206,7 +206,7 @@ def load_run(path: Path) -> RunRecord:
         raise UserError(f"{path / METRICS} has no complete line; the run stopped before it began")
     config = _read_object(path / CONFIG)
     finished = (path / SUMMARY).is_file()
-    summary = _read_object(path / SUMMARY) if finished else _summary_so_far(config, reports)
+    summary = _read_object(path / SUMMARY) if finished else summarise(config, reports)
     return RunRecord(path=path, config=config, summary=summary, reports=reports, finished=finished)
 
 
@@ -309,35 +309,6 @@ def _read_list(path: Path) -> tuple[Mapping[str, Any], ...]:
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise UserError(f"{path} must hold a JSON list of objects")
     return tuple(rows)
-
-
-def _summary_so_far(
-    config: Mapping[str, Any], reports: tuple[IntervalReport, ...]
-) -> dict[str, Any]:
-    last = reports[-1]
-    measured = [item.learner_return for item in reports if item.learner_return is not None]
-    spec_seconds: dict[str, float] = {}
-    phases: dict[str, float] = {}
-    for report in reports:
-        for label, seconds in by_label(report.spec_seconds).items():
-            spec_seconds[label] = spec_seconds.get(label, 0.0) + seconds
-        for phase, seconds in report.phase_seconds.items():
-            phases[phase] = phases.get(phase, 0.0) + seconds
-    names = {"env": "game", "preset": "preset", "seed": "seed", "strategy": "strategy"}
-    names["config_hash"] = "hash"
-    known = {name: config[key] for name, key in names.items() if key in config}
-    if isinstance(runtime := config.get("runtime"), Mapping):
-        known["runtime"] = runtime.get("runtime", "unknown")
-        known["tier"] = "virtual" if runtime.get("clock") == "virtual" else "real"
-    return known | {
-        "seconds": last.total_seconds,
-        "env_steps": last.total_env_steps,
-        "env_steps_per_second": last.total_env_steps / max(last.total_seconds, 1e-9),
-        "final_return": measured[-1] if measured else None,
-        "best_return": max(measured) if measured else None,
-        "phases": phases,
-        "spec_seconds": spec_seconds,
-    }
 
 
 def _load_test_runs(

@@ -25,6 +25,7 @@ from accerl.run_folder import CHECKPOINT
 from accerl.runtime.run import PHASES, IntervalReport
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 from accerl.train import CHECKPOINT_EVERY, RunResult, evaluate_checkpoint, train
+from analysis.records.load import load_run
 from tests.fixtures.inner_runs import fast_profile, files_hash, tiny_catch
 
 INT8 = CompressionSpec(bits=8)
@@ -342,6 +343,18 @@ def test_returns_of_runs_without_j_are_means_of_twenty_episodes() -> None:
     assert result.summary["final_return"] == pytest.approx(sum(episodes[-20:]) / 20)
     means = [sum(episodes[i : i + 20]) / 20 for i in range(len(episodes) - 19)]
     assert result.summary["best_return"] == pytest.approx(max(means))
+
+
+@pytest.mark.parametrize("episodes", [8, 0], ids=["J", "episodes"])
+def test_a_run_without_its_summary_is_summed_up_alike(episodes: int, tmp_path: Path) -> None:
+    written = run(switching(), tmp_path, config=config(eval_episodes=episodes)).summary
+    (tmp_path / "summary.json").unlink()
+    read = load_run(tmp_path)
+    assert not read.finished
+    assert read.summary["final_return"] is not None
+    assert read.summary == {name: written[name] for name in read.summary}
+    unknown = {"profile", "strategy_events", "versions", "fingerprint"}
+    assert written.keys() - read.summary.keys() == unknown
 
 
 @pytest.fixture(scope="module")
