@@ -25,6 +25,11 @@ from accerl.records import read_json, write_json
 console = Console(stderr=True, highlight=False, width=None if sys.stderr.isatty() else 150)
 
 
+def say(text: str) -> None:
+    """Print one line as it is: folder names are not markup."""
+    console.print(text, markup=False, soft_wrap=True)
+
+
 class Advance(Protocol):
     """What `bar` yields."""
 
@@ -74,7 +79,7 @@ def bar(title: str, total: float) -> Iterator[Advance]:
     )
     is_file = not console.is_terminal
     if is_file:
-        console.print(f"  {title} ...", markup=False)
+        say(f"  {title} ...")
     with Progress(*columns, console=console, transient=True, disable=is_file) as progress:
         task = progress.add_task(title, total=total, note="")
 
@@ -85,7 +90,7 @@ def bar(title: str, total: float) -> Iterator[Advance]:
 
         yield advance
     took = duration(perf_counter() - started)
-    console.print(f"  {title}: {took} {last_note}".rstrip(), markup=False, soft_wrap=True)
+    say(f"  {title}: {took} {last_note}".rstrip())
 
 
 @contextmanager

@@ -15,7 +15,6 @@ import torch
 from accerl.config import RunConfig
 from accerl.errors import UserError, did_you_mean
 from accerl.monitor.strategies import make_strategy
-from accerl.records import fingerprint, versions
 from accerl.runtime.latency.compare import drift, middle
 from accerl.runtime.latency.measure import measure_profile
 from accerl.runtime.latency.profile import LatencyProfile
@@ -30,6 +29,7 @@ from studies.benchmarks.clock_cases import (
     cases_of,
     clock_config,
 )
+from studies.benchmarks.repeats import result_of
 from studies.jobs.cache import Kept
 from studies.progress import bar, share_bar
 
@@ -101,18 +101,16 @@ def bench_clock(
     profiles = {game: middle(before[game], after[game]) for game in games}
     virtual = _predicted(keys, lengths, profiles, workers, kept)
     rows = [_row(case, range(seeds), real, virtual) for case in cases]
-    return {
-        "bench": "clock",
-        "games": list(games),
-        "seconds": lengths,
-        "seeds": list(range(seeds)),
-        "rows": rows,
+    return result_of(
+        "clock",
+        games=list(games),
+        seconds=lengths,
+        seeds=list(range(seeds)),
+        rows=rows,
         **_agreement(rows),
-        "drift": {game: drift(before[game], after[game]) for game in games},
-        "profiles": {game: profile.to_json() for game, profile in profiles.items()},
-        "fingerprint": fingerprint(),
-        "versions": versions(),
-    }
+        drift={game: drift(before[game], after[game]) for game in games},
+        profiles={game: profile.to_json() for game, profile in profiles.items()},
+    )
 
 
 def _predicted(
@@ -296,11 +294,10 @@ def _agreement(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
                 spearman([r["real"] for r in own], [r["virtual"] for r in own])
             ),
         }
-    ranks = _rank_agreement(learned)
     return {
         "time_error_median": float(np.median(errors)),
         "time_error_max": float(np.max(errors)),
-        **ranks,
+        **_rank_agreement(learned),
         "by_game": by_game,
         "disagreements": _disagreements(rows),
     }

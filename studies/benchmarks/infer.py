@@ -17,11 +17,11 @@ from accerl.envs import make_envs
 from accerl.errors import UserError
 from accerl.evaluate import policy_infer
 from accerl.networks.policy_net import PolicyNet, architecture, count_macs
-from accerl.records import make_out_dir
 from accerl.run_folder import read_config, saved_run
 from accerl.spec import CompressionSpec
-from studies.benchmarks.bench import interleaved, network, per_item, result_of, torch_threads
 from studies.benchmarks.pong import fitted_policy, record_states
+from studies.benchmarks.publish import network
+from studies.benchmarks.repeats import SPREAD, interleaved, per_item, result_of, torch_threads
 
 EAGER, FP32 = CompressionSpec(graph="eager"), CompressionSpec()
 SPECS = (
@@ -135,7 +135,7 @@ def bench_infer(
                 {
                     "spec": spec.to_json(),
                     "batch": batch,
-                    **per_item(seconds[spec] / batch),
+                    **per_item(seconds[spec] / batch, "us_per_state"),
                     "ratio_eager": float(np.median(seconds[EAGER] / seconds[spec])),
                     "ratio_ort_fp32": float(np.median(seconds[FP32] / seconds[spec])),
                     "bytes": len(artifacts[spec].payload),
@@ -145,25 +145,14 @@ def bench_infer(
                 }
                 for spec in SPECS
             ]
-    return result_of("infer", rows) | {
-        "policy": subject.origin,
-        "distill_updates": distill_updates,
-        "seed": seed,
-    }
-
-
-def draw_pareto(result: dict[str, Any], out: Path) -> list[Path]:
-    """Draw time against KL for each batch size of a result; return the pictures' paths.
-
-    Raises:
-        UserError: `out` cannot be written.
-    """
-    from analysis.figures.bench import pareto
-    from analysis.figures.export import write_pngs
-
-    make_out_dir(out)
-    figures = [pareto(result, row["batch"]) for row in result["rows"][:: len(SPECS)]]
-    return write_pngs({figure.name: figure for figure in figures}, out)
+    return result_of(
+        "infer",
+        spread_is=SPREAD,
+        rows=rows,
+        policy=subject.origin,
+        distill_updates=distill_updates,
+        seed=seed,
+    )
 
 
 def compressed(

@@ -18,7 +18,7 @@ import torch
 from accerl.envs import make_envs
 from accerl.errors import UserError, did_you_mean
 from accerl.learner.learner import UpdateStats
-from accerl.records import fingerprint, versions
+from accerl.records import fingerprint
 from accerl.rollout import Rollout
 from accerl.runtime.process.run import ProcessRun
 from accerl.runtime.run import PHASES, IntervalReport
@@ -26,6 +26,7 @@ from accerl.runtime.serial.run import SerialRun
 from accerl.spec import Decision
 from accerl.train import make_run
 from studies.benchmarks.pipelines import RATIOS, Pipeline, pipelines, wirings
+from studies.benchmarks.repeats import median_and_spread, result_of
 from studies.progress import bar
 
 WARM_UP_SECONDS = 3.0
@@ -81,18 +82,16 @@ def bench_pipeline(
                 advance(1, f"{name}: {speed:,.0f} env steps/s")
             order = [*order[1:], order[0]]
     pairs = [(name, "int8") for name in chosen if name != "int8"] if wiring else RATIOS
-    return {
-        "bench": "pipeline",
-        "game": game,
-        "network": network,
-        "seconds": seconds,
-        "repeats": repeats,
-        "seeds": list(range(seed, seed + repeats)),
-        "fingerprint": fingerprint(),
-        "versions": versions(),
-        "configs": {name: _medians(rows) for name, rows in found.items()},
+    return result_of(
+        "pipeline",
+        game=game,
+        network=network,
+        seconds=seconds,
+        repeats=repeats,
+        seeds=list(range(seed, seed + repeats)),
+        configs={name: _medians(rows) for name, rows in found.items()},
         **_ratios(found, pairs),
-    }
+    )
 
 
 def _measure_apart(name: str, pipeline: Pipeline, seconds: float, seed: int) -> dict[str, Any]:
@@ -239,8 +238,7 @@ def speed_bound(fast: Mapping[str, Any], slow: Mapping[str, Any], cores: int) ->
 
 def _medians(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return medians over repeats, and the interquartile range of the speed."""
-    speeds = [row["env_steps_per_second"] for row in rows]
-    low, high = np.percentile(speeds, (25, 75))
+    _, spread = median_and_spread([row["env_steps_per_second"] for row in rows])
     median: dict[str, Any] = {
         name: float(np.median([row[name] for row in rows]))
         for name in (
@@ -258,7 +256,7 @@ def _medians(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             for key, value in row[name].items():
                 values[key].append(value)
         median[name] = {key: float(np.median(found)) for key, found in values.items()}
-    return {**median, "spread": float(high - low), "actors": rows[0]["actors"]}
+    return {**median, "spread": spread, "actors": rows[0]["actors"]}
 
 
 def _ratios(
@@ -271,9 +269,7 @@ def _ratios(
             continue
         rows = list(zip(found[fast], found[slow], strict=True))
         ratios = [a["env_steps_per_second"] / b["env_steps_per_second"] for a, b in rows]
-        low, high = np.percentile(ratios, (25, 75))
         key = f"{fast}/{slow}"
-        result["ratios"][key] = float(np.median(ratios))
-        result["ratio_spread"][key] = float(high - low)
+        result["ratios"][key], result["ratio_spread"][key] = median_and_spread(ratios)
         result["bounds"][key] = float(np.median([speed_bound(a, b, cores) for a, b in rows]))
     return result

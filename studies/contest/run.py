@@ -27,7 +27,6 @@ from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.latency.profiles import load_profile
 from controller.bundle.bundle import load_bundle
 from controller.env.instances import num_actions
-from studies.cli.profile_tables import print_profile, print_profiles, profile_row
 from studies.contest import deliver
 from studies.contest.budget import BUDGETS, MEASURED, check_seed
 from studies.contest.costs import keep_cost
@@ -53,6 +52,7 @@ from studies.contest.training import (
 )
 from studies.contest.variants import CONTROLLER, VARIANTS
 from studies.jobs.inner import InnerRuns, build_strategy, check_workers
+from studies.profile_tables import print_profile, print_profiles, profile_row
 from studies.progress import Steps, bar, console
 
 CLOSEST = ("static", "threshold")

@@ -13,7 +13,7 @@ from accerl.errors import UserError
 from accerl.presets import PRESETS, load_preset
 from accerl.runtime.latency.profiles import paper_profile
 from accerl.spec import IDENTITY
-from studies.cli.options import train
+from tests.fixtures.command_line import accerl
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -84,6 +84,6 @@ def test_a_preset_that_does_not_exist() -> None:
         assert "\n" not in str(refused.value)
 
 
-def test_help_lists_every_preset() -> None:
-    listed = set(re.findall(r"[a-z_-]+", train.__doc__ or ""))
+def test_help_lists_every_preset(capsys: pytest.CaptureFixture[str]) -> None:
+    listed = set(re.findall(r"[a-z_-]+", accerl(capsys, "train", "--help").out))
     assert listed >= PRESETS.keys()

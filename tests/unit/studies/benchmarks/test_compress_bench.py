@@ -16,9 +16,12 @@ from accerl.errors import UserError
 from accerl.presets import load_preset
 from accerl.spec import CompressionSpec
 from analysis.figures.bench import pareto, pareto_front
-from studies.benchmarks import bench
+from analysis.figures.export import write_pngs
 from studies.benchmarks import infer as bench_infer
+from studies.benchmarks import publish
+from studies.benchmarks.learner import bench_learner
 from studies.benchmarks.pong import DOWN, STAY, UP, fitted_policy, record_states, ridge, rule
+from studies.benchmarks.tables import print_rows
 
 NET3_INT8 = CompressionSpec(student="net3", bits=8)
 
@@ -111,7 +114,8 @@ def test_the_front_holds_what_nothing_beats() -> None:
 
 
 def test_time_against_kl_is_drawn_for_every_batch(measured: dict[str, Any], tmp_path: Path) -> None:
-    paths = bench_infer.draw_pareto(measured, tmp_path / "out")
+    figures = [pareto(measured, batch) for batch in (1, 2)]
+    paths = write_pngs({figure.name: figure for figure in figures}, tmp_path)
     assert [path.name for path in paths] == ["pareto-batch-1.png", "pareto-batch-2.png"]
     assert all(path.read_bytes()[:4] == b"\x89PNG" for path in paths)
     table = pareto(measured, 1).table
@@ -137,7 +141,7 @@ def test_publishing_is_as_exact_as_the_naive_way(pong: np.ndarray) -> None:
         with torch.no_grad():
             exact = net(torch.from_numpy(pong))[0].numpy()
         engine = make_engine(CompressorChain.from_spec(spec).compress(net, observations=pong))
-        session = bench.naive_session(spec, net, pong)
+        session = publish.naive_session(spec, net, pong)
         own, naive = (
             np.abs(logits - exact).mean()
             for logits in (engine.infer(pong)[0], session.run(("logits",), {"obs": pong})[0])
@@ -147,19 +151,19 @@ def test_publishing_is_as_exact_as_the_naive_way(pong: np.ndarray) -> None:
 
 
 def test_bench_publish_reports_every_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench, "STATES", 64)
-    monkeypatch.setattr(bench, "PUBLISH_SPECS", (NET3_INT8,))
-    (row,) = bench.bench_publish(repeats=1)["rows"]
+    monkeypatch.setattr(publish, "STATES", 64)
+    monkeypatch.setattr(publish, "SPECS", (NET3_INT8,))
+    (row,) = publish.bench_publish(repeats=1)["rows"]
     assert row["spec"]["student"] == "net3"
     assert row["ratio"] == pytest.approx(row["naive_ms"] / row["ms"])
     assert 0 < row["bytes"] < 50_000
 
 
 def test_bench_learner_and_its_table() -> None:
-    result = bench.bench_learner(students=("net3",), repeats=1)
+    result = bench_learner(students=("net3",), repeats=1)
     assert {row["precision"] for row in result["rows"]} == {"fp32", "bf16"}
     assert all(row["batch"] == 160 and row["us_per_sample"] > 0.0 for row in result["rows"])
     text = io.StringIO()
-    bench.print_table(result, Console(file=text, width=120))
+    print_rows(result, Console(file=text, width=120))
     assert "us_per_sample" in text.getvalue()
     assert "interquartile" in text.getvalue()

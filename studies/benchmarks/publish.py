@@ -1,0 +1,153 @@
+"""`accerl bench publish`: what a publication takes, from weights to an engine that acts."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import torch
+
+from accerl.compress import CompressionConfig, Compressor, make_engine
+from accerl.compress.pruning.prune import prune
+from accerl.compress.quantization.quantize import spread
+from accerl.networks.policy_net import PolicyNet, make_policy
+from accerl.runtime.machine.memory import keep_freed_memory
+from accerl.runtime.machine.usage import memory
+from accerl.spec import CompressionSpec
+from studies.benchmarks.pong import ACTIONS, PIXELS, fitted_policy, record_states
+from studies.benchmarks.repeats import SPREAD, result_of, torch_threads
+
+SPECS = (
+    CompressionSpec(),
+    CompressionSpec(bits=8),
+    CompressionSpec(sparsity=0.5, bits=8),
+    *(CompressionSpec(student=student, bits=8) for student in ("net1", "net2", "net3")),
+)
+STATES = 256
+
+
+def bench_publish(repeats: int = 5, seed: int = 0, publications: int = 0) -> dict[str, Any]:
+    """Measure publishing: from a policy's weights to an engine that acts, in milliseconds.
+
+    What is measured is every publication but the first: its graph is known, its ranges are
+    refreshed. `naive_ms` is what the libraries offer: torch.onnx.export, and for INT8 ONNX
+    Runtime's pre-processing and static quantisation on as many states as a first publication
+    uses; then a session, as here.
+
+    Args:
+        repeats: interleaved rounds.
+        seed: of the weights and states.
+        publications: then publish so often, with changing weights and specs, and report how much
+            memory this process holds after every tenth of them.
+    """
+    keep_freed_memory()  # as the process that compresses does
+    states = record_states(STATES, seed)
+    rows = []
+    with torch_threads(1):
+        policy = fitted_policy("original", states, torch.Generator().manual_seed(seed))
+        config = CompressionConfig(calibration_states=len(states), distill_warmup_updates=1)
+        compressor = Compressor(PIXELS, ACTIONS, config, torch.Generator().manual_seed(seed))
+        compressor.observe(states)
+        for spec in SPECS:
+            compressor.build(spec, policy, 0)
+            own, naive, payload_bytes = [], [], 0
+            for _ in range(repeats):
+                start = time.perf_counter()
+                artifact = compressor.build(spec, policy, 0)
+                make_engine(artifact)
+                own.append(time.perf_counter() - start)
+                start = time.perf_counter()
+                naive_session(spec, network(spec, policy), states)
+                naive.append(time.perf_counter() - start)
+                payload_bytes = len(artifact.payload)
+            rows.append(
+                {
+                    "spec": spec.to_json(),
+                    "ms": float(np.median(own)) * 1e3,
+                    "naive_ms": float(np.median(naive)) * 1e3,
+                    "ratio": float(np.median(np.array(naive) / np.array(own))),
+                    "bytes": payload_bytes,
+                }
+            )
+        held = _memory_over(publications, compressor, policy)
+    return result_of(
+        "publish", spread_is=SPREAD, rows=rows, **({"memory_mb": held} if held else {})
+    )
+
+
+def _memory_over(publications: int, compressor: Compressor, policy: PolicyNet) -> list[float]:
+    """Return resident megabytes of this process after each tenth of so many publications."""
+    held, generator = [], torch.Generator().manual_seed(0)
+    for number in range(1, publications + 1):
+        spec = SPECS[number % len(SPECS)]
+        with torch.no_grad():
+            head = policy.policy_head.weight
+            head += 1e-3 * torch.randn(head.shape, generator=generator)
+        make_engine(compressor.build(spec, policy, number))
+        if number % max(publications // 10, 1) == 0:
+            now = memory(os.getpid())
+            held.append(0.0 if now is None else now.rss / 2**20)
+    return held
+
+
+def network(spec: CompressionSpec, policy: PolicyNet) -> PolicyNet:
+    """Return a network with the layers of `policy` compressed to `spec`; its weights are new."""
+    net = policy
+    if spec.student != "original":
+        generator = torch.Generator()
+        net = make_policy(spec.student, policy.observation, policy.num_actions, generator)
+    return prune(net, spec.sparsity)
+
+
+def naive_session(
+    spec: CompressionSpec, net: PolicyNet, states: np.ndarray
+) -> onnxruntime.InferenceSession:
+    """Return what torch's exporter and ONNX Runtime's quantiser make of `net` (32 or 8 bits)."""
+    from onnxruntime.quantization import QuantType, quantize_static
+    from onnxruntime.quantization.calibrate import CalibrationDataReader
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    class Reader(CalibrationDataReader):
+        def __init__(self) -> None:
+            self.rest = iter(np.array_split(spread(states), 4))
+
+        def get_next(self) -> Any:
+            batch = next(self.rest, None)
+            return None if batch is None else {"obs": batch}
+
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        # The exporter that needs no further package announces its successor at every call.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        path, ready, small = (Path(folder) / name for name in ("a.onnx", "b.onnx", "c.onnx"))
+        torch.onnx.export(
+            net,
+            (torch.from_numpy(states[:1]),),
+            str(path),
+            input_names=["obs"],
+            output_names=["logits", "value"],
+            dynamic_axes={name: {0: "batch"} for name in ("obs", "logits", "value")},
+            dynamo=False,
+        )
+        if spec.bits == 8:
+            quant_pre_process(str(path), str(ready))
+            quantize_static(
+                str(ready),
+                str(small),
+                Reader(),
+                per_channel=True,
+                activation_type=QuantType.QUInt8,
+                weight_type=QuantType.QInt8,
+            )
+            path = small
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        options.log_severity_level = 3
+        return onnxruntime.InferenceSession(
+            path.read_bytes(), options, providers=["CPUExecutionProvider"]
+        )

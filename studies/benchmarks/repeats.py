@@ -1,0 +1,70 @@
+"""How benchmarks measure: interleaved repeats, medians and their spread.
+
+Configurations are interleaved within every repeat, and ratios are formed within a repeat before
+their median is taken: a machine that slows down for a second slows both sides of a ratio.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+
+from accerl.records import fingerprint, versions
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+def interleaved(
+    calls: dict[Key, Callable[[], object]], repeats: int, seconds_per_call: float
+) -> dict[Key, np.ndarray]:
+    """Return seconds per call, [repeats] each: every round times every entry once."""
+    rounds: dict[Key, int] = {}
+    for key, call in calls.items():
+        call()  # first calls allocate
+        start = time.perf_counter()
+        call()
+        rounds[key] = max(1, round(seconds_per_call / max(time.perf_counter() - start, 1e-6)))
+    seconds: dict[Key, np.ndarray] = {key: np.zeros(repeats) for key in calls}
+    for repeat in range(repeats):
+        for key, call in calls.items():
+            start = time.perf_counter()
+            for _ in range(rounds[key]):
+                call()
+            seconds[key][repeat] = (time.perf_counter() - start) / rounds[key]
+    return seconds
+
+
+@contextlib.contextmanager
+def torch_threads(threads: int) -> Iterator[None]:
+    """Run a block with so many torch threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def median_and_spread(values: Sequence[float] | np.ndarray) -> tuple[float, float]:
+    """Return the median over repeats and the interquartile range."""
+    low, median, high = np.percentile(values, (25, 50, 75))
+    return float(median), float(high - low)
+
+
+def per_item(seconds: np.ndarray, name: str) -> dict[str, float]:
+    """Return the median of `seconds` [repeats] in microseconds under `name`, and the spread."""
+    median, spread = median_and_spread(seconds * 1e6)
+    return {name: median, "spread": spread}
+
+
+def result_of(name: str, **fields: Any) -> dict[str, Any]:
+    """Return a benchmark's result with the machine and the versions that it was measured on."""
+    return {"bench": name, "fingerprint": fingerprint(), "versions": versions(), **fields}
+
+
+SPREAD = "interquartile range over repeats, in the unit of the median beside it"

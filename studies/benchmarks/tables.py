@@ -1,0 +1,163 @@
+"""How benchmarks are printed for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from accerl.runtime.run import PHASES
+from accerl.spec import CompressionSpec
+from studies.benchmarks.clock_cases import LEARNED
+
+EXPLANATIONS = {
+    "infer": "Acting, one core. Ratios are speed-ups over Original at the same batch; KL (nats) "
+    "and agreement of greedy actions are with Original, on states that nothing was fitted to.",
+    "publish": "From weights to an engine that acts. naive: torch.onnx.export, ONNX Runtime's "
+    "static quantisation and a session.",
+    "learner": "One update of the learner on the paper's batch of 160.",
+}
+
+
+def print_rows(result: Mapping[str, Any], console: Console) -> None:
+    """Print a benchmark whose result is rows of equal columns."""
+    table = Table(title=f"bench {result['bench']}", title_justify="left")
+    for name in result["rows"][0]:
+        is_spec = name == "spec"
+        table.add_column(name, justify="left" if is_spec else "right", no_wrap=is_spec)
+    for row in result["rows"]:
+        table.add_row(*(_cell(value) for value in row.values()))
+    console.print(table)
+    console.print(EXPLANATIONS[result["bench"]])
+    if sizes := result.get("memory_mb"):
+        shown = ", ".join(f"{size:,.0f}" for size in sizes)
+        console.print(f"resident memory after each tenth of the publications: {shown} MB")
+    console.print(f"spread: {result['spread_is']}; machine: {result['fingerprint']['cpu']}")
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, dict):
+        return CompressionSpec.from_json(value).label
+    if isinstance(value, int) and value >= 10_000:
+        return f"{value:,}"
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def print_pipeline(result: Mapping[str, Any], console: Console) -> None:
+    """Print the pipeline benchmark: speeds and phases of each configuration, then the ratios."""
+    phases = [
+        name
+        for name in PHASES
+        if any(config["phases"][name] >= 5e-4 for config in result["configs"].values())
+    ]
+    table = Table(
+        title=f"bench pipeline: {result['game']}, network {result['network']}",
+        title_justify="left",
+    )
+    table.add_column("configuration", no_wrap=True)
+    for name in ("steps/s", "spread", "CPU-s / 1,000", "samples/s", "fill", "lag", "RSS MB"):
+        table.add_column(name, justify="right")
+    for name in phases:
+        table.add_column(f"{name} ms", justify="right")
+    for name, config in result["configs"].items():
+        memory = " ".join(f"{held:,.0f}" for held in config["rss_mb"].values())
+        table.add_row(
+            name,
+            f"{config['env_steps_per_second']:,.0f}",
+            f"{config['spread']:,.0f}",
+            f"{config['cpu_seconds_per_1000_steps']:.3f}",
+            f"{config['learner_samples_per_second']:,.0f}",
+            f"{config['queue_fill']:.2f}",
+            f"{config['policy_lag']:.1f}",
+            memory,
+            *(f"{config['phases'][phase]:.3f}" for phase in phases),
+        )
+    console.print(table)
+    ratios = Table(title="Ratios of env steps per second", title_justify="left")
+    ratios.add_column("fast / slow", no_wrap=True)
+    for name in ("median", "spread", "bound"):
+        ratios.add_column(name, justify="right")
+    for name, ratio in result["ratios"].items():
+        spread, bound = result["ratio_spread"][name], result["bounds"][name]
+        ratios.add_row(name, f"{ratio:.2f}", f"{spread:.2f}", f"{bound:.2f}")
+    if result["ratios"]:
+        console.print(ratios)
+    console.print(
+        f"Phases are milliseconds per env step, summed over actors. Medians of "
+        f"{result['repeats']} interleaved runs of {result['seconds']:g} s (seeds "
+        f"{', '.join(map(str, result['seeds']))}); spread: interquartile range. bound: what the "
+        "ratio would be if the faster side's inference cost nothing and all cores were always "
+        "busy: seconds per step >= max((env + write) / actors, learn, (env + write + learn) / "
+        f"cores). RSS: learner, then the others. Machine: {result['fingerprint']['cpu']}, "
+        f"{result['fingerprint']['cores']} cores."
+    )
+
+
+def print_clock(result: Mapping[str, Any], console: Console) -> None:
+    """Print one line a case, then how well the clocks agree, and where they do not."""
+    for game in result["games"]:
+        table = Table(
+            title=f"bench clock: {game}, {len(result['seeds'])} seeds of "
+            f"{result['seconds'][game]:g} s on each clock",
+            title_justify="left",
+        )
+        table.add_column("actors", no_wrap=True)
+        learned = game in LEARNED
+        for name in ("real steps/s", "virtual", "error", "real lag", "virtual", "apart"):
+            table.add_column(name, justify="right")
+        for name in ("real mean J", "virtual") if learned else ():
+            table.add_column(name, justify="right")
+        for row in result["rows"]:
+            if row["game"] != game:
+                continue
+            lag = row["lag"]
+            cells = [
+                f"{row['real']:,.0f}",
+                f"{row['virtual']:,.0f}",
+                f"{row['error']:+.1%}",
+                f"{lag['real_mean']:.1f}",
+                f"{lag['virtual_mean']:.1f}",
+                f"{lag['distance_updates']:.2f}",
+            ]
+            if learned:
+                cells += [
+                    f"{np.median(row[name]):.2f}"
+                    for name in ("return_real_all", "return_virtual_all")
+                ]
+            table.add_row(row["label"], *cells)
+        console.print(table)
+    console.print(
+        f"Env steps/s: error {result['time_error_median']:.1%} in the median, "
+        f"{result['time_error_max']:.1%} at worst. Medians over seeds; the first intervals are "
+        "left out. lag: learner updates; apart: area between the two distributions of lag."
+    )
+    if result["spearman"] is not None:
+        console.print(
+            f"Rank correlation of the return per second (the mean of J over a run) between the "
+            f"clocks: {result['spearman']:.2f} (95% {result['spearman_low']:.2f} to "
+            f"{result['spearman_high']:.2f}, bootstrap over cases and seeds)."
+        )
+    for game, found in result["by_game"].items():
+        console.print(
+            f"{game}: error {found['time_error_median']:.1%} median, {found['time_error_max']:.1%} "
+            f"worst; rank correlation of env steps/s {_rho(found['spearman_speed'])}."
+        )
+    for game, ratios in result["drift"].items():
+        console.print(
+            f"{game}: over the real runs the machine's latencies drifted by "
+            + ", ".join(f"{name} {ratio - 1.0:+.0%}" for name, ratio in ratios.items())
+        )
+    unlearned = [game for game in result["games"] if game not in LEARNED]
+    if unlearned:
+        console.print(
+            f"{', '.join(unlearned)}: speed and lag only; nothing is learned in that time."
+        )
+    for line in result["disagreements"] or ["Nothing disagrees by more than 8% or one update."]:
+        console.print(line, markup=False)
+
+
+def _rho(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.2f}"

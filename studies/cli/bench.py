@@ -1,0 +1,175 @@
+"""`accerl bench`: the speed of this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from accerl.errors import UserError
+from accerl.records import make_out_dir
+from analysis.figures.bench import clock_fidelity, pareto
+from analysis.figures.export import write_pngs
+from analysis.figures.theme import Figure
+from studies.benchmarks.clock import bench_clock
+from studies.benchmarks.infer import bench_infer
+from studies.benchmarks.learner import bench_learner
+from studies.benchmarks.pipeline import bench_pipeline
+from studies.benchmarks.publish import bench_publish
+from studies.benchmarks.tables import print_clock, print_pipeline, print_rows
+from studies.cli.command import Command, check_positive, save_result
+from studies.jobs.cache import Kept
+from studies.progress import console, say
+
+
+@dataclass(frozen=True, kw_only=True)
+class Infer(Command):
+    """Time inference with every compression, and its KL.
+
+    Compressions are interleaved; KL is from Original.
+    """
+
+    run: Path | None = None
+    """run directory whose learner's policy is compressed (without one, a policy that was fitted to
+    follow Pong's ball)"""
+    batches: tuple[int, ...] = (1, 8, 16, 32)
+    """states per call"""
+    repeats: int = 7
+    """interleaved rounds"""
+    distill_updates: int = 150
+    """gradient steps of each student and pruned network"""
+    out: Path | None = None
+    """folder to write bench-infer.json to, and pareto-batch-N.png: time against KL"""
+
+    def execute(self) -> dict[str, Any]:
+        """Measure, print, and draw time against KL."""
+        check_positive(repeats=self.repeats, distill_updates=self.distill_updates)
+        if not self.batches or min(self.batches) < 1:
+            given = " ".join(map(str, self.batches)) or "none"
+            raise UserError(f"--batches must be positive, got {given}")
+        result = bench_infer(
+            self.batches, self.repeats, run=self.run, distill_updates=self.distill_updates
+        )
+        print_rows(result, console)
+        _draw((pareto(result, batch) for batch in self.batches), self.out)
+        return save_result(result, self.out, "bench-infer.json")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Publish(Command):
+    """Time publications: compress, export, load."""
+
+    repeats: int = 3
+    """interleaved rounds"""
+    publications: int = 0
+    """then publish so many times and show how much memory that leaves in use"""
+    out: Path | None = None
+    """folder to write bench-publish.json to"""
+
+    def execute(self) -> dict[str, Any]:
+        """Measure and print."""
+        result = bench_publish(self.repeats, publications=self.publications)
+        print_rows(result, console)
+        return save_result(result, self.out, "bench-publish.json")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Learner(Command):
+    """Time learner updates in float32 and bfloat16."""
+
+    repeats: int = 3
+    """interleaved rounds"""
+    out: Path | None = None
+    """folder to write bench-learner.json to"""
+
+    def execute(self) -> dict[str, Any]:
+        """Measure and print."""
+        result = bench_learner(repeats=self.repeats)
+        print_rows(result, console)
+        return save_result(result, self.out, "bench-learner.json")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pipeline(Command):
+    """Compare the speed of whole pipelines.
+
+    They are interleaved; shown are env steps/s, CPU-seconds, phases, memory and bounds.
+    """
+
+    env: str = "pong"
+    """Atari game"""
+    network: str = "original"
+    """the learner's network"""
+    configs: tuple[str, ...] = ()
+    """names to compare, all if none (paper, fp32, int8, net3+int8, env-only, ...)"""
+    wiring: bool = False
+    """vary how the INT8 pipeline is wired instead"""
+    seconds: float = 20.0
+    """measured in each run"""
+    repeats: int = 3
+    """interleaved runs of each configuration"""
+    seed: int = 0
+    """of the first repeat"""
+    out: Path | None = None
+    """folder to write bench-pipeline.json to"""
+
+    def execute(self) -> dict[str, Any]:
+        """Measure and print."""
+        result = bench_pipeline(
+            game=self.env,
+            network=self.network,
+            names=self.configs,
+            wiring=self.wiring,
+            seconds=self.seconds,
+            repeats=self.repeats,
+            seed=self.seed,
+        )
+        print_pipeline(result, console)
+        return save_result(result, self.out, "bench-pipeline.json")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clock(Command):
+    """Compare the virtual clock with the real one.
+
+    Shows speed, policy lag, and which strategy is better. Run it on an idle machine.
+    """
+
+    games: tuple[str, ...] = ("pong", "minatar-breakout")
+    """of pong and minatar-breakout"""
+    seconds: float | None = None
+    """length of each run (default: 12 for pong, 16 for minatar-breakout)"""
+    seeds: int = 3
+    """runs of each strategy and game, on each clock"""
+    repeats: int = 5
+    """rounds of the latency profiles that are measured before and after the real runs"""
+    workers: int = 2
+    """processes for the runs on the virtual clock"""
+    out: Path | None = None
+    """folder to write bench-clock.json and clock-fidelity.png to; a run that was interrupted goes
+    on with what is there"""
+
+    def execute(self) -> dict[str, Any]:
+        """Measure, print, and draw predictions against measurements."""
+        if self.out is not None:
+            make_out_dir(self.out)
+        result = bench_clock(
+            games=self.games,
+            seconds=self.seconds,
+            seeds=self.seeds,
+            repeats=self.repeats,
+            workers=self.workers,
+            kept=Kept(None if self.out is None else self.out / "clock_runs.jsonl"),
+        )
+        print_clock(result, console)
+        _draw([clock_fidelity(result)], self.out)
+        return save_result(result, self.out, "bench-clock.json")
+
+
+def _draw(figures: Iterable[Figure], out: Path | None) -> None:
+    """Write figures to --out, if given, as PNG."""
+    if out is not None:
+        make_out_dir(out)
+        for path in write_pngs({figure.name: figure for figure in figures}, out):
+            say(f"wrote {path}")

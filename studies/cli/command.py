@@ -1,0 +1,59 @@
+"""What all commands share: `--json`, `--out`, and the one line that refuses a folder."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from accerl.errors import UserError
+from accerl.records import make_out_dir, write_json
+from studies.progress import console
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command(ABC):
+    """A command: its fields are the options, their docstrings the help."""
+
+    json: bool = False
+    """print one JSON object on standard output"""
+
+    @abstractmethod
+    def execute(self) -> dict[str, Any]:
+        """Do the work, print for people on standard error, and return what --json prints."""
+
+
+def save_result(result: dict[str, Any], out: Path | None, name: str) -> dict[str, Any]:
+    """Also write a result into --out, if given; return it."""
+    if out is not None:
+        write_json(make_out_dir(out) / name, result)
+        console.print(f"wrote {out / name}")
+    return result
+
+
+def check_writable(out: Path) -> None:
+    """Refuse an --out that cannot be written before a command has worked for minutes.
+
+    Raises:
+        UserError: neither the folder nor the first of its parents that exists can be written.
+    """
+    path = out.absolute()
+    existing = next(folder for folder in (path, *path.parents) if folder.exists())
+    if not existing.is_dir() or not os.access(existing, os.W_OK):
+        raise UserError(
+            f"cannot write to {out}: {existing} is not a folder that can be written; "
+            "give --out a writable folder"
+        )
+
+
+def check_positive(**numbers: int) -> None:
+    """Refuse options that count something and are below 1.
+
+    Raises:
+        UserError: one of them is.
+    """
+    for name, value in numbers.items():
+        if value < 1:
+            raise UserError(f"--{name.replace('_', '-')} must be at least 1, got {value}")

@@ -1,0 +1,155 @@
+"""`accerl profile`: measure, list, show and compare latency profiles; advice from one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import tyro
+
+from accerl.errors import UserError
+from accerl.presets import load_preset
+from accerl.records import fingerprint, versions
+from accerl.runtime.latency.compare import compare, wiring
+from accerl.runtime.latency.measure import measure_profile
+from accerl.runtime.latency.predict import advise
+from accerl.runtime.latency.profiles import (
+    TAKEN,
+    load_profile,
+    profile_folder,
+    profile_names,
+    save_profile,
+    this_machine,
+)
+from studies import profile_tables as tables
+from studies.cli.command import Command, check_positive
+from studies.progress import console, say, share_bar
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measure(Command):
+    """Measure this machine's latency profile."""
+
+    name: str = "measured"
+    """to load it by: `accerl train catch --profile NAME`"""
+    repeats: int = 5
+    """interleaved rounds of inference"""
+    out: Path | None = None
+    """folder to keep it in (default: ~/.cache/accerl/profiles, or under $ACCERL_HOME)"""
+
+    def execute(self) -> dict[str, Any]:
+        """Measure, save and print a profile."""
+        check_positive(repeats=self.repeats)
+        # With --out it is loaded by its path: there names cannot clash.
+        is_taken = self.out is None and self.name in TAKEN
+        if is_taken or not self.name.replace("-", "").replace("_", "").isalnum():
+            raise UserError(
+                f"--name {self.name!r}: use letters, digits, - and _; {', '.join(TAKEN)} are taken"
+            )
+        with share_bar("latency profile") as on_progress:
+            profile = measure_profile(self.name, repeats=self.repeats, on_progress=on_progress)
+        path = (self.out or profile_folder()) / f"{self.name}.json"
+        save_profile(profile, path)
+        tables.print_profile(profile, console)
+        say(f"wrote {path}; use it with --profile {self.name if self.out is None else path}")
+        return profile.to_json()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Advise(Command):
+    """Predict whether compressing pays on a machine.
+
+    The advice names the spec to start from.
+    """
+
+    profile: str | None = None
+    """name or JSON file (default: measured, if this machine was, else two-core)"""
+    env: str = "pong"
+    """preset, which gives environments, unroll, reuse and how often to publish"""
+    network: str | None = None
+    """of the learner: original, net1, net2 or net3 (default: the preset's)"""
+    out: Path | None = None
+    """folder to look in"""
+
+    def execute(self) -> dict[str, Any]:
+        """Predict every spec and print whether compressing pays."""
+        profile = load_profile(self.profile or this_machine(self.out), self.out)
+        config = load_preset(self.env)
+        config = replace(config, network=self.network or config.network)
+        advice = advise(profile, config)
+        tables.print_advice(advice, profile, config, console)
+        return {
+            "profile": {"name": profile.name, "hash": profile.hash, "game": profile.game},
+            "env": self.env,
+            "network": config.network,
+            "pays": advice.pays,
+            "start": advice.start.spec.to_json(),
+            "limit": advice.fp32.limit,
+            "bound": advice.bound,
+            "advice": advice.sentence,
+            "rows": [row.to_json() for row in advice.rows],
+            "versions": versions(),
+            "fingerprint": fingerprint(),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class List(Command):
+    """List the latency profiles that have a name."""
+
+    out: Path | None = None
+    """folder to look in"""
+
+    def execute(self) -> dict[str, Any]:
+        """Print a row for each profile; a damaged file has a row too, and hides no other."""
+        names, rows = profile_names(self.out), []
+        for name in names:
+            try:
+                rows.append(tables.profile_row(load_profile(name, self.out)))
+            except UserError as error:
+                rows.append({"name": name, "damaged": str(error)})
+        tables.print_profiles(rows, console)
+        return {"profiles": names, "rows": rows}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Show(Command):
+    """Show a latency profile as a table."""
+
+    name: tyro.conf.Positional[str] = "paper-1080ti"
+    """name or JSON file"""
+    out: Path | None = None
+    """folder to look in"""
+
+    def execute(self) -> dict[str, Any]:
+        """Print the profile."""
+        profile = load_profile(self.name, self.out)
+        tables.print_profile(profile, console)
+        return profile.to_json()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diff(Command):
+    """Compare two latency profiles.
+
+    Shows ratios B / A, and how the wiring differs.
+    """
+
+    a: tyro.conf.Positional[str]
+    """name or JSON file"""
+    b: tyro.conf.Positional[str]
+    """name or JSON file"""
+    out: Path | None = None
+    """folder to look in"""
+
+    def execute(self) -> dict[str, Any]:
+        """Print how the profiles differ."""
+        a, b = (load_profile(name, self.out) for name in (self.a, self.b))
+        rows = compare(a, b)
+        tables.print_differences(a, b, rows, console)
+        return {
+            "a": {"name": a.name, "hash": a.hash, "wiring": wiring(a)},
+            "b": {"name": b.name, "hash": b.hash, "wiring": wiring(b)},
+            "rows": [row.to_json() for row in rows],
+        }

@@ -1,0 +1,126 @@
+"""`accerl report`: the HTML report, W&B runs and the W&B report, and figures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from accerl.errors import UserError
+from analysis.comparison.scores import score_table
+from analysis.figures.export import write_figures, write_run_figures
+from analysis.records.load import is_study, load_run
+from analysis.render.html import label_runs, write_runs_report
+from analysis.render.terminal import rich_table
+from studies.cli.command import Command
+from studies.progress import console, say
+
+BESIDE_HTML = Path("<beside the HTML file>")
+"""stands for `--wandb` without a folder"""
+
+
+def wandb_folder(given: list[str]) -> Path:
+    """Return the folder that --wandb names, or BESIDE_HTML if it names none.
+
+    Raises:
+        ValueError: it names several.
+    """
+    if len(given) > 1:
+        raise ValueError("--wandb takes one folder at most; name runs before the options")
+    return Path(given[0]) if given else BESIDE_HTML
+
+
+OptionalFolder = Annotated[
+    Path | None,
+    tyro.constructors.PrimitiveConstructorSpec(
+        nargs="*",
+        metavar="[DIR]",
+        instance_from_str=wandb_folder,
+        is_instance=lambda value: value is None or isinstance(value, Path),
+        str_from_instance=lambda value: [str(value)],
+    ),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report(Command):
+    """Write the HTML report of a study or of runs."""
+
+    runs: tyro.conf.Positional[tuple[Path, ...]]
+    """one study folder, or run directories"""
+    html: Path
+    """file to write"""
+    wandb: OptionalFolder = None
+    """also write offline W&B runs, and of a study the W&B report, to this folder; without one, to
+    the folder "wandb" beside the HTML file. A folder must not stand before RUNS"""
+    wandb_save: str | None = None
+    """ENTITY/PROJECT to save the W&B report to; needs a key, and the runs that an earlier call
+    wrote to --wandb must have been synced there"""
+    figures: Path | None = None
+    """folder to write every figure to as PNG with its data as CSV; of runs, their curves"""
+    scores: tuple[float, ...] = ()
+    """of runs, show when each of these scores was first reached"""
+
+    def execute(self) -> dict[str, Any]:
+        """Write what was asked for; return the paths."""
+        if not self.runs:
+            raise UserError("name a study folder or at least one run directory")
+        wandb = self.html.parent / "wandb" if self.wandb == BESIDE_HTML else self.wandb
+        lone_study = self.runs[0] if len(self.runs) == 1 and is_study(self.runs[0]) else None
+        if self.wandb_save is not None and (wandb is None or lone_study is None):
+            raise UserError(
+                "--wandb-save needs a study folder and --wandb, the folder of its W&B runs"
+            )
+        runs = list(self.runs)
+        html = write_runs_report(runs, self.html, self.scores)
+        say(f"wrote {html}")
+        if self.figures is not None:
+            for path in (
+                write_run_figures(runs, self.figures)
+                if lone_study is None
+                else write_figures(lone_study, self.figures)
+            ):
+                say(f"wrote {path}")
+        if lone_study is None:
+            labelled = label_runs([load_run(path) for path in runs])
+            console.print(rich_table(score_table(labelled, self.scores)))
+        written: dict[str, Any] = {"html": str(html), "wandb": []}
+        if wandb is None:
+            return written
+        if lone_study is not None and self.wandb_save is not None:
+            return written | _save_at_wandb(lone_study, wandb, self.wandb_save)
+        return written | _write_wandb(runs, wandb, lone_study)
+
+
+def _write_wandb(runs: list[Path], wandb: Path, lone_study: Path | None) -> dict[str, Any]:
+    """Write offline W&B runs, and of a study the report's specification; say what to do next."""
+    from analysis.render.wandb_document import write_report_spec
+    from analysis.render.wandb_runs import write_offline_runs
+
+    folders = write_offline_runs(lone_study or runs, wandb)
+    for folder in folders:
+        say(f"wrote {folder}")
+    written: dict[str, Any] = {"wandb": [str(folder) for folder in folders]}
+    say(f"upload: wandb sync -e ENTITY -p PROJECT {folders[0].parent}/offline-run-*")
+    if lone_study is not None:
+        spec = write_report_spec(lone_study, wandb)
+        say(f"wrote {spec}")
+        say(
+            f"then save the report: accerl report {lone_study} --html FILE --wandb {wandb} "
+            "--wandb-save ENTITY/PROJECT"
+        )
+        written["wandb_report"] = str(spec)
+    return written
+
+
+def _save_at_wandb(study: Path, wandb: Path, target: str) -> dict[str, Any]:
+    """Save the W&B report of a study whose runs are there; say what W&B would not draw."""
+    from analysis.render.wandb_document import save_report
+
+    url, refused = save_report(study, wandb, target)
+    for sentence in refused:
+        say(f"W&B refused a chart, its table stands in: {sentence}")
+    say(f"saved {url}")
+    return {"wandb_url": url, "wandb_refused": refused}

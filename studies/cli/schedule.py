@@ -1,0 +1,216 @@
+"""`accerl schedule`: export, show, verify and replay schedule bundles."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import tyro
+from rich.markup import escape
+from rich.table import Table
+
+from accerl.errors import UserError
+from accerl.presets import load_preset
+from accerl.spec import STUDENTS, Decision
+from controller.bundle.bundle import is_bundle, show_bundle, verify_bundle
+from controller.bundle.card import TIER_NOTES
+from controller.bundle.schedule import QUANTILES
+from studies.cli.command import Command
+from studies.cli.strategies import bundle_strategy
+from studies.cli.train import free_folder, holds_run, run_recorded
+from studies.progress import console, say
+
+SHOWN = (0, 2, 4)
+"""places in QUANTILES of what a table shows; `--json` has them all"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Export(Command):
+    """Copy the bundle that a study learned.
+
+    The copy has a folder of its own, and is verified.
+    """
+
+    study: tyro.conf.Positional[Path]
+    """study folder"""
+    out: Path
+    """the new bundle's folder"""
+
+    def execute(self) -> dict[str, Any]:
+        """Copy the bundle, verified before and after."""
+        inside = self.study / "bundle"
+        source = inside if inside.is_dir() else self.study
+        if not is_bundle(source):
+            raise UserError(f"{self.study} holds no schedule bundle; finish its study first")
+        verify_bundle(source)
+        if self.out.exists() and (not self.out.is_dir() or any(self.out.iterdir())):
+            raise UserError(f"{self.out} already exists; give --out a new folder")
+        try:
+            shutil.copytree(source, self.out, dirs_exist_ok=True)
+        except OSError as error:
+            shutil.rmtree(self.out, ignore_errors=True)
+            raise UserError(f"cannot write {self.out}: {error.strerror or error}") from error
+        verify_bundle(self.out)
+        say(f"exported {self.out}")
+        return show_bundle(self.out)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Show(Command):
+    """Describe a schedule bundle."""
+
+    bundle: tyro.conf.Positional[Path]
+    """bundle folder"""
+
+    def execute(self) -> dict[str, Any]:
+        """Print where it comes from, what it chooses from, and what it does when."""
+        found = show_bundle(self.bundle)
+        _print_bundle(found)
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verify(Command):
+    """Check that a schedule bundle is intact.
+
+    Its files match its schema and their hashes, and both forms of its policy agree.
+    """
+
+    bundle: tyro.conf.Positional[Path]
+    """bundle folder"""
+
+    def execute(self) -> dict[str, Any]:
+        """Check the bundle and print what was checked."""
+        checked = verify_bundle(self.bundle)
+        say(
+            f"{self.bundle} is intact: {len(checked['files'])} files match their hashes; torch and "
+            f"ONNX logits agree to {checked['max_logit_difference']:.1e}; "
+            f"{len(checked['schedules'])} schedules stay within its {checked['actions']} actions"
+        )
+        return checked
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replay(Command):
+    """Train under a bundle's open-loop schedule."""
+
+    bundle: tyro.conf.Positional[str]
+    """bundle folder"""
+    preset: str = "pong"
+    """what to train"""
+    seconds: float = 60.0
+    """length of the run"""
+    seed: int = 0
+    """of everything random"""
+    strict: bool = False
+    """refuse a bundle whose schedule holds specs that this run cannot act with; without it the
+    nearest milder ones act instead"""
+    out: Path | None = None
+    """run directory"""
+
+    def execute(self) -> dict[str, Any]:
+        """Train, and print what was chosen when."""
+        # A schedule may choose any size, so the learner has the largest.
+        config = replace(
+            load_preset(self.preset), network="original", seed=self.seed, seconds=self.seconds
+        )
+        strategy = bundle_strategy(self.bundle, config, mode="schedule", strict=self.strict)
+        default = Path("runs") / f"{self.preset}-replay-seed{self.seed}"
+        out = self.out or free_folder(default, resume=False)
+        if holds_run(out):
+            raise UserError(f"{out} already holds a run; give another --out")
+        summary = run_recorded(config, strategy, f"schedule {self.bundle}", out)
+        say("What was chosen when:")
+        for entry in summary["decisions"]:
+            share = entry["seconds"] / summary["seconds"]
+            label = Decision.from_json(entry["decision"]).label
+            say(f"  from {entry['seconds']:.1f} s ({share:.0%} of the run): {label}")
+        return summary
+
+
+def _print_bundle(shown: Mapping[str, Any]) -> None:
+    """Print what `show_bundle` found."""
+    tier = f"{shown['tier']} ({TIER_NOTES[shown['tier']]})"
+    say(f"{shown['path']}: a compression schedule learned on tier {tier}")
+    _print_origin(shown)
+    _print_actions(shown["action_table"])
+    _print_schedules(shown["schedule_rows"])
+    say("Results, as ratios of the controller's value to the other strategy's:")
+    for line in shown["results_in_words"] or ["none in this bundle"]:
+        say(f"  {line}")
+
+
+def _print_origin(shown: Mapping[str, Any]) -> None:
+    """Print where a controller comes from."""
+    for item in shown["instances"]:
+        machine = f" on {item['profile']}" if item["profile"] else ""
+        seeds = ", ".join(map(str, item["seeds"])) or "not recorded"
+        lasting = f"{item['horizon_seconds']:g} s in steps of {item['interval_seconds']:g} s"
+        say(f"  trained on {item['game']}{machine}, seeds {seeds}, {lasting}")
+    profiles = [f"{item['name']} ({item['hash']})" for item in shown["profiles"]]
+    say(
+        f"  {shown['inner_runs']} inner runs; latency profiles: {', '.join(profiles) or 'none'}; "
+        f"contest plan: {shown['contest'] or 'none'}"
+    )
+    say(
+        f"  decides every {shown['interval_seconds']:g} s of {shown['horizon_seconds']:g} s; "
+        f"shield: {shown['shield']}; reads "
+        f"{len(shown['features'])} features (version {shown['features_version']}); code "
+        f"{shown['git_revision'] or 'of unknown revision'}"
+    )
+
+
+def _print_actions(actions: Sequence[Mapping[str, Any]]) -> None:
+    """Print every combination: a row per student, a column per bit-width, sparsities inside."""
+    specs = [action["spec"] for action in actions]
+    bits = list(dict.fromkeys(spec["bits"] for spec in specs))
+    table = Table(title=f"Actions: {len(specs)} combinations", title_justify="left")
+    table.add_column("student")
+    for width in bits:
+        table.add_column(f"{width} bits: sparsity", no_wrap=True)
+    for student in sorted({spec["student"] for spec in specs}, key=STUDENTS.index):
+        cells = [
+            ", ".join(
+                f"{spec['sparsity']:.0%}"
+                for spec in specs
+                if spec["student"] == student and spec["bits"] == width
+            )
+            for width in bits
+        ]
+        table.add_row(student, *cells)
+    console.print(table)
+
+
+def _print_schedules(schedules: Mapping[str, Any]) -> None:
+    """Print what was usually done when, with quantiles of every knob; equal schedules once."""
+    shares = " | ".join(f"{QUANTILES[place]:.0%}" for place in SHOWN)
+    say(
+        "Schedules: the combination nearest to the median of the runs; "
+        f"every knob at {shares} of them"
+    )
+    same: list[tuple[list[str], Any]] = []
+    for name, rows in schedules.items():
+        names = next((names for names, known in same if known == rows), None)
+        if names is None:
+            same.append(([name], rows))
+        else:
+            names.append(name)
+    for names, rows in same:
+        table = Table(title=escape(", ".join(names)), title_justify="left")
+        for column in ("of the run", "acts with", "chosen by", *rows[0]["levels"]):
+            table.add_column(column, no_wrap=True)
+        for row in rows:
+            levels = [_levels(values) for values in row["levels"].values()]
+            span = f"{row['from']:.0%} to {row['to']:.0%}"
+            table.add_row(span, row["label"], f"{row['agreement']:.0%}", *levels)
+        console.print(table)
+
+
+def _levels(values: Sequence[Any]) -> str:
+    """Return the levels at the quantiles that are shown; one alone where they are the same."""
+    shown = [values[place] for place in SHOWN]
+    texts = [f"{value:.0%}" if isinstance(value, float) else str(value) for value in shown]
+    return texts[0] if len(set(texts)) == 1 else " | ".join(texts)

@@ -1,0 +1,123 @@
+"""`--strategy`: hand-set rules, bandits and schedule bundles, by name or folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from accerl.config import RunConfig
+from accerl.errors import UserError, did_you_mean
+from accerl.monitor.strategies import STRATEGIES, make_strategy
+from accerl.monitor.strategy import Strategy
+from accerl.runtime.latency.profile import LatencyProfile
+from accerl.runtime.latency.profiles import load_profile
+from controller.bundle.bundle import is_bundle
+from controller.bundle.serving import ServedStrategy, serve
+from controller.comparators.by_name import COMPARATORS, existing_presets, make_comparator
+from studies.progress import say
+
+
+def clock_profile(config: RunConfig) -> LatencyProfile | None:
+    """Return the latency profile that charges a run's virtual clock; None on the real clock."""
+    is_virtual = config.runtime.clock == "virtual"
+    return load_profile(config.runtime.profile) if is_virtual else None
+
+
+def choose_strategy(
+    name: str, config: RunConfig, *, spec: str, params: str, bundle_mode: str, strict: bool
+) -> Strategy:
+    """Return the strategy of that name, or the one that a schedule bundle holds.
+
+    Args:
+        name: of a hand-set strategy or a comparator, or a bundle's folder.
+        config: of the run that it decides in.
+        spec: of the fixed strategy, as JSON.
+        params: of every strategy but a bundle, as JSON.
+        bundle_mode: of a bundle: policy or schedule.
+        strict: refuse a bundle that may choose what the run cannot act with.
+
+    Raises:
+        UserError: there is no such strategy, or an option belongs to another kind.
+    """
+    if name != "fixed" and spec != "{}":
+        raise UserError(f"--spec goes with the fixed strategy; {name!r} chooses its own specs")
+    if name in STRATEGIES:
+        if bundle_mode != "policy" or strict:
+            raise UserError(
+                f"--bundle-mode and --strict go with a schedule bundle; {name!r} is a hand-set "
+                "strategy"
+            )
+        given = _read_params(params)
+        if name == "fixed" and spec != "{}":
+            if given:
+                raise UserError("--spec and --strategy-params both set the fixed spec; give one")
+            given = {"spec": spec}
+        return make_strategy(name, **given)
+    if name in COMPARATORS:
+        profile = clock_profile(config)
+        times = None if profile is None else profile.for_network(config.network)
+        specs = existing_presets(config.network, times)
+        return make_comparator(name, **{"specs": specs, **_read_params(params)})
+    if is_bundle(name):
+        if params != "{}":
+            raise UserError(
+                f"--strategy-params goes with a hand-set strategy; {name!r} is a schedule bundle, "
+                "which holds its own parameters"
+            )
+        return bundle_strategy(name, config, mode=bundle_mode, strict=strict)
+    if Path(name).exists():
+        raise UserError(f"--strategy {name}: this is not a schedule bundle (no bundle.json)")
+    hint = did_you_mean(name, [*STRATEGIES, *COMPARATORS])
+    raise UserError(f"strategy {name!r} does not exist; {hint}, or the folder of a bundle")
+
+
+def bundle_strategy(path: str, config: RunConfig, *, mode: str, strict: bool) -> ServedStrategy:
+    """Return a bundle as the strategy of a run; print where it differs from the bundle.
+
+    Args:
+        path: the bundle's folder.
+        config: of the run.
+        mode: policy or schedule.
+        strict: refuse a bundle that may choose what the run cannot act with.
+
+    Raises:
+        UserError: see `controller.bundle.serving.serve`.
+    """
+    profile = clock_profile(config)
+    names = [config.preset]
+    if profile is not None:
+        names.insert(0, f"{config.preset}-{profile.name}")
+    served = serve(
+        path,
+        network=config.network,
+        profile=profile,
+        mode=mode,
+        names=tuple(names),
+        strict=strict,
+    )
+    if served.schedule is not None and served.schedule != names[0]:
+        say(f"{path} has no schedule for {names[0]}; replaying that of {served.schedule!r}")
+    replaced = served.strategy.replacements
+    if replaced:
+        say(
+            f"warning: this run cannot act with {len(replaced)} of the specs of {path}; the "
+            "nearest milder ones act instead: " + "; ".join(map(str, replaced))
+        )
+    return served.strategy
+
+
+def _read_params(text: str) -> dict[str, Any]:
+    """Return the JSON object of --strategy-params."""
+    example = '{"threshold_nats": 2.0}'
+    try:
+        params = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise UserError(
+            f"--strategy-params: not valid JSON ({error}); write it like {example}"
+        ) from error
+    if not isinstance(params, dict):
+        raise UserError(
+            f"--strategy-params: expected a JSON object such as {example}, got {params!r}"
+        )
+    return params

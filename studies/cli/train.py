@@ -1,0 +1,279 @@
+"""`accerl train` and `accerl eval`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from accerl.config import RunConfig
+from accerl.envs import check_installed, make_envs
+from accerl.errors import UserError
+from accerl.monitor.strategies import HandSetStrategy
+from accerl.monitor.strategy import Strategy, specs_of
+from accerl.networks.students import check_own_student
+from accerl.presets import load_preset
+from accerl.records import METRICS, make_out_dir
+from accerl.run_folder import starting_learner
+from accerl.runtime.run import IntervalReport
+from accerl.spec import CompressionSpec, Decision, is_own_student
+from accerl.train import (
+    check_resumable,
+    check_startable,
+    evaluate_checkpoint,
+    run_identity,
+    train,
+)
+from controller.policy.shield import Shielded
+from studies.cli.command import Command, save_result
+from studies.cli.settings import with_settings
+from studies.cli.strategies import choose_strategy, clock_profile
+from studies.progress import bar, say
+
+
+@dataclass(frozen=True, kw_only=True)
+class Train(Command):
+    """Train one agent.
+
+    For example `accerl train pong --seconds 120 --spec '{"bits": 8}'`.
+    """
+
+    preset: tyro.conf.Positional[str]
+    """a small game (catch, cartpole, acrobot, minatar-breakout, minatar-asterix, minatar-freeway,
+    minatar-seaquest, minatar-space-invaders), an Atari game (pong, breakout, alien, amidar,
+    bank_heist, beam_rider, hero, name_this_game, riverraid, road_runner, seaquest,
+    space_invaders), paper-pong (the paper's settings), or ald-pong (Actor-Learner Distillation)"""
+    seconds: float | None = None
+    """length of the run on its own clock (default: the preset's)"""
+    seed: int = 0
+    """of everything random"""
+    runtime: str | None = None
+    """serial or process (default: the preset's)"""
+    clock: str | None = None
+    """virtual or real; the serial runtime defaults to virtual"""
+    profile: str | None = None
+    """latency profile of the virtual clock (default: paper-1080ti)"""
+    strategy: str = "fixed"
+    """fixed, kl-threshold, reward-gap, linear-kl, three-stage, random, first-that-fires, sw-ucb,
+    thompson, gp-bandit, or the path of a schedule bundle"""
+    spec: str = "{}"
+    """for the fixed strategy: what actors act with, as JSON"""
+    strategy_params: str = "{}"
+    """of any of these but a bundle, as JSON: '{"threshold_nats": 2.0}'"""
+    bundle_mode: str = "policy"
+    """of a schedule bundle: policy (reacts to the run) or schedule (replays what the controller
+    usually did, by the clock)"""
+    strict: bool = False
+    """refuse a bundle that may choose specs this run cannot act with; without it the nearest milder
+    ones act instead"""
+    shield: float | None = None
+    """largest KL in nats (the paper: 14) above which an interval acts with the mildest of the
+    strategy's specs, as it does when the strategy fails"""
+    network: str | None = None
+    """of the learner: original, net1, net2 or net3 (default: the preset's)"""
+    precision: str | None = None
+    """of the learner: fp32 or bf16 (default: the preset's)"""
+    settings: Annotated[
+        tyro.conf.UseAppendAction[tuple[str, ...]],
+        tyro.conf.arg(name="set", metavar="SECTION.NAME=VALUE"),
+    ] = ()
+    """other settings of the preset, such as compression.prune_criterion=taylor"""
+    start: Path | None = None
+    """run directory whose learner this run begins with"""
+    out: Path | None = None
+    """run directory (default: runs/PRESET-seedN)"""
+    resume: bool = False
+    """go on with the run in --out from its last checkpoint"""
+    wandb: bool = False
+    """also write an offline W&B run to the run directory"""
+
+    def execute(self) -> dict[str, Any]:
+        """Resolve the options and train."""
+        config = self.config()
+        chosen = choose_strategy(
+            self.strategy,
+            config,
+            spec=self.spec,
+            params=self.strategy_params,
+            bundle_mode=self.bundle_mode,
+            strict=self.strict,
+        )
+        out = self.out or free_folder(Path("runs") / f"{self.preset}-seed{self.seed}", self.resume)
+        if holds_run(out) and not self.resume:
+            raise UserError(f"{out} already holds a run; add --resume, or give another --out")
+        name = chosen.label if isinstance(chosen, HandSetStrategy) else self.strategy
+        if self.shield is not None:
+            chosen = Shielded(chosen, self.shield)
+            name = f"{name} + {chosen.shield_label}"
+        summary = run_recorded(config, chosen, name, out, resume=self.resume)
+        if self.wandb:
+            from analysis.render.wandb_runs import write_offline_runs
+
+            for folder in write_offline_runs([out], out / "wandb"):
+                say(f"wrote {folder} (upload with `wandb sync {folder}`)")
+        return summary
+
+    def config(self) -> RunConfig:
+        """Return the preset with every option that was given."""
+        config = replace(load_preset(self.preset), seed=self.seed)
+        clock = self.clock
+        if clock is None and self.runtime is not None:
+            clock = "virtual" if self.runtime == "serial" else "real"
+        start = None if self.start is None else str(self.start.absolute())
+        given = {"seconds": self.seconds, "network": self.network, "start": start}
+        config = replace(config, **_known(given))
+        runtime = {"runtime": self.runtime, "clock": clock, "profile": self.profile}
+        config = config.with_runtime(**_known(runtime))
+        if self.profile is not None and config.runtime.clock == "real":
+            raise UserError("--profile goes with the virtual clock; add --runtime serial")
+        config = config.with_learner(**_known({"precision": self.precision}))
+        return with_settings(config, self.settings)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Eval(Command):
+    """Play episodes with a checkpoint.
+
+    For example `accerl eval runs/pong-seed0 --episodes 20`.
+    """
+
+    run: tyro.conf.Positional[Path]
+    """run directory"""
+    episodes: int = 10
+    """how many to play"""
+    spec: str = "{}"
+    """compression to act with, as JSON; full precision by default"""
+    seed: int = 0
+    """of the episodes"""
+    out: Path | None = None
+    """folder to write eval.json to"""
+
+    def execute(self) -> dict[str, Any]:
+        """Play, and print the mean."""
+        spec = CompressionSpec.from_json(self.spec)
+        result = evaluate_checkpoint(self.run, self.episodes, spec, self.seed)
+        say(
+            f"{self.episodes} episodes: mean return {result['mean_return']:.2f}, "
+            f"standard deviation {result['std_return']:.2f}"
+        )
+        return save_result(result, self.out, "eval.json")
+
+
+def _known(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that were given."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def run_recorded(
+    config: RunConfig,
+    strategy: Strategy,
+    strategy_name: str,
+    out: Path,
+    *,
+    resume: bool = False,
+) -> dict[str, Any]:
+    """Train with a progress bar, print what came of it, return the summary."""
+    profile = clock_profile(config)
+    # What the run would refuse when it comes to it is refused before anything is written.
+    check_installed(config.game)
+    if config.start and not resume:
+        starting_learner(config)
+    check_startable(config, strategy)
+    specs = specs_of(strategy)
+    for spec in specs:
+        Decision.of(spec).check_students(config.network)
+    _check_own_students(config, specs)
+    if profile is not None:
+        times = profile.for_network(config.network)
+        for spec in specs:
+            times.infer_seconds(spec, config.runtime.num_envs)
+    if resume:
+        check_resumable(config, out, run_identity(strategy, strategy_name, profile))
+    make_out_dir(out)
+    say(
+        f"{config.preset}: {config.game}, seed {config.seed}, {config.runtime.runtime} runtime, "
+        f"{config.runtime.clock} clock, {config.seconds:g} s, strategy {strategy_name}"
+    )
+    past_seconds = 0.0
+    with bar("training", config.seconds) as advance:
+
+        def on_interval(report: IntervalReport) -> None:
+            nonlocal past_seconds
+            # By the run's own count: a resumed one does not begin at 0.
+            passed, past_seconds = report.total_seconds - past_seconds, report.total_seconds
+            advance(passed, _interval_note(report))
+
+        result = train(
+            config,
+            strategy,
+            strategy_name=strategy_name,
+            out=out,
+            resume=resume,
+            profile=profile,
+            on_interval=on_interval,
+        )
+    _print_summary(result.summary, out)
+    return result.summary
+
+
+def _print_summary(summary: Mapping[str, Any], out: Path) -> None:
+    """Print what a run reached and what it spent."""
+    final = summary["final_return"]
+    say(
+        f"{summary['env_steps']:,} env steps in {summary['seconds']:.1f} s: "
+        f"{summary['env_steps_per_second']:,.0f} per second; final return "
+        f"{'none finished yet' if final is None else f'{final:.2f}'}; records in {out}"
+    )
+    phases = ", ".join(f"{name} {value:.1f}" for name, value in summary["phases"].items() if value)
+    say(f"busy seconds by phase: {phases}")
+    growth = summary["rss_bytes_per_minute"]
+    memory = ", ".join(
+        f"{name} {rss / 1e6:.0f} MB"
+        + (f" ({growth[name] / 1e6:+.2f} MB/min)" if growth[name] is not None else "")
+        for name, rss in summary["rss_bytes_max"].items()
+    )
+    if memory:
+        say(f"largest resident memory, and its growth at the end: {memory}")
+    if summary["monitor_cpu_share"] is not None:
+        say(f"processor time of the monitor: {summary['monitor_cpu_share']:.2%}")
+
+
+def _interval_note(report: IntervalReport) -> str:
+    """Return what progress shows of an interval: speed, specs, memory and the latest score."""
+    scores = report.episode_returns
+    result = f"J {report.learner_return:.2f}" if report.learner_return is not None else ""
+    if not result and scores:
+        result = f"return {sum(scores) / len(scores):.1f}"
+    note = f"{report.env_steps / report.seconds:,.0f} steps/s, {report.decision.label}"
+    held = "+".join(f"{rss / 1e6:.0f}" for rss in report.rss_bytes.values())
+    memory = f"{held} MB" if held else ""
+    return " ".join(part for part in (note, memory, result) if part)
+
+
+def _check_own_students(config: RunConfig, specs: Sequence[CompressionSpec]) -> None:
+    own = [spec for spec in specs if is_own_student(spec.student)]
+    if own:
+        envs = make_envs(config.game, 1)
+        for spec in own:
+            check_own_student(spec, config.inputs(envs.observation), envs.num_actions)
+        envs.close()
+
+
+def holds_run(path: Path) -> bool:
+    """Whether a folder holds intervals of a run; one that ended before its first holds nothing."""
+    metrics = path / METRICS
+    return metrics.is_file() and metrics.stat().st_size > 0
+
+
+def free_folder(path: Path, resume: bool) -> Path:
+    """Return `path`, or the first of path-2, path-3, ... that holds no run."""
+    if resume:
+        return path
+    candidate, number = path, 1
+    while holds_run(candidate):
+        number += 1
+        candidate = path.with_name(f"{path.name}-{number}")
+    return candidate

@@ -1,0 +1,30 @@
+"""The list of commands: complete, and cheap to print."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+from studies.cli.command import Command
+from studies.cli.main import COMMANDS
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_list_shows_the_first_line_of_every_docstring(name: str) -> None:
+    path, summary = COMMANDS[name]
+    module, kind = path.split(".")
+    command = getattr(importlib.import_module(f"studies.cli.{module}"), kind)
+    assert issubclass(command, Command)
+    assert (command.__doc__ or "").splitlines()[0] == summary
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; from studies.cli.main import run; run(['--help']); "
+        "print([name for name in ('torch', 'numpy', 'optuna', 'tyro') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
