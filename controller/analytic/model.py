@@ -116,7 +116,11 @@ def infer_ms(config: AnalyticConfig, spec: CompressionSpec) -> float:
 
 
 def speed(config: AnalyticConfig, decision: Decision) -> tuple[float, float]:
-    """Return env steps per second of the actors alone, and after the learner's cap."""
+    """Return env steps per second of the actors alone, and after the learner's cap.
+
+    Games of tier 0 are drawn at random and have no latency profile, so they cannot ask
+    `accerl.runtime.latency.predict`: this is a closed form of their own few constants.
+    """
     step_ms = config.env_ms + sum(share * infer_ms(config, spec) for spec, share in decision.mix)
     actors = config.num_actors * 1000.0 / step_ms
     distilled = sum(share for spec, share in decision.mix if spec.student_key is not None)

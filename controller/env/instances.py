@@ -17,10 +17,11 @@ from accerl.config import RunConfig
 from accerl.envs import make_envs
 from accerl.errors import UserError, did_you_mean
 from accerl.presets import load_preset
+from accerl.runtime.latency.predict import uncompressed_seconds_per_step
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.latency.profiles import load_profile
 from accerl.runtime.run import InnerRun
-from accerl.spec import IDENTITY, CompressionSpec
+from accerl.spec import CompressionSpec
 from controller.analytic.model import AnalyticConfig, sample_config
 from controller.analytic.run import AnalyticRun
 from controller.env.compatibility import incompatibility
@@ -119,7 +120,6 @@ def choose_horizon(
 ) -> tuple[float, float]:
     """Return horizon and interval: the seconds that `env_steps` take without compression.
 
-    Whichever is slower counts, the actors or the learner; publications are left out of account.
     The interval is rounded to two digits, and the horizon is `intervals` of them.
 
     Args:
@@ -128,11 +128,7 @@ def choose_horizon(
         env_steps: environment steps of the whole run.
         intervals: decisions of the whole run.
     """
-    seen = profile.for_network(config.network)
-    batch = config.runtime.num_envs
-    acting = sum(seen.act_seconds(IDENTITY, batch, config.runtime.infer_batch))
-    learning = seen.learn_seconds(1) * config.learner.reuse
-    per_step = max(acting / batch / seen.groups, learning)
+    per_step = uncompressed_seconds_per_step(profile.for_network(config.network), config)
     interval = float(f"{env_steps * per_step / intervals:.2g}")
     return interval * intervals, interval
 

@@ -36,6 +36,7 @@ from typing import Any
 from accerl.compress.config import CompressionConfig
 from accerl.config import RunConfig
 from accerl.runtime.latency.profile import LatencyProfile
+from accerl.runtime.wiring import Wiring
 from accerl.spec import IDENTITY, STUDENTS, CompressionSpec
 
 WORTHWHILE = 1.05
@@ -105,7 +106,7 @@ class Advice:
 
 
 def advise(profile: LatencyProfile, config: RunConfig) -> Advice:
-    """Predict every spec of a profile for a configuration; tell whether compressing pays.
+    """Predict every spec of a profile for a configuration, and whether compressing pays.
 
     Args:
         profile: of the machine; its wiring is used.
@@ -162,7 +163,7 @@ def predict(profile: LatencyProfile, config: RunConfig, spec: CompressionSpec) -
         limit=limit,
         age_seconds=state.age,
         age_updates=state.age_updates,
-        policy_lag=work.groups + queued + state.age_updates + (updates - 1) / 2,
+        policy_lag=work.wiring.actors + queued + state.age_updates + (updates - 1) / 2,
     )
 
 
@@ -182,8 +183,7 @@ class _Steady:
 class _Work:
     """Core-seconds of what is done with one spec, in the names of the module's equations."""
 
-    groups: int
-    cores: int
+    wiring: Wiring
     rollout: int  # env steps, S
     act: float  # per env step, as are infer and learn
     infer: float
@@ -193,17 +193,15 @@ class _Work:
     copy: float
     load: float
     send: float
-    beside: bool  # whether the learner's process leaves compressing to another
-    distiller: bool  # whether a process of its own distils
 
     @classmethod
     def of(cls, profile: LatencyProfile, config: RunConfig, spec: CompressionSpec) -> _Work:
         runtime = config.runtime
+        wiring = Wiring.of(runtime, profile)
         acted = profile.act_seconds(spec, runtime.num_envs, runtime.infer_batch)
-        env_steps = runtime.num_envs * profile.groups
+        env_steps = runtime.num_envs * wiring.actors
         return cls(
-            groups=profile.groups,
-            cores=profile.cores,
+            wiring=wiring,
             rollout=config.learner.unroll * runtime.num_envs,
             act=sum(acted) / env_steps,
             infer=acted[1] / env_steps,
@@ -213,23 +211,22 @@ class _Work:
             copy=profile.copy_seconds(),
             load=profile.load_seconds(spec),
             send=profile.send_seconds(spec),
-            beside=runtime.compressor_process,
-            distiller=runtime.compressor_process and profile.num_distillers > 0,
         )
 
     def steady(self, updates: int, distils_every: int) -> _Steady:
         """Return the pace with so many updates between publications, and between distillations."""
+        groups, cores, distiller = self.wiring.actors, self.wiring.cores, self.wiring.distillers > 0
         q = 1.0 / (updates * self.rollout)
         publish, distill = self.publish * q, self.distill / (distils_every * self.rollout)
-        actor = self.act + self.load * min(q, 1.0 / (self.groups * self.rollout))
+        actor = self.act + self.load * min(q, 1.0 / (groups * self.rollout))
         learner = self.learn + self.copy * q
-        helpers = [publish, distill] if self.distiller else [publish + distill]
-        if not self.beside:
+        helpers = [publish, distill] if distiller else [publish + distill]
+        if not self.wiring.compressor:
             learner, helpers = learner + publish + distill, []
         slowest = max(actor, learner)
-        total = self.groups * actor + learner + sum(min(work, slowest) for work in helpers)
-        seconds = max(slowest, total / self.cores if self.cores else 0.0)
-        first = 0.0 if self.distiller else self.distill  # what distils does so before it publishes
+        total = groups * actor + learner + sum(min(work, slowest) for work in helpers)
+        seconds = max(slowest, total / cores if cores else 0.0)
+        first = 0.0 if distiller else self.distill  # what distils does so before it publishes
         slowdown = seconds / slowest
         age = self.copy + (first + self.publish) * slowdown + self.send
         return _Steady(
@@ -244,12 +241,23 @@ class _Work:
 
 def free_steps_per_second(profile: LatencyProfile, config: RunConfig) -> float:
     """Return what no compression exceeds (Amdahl's law): env, write and learn are all there is."""
-    batch = config.runtime.num_envs
-    env, _, write = profile.act_seconds(IDENTITY, batch)
-    act = (env + write) / (batch * profile.groups)
-    learn = profile.learn_seconds(config.learner.reuse)
-    total = act * profile.groups + learn
-    return 1.0 / max(act, learn, total / profile.cores if profile.cores else 0.0)
+    work = _Work.of(profile, config, IDENTITY)
+    act, cores = work.act - work.infer, work.wiring.cores
+    total = act * work.wiring.actors + work.learn
+    return 1.0 / max(act, work.learn, total / cores if cores else 0.0)
+
+
+def uncompressed_seconds_per_step(profile: LatencyProfile, config: RunConfig) -> float:
+    """Return what an env step takes without compression and with a core for each process.
+
+    Whichever is slower counts, the actors or the learner; publications are left out of account.
+
+    Args:
+        profile: as the learner's network sees it.
+        config: of the run.
+    """
+    work = _Work.of(profile, config, IDENTITY)
+    return max(work.act, work.learn)
 
 
 def choose(rows: Sequence[Prediction]) -> Prediction:

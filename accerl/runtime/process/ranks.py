@@ -34,6 +34,7 @@ from accerl.runtime.process.messages import Join, Joining, Learn, Leave, Message
 from accerl.runtime.process.roles import empty_policy
 from accerl.runtime.process.supervise import Supervisor, Worker
 from accerl.runtime.process.wire import Channel, PeerGoneError
+from accerl.runtime.wiring import Wiring
 
 
 class LearnerRanks:
@@ -125,7 +126,7 @@ def _answers(worker: Worker) -> bool:
 
 
 def learner_ranks(
-    config: RunConfig, learner: Learner, slab: Slab, supervisor: Supervisor
+    config: RunConfig, wiring: Wiring, learner: Learner, slab: Slab, supervisor: Supervisor
 ) -> LearnerRanks:
     """Return the processes that learn beside `learner` from `slab`, which are not started yet."""
     policy, threads = learner.policy, config.runtime.learner_threads
@@ -135,7 +136,7 @@ def learner_ranks(
         arguments = (index, *network, config.learner, learner.corrector, slab.handle(), threads)
         return Worker("learner", index, learn_shares, lambda _: arguments)
 
-    workers = [rank(index) for index in range(1, config.runtime.num_learners)]
+    workers = [rank(index) for index in range(1, wiring.learners)]
     return LearnerRanks(learner, workers, supervisor)
 
 

@@ -39,6 +39,7 @@ from accerl.runtime.publishing.probe import KLProbe
 from accerl.runtime.run import IntervalReport, Snapshot
 from accerl.runtime.safeguard import Safeguard
 from accerl.runtime.slots import Slots
+from accerl.runtime.wiring import Wiring
 from accerl.spec import IDENTITY, Decision
 from accerl.weights import Mailbox, WeightVector
 
@@ -92,9 +93,8 @@ class ProcessRun:
         self._began = 0.0  # perf_counter when the clock was last started
         self._supervisor = supervisor or Supervisor()
         self._cpu = CpuMeter()
-        # One slot being filled and one being learned from, besides those that may wait.
-        each = 2 + -(-runtime.queue_rollouts // runtime.num_actors)
-        self._slots = Slots(runtime.num_actors, each)
+        self._wiring = wiring = Wiring.of(runtime)
+        self._slots = Slots(wiring.actors, wiring.slots_each(runtime.queue_rollouts))
         shape = RolloutShape(
             unroll=config.learner.unroll,
             num_envs=runtime.num_envs,
@@ -106,8 +106,8 @@ class ProcessRun:
         taylor = config.compression.prune_criterion == "taylor"
         self._weights = WeightVector(_size(policy), gradients=taylor)
         self._samples = SampleRing(observation, config.compression.calibration_states)
-        self._actors = [self._make_actor(index) for index in range(runtime.num_actors)]
-        self._ranks = learner_ranks(config, self.learner, self._slab, self._supervisor)
+        self._actors = [self._make_actor(index) for index in range(wiring.actors)]
+        self._ranks = learner_ranks(config, wiring, self.learner, self._slab, self._supervisor)
         self._evaluator = self._make_evaluator() if runtime.eval_episodes else None
         self._learner_return: float | None = None  # what the evaluator has just measured
         self.publishing = self._make_publishing(compressor)
@@ -167,7 +167,7 @@ class ProcessRun:
         config = self.config.compression
         capacity = STUDENTS_EACH * (4 * _size(self.learner.policy) + _SLACK_BYTES)
         found = []
-        for index in range(self.config.runtime.num_distillers):
+        for index in range(self._wiring.distillers):
             samples = SampleRing(self.learner.policy.observation, config.calibration_states)
             board = Board(capacity)
             handles = (self._weights.handle(), samples.handle(), board.handle())

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from accerl.config import RuntimeConfig
 from accerl.runtime.latency.profile import LatencyProfile
+from accerl.runtime.wiring import Wiring
 from accerl.spec import CompressionSpec
 
 
@@ -16,19 +16,6 @@ class ActSeconds(NamedTuple):
     env: float
     infer: float
     write: float
-
-
-@dataclass(frozen=True)
-class Wiring:
-    """The processes that a serial run stands for."""
-
-    actors: int
-    """how many fill rollouts side by side; several that fill one together count once"""
-    distillers: int = 0
-    compressor: bool = False
-    """whether a process of its own compresses; otherwise the learner's does"""
-    cores: int = 0
-    """cores that all share; 0: each process has one to itself"""
 
 
 class Clock(Protocol):
@@ -84,14 +71,7 @@ class VirtualClock:
 
     def wiring(self, runtime: RuntimeConfig) -> Wiring:
         """Return the profile's wiring; the configuration says whether compressing is apart."""
-        profile = self.profile
-        apart = runtime.compressor_process
-        return Wiring(
-            actors=profile.groups,
-            distillers=profile.num_distillers if apart else 0,
-            compressor=apart,
-            cores=profile.cores,
-        )
+        return Wiring.of(runtime, self.profile)
 
     def act(
         self, spec: CompressionSpec, steps: int, batch: int, measured: ActSeconds
@@ -133,7 +113,7 @@ class RealClock:
 
     def wiring(self, runtime: RuntimeConfig) -> Wiring:
         """Return the configured actors beside a learner that compresses as well."""
-        return Wiring(actors=runtime.num_actors)
+        return Wiring.of(runtime)
 
     def act(
         self, spec: CompressionSpec, steps: int, batch: int, measured: ActSeconds

@@ -21,8 +21,9 @@ from accerl.runtime.publishing.delivery import Delivery, Order
 from accerl.runtime.publishing.orders import PublicationOrders
 from accerl.runtime.publishing.probe import KLProbe
 from accerl.runtime.publishing.work import distill_students, make_publication, sample_states
-from accerl.runtime.serial.clock import Clock, Wiring
+from accerl.runtime.serial.clock import Clock
 from accerl.runtime.serial.servers import Servers
+from accerl.runtime.wiring import Wiring
 from accerl.spec import CompressionSpec, StudentKey
 from accerl.weights import Publication, publication_from_state, publication_state
 

@@ -151,8 +151,7 @@ class SerialRun:
             num_actions=envs.num_actions,
             observation=envs.observation,
         )
-        # One slot being filled and one being learned from, besides those that may wait.
-        self._slots = Slots(wiring.actors, 2 + -(-runtime.queue_rollouts // wiring.actors))
+        self._slots = Slots(wiring.actors, wiring.slots_each(runtime.queue_rollouts))
         self._rollouts = [Rollout.allocate(self.shape) for _ in range(len(self._slots))]
         self._task = ""  # what the learner is doing: learn, copy or compress
         self._slot: int | None = None  # what it learns from
