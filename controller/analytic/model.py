@@ -171,7 +171,7 @@ def machine_from_profile(
     speedup = fp32[0] / per_state_ms(bits=8)
     learn = profile.learn_seconds(1)
     distill = profile.distill_seconds(CompressionSpec(student=STUDENTS[-1]), 1)
-    # The compressor is one more busy process where cores are shared, and in nobody's way elsewhere.
+    # The compressor takes time from the learner where cores are shared, and none elsewhere.
     cost = (
         min(distilled_per_sample * distill / learn, 1.0 / profile.cores) if profile.cores else 0.0
     )
@@ -192,7 +192,7 @@ def sample_config(
     """Return a random game for pre-training, every constant around its default.
 
     Args:
-        rng: the dice.
+        rng: where the constants are drawn from.
         machine: fixed times (`machine_from_profile`); None draws a random machine too.
         mildest: the least factor, of those drawn between it and 1, on what a mismatch costs and
             on the KL that it shows by. In small games compression is nearly harmless: 0.02.

@@ -11,17 +11,8 @@ from accerl.errors import UserError
 from accerl.runtime.run import PHASES, IntervalReport, Snapshot
 from accerl.spec import IDENTITY, Decision
 from controller.actions import Actions
-from controller.analytic.model import (
-    AnalyticConfig,
-    infer_ms,
-    learn,
-    mismatch,
-    sample_config,
-    speed,
-)
+from controller.analytic.model import AnalyticConfig, infer_ms, learn, mismatch, speed
 from controller.objective import discounted_gain, num_intervals
-
-__all__ = ["AnalyticConfig", "AnalyticRun", "optimum", "sample_config", "schedule_value"]
 
 
 class AnalyticRun:

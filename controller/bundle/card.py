@@ -140,7 +140,7 @@ def card(
         actions: what it chooses from.
         schedules: per game.
     """
-    told = [
+    described = [
         f"**{game}**\n\n" + "\n".join(f"- {line}" for line in describe(schedule))
         for game, schedule in schedules.items()
     ]
@@ -169,7 +169,7 @@ def card(
         profiles=", ".join(profiles) or "none",
         contest=meta.contest or "none",
         results=results or "Not evaluated yet.",
-        schedules="\n\n".join(told) or "No schedule was recorded.",
+        schedules="\n\n".join(described) or "No schedule was recorded.",
     )
 
 

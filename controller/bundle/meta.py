@@ -66,7 +66,7 @@ class Result:
     """the controller's value over the other's"""
     low: float | None
     high: float | None
-    """bounds of the interval; None: too few runs to tell"""
+    """bounds of the interval; None: too few runs for an interval"""
     n: int
     """pairs of runs"""
 
@@ -176,7 +176,7 @@ def git_revision() -> str | None:
     if git is None:
         return None
     folder = Path(accerl.__file__).parent
-    # The second name fails where a package was installed inside somebody else's checkout.
+    # The second name fails where a package was installed inside another project's checkout.
     found = _git(git, folder, "rev-parse", "HEAD", "HEAD:./__init__.py")
     if found is None:
         return None

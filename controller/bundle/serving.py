@@ -39,7 +39,7 @@ class ServedStrategy:
 
     Args:
         strategy: what the bundle decides.
-        identity: what tells this strategy from others in a run's records.
+        identity: what identifies this strategy in a run's records.
         replacements: of specs that are missing here.
     """
 

@@ -58,7 +58,7 @@ class CreditAssignment:
     """
 
     def __init__(self, specs: Sequence[CompressionSpec]) -> None:
-        # The first of specs that features cannot tell apart; `chosen` decides between them.
+        # The first of specs that have the same features; `chosen` decides between them.
         self._by_levels = {_levels_of(spec): spec for spec in reversed(specs)}
         self.chosen: CompressionSpec | None = None
         """what was decided last"""

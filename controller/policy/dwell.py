@@ -1,4 +1,4 @@
-"""Minimum dwell: whoever changes a decision holds the new one for a while."""
+"""Minimum dwell: a new decision is held for a number of intervals."""
 
 from __future__ import annotations
 
@@ -33,8 +33,7 @@ class Dwell(Generic[T]):
     def settle(self, wanted: T) -> tuple[T, bool]:
         """Return what the next interval acts with, and whether that was free to choose.
 
-        To choose again what is held is a choice, but no new one: it may change in the interval
-        after.
+        Choosing again what is held does not start another hold.
         """
         if self._held is not None and self._age < self.min_intervals:
             self._age += 1

@@ -1,4 +1,4 @@
-"""Shielded: the paper's rule on the largest KL, and a net under whatever else may go wrong."""
+"""Shielded: the paper's rule on the largest KL, and a fallback for every other failure."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Shielded:
     Badly is: the largest KL exceeds the threshold ("kl"); it, or an entry of the feature vector, is
     not a number ("nan"); an entry lies outside of what features can be, an indicator that one is
     made of is infinite, or there are too few or too many ("range"); or the strategy raises an
-    exception ("error"). After a bad KL the strategy is asked all the same, so that it learns what
-    happened; features that are damaged are kept from it, as they would stay in its memory.
+    exception ("error"). After a bad KL the strategy still decides, so that it learns what happened;
+    it never gets damaged features, which would stay in its memory.
 
     The paper goes one step milder when its rule fires, from 8 to 16 bits, and never returns. Here
     the fallback lasts for one interval at a time, and it is by default the mildest spec that the
@@ -128,9 +128,9 @@ class Shielded:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return what the strategy tells of itself, and ``"shield"``, for `from_json`."""
-        told = getattr(self.strategy, "to_json", None)
-        inner = {"name": self.name, "params": None} if told is None else told()
+        """Return the strategy's description and ``"shield"``, for `from_json`."""
+        describe = getattr(self.strategy, "to_json", None)
+        inner = {"name": self.name, "params": None} if describe is None else describe()
         shield = {"threshold_nats": self.threshold_nats, "fallback": self.fallback.to_json()}
         return {**inner, "shield": shield}
 
@@ -176,7 +176,7 @@ def _damage(features: Features) -> tuple[str, float | str] | None:
         return "nan", FEATURE_NAMES[int(np.argmin(np.isfinite(vector)))]
     if math.isnan(features.raw["kl_max_nats"]):
         return "nan", "kl_max_nats"
-    for feature in FEATURES:  # the vector cannot tell: it is clipped
+    for feature in FEATURES:  # the vector is clipped and cannot show it
         value = features.raw.get(feature.source, 0.0)
         if math.isinf(value) and feature.source != "kl_max_nats":
             return "range", f"{feature.source} {value}"

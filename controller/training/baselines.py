@@ -1,11 +1,11 @@
 """What a controller's return is compared with, so that little but its own choices is left of it.
 
 The rollouts of a *group* share the game and the inner run's seed and differ only in the
-controller's own dice. What the game and the seed do to the return is therefore common to a group,
-and the mean of the *other* rollouts removes it without bias (leave-one-out; an input-dependent
-baseline, Mao et al. 2019, "Variance reduction for reinforcement learning in input-driven
-environments"). Intervals may differ in length between rollouts, so "the same moment" is a bin of
-elapsed seconds, as many bins as the horizon has intervals.
+controller's own random numbers. What the game and the seed do to the return is therefore common to
+a group, and the mean of the *other* rollouts removes it without bias (leave-one-out; an
+input-dependent baseline, Mao et al. 2019, "Variance reduction for reinforcement learning in
+input-driven environments"). Intervals may differ in length between rollouts, so "the same moment"
+is a bin of elapsed seconds, as many bins as the horizon has intervals.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def mean_of_others(values: np.ndarray, block: int = 1) -> np.ndarray:
     """Return, for every rollout's values [M, T], the mean of the other rollouts', [M, T].
 
     Rollouts with shared action noise (a mirrored pair is a block of 2) are left out together:
-    a baseline that depends on a rollout's own dice would bias the gradient.
+    a baseline that depends on a rollout's own random numbers would bias the gradient.
 
     Raises:
         UserError: they do not make two or more blocks.
@@ -62,7 +62,7 @@ def group_baselines(group: Sequence[Trajectory], block: int) -> list[np.ndarray]
 
     It is the mean, over the other rollouts, of what they gained from the beginning of the step's
     bin on. On-policy, a return to go minus its baseline is an unbiased advantage: the bin is
-    known before the step's dice are thrown, and the others' gains do not depend on them.
+    known before the step's action is drawn, and the others' gains do not depend on them.
 
     Raises:
         UserError: the rollouts do not belong together, or are not in order.

@@ -92,7 +92,7 @@ class Evolution(Trainer):
         rng = np.random.default_rng([self.config.seed, self.iteration])
         return rng.standard_normal((self.config.pairs, self.policy.num_parameters()))
 
-    def candidates(self) -> list[dict[str, Any]]:
+    def proposal(self) -> list[dict[str, Any]]:
         """Return the states of this generation's policies: pair by pair, plus before minus."""
         centre = parameters_to_vector(self.policy.parameters()).detach()
         candidate = ControllerPolicy.from_json(self.policy.to_json())
@@ -104,7 +104,7 @@ class Evolution(Trainer):
                 states.append(candidate.to_json())
         return states
 
-    def improve(self, values: np.ndarray) -> dict[str, float]:
+    def improve(self, played: np.ndarray) -> dict[str, float]:
         """Take a step by what the candidates reached; return the generation's statistics.
 
         ``gain`` is the mean value of the population and ``best_gain`` that of its best candidate.
@@ -113,7 +113,7 @@ class Evolution(Trainer):
             UserError: there is not one finite value per candidate (and instance).
         """
         config = self.config
-        values = np.asarray(values, dtype=np.float64)
+        values = np.asarray(played, dtype=np.float64)
         table = values.reshape(len(values), -1) if values.ndim in (1, 2) else np.empty((0, 0))
         if len(table) != config.population or table.size == 0:
             raise UserError(
@@ -128,12 +128,10 @@ class Evolution(Trainer):
             )
         ranks = centred_ranks(table).reshape(config.pairs, 2)
         gradient = (ranks[:, 0] - ranks[:, 1]) @ self._noise() / (config.population * config.sigma)
-        uphill = torch.from_numpy(gradient).float()
-        start = 0
-        for parameter in self.policy.parameters():
-            end = start + parameter.numel()
-            parameter.grad = -uphill[start:end].view_as(parameter)
-            start = end
+        parameters = list(self.policy.parameters())
+        downhill = torch.from_numpy(-gradient).float().split([p.numel() for p in parameters])
+        for parameter, step in zip(parameters, downhill, strict=True):
+            parameter.grad = step.view_as(parameter)
         self.optimizer.step()
         row = {
             "iteration": self.iteration,
@@ -158,18 +156,11 @@ def evolve(
     Args:
         policy: trained in place.
         evaluate: plays the candidates, wherever it likes, all on the same instances and seeds.
-            What it returns must depend on its arguments alone if a resumed evolution is to equal
-            an uninterrupted one.
         generations: how many, those of a resumed evolution included.
         config: how to step.
-        checkpoint: folder to keep everything in after every generation, and to go on from.
+        checkpoint: see `Trainer.train`.
 
     Raises:
         UserError: values are missing or not finite, or the checkpoint is of another evolution.
     """
-    evolution = Evolution(policy, config)
-    evolution.load(checkpoint)
-    while evolution.iteration < generations:
-        evolution.improve(evaluate(evolution.candidates(), evolution.iteration))
-        evolution.save(checkpoint)
-    return evolution.history
+    return Evolution(policy, config).train(evaluate, generations, checkpoint)

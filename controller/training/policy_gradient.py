@@ -2,7 +2,7 @@
 
 One inner run costs seconds to minutes, so hundreds of runs are all there is. An iteration is a
 list of *groups*; the rollouts of a group share the game and the inner run's seed and differ only
-in the controller's own dice.
+in the controller's own random numbers.
 
     collect groups -> return to go - mean of the others (baselines.py)
                    -> a few clipped epochs (surrogate.py) -> keep everything (trainer.py)
@@ -11,7 +11,7 @@ in the controller's own dice.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,6 @@ from controller.training.config import MetaTrainConfig
 from controller.training.rollouts import Trajectory, rollout
 from controller.training.surrogate import update
 from controller.training.trainer import Trainer
-
-__all__ = ["Collect", "MetaTrainConfig", "MetaTrainer", "collect_group", "meta_train"]
 
 Collect = Callable[[dict[str, Any], int], Sequence[Sequence[Trajectory]]]
 """(policy state, iteration) -> groups of rollouts, played wherever it likes"""
@@ -79,7 +77,7 @@ class MetaTrainer(Trainer):
         self.clone = clone
         self._recent: list[list[list[Trajectory]]] = []
 
-    def improve(self, groups: Sequence[Sequence[Trajectory]]) -> dict[str, float]:
+    def improve(self, played: Sequence[Sequence[Trajectory]]) -> dict[str, float]:
         """Learn from new groups and from the kept ones; return the iteration's statistics.
 
         ``gain`` is the mean outer objective of the new rollouts, ``advantage_std`` is in its
@@ -87,16 +85,15 @@ class MetaTrainer(Trainer):
         clone) and ``clipped_share`` are those of the last pass; ``truncated_share`` is the share
         of steps, new and kept, whose importance weight was cut off.
         """
-        new = [list(group) for group in groups]
+        new = [list(group) for group in played]
         self._recent = [*self._recent, new][-self.config.reuse_iterations :]
         weight = self.config.entropy_weight * self.config.entropy_decay**self.iteration
         stats = update(
             self.policy,
             self.optimizer,
             [group for iteration in self._recent for group in iteration],
-            self.config,
+            replace(self.config, entropy_weight=weight),
             clone=self.clone,
-            entropy_weight=weight,
         )
         gain = float(np.mean([trajectory.gain for group in new for trajectory in group]))
         self.history.append({"iteration": self.iteration, "gain": gain, **stats})
@@ -129,19 +126,13 @@ def meta_train(
 
     Args:
         policy: trained in place.
-        collect: plays an iteration's rollouts. What it returns must depend on its arguments alone
-            if a resumed training is to equal an uninterrupted one.
+        collect: plays an iteration's rollouts.
         iterations: how often, those of a resumed training included.
         config: how to update.
         clone: what the policy is kept near; None: nothing.
-        checkpoint: folder to keep everything in after every iteration, and to go on from.
+        checkpoint: see `Trainer.train`.
 
     Raises:
         UserError: rollouts do not belong together, or the checkpoint is of another training.
     """
-    trainer = MetaTrainer(policy, config, clone)
-    trainer.load(checkpoint)
-    while trainer.iteration < iterations:
-        trainer.improve(collect(policy.to_json(), trainer.iteration))
-        trainer.save(checkpoint)
-    return trainer.history
+    return MetaTrainer(policy, config, clone).train(collect, iterations, checkpoint)

@@ -12,8 +12,9 @@ from controller.actions import Actions
 from controller.analytic.model import Machine, sample_config
 from controller.env.instances import Instance, analytic_instance
 from controller.policy.policy import ControllerPolicy
+from controller.training.config import MetaTrainConfig
 from controller.training.evolution import EvolutionConfig, evolve
-from controller.training.policy_gradient import MetaTrainConfig, collect_group, meta_train
+from controller.training.policy_gradient import collect_group, meta_train
 from controller.training.rollouts import Trajectory, rollout
 
 Machines = Sequence[Machine | None]
@@ -23,7 +24,7 @@ Machines = Sequence[Machine | None]
 def _games(
     root: int, iteration: int, count: int, machines: Machines, mildest: float = 1.0
 ) -> list[tuple[Instance, int, int]]:
-    """Return random games, each with the seeds of its inner runs and of the controller's dice."""
+    """Return random games, each with the seeds of its inner runs and of the controller."""
     rng = np.random.default_rng([root, iteration])
     games = []
     for number in range(count):

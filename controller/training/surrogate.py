@@ -45,8 +45,6 @@ def surrogate(
     before: Tensor,
     advantage: Tensor,
     config: MetaTrainConfig,
-    *,
-    entropy_weight: float,
     clone_log_probs: Tensor | None = None,
 ) -> Surrogate:
     """Return the clipped objective of one pass.
@@ -56,9 +54,8 @@ def surrogate(
         batch: of E episodes, S steps of which count.
         before: log-probabilities of the actions at the beginning of the update, [S].
         advantage: scaled, [S].
-        config: the clip and the weight of the leash.
-        entropy_weight: w, in units of scaled advantage per nat.
-        clone_log_probs: of all combinations under the clone, [S, N]; None: no leash.
+        config: the clip, and the weights of entropy and clone.
+        clone_log_probs: of all combinations under the clone, [S, N]; None: no clone.
     """
     log_probs = batch.log_probs(policy)
     log_prob = batch.of_actions(log_probs)
@@ -66,7 +63,7 @@ def surrogate(
     clipped = torch.clamp(ratio, 1.0 - config.clip, 1.0 + config.clip)
     objective = torch.minimum(ratio * advantage, clipped * advantage).mean()
     entropy = entropy_nats(log_probs).mean()
-    objective = objective + entropy_weight * entropy
+    objective = objective + config.entropy_weight * entropy
     clone_kl = torch.zeros(())
     if clone_log_probs is not None:
         clone_kl = kl_nats(log_probs, clone_log_probs).mean()
@@ -143,7 +140,6 @@ def update(
     config: MetaTrainConfig,
     *,
     clone: ControllerPolicy | None = None,
-    entropy_weight: float | None = None,
 ) -> dict[str, float]:
     """Improve the policy on groups of rollouts and return what happened.
 
@@ -153,13 +149,10 @@ def update(
         groups: rollouts that share instance and seed, of this policy or of recent ones.
         config: how.
         clone: what the policy is kept near; None: nothing.
-        entropy_weight: instead of the config's.
 
     Raises:
         UserError: the rollouts of a group do not belong together.
     """
-    if entropy_weight is None:
-        entropy_weight = config.entropy_weight
     trajectories = [trajectory for group in groups for trajectory in group]
     batch = make_batch(
         policy.sizes, trajectories, [trajectory.chosen for trajectory in trajectories]
@@ -170,15 +163,8 @@ def update(
     advantages = corrected_advantages(groups, batch, before, config)
     stats: dict[str, float] = {}
     for _ in range(config.epochs):
-        found = surrogate(
-            policy,
-            batch,
-            before,
-            advantages.scaled.float(),
-            config,
-            entropy_weight=entropy_weight,
-            clone_log_probs=clone_log_probs,
-        )
+        scaled = advantages.scaled.float()
+        found = surrogate(policy, batch, before, scaled, config, clone_log_probs)
         optimizer.zero_grad()
         (-found.objective).backward()
         torch.nn.utils.clip_grad_norm_(policy.parameters(), config.max_gradient_norm)

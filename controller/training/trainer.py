@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -71,12 +72,32 @@ class Trainer:
         load_optimiser_state(self.optimizer, snapshot["optimizer"])
         self.history = list(snapshot["history"])
 
-    def load(self, checkpoint: Path | None) -> None:
-        """Restore the training saved at `checkpoint`, if there is one."""
+    def proposal(self) -> Any:
+        """Return what the next iteration plays; by default the state of the policy."""
+        return self.policy.to_json()
+
+    def improve(self, played: Any) -> dict[str, float]:
+        """Learn from what was played; append a row to `history` and return it."""
+        raise NotImplementedError
+
+    def train(
+        self, play: Callable[[Any, int], Any], iterations: int, checkpoint: Path | None = None
+    ) -> list[dict[str, float]]:
+        """Alternate playing and improving; return one row of statistics per iteration.
+
+        Args:
+            play: (`proposal`, iteration) -> what `improve` takes. It must depend on its arguments
+                alone if a resumed training is to equal an uninterrupted one.
+            iterations: how many, those of a resumed training included.
+            checkpoint: folder to save everything in after every iteration, and to resume from.
+
+        Raises:
+            UserError: what was played is not usable, or the checkpoint is of another training.
+        """
         if checkpoint is not None and has_checkpoint(checkpoint):
             self.restore(load_checkpoint(checkpoint))
-
-    def save(self, checkpoint: Path | None) -> None:
-        """Save everything at `checkpoint`, unless it is None."""
-        if checkpoint is not None:
-            save_checkpoint(checkpoint, self.snapshot())
+        while self.iteration < iterations:
+            self.improve(play(self.proposal(), self.iteration))
+            if checkpoint is not None:
+                save_checkpoint(checkpoint, self.snapshot())
+        return self.history

@@ -28,8 +28,9 @@ from controller.bundle.schedule import summarise
 from controller.env.instances import SPLITS
 from controller.policy.policy import ControllerPolicy
 from controller.training.cloning import clone
+from controller.training.config import MetaTrainConfig
 from controller.training.evolution import EvolutionConfig, evolve
-from controller.training.policy_gradient import MetaTrainConfig, MetaTrainer
+from controller.training.policy_gradient import MetaTrainer
 from controller.training.pretraining import pretrain_tier0
 from controller.training.rollouts import RecordedEpisode, Trajectory
 from studies.contest.costs import keep_cost

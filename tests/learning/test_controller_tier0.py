@@ -14,8 +14,8 @@ from controller.analytic.run import AnalyticRun, optimum, schedule_value
 from controller.env.instances import AnalyticInstances, Instance
 from controller.objective import default_beta
 from controller.policy.policy import ControllerPolicy
+from controller.training.config import MetaTrainConfig
 from controller.training.evolution import EvolutionConfig
-from controller.training.policy_gradient import MetaTrainConfig
 from controller.training.pretraining import evolve_tier0, pretrain_tier0
 from controller.training.rollouts import rollout
 

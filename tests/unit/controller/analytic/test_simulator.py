@@ -13,14 +13,16 @@ from accerl.errors import UserError
 from accerl.runtime.run import PHASES, IntervalReport
 from accerl.spec import CompressionSpec, Decision
 from controller.actions import ActionSpace
-from controller.analytic.model import infer_ms, learn, mismatch, severity, speed
-from controller.analytic.run import (
+from controller.analytic.model import (
     AnalyticConfig,
-    AnalyticRun,
-    optimum,
+    infer_ms,
+    learn,
+    mismatch,
     sample_config,
-    schedule_value,
+    severity,
+    speed,
 )
+from controller.analytic.run import AnalyticRun, optimum, schedule_value
 from controller.objective import default_beta
 
 QUIET = AnalyticConfig(return_noise=0.0)

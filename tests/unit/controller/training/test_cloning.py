@@ -12,7 +12,7 @@ from accerl.errors import UserError
 from accerl.monitor.features import FEATURE_NAMES, Features
 from accerl.spec import CompressionSpec, Decision
 from controller.actions import ActionSpace
-from controller.analytic.run import AnalyticConfig
+from controller.analytic.model import AnalyticConfig
 from controller.env.control_env import CompressionControlEnv
 from controller.env.instances import analytic_instance
 from controller.policy.joint import entropy_nats

@@ -42,14 +42,14 @@ def test_candidates_come_in_mirrored_pairs() -> None:
     config = EvolutionConfig(pairs=3, sigma=0.5)
     evolution = Evolution(make_policy(), config)
     centre = weights(evolution.policy)
-    found = np.stack([weights(state) for state in evolution.candidates()]) - centre
+    found = np.stack([weights(state) for state in evolution.proposal()]) - centre
     assert found.shape[0] == config.population == 6
     assert found[::2] == pytest.approx(-found[1::2], abs=1e-6)
     assert found.std() == pytest.approx(0.5, rel=0.1)
-    again = [weights(state) for state in Evolution(make_policy(), config).candidates()]
+    again = [weights(state) for state in Evolution(make_policy(), config).proposal()]
     assert np.stack(again) - centre == pytest.approx(found)
     evolution.improve(np.arange(6.0))
-    new = np.stack([weights(s) for s in evolution.candidates()]) - weights(evolution.policy)
+    new = np.stack([weights(s) for s in evolution.proposal()]) - weights(evolution.policy)
     assert not np.allclose(new, found)
 
 
@@ -57,7 +57,7 @@ def test_a_plain_step_is_the_estimate_written_out() -> None:
     config = EvolutionConfig(pairs=2, sigma=0.5, learning_rate=2.0, adam=False)
     evolution = Evolution(make_policy(), config)
     centre = weights(evolution.policy)
-    noise = (np.stack([weights(s) for s in evolution.candidates()[::2]]) - centre) / 0.5
+    noise = (np.stack([weights(s) for s in evolution.proposal()[::2]]) - centre) / 0.5
     evolution.improve(np.array([4.0, 1.0, 2.0, 3.0]))  # ranks 1/2, -1/2, -1/6, 1/6
     gradient = (1.0 * noise[0] - 1 / 3 * noise[1]) / (4 * 0.5)
     assert weights(evolution.policy) - centre == pytest.approx(2.0 * gradient, abs=1e-5)

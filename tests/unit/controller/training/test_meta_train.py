@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from accerl.errors import UserError
+from controller.training.config import MetaTrainConfig
 from controller.training.policy_gradient import (
-    MetaTrainConfig,
     MetaTrainer,
     collect_group,
     meta_train,

@@ -15,7 +15,8 @@ from controller.actions import find_actions
 from controller.env.control_env import CompressionControlEnv
 from controller.policy.dwell import Dwell
 from controller.policy.policy import ControllerPolicy, LearnedStrategy
-from controller.training.policy_gradient import MetaTrainConfig, collect_group
+from controller.training.config import MetaTrainConfig
+from controller.training.policy_gradient import collect_group
 from controller.training.rollouts import Trajectory, rollout
 from tests.fixtures.trajectories import ACTIONS, GAME, log_probs_of, make_policy
 

@@ -47,7 +47,7 @@ def found_advantages(
 
 SIZES, FEATURES, HIDDEN = (2, 3), 3, 2
 MASK = np.array([True, True, False, True, True, True])
-CONFIG = MetaTrainConfig(clip=0.2, clone_kl_weight=0.3)
+CONFIG = MetaTrainConfig(clip=0.2, clone_kl_weight=0.3, entropy_weight=0.05)
 
 
 def slow_objective(
@@ -105,7 +105,6 @@ def test_its_gradient_is_that_of_a_slow_transcription() -> None:
         torch.from_numpy(before),
         torch.from_numpy(advantage),
         CONFIG,
-        entropy_weight=0.05,
         clone_log_probs=torch.from_numpy(clone),
     )
     assert 0.0 < found.clipped_share.item() < 1.0
