@@ -15,7 +15,6 @@ from accerl.compress.chain import ChainMemory, CompressorChain
 from accerl.compress.check import check_engine, kl_nats
 from accerl.compress.config import CompressionConfig
 from accerl.compress.distillation.student_pool import StudentPool
-from accerl.compress.engine import make_engine
 from accerl.compress.links import CompressionState, Link
 from accerl.compress.quantization.quantize import spread
 from accerl.errors import UserError
@@ -163,17 +162,6 @@ class Compressor:
     def take_students(self, students: Iterable[Mapping[str, Any]]) -> None:
         """Act from now on with students that another process distils, see `students`."""
         self._pool.receive(students)
-
-    def kl_to(
-        self, policy: PolicyNet, artifact: Artifact, obs: np.ndarray
-    ) -> tuple[float, float, float]:
-        """Return mean, variance and maximum of KL(policy || artifact) over obs, in nats (eq. 5)."""
-        with torch.no_grad():
-            states = torch.from_numpy(np.ascontiguousarray(obs))
-            logits, _ = policy(states.to(policy.device))
-        acted, _ = make_engine(artifact).infer(obs)
-        kl = kl_nats(logits.cpu().numpy(), acted)
-        return float(kl.mean()), float(kl.var()), float(kl.max())
 
     def student_kl_nats(self, spec: CompressionSpec, policy: PolicyNet) -> float | None:
         """Return the mean KL(policy || student or pruned network of `spec`) over recorded states.

@@ -1,5 +1,11 @@
 """Corrector: pure functions that repair off-policy data, and the chain that composes them."""
 
+from accerl.correct.action_values import (
+    per_decision_importance_sampling,
+    q_lambda,
+    retrace,
+    tree_backup,
+)
 from accerl.correct.chain import Corrector, CorrectorChain, Experience, Targets, state_targets
 from accerl.correct.combinations import COMBINATIONS, OWN, make_corrector, name_of
 from accerl.correct.correctors import (
@@ -13,8 +19,6 @@ from accerl.correct.correctors import (
     VTraceCorrector,
 )
 from accerl.correct.importance import importance_sampling, truncated_importance_sampling
-from accerl.correct.retrace import per_decision_importance_sampling, retrace
-from accerl.correct.tree_backup import q_lambda, tree_backup
 from accerl.correct.vtrace import VTraceReturns, leaky_vtrace, vtrace
 
 __all__ = [

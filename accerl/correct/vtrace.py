@@ -107,26 +107,9 @@ def leaky_vtrace(
 
     Zahavy et al. (2020), "A self-tuning actor-critic algorithm": V-trace in which a part of what
     truncation cuts off leaks through. Both rho and c are ``(1 - alpha) * rho + alpha * min(bar,
-    rho)``; `pg_rho_bar` truncates altogether. At alpha 1 this is V-trace, at alpha 0 importance
-    sampling without truncation. Arguments and episode ends are those of `vtrace`.
-
-    Args:
-        behaviour_logp_t: log mu(a|x) that the acting engine produced, [T, B].
-        target_logp_t: log pi(a|x) of the learner's policy, [T, B].
-        reward_t: rewards, [T, B].
-        discount_t: gamma, or 0 where the episode terminated, [T, B].
-        value_t: V of the observations acted on, [T, B].
-        bootstrap_value: V of the observation after the last step, [B].
-        rho_bar: truncation of the weights of TD errors.
-        c_bar: truncation of the traces.
-        pg_rho_bar: truncation of the policy gradient's importance weight.
-        lam: in [0, 1], scales the link from each step to the next: one number or [T, B].
-        value_tp1: V of the observations that followed, [T, B], where episodes are truncated.
-        alpha: how much of the truncation is kept, in [0, 1].
-
-    Raises:
-        ValueError: an input is not a floating [T, B] tensor or the shapes differ.
-        UserError: a truncation level is negative, or `alpha` or a number `lam` lies outside [0, 1].
+    rho)``; `pg_rho_bar` truncates altogether. `alpha` in [0, 1] is how much of the truncation is
+    kept: at 1 this is V-trace, at 0 importance sampling without truncation. The other arguments,
+    the episode ends and the errors are those of `vtrace`.
     """
     for name, bar in (("rho_bar", rho_bar), ("c_bar", c_bar), ("pg_rho_bar", pg_rho_bar)):
         require_level(name, bar)

@@ -18,6 +18,7 @@ from accerl.correct import CorrectorChain, Experience, Targets, make_corrector
 from accerl.learner.config import LearnerConfig, choose_device
 from accerl.learner.group import LearnerGroup
 from accerl.monitor.divergence import RolloutMeasures, measure_rollout, updates_between
+from accerl.networks.optimiser_state import load_optimiser_state, optimiser_state
 from accerl.networks.policy_net import PolicyNet, count_macs
 from accerl.rollout import Rollout
 
@@ -310,21 +311,3 @@ class Learner:
         self.updates = state["updates"]
         if self.topology is not None:
             self.topology.load_state_dict(state["topology"])
-
-
-def optimiser_state(optimiser: torch.optim.Optimizer) -> dict[str, Any]:
-    """Return the moments of an optimiser as a tree with string keys (JSON has no others)."""
-    return {
-        str(index): {name: value.clone() for name, value in moments.items()}
-        for index, moments in optimiser.state_dict()["state"].items()
-    }
-
-
-def load_optimiser_state(optimiser: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-    """Put back what `optimiser_state` returned."""
-    data = optimiser.state_dict()
-    data["state"] = {
-        int(index): {name: value.clone() for name, value in moments.items()}
-        for index, moments in state.items()
-    }
-    optimiser.load_state_dict(data)

@@ -9,40 +9,6 @@ import torch
 from torch import Tensor
 
 
-def kl_divergence(logits_p: Tensor, logits_q: Tensor) -> Tensor:
-    """Return KL(p || q) in nats for every state (paper, eq. 5).
-
-    Computed from log-softmax, so that it is exact for any size of logits; differentiable.
-
-    Args:
-        logits_p: logits of the original policy (the learner's), [..., A].
-        logits_q: logits of the compressed policy as its engine produced them, [..., A].
-
-    Returns:
-        The divergence, [...], at least 0.
-
-    Raises:
-        ValueError: the shapes differ.
-    """
-    if logits_p.shape != logits_q.shape:
-        raise ValueError(
-            f"logits_p is {tuple(logits_p.shape)} but logits_q is {tuple(logits_q.shape)}"
-        )
-    log_p = torch.log_softmax(logits_p.float(), dim=-1)
-    return _kl(log_p.exp(), log_p, torch.log_softmax(logits_q.float(), dim=-1))
-
-
-def _kl(p: Tensor, log_p: Tensor, log_q: Tensor, dim: int = -1) -> Tensor:
-    # Rounding can leave a sum of -1e-8 where the policies agree.
-    return (p * (log_p - log_q)).sum(dim).clamp(min=0.0)
-
-
-def entropy(logits: Tensor) -> Tensor:
-    """Return the entropy in nats [...] of the policies with logits [..., A]; differentiable."""
-    log_p = torch.log_softmax(logits.float(), dim=-1)
-    return -(log_p.exp() * log_p).sum(-1)
-
-
 class RolloutMeasures(NamedTuple):
     """What one rollout says about who acted in it; without gradient."""
 
@@ -119,7 +85,8 @@ def measure_rollout(
     clipped = torch.count_nonzero(log_ratio > math.log(rho_bar)) if rho_bar > 0.0 else len(weights)
     samples = same.numel()
     return RolloutMeasures(
-        kl_nats=_kl(p, log_p, log_q, dim=0).view(same.shape),
+        # Rounding can leave a sum of -1e-8 where the policies agree.
+        kl_nats=(p * (log_p - log_q)).sum(0).clamp(min=0.0).view(same.shape),
         entropy_nats=-(p * log_p).sum(0).view(same.shape),
         argmax_agreement=int(torch.count_nonzero(same)) / samples,
         ess_fraction=size.item() / samples,

@@ -1,4 +1,4 @@
-"""Stage: exploration, improving or convergence (paper, Figure 5), told from the returns' trend."""
+"""Stage: exploration, improving or convergence (paper, Figure 5), read from the returns' trend."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from accerl.monitor.indicators import Raw
 from accerl.runtime.run import IntervalReport
 
 
-class Stage(IntEnum):
+class TrainingStage(IntEnum):
     """The three stages of a run; `raw["stage"]` holds the number."""
 
     EXPLORATION = 0
@@ -46,7 +46,7 @@ class StageIndicator:
             raise ValueError("the bounds of resting must not exceed those of rising")
         self._rise = (rise_t, rise_share)
         self._rest = (rest_t, rest_share)
-        self._stage = Stage.EXPLORATION
+        self._stage = TrainingStage.EXPLORATION
         self._rising = 0
         self._resting = 0
 
@@ -60,7 +60,7 @@ class StageIndicator:
             self._rising = self._rising + 1 if rises else 0
             self._resting = self._resting + 1 if rests else 0
             if self._rising >= self.RISING:
-                self._stage = Stage.IMPROVING
-            elif self._stage is Stage.IMPROVING and self._resting >= self.RESTING:
-                self._stage = Stage.CONVERGENCE
+                self._stage = TrainingStage.IMPROVING
+            elif self._stage is TrainingStage.IMPROVING and self._resting >= self.RESTING:
+                self._stage = TrainingStage.CONVERGENCE
         return {"stage": float(self._stage)}

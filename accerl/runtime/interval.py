@@ -9,7 +9,7 @@ from time import thread_time
 from typing import Any
 
 from accerl.learner.learner import UpdateStats
-from accerl.monitor.meter import IntervalMeter
+from accerl.monitor.indicator_pool import IndicatorPool
 from accerl.rollout import Rollout
 from accerl.runtime.machine.usage import Memory
 from accerl.runtime.publishing.delivery import Delivery
@@ -23,7 +23,7 @@ class IntervalRecorder:
     def __init__(self, num_actions: int, *, times_itself: bool = True) -> None:
         """Start at nothing; a virtual clock's reports do not say what measuring took here."""
         self.times_itself = times_itself
-        self._meter = IntervalMeter(initial_entropy_nats=math.log(num_actions))
+        self._pool = IndicatorPool(initial_entropy_nats=math.log(num_actions))
         self._index = 0
         self._total_env_steps = 0
         self._total_updates = 0
@@ -74,7 +74,7 @@ class IntervalRecorder:
             self._loss_counts[name] += 1  # not every update measures all of them
         before = thread_time()
         self._returns += rollout.returns()
-        self._meter.add_rollout(stats.kl_nats, stats.entropy_nats, lag, rollout.action.size)
+        self._pool.add_rollout(stats.kl_nats, stats.entropy_nats, lag, rollout.action.size)
         self._add_monitoring("learner", stats.monitor_cpu_seconds + thread_time() - before)
 
     def _add_monitoring(self, process: str, seconds: float) -> None:
@@ -111,7 +111,7 @@ class IntervalRecorder:
         cpu_seconds: Mapping[str, float] | None = None,
     ) -> IntervalReport:
         """End the interval and report it."""
-        indicators = self._meter.reset()
+        indicators = self._pool.reset()
         updates = max(self._updates, 1)
         self._total_env_steps += self._env_steps
         self._total_updates += self._updates
@@ -157,7 +157,7 @@ class IntervalRecorder:
     def state_dict(self) -> dict[str, Any]:
         """Return everything needed to go on bit-exactly, as plain numbers and lists."""
         return {
-            "meter": self._meter.state_dict(),
+            "pool": self._pool.state_dict(),
             "index": self._index,
             "total_env_steps": self._total_env_steps,
             "total_updates": self._total_updates,
@@ -181,7 +181,7 @@ class IntervalRecorder:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a state returned by `state_dict`."""
-        self._meter.load_state_dict(state["meter"])
+        self._pool.load_state_dict(state["pool"])
         self._index = state["index"]
         self._total_env_steps = state["total_env_steps"]
         self._total_updates = state["total_updates"]

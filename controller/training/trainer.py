@@ -10,7 +10,7 @@ import torch
 
 from accerl.checkpoint import has_checkpoint, load_checkpoint, save_checkpoint
 from accerl.errors import UserError, one_line
-from accerl.learner.learner import load_optimiser_state, optimiser_state
+from accerl.networks.optimiser_state import load_optimiser_state, optimiser_state
 from controller.policy.policy import ControllerPolicy
 
 

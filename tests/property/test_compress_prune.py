@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accerl.compress.pruning.criteria import BUDGETS, CRITERIA, PruneMethod, kept_units
-from accerl.compress.pruning.prune import masked_copy, masks, prune
+from accerl.compress.pruning.prune import masks, prune
 from accerl.networks.policy_net import (
     Architecture,
     ConvSpec,
@@ -14,6 +14,7 @@ from accerl.networks.policy_net import (
     PolicyNet,
     count_macs,
 )
+from tests.fixtures.masked import masked_copy
 
 IMAGE = ObservationSpec((3, 20, 20), "uint8")
 VECTOR = ObservationSpec((6,), "float32")

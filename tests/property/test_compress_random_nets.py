@@ -20,10 +20,11 @@ from accerl.compress import (
 )
 from accerl.compress.check import kl_nats
 from accerl.compress.links import Link
-from accerl.compress.pruning.prune import masked_copy, masks, prune
+from accerl.compress.pruning.prune import masks, prune
 from accerl.errors import UserError
 from accerl.networks.adopt import adopt
 from accerl.networks.observation import ObservationSpec
+from tests.fixtures.masked import masked_copy
 
 ACTIONS = 3
 

@@ -11,9 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from accerl.networks.adopt import OpaquePolicy
+from accerl.networks.optimiser_state import load_optimiser_state, optimiser_state
 from accerl.networks.policy_net import PolicyNet
-
-ADAM_MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 
 
 def distillation_loss(
@@ -126,14 +125,10 @@ class StudentTrainer:
 
     def state_dict(self) -> dict[str, Any]:
         """Return copies of everything that an exact resume needs, as a plain tree."""
-        moments = self._adam.state_dict()["state"]
         return {
             "student": _copies(self.net),
             "teacher": _copies(self._teacher),
-            "adam": [
-                {name: moments[index][name].clone() for name in ADAM_MOMENTS}
-                for index in sorted(moments)
-            ],
+            "adam": optimiser_state(self._adam),
             "generator": self.generator.get_state(),
             "updates": self.updates,
             "synchronised": self._synchronised,
@@ -143,12 +138,7 @@ class StudentTrainer:
         """Become the trainer that `state` was taken from."""
         self.net.load_state_dict(state["student"])
         self._teacher.load_state_dict(state["teacher"])
-        moments = {
-            index: {name: entry[name].clone() for name in ADAM_MOMENTS}
-            for index, entry in enumerate(state["adam"])
-        }
-        groups = self._adam.state_dict()["param_groups"]
-        self._adam.load_state_dict({"state": moments, "param_groups": groups})
+        load_optimiser_state(self._adam, state["adam"])
         self.generator.set_state(state["generator"])
         self.updates = int(state["updates"])
         self._synchronised = int(state["synchronised"])

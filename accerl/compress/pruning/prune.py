@@ -5,7 +5,6 @@ What remains is a narrower, dense network, so it is faster on any hardware (pape
 
 from __future__ import annotations
 
-import copy
 from dataclasses import replace
 
 import numpy as np
@@ -52,17 +51,6 @@ def check_sparsity(sparsity: float) -> None:
         raise UserError(
             f"prune: sparsity is the fraction removed and must lie in [0, 1), got {sparsity!r}"
         )
-
-
-def masked_copy(net: PolicyNet, masks: list[Tensor]) -> PolicyNet:
-    """Return a copy of `net` whose removed units output zero: what pruning must be equal to."""
-    copied = copy.deepcopy(net)
-    with torch.no_grad():
-        for layer, mask in zip(body_layers(copied), masks, strict=True):
-            layer.module.weight[~mask] = 0.0
-            if layer.module.bias is not None:
-                layer.module.bias[~mask] = 0.0
-    return copied
 
 
 def prune(

@@ -1,4 +1,4 @@
-"""Divergence and meter: exact numbers, exact pooling, and survival of a restart."""
+"""Divergence and pool: exact numbers, exact pooling, and survival of a restart."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from accerl.monitor.divergence import entropy, kl_divergence, measure_rollout, updates_between
-from accerl.monitor.meter import IntervalMeter, RunningMoments
+from accerl.monitor.divergence import measure_rollout, updates_between
+from accerl.monitor.indicator_pool import IndicatorPool, RunningMoments
 
 
 def slow_kl(logits_p: np.ndarray, logits_q: np.ndarray) -> float:
@@ -25,6 +25,12 @@ def slow_kl(logits_p: np.ndarray, logits_q: np.ndarray) -> float:
 
 def normal(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def kl_divergence(logits_p: Tensor, logits_q: Tensor) -> Tensor:
+    """KL of the policies [..., A] as a rollout's measures have it."""
+    none = torch.zeros(logits_p.shape[:-1])
+    return measure_rollout(logits_p, logits_q, none, none).kl_nats
 
 
 def test_kl_is_equation_5_for_every_state() -> None:
@@ -56,21 +62,11 @@ def test_kl_of_extreme_logits_is_exact() -> None:
     assert kl_divergence(p, q).item() == pytest.approx(1000.0)
 
 
-def test_kl_teaches_the_second_policy() -> None:
-    p, q = normal(2, 3, seed=1), normal(2, 3, seed=2).requires_grad_()
-    kl_divergence(p, q).sum().backward()
-    expected = (torch.softmax(q, -1) - torch.softmax(p, -1)).detach()
-    torch.testing.assert_close(q.grad, expected)
-
-
-def test_kl_refuses_policies_of_different_shapes() -> None:
-    with pytest.raises(ValueError, match=r"logits_p is \(2, 3\) but logits_q is \(2, 1\)"):
-        kl_divergence(torch.zeros(2, 3), torch.zeros(2, 1))
-
-
 def test_entropy_spans_zero_to_log_actions() -> None:
     logits = torch.tensor([[0.0] * 6, [500.0] + [0.0] * 5])
-    assert entropy(logits).tolist() == pytest.approx([math.log(6), 0.0])
+    none = torch.zeros(2)
+    measured = measure_rollout(logits, logits, none, none)
+    assert measured.entropy_nats.tolist() == pytest.approx([math.log(6), 0.0])
 
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=6), st.floats(-1e4, 1e4))
@@ -118,8 +114,10 @@ def test_a_rollout_is_measured_state_by_state() -> None:
     logits, acted = normal(5, 3, 4, seed=1), normal(5, 3, 4, seed=2)
     log_prob, behaviour = normal(5, 3, seed=3) - 2.0, normal(5, 3, seed=4) - 2.0
     measured = measure_rollout(logits, acted, log_prob, behaviour, rho_bar=1.2)
-    torch.testing.assert_close(measured.kl_nats, kl_divergence(logits, acted))
-    torch.testing.assert_close(measured.entropy_nats, entropy(logits))
+    learned, engine = (torch.distributions.Categorical(logits=each) for each in (logits, acted))
+    expected_kl = torch.distributions.kl_divergence(learned, engine)
+    torch.testing.assert_close(measured.kl_nats, expected_kl)
+    torch.testing.assert_close(measured.entropy_nats, learned.entropy())
     same = (logits.argmax(-1) == acted.argmax(-1)).sum().item()
     assert 0 < same < 15
     assert measured.argmax_agreement == pytest.approx(same / 15)
@@ -147,18 +145,18 @@ def test_a_rollout_of_other_shapes_is_refused() -> None:
         measure_rollout(normal(2, 2, 3), normal(2, 2, 4), normal(2, 2), normal(2, 2))
 
 
-def filled_meter() -> tuple[IntervalMeter, list[Tensor]]:
-    meter = IntervalMeter()
+def filled_pool() -> tuple[IndicatorPool, list[Tensor]]:
+    pool = IndicatorPool()
     rollouts = [normal(4, 3, seed=1).abs(), normal(2, 3, seed=2).abs() * 5]
     for lag, kl_nats in zip((2.0, 8.0), rollouts, strict=True):
-        meter.add_rollout(kl_nats, kl_nats / 10, lag, kl_nats.numel())
-    return meter, rollouts
+        pool.add_rollout(kl_nats, kl_nats / 10, lag, kl_nats.numel())
+    return pool, rollouts
 
 
-def test_meter_pools_the_states_of_an_interval() -> None:
-    meter, rollouts = filled_meter()
+def test_the_pool_pools_the_states_of_an_interval() -> None:
+    pool, rollouts = filled_pool()
     kl = torch.cat([item.flatten() for item in rollouts]).double()
-    result = meter.indicators()
+    result = pool.indicators()
     assert result.kl_mean_nats == pytest.approx(kl.mean().item())
     assert result.kl_var == pytest.approx(kl.var(correction=0).item())
     assert result.kl_max_nats == kl.max().item()
@@ -166,29 +164,29 @@ def test_meter_pools_the_states_of_an_interval() -> None:
     assert result.policy_lag == pytest.approx((12 * 2.0 + 6 * 8.0) / 18)
 
 
-def test_meter_starts_every_interval_anew() -> None:
-    meter, _ = filled_meter()
-    first = meter.reset()
-    meter.add_rollout(torch.full((1, 2), 0.5), torch.full((1, 2), 0.25), 1.0, 2)
-    assert meter.indicators() == (0.5, 0.0, 0.5, 0.25, 1.0)
+def test_the_pool_starts_every_interval_anew() -> None:
+    pool, _ = filled_pool()
+    first = pool.reset()
+    pool.add_rollout(torch.full((1, 2), 0.5), torch.full((1, 2), 0.25), 1.0, 2)
+    assert pool.indicators() == (0.5, 0.0, 0.5, 0.25, 1.0)
     assert first.kl_max_nats > 0.5
 
 
-def test_meter_does_not_take_silence_for_agreement() -> None:
-    meter, _ = filled_meter()
-    measured = meter.reset()
+def test_the_pool_does_not_take_silence_for_agreement() -> None:
+    pool, _ = filled_pool()
+    measured = pool.reset()
     assert measured.kl_mean_nats > 0.0
-    assert meter.reset() == measured
-    assert IntervalMeter(math.log(6)).reset() == (0.0, 0.0, 0.0, math.log(6), 0.0)
+    assert pool.reset() == measured
+    assert IndicatorPool(math.log(6)).reset() == (0.0, 0.0, 0.0, math.log(6), 0.0)
 
 
 def test_a_rollout_that_was_not_measured_counts_for_its_lag() -> None:
-    meter, _ = filled_meter()
-    measured = meter.reset()
-    meter.add_rollout(torch.empty(0), torch.empty(0), 5.0, 12)
-    assert meter.indicators() == measured._replace(policy_lag=5.0)
-    meter.add_rollout(torch.ones(2, 2), torch.full((2, 2), 0.5), 1.0, 4)
-    assert meter.indicators() == (1.0, 0.0, 1.0, 0.5, 4.0)
+    pool, _ = filled_pool()
+    measured = pool.reset()
+    pool.add_rollout(torch.empty(0), torch.empty(0), 5.0, 12)
+    assert pool.indicators() == measured._replace(policy_lag=5.0)
+    pool.add_rollout(torch.ones(2, 2), torch.full((2, 2), 0.5), 1.0, 4)
+    assert pool.indicators() == (1.0, 0.0, 1.0, 0.5, 4.0)
 
 
 @pytest.mark.parametrize(
@@ -198,22 +196,13 @@ def test_small_updates_are_measured_now_and_then(macs: float, updates: int) -> N
     assert updates_between(macs) == updates
 
 
-def test_meters_of_several_workers_merge_exactly() -> None:
-    whole, rollouts = filled_meter()
-    parts = [IntervalMeter(), IntervalMeter()]
-    for part, lag, kl_nats in zip(parts, (2.0, 8.0), rollouts, strict=True):
-        part.add_rollout(kl_nats, kl_nats / 10, lag, kl_nats.numel())
-    parts[0].merge(parts[1])
-    assert parts[0].indicators() == pytest.approx(whole.indicators())
-
-
-def test_meter_survives_a_restart() -> None:
-    meter, rollouts = filled_meter()
-    meter.reset()
-    meter.add_rollout(rollouts[0], rollouts[0], 3.0, 12)
-    other = IntervalMeter()
-    other.load_state_dict(json.loads(json.dumps(meter.state_dict())))
-    for item in (meter, other):
+def test_the_pool_survives_a_restart() -> None:
+    pool, rollouts = filled_pool()
+    pool.reset()
+    pool.add_rollout(rollouts[0], rollouts[0], 3.0, 12)
+    other = IndicatorPool()
+    other.load_state_dict(json.loads(json.dumps(pool.state_dict())))
+    for item in (pool, other):
         item.add_rollout(rollouts[1], rollouts[1], 4.0, 6)
-    assert other.indicators() == meter.indicators()
-    assert other.reset() == meter.reset()
+    assert other.indicators() == pool.indicators()
+    assert other.reset() == pool.reset()

@@ -1,4 +1,4 @@
-"""IntervalMeter: what the learner sees of every rollout, pooled over one interval."""
+"""IndicatorPool: what the learner sees of every rollout, pooled over one interval."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class IntervalIndicators(NamedTuple):
     policy_lag: float
 
 
-class IntervalMeter:
+class IndicatorPool:
     """Pools what the learner sees of every rollout into the indicators of one interval.
 
     An interval that no rollout reached reports the last ones that were measured: a strategy must
@@ -114,12 +114,6 @@ class IntervalMeter:
         if kl_nats.numel():
             self._kl.add(kl_nats)
             self._entropy.add_mean(entropy_nats.mean().item(), entropy_nats.numel())
-
-    def merge(self, other: IntervalMeter) -> None:
-        """Take in what `other` has seen since its last reset."""
-        self._kl.merge(other._kl)
-        self._entropy.merge(other._entropy)
-        self._lag.merge(other._lag)
 
     def indicators(self) -> IntervalIndicators:
         """Return the indicators of everything since the last reset."""
