@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from time import thread_time
 from typing import Any
 
 from accerl.learner.learner import UpdateStats
 from accerl.monitor.indicator_pool import IndicatorPool
 from accerl.rollout import Rollout
+from accerl.runtime.events import RunEvent
 from accerl.runtime.machine.usage import Memory
 from accerl.runtime.publishing.delivery import Delivery
 from accerl.runtime.run import PHASES, IntervalReport
@@ -106,7 +107,7 @@ class IntervalRecorder:
         learner_return: float | None,
         decision: Decision,
         switch_seconds: float,
-        events: tuple[Mapping[str, Any], ...] = (),
+        events: Sequence[RunEvent] = (),
         memory: Mapping[str, Memory] | None = None,
         cpu_seconds: Mapping[str, float] | None = None,
     ) -> IntervalReport:
@@ -136,7 +137,7 @@ class IntervalRecorder:
             spec_seconds=dict(self._spec_seconds),
             switch_seconds=switch_seconds,
             losses={name: sums / self._loss_counts[name] for name, sums in self._losses.items()},
-            events=events,
+            events=tuple(event.to_json() for event in events),
             rss_bytes={name: held.rss for name, held in (memory or {}).items()},
             private_bytes={name: held.private for name, held in (memory or {}).items()},
             cpu_seconds=cpu_seconds or {},

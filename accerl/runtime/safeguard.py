@@ -8,6 +8,7 @@ from typing import Any
 from accerl.errors import UserError
 from accerl.learner.learner import Learner, UpdateStats
 from accerl.rollout import Rollout
+from accerl.runtime.events import RunEvent
 
 
 class Safeguard:
@@ -22,7 +23,7 @@ class Safeguard:
         self._good: dict[str, Any] | None = None
         self.set_back_at: int | None = None
         """the update at which that happened"""
-        self._events: list[dict[str, Any]] = []
+        self._events: list[RunEvent] = []
 
     def keep(self, state: dict[str, Any]) -> None:
         """Remember a state of the learner (its `state_dict`) to go back to."""
@@ -65,17 +66,10 @@ class Safeguard:
         action = f"set back to the weights of update {good}; a second time would end the run"
         print(f"{error}; {action}", file=sys.stderr)
         self._events.append(
-            {
-                "role": "learner",
-                "index": None,
-                "exit_code": None,
-                "seconds": seconds,
-                "cause": str(error),
-                "action": action,
-            }
+            RunEvent(role="learner", seconds=seconds, cause=str(error), action=action)
         )
 
-    def take_events(self) -> tuple[dict[str, Any], ...]:
+    def take_events(self) -> tuple[RunEvent, ...]:
         """Return the events since the last call."""
         events, self._events = tuple(self._events), []
         return events

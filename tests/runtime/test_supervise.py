@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from accerl.errors import UserError
+from accerl.runtime.events import RunEvent
 from accerl.runtime.process.messages import AskState, Ready, State
 from accerl.runtime.process.supervise import Supervisor, Worker
 from accerl.runtime.process.wire import PeerGoneError
@@ -119,15 +120,15 @@ def test_a_dead_process_is_replaced_and_the_event_kept(
         worker.receive()
     supervisor.replace(worker, seconds=13.0, recovered="nothing lost")
     events = supervisor.take_events()
-    assert events[0] == {
-        "role": "actor",
-        "index": 3,
-        "exit_code": -9,
-        "seconds": 12.5,
-        "cause": "died (exit code -9)",
-        "action": "started it again, 2 slots reclaimed",
-    }
-    assert (events[1]["exit_code"], len(events)) == (7, 2)
+    assert events[0] == RunEvent(
+        role="actor",
+        index=3,
+        exit_code=-9,
+        seconds=12.5,
+        cause="died (exit code -9)",
+        action="started it again, 2 slots reclaimed",
+    )
+    assert (events[1].exit_code, len(events)) == (7, 2)
     assert supervisor.take_events() == ()
     error = capsys.readouterr().err
     assert "actor-3 died (exit code -9); started it again, 2 slots reclaimed" in error
@@ -165,9 +166,9 @@ def test_a_process_that_never_gets_ready_is_killed_and_twice_ends_the_run() -> N
     supervisor.replace(worker, seconds=0.0, recovered="nothing lost")
     assert not alive(first)
     (event,) = supervisor.take_events()
-    assert event["cause"] == "was not ready after 120 seconds"
-    assert event["index"] is None
-    assert event["exit_code"] < 0
+    assert event.cause == "was not ready after 120 seconds"
+    assert event.index is None
+    assert (event.exit_code or 0) < 0
     assert not supervisor.hangs(worker)  # the new one has its own two minutes
     clock.seconds = 242.0
     second = worker.pid

@@ -17,7 +17,6 @@ from accerl.records import json_hash
 from accerl.spec import IDENTITY, STUDENTS, CompressionSpec, is_own_student
 
 FORMAT = 2
-_RENAMED = {"agents_per_actor": "actors_per_batch"}  # since format 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,20 +233,18 @@ class LatencyProfile:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> LatencyProfile:
-        """Read a profile written by `to_json`, by this version or an earlier one.
+        """Read a profile written by `to_json`.
 
         Raises:
-            UserError: it is of a later format or incomplete.
+            UserError: it is of another format or incomplete.
         """
         try:
-            if data["format"] not in (1, FORMAT):
+            if data["format"] != FORMAT:
                 raise UserError(
-                    f"latency profile: format {data['format']} is later than {FORMAT}, which this "
-                    "version of AcceRL reads; update AcceRL, or measure it again"
+                    f"latency profile: it has format {data['format']}, and this version of AcceRL "
+                    f"reads {FORMAT}; measure it again"
                 )
-            values = {_RENAMED.get(key, key): data[key] for key in data if key != "format"}
-            if data["format"] == 1:  # actors had a number of agents each
-                values["num_actors"] *= values["actors_per_batch"]
+            values = {key: data[key] for key in data if key != "format"}
             values["specs"] = tuple(
                 SpecLatency(
                     **{

@@ -15,6 +15,7 @@ from time import monotonic
 from typing import Any
 
 from accerl.errors import UserError
+from accerl.runtime.events import RunEvent
 from accerl.runtime.machine.cores import LearnersCores
 from accerl.runtime.process.messages import Message, Mistake, Ready
 from accerl.runtime.process.wire import Channel, PeerGoneError
@@ -194,7 +195,7 @@ class Supervisor:
         self._deaths: deque[float] = deque()
         self._started: dict[str, float] = {}
         self._hung: set[str] = set()
-        self._events: list[dict[str, Any]] = []
+        self._events: list[RunEvent] = []
 
     def pin(self, threads: int) -> None:
         """Keep this thread on the last `threads` cores, and actors that are started off them."""
@@ -258,17 +259,17 @@ class Supervisor:
         action = f"started it again, {recovered}"
         print(f"{worker.name} {cause}; {action}", file=sys.stderr)
         self._events.append(
-            {
-                "role": worker.role,
-                "index": worker.index,
-                "exit_code": exit_code,
-                "seconds": seconds,
-                "cause": cause,
-                "action": action,
-            }
+            RunEvent(
+                role=worker.role,
+                index=worker.index,
+                exit_code=exit_code,
+                seconds=seconds,
+                cause=cause,
+                action=action,
+            )
         )
 
-    def take_events(self) -> tuple[dict[str, Any], ...]:
+    def take_events(self) -> tuple[RunEvent, ...]:
         """Return the events since the last call."""
         events, self._events = tuple(self._events), []
         return events

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from accerl.runtime.events import RunEvent
 from accerl.runtime.interval import IntervalRecorder
 from accerl.runtime.publishing.delivery import Delivery, Order, Tag
 from accerl.spec import CompressionSpec, Decision
@@ -105,19 +106,12 @@ class PublicationOrders:
         """The last order will not be delivered, or nobody will say so: order again soon."""
         self._last_update -= self.publish_every
 
-    def take_events(self, seconds: float) -> tuple[dict[str, Any], ...]:
+    def take_events(self, seconds: float) -> tuple[RunEvent, ...]:
         """Return what was rejected since the last call; `seconds` is the run's clock."""
         events, self._events = self._events, []
         action = "actors go on as they were compressed before"
         return tuple(
-            {
-                "role": "compressor",
-                "index": None,
-                "exit_code": None,
-                "seconds": seconds,
-                "cause": cause,
-                "action": action,
-            }
+            RunEvent(role="compressor", seconds=seconds, cause=cause, action=action)
             for cause in events
         )
 

@@ -12,6 +12,7 @@ import torch
 from accerl.learner.learner import UpdateStats
 from accerl.networks.policy_net import ObservationSpec
 from accerl.rollout import Rollout, RolloutShape
+from accerl.runtime.events import RunEvent
 from accerl.runtime.interval import IntervalRecorder
 from accerl.runtime.machine.usage import Memory
 from accerl.runtime.run import PHASES, IntervalReport
@@ -105,7 +106,9 @@ def test_before_the_first_rollout_the_policy_is_uniform() -> None:
 
 
 def test_events_and_usage_are_reported_and_survive_a_file() -> None:
-    event = {"role": "actor", "index": 0, "exit_code": -9, "seconds": 1.5, "cause": "died"}
+    event = RunEvent(
+        role="actor", index=0, exit_code=-9, seconds=1.5, cause="died", action="started again"
+    )
     made = IntervalRecorder(num_actions=4).report(
         seconds=1.0,
         total_seconds=1.0,
@@ -116,7 +119,7 @@ def test_events_and_usage_are_reported_and_survive_a_file() -> None:
         memory={"learner": Memory(500, 300), "actor-0": Memory(100, 60)},
         cpu_seconds={"learner": 0.75},
     )
-    assert made.events == (event,)
+    assert made.events == (event.to_json(),)
     assert dict(made.rss_bytes) == {"learner": 500, "actor-0": 100}
     assert dict(made.private_bytes) == {"learner": 300, "actor-0": 60}
     assert dict(made.cpu_seconds) == {"learner": 0.75}

@@ -61,9 +61,9 @@ def test_a_diverged_learner_is_set_back_once(capsys: pytest.CaptureFixture[str])
     for name, tensor in weights(learner).items():
         assert torch.equal(tensor, good[name]), name
     (event,) = safeguard.take_events()
-    assert (event["role"], event["seconds"]) == ("learner", 2.0)
-    assert event["action"].startswith("set back to the weights of update 1")
-    assert "not finite after 3 updates" in event["cause"]
+    assert (event.role, event.seconds) == ("learner", 2.0)
+    assert event.action.startswith("set back to the weights of update 1")
+    assert "not finite after 3 updates" in event.cause
     assert safeguard.take_events() == ()
     assert len(capsys.readouterr().err.splitlines()) == 1
 

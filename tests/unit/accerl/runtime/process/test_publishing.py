@@ -334,5 +334,5 @@ def test_rollouts_are_tagged_with_what_really_acted(
     tags = [remote.orders.tag(number, 0) for number in range(4)]
     assert tags == [Tag(IDENTITY, version) for version in (1, 2, 4, 6)]
     (event,) = remote.orders.take_events(7.0)
-    assert (event["cause"], event["seconds"]) == ("original INT8 is far away", 7.0)
+    assert (event.cause, event.seconds) == ("original INT8 is far away", 7.0)
     assert remote.orders.take_events(8.0) == ()
