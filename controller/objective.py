@@ -79,25 +79,10 @@ def discounted_gain(times_seconds: Curve, returns: Curve, beta: float) -> float:
         times_seconds: clock t_0, ..., t_K of the measurements, not decreasing.
         returns: J_0, ..., J_K at these times; J_0 is the return before training.
         beta: discount rate per second; 0 gives J_K - J_0.
+
+    Raises:
+        UserError: there is not one return per time, or the times decrease.
     """
-    times, levels = _curve(times_seconds, returns)
-    return float(np.sum(np.exp(-beta * times[1:]) * np.diff(levels)))
-
-
-def gain_per_second(times_seconds: Curve, returns: Curve) -> np.ndarray:
-    """Return eq. 6 of the paper per interval, (J_k - J_{k-1}) / (t_k - t_{k-1}), shape [K].
-
-    To report, never to learn from: over intervals of unequal length the ratios do not telescope
-    and reward short noisy intervals.
-    """
-    times, levels = _curve(times_seconds, returns)
-    lengths = np.diff(times)
-    if np.any(lengths <= 0.0):
-        raise UserError("eq. 6 needs intervals of positive length; two measurements share a time")
-    return np.diff(levels) / lengths
-
-
-def _curve(times_seconds: Curve, returns: Curve) -> tuple[np.ndarray, np.ndarray]:
     times, levels = np.asarray(times_seconds, float), np.asarray(returns, float)
     if times.shape != levels.shape or times.ndim != 1 or times.size == 0:
         raise UserError(
@@ -106,4 +91,4 @@ def _curve(times_seconds: Curve, returns: Curve) -> tuple[np.ndarray, np.ndarray
         )
     if np.any(np.diff(times) < 0.0):
         raise UserError("the times of a learning curve must not decrease")
-    return times, levels
+    return float(np.sum(np.exp(-beta * times[1:]) * np.diff(levels)))

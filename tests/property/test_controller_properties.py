@@ -14,7 +14,7 @@ from accerl.spec import STUDENTS, Decision
 from controller.actions import ActionSpace
 from controller.analytic.model import learn, sample_config, severity, speed
 from controller.bundle.schedule import Schedule, summarise
-from controller.objective import GameReference, discounted_gain, gain_per_second
+from controller.objective import GameReference, discounted_gain
 from controller.training.baselines import mean_of_others, returns_to_go
 
 scores = st.floats(-1e3, 1e3)
@@ -32,8 +32,6 @@ def test_without_discount_only_the_ends_count(steps: list[tuple[float, float]]) 
     times = np.cumsum([0.0, *(length for length, _ in steps)])
     returns = np.array([0.0, *(score for _, score in steps)])
     assert discounted_gain(times, returns, 0.0) == pytest.approx(returns[-1], abs=1e-8)
-    ratios = gain_per_second(times, returns)
-    assert float(ratios @ np.diff(times)) == pytest.approx(returns[-1], abs=1e-8)
 
 
 @given(scores, st.floats(0.1, 1e3), scores, st.floats(0.0, 1.0))

@@ -12,7 +12,6 @@ from controller.objective import (
     GameReference,
     default_beta,
     discounted_gain,
-    gain_per_second,
     num_intervals,
 )
 
@@ -30,15 +29,6 @@ def test_discounted_gain_is_a_weighted_area_under_the_curve() -> None:
     area = np.trapezoid(np.exp(-beta * times) * returns, times)
     expected = math.exp(-beta * 10.0) * returns[-1] - returns[0] + beta * area
     assert discounted_gain(times, returns, beta) == pytest.approx(expected, rel=1e-3)
-
-
-def test_eq6_ratio_is_gain_over_interval_length() -> None:
-    assert gain_per_second([0.0, 2.0, 3.0], [1.0, 5.0, 4.0]) == pytest.approx([2.0, -1.0])
-
-
-def test_eq6_over_equal_intervals_telescopes_to_the_final_return() -> None:
-    ratios = gain_per_second([0.0, 2.0, 4.0, 6.0], [1.0, 9.0, -3.0, 7.0])
-    assert ratios.sum() * 2.0 == pytest.approx(7.0 - 1.0)
 
 
 def test_reference_puts_random_at_zero_and_itself_at_one() -> None:
@@ -74,5 +64,3 @@ def test_mismatched_curves_are_refused() -> None:
         discounted_gain([0.0, 1.0, 2.0], [0.0, 1.0], 0.1)
     with pytest.raises(UserError, match="must not decrease"):
         discounted_gain([1.0, 0.0], [0.0, 1.0], 0.1)
-    with pytest.raises(UserError, match="positive length"):
-        gain_per_second([1.0, 1.0], [0.0, 1.0])
