@@ -14,9 +14,7 @@ without an action seed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,9 +24,6 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from accerl.errors import UserError
 from controller.policy.policy import ControllerPolicy
 from controller.training.trainer import Trainer
-
-Evaluate = Callable[[Sequence[dict[str, Any]], int], np.ndarray]
-"""(policy states, generation) -> values [population], or [population, instances]; more is better"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +69,10 @@ def centred_ranks(values: np.ndarray) -> np.ndarray:
 
 
 class Evolution(Trainer):
-    """A policy in evolution.
+    """Evolution strategies.
+
+    `train` takes (policy states, generation) -> values [population], or [population, instances], of
+    candidates that were played anywhere, all on the same instances and seeds; more is better.
 
     Args:
         policy: its weights are the centre of the population, moved in place.
@@ -141,26 +139,3 @@ class Evolution(Trainer):
         }
         self.history.append(row)
         return row
-
-
-def evolve(
-    policy: ControllerPolicy,
-    evaluate: Evaluate,
-    generations: int,
-    config: EvolutionConfig,
-    *,
-    checkpoint: Path | None = None,
-) -> list[dict[str, float]]:
-    """Alternate evaluating and stepping; return one row of statistics per generation.
-
-    Args:
-        policy: trained in place.
-        evaluate: plays the candidates, wherever it likes, all on the same instances and seeds.
-        generations: how many, those of a resumed evolution included.
-        config: how to step.
-        checkpoint: see `Trainer.train`.
-
-    Raises:
-        UserError: values are missing or not finite, or the checkpoint is of another evolution.
-    """
-    return Evolution(policy, config).train(evaluate, generations, checkpoint)

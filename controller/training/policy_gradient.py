@@ -10,9 +10,8 @@ in the controller's own random numbers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,9 +25,6 @@ from controller.training.config import MetaTrainConfig
 from controller.training.rollouts import Trajectory, rollout
 from controller.training.surrogate import update
 from controller.training.trainer import Trainer
-
-Collect = Callable[[dict[str, Any], int], Sequence[Sequence[Trajectory]]]
-"""(policy state, iteration) -> groups of rollouts, played wherever it likes"""
 
 
 def collect_group(
@@ -56,7 +52,9 @@ def collect_group(
 
 
 class MetaTrainer(Trainer):
-    """A policy in training, with the rollouts of its last iterations.
+    """Policy gradient, with the rollouts of its last iterations.
+
+    `train` takes (policy state, iteration) -> groups of rollouts, played anywhere.
 
     Args:
         policy: trained in place.
@@ -111,28 +109,3 @@ class MetaTrainer(Trainer):
             [[Trajectory.from_json(data) for data in group] for group in groups]
             for groups in snapshot["recent"]
         ]
-
-
-def meta_train(
-    policy: ControllerPolicy,
-    collect: Collect,
-    iterations: int,
-    config: MetaTrainConfig,
-    *,
-    clone: ControllerPolicy | None = None,
-    checkpoint: Path | None = None,
-) -> list[dict[str, float]]:
-    """Alternate collecting and updating; return one row of statistics per iteration.
-
-    Args:
-        policy: trained in place.
-        collect: plays an iteration's rollouts.
-        iterations: how often, those of a resumed training included.
-        config: how to update.
-        clone: what the policy is kept near; None: nothing.
-        checkpoint: see `Trainer.train`.
-
-    Raises:
-        UserError: rollouts do not belong together, or the checkpoint is of another training.
-    """
-    return MetaTrainer(policy, config, clone).train(collect, iterations, checkpoint)

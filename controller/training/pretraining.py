@@ -13,8 +13,8 @@ from controller.analytic.model import Machine, sample_config
 from controller.env.instances import Instance, analytic_instance
 from controller.policy.policy import ControllerPolicy
 from controller.training.config import MetaTrainConfig
-from controller.training.evolution import EvolutionConfig, evolve
-from controller.training.policy_gradient import collect_group, meta_train
+from controller.training.evolution import Evolution, EvolutionConfig
+from controller.training.policy_gradient import MetaTrainer, collect_group
 from controller.training.rollouts import Trajectory, rollout
 
 Machines = Sequence[Machine | None]
@@ -46,7 +46,7 @@ def pretrain_tier0(
     clone: ControllerPolicy | None = None,
     checkpoint: Path | None = None,
 ) -> list[dict[str, float]]:
-    """Meta-train on analytic games (see `sample_config` for `mildest`); see `meta_train`.
+    """Meta-train on analytic games (see `sample_config` for `mildest`); see `Trainer.train`.
 
     One number is drawn from `generator`: the games of an iteration depend on it and the iteration.
     """
@@ -59,7 +59,7 @@ def pretrain_tier0(
             for game, seed, action_seed in games
         ]
 
-    return meta_train(policy, collect, iterations, config, clone=clone, checkpoint=checkpoint)
+    return MetaTrainer(policy, config, clone).train(collect, iterations, checkpoint)
 
 
 def evolve_tier0(
@@ -73,8 +73,9 @@ def evolve_tier0(
     games: int = 4,
     checkpoint: Path | None = None,
 ) -> list[dict[str, float]]:
-    """Evolve on analytic games; see `evolve`. A generation costs population x `games` inner runs.
+    """Evolve on analytic games; see `Trainer.train`.
 
+    A generation costs population x `games` inner runs.
     One number is drawn from `generator`: the games of a generation depend on it and the generation.
     """
     root = int(generator.integers(2**63))
@@ -88,4 +89,4 @@ def evolve_tier0(
             ]
         )
 
-    return evolve(policy, evaluate, generations, config, checkpoint=checkpoint)
+    return Evolution(policy, config).train(evaluate, generations, checkpoint)

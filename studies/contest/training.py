@@ -29,7 +29,7 @@ from controller.env.instances import SPLITS
 from controller.policy.policy import ControllerPolicy
 from controller.training.cloning import clone
 from controller.training.config import MetaTrainConfig
-from controller.training.evolution import EvolutionConfig, evolve
+from controller.training.evolution import Evolution, EvolutionConfig
 from controller.training.policy_gradient import MetaTrainer
 from controller.training.pretraining import pretrain_tier0
 from controller.training.rollouts import RecordedEpisode, Trajectory
@@ -316,7 +316,7 @@ def _evolve(
             gains = [_in_units(*pair).gain for pair in zip(played, found, strict=True)]
             return np.array(gains).reshape(len(states), len(setups))
 
-        history = evolve(policy, evaluate, generations, config)
+        history = Evolution(policy, config).train(evaluate, generations)
     checker.check(policy, f"after {generations} generations")
     return [
         {**row, "runs": per_generation, **_told(*turn_of(place))}

@@ -13,7 +13,7 @@ from torch.nn.utils import parameters_to_vector
 
 from accerl.errors import UserError
 from controller.policy.policy import ControllerPolicy
-from controller.training.evolution import Evolution, EvolutionConfig, centred_ranks, evolve
+from controller.training.evolution import Evolution, EvolutionConfig, centred_ranks
 from controller.training.pretraining import evolve_tier0
 from tests.fixtures.trajectories import ACTIONS, make_policy
 
@@ -67,11 +67,11 @@ def test_on_a_quadratic_it_climbs() -> None:
     policy = make_policy()
     uphill = TARGET - weights(policy)
     step = make_policy()
-    evolve(step, quadratic, 1, EvolutionConfig(pairs=32, adam=False))
+    Evolution(step, EvolutionConfig(pairs=32, adam=False)).train(quadratic, 1)
     moved = weights(step) - weights(policy)
     cosine = moved @ uphill / np.linalg.norm(moved) / np.linalg.norm(uphill)
     assert cosine > 0.2  # in 250 dimensions, chance alone gives 0.06
-    history = evolve(policy, quadratic, 30, EvolutionConfig(pairs=16, learning_rate=0.1))
+    history = Evolution(policy, EvolutionConfig(pairs=16, learning_rate=0.1)).train(quadratic, 30)
     assert np.linalg.norm(TARGET - weights(policy)) < 0.7 * np.linalg.norm(uphill)
     assert history[-1]["gain"] > history[0]["gain"]
     assert set(history[0]) == {"iteration", "gain", "best_gain", "gradient_norm"}
@@ -80,7 +80,9 @@ def test_on_a_quadratic_it_climbs() -> None:
 def test_where_the_weights_do_not_matter_it_stays() -> None:
     policy = make_policy()
     before = weights(policy)
-    evolve(policy, lambda states, generation: np.zeros(len(states)), 3, EvolutionConfig(pairs=4))
+    Evolution(policy, EvolutionConfig(pairs=4)).train(
+        lambda states, generation: np.zeros(len(states)), 3
+    )
     assert weights(policy) == pytest.approx(before)
 
 
@@ -92,7 +94,7 @@ class Killed(Exception):
 def test_a_resumed_evolution_equals_an_uninterrupted_one(tmp_path: Path, adam: bool) -> None:
     config = EvolutionConfig(pairs=4, adam=adam)
     whole = make_policy()
-    expected = evolve(whole, quadratic, 4, config)
+    expected = Evolution(whole, config).train(quadratic, 4)
 
     def until_killed(states: Sequence[dict[str, Any]], generation: int) -> np.ndarray:
         if generation == 2:
@@ -100,14 +102,14 @@ def test_a_resumed_evolution_equals_an_uninterrupted_one(tmp_path: Path, adam: b
         return quadratic(states, generation)
 
     with pytest.raises(Killed):
-        evolve(make_policy(), until_killed, 4, config, checkpoint=tmp_path / "es")
+        Evolution(make_policy(), config).train(until_killed, 4, tmp_path / "es")
     resumed = make_policy(7)
-    assert evolve(resumed, quadratic, 4, config, checkpoint=tmp_path / "es") == expected
+    assert Evolution(resumed, config).train(quadratic, 4, tmp_path / "es") == expected
     assert torch.equal(
         parameters_to_vector(resumed.parameters()), parameters_to_vector(whole.parameters())
     )
     with pytest.raises(UserError, match=r"other settings \(pairs\)"):
-        evolve(make_policy(), quadratic, 5, EvolutionConfig(adam=adam), checkpoint=tmp_path / "es")
+        Evolution(make_policy(), EvolutionConfig(adam=adam)).train(quadratic, 5, tmp_path / "es")
 
 
 def test_mistakes_are_refused() -> None:

@@ -13,7 +13,6 @@ from controller.training.config import MetaTrainConfig
 from controller.training.policy_gradient import (
     MetaTrainer,
     collect_group,
-    meta_train,
 )
 from controller.training.pretraining import pretrain_tier0
 from controller.training.rollouts import Trajectory
@@ -83,14 +82,14 @@ def test_meta_train_hands_out_the_current_policy() -> None:
         seen.append(state["weights"]["offsets"])
         return collect(state, iteration)
 
-    history = meta_train(policy, collecting, 3, CONFIG)
+    history = MetaTrainer(policy, CONFIG).train(collecting, 3)
     assert [row["iteration"] for row in history] == [0, 1, 2]
     assert seen[0] == [0.0] * 9
     assert seen[0] != seen[1] != seen[2] != policy.offsets.tolist()
 
 
 def test_a_row_says_what_happened() -> None:
-    history = meta_train(make_policy(), collect, 3, CONFIG, clone=make_policy(1, spread=0.1))
+    history = MetaTrainer(make_policy(), CONFIG, make_policy(1, spread=0.1)).train(collect, 3)
     for row in history:
         assert set(row) == ROW
         assert np.isfinite(list(row.values())).all()
@@ -120,31 +119,29 @@ def test_kept_rollouts_are_learned_from_again() -> None:
 def test_a_resumed_training_equals_an_uninterrupted_one(tmp_path: Path, killed_at: int) -> None:
     clone = make_policy(1, spread=0.1)
     whole = make_policy()
-    expected = meta_train(whole, collect, 4, CONFIG, clone=clone)
+    expected = MetaTrainer(whole, CONFIG, clone).train(collect, 4)
     killed = make_policy()
     with pytest.raises(Killed):
-        meta_train(
-            killed, collect_until(killed_at), 4, CONFIG, clone=clone, checkpoint=tmp_path / "meta"
-        )
+        MetaTrainer(killed, CONFIG, clone).train(collect_until(killed_at), 4, tmp_path / "meta")
     resumed = make_policy(5)  # whatever it was: the checkpoint says
-    history = meta_train(resumed, collect, 4, CONFIG, clone=clone, checkpoint=tmp_path / "meta")
+    history = MetaTrainer(resumed, CONFIG, clone).train(collect, 4, tmp_path / "meta")
     assert history == expected
     assert resumed.to_json() == whole.to_json()
     # A finished one is not trained further.
     again = make_policy(6)
-    assert meta_train(again, collect_until(0), 4, CONFIG, clone=clone, checkpoint=tmp_path / "meta")
+    assert MetaTrainer(again, CONFIG, clone).train(collect_until(0), 4, tmp_path / "meta")
     assert again.to_json() == whole.to_json()
 
 
 def test_the_checkpoint_of_another_training_is_refused(tmp_path: Path) -> None:
     place = tmp_path / "meta"
-    meta_train(make_policy(), collect, 1, CONFIG, checkpoint=place)
+    MetaTrainer(make_policy(), CONFIG).train(collect, 1, place)
     with pytest.raises(UserError, match=r"other settings \(clone\)"):
-        meta_train(make_policy(), collect, 2, CONFIG, clone=make_policy(), checkpoint=place)
+        MetaTrainer(make_policy(), CONFIG, make_policy()).train(collect, 2, place)
     with pytest.raises(UserError, match=r"other settings \(groups, min_dwell_intervals, reuse"):
-        meta_train(make_policy(), collect, 2, MetaTrainConfig(), checkpoint=place)
+        MetaTrainer(make_policy(), MetaTrainConfig()).train(collect, 2, place)
     with pytest.raises(UserError, match="of another policy"):
-        meta_train(make_policy(hidden=5), collect, 2, CONFIG, checkpoint=place)
+        MetaTrainer(make_policy(hidden=5), CONFIG).train(collect, 2, place)
 
 
 def test_the_entropy_weight_decays() -> None:
