@@ -8,7 +8,7 @@ from typing import Any
 from accerl.checkpoint import has_checkpoint, load_checkpoint
 from accerl.config import RunConfig
 from accerl.errors import UserError
-from accerl.records import CONFIG, read_json
+from accerl.records import CONFIG, METRICS, read_json
 
 CHECKPOINT = "checkpoint"
 
@@ -24,6 +24,12 @@ def read_config(path: Path) -> RunConfig:
     data = read_json(path / CONFIG)
     extra = ("strategy", "strategy_params", "profile_hash")
     return RunConfig.from_json({key: value for key, value in data.items() if key not in extra})
+
+
+def holds_run(path: Path) -> bool:
+    """Whether a folder holds intervals of a run; one that ended before its first holds nothing."""
+    metrics = path / METRICS
+    return metrics.is_file() and metrics.stat().st_size > 0
 
 
 def saved_run(path: Path) -> dict[str, Any]:

@@ -17,8 +17,9 @@
     strategy.start()
     result = learner.join()
 
-These objects say what a run consists of; `accerl.train.train` runs it, in the process runtime. Its
-processes do not import the script that starts them: components of your own need a module.
+These objects say what a run consists of; `accerl.training.run_training` runs it, in the process
+runtime. Its processes do not import the script that starts them: components of your own need a
+module.
 """
 
 from accerl.compress.chain import CompressorChain

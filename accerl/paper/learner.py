@@ -30,7 +30,7 @@ from accerl.presets import load_preset
 from accerl.runtime.parts import Parts
 from accerl.runtime.run import IntervalReport
 from accerl.spec import STUDENTS
-from accerl.train import RunResult, check_startable, train
+from accerl.training import RunResult, check_startable, run_training
 
 EVAL_EPISODES = 16
 """per measurement of J, where a monitor needs it and the preset has none"""
@@ -177,7 +177,7 @@ class Learner:
 
     def _run(self, config: RunConfig, acting: Acting, parts: Parts) -> None:
         try:
-            self._result = train(
+            self._result = run_training(
                 config,
                 acting,
                 strategy_name=acting.name,

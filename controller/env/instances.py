@@ -173,7 +173,7 @@ def game_instance(
 
 
 def _run_game(config: RunConfig, profile: LatencyProfile | None, seed: int) -> InnerRun:
-    from accerl.train import make_run  # brings torch and ONNX, which tier 0 does without
+    from accerl.training import make_run  # brings torch and ONNX, which tier 0 does without
 
     return make_run(replace(config, seed=seed), profile)
 

@@ -63,7 +63,7 @@ def reference_return(game: str) -> tuple[float, list[float]]:
     from accerl.presets import load_preset
     from accerl.runtime.latency.profiles import load_profile
     from accerl.spec import IDENTITY
-    from accerl.train import train
+    from accerl.training import run_training
     from controller.env.instances import ENV_STEPS, choose_horizon
 
     profile = load_profile(PROFILE)
@@ -71,7 +71,7 @@ def reference_return(game: str) -> tuple[float, list[float]]:
     config = replace(load_preset(game), seconds=horizon).with_runtime(interval_seconds=interval)
     reached = []
     for seed in SEEDS:
-        reports = train(
+        reports = run_training(
             replace(config, seed=seed), FixedStrategy(IDENTITY), profile=profile
         ).reports
         returns = [report.learner_return for report in reports[-LAST:]]

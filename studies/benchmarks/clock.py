@@ -19,7 +19,7 @@ from accerl.runtime.latency.compare import drift, middle
 from accerl.runtime.latency.measure import measure_profile
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.run import IntervalReport
-from accerl.train import train
+from accerl.training import run_training
 from analysis.comparison.stats import spearman
 from studies.benchmarks.clock_cases import (
     SECONDS,
@@ -184,7 +184,7 @@ def _run(case: Case, seconds: float, seed: int, profile: dict[str, Any] | None) 
         config = config.with_runtime(runtime="serial", clock="virtual")
         latency = LatencyProfile.from_json(profile)
     strategy = make_strategy(case.strategy, **case.params)
-    reports = train(config, strategy, profile=latency).reports
+    reports = run_training(config, strategy, profile=latency).reports
     return {**_speed(reports[WARM_UP_INTERVALS:]), **_learned(reports)}
 
 

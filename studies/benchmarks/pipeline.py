@@ -24,7 +24,7 @@ from accerl.runtime.process.run import ProcessRun
 from accerl.runtime.run import PHASES, IntervalReport
 from accerl.runtime.serial.run import SerialRun
 from accerl.spec import Decision
-from accerl.train import make_run
+from accerl.training import make_run
 from studies.benchmarks.pipelines import RATIOS, Pipeline, pipelines, wirings
 from studies.benchmarks.repeats import median_and_spread, result_of
 from studies.progress import bar

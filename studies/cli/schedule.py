@@ -14,13 +14,14 @@ from rich.table import Table
 
 from accerl.errors import UserError
 from accerl.presets import load_preset
+from accerl.run_folder import holds_run
 from accerl.spec import STUDENTS, Decision
 from controller.bundle.bundle import is_bundle, show_bundle, verify_bundle
 from controller.bundle.card import TIER_NOTES
 from controller.bundle.schedule import QUANTILES
 from studies.cli.command import Command
 from studies.cli.strategies import bundle_strategy
-from studies.cli.train import free_folder, holds_run, run_recorded
+from studies.cli.train import free_folder, run_recorded
 from studies.progress import console, say
 
 SHOWN = (0, 2, 4)

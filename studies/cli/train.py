@@ -16,17 +16,12 @@ from accerl.monitor.strategies import HandSetStrategy
 from accerl.monitor.strategy import Strategy, specs_of
 from accerl.networks.students import check_own_student
 from accerl.presets import load_preset
-from accerl.records import METRICS, make_out_dir
-from accerl.run_folder import starting_learner
+from accerl.records import make_out_dir
+from accerl.run_folder import holds_run, starting_learner
 from accerl.runtime.run import IntervalReport
+from accerl.saved_policy import evaluate_checkpoint
 from accerl.spec import CompressionSpec, Decision, is_own_student
-from accerl.train import (
-    check_resumable,
-    check_startable,
-    evaluate_checkpoint,
-    run_identity,
-    train,
-)
+from accerl.training import check_resumable, check_startable, run_identity, run_training
 from controller.policy.shield import Shielded
 from studies.cli.command import Command, save_result
 from studies.cli.settings import with_settings
@@ -206,7 +201,7 @@ def run_recorded(
             passed, past_seconds = report.total_seconds - past_seconds, report.total_seconds
             advance(passed, _interval_note(report))
 
-        result = train(
+        result = run_training(
             config,
             strategy,
             strategy_name=strategy_name,
@@ -260,12 +255,6 @@ def _check_own_students(config: RunConfig, specs: Sequence[CompressionSpec]) -> 
         for spec in own:
             check_own_student(spec, config.inputs(envs.observation), envs.num_actions)
         envs.close()
-
-
-def holds_run(path: Path) -> bool:
-    """Whether a folder holds intervals of a run; one that ended before its first holds nothing."""
-    metrics = path / METRICS
-    return metrics.is_file() and metrics.stat().st_size > 0
 
 
 def free_folder(path: Path, resume: bool) -> Path:

@@ -17,7 +17,7 @@ from accerl.records import SUMMARY
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.run import IntervalReport
 from accerl.spec import Decision
-from accerl.train import train
+from accerl.training import run_training
 from analysis.comparison.curves import seconds_to_target
 from analysis.comparison.stats import paired_log_ratio
 from analysis.records.load import finite_or_none
@@ -225,7 +225,7 @@ def replay(out: Path, seconds: float, seed: int) -> None:
                 speed = report.env_steps / report.seconds
                 advance(report.seconds, f"{speed:,.0f} steps/s, {report.decision.label}")
 
-            result = train(
+            result = run_training(
                 config, strategy, strategy_name=name, out=folder, on_interval=on_interval
             )
         console.print(

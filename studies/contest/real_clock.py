@@ -24,7 +24,7 @@ from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.latency.profiles import load_profile, save_profile
 from accerl.runtime.run import IntervalReport
 from accerl.spec import CompressionSpec
-from accerl.train import train
+from accerl.training import run_training
 from controller.env.instances import INTERVALS
 from studies.benchmarks.pipelines import base_config
 from studies.progress import bar, console, share_bar
@@ -149,7 +149,7 @@ def _real_run(config: RunConfig, strategy: Strategy, name: str, folder: Path) ->
     """Run on the real clock, unless that is done; return its summary and its speed."""
     if not (folder / SUMMARY).is_file():
         shutil.rmtree(folder, ignore_errors=True)  # a run that was cut short starts again
-        train(config, strategy, strategy_name=name, out=folder)
+        run_training(config, strategy, strategy_name=name, out=folder)
     return {**read_json(folder / SUMMARY), "speed": _speed(list(read_metrics(folder)))}
 
 
@@ -157,7 +157,7 @@ def _predict(config: RunConfig, strategy: Strategy, profile: LatencyProfile) -> 
     """Return the env steps per second of the same run on the virtual clock."""
     torch.set_num_threads(1)
     config = config.with_runtime(runtime="serial", clock="virtual")
-    return _speed(train(config, strategy, profile=profile).reports)
+    return _speed(run_training(config, strategy, profile=profile).reports)
 
 
 def _speed(reports: Sequence[IntervalReport]) -> float:

@@ -26,7 +26,7 @@ from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.process.messages import News
 from accerl.runtime.process.supervise import Supervisor, Worker
 from accerl.runtime.process.wire import PeerGoneError
-from accerl.train import train
+from accerl.training import run_training
 from controller.actions import ActionSpace
 from controller.bundle.schedule import ReplayedSchedule, Schedule
 from controller.comparators.by_name import COMPARATORS, make_comparator
@@ -189,7 +189,7 @@ def do_job(job: dict[str, Any]) -> dict[str, Any]:
     if job["kind"] == "record":
         return _record(job, setup, profile)
     description = job["strategy"]
-    result = train(
+    result = run_training(
         setup.config(job["seed"]),
         build_strategy(description, setup),
         strategy_name=description.get("label", description["name"]),

@@ -18,7 +18,7 @@ from accerl.runtime.process.run import ProcessRun
 from accerl.runtime.process.samples import SampleRing
 from accerl.runtime.process.supervise import Worker
 from accerl.spec import CompressionSpec, Decision
-from accerl.train import train
+from accerl.training import run_training
 from tests.fixtures.process_runs import Killer, immortal, quick_catch
 
 NET2, NET3 = CompressionSpec(student="net2", bits=8), CompressionSpec(student="net3", bits=8)
@@ -94,9 +94,9 @@ def test_two_distillers_keep_two_students_and_survive_their_deaths() -> None:
 
 @pytest.mark.timeout(240)
 def test_a_run_with_distillers_is_recorded_and_resumed(tmp_path: Path) -> None:
-    first = train(TWO, FixedStrategy(NET3), out=tmp_path / "run")
+    first = run_training(TWO, FixedStrategy(NET3), out=tmp_path / "run")
     longer = type(TWO).from_json({**TWO.to_json(), "seconds": 2.0})
-    second = train(longer, FixedStrategy(NET3), out=tmp_path / "run", resume=True)
+    second = run_training(longer, FixedStrategy(NET3), out=tmp_path / "run", resume=True)
     assert second.reports[: len(first.reports)] == first.reports
     assert {"distiller-0", "distiller-1"} <= set(second.summary["rss_bytes_max"])
     assert not [event for report in second.reports for event in report.events]

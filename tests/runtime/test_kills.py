@@ -18,7 +18,7 @@ from accerl.runtime.process.run import ProcessRun
 from accerl.runtime.process.supervise import Supervisor, Worker
 from accerl.runtime.run import IntervalReport
 from accerl.spec import CompressionSpec, Decision
-from accerl.train import train
+from accerl.training import run_training
 from tests.fixtures.inner_runs import weights_hash
 from tests.fixtures.process_runs import Killer, immortal, quick_catch
 
@@ -115,13 +115,13 @@ def test_five_deaths_in_a_minute_end_the_run_with_a_checkpoint_to_resume_from(
     strategy = FixedStrategy(INT8)
     long = RunConfig.from_json({**config.to_json(), "seconds": 600.0})
     with pytest.raises(UserError, match=r"5 processes died within 60 seconds") as error:
-        train(long, strategy, out=tmp_path / "run", on_interval=kill_an_actor)
+        run_training(long, strategy, out=tmp_path / "run", on_interval=kill_an_actor)
     assert "\n" not in str(error.value)
     assert not multiprocessing.active_children()
     reports = list(read_metrics(tmp_path / "run"))
     assert sum(len(report.events) for report in reports) == 4  # the fifth ended it
     seconds = reports[-1].total_seconds + 0.3
-    result = train(
+    result = run_training(
         RunConfig.from_json({**config.to_json(), "seconds": seconds}),
         strategy,
         out=tmp_path / "run",

@@ -17,8 +17,9 @@ from accerl.monitor.strategies import FixedStrategy
 from accerl.rollout import Rollout
 from accerl.runtime.process.run import ProcessRun
 from accerl.runtime.process.supervise import Supervisor
+from accerl.saved_policy import evaluate_checkpoint
 from accerl.spec import CompressionSpec
-from accerl.train import evaluate_checkpoint, train
+from accerl.training import run_training
 from tests.fixtures.inner_runs import weights_hash
 from tests.fixtures.process_runs import Killer, immortal, quick_catch
 from tests.fixtures.processes import alive
@@ -51,9 +52,9 @@ def advance_until_formed(killer: Killer) -> None:
 
 
 def test_a_run_with_two_learners_is_recorded_and_resumed(tmp_path: Path) -> None:
-    first = train(TWO, INT8, out=tmp_path / "run")
+    first = run_training(TWO, INT8, out=tmp_path / "run")
     longer = RunConfig.from_json({**TWO.to_json(), "seconds": 2.0})
-    second = train(longer, INT8, out=tmp_path / "run", resume=True)
+    second = run_training(longer, INT8, out=tmp_path / "run", resume=True)
     assert second.reports[: len(first.reports)] == first.reports
     assert second.reports[-1].total_learner_updates > first.reports[-1].total_learner_updates > 0
     assert not [event for report in second.reports for event in report.events]

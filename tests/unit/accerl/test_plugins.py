@@ -42,7 +42,7 @@ from accerl.testing import (
     IndicatorCompliance,
     StrategyCompliance,
 )
-from accerl.train import train
+from accerl.training import run_training
 from tests.fixtures.inner_runs import fast_profile
 
 INT8 = CompressionSpec(bits=8)
@@ -168,7 +168,7 @@ def test_a_run_takes_them_all() -> None:
     correctors = (
         CorrectorChain().add_corrector(VTraceCorrector()).add_corrector(AdvantageClipping())
     )
-    result = train(
+    result = run_training(
         config,
         CarefulNearTheBest(),
         profile=fast_profile(num_actors=1),
@@ -189,7 +189,9 @@ def test_a_process_run_takes_them_too() -> None:
     correctors = CorrectorChain([VTraceCorrector(), AdvantageClipping()])
     parts = Parts(corrector=correctors, links=(WeightClipping(0.5),))
     config = config.with_learner(corrector=OWN)
-    reports = train(config, CarefulNearTheBest(), parts=parts, indicators=[BestReturn()]).reports
+    reports = run_training(
+        config, CarefulNearTheBest(), parts=parts, indicators=[BestReturn()]
+    ).reports
     assert reports[-1].total_learner_updates > 0
     assert reports[-1].events == ()
     # Weights clipped at half a deviation act unlike the learner's.
@@ -247,7 +249,7 @@ class Needy(CarefulNearTheBest):
 def test_a_strategy_is_refused_without_the_indicator_that_it_needs() -> None:
     check_needs(Needy(), 0, [BestReturn()])
     with pytest.raises(UserError, match="needs the indicator 'best_return', which does not exist"):
-        train(load_preset("catch"), Needy())
+        run_training(load_preset("catch"), Needy())
 
 
 @pytest.mark.parametrize("name", list(COMBINATIONS))

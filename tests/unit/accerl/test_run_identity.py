@@ -21,7 +21,7 @@ from accerl.monitor.strategy import Strategy
 from accerl.records import read_json
 from accerl.run_folder import read_config
 from accerl.spec import CompressionSpec, Decision
-from accerl.train import RunResult, train
+from accerl.training import RunResult, run_training
 from analysis.records.load import load_run
 from tests.fixtures.inner_runs import fast_profile, files_hash, tiny_catch
 
@@ -36,7 +36,9 @@ def run(
 ) -> RunResult:
     name = strategy.name if isinstance(strategy, HandSetStrategy) else "own"
     config = tiny_catch(seconds=seconds, interval_seconds=0.004)
-    return train(config, strategy, strategy_name=name, out=out, profile=fast_profile(), **options)
+    return run_training(
+        config, strategy, strategy_name=name, out=out, profile=fast_profile(), **options
+    )
 
 
 @pytest.fixture(scope="module")
@@ -102,11 +104,13 @@ def test_a_strategy_that_needs_j_is_refused_where_it_is_not_measured(
     strategy: Strategy, name: str, tmp_path: Path
 ) -> None:
     with pytest.raises(UserError, match=r"add --set runtime\.eval_episodes=16") as refused:
-        train(tiny_catch(eval_episodes=0), strategy, out=tmp_path / "run", profile=fast_profile())
+        run_training(
+            tiny_catch(eval_episodes=0), strategy, out=tmp_path / "run", profile=fast_profile()
+        )
     assert str(refused.value).startswith(f"strategy {name}: ")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_strategy_that_does_without_j_runs_where_it_is_not_measured() -> None:
     config = tiny_catch(seconds=0.025, eval_episodes=0)
-    assert train(config, HIGH, profile=fast_profile()).reports[0].learner_return is None
+    assert run_training(config, HIGH, profile=fast_profile()).reports[0].learner_return is None

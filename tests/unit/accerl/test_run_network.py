@@ -12,8 +12,9 @@ from accerl.config import RunConfig
 from accerl.errors import UserError
 from accerl.monitor.strategies import FixedStrategy, make_strategy
 from accerl.networks.policy_net import architecture
+from accerl.saved_policy import evaluate_checkpoint
 from accerl.spec import IDENTITY, CompressionSpec, Decision
-from accerl.train import evaluate_checkpoint, make_run, train
+from accerl.training import make_run, run_training
 from tests.fixtures.inner_runs import fast_profile, tiny_catch
 
 NET1, NET2 = CompressionSpec(student="net1"), CompressionSpec(student="net2")
@@ -72,11 +73,13 @@ def test_a_profile_without_times_for_the_learner_is_refused() -> None:
 def test_strategies_act_and_resume_with_a_smaller_learner(tmp_path: Path) -> None:
     config = net1(eval_episodes=0)
     mix = make_strategy("linear-kl", small={"student": "net3"}, kl_low_nats=0.001)
-    result = train(config, mix, strategy_name="x", out=tmp_path / "run", profile=fast_profile())
+    result = run_training(
+        config, mix, strategy_name="x", out=tmp_path / "run", profile=fast_profile()
+    )
     assert result.reports[-1].learner_updates > 0
     longer = replace(config, seconds=0.15)
     with pytest.raises(UserError, match=r"other settings \(network: preset 'catch'"):
-        train(
+        run_training(
             replace(longer, network="original"),
             mix,
             strategy_name="x",
@@ -84,7 +87,7 @@ def test_strategies_act_and_resume_with_a_smaller_learner(tmp_path: Path) -> Non
             resume=True,
             profile=fast_profile(),
         )
-    resumed = train(
+    resumed = run_training(
         longer, mix, strategy_name="x", out=tmp_path / "run", resume=True, profile=fast_profile()
     )
     assert resumed.summary["seconds"] == pytest.approx(0.15)
@@ -95,4 +98,4 @@ def test_strategies_act_and_resume_with_a_smaller_learner(tmp_path: Path) -> Non
 
 def test_train_refuses_what_the_run_would(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=REFUSED):
-        train(net1(), FixedStrategy(NET1), profile=fast_profile())
+        run_training(net1(), FixedStrategy(NET1), profile=fast_profile())

@@ -18,7 +18,7 @@ from accerl.compress.quantization.ranges import ActivationRanges, RangeTracker
 from accerl.monitor.strategies import FixedStrategy
 from accerl.networks.policy_net import ObservationSpec, PolicyNet, make_policy
 from accerl.spec import IDENTITY, CompressionSpec
-from accerl.train import train
+from accerl.training import run_training
 from tests.fixtures.inner_runs import fast_profile, tiny_catch
 
 OBSERVATION = ObservationSpec((6,), "float32")
@@ -123,7 +123,7 @@ def test_what_last_passed_takes_its_place(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_run_goes_on_without_what_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     break_ranges(monkeypatch)
-    result = train(tiny_catch(), FixedStrategy(INT8), profile=fast_profile())
+    result = run_training(tiny_catch(), FixedStrategy(INT8), profile=fast_profile())
     events = [event for report in result.reports for event in report.events]
     (event,) = events  # once, however often it is tried
     assert event["role"] == "compressor"

@@ -29,7 +29,7 @@ from accerl.monitor.strategies import FixedStrategy
 from accerl.networks.policy_net import ObservationSpec, PolicyNet, make_policy
 from accerl.rollout import Rollout, RolloutShape
 from accerl.spec import CompressionSpec
-from accerl.train import train
+from accerl.training import run_training
 from tests.fixtures.inner_runs import fast_profile, tiny_catch
 
 VECTOR = ObservationSpec((8,), "float32")
@@ -165,7 +165,7 @@ def test_runs_remember_their_topology() -> None:
     with pytest.raises(UserError, match="not of this version"):
         RunConfig.from_json(data)
     int8 = FixedStrategy(CompressionSpec(bits=8))
-    result = train(config, int8, profile=fast_profile())
+    result = run_training(config, int8, profile=fast_profile())
     assert result.summary["learner_updates"] > 20
     assert all(report.kl_mean_nats < 0.5 for report in result.reports)
 

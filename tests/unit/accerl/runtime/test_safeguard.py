@@ -19,7 +19,7 @@ from accerl.networks.policy_net import ObservationSpec, make_policy
 from accerl.records import read_json, read_metrics
 from accerl.rollout import Rollout, RolloutShape
 from accerl.runtime.safeguard import Safeguard
-from accerl.train import train
+from accerl.training import run_training
 from tests.fixtures.inner_runs import fast_profile, tiny_catch
 
 SERIAL = tiny_catch(seconds=0.1, interval_seconds=0.01, eval_episodes=0)
@@ -104,7 +104,7 @@ def test_a_run_goes_on_after_one_nan(
             runtime="process", clock="real", interval_seconds=0.4
         )
         profile = None
-    result = train(config, FixedStrategy(), out=tmp_path / "run", profile=profile)
+    result = run_training(config, FixedStrategy(), out=tmp_path / "run", profile=profile)
     events = [event for report in read_metrics(tmp_path / "run") for event in report.events]
     assert [event["role"] for event in events] == ["learner"]
     assert result.reports[-1].total_learner_updates > 12
@@ -116,7 +116,7 @@ def test_a_run_that_keeps_diverging_ends_with_a_diagnosis_and_a_good_checkpoint(
 ) -> None:
     spoil(lambda number: number >= 12, monkeypatch)
     with pytest.raises(UserError, match="had been set back once") as diagnosis:
-        train(SERIAL, FixedStrategy(), out=tmp_path / "run", profile=fast_profile())
+        run_training(SERIAL, FixedStrategy(), out=tmp_path / "run", profile=fast_profile())
     assert "\n" not in str(diagnosis.value)
     state = load_checkpoint(tmp_path / "run" / "checkpoint")
     for name, tensor in state["run"]["learner"]["policy"].items():

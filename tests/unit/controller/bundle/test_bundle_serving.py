@@ -14,7 +14,7 @@ from accerl.monitor.features import Features
 from accerl.monitor.strategy import Strategy
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.spec import STUDENTS, CompressionSpec, Decision
-from accerl.train import train
+from accerl.training import run_training
 from controller.actions import ActionSpace
 from controller.bundle.bundle import read_bundle
 from controller.bundle.serving import Replacement, ServedStrategy, replace_missing, serve
@@ -199,7 +199,7 @@ def test_a_run_under_a_served_bundle_is_deterministic(bundle: Path, mode: str) -
     runs = []
     for _ in range(2):
         served = serve(bundle, network="net1", profile=profile, mode=mode)
-        result = train(config, served.strategy, profile=profile)
+        result = run_training(config, served.strategy, profile=profile)
         runs.append([report.to_json() for report in result.reports])
         for report in result.reports:
             assert {spec.bits for spec in report.decision.specs} == {32}

@@ -7,7 +7,7 @@ import pytest
 from accerl.monitor.features import Features
 from accerl.runtime.run import IntervalReport
 from accerl.spec import IDENTITY, CompressionSpec, Decision
-from accerl.train import train
+from accerl.training import run_training
 from controller.env.control_env import CompressionControlEnv
 from controller.env.instances import game_instance
 from controller.objective import GameReference
@@ -32,7 +32,7 @@ class Scripted:
 def trained(horizon_seconds: float, interval_seconds: float) -> Seen:
     config = tiny_catch(3, seconds=horizon_seconds, interval_seconds=interval_seconds)
     strategy = Scripted()
-    reports = train(config, strategy, profile=fast_profile()).reports
+    reports = run_training(config, strategy, profile=fast_profile()).reports
     return strategy.seen, reports
 
 

@@ -17,7 +17,7 @@ from accerl.monitor.strategies import FixedStrategy, KLThresholdStrategy, Reward
 from accerl.monitor.strategy import Strategy, events_of, fires, needs_of, specs_of
 from accerl.records import read_json, read_metrics
 from accerl.spec import IDENTITY, CompressionSpec, Decision
-from accerl.train import train
+from accerl.training import run_training
 from controller.actions import ActionSpace
 from controller.comparators.bandits import SlidingWindowUCB
 from controller.comparators.credit import PRESETS
@@ -241,7 +241,7 @@ def test_a_fallback_must_be_a_spec() -> None:
 def run(out: Path, seconds: float, **options: Any) -> Shielded:
     config = tiny_catch(seconds=seconds, interval_seconds=0.004)
     shielded = Shielded(FixedStrategy(INT8), threshold_nats=1e-4)
-    train(config, shielded, out=out, profile=fast_profile(), **options)
+    run_training(config, shielded, out=out, profile=fast_profile(), **options)
     return shielded
 
 
@@ -271,7 +271,7 @@ def test_a_resumed_run_tells_all_events(tmp_path: Path) -> None:
 
 def test_a_run_without_a_shield_has_no_events(tmp_path: Path) -> None:
     config = tiny_catch(seconds=0.008, interval_seconds=0.004)
-    result = train(config, FixedStrategy(INT8), profile=fast_profile())
+    result = run_training(config, FixedStrategy(INT8), profile=fast_profile())
     assert result.summary["strategy_events"] == []
     assert "strategy_events" not in result.reports[-1].indicators
 

@@ -13,7 +13,7 @@ from accerl.monitor.strategies import FixedStrategy
 from accerl.presets import load_preset
 from accerl.run_folder import read_config, saved_run, starting_learner
 from accerl.spec import IDENTITY, CompressionSpec
-from accerl.train import train
+from accerl.training import run_training
 from studies.cli.settings import with_settings
 from tests.fixtures.inner_runs import fast_profile, tiny_catch
 
@@ -63,11 +63,11 @@ def test_settings_that_do_not_fit_are_refused(setting: str, reason: str) -> None
 
 def test_a_run_starts_with_the_learner_of_another(tmp_path: Path) -> None:
     config = tiny_catch()
-    train(config, FixedStrategy(IDENTITY), out=tmp_path / "a", profile=fast_profile())
+    run_training(config, FixedStrategy(IDENTITY), out=tmp_path / "a", profile=fast_profile())
     learned = saved_run(tmp_path / "a")["learner"]
     start = replace(tiny_catch(seed=5), start=str(tmp_path / "a"))
     integers = FixedStrategy(CompressionSpec(bits=8))
-    train(start, integers, out=tmp_path / "b", profile=fast_profile())
+    run_training(start, integers, out=tmp_path / "b", profile=fast_profile())
     after = saved_run(tmp_path / "b")["learner"]
     assert after["updates"] > learned["updates"]
     moved = [
@@ -77,12 +77,12 @@ def test_a_run_starts_with_the_learner_of_another(tmp_path: Path) -> None:
     assert 0.0 < max(moved) < 0.5  # it went on from there, and did not begin anew
     assert read_config(tmp_path / "b").start == str(tmp_path / "a")
     longer = replace(start, seconds=0.2)
-    train(longer, integers, out=tmp_path / "b", resume=True, profile=fast_profile())
+    run_training(longer, integers, out=tmp_path / "b", resume=True, profile=fast_profile())
     assert saved_run(tmp_path / "b")["learner"]["updates"] > after["updates"]
 
 
 def test_only_a_learner_that_fits_can_be_started_from(tmp_path: Path) -> None:
-    train(tiny_catch(), FixedStrategy(IDENTITY), out=tmp_path / "a", profile=fast_profile())
+    run_training(tiny_catch(), FixedStrategy(IDENTITY), out=tmp_path / "a", profile=fast_profile())
     start = replace(tiny_catch(), start=str(tmp_path / "a"))
     assert torch.is_tensor(next(iter(starting_learner(start)["policy"].values())))
     for change, reason in (

@@ -1,4 +1,4 @@
-"""train(): one inner run from start to end, driven by a strategy and recorded."""
+"""run_training(): one inner run from start to end, driven by a strategy and recorded."""
 
 from __future__ import annotations
 
@@ -9,13 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from accerl.checkpoint import has_checkpoint, load_checkpoint, save_checkpoint
-from accerl.compress.engine import make_engine
 from accerl.config import RunConfig
 from accerl.correct import make_corrector
-from accerl.envs import make_envs
 from accerl.episode import Episode
 from accerl.errors import UserError
-from accerl.evaluate import EVALUATION_SEED, engine_infer, play_episodes, policy_infer
 from accerl.monitor.indicators import Indicator
 from accerl.monitor.strategy import Strategy, check_needs, events_of
 from accerl.records import (
@@ -26,7 +23,7 @@ from accerl.records import (
     read_metrics,
     versions,
 )
-from accerl.run_folder import CHECKPOINT, read_config, saved_run, starting_learner
+from accerl.run_folder import CHECKPOINT, read_config, starting_learner
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.latency.profiles import load_profile, save_profile
 from accerl.runtime.parts import Parts
@@ -34,7 +31,6 @@ from accerl.runtime.process.run import ProcessRun
 from accerl.runtime.run import IntervalReport
 from accerl.runtime.serial.clock import RealClock, VirtualClock
 from accerl.runtime.serial.run import SerialRun
-from accerl.spec import IDENTITY, CompressionSpec, Decision
 from accerl.summary import summarise
 
 PROFILE = "profile.json"
@@ -52,7 +48,13 @@ class RunResult:
     """What a finished run leaves in memory; the run directory holds the same."""
 
     summary: dict[str, Any]
+    """summary.json"""
     reports: list[IntervalReport]
+
+    @property
+    def best_return(self) -> float | None:
+        """The best J; without measurements the best mean of 20 episodes; None without either."""
+        return self.summary["best_return"]
 
 
 def make_run(
@@ -83,7 +85,7 @@ def make_run(
     return run
 
 
-def train(
+def run_training(
     config: RunConfig,
     strategy: Strategy,
     *,
@@ -268,51 +270,3 @@ def check_resumable(config: RunConfig, out: Path | None, identity: Mapping[str, 
             f"{recorded.preset!r}, seed {recorded.seed}, strategy {data.get('strategy')!r}); "
             "resume it with the same ones, or choose another --out"
         )
-
-
-def evaluate_checkpoint(
-    path: Path, episodes: int, spec: CompressionSpec = IDENTITY, seed: int = 0
-) -> dict[str, Any]:
-    """Play `episodes` episodes with the policy of a run's checkpoint, compressed as `spec` says.
-
-    The identity spec plays the learner's network itself, in torch.
-
-    Raises:
-        UserError: there is no such run or checkpoint.
-    """
-    if episodes < 1:
-        raise UserError(f"--episodes must be at least 1, got {episodes}")
-    config = read_config(path)
-    Decision.of(spec).check_students(config.network)
-    state = saved_run(path)
-    small = config.with_learner(minibatches=1, device="cpu", corrector="none").with_runtime(
-        runtime="serial",
-        clock="real",
-        num_actors=1,
-        num_learners=1,
-        num_distillers=0,
-        num_envs=1,
-        infer_batch=0,
-        eval_episodes=0,
-    )
-    run = SerialRun(small, RealClock())
-    envs = make_envs(config.game, episodes)
-    try:
-        run.learner.load_state_dict(state["learner"])
-        run.publishing.compressor.load_state_dict(state["publishing"]["compressor"])
-        infer = policy_infer(run.learner.policy)
-        if spec != IDENTITY:
-            compressor = run.publishing.compressor
-            engine = make_engine(compressor.build(spec, run.learner.policy, run.learner.updates))
-            infer = engine_infer(engine)
-        scores = play_episodes(envs, infer, EVALUATION_SEED + 1 + seed)
-    finally:
-        envs.close()
-        run.close()
-    return {
-        "spec": spec.to_json(),
-        "episodes": episodes,
-        "mean_return": float(scores.mean()),
-        "std_return": float(scores.std()),
-        "returns": [float(score) for score in scores],
-    }

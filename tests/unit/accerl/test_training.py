@@ -23,8 +23,9 @@ from accerl.monitor.strategy import Strategy
 from accerl.records import read_json, read_metrics
 from accerl.run_folder import CHECKPOINT
 from accerl.runtime.run import PHASES, IntervalReport
+from accerl.saved_policy import evaluate_checkpoint
 from accerl.spec import IDENTITY, CompressionSpec, Decision
-from accerl.train import CHECKPOINT_EVERY, RunResult, evaluate_checkpoint, train
+from accerl.training import CHECKPOINT_EVERY, RunResult, run_training
 from analysis.records.load import load_run
 from tests.fixtures.inner_runs import fast_profile, files_hash, tiny_catch
 
@@ -45,7 +46,7 @@ def switching() -> KLThresholdStrategy:
 
 
 def run(strategy: Strategy, out: Path | None, **options: Any) -> RunResult:
-    return train(
+    return run_training(
         options.pop("config", config()), strategy, out=out, profile=fast_profile(), **options
     )
 
@@ -188,7 +189,9 @@ def test_resuming_with_other_settings_is_refused(
     shutil.copytree(interrupted, copied)
     options = {"config": config(), "profile": fast_profile(), "strategy": FixedStrategy(), **other}
     with pytest.raises(UserError, match="was started with") as refused:
-        train(options.pop("config"), options.pop("strategy"), out=copied, resume=True, **options)
+        run_training(
+            options.pop("config"), options.pop("strategy"), out=copied, resume=True, **options
+        )
     assert "\n" not in str(refused.value)
     # Nothing was spoiled: with its own settings it still goes on.
     run(FixedStrategy(), copied, resume=True)

@@ -1,0 +1,135 @@
+"""The policy of a finished run: to act with, to save as ONNX, and to evaluate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from accerl.actor import gumbel_max
+from accerl.compress.artifact import Artifact
+from accerl.compress.compressor import Compressor
+from accerl.compress.engine import make_engine
+from accerl.config import RunConfig
+from accerl.envs import make_envs
+from accerl.errors import UserError
+from accerl.evaluate import EVALUATION_SEED, engine_infer, play_episodes, policy_infer
+from accerl.networks.observation import ObservationSpec
+from accerl.networks.policy_net import PolicyNet, make_policy
+from accerl.run_folder import read_config, saved_run
+from accerl.spec import IDENTITY, CompressionSpec, Decision
+
+
+class SavedPolicy:
+    """States in, actions out: a run's policy in the engine that its spec asks for.
+
+    ``policy(obs)`` returns the most probable action of every state; with a generator, actions are
+    drawn as actors draw them.
+    """
+
+    def __init__(self, artifact: Artifact, observation: ObservationSpec) -> None:
+        self._artifact = artifact
+        self._engine = make_engine(artifact)
+        self.observation = observation
+        """of one state"""
+
+    @property
+    def spec(self) -> CompressionSpec:
+        """How it is compressed."""
+        return self._engine.spec
+
+    def logits(self, obs: np.ndarray) -> np.ndarray:
+        """Return the logits [B, A] of states [B, *shape].
+
+        Raises:
+            UserError: they have another shape or type.
+        """
+        shape, dtype = self.observation.shape, self.observation.dtype
+        if obs.shape[1:] != shape or obs.dtype != dtype:
+            raise UserError(
+                f"policy: states must be {dtype} [B, {', '.join(map(str, shape))}], got "
+                f"{obs.dtype} {list(obs.shape)}"
+            )
+        return self._engine.infer(obs)[0]
+
+    def __call__(self, obs: np.ndarray, generator: np.random.Generator | None = None) -> np.ndarray:
+        """Return an action for each of the states [B, *shape], int64 [B]."""
+        logits = self.logits(obs)
+        if generator is None:
+            return logits.argmax(-1)
+        actions = np.empty(len(logits), dtype=np.int64)
+        gumbel_max(logits, generator.random(logits.shape, dtype=np.float32), out=actions)
+        return actions
+
+    def save(self, path: str | Path) -> None:
+        """Write one ordinary ONNX file: ``obs`` in, ``logits`` and ``value`` out.
+
+        Raises:
+            UserError: the spec runs in torch.
+        """
+        if self._artifact.kind != "onnx":
+            raise UserError(
+                f"policy: {self.spec.label} runs in torch; load it with graph 'onnx' and 32 or 8 "
+                "bits to save it as ONNX"
+            )
+        import onnx  # slow to import, and needed here alone
+
+        from accerl.compress.graphs.onnx_payload import standalone
+
+        onnx.save(standalone(self._artifact.payload), str(path))
+
+
+def load_policy(run: str | Path, spec: CompressionSpec = IDENTITY) -> SavedPolicy:
+    """Return the policy of a run directory's checkpoint, compressed as `spec` says.
+
+    Raises:
+        UserError: there is no such run or checkpoint, or its network cannot act with `spec`.
+    """
+    _, policy, artifact = _restore(Path(run), spec)
+    return SavedPolicy(artifact, policy.observation)
+
+
+def evaluate_checkpoint(
+    path: Path, episodes: int, spec: CompressionSpec = IDENTITY, seed: int = 0
+) -> dict[str, Any]:
+    """Play `episodes` episodes with the policy of a run's checkpoint, compressed as `spec` says.
+
+    The identity spec plays the learner's network itself, in torch.
+
+    Raises:
+        UserError: there is no such run or checkpoint.
+    """
+    if episodes < 1:
+        raise UserError(f"--episodes must be at least 1, got {episodes}")
+    config, policy, artifact = _restore(path, spec)
+    infer = policy_infer(policy) if spec == IDENTITY else engine_infer(make_engine(artifact))
+    envs = make_envs(config.game, episodes)
+    try:
+        scores = play_episodes(envs, infer, EVALUATION_SEED + 1 + seed)
+    finally:
+        envs.close()
+    return {
+        "spec": spec.to_json(),
+        "episodes": episodes,
+        "mean_return": float(scores.mean()),
+        "std_return": float(scores.std()),
+        "returns": [float(score) for score in scores],
+    }
+
+
+def _restore(path: Path, spec: CompressionSpec) -> tuple[RunConfig, PolicyNet, Artifact]:
+    """Return a run's configuration, its learner's policy, and that policy compressed."""
+    config = read_config(path)
+    Decision.of(spec).check_students(config.network)
+    state = saved_run(path)
+    envs = make_envs(config.game, 1)
+    envs.close()
+    inputs, generator = config.inputs(envs.observation), torch.Generator().manual_seed(config.seed)
+    policy = make_policy(config.network, inputs, envs.num_actions, generator)
+    policy.load_state_dict(state["learner"]["policy"])
+    compressor = Compressor(inputs, envs.num_actions, config.compression, generator)
+    compressor.load_state_dict(state["publishing"]["compressor"])
+    torch.set_num_threads(config.runtime.learner_threads)  # sums depend on how they are split
+    return config, policy, compressor.build(spec, policy, state["learner"]["updates"])

@@ -1,0 +1,170 @@
+"""`import accerl`: light, lazy and complete; a whole run from its names."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+
+import accerl
+from accerl import (
+    ONNX,
+    CompressionSpec,
+    CompressorChain,
+    CorrectorChain,
+    Decision,
+    FixedStrategy,
+    ISCorrector,
+    Pruning,
+    Quantizer,
+    RunConfig,
+    VTraceCorrector,
+)
+from accerl.envs import make_envs
+from accerl.errors import UserError
+from accerl.networks.policy_net import ObservationSpec, make_policy
+from accerl.records import read_json
+from accerl.saved_policy import evaluate_checkpoint
+from tests.fixtures.made_bundles import make_bundle
+
+README = Path(accerl.__file__).parent / "README.md"
+INT8 = CompressionSpec(bits=8)
+SHORT = {
+    "runtime__interval_seconds": 0.5, "runtime__num_envs": 8, "runtime__eval_episodes": 8,
+    "learner__unroll": 9,
+}  # fmt: skip
+
+
+def test_importing_accerl_loads_nothing_heavy() -> None:
+    heavy = "{'torch', 'gymnasium', 'onnxruntime', 'numpy'}"
+    code = f"import sys, accerl; print({heavy} & sys.modules.keys())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+@pytest.mark.parametrize("name", accerl.__all__)
+def test_every_public_name_is_there(name: str) -> None:
+    assert getattr(accerl, name).__name__ == name
+
+
+def test_modules_do_not_hide_names_nor_names_modules() -> None:
+    assert callable(accerl.train)
+    assert accerl.compress.__name__ == "accerl.compress"
+    assert not hasattr(accerl, "nothing")
+
+
+def test_chains_are_built_from_public_names() -> None:
+    observation, generator = ObservationSpec((10, 5), "uint8"), torch.Generator().manual_seed(0)
+    policy = make_policy("net3", observation, 3, generator)
+    chain = CompressorChain().add(Pruning(policy, 0.5)).add(Quantizer("INT8")).add(ONNX())
+    assert chain.spec == CompressionSpec(sparsity=0.5, bits=8)
+    correctors = CorrectorChain([VTraceCorrector(1.0, 1.0), ISCorrector(1.0)])
+    assert len(correctors.correctors) == 2
+    assert Decision.of(INT8).main == INT8
+    assert isinstance(accerl.load_preset("catch"), RunConfig)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("run") / "run"
+    result = accerl.train(
+        "catch", strategy=FixedStrategy(INT8), seconds=1.0, seed=3, out=out, **SHORT
+    )
+    assert isinstance(result, accerl.RunResult)
+    assert result.summary == read_json(out / "summary.json")
+    assert result.best_return == result.summary["best_return"]
+    return out
+
+
+def test_settings_reach_the_run(run: Path) -> None:
+    config, summary = read_json(run / "config.json"), read_json(run / "summary.json")
+    assert (config["runtime"]["num_envs"], config["learner"]["unroll"]) == (8, 9)
+    assert (config["seconds"], config["seed"]) == (1.0, 3)
+    assert summary["spec_seconds"].keys() == {"original INT8"}
+    assert summary["strategy"] == "fixed original INT8"
+
+
+def test_a_run_is_not_written_over(run: Path) -> None:
+    with pytest.raises(UserError, match="already holds a run"):
+        accerl.train("catch", out=run)
+
+
+def test_strategies_go_by_name_or_folder_and_networks_by_name(tmp_path: Path) -> None:
+    named = accerl.train("catch", network="net1", strategy="fixed", seconds=0.5, **SHORT)
+    assert named.summary["strategy"] == "fixed original fp32"
+    bundle = make_bundle(tmp_path / "learned")
+    by_path = accerl.train("catch", strategy=bundle, seconds=0.5, **SHORT)
+    by_object = accerl.train("catch", strategy=accerl.load_bundle(bundle), seconds=0.5, **SHORT)
+    assert by_path.summary["decisions"] == by_object.summary["decisions"]
+    assert by_path.summary["strategy"] == str(bundle)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"game": "catchx"}, "did you mean"),
+        ({"strategy": "fixedx"}, r"did you mean 'fixed'.*or the folder of a bundle"),
+        ({"num_envs": 8}, "setting 'num_envs' does not exist; .*runtime__num_envs"),
+        ({"runtime__nothing": 8}, "setting 'runtime__nothing' does not exist"),
+        ({"runtime__num_envs": 0}, "num_envs"),
+        ({"network": "net9"}, "network 'net9' does not exist"),
+    ],
+)
+def test_mistakes_are_refused_in_one_line(options: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError, match=message) as refused:
+        accerl.train(**{"game": "catch", **options})  # pyright: ignore[reportArgumentType]
+    assert "\n" not in str(refused.value)
+
+
+def states(count: int) -> np.ndarray:
+    envs = make_envs("catch", count)
+    obs = envs.reset(0)
+    envs.close()
+    return obs
+
+
+@pytest.mark.parametrize("spec", [CompressionSpec(), INT8], ids=lambda spec: spec.label)
+def test_a_saved_policy_acts_the_same_in_any_onnx_runtime(
+    spec: CompressionSpec, run: Path, tmp_path: Path
+) -> None:
+    policy, obs = accerl.load_policy(run, spec), states(32)
+    policy.save(tmp_path / "policy.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "policy.onnx")
+    logits = np.asarray(session.run(["logits"], {"obs": obs})[0])
+    np.testing.assert_allclose(logits, policy.logits(obs), atol=1e-5)
+    np.testing.assert_array_equal(policy(obs), policy.logits(obs).argmax(-1))
+    assert policy.spec == spec
+
+
+def test_actions_are_drawn_as_the_policy_says(run: Path) -> None:
+    policy, obs = accerl.load_policy(run), states(1).repeat(20_000, axis=0)
+    found = np.bincount(policy(obs, np.random.default_rng(0)), minlength=3) / len(obs)
+    odds = np.exp(policy.logits(obs[:1])[0].astype(float))
+    np.testing.assert_allclose(found, odds / odds.sum(), atol=0.02)
+
+
+def test_a_policy_says_what_it_cannot_do(run: Path, tmp_path: Path) -> None:
+    eager = accerl.load_policy(run, CompressionSpec(graph="eager"))
+    with pytest.raises(UserError, match="runs in torch"):
+        eager.save(tmp_path / "policy.onnx")
+    with pytest.raises(UserError, match=r"states must be .* \[B, "):
+        eager(states(4)[:, 0])
+    with pytest.raises(UserError, match="is not a run directory"):
+        accerl.load_policy(tmp_path)
+
+
+def test_the_example_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)[:1]
+    (tmp_path / "example.py").write_text(code.replace("seconds=10", "seconds=2"))
+    monkeypatch.chdir(tmp_path)
+    names = runpy.run_path("example.py")
+    assert names["result"].best_return is not None
+    assert (tmp_path / "catch.onnx").stat().st_size > 1000
+    assert evaluate_checkpoint(tmp_path / "runs" / "catch", 4)["episodes"] == 4
