@@ -14,6 +14,7 @@ from accerl.runtime.latency.compare import Difference, wiring
 from accerl.runtime.latency.predict import STALE_UPDATES, WORTHWHILE, Advice, Prediction, mildness
 from accerl.runtime.latency.profile import LatencyProfile, SpecLatency
 from accerl.spec import CompressionSpec
+from studies.progress import numbers_table
 
 MARKED = 5
 """differences that `print_differences` points out, and those that are as large"""
@@ -22,10 +23,9 @@ _SEVERAL = 6  # spreads that are worth a line each
 
 def print_profiles(rows: Sequence[dict[str, Any]], console: Console) -> None:
     """Print one row per profile, as `profile_row` makes them, or of a file that is damaged."""
-    table = Table(title="Latency profiles", title_justify="left")
-    table.add_column("name", no_wrap=True)
-    for name in ("actors", "distillers", "cores", "env us", "learner us"):
-        table.add_column(name, justify="right", no_wrap=True)
+    table = numbers_table(
+        "Latency profiles", "name", "actors", "distillers", "cores", "env us", "learner us"
+    )
     table.add_column("machine")
     for row in rows:
         if "damaged" in row:
@@ -52,7 +52,7 @@ def print_profiles(rows: Sequence[dict[str, Any]], console: Console) -> None:
 
 
 def profile_row(profile: LatencyProfile) -> dict[str, Any]:
-    """Return what a list of profiles tells of one."""
+    """Return one profile's row in a list of them."""
     return {
         "name": profile.name,
         "source": profile.source,
@@ -80,11 +80,8 @@ def print_profile(profile: LatencyProfile, console: Console) -> None:
         "load\nms": lambda row: row.load_ms,
         "sent\nkB": lambda row: row.size_bytes / 1e3,
     }
-    table = Table(title=f"Latency profile {profile.name!r}", title_justify="left")
-    table.add_column("spec", no_wrap=True)
     shown = {name: of for name, of in columns.items() if any(of(row) for row in profile.specs)}
-    for name in shown:
-        table.add_column(name, justify="right", no_wrap=True)
+    table = numbers_table(f"Latency profile {profile.name!r}", "spec", *shown)
     ordered = sorted(profile.specs, key=lambda row: mildness(row.spec))
     for row, after in zip(ordered, [*ordered[1:], ordered[-1]], strict=True):
         cells = [_number(of(row)) for of in shown.values()]
@@ -124,10 +121,7 @@ def print_differences(
             )
     of_specs = {(row.spec, _column(row)): row for row in both if row.spec is not None}
     names = list(dict.fromkeys(name for _, name in of_specs))
-    table = Table()
-    table.add_column("spec", no_wrap=True)
-    for name in names:
-        table.add_column(name, justify="right", no_wrap=True)
+    table = numbers_table("", "spec", *names)
     for spec in dict.fromkeys(spec for spec, _ in of_specs):
         found = [of_specs.get((spec, name)) for name in names]
         cells = ["" if row is None else _ratio(row, threshold) for row in found]
@@ -152,14 +146,13 @@ def print_differences(
 def print_advice(
     advice: Advice, profile: LatencyProfile, config: RunConfig, console: Console
 ) -> None:
-    """Print what a few telling specs are predicted to bring, then the advice in bold."""
-    table = Table(
-        title=f"{config.preset} ({config.network} learns) on {profile.name}", title_justify="left"
+    """Print what a few specs are predicted to bring, then the advice in bold."""
+    table = numbers_table(
+        f"{config.preset} ({config.network} learns) on {profile.name}",
+        "actors' spec",
+        *("env steps/s", "over fp32", "limited by", "weights arrive", "policy lag"),
     )
-    table.add_column("actors' spec", no_wrap=True)
-    for name in ("env steps/s", "over fp32", "limited by", "weights arrive", "policy lag"):
-        table.add_column(name, justify="right", no_wrap=True)
-    shown = _telling(advice)
+    shown = _shown(advice)
     for row in shown:
         table.add_row(
             row.spec.label,
@@ -187,8 +180,8 @@ def print_advice(
     console.print(advice.sentence, style="bold", markup=False)
 
 
-def _telling(advice: Advice) -> list[Prediction]:
-    """Return the rows that tell most: unpruned in ONNX Runtime, the one to start from, the best."""
+def _shown(advice: Advice) -> list[Prediction]:
+    """Return the rows to show: unpruned in ONNX Runtime, the one to start from, the fastest."""
     fastest = max(advice.rows, key=lambda row: row.speedup)
     wanted = {advice.start.spec} | ({fastest.spec} if fastest.speedup >= WORTHWHILE else set())
     return [
@@ -217,7 +210,7 @@ def _ratio(row: Difference, threshold: float) -> str:
 
 
 def _spreads(spread: dict[str, float]) -> str:
-    """Tell spreads by operation; of many, the median and the worst."""
+    """Write spreads by operation; of many, the median and the worst."""
     if len(spread) <= _SEVERAL:
         return ", ".join(f"{name} {value:.0%}" for name, value in spread.items())
     ordered = sorted(spread, key=lambda name: spread[name])
@@ -226,7 +219,7 @@ def _spreads(spread: dict[str, float]) -> str:
 
 
 def _print_facts(console: Console, facts: dict[str, str]) -> None:
-    """Print what has something to tell, with the names in a column."""
+    """Print the facts that have a text, with their names in a column."""
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(max_width=72)

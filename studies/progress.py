@@ -1,4 +1,7 @@
-"""Progress for people, on standard error: a bar on a terminal, a line at each end elsewhere."""
+"""What people see, on standard error: lines, tables and progress.
+
+Progress is a bar on a terminal, and a line at each end of a phase elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,7 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.table import Table
 
 from accerl.records import read_json, write_json
 
@@ -28,6 +32,14 @@ console = Console(stderr=True, highlight=False, width=None if sys.stderr.isatty(
 def say(text: str) -> None:
     """Print one line as it is: folder names are not markup."""
     console.print(text, markup=False, soft_wrap=True)
+
+
+def numbers_table(title: str, *columns: str) -> Table:
+    """Return an empty table: labels in its first column, numbers to the right in the others."""
+    table = Table(title=title or None, title_justify="left")
+    for index, column in enumerate(columns):
+        table.add_column(column, justify="right" if index else "left", no_wrap=True)
+    return table
 
 
 class Advance(Protocol):

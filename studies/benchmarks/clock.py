@@ -1,4 +1,4 @@
-"""What `accerl bench clock` measures: whether the virtual clock tells what the real one would."""
+"""`accerl bench clock`: whether runs on the virtual clock predict runs on the real one."""
 
 from __future__ import annotations
 
@@ -124,21 +124,16 @@ def _predicted(
     virtual: dict[tuple[str, str, int], dict[str, Any]] = {}
     spawn = multiprocessing.get_context("spawn")
     with bar("virtual clock", len(keys)) as advance, ProcessPoolExecutor(workers, spawn) as pool:
-        asked = {
-            (case.game, case.label, seed): (case, lengths[case.game], seed) for case, seed in keys
-        }
-        names = {
-            place: ["virtual", profiles[run[0].game].hash, _key(*run)]
-            for place, run in asked.items()
-        }
-        futures = {
-            place: pool.submit(_run, *run, profiles[run[0].game].to_json())
-            for place, run in asked.items()
-            if names[place] not in kept
-        }
+        names, futures = {}, {}
+        for case, seed in keys:
+            run, profile = (case, lengths[case.game], seed), profiles[case.game]
+            place = (case.game, case.label, seed)
+            names[place] = ["virtual", profile.hash, _key(*run)]
+            if names[place] not in kept:
+                futures[place] = pool.submit(_run, *run, profile.to_json())
         for place, name in names.items():
             virtual[place] = kept.get(name, lambda place=place: futures[place].result())
-            advance(1, "")
+            advance()
     return virtual
 
 
@@ -337,17 +332,17 @@ def _rank_agreement(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _disagreements(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Say in words where the virtual clock is wrong."""
-    told = []
+    lines = []
     for row in sorted(rows, key=lambda row: -abs(row["error"])):
         if abs(row["error"]) > 0.08:
             side = "faster" if row["error"] > 0.0 else "slower"
-            told.append(
+            lines.append(
                 f"{row['game']} {row['label']}: the virtual clock is {abs(row['error']):.0%} "
                 f"{side} ({row['virtual']:,.0f} against {row['real']:,.0f} env steps/s)"
             )
         if row["lag"]["distance_updates"] > 1.0:
-            told.append(
+            lines.append(
                 f"{row['game']} {row['label']}: policy lag {row['lag']['virtual_mean']:.1f} "
                 f"against {row['lag']['real_mean']:.1f} updates"
             )
-    return told
+    return lines

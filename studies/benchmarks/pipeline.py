@@ -1,4 +1,4 @@
-"""What `accerl bench pipeline` measures: collecting and learning together, interleaved."""
+"""`accerl bench pipeline`: collecting and learning together, interleaved."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def _measure_emulators(pipeline: Pipeline, seconds: float, seed: int) -> dict[st
 
 
 def emulate(pipe: Connection, game: str, num_envs: int, seed: int) -> None:
-    """Body of a process: step `num_envs` environments at random for as long as it is told."""
+    """Body of a process: step environments at random for as many seconds as it receives."""
     envs = make_envs(game, num_envs)
     actions = np.random.default_rng(seed).integers(envs.num_actions, size=(997, num_envs))
     envs.reset(seed)

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 
 from accerl.runtime.run import PHASES
 from accerl.spec import CompressionSpec
 from studies.benchmarks.clock_cases import LEARNED
+from studies.progress import numbers_table
 
 EXPLANATIONS = {
     "infer": "Acting, one core. Ratios are speed-ups over Original at the same batch; KL (nats) "
@@ -24,10 +24,7 @@ EXPLANATIONS = {
 
 def print_rows(result: Mapping[str, Any], console: Console) -> None:
     """Print a benchmark whose result is rows of equal columns."""
-    table = Table(title=f"bench {result['bench']}", title_justify="left")
-    for name in result["rows"][0]:
-        is_spec = name == "spec"
-        table.add_column(name, justify="left" if is_spec else "right", no_wrap=is_spec)
+    table = numbers_table(f"bench {result['bench']}", *result["rows"][0])
     for row in result["rows"]:
         table.add_row(*(_cell(value) for value in row.values()))
     console.print(table)
@@ -53,15 +50,12 @@ def print_pipeline(result: Mapping[str, Any], console: Console) -> None:
         for name in PHASES
         if any(config["phases"][name] >= 5e-4 for config in result["configs"].values())
     ]
-    table = Table(
-        title=f"bench pipeline: {result['game']}, network {result['network']}",
-        title_justify="left",
+    table = numbers_table(
+        f"bench pipeline: {result['game']}, network {result['network']}",
+        "configuration",
+        *("steps/s", "spread", "CPU-s / 1,000", "samples/s", "fill", "lag", "RSS MB"),
+        *(f"{name} ms" for name in phases),
     )
-    table.add_column("configuration", no_wrap=True)
-    for name in ("steps/s", "spread", "CPU-s / 1,000", "samples/s", "fill", "lag", "RSS MB"):
-        table.add_column(name, justify="right")
-    for name in phases:
-        table.add_column(f"{name} ms", justify="right")
     for name, config in result["configs"].items():
         memory = " ".join(f"{held:,.0f}" for held in config["rss_mb"].values())
         table.add_row(
@@ -76,10 +70,9 @@ def print_pipeline(result: Mapping[str, Any], console: Console) -> None:
             *(f"{config['phases'][phase]:.3f}" for phase in phases),
         )
     console.print(table)
-    ratios = Table(title="Ratios of env steps per second", title_justify="left")
-    ratios.add_column("fast / slow", no_wrap=True)
-    for name in ("median", "spread", "bound"):
-        ratios.add_column(name, justify="right")
+    ratios = numbers_table(
+        "Ratios of env steps per second", "fast / slow", "median", "spread", "bound"
+    )
     for name, ratio in result["ratios"].items():
         spread, bound = result["ratio_spread"][name], result["bounds"][name]
         ratios.add_row(name, f"{ratio:.2f}", f"{spread:.2f}", f"{bound:.2f}")
@@ -99,17 +92,13 @@ def print_pipeline(result: Mapping[str, Any], console: Console) -> None:
 def print_clock(result: Mapping[str, Any], console: Console) -> None:
     """Print one line a case, then how well the clocks agree, and where they do not."""
     for game in result["games"]:
-        table = Table(
-            title=f"bench clock: {game}, {len(result['seeds'])} seeds of "
-            f"{result['seconds'][game]:g} s on each clock",
-            title_justify="left",
-        )
-        table.add_column("actors", no_wrap=True)
         learned = game in LEARNED
-        for name in ("real steps/s", "virtual", "error", "real lag", "virtual", "apart"):
-            table.add_column(name, justify="right")
-        for name in ("real mean J", "virtual") if learned else ():
-            table.add_column(name, justify="right")
+        table = numbers_table(
+            f"bench clock: {game}, {len(result['seeds'])} seeds of "
+            f"{result['seconds'][game]:g} s on each clock",
+            *("actors", "real steps/s", "virtual", "error", "real lag", "virtual", "apart"),
+            *(("real mean J", "virtual") if learned else ()),
+        )
         for row in result["rows"]:
             if row["game"] != game:
                 continue

@@ -13,7 +13,7 @@ from tests.fixtures.command_line import accerl
 from tests.fixtures.jobs import STUDY, catch_job
 
 
-def test_a_worker_does_what_waits_and_the_list_tells(
+def test_a_worker_does_what_waits_and_the_list_counts_it(
     where: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store = JobStore(open_storage(where), STUDY)
@@ -21,10 +21,10 @@ def test_a_worker_does_what_waits_and_the_list_tells(
     odd = {"do": "unheard-of", "seed": 1}
     keys = store.add([*jobs, odd])
     worker = ["study", "worker", "--study", STUDY, "--storage", where, "--once", "--json"]
-    told = accerl(capsys, *worker).json
-    assert told["study"] == STUDY
-    assert [line.split()[0] for line in told["jobs"]] == ["did", "did", *["failed:"] * 3]
-    assert "'unheard-of' jobs are unknown here; start workers with" in told["jobs"][-1]
+    done = accerl(capsys, *worker).json
+    assert done["study"] == STUDY
+    assert [line.split()[0] for line in done["jobs"]] == ["did", "did", *["failed:"] * 3]
+    assert "'unheard-of' jobs are unknown here; start workers with" in done["jobs"][-1]
     store.look()
     assert [store.result(key) for key in keys[:2]] == [do_job(job) for job in jobs]
     listed = accerl(capsys, "study", "list", "--storage", where, "--json").json

@@ -45,16 +45,16 @@ def test_errors_are_relative_to_the_real_clock_and_what_disagrees_is_named() -> 
     found = bench_clock._agreement(rows)
     assert found["time_error_median"] == pytest.approx(0.04)
     assert found["time_error_max"] == pytest.approx(0.25)
-    (told,) = found["disagreements"]
-    assert told.startswith("pong b: the virtual clock is 25% slower")
+    (line,) = found["disagreements"]
+    assert line.startswith("pong b: the virtual clock is 25% slower")
     assert found["spearman"] is None  # nothing was learned
     assert found["by_game"]["pong"]["spearman_speed"] == 1.0
 
 
 def test_a_lag_that_is_off_by_more_than_an_update_is_named() -> None:
     lag = {"real_mean": 1.0, "virtual_mean": 3.5, "distance_updates": 2.5}
-    (told,) = bench_clock._agreement([row("a", 100.0, 100.0, lag=lag)])["disagreements"]
-    assert "policy lag 3.5 against 1.0" in told
+    (line,) = bench_clock._agreement([row("a", 100.0, 100.0, lag=lag)])["disagreements"]
+    assert "policy lag 3.5 against 1.0" in line
 
 
 def test_ranks_of_gains_agree_or_do_not_and_the_interval_says_how_surely() -> None:
