@@ -43,12 +43,11 @@ def contest_rows(study: StudyRecord) -> list[dict[str, Any]]:
     was censored had not reached its target at `observed_seconds`. `cpu_seconds`, on the virtual
     clock modelled ones, and `publication_bytes` are None where the run did not record them.
     """
-    default = str(study.info.get("profile", study.profile.get("name", "")))
     return [
         {
             "strategy": strategy,
             "env": game,
-            "profile": study.games[game].profile or default,
+            "profile": study.games[game].profile,
             "seed": seed,
         }
         | _measure(study, game, run)
@@ -77,21 +76,20 @@ def _measure(study: StudyRecord, name: str, run: RunRecord) -> dict[str, Any]:
         ),
         "final_return": final,
         "final_normalised": float(curves.normalise(final, **levels)),
-        "cpu_seconds": _cpu_seconds(run, study.tier),
-        "publication_bytes": run.summary.get("publication_bytes") or sent or None,
+        "cpu_seconds": _cpu_seconds(run),
+        "publication_bytes": sent or None,
     }
 
 
-def _cpu_seconds(run: RunRecord, tier: str) -> float | None:
+def _cpu_seconds(run: RunRecord) -> float | None:
     """Return the processor seconds of a run, or the modelled busy ones of a virtual clock.
 
     A virtual clock's run is the same on every machine, so what the simulation took says nothing.
     """
-    if run.summary.get("tier", tier) == "virtual":
+    if run.summary["tier"] == "virtual":
         working = (report.phase_seconds.get(name, 0.0) for report in run.reports for name in WORK)
         return sum(working) or None
-    used = sum(sum(report.cpu_seconds.values()) for report in run.reports)
-    return run.summary.get("cpu_seconds") or used or None
+    return sum(sum(report.cpu_seconds.values()) for report in run.reports) or None
 
 
 def strategy_levels(
@@ -133,14 +131,14 @@ def strategy_levels(
 
 def build_contest(study: StudyRecord) -> dict[str, Any]:
     """Return the whole contest of a study; the same records give the same numbers."""
-    rng = np.random.default_rng(int(study.info.get("seed", 0)))
+    rng = np.random.default_rng(study.info["seed"])
     rows = contest_rows(study)
     contrasts = contest_contrasts(study, rows, rng)
     contest: dict[str, Any] = {
         "study": study.name,
         "subject": study.subject,
         "tier": study.tier,
-        "plan_hash": study.info.get("plan_hash"),
+        "plan_hash": study.info["plan_hash"],
         "primary_metric": PRIMARY,
         "primary_against": list(study.primary_against),
         "metrics": dict(METRICS),
@@ -153,8 +151,8 @@ def build_contest(study: StudyRecord) -> dict[str, Any]:
         "oracle_gap": gap_rows(study, rng),
         "machine_gap": machine_gap(study, rows, rng),
         "warnings": [*study.warnings, *missing_metrics(study, contrasts)],
-        "fingerprint": study.info.get("fingerprint"),
-        "versions": study.info.get("versions"),
+        "fingerprint": study.info["fingerprint"],
+        "versions": study.info["versions"],
     }
     contest["oracle_gap_missing"] = gap_missing(study, contest["oracle_gap"])
     contest["goal"] = find_goal(study, contest, rng)

@@ -45,8 +45,6 @@ METRICS: Mapping[str, str] = {
 """Every number of a contest in words; normalised = (J - random) / (reference - random)."""
 LOWER_IS_BETTER = (PRIMARY, "cpu_seconds", "publication_bytes")
 """positive, and therefore compared by their geometric mean ratio"""
-SECONDARY = ("auc", "final_return", "cpu_seconds", "publication_bytes")
-"""of a study whose records hold no plan"""
 PLAN_WORDS: Mapping[str, str] = {
     "area_under_the_curve": "auc",
     "bytes": "publication_bytes",
@@ -63,10 +61,10 @@ def contest_contrasts(
 
     One of `ratio` and `difference` is None, by the metric. Bounds are None below two pairs.
     They are over the games that the plan names (`StudyRecord.primary_games`), such as those that
-    nobody trained on. `family` is primary, secondary or exploratory; an exploratory contrast has
+    training did not use. `family` is primary, secondary or exploratory; an exploratory contrast has
     no `p_holm`, be it that the plan does not name the comparator or that it does not name the
     metric. Of the `n` pairs, `clusters` are independent: those of one game and seed on several
-    machines share their dice. `same_policy` tells that both sides are one network.
+    machines share their random numbers. `same_policy` says that both sides are one network.
     """
     known = [item.name for item in study.strategies]
     if study.subject not in known:
@@ -94,12 +92,8 @@ def planned_secondary(study: StudyRecord) -> tuple[tuple[str, ...], tuple[str, .
 
     A plan writes them for people, such as "final_return (non-inferior within 5%)".
     """
-    plan = study.info.get("plan")
-    told = plan.get("secondary") if isinstance(plan, Mapping) else None
-    if told is None:
-        return SECONDARY, ()
     known, unknown = [], []
-    for text in told:
+    for text in study.info["plan"]["secondary"]:
         word = str(text).partition("(")[0].strip().lower().replace(" ", "_").replace("-", "_")
         name = PLAN_WORDS.get(word, word)
         (known if name in METRICS else unknown).append(name if name in METRICS else str(text))

@@ -1,7 +1,7 @@
 """The goal that was set before the contest, and whether it was met: by how much, where, how surely.
 
 It is set against one comparator, the best threshold rule that is one for all instances: faster on
-what nobody trained on, most of the oracle gap closed, and nowhere much slower.
+new instances, most of the oracle gap closed, and nowhere much slower.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ WORSE = 1.03
 def find_goal(
     study: StudyRecord, contest: Mapping[str, Any], rng: np.random.Generator
 ) -> dict[str, Any]:
-    """Return the parts of the goal, each with `met`; None is "cannot be told".
+    """Return the parts of the goal, each with `met`; None is "unknown".
 
     `held_out` is the planned contrast with the rule, with its uncorrected p; on instances that
-    were all `trained` on it cannot be told. `stronger_static` is a spec that outdid the rule on the
+    were all `trained` on it is unknown. `stronger_static` is a spec that outdid the rule on the
     validation seeds. `gap_closed` counts the instances whose gap was `measured`, the `instances` of
     them with a gap of at least ROOM, and those whose closed share is `known`, whose median is
     `closed`. `by_instance` is over all games of the study; `worst` is the highest of its ratios.
@@ -130,8 +130,8 @@ def goal_sentences(contest: Mapping[str, Any], labels: Mapping[str, str]) -> lis
     goal = contest["goal"]
     if goal["against"] is None:
         return [
-            f"Goal, at most {GOAL_RATIO:.2f}x the seconds of the best threshold rule: cannot be "
-            "told, no such rule that is one for all instances is among the planned comparators."
+            f"Goal, at most {GOAL_RATIO:.2f}x the seconds of the best threshold rule: unknown, "
+            "no such rule that is one for all instances is among the planned comparators."
         ]
     total = len(contest["oracle_gap_missing"]) + goal["gap_closed"]["measured"]
     return [
@@ -148,10 +148,10 @@ def _faster(found: Mapping[str, Any], rule: str) -> str:
         "below 1"
     )
     if found["ratio"] is None:
-        return f"{text}: cannot be told, no test run is shared with {rule}."
+        return f"{text}: unknown, no test run is shared with {rule}."
     if found["trained"]:
-        told = f"{found['ratio']:.2f}x{_bounds(found, ', ')}"
-        return f"{text}: cannot be told, it is about instances nobody was trained on ({told} here)."
+        here = f"{found['ratio']:.2f}x{_bounds(found, ', ')}"
+        return f"{text}: unknown, all instances were used in training ({here} here)."
     return f"{text}: {_met(found['met'])} ({found['ratio']:.2f}x{_bounds(found, ', ')})."
 
 
@@ -160,9 +160,9 @@ def _strength(goal: Mapping[str, Any], labels: Mapping[str, str]) -> list[str]:
     if not goal["stronger_static"]:
         return []
     return [
-        f"{labels[goal['against']]} did less on the validation seeds than "
-        f"{labels[goal['stronger_static']]}; as a rule that never switches is a static spec, its "
-        "search was too short, and a longer one could make it harder to beat."
+        f"{labels[goal['against']]} gained less on the validation seeds than "
+        f"{labels[goal['stronger_static']]}. A rule that never switches is a static spec, so its "
+        "search was too short; a longer one could make it harder to beat."
     ]
 
 
@@ -170,12 +170,12 @@ def _closing(found: Mapping[str, Any], total: int) -> str:
     measured = found["measured"]
     text = f"Goal, {CLOSED:.0%} of the oracle gap closed where it is at least {ROOM:.0%}"
     if not measured:
-        return f"{text}: cannot be told, the gap was not measured."
+        return f"{text}: unknown, the gap was not measured."
     if not found["instances"]:
-        return f"{text}: cannot be told, it is smaller wherever it was measured."
+        return f"{text}: unknown, the gap is smaller wherever it was measured."
     if not found["known"]:
         return (
-            f"{text}: cannot be told, where it is that large it was not measured over the "
+            f"{text}: unknown, where the gap is that large it was not measured over the "
             "contest's length of the run."
         )
     return (
@@ -188,11 +188,11 @@ def _nowhere(goal: Mapping[str, Any], rule: str) -> list[str]:
     worst = goal["worst"]
     if worst is None:
         return []
-    told = f"{worst['ratio']:.2f}x on {worst['env']}{_bounds(worst, ' (')}"
-    told += ")" if worst["low"] is not None else ""
+    found = f"{worst['ratio']:.2f}x on {worst['env']}{_bounds(worst, ' (')}"
+    found += ")" if worst["low"] is not None else ""
     text = f"Goal, never more than {WORSE - 1.0:.0%} slower than {rule} anywhere"
     return [
-        f"{text}: met, at most {told}." if goal["nowhere_worse"] else f"{text}: missed, {told}."
+        f"{text}: met, at most {found}." if goal["nowhere_worse"] else f"{text}: missed, {found}."
     ]
 
 

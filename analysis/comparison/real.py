@@ -22,11 +22,7 @@ def speed_contrasts(
     Geometric means over pairs of one seed, a row a game and strategy, and one over all games where
     there are several; bounds are None below two pairs. Above 1 the subject was faster.
     """
-    speeds = {
-        (row["strategy"], row["game"], row.get("seed")): float(row[SPEED])
-        for row in rows
-        if row.get(SPEED)
-    }
+    speeds = {(row["strategy"], row["game"], row["seed"]): float(row[SPEED]) for row in rows}
     games = list(dict.fromkeys(game for _, game, _ in speeds))
     others = dict.fromkeys(name for name, _, _ in speeds if name != subject)
     found = []

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from analysis.records.load import RunRecord
-from analysis.report import formats
-from analysis.report.tables import Cell, Table, number
 
 EPISODES = 20
 """episodes in the running mean, as the paper's comparisons use"""
@@ -64,26 +62,6 @@ def default_levels(curves: Sequence[Sequence[Point]]) -> list[float]:
         return []
     low, high = min(starts), max(point.score for curve in curves for point in curve)
     return sorted({round(low + share * (high - low), 1) for share in LEVELS})
-
-
-def score_table(labelled: Mapping[str, RunRecord], levels: Sequence[float] | None = None) -> Table:
-    """Seconds and env steps until each run first reached each level."""
-    curves = {label: score_curve(run) for label, run in labelled.items()}
-    chosen = list(levels) if levels else default_levels(list(curves.values()))
-    rows = []
-    for label, curve in curves.items():
-        cells = [Cell(label)]
-        for level in chosen:
-            point = first_reached(curve, level)
-            if point is None:
-                cells.append(Cell(formats.NOTHING))
-            else:
-                steps = formats.compact(point.env_steps)
-                cells.append(number(point.seconds, f"{point.seconds:.0f} s, {steps} steps"))
-        best = max((point.score for point in curve), default=None)
-        rows.append((*cells, number(best)))
-    columns = ("Run", *(f"#Score {level:g}" for level in chosen), "#Best score")
-    return Table("Time to score", columns, tuple(rows))
 
 
 def curves_json(labelled: Mapping[str, RunRecord]) -> list[dict[str, Any]]:

@@ -9,8 +9,8 @@ from analysis.comparison.contrasts import LOWER_IS_BETTER, PRIMARY
 from analysis.comparison.goal import goal_sentences
 from analysis.comparison.stats import smallest_p
 from analysis.comparison.worth import NO_ROOM
+from analysis.formats import counted, listed, p_value, sentence
 from analysis.records.load import StudyRecord
-from analysis.report import formats
 
 ALPHA = 0.05
 NON_INFERIORITY_MARGIN = 0.05
@@ -41,73 +41,103 @@ def lean(contrast: Mapping[str, Any]) -> str:
 
 
 def verdict_sentences(study: StudyRecord, contest: Mapping[str, Any]) -> list[str]:
-    """Return the verdict of a contest: headline, one sentence a comparison, then the conditions."""
+    """Return the verdict of a contest: headline, the comparisons one by one, then the limits."""
+    sentences = [
+        headline(study, contest),
+        *comparison_sentences(study, contest),
+        *limit_sentences(study, contest),
+    ]
+    return [sentence(text) for text in sentences]
+
+
+def headline(study: StudyRecord, contest: Mapping[str, Any]) -> str:
+    """Return the verdict in one sentence."""
+    subject = study.labels[study.subject]
+    if not _planned(contest, PRIMARY):
+        return f"{subject} shares no test run with a planned comparator: nothing to compare."
+    claims = _claims(contest, PRIMARY)
+    if not claims:
+        return f"{subject} is the same policy as every planned comparator: nothing to compare."
+    groups: dict[str, list[str]] = {"better": [], "worse": [], "undecided": []}
+    for contrast in claims:
+        groups[outcome(contrast)].append(study.labels[contrast["b"]])
+    if len(groups["better"]) == len(claims):
+        return (
+            f"{subject} reaches the target faster than every comparator "
+            f"({len(claims)} of {len(claims)})."
+        )
+    words = {
+        "better": "faster than",
+        "worse": "slower than",
+        "undecided": "not distinguishable from",
+    }
+    parts = [f"{words[key]} {listed(names)}" for key, names in groups.items() if names]
+    start = "" if groups["better"] or groups["worse"] else "No winner: "
+    return f"{start}{subject} is {'; '.join(parts)} (seconds to target)."
+
+
+def comparison_sentences(study: StudyRecord, contest: Mapping[str, Any]) -> list[str]:
+    """Return one sentence a planned comparison, on final returns, and on the plan's goal."""
+    claims = _claims(contest, PRIMARY)
     labels = study.labels
     subject = labels[study.subject]
-    planned: dict[str, list[Mapping[str, Any]]] = {}
-    for contrast in contest["contrasts"]:
-        if contrast["family"] != "exploratory":
-            planned.setdefault(contrast["metric"], []).append(contrast)
-    primary = planned.get(PRIMARY, [])
-    # A comparator that is the same network says nothing; it still counts in the correction.
-    claims = [item for item in primary if not item["same_policy"]]
-    if not claims:
-        if primary:
-            what = "ended with the same policy as every planned comparator: nothing to compare."
-            return [f"{subject} {what}", *_accepted(study)]
-        what = "has no test run in common with a planned comparator: nothing to compare."
-        return [f"{subject} {what}"]
-    sentences = [_headline(subject, labels, claims)]
     # The strongest comparators first: what the subject does worst against decides the question.
-    for contrast in sorted(claims, key=lambda item: -(item["ratio"] or 0.0)):
-        sentences.append(_time_sentence(subject, labels[contrast["b"]], contrast))
-    sentences += [
-        f"{labels[item['b']]} ended with the same policy: no contrast."
-        for item in primary
-        if item["same_policy"]
+    sentences = [
+        _time_sentence(subject, labels[item["b"]], item)
+        for item in sorted(claims, key=lambda item: -(item["ratio"] or 0.0))
     ]
-    final = [item for item in planned.get("final_return", []) if not item["same_policy"]]
-    sentences += _final_sentences(subject, labels, final)
-    sentences += _accepted(study)
-    sentences += goal_sentences(contest, labels)
-    sentences += _exploratory(contest)
-    sentences += room_sentences(contest)
-    sentences += _conditions(study, contest, primary)
-    return sentences
+    if claims:
+        sentences += [
+            f"{labels[item['b']]} is the same policy: no contrast."
+            for item in _planned(contest, PRIMARY)
+            if item["same_policy"]
+        ]
+        sentences += _final_sentences(subject, labels, _claims(contest, "final_return"))
+    sentences.append(f"Meta-training ended with: {study.info['accounting']['accepted']}.")
+    return sentences + (goal_sentences(contest, labels) if claims else [])
 
 
-def _headline(subject: str, labels: Mapping[str, str], primary: Sequence[Mapping[str, Any]]) -> str:
-    groups: dict[str, list[str]] = {"better": [], "undecided": [], "worse": []}
-    for contrast in primary:
-        groups[outcome(contrast)].append(labels[contrast["b"]])
-    total = len(primary)
-    if len(groups["better"]) == total:
-        return f"{subject} reached the target sooner than every comparator ({total} of {total})."
-    parts = []
-    if groups["better"]:
-        parts.append(f"was faster than {listed(groups['better'])}")
-    if groups["worse"]:
-        parts.append(f"lost to {listed(groups['worse'])}")
-    if groups["undecided"]:
-        parts.append(f"could not be told apart from {listed(groups['undecided'])}")
-    start = "No winner: " if not groups["better"] and not groups["worse"] else ""
-    return f"{start}{subject} {listed(parts)} in seconds to target."
+def limit_sentences(study: StudyRecord, contest: Mapping[str, Any]) -> list[str]:
+    """Return what limits the evidence; nothing where there is none."""
+    if not _claims(contest, PRIMARY):
+        return []
+    return [
+        *_exploratory(contest),
+        *room_sentences(contest),
+        *_conditions(study, contest, _planned(contest, PRIMARY)),
+    ]
+
+
+def _planned(contest: Mapping[str, Any], metric: str) -> list[Mapping[str, Any]]:
+    return [
+        item
+        for item in contest["contrasts"]
+        if item["metric"] == metric and item["family"] != "exploratory"
+    ]
+
+
+def _claims(contest: Mapping[str, Any], metric: str) -> list[Mapping[str, Any]]:
+    """The planned comparisons of different policies.
+
+    A comparator that is the same network says nothing; it still counts in the correction.
+    """
+    return [item for item in _planned(contest, metric) if not item["same_policy"]]
 
 
 def _time_sentence(subject: str, other: str, contrast: Mapping[str, Any]) -> str:
     count, clusters = contrast["n"], contrast["clusters"]
-    pairs = f"{count} pair" if count == 1 else f"{count} pairs"
+    pairs = counted(count, "pair")
     pairs += f", {clusters} of them independent" if clusters < count else ""
     text = f"{subject} reaches the target in {contrast['ratio']:.2f}x the seconds of {other}"
     if contrast["low"] is None:
         return f"{text} ({pairs}): too little data for an interval, so not distinguishable."
     text += f" (95% interval {contrast['low']:.2f} to {contrast['high']:.2f}, {pairs}"
-    text += f", corrected p {format_p(contrast['p_holm'])})"
+    text += f", corrected p {p_value(contrast['p_holm'])})"
     decided, leaning = outcome(contrast), lean(contrast)
     if decided == "better":
         return f"{text}: faster."
     if decided == "worse":
-        return f"{text}: slower, it lost to this comparator."
+        return f"{text}: slower."
     if leaning != "undecided":
         word = "faster" if leaning == "better" else "slower"
         why = f"the corrected p value is not below {ALPHA}"
@@ -134,12 +164,12 @@ def _final_sentences(
     if worse:
         sentences.append(
             f"{subject} gives up more than 5% of the reference range in final return against "
-            f"{listed(worse)}: speed was bought with quality."
+            f"{listed(worse)}: it trades quality for speed."
         )
     if open_:
         sentences.append(
-            f"Whether the final return of {subject} stays within 5% of {listed(open_)} cannot be "
-            f"told from these runs."
+            f"These runs do not decide whether the final return of {subject} stays within 5% of "
+            f"{listed(open_)}."
         )
     return sentences
 
@@ -161,15 +191,8 @@ def _exploratory(contest: Mapping[str, Any]) -> list[str]:
     )
     if not count:
         return []
-    verb = "comparison is" if count == 1 else "comparisons are"
-    return [f"{count} further {verb} exploratory: not in the plan's family, no winner is claimed."]
-
-
-def _accepted(study: StudyRecord) -> list[str]:
-    """Say what meta-training ended with: it may be what it began with."""
-    own = next(item for item in study.strategies if item.name == study.subject)
-    told = (study.info.get("accounting") or {}).get("accepted") or own.tuned_params.get("accepted")
-    return [f"The controller that was accepted: {told}."] if told else []
+    further = counted(count, "comparison")
+    return [f"Exploratory, not in the plan, no winner claimed: {further}."]
 
 
 def room_sentences(contest: Mapping[str, Any]) -> list[str]:
@@ -179,8 +202,8 @@ def room_sentences(contest: Mapping[str, Any]) -> list[str]:
     total = missing + len(known)
     if not known:
         return [
-            f"The oracle gap was measured on none of the {total} instances: how much there was to "
-            f"win is not known."
+            f"The oracle gap was measured on none of the {total} instances, so it is "
+            f"unknown how much there was to win."
         ]
     none = [row["env"] for row in known if row["room"] == "none"]
     sentences = []
@@ -189,9 +212,8 @@ def room_sentences(contest: Mapping[str, Any]) -> list[str]:
             f"On {listed(none)} even the oracle gains less than {NO_ROOM:.0%} over the best static "
             f"spec: no win can be claimed there."
         )
-    told = f"The oracle gap was measured on {len(known)} of the {total} instances"
-    sentences.append(f"{told}; of the others nothing is known." if missing else f"{told}.")
-    return sentences
+    text = f"The oracle gap was measured on {len(known)} of the {total} instances"
+    return [*sentences, f"{text}; it is unknown on the others." if missing else f"{text}."]
 
 
 def _conditions(
@@ -202,8 +224,8 @@ def _conditions(
     sentences = []
     if len(games) < len(study.games):
         sentences.append(
-            f"All this is over {len(games)} instances, as planned; the other "
-            f"{len(study.games) - len(games)}, which were trained on, are in the table of transfer."
+            f"The comparisons cover {len(games)} instances, as planned; the other "
+            f"{len(study.games) - len(games)} were used in training (see Transfer)."
         )
     missed = sum(bool(row["censored"]) for row in rows)
     if missed:
@@ -213,8 +235,8 @@ def _conditions(
         )
     if any(item["clusters"] < item["n"] for item in primary):
         sentences.append(
-            "Pairs of one game and seed on several machines share their dice: they are resampled "
-            "together, as one independent pair."
+            "Pairs of one game and seed on several machines share their random numbers: they are "
+            "resampled together, as one independent pair."
         )
     fewest = min(contrast["clusters"] for contrast in primary)
     lowest = smallest_p(fewest) * len(primary)
@@ -225,15 +247,12 @@ def _conditions(
             f"corrected p value could fall below {min(lowest, 1.0):.2g}."
         )
     sentences.append(
-        "Intervals resample seeds of these instances; they say nothing of games and machines that "
+        "Intervals resample seeds of these instances; they do not cover games and machines that "
         "are not in the contest."
     )
     if study.warnings:
-        count = len(study.warnings)
-        told = "1 warning" if count == 1 else f"{count} warnings"
-        sentences.append(f"See {told} about missing or cut runs.")
-    more = contest["warnings"][len(study.warnings) :]
-    sentences += [f"{text}." for text in more]
+        sentences.append(f"See {counted(len(study.warnings), 'warning')} on missing or cut runs.")
+    sentences += [f"{text}." for text in contest["warnings"][len(study.warnings) :]]
     clock = f"the {study.tier} tier"
     if study.tier == "virtual":
         clock = f"the virtual clock (latency profile: {study.machines})"
@@ -244,12 +263,12 @@ def _conditions(
 
 
 def _seeds(study: StudyRecord) -> str:
-    """Return how many test seeds there were, and who had fewer."""
+    """Return how many test seeds there were, and which strategies had fewer."""
     planned = {study.subject, *study.primary_against}
     fewer = {
         item.name: len(item.test_seeds)
         for item in study.strategies
-        if item.test_seeds is not None and len(item.test_seeds) < len(study.test_seeds)
+        if len(item.test_seeds) < len(study.test_seeds)
     }
     text = f"{len(study.test_seeds)} test seeds"
     if not fewer:
@@ -257,19 +276,5 @@ def _seeds(study: StudyRecord) -> str:
     low, high = min(fewer.values()), max(fewer.values())
     count = f"{low}" if low == high else f"{low} to {high}"
     others = {item.name for item in study.strategies} - planned
-    who = listed([study.labels[name] for name in fewer])
-    return f"{text} ({count} of {'the exploratory ones' if set(fewer) == others else who})"
-
-
-def format_p(p: float | None) -> str:
-    """Return a p value for people; never 0."""
-    if p is None:
-        return formats.NOTHING
-    return "<0.001" if p < 0.001 else f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
-
-
-def listed(items: Sequence[str]) -> str:
-    """Return "a, b and c"."""
-    if len(items) == 1:
-        return items[0]
-    return f"{', '.join(items[:-1])} and {items[-1]}"
+    names = listed([study.labels[name] for name in fewer])
+    return f"{text} ({count} for {'the exploratory ones' if set(fewer) == others else names})"

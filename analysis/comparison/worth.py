@@ -31,10 +31,8 @@ def break_even(
     meta-training's wall seconds divided by it and by its bounds. None is "never". Runs that were
     censored count as arriving at the horizon, which understates what is saved.
     """
-    told = study.info.get("accounting") or {}
-    wall = told.get("meta_wall_seconds")
-    if wall is None:
-        wall = (study.info.get("wall_seconds") or {}).get("meta_training")
+    accounting = study.info["accounting"]
+    wall = accounting["meta_wall_seconds"]
     against = dict.fromkeys([*study.of_kind("fp32"), *study.primary_against])
     times = {(row["strategy"], row["env"], row["seed"]): row[PRIMARY] for row in rows}
     result = []
@@ -56,16 +54,16 @@ def break_even(
                 result.append({"b": other, "env": env, "n": len(own)} | _payback(saved, wall))
     return {
         "meta_wall_seconds": wall,
-        "meta_cpu_seconds": told.get("meta_cpu_seconds"),
-        "inner_runs": told.get("inner_runs"),
+        "meta_cpu_seconds": accounting["meta_cpu_seconds"],
+        "inner_runs": accounting["inner_runs"],
         "rows": result,
     }
 
 
-def _payback(saved: stats.Interval, wall_seconds: float | None) -> dict[str, Any]:
+def _payback(saved: stats.Interval, wall_seconds: float) -> dict[str, Any]:
     def runs(seconds: float) -> int | None:
-        pays = wall_seconds is not None and math.isfinite(seconds) and seconds > 0.0
-        return math.ceil(wall_seconds / seconds) if pays and wall_seconds is not None else None
+        pays = math.isfinite(seconds) and seconds > 0.0
+        return math.ceil(wall_seconds / seconds) if pays else None
 
     return {
         "saved_seconds": saved.estimate,

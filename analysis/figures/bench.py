@@ -256,12 +256,10 @@ def real_against_predicted(
     `labels` and `colours` are of the study's strategies, by name.
     """
     table: list[dict[str, Any]] = [
-        {"strategy": labels.get(row["strategy"], str(row["strategy"]))}
-        | {"game": str(row["game"]), "seed": row.get("seed")}
-        | {"real": float(row["env_steps_per_second"])}
-        | {"predicted": float(row["predicted_env_steps_per_second"])}
+        {"strategy": labels[row["strategy"]], "game": row["game"], "seed": row["seed"]}
+        | {"real": row["env_steps_per_second"]}
+        | {"predicted": row["predicted_env_steps_per_second"]}
         for row in rows
-        if row.get("env_steps_per_second") and row.get("predicted_env_steps_per_second")
     ]
     names = list(dict.fromkeys(row["strategy"] for row in table))
     ends = [

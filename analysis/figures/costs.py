@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,57 +12,106 @@ from analysis.figures.theme import (
     SUBJECT_COLOUR,
     Figure,
     compression_rank,
+    ramp,
     strategy_colours,
 )
+from analysis.formats import significant
 from analysis.records.load import RunRecord
-from analysis.report.formats import significant
 
 META_TITLES = {
-    "mean_return": "Outer return (normalised)",
-    "mean_gain": "Gain over the baseline",
     "gain": "Normalised gain of the inner runs",
-    "entropy": "Policy entropy (nats)",
     "entropy_nats": "Policy entropy (nats)",
 }
+SPECS = (
+    CompressionSpec(),
+    CompressionSpec(bits=8),
+    CompressionSpec(student="net3", bits=8),
+)
+"""none, the paper's INT8, and the hardest that every profile lists"""
+ONE, MANY = "one state at a time", "largest batch measured"
 
 
-def spec_label(value: Any) -> str:
-    """Return the label of a spec given as a JSON object, a JSON text or already a label."""
-    if isinstance(value, str) and value.lstrip().startswith("{"):
-        value = json.loads(value)
-    return CompressionSpec.from_json(value).label if isinstance(value, Mapping) else str(value)
-
-
-def infer_rows(profile: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return [{spec, batch, us_per_state}] of a latency profile, whichever way it nests them."""
-    if profile.get("infer"):
-        return list(profile["infer"])
+def infer_rows(profile: Mapping[str, Any]) -> list[tuple[CompressionSpec, int, float]]:
+    """Return (spec, batch, microseconds a state) of everything that a latency profile holds."""
     return [
-        {"spec": row["spec"], "batch": int(batch), "us_per_state": us}
-        for row in profile.get("specs") or ()
-        for batch, us in row.get("infer_us", {}).items()
+        (CompressionSpec.from_json(row["spec"]), int(batch), float(us))
+        for row in profile["specs"]
+        for batch, us in row["infer_us"].items()
     ]
 
 
-def latency_bars(infer: Sequence[Mapping[str, Any]]) -> Figure:
-    """Microseconds a state of acting, by spec, one panel a batch size."""
-    table = [
-        {
-            "spec": spec_label(row["spec"]),
-            "batch": f"batch {row['batch']}",
-            "us": float(row["us_per_state"]),
-            "text": significant(float(row["us_per_state"])),
-        }
-        for row in infer
-    ]
-    objects = {
-        spec_label(row["spec"]): CompressionSpec.from_json(row["spec"])
-        for row in infer
-        if isinstance(row["spec"], Mapping)
+def acting_costs(profile: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    """Return microseconds a state by spec label and batch (ONE, MANY), of SPECS."""
+    by_batch: dict[str, dict[int, float]] = {}
+    for spec, batch, us in infer_rows(profile):
+        if spec in SPECS:
+            by_batch.setdefault(spec.label, {})[batch] = us
+    return {
+        label: {ONE: costs[min(costs)], MANY: costs[max(costs)]}
+        for label, costs in by_batch.items()
     }
+
+
+def machine_figure(profiles: Mapping[str, Mapping[str, Any]]) -> Figure:
+    """Microseconds a state on every machine, for no compression, INT8 and the smallest network."""
+    table = [
+        {"machine": name, "spec": label, "batch": batch, "us": us}
+        for name, profile in profiles.items()
+        for label, costs in acting_costs(profile).items()
+        for batch, us in costs.items()
+    ]
+    labels = [spec.label for spec in SPECS]
+    y: dict[str, Any] = {"field": "machine", "type": "nominal", "sort": list(profiles)}
+    y |= {"title": None, "axis": {"labelLimit": 220, "grid": True, "ticks": False}}
+    x: dict[str, Any] = {"field": "us", "type": "quantitative", "title": "µs a state (log)"}
+    x |= {"scale": {"type": "log", "nice": False, "padding": 12}}
+    x["axis"] = {"format": "~s", "tickCount": 4, "grid": False}
+    colour: dict[str, Any] = {"field": "spec", "type": "nominal", "title": None}
+    shape = {**colour, "scale": {"domain": labels, "range": ["circle", "square", "diamond"]}}
+    colour["scale"] = {"domain": labels, "range": ramp(4)[:3]}
+    legend = {"orient": "top", "symbolSize": 80}
+    ends = {"x": {**x, "aggregate": "min"}, "x2": {"field": "us", "aggregate": "max"}, "y": y}
+    point = {"type": "point", "filled": True, "size": 80, "opacity": 1}
+    return Figure(
+        name="machines",
+        title="Acting latency on every machine",
+        caption="What the clock charges the actors for one state, without compression, in INT8 and "
+        "with the smallest network in INT8. The longer a line, the more compression saves there.",
+        spec={
+            "facet": {"field": "batch", "type": "nominal", "title": None, "sort": [ONE, MANY]},
+            "columns": 2,
+            "spec": {
+                "width": 330,
+                "height": {"step": 28},
+                "layer": [
+                    {
+                        "mark": {"type": "rule", "strokeWidth": 1.5, "opacity": 0.5},
+                        "encoding": ends,
+                    },
+                    {
+                        "mark": point,
+                        "encoding": {
+                            "x": x,
+                            "y": y,
+                            "color": {**colour, "legend": legend},
+                            "shape": {**shape, "legend": legend},
+                        },
+                    },
+                ],
+            },
+        },
+        table=table,
+    )
+
+
+def latency_bars(profile: Mapping[str, Any]) -> Figure:
+    """Microseconds a state of acting, by spec, one panel a batch size."""
+    infer = sorted(infer_rows(profile), key=lambda row: compression_rank(row[0]))
+    table = [
+        {"spec": spec.label, "batch": f"batch {batch}", "us": us, "text": significant(us)}
+        for spec, batch, us in infer
+    ]
     order = list(dict.fromkeys(row["spec"] for row in table))
-    if len(objects) == len(order):
-        order.sort(key=lambda label: compression_rank(objects[label]))
     batches = list(dict.fromkeys(row["batch"] for row in table))
     batches.sort(key=lambda name: float(name.split()[1]))
     y: dict[str, Any] = {"field": "spec", "type": "nominal", "sort": order, "title": None}

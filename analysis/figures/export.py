@@ -15,7 +15,7 @@ from analysis.figures.runs import run_curves
 from analysis.figures.theme import Figure, render_png
 from analysis.records.load import StudyRecord, load_run, load_study
 from analysis.render.html import label_runs
-from analysis.report.sections import study_figures, study_sections
+from analysis.report.study import study_figures, study_sections
 
 
 def write_figures(study_dir: Path, out: Path) -> list[Path]:

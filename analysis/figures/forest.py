@@ -128,7 +128,7 @@ def transfer_forest(study: StudyRecord, contest: Mapping[str, Any]) -> Figure:
 def instance_forest(rows: Sequence[Mapping[str, Any]], subject: str, against: str) -> Figure:
     """Paired ratios of seconds to target over one comparator's, a row an instance."""
     table = [
-        {"kind": "all games", "instance": row["env"], "group": row.get("group")}
+        {"kind": "all games", "instance": row["env"], "group": row["group"]}
         | {**_estimate(row), "text": _text(row)}
         for row in rows
     ]
@@ -146,10 +146,9 @@ def instance_forest(rows: Sequence[Mapping[str, Any]], subject: str, against: st
 def variants_forest(rows: Sequence[Mapping[str, Any]]) -> Figure:
     """Every way of training that was tried, against the best threshold rule."""
     table = [
-        {"kind": "all games", "other": str(row["name"]), "what": row.get("what")}
+        {"kind": "all games", "other": row["name"], "what": row["what"]}
         | {**_estimate(row), "text": _text(row)}
         for row in rows
-        if row.get("ratio") is not None
     ]
     x = _ratio_axis(table, "Seconds to target, ratio to the best threshold rule (log)")
     y = _rows("other", [row["other"] for row in table])

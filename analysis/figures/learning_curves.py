@@ -39,14 +39,14 @@ def panel_layout(panels: int) -> tuple[int, int]:
 def study_colours(study: StudyRecord) -> dict[str, str]:
     """Return every strategy's colour, in the study's order; planned ones never share theirs."""
     names = [item.name for item in study.strategies]
-    colours = strategy_colours(names, study.subject, planned_strategies(study))
+    colours = strategy_colours(names, study.subject, study.planned)
     return {name: colours[name] for name in names}
 
 
 def study_dashes(study: StudyRecord) -> dict[str, list[int]]:
     """Return every strategy's dash pattern."""
     names = [item.name for item in study.strategies]
-    return strategy_dashes(names, study.subject, planned_strategies(study))
+    return strategy_dashes(names, study.subject, study.planned)
 
 
 def strategy_scale(study: StudyRecord, shown: Sequence[str] | None = None) -> dict[str, Any]:
@@ -60,20 +60,6 @@ def strategy_scale(study: StudyRecord, shown: Sequence[str] | None = None) -> di
         "domain": [study.labels[name] for name in shown],
         "range": [colours[name] for name in shown],
     }
-
-
-def planned_strategies(study: StudyRecord) -> list[str]:
-    """Return the subject, fp32 and the comparators that the plan names, in the study's order."""
-    wanted = {study.subject, *study.primary_against, *study.of_kind("fp32")}
-    return [item.name for item in study.strategies if item.name in wanted]
-
-
-def exploratory_strategies(study: StudyRecord) -> list[str]:
-    """Return the subject and everybody whom the plan does not name; nobody if it names all."""
-    planned = planned_strategies(study)
-    names = [item.name for item in study.strategies]
-    others = [name for name in names if name not in planned]
-    return [name for name in names if name in {*others, study.subject}] if others else []
 
 
 def learning_curves(

@@ -24,7 +24,12 @@ from analysis.records.plan import (
 )
 
 BASELINE_HINT = "fp32"
-SUBJECT_NAMES = ("learned", "controller", "learned_controller", "learned-controller")
+REQUIRED = (
+    *("name", "subject", "seed", "budget", "tier", "games", "strategies", "test_seeds"),
+    *("plan", "plan_hash", "primary_against", "primary_groups", "accounting", "wall_seconds"),
+    *("commands", "notes", "fingerprint", "versions"),
+)
+"""what study.json says at least"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +82,6 @@ class StudyRecord:
     test_seeds: tuple[int, ...]
     runs: Mapping[tuple[str, str, int], RunRecord]
     """finished test runs by (strategy, game, seed)"""
-    profile: Mapping[str, Any]
     profiles: Mapping[str, Mapping[str, Any]]
     """latency profiles by machine; those that the runs on the real clock measured come last"""
     tuning: tuple[Mapping[str, Any], ...]
@@ -88,7 +92,7 @@ class StudyRecord:
     oracle_gap: tuple[Mapping[str, Any], ...]
     """rows of oracle-gap.json: what the best schedules gain over the best static spec"""
     variants: tuple[Mapping[str, Any], ...]
-    """every way of training a controller that was tried"""
+    """every way of training a controller"""
     checks: tuple[Mapping[str, Any], ...]
     """every candidate of meta-training, its gain over the incumbent of its time on validation"""
     effects: Mapping[str, Any]
@@ -101,12 +105,12 @@ class StudyRecord:
     @property
     def name(self) -> str:
         """Name of the study."""
-        return str(self.info.get("name", self.path.name))
+        return self.info["name"]
 
     @property
     def tier(self) -> str:
         """Which clock the test runs' seconds come from."""
-        return str(self.info.get("tier", "unknown"))
+        return self.info["tier"]
 
     @property
     def labels(self) -> dict[str, str]:
@@ -115,18 +119,8 @@ class StudyRecord:
 
     @property
     def subject(self) -> str:
-        """The strategy that the study is about: study.json's `subject`, else the learned one.
-
-        Without either it is the last strategy of the list.
-        """
-        names = [item.name for item in self.strategies]
-        if "subject" in self.info:
-            return str(self.info["subject"])
-        for wanted in SUBJECT_NAMES:
-            if wanted in names:
-                return wanted
-        learned = [name for name in names if "learned" in name or "controller" in name]
-        return learned[0] if learned else names[-1]
+        """The strategy that the study is about."""
+        return self.info["subject"]
 
     @property
     def primary_against(self) -> tuple[str, ...]:
@@ -134,32 +128,42 @@ class StudyRecord:
         return read_primary(self.info, self.subject, [item.name for item in self.strategies])
 
     @property
+    def planned(self) -> list[str]:
+        """The subject, fp32 and the comparators that the plan names, in the study's order."""
+        wanted = {self.subject, *self.primary_against, *self.of_kind("fp32")}
+        return [item.name for item in self.strategies if item.name in wanted]
+
+    @property
+    def exploratory(self) -> list[str]:
+        """The subject and the strategies that the plan does not name; none if it names all."""
+        planned = self.planned
+        names = [item.name for item in self.strategies]
+        others = [name for name in names if name not in planned]
+        return [name for name in names if name in {*others, self.subject}] if others else []
+
+    @property
     def groups(self) -> dict[str, tuple[str, ...]]:
-        """Names of the games by what the controller had met of them in training."""
-        known = [game.group for game in self.games.values() if game.group]
-        order = [name for name in GROUPS if name in known]
+        """Names of the games by how much of them the controller met in training."""
+        known = [game.group for game in self.games.values()]
         return {
             group: tuple(game.name for game in self.games.values() if game.group == group)
-            for group in dict.fromkeys([*order, *known])
+            for group in GROUPS
+            if group in known
         }
 
     @property
     def primary_games(self) -> tuple[str, ...]:
         """Names of the games that contrasts are over: those in the groups that the plan names."""
-        planned = self.info.get("primary_groups") or ()
-        named = tuple(name for group in planned for name in self.groups.get(group, ()))
-        return named or tuple(self.games)
+        planned = self.info["primary_groups"]
+        return tuple(name for group in planned for name in self.groups.get(group, ()))
 
     @property
     def machines(self) -> str:
         """The latency profiles that charge the seconds, for people."""
-        profiles = dict.fromkeys(game.profile for game in self.games.values() if game.profile)
-        return ", ".join(profiles) or str(
-            self.info.get("profile", self.profile.get("name", "unknown"))
-        )
+        return ", ".join(dict.fromkeys(game.profile for game in self.games.values()))
 
     def shares_policy(self, name: str) -> bool:
-        """Tell whether a strategy ended with the same network as the subject, by their hashes."""
+        """Return whether a strategy has the same network as the subject, by their hashes."""
         hashes = {item.name: item.tuned_params.get("policy_hash") for item in self.strategies}
         own = hashes.get(self.subject)
         return own is not None and name != self.subject and hashes.get(name) == own
@@ -188,7 +192,7 @@ def machine_warning(what: str, runs: Sequence[RunRecord]) -> str | None:
 
 
 def is_study(path: Path) -> bool:
-    """Tell a study directory from a run directory."""
+    """Return whether a folder is a study directory."""
     return (path / STUDY).is_file()
 
 
@@ -221,6 +225,9 @@ def load_study(path: Path) -> StudyRecord:
     if not is_study(path):
         raise UserError(f"{path} is not a study directory (no {STUDY}); was the study finished?")
     info = _read_object(path / STUDY)
+    missing = [key for key in REQUIRED if key not in info]
+    if missing:
+        raise UserError(f"{path / STUDY} is incomplete or damaged: it has no {', '.join(missing)}")
     try:
         games, strategies = read_games(info), read_strategies(info)
         test_seeds = tuple(int(seed) for seed in info["test_seeds"])
@@ -228,7 +235,7 @@ def load_study(path: Path) -> StudyRecord:
         raise UserError(f"{path / STUDY} is incomplete or damaged: {error!r}") from error
     if not (games and strategies and test_seeds):
         raise UserError(f"{path / STUDY} names no games, no strategies or no test seeds")
-    runs, warnings = _load_test_runs(path, games, strategies, test_seeds)
+    runs, warnings = _load_test_runs(path, games, strategies)
     if not runs:
         raise UserError(f"{path / 'runs'} holds no finished test run; run the study first")
     replays = _load_replays(path / "replay")
@@ -242,7 +249,6 @@ def load_study(path: Path) -> StudyRecord:
         strategies=strategies,
         test_seeds=test_seeds,
         runs=runs,
-        profile=_read_optional(path / "profile.json"),
         profiles=_read_profiles(path),
         tuning=read_rows(path / "tuning.jsonl"),
         meta_training=read_rows(path / "meta_training.jsonl"),
@@ -295,8 +301,6 @@ def _read_profiles(path: Path) -> dict[str, Mapping[str, Any]]:
     found: dict[str, Mapping[str, Any]] = {
         item.stem: _read_object(item) for item in sorted((path / "profiles").glob("*.json"))
     }
-    if not found and (first := _read_optional(path / "profile.json")):
-        found = {str(first.get("name", "profile")): first}
     for item in sorted((path / "real").glob("profile-*.json")):
         found[f"this machine, {item.stem.removeprefix('profile-')}"] = _read_object(item)
     return found
@@ -315,13 +319,12 @@ def _load_test_runs(
     path: Path,
     games: Mapping[str, Game],
     strategies: tuple[StrategyInfo, ...],
-    test_seeds: tuple[int, ...],
 ) -> tuple[dict[tuple[str, str, int], RunRecord], list[str]]:
     runs: dict[tuple[str, str, int], RunRecord] = {}
     warnings: list[str] = []
     for strategy in strategies:
         for game in games.values():
-            for seed in test_seeds if strategy.test_seeds is None else strategy.test_seeds:
+            for seed in strategy.test_seeds:
                 folder = path / "runs" / strategy.name / game.name / f"seed-{seed}"
                 what = f"{strategy.label} on {game.name}, seed {seed}"
                 if not (folder / METRICS).is_file():

@@ -11,10 +11,9 @@ from analysis.comparison.contest import write_contest
 from analysis.figures.theme import render_svg
 from analysis.records.load import RunRecord, is_study, load_run, load_study
 from analysis.report.blocks import Section
-from analysis.report.sections import study_sections
-from analysis.report.sections_question import study_lead
-from analysis.report.sections_runs import run_sections
-from analysis.report.tables_study import figure_table
+from analysis.report.runs import run_sections
+from analysis.report.study import study_sections
+from analysis.report.table import figure_table
 
 TEMPLATES = Path(__file__).parent / "templates"
 ROWS_SHOWN = 200
@@ -33,7 +32,7 @@ def write_study_report(study_dir: Path, html_path: Path) -> Path:
         html_path,
         title=study.name,
         kicker="AcceRL study report",
-        lead=study_lead(study),
+        lead="",
         sections=study_sections(study, contest),
     )
 

@@ -10,7 +10,8 @@ from rich.table import Table as RichTable
 
 from analysis.comparison.contest import CONTEST, PRIMARY, build_contest
 from analysis.records.load import load_study
-from analysis.report import tables
+from analysis.report.contrasts import contrast_table, level_table
+from analysis.report.table import Table
 
 FILES = {
     CONTEST: "all numbers, unrounded",
@@ -30,8 +31,8 @@ def print_summary(study_dir: Path, console: Console) -> None:
     study = load_study(study_dir)
     contest = build_contest(study)
     for table in (
-        tables.level_table(study, contest),
-        tables.contrast_table(study, contest, PRIMARY),
+        level_table(study, contest),
+        contrast_table(study, contest, PRIMARY),
     ):
         if table.rows:
             console.print(rich_table(table))
@@ -52,7 +53,7 @@ def print_summary(study_dir: Path, console: Console) -> None:
             )
 
 
-def rich_table(table: tables.Table) -> RichTable:
+def rich_table(table: Table) -> RichTable:
     """Return a table for a rich console, numbers to the right."""
     result = RichTable(
         title=escape(table.title), title_justify="left", title_style="bold", box=None

@@ -28,10 +28,9 @@ from analysis.render.wandb_runs import (
     table_key,
 )
 from analysis.report import blocks
-from analysis.report.sections import study_figures, study_sections
-from analysis.report.sections_question import study_lead
-from analysis.report.tables import Table
-from analysis.report.tables_study import figure_table
+from analysis.report.answer import study_lead
+from analysis.report.study import study_figures, study_sections
+from analysis.report.table import Table, figure_table
 
 if TYPE_CHECKING:
     import wandb_workspaces.reports.v2.interface as wr
@@ -201,8 +200,10 @@ def _blocks(
     if isinstance(block, blocks.Code):
         return [wr.CodeBlock(code="\n".join(block.lines), language=None)]
     if isinstance(block, blocks.Folded):
-        inner = _blocks(block.inner, study, entity, without_chart)
-        return [wr.H3(text=block.inner.title, collapsed_blocks=inner)]
+        inner = [
+            item for part in block.blocks for item in _blocks(part, study, entity, without_chart)
+        ]
+        return [wr.H3(text=block.title, collapsed_blocks=inner)]
     if isinstance(block, Table):
         return [_markdown(block)]
     caption = wr.MarkdownBlock(text=f"**{block.title}.** {block.caption}")

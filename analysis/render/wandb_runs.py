@@ -19,7 +19,7 @@ from analysis.comparison.contest import build_contest
 from analysis.figures.theme import Figure
 from analysis.records.load import RunRecord, StudyRecord, is_study, load_run, load_study
 from analysis.render.html import label_runs
-from analysis.report.sections import study_figures, study_sections
+from analysis.report.study import study_figures, study_sections
 
 GRID_POINTS = 60
 STEP = "seconds"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from analysis.figures.theme import Figure
-from analysis.report.tables import Table
+from analysis.formats import counted
+from analysis.report.table import Table
 
 
 @dataclass(frozen=True)
@@ -51,9 +53,10 @@ class Heading:
 
 @dataclass(frozen=True)
 class Folded:
-    """A table or a figure that is closed at first."""
+    """Blocks that are closed at first, below a title."""
 
-    inner: Table | Figure
+    title: str
+    blocks: tuple[Block, ...]
 
 
 Block = Text | Listing | Definitions | Code | Heading | Table | Folded | Figure
@@ -78,20 +81,45 @@ class Section:
     @property
     def figures(self) -> list[Figure]:
         """The figures of the section in order, also those that are closed at first."""
-        inner = [block.inner if isinstance(block, Folded) else block for block in self.blocks]
-        return [block for block in inner if isinstance(block, Figure)]
+        return _figures(self.blocks)
 
 
 def section(
-    title: str, lead: str, blocks: Sequence[Block | None], files: Sequence[str], *, empty: str
+    title: str,
+    lead: str,
+    blocks: Sequence[Block | None],
+    files: Sequence[str],
+    *,
+    empty: str = "",
 ) -> Section:
     """Return a section; without any block, the sentence `empty` says what would fill it."""
     kept = tuple(block for block in blocks if block is not None)
     return Section(title, lead, kept or (Text(empty),), tuple(files))
 
 
-def listing(
-    items: Sequence[object] | None, *, warning: bool = False, style: str = "plain"
-) -> Listing | None:
+def listing(items: Sequence[Any] | None, *, warning: bool = False) -> Listing | None:
     """Return a list of sentences, or nothing where there are none."""
-    return Listing(tuple(map(str, items)), warning, style) if items else None
+    return Listing(tuple(map(str, items)), warning) if items else None
+
+
+def fold(*blocks: Block | None, title: str = "") -> Folded | None:
+    """Return blocks that are closed at first; a lone table or figure needs no title."""
+    kept = tuple(block for block in blocks if block is not None)
+    if not kept:
+        return None
+    first = kept[0]
+    if not title and isinstance(first, Table):
+        title = f"{first.title} ({counted(len(first.rows), 'row')})"
+    elif not title and isinstance(first, Figure):
+        title = f"{first.title} (figure)"
+    return Folded(title, kept)
+
+
+def _figures(blocks: Sequence[Block]) -> list[Figure]:
+    found = []
+    for block in blocks:
+        if isinstance(block, Figure):
+            found.append(block)
+        elif isinstance(block, Folded):
+            found += _figures(block.blocks)
+    return found

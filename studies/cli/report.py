@@ -9,11 +9,11 @@ from typing import Annotated, Any
 import tyro
 
 from accerl.errors import UserError
-from analysis.comparison.scores import score_table
 from analysis.figures.export import write_figures, write_run_figures
 from analysis.records.load import is_study, load_run
 from analysis.render.html import label_runs, write_runs_report
 from analysis.render.terminal import rich_table
+from analysis.report.runs import score_table
 from studies.cli.command import Command
 from studies.progress import console, say
 

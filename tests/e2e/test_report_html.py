@@ -12,7 +12,7 @@ from accerl.errors import UserError
 from accerl.spec import Decision
 from analysis.records.load import load_study
 from analysis.render.html import write_runs_report, write_study_report
-from analysis.report.sections_cost import budget_sentences
+from analysis.report.cost import budget_sentences
 from tests.fixtures.report_sections import SECTIONS
 from tests.fixtures.synthetic_study import FULL, make_report, write_run, write_study
 
@@ -111,7 +111,7 @@ def page(text: str) -> Page:
 
 def test_study_report_opens_without_a_network(text: str, page: Page) -> None:
     assert_self_contained(text, page)
-    assert text.count("<svg") == text.count("<summary>Data of this figure") == 12
+    assert text.count("<svg") == text.count("<summary>Data of this figure") == 15
 
 
 def test_study_report_has_every_section_in_order(page: Page) -> None:
@@ -143,7 +143,8 @@ def test_numbers_in_the_tables_equal_contest_json(study_dir: Path, page: Page) -
 
 def test_the_answer_is_the_verdict(study_dir: Path, text: str) -> None:
     contest = json.loads((study_dir / "contest.json").read_text())
-    answer = text[text.index('id="question"') : text.index('id="latency"')]
+    answer = text[text.index('id="answer"') : text.index('id="reach"')]
+    assert contest["verdict"][0] in text[: text.index('id="curves"')]
     for sentence in contest["verdict"]:
         assert sentence.replace("'", "&#39;").replace("<", "&lt;") in answer
 
@@ -162,7 +163,7 @@ def test_every_test_run_is_listed(study_dir: Path, page: Page) -> None:
 
 
 def test_replay_claims_speed_and_no_score(text: str, page: Page) -> None:
-    replay = text[text.index('id="transfer"') : text.index('id="break-even"')]
+    replay = text[text.index("Real-clock replay") : text.index('id="oracle-gap"')]
     assert "No score is claimed" in replay
     assert "2.44x the speed of the fp32 run" in replay
     assert "return" not in replay.lower()
@@ -183,11 +184,8 @@ def test_unequal_budgets_are_not_hidden(study_dir: Path, tmp_path: Path) -> None
     path = write_study(tmp_path, strategies=("fp32", "learned"), games=("freeway",), seeds=(100,))
     (path / "study.json").write_text(json.dumps({**data, "strategies": data["strategies"][-2:]}))
     assert "NOT equal" in budget_sentences(load_study(path))[0]
-    planned = {
-        **data,
-        "strategies": data["strategies"][-2:],
-        "plan": {"budget": {"inner_runs": 400}},
-    }
+    plan = {**data["plan"], "budget": {"inner_runs": 400}}
+    planned = {**data, "strategies": data["strategies"][-2:], "plan": plan}
     (path / "study.json").write_text(json.dumps(planned))
     assert budget_sentences(load_study(path))[:2] == [
         "Every tuned strategy was given the same 400 inner runs.",
@@ -195,27 +193,25 @@ def test_unequal_budgets_are_not_hidden(study_dir: Path, tmp_path: Path) -> None
     ]
 
 
-def test_what_validation_took_is_told(study_dir: Path, tmp_path: Path) -> None:
-    def told(**changes: dict[str, Any]) -> str:
-        data = json.loads((study_dir / "study.json").read_text()) | {"validate_seeds": [50]}
+def test_runs_on_validation_seeds_are_counted(study_dir: Path, tmp_path: Path) -> None:
+    def budget(**changes: dict[str, Any]) -> str:
+        data = json.loads((study_dir / "study.json").read_text())
         for item in data["strategies"]:
             item |= changes.get(item["name"], {})
-        for name in ("runs", "profile.json"):
-            if not (tmp_path / name).exists():
-                (tmp_path / name).symlink_to(study_dir / name)
+        if not (tmp_path / "runs").exists():
+            (tmp_path / "runs").symlink_to(study_dir / "runs")
         (tmp_path / "study.json").write_text(json.dumps(data))
         return " ".join(budget_sentences(load_study(tmp_path)))
 
-    assert "have their candidates checked there; how many is not known." in told()
-    trained = {"validation_runs": 640, "kind": "controller"}
-    found = told(learned=trained, linear={"validation_runs": 200})
-    assert "640 for Learned controller; 200 for Linear KL mix" in found
+    assert "candidates of trained ones: 0 for Best static, KL max rule," in budget()
+    found = budget(learned={"validation_runs": 640}, linear={"validation_runs": 200})
+    assert "640 for Learned controller; 200 for Linear KL mix; 0 for Best static," in found
     assert "that tuned the best threshold rule are not counted for Learned controller" in found
 
 
 def test_a_bare_study_still_gives_a_whole_report(tmp_path: Path) -> None:
     path = write_study(tmp_path / "s", strategies=("learned",), games=("freeway",), seeds=(100,))
-    for name in ("profile.json", "tuning.jsonl", "meta_training.jsonl"):
+    for name in ("profiles/paper.json", "tuning.jsonl", "meta_training.jsonl"):
         (path / name).unlink()
     (path / "replay").rename(tmp_path / "gone")
     (path / "bundle").rename(tmp_path / "gone_too")
@@ -224,7 +220,7 @@ def test_a_bare_study_still_gives_a_whole_report(tmp_path: Path) -> None:
     assert_self_contained(text, page)
     assert set(SECTIONS) <= set(page.ids)
     assert "nothing to compare" in text
-    assert "holds no latency profile" in text
+    assert "Acting latency" not in text
 
 
 def test_names_from_records_cannot_break_the_page(tmp_path: Path) -> None:

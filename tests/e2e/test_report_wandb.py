@@ -16,7 +16,7 @@ from analysis.comparison.contest import build_contest
 from analysis.figures.theme import Figure
 from analysis.records.load import load_study
 from analysis.render.wandb_runs import MOST_ROWS, check_size, write_offline_runs
-from analysis.report.sections import study_figures, study_sections
+from analysis.report.study import study_figures, study_sections
 from tests.fixtures.synthetic_study import write_study
 
 BLOCK = 32768

@@ -17,7 +17,7 @@ from analysis.figures.theme import Figure, render_svg
 from analysis.records.load import load_study
 from analysis.render.html import write_study_report
 from analysis.render.wandb_document import chart_name, chart_spec, save_report, write_report_spec
-from analysis.report.sections import study_figures, study_sections
+from analysis.report.study import study_figures, study_sections
 from tests.fixtures.command_line import accerl
 from tests.fixtures.synthetic_contest import write_contest_study
 from tests.fixtures.synthetic_study import write_study
@@ -89,7 +89,7 @@ def test_sections_are_those_of_the_html(
     text = write_study_report(study_dir, tmp_path / "report.html").read_text()
     ids = re.findall(r'<section id="([^"]+)"', text)
     assert [title.lower().replace(" ", "-") for title in headings(blocks, 2)] == ids
-    assert len(ids) == 12
+    assert len(ids) == 13
     subheadings = re.findall(r"<h3>([^<]+)</h3>", text)
     assert set(subheadings) <= set(headings(blocks, 3))
 
@@ -169,7 +169,7 @@ def test_a_refused_chart_is_told_and_its_table_stands_in(
     server.refuses["CreateCustomChart"] = "no charts on this plan"
     _, refused = save_report(study_dir, study_dir, "team/outer")
     (sentence,) = refused
-    assert sentence.startswith("latency, phases, oracle-gap, ")
+    assert sentence.startswith("learning-curves, learning-curves-env-steps, ")
     (view,) = server.of("upsertView")
     saved = json.loads(view["spec"])["blocks"]
     assert charts(saved) == []

@@ -9,7 +9,7 @@ import pytest
 
 from analysis.comparison.real import speed_contrasts, speed_result, speed_sentences
 from analysis.records.load import StudyRecord, load_study
-from analysis.report.tables_real import real_table, spec_shares
+from analysis.report.transfer import spec_shares
 from tests.fixtures.synthetic_study import write_study
 
 
@@ -68,16 +68,6 @@ def test_a_sentence_says_whether_it_is_slower_than_fp32(
     assert sentence.startswith("pong: Learned controller does ")
     assert sentence.endswith(ending)
     assert (speed_result(found[0]) == "slower") == (ending.startswith("slower"))
-
-
-def test_a_column_is_there_only_where_a_run_has_it(study: StudyRecord) -> None:
-    plain = rows({"learned": (100.0,)})
-    assert "#Seconds to target" not in real_table(study, plain).columns
-    full = [{**plain[0], "seconds_to_target": None, "cpu_seconds": 12.0}]
-    table = real_table(study, full)
-    assert table.columns[-3:-1] == ("#CPU-seconds", "#Seconds to target")
-    assert [cell.text for cell in table.rows[0][-3:-1]] == ["12.0", "not reached"]
-    assert table.rows[0][1].text == "Learned controller"
 
 
 def test_shares_of_specs_are_ranked_and_none_is_lost() -> None:

@@ -16,10 +16,10 @@ from analysis.comparison.scores import (
     curves_json,
     first_reached,
     score_curve,
-    score_table,
 )
 from analysis.figures.export import write_run_figures
 from analysis.records.load import RunRecord, load_run
+from analysis.report.runs import score_table
 from tests.fixtures.synthetic_study import make_report, write_run
 
 FP32 = Decision.of(IDENTITY)

@@ -11,14 +11,16 @@ import numpy as np
 import pytest
 
 from accerl.errors import UserError
+from analysis import formats
 from analysis.comparison import curves, stats
 from analysis.comparison.contest import build_contest
 from analysis.comparison.contrasts import METRICS, PRIMARY
 from analysis.comparison.verdict import outcome
 from analysis.records.load import StudyRecord, load_study
-from analysis.report import formats, tables, tables_study
 from analysis.report.blocks import Text
-from analysis.report.sections import study_sections
+from analysis.report.contrasts import contrast_table
+from analysis.report.cost import break_even_table
+from analysis.report.study import study_sections
 from controller.objective import default_beta, discounted_gain
 from tests.fixtures import synthetic_contest
 from tests.fixtures.synthetic_contest import write_contest_study
@@ -64,9 +66,9 @@ def test_what_is_exploratory_wins_nothing(study: StudyRecord, contest: dict[str,
     fp32 = next(item for item in found if item["b"] == "fp32")
     assert fp32["high"] < 0.9
     assert outcome(fp32) == "undecided"
-    assert any("5 further comparisons are exploratory" in s for s in contest["verdict"])
+    assert any("no winner claimed: 5 comparisons" in s for s in contest["verdict"])
     assert not any("fp32" in sentence for sentence in contest["verdict"])
-    table = tables.contrast_table(study, contest, PRIMARY, exploratory=True)
+    table = contrast_table(study, contest, PRIMARY, exploratory=True)
     row = next(row for row in table.rows if row[0].text == "fp32 only")
     assert row[4].text == formats.NOTHING
     assert row[-1].text == "no claim (faster in this sample)"
@@ -114,7 +116,7 @@ def test_break_even_divides_the_training_by_what_a_run_saves(
         assert row["saved_seconds"] == pytest.approx(saved)
         assert row["runs"] == (math.ceil(2900.0 / saved) if saved > 0.0 else None)
         assert (row["runs_high"] is None) == (row["low"] <= 0.0)
-    table = tables_study.break_even_table(study, contest, by_game=True)
+    table = break_even_table(study, contest, by_game=True)
     assert len(table.rows) == 4 * len(study.games)
 
 
@@ -123,7 +125,7 @@ def test_a_slower_subject_never_pays(study: StudyRecord) -> None:
     contest = build_contest(lost)
     rows = [row for row in contest["break_even"]["rows"] if row["b"] == "static"]
     assert all(row["saved_seconds"] < 0.0 and row["runs"] is None for row in rows)
-    first = tables_study.break_even_table(lost, contest).rows[1]
+    first = break_even_table(lost, contest).rows[1]
     assert {cell.text for cell in first} >= {"never"}
 
 
@@ -247,7 +249,6 @@ def test_an_impossible_family_is_a_user_error(
 
 def test_sections_without_data_say_what_would_fill_them(tmp_path: Path) -> None:
     folder = write_study(tmp_path, strategies=("learned",), games=("freeway",), seeds=(100, 101))
-    (folder / "profile.json").unlink()
     (folder / "replay").rename(tmp_path / "gone")
     study = load_study(folder)
     empty = {
@@ -256,10 +257,16 @@ def test_sections_without_data_say_what_would_fill_them(tmp_path: Path) -> None:
         for block in part.blocks
         if len(part.blocks) == 1 and isinstance(block, Text)
     }
-    assert set(empty) == {"latency", "oracle-gap", "contrasts", "policy", "transfer", "failures"}
-    for name in ("latency", "oracle-gap", "contrasts", "policy", "transfer"):
+    assert set(empty) == {
+        "oracle-gap",
+        "contrasts",
+        "policy",
+        "transfer",
+        "limits-of-the-evidence",
+    }
+    for name in ("oracle-gap", "contrasts", "policy", "transfer"):
         assert "would fill this section" in empty[name]
-    assert "would be listed here" in empty["failures"]
+    assert "no evidence to limit" in empty["limits-of-the-evidence"]
 
 
 def test_what_knowing_the_machine_is_worth_and_how_much_of_it_was_won(

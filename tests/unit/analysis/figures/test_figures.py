@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from accerl.spec import BITS, STUDENTS, CompressionSpec, Decision
+from analysis import formats
 from analysis.comparison.contest import build_contest
 from analysis.figures import costs as figures_costs
 from analysis.figures import forest as figures_forest
@@ -32,8 +33,8 @@ from analysis.figures.theme import (
 )
 from analysis.records.load import StudyRecord, load_run, load_study
 from analysis.render.html import TEMPLATES
-from analysis.report import formats, tables
-from analysis.report.sections import study_figures, study_sections
+from analysis.report import table
+from analysis.report.study import study_figures, study_sections
 from tests.fixtures.synthetic_contest import write_contest_study
 from tests.fixtures.synthetic_study import FULL, INT8, SMALL, make_report, write_run, write_study
 
@@ -261,19 +262,7 @@ def test_run_figures_render_and_hold_every_interval(study: StudyRecord) -> None:
         assert "<svg" in render_svg(figure)
 
 
-def test_latency_takes_specs_in_any_spelling() -> None:
-    figure = figures_costs.latency_bars(
-        [
-            {"spec": INT8.to_json(), "batch": 1, "us_per_state": 100.0},
-            {"spec": json.dumps(FULL.to_json()), "batch": 1, "us_per_state": 1400.0},
-            {"spec": "my own engine", "batch": 16, "us_per_state": 9.5},
-        ]
-    )
-    assert [row["spec"] for row in figure.table] == [INT8.label, FULL.label, "my own engine"]
-    assert [row["text"] for row in figure.table] == ["100", "1,400", "9.50"]
-
-
-def test_a_profile_may_nest_its_batches_under_each_spec() -> None:
+def test_latency_bars_and_tables_of_a_profile() -> None:
     profile = {
         "name": "paper",
         "specs": [
@@ -281,14 +270,14 @@ def test_a_profile_may_nest_its_batches_under_each_spec() -> None:
             {"spec": INT8.to_json(), "infer_us": {"1": 700.0}, "publish_ms": 7.0},
         ],
     }
-    found = figures_costs.latency_bars(figures_costs.infer_rows(profile)).table
+    found = figures_costs.latency_bars(profile).table
     assert [(row["spec"], row["batch"], row["us"]) for row in found] == [
         (FULL.label, "batch 1", 6000.0),
         (FULL.label, "batch 16", 400.0),
         (INT8.label, "batch 1", 700.0),
     ]
-    settings, specs = tables.object_tables(profile)
-    assert settings.rows == ((tables.Cell("name"), tables.Cell("paper")),)
+    settings, specs = table.object_tables(profile)
+    assert settings.rows == ((table.Cell("name"), table.Cell("paper")),)
     assert [name for name, _ in specs.headings] == [
         "spec",
         "infer_us 1",
@@ -300,13 +289,16 @@ def test_a_profile_may_nest_its_batches_under_each_spec() -> None:
     assert specs.rows[1][2].text == formats.NOTHING
 
 
-def test_meta_training_shows_whatever_numbers_were_recorded() -> None:
-    known = [{"iteration": i, "inner_runs": 8, "gain": 0.1 * i, "entropy": 1.0} for i in range(3)]
-    figure = figures_costs.meta_training_curves(known)
-    assert {row["metric"] for row in figure.table} == {"gain", "entropy"}
-    unknown = [{"iteration": i, "inner_runs": 8, "loss": 0.1 * i} for i in range(3)]
-    table = figures_costs.meta_training_curves(unknown).table
-    assert [row["value"] for row in table] == pytest.approx([0.0, 0.1, 0.2])
+def test_meta_training_shows_gain_and_entropy_of_every_iteration() -> None:
+    rows = [
+        {"iteration": i, "game": "catch", "runs": 8, "gain": 0.1 * i, "entropy_nats": 1.0}
+        for i in range(3)
+    ]
+    table = figures_costs.meta_training_curves(rows).table
+    assert [row["value"] for row in table if row["metric"] == "gain"] == pytest.approx(
+        [0.0, 0.1, 0.2]
+    )
+    assert {row["metric"] for row in table} == {"gain", "entropy_nats"}
 
 
 def test_colours_and_dashes_tell_strategies_apart() -> None:

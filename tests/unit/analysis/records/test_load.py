@@ -79,7 +79,7 @@ def test_a_study_comes_back_with_everything_it_holds(tmp_path: Path) -> None:
     assert set(study.runs) == {(s, "freeway", n) for s in ("fp32", "learned") for n in (100, 101)}
     assert study.subject == "learned"
     assert list(study.replays) == ["schedule", "fp32"]
-    assert study.profile["name"] == "paper"
+    assert study.profiles["paper"]["name"] == "paper"
     assert study.meta_training
     assert study.bundle["schema"] == 1
     assert study.warnings == ()
@@ -101,10 +101,9 @@ def test_only_the_planned_seeds_of_a_strategy_are_missed(tmp_path: Path) -> None
     shutil.rmtree(tmp_path / "runs/fp32/freeway/seed-101")
     info = json.loads((tmp_path / "study.json").read_text())
     info["strategies"][0]["test_seeds"] = [100]
-    info["strategies"][1]["test_seeds"] = []
     (tmp_path / "study.json").write_text(json.dumps(info))
     study = load_study(tmp_path)
-    assert [item.test_seeds for item in study.strategies] == [(100,), None]
+    assert [item.test_seeds for item in study.strategies] == [(100,), (100, 101)]
     assert study.warnings == ()
     assert len(study.runs) == 3
 

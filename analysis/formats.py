@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 NOTHING = "\N{EN DASH}"
@@ -51,6 +51,32 @@ def duration(seconds: float | None) -> str:
     if seconds < 120.0:
         return f"{significant(seconds)} s"
     return f"{seconds / 60.0:.1f} min" if seconds < 7200.0 else f"{seconds / 3600.0:.1f} h"
+
+
+def p_value(p: float | None) -> str:
+    """Return a p value; never 0."""
+    if p is None:
+        return NOTHING
+    return "<0.001" if p < 0.001 else f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
+
+
+def listed(items: Sequence[str]) -> str:
+    """Return "a, b and c"."""
+    if len(items) < 2:
+        return "".join(items)
+    return f"{', '.join(items[:-1])} and {items[-1]}"
+
+
+def sentence(text: str) -> str:
+    """Return the text with a capital letter at its beginning; names such as fp32 stay."""
+    return text[:1].upper() + text[1:] if text.partition(" ")[0].isalpha() else text
+
+
+def counted(number: int, noun: str) -> str:
+    """Return "1 pair", "3 pairs" or "3 strategies"."""
+    if number != 1:
+        noun = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{number:,} {noun}"
 
 
 def ranges(numbers: Iterable[int]) -> str:

@@ -1,0 +1,272 @@
+"""The section of the comparisons: a forest plot, one small table, then everything behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from analysis import formats
+from analysis.comparison.contrasts import LOWER_IS_BETTER, METRICS, PRIMARY
+from analysis.comparison.goal import CLOSED, GOAL_RATIO, WORSE
+from analysis.comparison.verdict import comparison_sentences, lean, outcome, quality
+from analysis.comparison.worth import ROOM
+from analysis.figures import forest
+from analysis.records.load import StudyRecord
+from analysis.report.blocks import Block, Section, Text, fold, listing, section
+from analysis.report.provenance import RUN_FILES
+from analysis.report.table import Cell, Table, count, estimate, fixed, number, strategy_cell
+
+NAMES = {
+    "seconds_to_target": "seconds to target",
+    "gain_per_second": "gain per second",
+    "auc": "area under the learning curve",
+    "final_return": "final return",
+    "cpu_seconds": "CPU-seconds",
+    "publication_bytes": "bytes published",
+}
+
+
+def contrasts(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
+    """The planned comparisons first; what the plan does not name is closed at first."""
+    families = {item["family"] for item in contest["contrasts"]}
+    planned = "primary" in families
+    blocks: list[Block | None] = []
+    if planned:
+        blocks += [forest.time_forest(study, contest), answer_table(study, contest)]
+        blocks += [_numbers(study, contest), _secondary(study, contest)]
+    if contest["goal"]["against"] is not None:
+        blocks += _goal(study, contest["goal"])
+    if "exploratory" in families:
+        blocks.append(_exploratory(study, contest))
+    if blocks:
+        blocks.append(fold(Text(_method(study)), title="How intervals and p values are computed"))
+    return section(
+        "Contrasts",
+        "How much faster or slower than each comparator, and how certain that is.",
+        blocks,
+        ("contest.json", RUN_FILES),
+        empty="No two strategies share a test run, so there is nothing to compare: a second "
+        "strategy's test runs on the same games and seeds would fill this section.",
+    )
+
+
+def answer_table(study: StudyRecord, contest: Mapping[str, Any]) -> Table:
+    """Seconds to target, the ratio to the subject's, and runs: the subject and its comparators."""
+    ratios = {item["b"]: item for item in contest["contrasts"] if item["metric"] == PRIMARY}
+    levels = {item["strategy"]: item for item in contest["levels"]}
+    alone = next(iter(study.games.values())).horizon_seconds if len(study.games) == 1 else None
+    rows = []
+    for name in study.planned:
+        level = levels.get(name)
+        if level is None:
+            continue
+        time = fixed(level["time_fraction"])
+        if alone is not None:
+            time = number(alone * level["time_fraction"])
+        own = name == study.subject
+        ratio = (Cell("1"), Cell(formats.NOTHING)) if own else estimate(ratios.get(name, {}))
+        reached = Cell(f"{level['reached']} of {level['runs']}", level["reached"])
+        rows.append((strategy_cell(study, name), time, *ratio, reached))
+    shown = "#Seconds to target" if alone is not None else "#Time to target / horizon"
+    subject = study.labels[study.subject]
+    columns = ("Strategy", shown, f"#{subject} / strategy", "#95% interval", "#Target reached")
+    return Table("Seconds to target (a ratio below 1: faster than the strategy)", columns, (*rows,))
+
+
+def _numbers(study: StudyRecord, contest: Mapping[str, Any]) -> Block | None:
+    """The planned comparisons in words and with p values, and every strategy by itself."""
+    names = [study.labels[name] for name in study.primary_against]
+    return fold(
+        listing([formats.sentence(text) for text in comparison_sentences(study, contest)]),
+        Text(f"The planned family, corrected together by Holm: {formats.listed(names)}."),
+        contrast_table(study, contest, PRIMARY),
+        level_table(study, contest),
+        title="The same in words, with p values, and each strategy by itself",
+    )
+
+
+def _secondary(study: StudyRecord, contest: Mapping[str, Any]) -> Block | None:
+    tables = [contrast_table(study, contest, metric) for metric in METRICS if metric != PRIMARY]
+    figure = forest.secondary_forest(study, contest)
+    return fold(
+        figure if figure.table else None,
+        *(table for table in tables if table.rows),
+        title="Secondary metrics of the plan",
+    )
+
+
+def _exploratory(study: StudyRecord, contest: Mapping[str, Any]) -> Block | None:
+    """Strategies and metrics that the plan does not name."""
+    tables = [contrast_table(study, contest, metric, exploratory=True) for metric in METRICS]
+    drawn = tables[0].rows
+    return fold(
+        Text("The plan does not name these comparisons: uncorrected, and no winner is claimed."),
+        forest.time_forest(study, contest, exploratory=True) if drawn else None,
+        *(table for table in tables if table.rows),
+        title="Exploratory comparisons",
+    )
+
+
+def _goal(study: StudyRecord, goal: Mapping[str, Any]) -> list[Block | None]:
+    """What the plan set out to reach, and the subject against that rule on every instance."""
+    rows = goal["by_instance"]
+    against = study.labels[goal["against"]]
+    details = None
+    if rows:
+        figure = forest.instance_forest(rows, study.labels[study.subject], against)
+        details = fold(
+            figure, instance_table(study, goal), title=f"Instance by instance against {against}"
+        )
+    return [goal_table(study, goal), details]
+
+
+def _method(study: StudyRecord) -> str:
+    return (
+        f"Intervals: percentile bootstrap over independent pairs within games (10,000 resamples, "
+        f"n - 1 draws a game). Pairs of one game and seed on several machines share their random "
+        f"numbers and are drawn together as one. p values: sign flips of the paired differences, "
+        f"two-sided, corrected by Holm within a metric; shared pairs flip together. P(better "
+        f"run): the chance that a random run of {study.labels[study.subject]} beats a random run "
+        f"of the comparator on a random game."
+    )
+
+
+def level_table(study: StudyRecord, contest: Mapping[str, Any]) -> Table:
+    """How each strategy did by itself."""
+    rows = tuple(
+        (
+            strategy_cell(study, item["strategy"]),
+            Cell(f"{item['reached']} of {item['runs']}", item["reached"]),
+            *estimate(item, "time_fraction"),
+            *estimate(item, "auc", 3),
+            *estimate(item, "final_normalised"),
+        )
+        for item in contest["levels"]
+    )
+    what = f"all {len(study.games)} instances"
+    if len(study.primary_games) < len(study.games):
+        what += f" (the comparisons are over {len(study.primary_games)} of them)"
+    columns = ("Strategy", "#Target reached", "#Time / horizon", "#95%", "#Curve area", "#95%")
+    return Table(
+        f"Each strategy by itself over {what}: interquartile mean over test runs, 95% bootstrap "
+        "interval",
+        (*columns, "#Final return", "#95%"),
+        rows,
+    )
+
+
+def contrast_table(
+    study: StudyRecord, contest: Mapping[str, Any], metric: str, *, exploratory: bool = False
+) -> Table:
+    """The planned comparisons of one metric, or those that the plan does not name."""
+    rows = []
+    scale = "Ratio"
+    shared = any(item["clusters"] < item["n"] for item in contest["contrasts"])
+    for item in contest["contrasts"]:
+        if item["metric"] != metric or (item["family"] == "exploratory") != exploratory:
+            continue
+        scale, digits = ("Difference", 3) if item["ratio"] is None else ("Ratio", 2)
+        better = item["probability_of_improvement"]
+        rows.append(
+            (
+                strategy_cell(study, item["b"]),
+                *estimate(item, scale.lower(), digits),
+                *(number(item[key], formats.p_value(item[key])) for key in ("p", "p_holm")),
+                count(item["n"]),
+                *((count(item["clusters"]),) if shared else ()),
+                number(better, formats.percent(better)),
+                Cell(_result(item)),
+            )
+        )
+    title = f"{study.labels[study.subject]} against each comparator: {NAMES[metric]}"
+    if exploratory:
+        title = f"{study.labels[study.subject]}, exploratory comparisons: {NAMES[metric]}"
+    columns = ("Comparator", f"#{scale}", "#95% interval", "#p", "#p (Holm)", "#Pairs")
+    columns += ("#Independent",) if shared else ()
+    return Table(title, (*columns, "#P(better run)", "Result"), tuple(rows))
+
+
+def _result(item: Mapping[str, Any]) -> str:
+    """What a contrast decides, in words."""
+    if item["same_policy"]:
+        return "the same policy: no contrast"
+    words = {"better": "better", "worse": "worse"}
+    if item["metric"] in LOWER_IS_BETTER:
+        words = {"better": "less", "worse": "more"}
+    if item["metric"] == PRIMARY:
+        words = {"better": "faster", "worse": "slower"}
+    words["undecided"] = "not distinguishable"
+    result, leaning = words[outcome(item)], lean(item)
+    if item["family"] == "exploratory" and leaning != "undecided":
+        result = f"no claim ({words[leaning]} in this sample)"
+    elif outcome(item) != leaning:
+        result = f"not confirmed ({words[leaning]} before correction)"
+    if item["metric"] != "final_return":
+        return result
+    margins = {"safe": "non-inferior", "worse": "inferior by over 5%", "open": "within 5%: open"}
+    return f"{result}; {margins[quality(item)]}"
+
+
+def goal_table(study: StudyRecord, goal: Mapping[str, Any]) -> Table:
+    """A row for every part of the goal: what was found, and whether that is enough."""
+    rule = study.labels[goal["against"]]
+    held, closed, worst = goal["held_out"], goal["gap_closed"], goal["worst"] or {}
+    evidence = f", uncorrected p {formats.p_value(held['p'])}, {held['n']} pairs"
+    if held["clusters"] < held["n"]:
+        evidence += f", {held['clusters']} of them independent"
+    if held["trained"]:
+        evidence += ", all on instances that were used in training"
+    parts = (
+        (
+            f"At most {GOAL_RATIO:.2f}x the seconds of {rule} on instances that were not used in "
+            f"training, with the interval below 1",
+            _seconds(held, evidence),
+            held["met"],
+        ),
+        (
+            f"{CLOSED:.0%} of the oracle gap closed (median) where it is at least {ROOM:.0%}",
+            _closed(closed),
+            closed["met"],
+        ),
+        (
+            f"At most {WORSE:.2f}x the seconds of {rule} on every instance",
+            _seconds(worst, f" on {worst.get('env')}, the worst"),
+            goal["nowhere_worse"],
+        ),
+    )
+    words = {None: "unknown", True: "met", False: "missed"}
+    rows = tuple((Cell(what), Cell(found), Cell(words[met])) for what, found, met in parts)
+    return Table("Goal", ("Goal", "Found", "Met"), rows)
+
+
+def instance_table(study: StudyRecord, goal: Mapping[str, Any]) -> Table:
+    """Seconds to target over those of the goal's rule, a row an instance."""
+    rows = tuple(
+        (
+            Cell(item["env"]),
+            Cell(item["group"]),
+            Cell(study.games[item["env"]].limit),
+            *estimate(item),
+            count(item["n"]),
+        )
+        for item in goal["by_instance"]
+    )
+    columns = ("Instance", "Group", "Limited by", "#Ratio", "#95% interval", "#Pairs")
+    title = f"{study.labels[study.subject]} / {study.labels[goal['against']]}"
+    return Table(f"Seconds to target by instance: {title}", columns, rows)
+
+
+def _seconds(found: Mapping[str, Any], ending: str) -> str:
+    if found.get("ratio") is None:
+        return "no test runs in common"
+    text = f"{found['ratio']:.2f}x the seconds"
+    if found.get("low") is not None:
+        text += f" ({formats.interval(found['low'], found['high'])})"
+    return text + ending
+
+
+def _closed(found: Mapping[str, Any]) -> str:
+    where = f"such a gap on {found['instances']} of {found['measured']} instances measured"
+    if found["closed"] is None:
+        return f"unknown ({where})"
+    return f"{found['closed']:.0%} on {found['known']} instances ({where})"

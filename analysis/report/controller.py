@@ -1,0 +1,103 @@
+"""The sections about the controller: what it chose, what it looks at, and how it was trained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from analysis.figures import forest
+from analysis.figures import policy as figures_policy
+from analysis.figures.story import schedule_story
+from analysis.figures.strips import study_strips
+from analysis.formats import NOTHING
+from analysis.records.load import StudyRecord
+from analysis.report.blocks import Block, Heading, Section, Text, fold, section
+from analysis.report.provenance import RUN_FILES
+from analysis.report.table import Cell, Table, estimate, rows_table
+
+
+def schedules(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
+    """What every strategy chose when; and the subject's choices below reward and KL."""
+    has_subject = any(key[0] == study.subject for key in study.runs)
+    others = study.exploratory
+    more = study_strips(study, others, "-exploratory") if others else []
+    blocks: list[Block | None] = [
+        schedule_story(study) if has_subject else None,
+        *study_strips(study, study.planned),
+        fold(*more, title="Exploratory strategies"),
+    ]
+    return section("Schedules", "Which compression acted when.", blocks, (RUN_FILES,))
+
+
+def policy(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
+    """Which features matter, what each does, and every way of training that was tried."""
+    blocks: list[Block | None] = []
+    if shown := study.info.get("shown"):
+        listed = ", ".join(f"{spec} on {machine}" for machine, spec in shown.items())
+        blocks.append(
+            Text(f"It was trained to imitate the best static spec of each machine: {listed}.")
+        )
+    if study.effects:
+        features = study.effects["features"]
+        texts = [
+            {"feature": item["name"], "made of": item["text"], "importance": item["importance"]}
+            for item in figures_policy.by_importance(features)
+        ]
+        blocks += [
+            figures_policy.feature_importance(features),
+            figures_policy.policy_effects(study.effects),
+            rows_table("The features; accerl/monitor/README.md says what each is", texts),
+        ]
+    if study.variants:
+        blocks += [
+            Heading("Ways of training"),
+            forest.variants_forest(study.variants),
+            variant_table(study.variants),
+        ]
+    if study.checks:
+        blocks += [
+            check_table(study.checks),
+            Text(
+                "Gain: mean difference to the incumbent of its time in the normalised, discounted "
+                "gain of J, paired by instance and seed. A candidate is accepted only where the "
+                "interval lies above zero.",
+                "small",
+            ),
+        ]
+    return section(
+        "Policy",
+        "What the policy looks at, and how it was trained.",
+        blocks,
+        ("effects.json", "variants.json", "checks.json"),
+        empty="The study holds no effects.json (features, their importance, and the choices as "
+        "each moves), which would fill this section.",
+    )
+
+
+def variant_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Every way of training that was tried, and its result."""
+    body = tuple(
+        (
+            Cell(row["name"]),
+            Cell(row["what"] or NOTHING),
+            *estimate(row),
+            Cell(row["note"]),
+        )
+        for row in rows
+    )
+    return Table("Ways of training", ("Name", "What", "#Ratio", "#95% interval", "Note"), body)
+
+
+def check_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Every candidate of meta-training, what it gained over the incumbent, and the verdict."""
+    body = tuple(
+        (
+            Cell(row["variant"]),
+            Cell(row["candidate"]),
+            *estimate(row, "gain", 3),
+            Cell("accepted" if row["accepted"] else "rejected"),
+        )
+        for row in rows
+    )
+    columns = ("Training", "Candidate", "#Gain", "#95% interval", "Verdict")
+    return Table("Candidates on the validation seeds", columns, body)

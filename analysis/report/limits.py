@@ -1,0 +1,63 @@
+"""What limits the evidence: complete, and folded under one heading."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from analysis.comparison.verdict import limit_sentences
+from analysis.formats import counted
+from analysis.records.load import StudyRecord
+from analysis.report.blocks import Section, fold, listing, section
+from analysis.report.provenance import RUN_FILES
+from analysis.report.table import Cell, Table, count, strategy_cell
+
+
+def limits(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
+    """What the numbers do not show, which runs are missing, and what was reported going wrong."""
+    sentences = limit_sentences(study, contest)
+    warnings = contest["warnings"]
+    events = event_table(study)
+    title = counted(len(sentences), "limit")
+    title += f", {counted(len(warnings), 'missing or cut run or file')}" if warnings else ""
+    title += f", {counted(len(events.rows), 'kind')} of reported events" if events.rows else ""
+    return section(
+        "Limits of the evidence",
+        "What these numbers do not show, and what is missing.",
+        [
+            fold(
+                listing(sentences),
+                listing(warnings, warning=True),
+                events if events.rows else None,
+                title=title,
+            )
+        ],
+        (RUN_FILES, "runs/*/*/seed-*/summary.json"),
+        empty="No test run is shared with a comparator, so there is no evidence to limit.",
+    )
+
+
+def event_table(study: StudyRecord) -> Table:
+    """What strategies and processes reported going wrong, counted by cause."""
+    counts: Counter[tuple[str, str, str]] = Counter()
+    runs: dict[tuple[str, str, str], set[tuple[str, int]]] = {}
+    for (strategy, game, seed), run in study.runs.items():
+        events = [("strategy", event) for event in run.summary.get("strategy_events") or ()]
+        events += [(str(e.get("role", "process")), e) for r in run.reports for e in r.events]
+        for source, event in events:
+            key = (strategy, source, str(event.get("cause", "unknown")))
+            counts[key] += 1
+            runs.setdefault(key, set()).add((game, seed))
+    rows = tuple(
+        (
+            strategy_cell(study, key[0]),
+            Cell(key[1]),
+            Cell(key[2]),
+            count(total),
+            count(len(runs[key])),
+        )
+        for key, total in sorted(counts.items(), key=lambda item: (item[0][0], -item[1]))
+    )
+    columns = ("Strategy", "Reported by", "Cause", "#Events", "#In runs")
+    return Table("Shields, fallbacks and dead processes", columns, rows)

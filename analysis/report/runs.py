@@ -1,0 +1,116 @@
+"""The sections of a report on single runs side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from analysis import formats
+from analysis.comparison.scores import default_levels, first_reached, score_curve
+from analysis.figures import runs as figures
+from analysis.figures.costs import phase_bars
+from analysis.figures.strips import run_strips
+from analysis.records.load import RunRecord, machine_warning
+from analysis.report.blocks import Block, Heading, Section, Text, fold, listing, section
+from analysis.report.provenance import provenance_tables
+from analysis.report.table import Cell, Table, count, number, pairs_table
+from analysis.report.transfer import speed_and_phases
+
+FILES = ("metrics.jsonl", "summary.json")
+
+
+def run_sections(
+    runs: Mapping[str, RunRecord], levels: Sequence[float] | None = None
+) -> list[Section]:
+    """Return all sections; `levels` are the scores whose first reaching is tabled."""
+    curves: list[Block] = [figures.run_curves(runs, axis) for axis in ("seconds", "env_steps")]
+    if not any(score_curve(run) for run in runs.values()):
+        curves = [
+            Text(
+                "No score yet: the learner's policy was not evaluated, and too few episodes have "
+                "ended."
+            )
+        ]
+    provenance: list[Block | None] = []
+    for label, run in runs.items():
+        provenance += [Heading(label), *map(fold, provenance_tables(run.summary))]
+        provenance.append(fold(pairs_table("Configuration", run.config)))
+    summary = [
+        listing(_warnings(runs), warning=True),
+        run_table(runs),
+        Text(
+            "Returns are raw game scores of the learner's full-precision policy, measured off the "
+            "clock, or where it was not measured the mean of the last 20 episodes of the actors.",
+            "small",
+        ),
+    ]
+    parts: dict[str, tuple[str, Sequence[Block | None]]] = {
+        "Summary": ("The runs side by side.", summary),
+        "Curves": (
+            "Scores over seconds and over environment steps.",
+            [*curves, score_table(runs, levels)],
+        ),
+        "Indicators": ("What the monitor measured.", [figures.run_indicators(runs)]),
+        "Schedules": ("Which compression acted when.", [run_strips(runs)]),
+        "Phases": ("Where the seconds go.", [phase_bars(runs), speed_and_phases(runs)]),
+        "Provenance": ("Machines, versions, settings.", provenance),
+    }
+    return [section(title, lead, blocks, FILES) for title, (lead, blocks) in parts.items()]
+
+
+def _warnings(runs: Mapping[str, RunRecord]) -> list[str]:
+    notes = [
+        f"{label} never finished; the report shows what it wrote until then."
+        for label, run in runs.items()
+        if not run.finished
+    ]
+    clocks = sorted({run.clock for run in runs.values()})
+    if len(clocks) > 1:
+        notes.append(
+            f"These runs' seconds come from different clocks ({'; '.join(clocks)}): "
+            f"do not compare them with each other."
+        )
+    warning = machine_warning("These runs", list(runs.values()))
+    return notes + ([warning] if warning else [])
+
+
+def run_table(labelled: Mapping[str, RunRecord]) -> Table:
+    """Single runs side by side."""
+    rows = []
+    for label, run in labelled.items():
+        data = run.summary
+        used = sorted(data["spec_seconds"].items(), key=lambda item: -item[1])
+        rows.append(
+            (
+                Cell(label if run.finished else f"{label} (unfinished)"),
+                Cell(run.env),
+                Cell(run.clock),
+                count(run.seed),
+                number(data["seconds"]),
+                number(data["env_steps"], formats.compact(data["env_steps"])),
+                number(data["env_steps_per_second"]),
+                number(data["final_return"]),
+                number(data["best_return"]),
+                Cell(used[0][0] if used else formats.NOTHING),
+            )
+        )
+    columns = ("Run", "Environment", "Clock", "#Seed", "#Seconds", "#Env steps", "#Steps / s")
+    return Table("Runs", (*columns, "#Final return", "#Best return", "Most used spec"), tuple(rows))
+
+
+def score_table(labelled: Mapping[str, RunRecord], levels: Sequence[float] | None = None) -> Table:
+    """Seconds and env steps until each run first reached each level."""
+    curves = {label: score_curve(run) for label, run in labelled.items()}
+    chosen = list(levels) if levels else default_levels(list(curves.values()))
+    rows = []
+    for label, curve in curves.items():
+        cells = [Cell(label)]
+        for level in chosen:
+            point = first_reached(curve, level)
+            if point is None:
+                cells.append(Cell(formats.NOTHING))
+            else:
+                steps = formats.compact(point.env_steps)
+                cells.append(number(point.seconds, f"{point.seconds:.0f} s, {steps} steps"))
+        rows.append((*cells, number(max((point.score for point in curve), default=None))))
+    columns = ("Run", *(f"#Score {level:g}" for level in chosen), "#Best score")
+    return Table("Time to score", columns, tuple(rows))
