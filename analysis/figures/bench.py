@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import altair as alt
 import numpy as np
 
 from accerl.spec import CompressionSpec
+from analysis.figures.parts import make_figure, marks, only, point_colour, rows_axis
 from analysis.figures.theme import BASELINE_COLOUR, COLOURS, INK, SUBJECT_COLOUR, Figure
 
 SIDES = ("real", "virtual")
@@ -51,57 +53,27 @@ def pareto(result: Mapping[str, Any], batch: int) -> Figure:
         }
         for row in rows
     ]
-    x = {
-        "field": "kl",
-        "type": "quantitative",
-        "scale": {"type": "log"},
-        "title": f"KL to Original (nats; what is below {KL_FLOOR_NATS:g} is drawn there)",
-    }
-    y = {
-        "field": "time",
-        "type": "quantitative",
-        "scale": {"type": "log", "nice": False, "padding": 20},
-        "title": f"Microseconds per state, batch {batch}",
-    }
-    kinds = {
-        "field": "front",
-        "type": "nominal",
-        "scale": {
-            "domain": ["fastest at its KL budget", "beaten"],
-            "range": [SUBJECT_COLOUR, BASELINE_COLOUR],
-        },
-        "legend": {"orient": "top", "title": None, "symbolType": "circle"},
-    }
-    chosen = [{"filter": "datum.front != 'beaten'"}]
-    line = {
-        "type": "line",
-        "color": SUBJECT_COLOUR,
-        "strokeWidth": 1.5,
-        "interpolate": "step-after",
-    }
-    text = {"type": "text", "align": "left", "dx": 6, "dy": -8, "fontSize": 11, "color": INK}
-    return Figure(
-        name=f"pareto-batch-{batch}",
-        title="Time against KL",
-        caption="Left and below is better; what is beaten has no name. Students and pruned "
+    title = f"KL to Original (nats; what is below {KL_FLOOR_NATS:g} is drawn there)"
+    x = alt.X("kl:Q").scale(type="log").title(title)
+    y = alt.Y("time:Q").scale(type="log", nice=False, padding=20)
+    y = y.title(f"Microseconds per state, batch {batch}")
+    kinds = ["fastest at its KL budget", "beaten"]
+    colour = point_colour("front", kinds, [SUBJECT_COLOUR, BASELINE_COLOUR])
+    chosen = marks().transform_filter(only("front", kinds[0]))
+    line = chosen.mark_line(color=SUBJECT_COLOUR, strokeWidth=1.5, interpolate="step-after")
+    text = chosen.mark_text(align="left", dx=6, dy=-8, fontSize=11, color=INK)
+    layers = alt.layer(
+        line.encode(x=x, y=y),
+        marks().mark_point(filled=True, size=70, opacity=1).encode(x=x, y=y, color=colour),
+        text.encode(x=x, y=y, text="label:N"),
+    )
+    return make_figure(
+        f"pareto-batch-{batch}",
+        "Time against KL",
+        "Left and below is better; what is beaten has no name. Students and pruned "
         "networks were distilled.",
-        spec={
-            "width": 640,
-            "height": 380,
-            "layer": [
-                {"transform": chosen, "mark": line, "encoding": {"x": x, "y": y}},
-                {
-                    "mark": {"type": "point", "filled": True, "size": 70, "opacity": 1},
-                    "encoding": {"x": x, "y": y, "color": kinds},
-                },
-                {
-                    "transform": chosen,
-                    "mark": text,
-                    "encoding": {"x": x, "y": y, "text": {"field": "label", "type": "nominal"}},
-                },
-            ],
-        },
-        table=table,
+        layers.properties(width=640, height=380),
+        table,
     )
 
 
@@ -128,48 +100,32 @@ def clock_fidelity(result: Mapping[str, Any]) -> Figure:
         if "return_real_all" in row
     ]
     labels = list(dict.fromkeys(row["label"] for row in result["rows"]))
+    colour = point_colour("label", labels, _hues(len(labels)), orient="right", columns=1)
     panels = []
     for panel in dict.fromkeys(row["panel"] for row in table):
         values = [row[side] for row in table if row["panel"] == panel for side in SIDES]
         scale = {"domain": [min(0.0, *values), 1.05 * max(values)], "nice": False}
         axis = {"tickCount": 5, "format": "~s"}
-
-        def position(side: str, title: str, scale: dict = scale, axis: dict = axis) -> dict:
-            field = {"field": side, "type": "quantitative", "title": title}
-            return {**field, "scale": scale, "axis": axis}
-
-        ends = [{"real": value, "virtual": value} for value in scale["domain"]]
-        place = {"x": position("real", "real clock"), "y": position("virtual", "virtual clock")}
-        colour = {
-            "field": "label",
-            "type": "nominal",
-            "scale": {"domain": labels, "range": _hues(len(labels))},
-            "legend": {"title": None, "symbolType": "circle", "columns": 1},
-        }
-        diagonal = {"type": "line", "color": INK, "opacity": 0.4, "strokeDash": [4, 3]}
-        point = {"type": "point", "filled": True, "size": 60, "opacity": 0.85}
-        panels.append(
-            {
-                "title": panel,
-                "width": 250,
-                "height": 250,
-                "layer": [
-                    {"data": {"values": ends}, "mark": diagonal, "encoding": place},
-                    {
-                        "transform": [{"filter": f"datum.panel === '{panel}'"}],
-                        "mark": point,
-                        "encoding": {**place, "color": colour},
-                    },
-                ],
-            }
-        )
-    return Figure(
-        name="clock-fidelity",
-        title="The virtual clock against the real one",
-        caption="On the diagonal both agree. Speeds: one point a run; returns: medians over seeds.",
-        spec={"hconcat": panels, "spacing": 24},
-        table=table,
+        x = alt.X("real:Q").title("real clock").scale(**scale).axis(**axis)
+        y = alt.Y("virtual:Q").title("virtual clock").scale(**scale).axis(**axis)
+        points = marks().transform_filter(only("panel", panel))
+        points = points.mark_point(filled=True, size=60, opacity=0.85)
+        layers = alt.layer(_diagonal(x, y), points.encode(x=x, y=y, color=colour))
+        panels.append(layers.properties(title=panel, width=250, height=250))
+    return make_figure(
+        "clock-fidelity",
+        "The virtual clock against the real one",
+        "On the diagonal both agree. Speeds: one point a run; returns: medians over seeds.",
+        alt.hconcat(*panels, spacing=24, data=marks().data),
+        table,
     )
+
+
+def _diagonal(x: alt.X, y: alt.Y) -> alt.Chart:
+    """Return the line on which both sides agree."""
+    sides = [field["shorthand"].partition(":")[0] for field in (x, y)]
+    ends = alt.Data(values=[dict.fromkeys(sides, value) for value in x["scale"]["domain"]])
+    return alt.Chart(ends).mark_line(color=INK, opacity=0.4, strokeDash=[4, 3]).encode(x=x, y=y)
 
 
 def _hues(count: int) -> list[str]:
@@ -180,7 +136,7 @@ SCHEDULES = {
     "fp32": "no compression",
     "two_phase": "best of two phases",
     "oracle": "greedy-branch oracle",
-    "placebo": "placebo: other dice only",
+    "placebo": "placebo: other random numbers",
 }
 
 
@@ -200,51 +156,32 @@ def oracle_gap(rows: Sequence[Mapping[str, Any]]) -> Figure:
     ]
     table = [row for row in table if row["ratio"] is not None]
     scale = {"domain": [-60, 60], "clamp": True, "nice": False}
-    x = {
-        "field": "ratio",
-        "type": "quantitative",
-        "scale": scale,
-        "title": "Discounted gain over the best static spec's, % (clipped at 60)",
-    }
-    y = {
-        "field": "pair",
-        "type": "nominal",
-        "sort": list(dict.fromkeys(row["pair"] for row in table)),
-        "title": None,
-        "axis": {"labelLimit": 260, "grid": True, "ticks": False, "domain": False},
-    }
+    title = "Discounted gain over the best static spec's, % (clipped at 60)"
+    y = rows_axis("pair", list(dict.fromkeys(row["pair"] for row in table)), grid=True)
     texts = list(SCHEDULES.values())
-    colour = {
-        "field": "schedule",
-        "type": "nominal",
-        "scale": {
-            "domain": texts,
-            "range": [BASELINE_COLOUR, COLOURS[0], SUBJECT_COLOUR, COLOURS[1]],
-        },
-        "legend": {"orient": "top", "title": None, "symbolType": "circle"},
+    colours = [BASELINE_COLOUR, COLOURS[0], SUBJECT_COLOUR, COLOURS[1]]
+    place = {
+        "y": y,
+        "yOffset": alt.YOffset("schedule:N").scale(domain=texts),
+        "color": point_colour("schedule", texts, colours),
     }
-    offset = {"field": "schedule", "type": "nominal", "scale": {"domain": texts}}
-    place = {"y": y, "yOffset": offset, "color": colour}
-    zero = {"type": "rule", "strokeDash": [4, 3], "opacity": 0.7}
-    point = {"type": "point", "filled": True, "size": 60, "opacity": 1}
-    return Figure(
-        name="oracle-gap",
-        title="The oracle gap",
-        caption="Mean over seeds with 95% interval (Student's t). A controller has room where the "
-        "oracle is above the placebo, whose branches differ in the actors' dice alone.",
-        spec={
-            "width": 560,
-            "height": {"step": 13},
-            "layer": [
-                {"data": {"values": [{"ratio": 0}]}, "mark": zero, "encoding": {"x": x}},
-                {
-                    "mark": {"type": "rule", "strokeWidth": 1.5},
-                    "encoding": {**place, "x": {**x, "field": "low"}, "x2": {"field": "high"}},
-                },
-                {"mark": point, "encoding": {**place, "x": x}},
-            ],
-        },
-        table=table,
+
+    def x(field: str) -> alt.X:
+        return alt.X(f"{field}:Q").scale(**scale).title(title)
+
+    zero = alt.XDatum(0, type="quantitative").scale(**scale).title(title)
+    layers = alt.layer(
+        marks().mark_rule(strokeDash=[4, 3], opacity=0.7).encode(x=zero),
+        marks().mark_rule(strokeWidth=1.5).encode(x=x("low"), x2="high", **place),
+        marks().mark_point(filled=True, size=60, opacity=1).encode(x=x("ratio"), **place),
+    )
+    return make_figure(
+        "oracle-gap",
+        "The oracle gap",
+        "Mean over seeds with 95% interval (Student's t). A controller has room where the "
+        "oracle is above the placebo, whose branches differ in the actors' random numbers alone.",
+        layers.properties(width=560, height=alt.Step(13)),
+        table,
     )
 
 
@@ -262,35 +199,20 @@ def real_against_predicted(
         for row in rows
     ]
     names = list(dict.fromkeys(row["strategy"] for row in table))
-    ends = [
-        edge(row[side] for row in table for side in ("real", "predicted")) for edge in (min, max)
-    ]
-    scale = {"type": "log", "domain": [0.9 * ends[0], 1.1 * ends[1]], "nice": False}
+    values = [row[side] for row in table for side in ("real", "predicted")]
+    domain = [0.9 * min(values), 1.1 * max(values)]
+    scale = {"type": "log", "domain": domain, "nice": False}
     axis = {"format": "~s", "tickCount": 5, "grid": False}
-    place = {
-        "x": {"field": "real", "type": "quantitative", "title": "Real env steps per second"},
-        "y": {"field": "predicted", "type": "quantitative", "title": "Predicted"},
-    }
-    place = {side: {**item, "scale": scale, "axis": axis} for side, item in place.items()}
-    legend = {"title": None, "symbolType": "circle", "orient": "right"}
-    colour = {"field": "strategy", "type": "nominal", "legend": legend}
+    x = alt.X("real:Q").title("Real env steps per second").scale(**scale).axis(**axis)
+    y = alt.Y("predicted:Q").title("Predicted").scale(**scale).axis(**axis)
     known = {labels[name]: colour for name, colour in colours.items()}
-    hues = dict(zip(names, _hues(len(names)), strict=True)) | known
-    colour["scale"] = {"domain": names, "range": [hues[name] for name in names]}
-    line = [{"real": value, "predicted": value} for value in scale["domain"]]
-    dashed = {"type": "line", "color": INK, "opacity": 0.4, "strokeDash": [4, 3]}
-    point = {"type": "point", "filled": True, "size": 70, "opacity": 0.85}
-    return Figure(
-        name="real-clock",
-        title="Speed on the real clock against the prediction",
-        caption="One point a run; on the diagonal the virtual clock was right.",
-        spec={
-            "width": 420,
-            "height": 300,
-            "layer": [
-                {"data": {"values": line}, "mark": dashed, "encoding": place},
-                {"mark": point, "encoding": {**place, "color": colour}},
-            ],
-        },
-        table=table,
+    colour = point_colour("strategy", names, [known[name] for name in names], orient="right")
+    point = marks().mark_point(filled=True, size=70, opacity=0.85)
+    layers = alt.layer(_diagonal(x, y), point.encode(x=x, y=y, color=colour))
+    return make_figure(
+        "real-clock",
+        "Speed on the real clock against the prediction",
+        "One point a run; on the diagonal the virtual clock was right.",
+        layers.properties(width=420, height=300),
+        table,
     )

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import altair as alt
+
 from accerl.runtime.run import PHASES
 from accerl.spec import CompressionSpec
+from analysis.figures.parts import make_figure, marks, only, panels, rows_axis
 from analysis.figures.theme import (
     RAMP,
     SUBJECT_COLOUR,
@@ -61,46 +64,37 @@ def machine_figure(profiles: Mapping[str, Mapping[str, Any]]) -> Figure:
         for batch, us in costs.items()
     ]
     labels = [spec.label for spec in SPECS]
-    y: dict[str, Any] = {"field": "machine", "type": "nominal", "sort": list(profiles)}
-    y |= {"title": None, "axis": {"labelLimit": 220, "grid": True, "ticks": False}}
-    x: dict[str, Any] = {"field": "us", "type": "quantitative", "title": "µs a state (log)"}
-    x |= {"scale": {"type": "log", "nice": False, "padding": 12}}
-    x["axis"] = {"format": "~s", "tickCount": 4, "grid": False}
-    colour: dict[str, Any] = {"field": "spec", "type": "nominal", "title": None}
-    shape = {**colour, "scale": {"domain": labels, "range": ["circle", "square", "diamond"]}}
-    colour["scale"] = {"domain": labels, "range": ramp(4)[:3]}
+    y = rows_axis("machine", list(profiles), grid=True)
+
+    def x(shorthand: str) -> alt.X:
+        place = (
+            alt.X(shorthand).title("µs a state (log)").axis(format="~s", tickCount=4, grid=False)
+        )
+        return place.scale(type="log", nice=False, padding=12)
+
+    shape = alt.Shape("spec:N").scale(domain=labels, range=["circle", "square", "diamond"])
+    colour = alt.Color("spec:N").scale(domain=labels, range=ramp(4)[:3])
     legend = {"orient": "top", "symbolSize": 80}
-    ends = {"x": {**x, "aggregate": "min"}, "x2": {"field": "us", "aggregate": "max"}, "y": y}
-    point = {"type": "point", "filled": True, "size": 80, "opacity": 1}
-    return Figure(
-        name="machines",
-        title="Acting latency on every machine",
-        caption="What the clock charges the actors for one state, without compression, in INT8 and "
+    layers = alt.layer(
+        marks()
+        .mark_rule(strokeWidth=1.5, opacity=0.5)
+        .encode(x=x("min(us):Q"), x2="max(us):Q", y=y),
+        marks()
+        .mark_point(filled=True, size=80, opacity=1)
+        .encode(
+            x=x("us:Q"),
+            y=y,
+            color=colour.title(None).legend(**legend),
+            shape=shape.title(None).legend(**legend),
+        ),
+    ).properties(width=330, height=alt.Step(28))
+    return make_figure(
+        "machines",
+        "Acting latency on every machine",
+        "What the clock charges the actors for one state, without compression, in INT8 and "
         "with the smallest network in INT8. The longer a line, the more compression saves there.",
-        spec={
-            "facet": {"field": "batch", "type": "nominal", "title": None, "sort": [ONE, MANY]},
-            "columns": 2,
-            "spec": {
-                "width": 330,
-                "height": {"step": 28},
-                "layer": [
-                    {
-                        "mark": {"type": "rule", "strokeWidth": 1.5, "opacity": 0.5},
-                        "encoding": ends,
-                    },
-                    {
-                        "mark": point,
-                        "encoding": {
-                            "x": x,
-                            "y": y,
-                            "color": {**colour, "legend": legend},
-                            "shape": {**shape, "legend": legend},
-                        },
-                    },
-                ],
-            },
-        },
-        table=table,
+        panels(layers, "batch", [ONE, MANY], 2, independent=()),
+        table,
     )
 
 
@@ -111,40 +105,27 @@ def latency_bars(profile: Mapping[str, Any]) -> Figure:
         {"spec": spec.label, "batch": f"batch {batch}", "us": us, "text": significant(us)}
         for spec, batch, us in infer
     ]
+    batches = [f"batch {number}" for number in sorted({batch for _, batch, _ in infer})]
     order = list(dict.fromkeys(row["spec"] for row in table))
-    batches = list(dict.fromkeys(row["batch"] for row in table))
-    batches.sort(key=lambda name: float(name.split()[1]))
-    y: dict[str, Any] = {"field": "spec", "type": "nominal", "sort": order, "title": None}
-    y["axis"] = {"labelLimit": 220, "ticks": False}
-    x: dict[str, Any] = {"field": "us", "type": "quantitative", "title": "µs a state"}
-    x["axis"] = {"tickCount": 4, "format": ",~f"}
-    inner = {
-        "width": {1: 600, 2: 300, 3: 190}.get(len(batches), 140),
-        "height": {"step": 17},
-        "layer": [
-            {
-                "mark": {"type": "bar", "color": RAMP[2], "height": {"band": 0.7}},
-                "encoding": {"x": x, "y": y},
-            },
-            {
-                "mark": {"type": "text", "align": "left", "dx": 4, "fontSize": 10},
-                "encoding": {"x": x, "y": y, "text": {"field": "text"}},
-            },
-        ],
-    }
-    return Figure(
-        name="latency",
-        title="Acting latency of each variant",
-        caption="What the clock charges the actors for one state. Top: none, bottom: hardest.",
-        spec={
-            "facet": {
-                "column": {"field": "batch", "type": "nominal", "sort": batches, "title": None}
-            },
-            "spec": inner,
-            "resolve": {"scale": {"x": "independent"}},
-        },
-        table=table,
+    x = alt.X("us:Q").title("µs a state").axis(tickCount=4, format=",~f")
+    bars = _labelled_bars(x, rows_axis("spec", order), color=RAMP[2], height={"band": 0.7})
+    width = {1: 600, 2: 300, 3: 190}.get(len(batches), 140)
+    chart = bars.properties(width=width, height=alt.Step(17))
+    return make_figure(
+        "latency",
+        "Acting latency of each variant",
+        "What the clock charges the actors for one state. Top: none, bottom: hardest.",
+        panels(chart, "batch", batches, len(batches), independent=("x",)),
+        table,
     )
+
+
+def _labelled_bars(x: alt.X, y: alt.Y, colour: Any = None, offset: Any = None, **bar: Any) -> Any:
+    """Return bars with their values, which the column `text` holds, at their ends."""
+    place = {"x": x, "y": y} | ({} if offset is None else {"yOffset": offset})
+    text = marks().mark_text(align="left", dx=4, fontSize=10).encode(text="text:N", **place)
+    coloured = {} if colour is None else {"color": colour}
+    return alt.layer(marks().mark_bar(**bar).encode(**place, **coloured), text)
 
 
 def phase_bars(
@@ -159,89 +140,52 @@ def phase_bars(
             us = 1e6 * float(phases.get(phase, 0.0)) / steps
             table.append({"run": label, "phase": phase, "us": us, "text": significant(us)})
     runs = list(labelled)
-    palette = list(strategy_colours(runs, subject).values())
-    y: dict[str, Any] = {
-        "field": "phase",
-        "type": "nominal",
-        "title": None,
-        "axis": {"ticks": False},
-    }
-    y["sort"] = list(dict.fromkeys(row["phase"] for row in table))
-    offset = {"field": "run", "type": "nominal", "sort": runs}
-    x: dict[str, Any] = {
-        "field": "us",
-        "type": "quantitative",
-        "title": "Busy µs per environment step",
-    }
-    colour = {"field": "run", "type": "nominal", "sort": runs, "title": None}
-    colour["scale"] = {"domain": runs, "range": palette}
-    colour["legend"] = {"orient": "top", "columns": 4}
-    return Figure(
-        name=name,
-        title="Where the seconds go",
-        caption=(
-            "Busy time of each phase divided by the run's env steps. env, infer and write add up "
-            "over actors, which overlap with learn and wait."
-        ),
-        spec={
-            "width": 760,
-            "height": {"step": 13},
-            "layer": [
-                {
-                    "mark": {"type": "bar"},
-                    "encoding": {"x": x, "y": y, "yOffset": offset, "color": colour},
-                },
-                {
-                    "mark": {"type": "text", "align": "left", "dx": 4, "fontSize": 10},
-                    "encoding": {"x": x, "y": y, "yOffset": offset, "text": {"field": "text"}},
-                },
-            ],
-        },
-        table=table,
+    phases = list(dict.fromkeys(row["phase"] for row in table))
+    bars = _labelled_bars(
+        alt.X("us:Q").title("Busy µs per environment step"),
+        rows_axis("phase", phases),
+        alt.Color("run:N", sort=runs)
+        .title(None)
+        .scale(domain=runs, range=list(strategy_colours(runs, subject).values()))
+        .legend(orient="top", columns=4),
+        alt.YOffset("run:N", sort=runs),
+    )
+    return make_figure(
+        name,
+        "Where the seconds go",
+        "Busy time of each phase divided by the run's env steps. env, infer and write add up "
+        "over actors, which overlap with learn and wait.",
+        bars.properties(width=760, height=alt.Step(13)),
+        table,
     )
 
 
 def meta_training_curves(rows: Sequence[Mapping[str, Any]]) -> Figure:
-    """What meta-training improved, one panel a recorded number, over iterations."""
-    numeric = list(
-        dict.fromkeys(key for r in rows for key, v in r.items() if isinstance(v, int | float))
-    )
-    shown = [key for key in META_TITLES if key in numeric]
-    shown = shown or [key for key in numeric if key not in ("iteration", "inner_runs")][:3]
+    """Gain and entropy of meta-training over iterations, one panel each."""
     table = [
-        {"iteration": row["iteration"], "game": row.get("game", "all games")}
-        | {"metric": key, "value": row[key]}
+        {"iteration": row["iteration"], "game": row["game"], "metric": key, "value": row[key]}
         for row in rows
-        for key in shown
-        if isinstance(row.get(key), int | float)
+        for key in META_TITLES
     ]
     games = list(dict.fromkeys(row["game"] for row in table))
-    dash = {"field": "game", "type": "nominal", "sort": games}
-    dash["legend"] = {"title": None, "orient": "top"} if len(games) > 1 else None
-    panels = [
-        {
-            "width": 235,
-            "height": 170,
-            "transform": [{"filter": {"field": "metric", "equal": key}}],
-            "mark": {
-                "type": "line",
-                "point": {"size": 30, "filled": True, "color": SUBJECT_COLOUR},
-                "color": SUBJECT_COLOUR,
-            },
-            "encoding": {
-                "x": {"field": "iteration", "type": "quantitative", "title": "Iteration"}
-                | {"axis": {"tickMinStep": 1, "grid": False}},
-                "y": {"field": "value", "type": "quantitative", "title": META_TITLES.get(key, key)}
-                | {"scale": {"zero": False}},
-                "strokeDash": dash,
-            },
-        }
-        for key in shown
+    legend = alt.Legend(title=None, orient="top") if len(games) > 1 else None
+    point = {"size": 30, "filled": True, "color": SUBJECT_COLOUR}
+    found = [
+        marks()
+        .transform_filter(only("metric", key))
+        .mark_line(color=SUBJECT_COLOUR, point=point)
+        .encode(
+            x=alt.X("iteration:Q").title("Iteration").axis(tickMinStep=1, grid=False),
+            y=alt.Y("value:Q").title(title).scale(zero=False),
+            strokeDash=alt.StrokeDash("game:N", sort=games).legend(legend),
+        )
+        .properties(width=235, height=170)
+        for key, title in META_TITLES.items()
     ]
-    return Figure(
-        name="meta-training",
-        title="Meta-training of the controller",
-        caption="Means over the inner runs of an iteration; where games take turns, a line each.",
-        spec={"hconcat": panels, "spacing": 20},
-        table=table,
+    return make_figure(
+        "meta-training",
+        "Meta-training of the controller",
+        "Means over the inner runs of an iteration; where games take turns, a line each.",
+        alt.hconcat(*found, spacing=20, data=marks().data),
+        table,
     )

@@ -1,65 +1,34 @@
-"""Figures of a contest: learning curves, and what all its figures share.
-
-Every function returns one Figure: a Vega-Lite specification over one tidy table.
-"""
+"""Learning curves of a contest, and the share of its runs that had reached the target by when."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import altair as alt
 import numpy as np
 
-from analysis.comparison import curves
-from analysis.figures.theme import Figure, strategy_colours, strategy_dashes
+from analysis.comparison import curves, stats
+from analysis.figures.parts import (
+    COUNT_AXIS,
+    PLAIN_NUMBERS,
+    make_figure,
+    marks,
+    only,
+    panel_layout,
+    panels,
+    rows_axis,
+    strategy_colour,
+    strategy_lines,
+)
+from analysis.figures.theme import Figure
 from analysis.records.load import StudyRecord
 
 GRID_POINTS = 80
 """of a learning curve, where that many fit"""
 MOST_ROWS = 9_000
 """of a figure's table: W&B keeps 10,000 and would drop the rest"""
-COUNT_AXIS: Mapping[str, Any] = {
-    "tickCount": 5,
-    "format": "~s",
-    "grid": False,
-    "labelExpr": "datum.value === 0 ? '0' : datum.label",
-}
-"""SI prefixes keep millions of env steps short; without the expression zero would read 0M"""
-
-PLAIN_NUMBERS: Mapping[str, Any] = {"labelExpr": "format(datum.value, ',~r')"}
-"""labels that neither round a flat curve's only tick nor turn 100 into 1e+2"""
-
-
-def panel_layout(panels: int) -> tuple[int, int]:
-    """Return (columns, width of a panel in px) such that a row fills about 900 px."""
-    columns = 1 if panels == 1 else 2 if panels in (2, 4) else 3
-    return columns, {1: 800, 2: 395, 3: 250}[columns]
-
-
-def study_colours(study: StudyRecord) -> dict[str, str]:
-    """Return every strategy's colour, in the study's order; planned ones never share theirs."""
-    names = [item.name for item in study.strategies]
-    colours = strategy_colours(names, study.subject, study.planned)
-    return {name: colours[name] for name in names}
-
-
-def study_dashes(study: StudyRecord) -> dict[str, list[int]]:
-    """Return every strategy's dash pattern."""
-    names = [item.name for item in study.strategies]
-    return strategy_dashes(names, study.subject, study.planned)
-
-
-def strategy_scale(study: StudyRecord, shown: Sequence[str] | None = None) -> dict[str, Any]:
-    """Return the colour scale that every figure of a study shares, keyed by label.
-
-    `shown` names the strategies of a figure that has not all of them.
-    """
-    colours = study_colours(study)
-    shown = list(colours) if shown is None else shown
-    return {
-        "domain": [study.labels[name] for name in shown],
-        "range": [colours[name] for name in shown],
-    }
+WHOLE = "all games"
 
 
 def learning_curves(
@@ -70,14 +39,45 @@ def learning_curves(
     Lines are interquartile means over test seeds, bands reach from quartile to quartile. `shown`
     names the strategies (default: all); a figure of some has a name of its own, by `suffix`.
     """
-    everybody = [item.name for item in study.strategies]
-    shown = everybody if shown is None else shown
+    names = _names(study, shown)
+    table = _curve_rows(study, axis, names)
+    over_seconds = axis == "seconds"
+    x = alt.X("x:Q").title(f"Seconds ({study.tier} clock)" if over_seconds else "Environment steps")
+    x = x.axis(**COUNT_AXIS)
+    lines = strategy_lines(study, names)
+
+    def y(field: str) -> alt.Y:
+        return (
+            alt.Y(f"{field}:Q").title("Learner's return (game score)").scale(zero=False, nice=False)
+        )
+
+    target = marks().transform_filter(only("kind", "target"))
+    curve = marks().transform_filter(only("kind", "curve"))
+    columns, width = panel_layout(len(study.games))
+    layers = alt.layer(
+        target.mark_rule(strokeDash=[5, 4], opacity=0.6).encode(y=y("value")),
+        curve.mark_area(opacity=0.13).encode(x=x, y=y("low"), y2="high", color=lines["color"]),
+        curve.mark_line().encode(x=x, y=y("iqm"), **lines),
+    ).properties(width=width, height=210)
+    name = "learning-curves" if over_seconds else "learning-curves-env-steps"
+    return make_figure(
+        f"{name}{suffix}",
+        f"Learning curves over {axis.replace('env_steps', 'environment steps')}"
+        + suffix.replace("-", ", "),
+        "Return of the learner's full-precision policy, measured off the clock. Line: "
+        "interquartile mean over test seeds; band: quartiles. Dashed rule: the target.",
+        panels(layers, "game", list(study.games), columns),
+        table,
+    )
+
+
+def _curve_rows(study: StudyRecord, axis: str, names: Sequence[str]) -> list[dict[str, Any]]:
     table: list[dict[str, Any]] = []
-    points = min(GRID_POINTS, MOST_ROWS // (len(study.games) * len(shown)))
+    points = min(GRID_POINTS, MOST_ROWS // (len(study.games) * len(names)))
     for game in study.games.values():
         found: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
         for (strategy, env, _), run in study.runs.items():
-            if env == game.name and strategy in shown:
+            if env == game.name and strategy in names:
                 curve = curves.learning_curve(run.reports, game.random_return)
                 x = curve.seconds if axis == "seconds" else curve.env_steps
                 found.setdefault(strategy, []).append((x, curve.returns))
@@ -87,109 +87,139 @@ def learning_curves(
         grid = np.linspace(0.0, game.horizon_seconds if axis == "seconds" else end, points)
         for strategy, group in found.items():
             # Clocks may stop a rounding error before the horizon: hold the last value there.
-            values = curves.resample(group, grid, hold=axis == "seconds")
-            table += _band_rows(study, game.name, strategy, grid, curves.band(values))
+            band = curves.band(curves.resample(group, grid, hold=axis == "seconds"))
+            row = {"kind": "curve", "game": game.name, "strategy": study.labels[strategy]}
+            table += [
+                {**row, "x": round(x, 4)}
+                | {key: round(float(band[key][i]), 5) for key in ("low", "iqm", "high")}
+                for i, x in enumerate(grid.tolist())
+                if not np.isnan(band["iqm"][i])
+            ]
         table.append({"kind": "target", "game": game.name, "value": game.target_return})
-    title = f"Seconds ({study.tier} clock)" if axis == "seconds" else "Environment steps"
-    columns, width = panel_layout(len(study.games))
-    dashes = study_dashes(study)
-    inner = curve_panel(
-        title,
-        "Learner's return (game score)",
-        strategy_scale(study, shown),
-        [dashes[name] for name in shown],
-        study.labels[study.subject],
-    )
-    name = "learning-curves" if axis == "seconds" else "learning-curves-env-steps"
-    return Figure(
-        name=f"{name}{suffix}",
-        title=f"Learning curves over {axis.replace('env_steps', 'environment steps')}"
-        + suffix.replace("-", ", "),
-        caption=(
-            "Return of the learner's full-precision policy, measured off the clock. Line: "
-            "interquartile mean over test seeds; band: quartiles. Dashed rule: the target."
+    return table
+
+
+def reach_curves(
+    study: StudyRecord,
+    contest: Mapping[str, Any],
+    shown: Sequence[str] | None = None,
+    suffix: str = "",
+) -> Figure:
+    """Share of runs that had reached the target by each time, all games together.
+
+    Kaplan and Meier's estimate: a run that ended without the target was censored there. Games have
+    horizons of their own, so that their common axis is the share of the horizon. `shown` names the
+    strategies (default: all); a figure of some has a name of its own, by `suffix`.
+    """
+    names = _names(study, shown)
+    return make_figure(
+        f"reach{suffix}",
+        "Share of runs that have reached the target" + suffix.replace("-", ", "),
+        "Kaplan-Meier step curves; games weigh the same. Runs that ended without reaching the "
+        "target are censored at their end.",
+        _steps(study, names, "Time (share of the horizon)", {"format": ".0%"}).properties(
+            width=800, height=260
         ),
-        spec=facet("game", list(study.games), {**inner, "width": width, "height": 210}, columns),
-        table=table,
+        _reach_rows(study, contest, None, names),
     )
 
 
-def _band_rows(
-    study: StudyRecord, game: str, strategy: str, grid: np.ndarray, band: dict[str, np.ndarray]
+def reach_by_game(
+    study: StudyRecord,
+    contest: Mapping[str, Any],
+    shown: Sequence[str] | None = None,
+    suffix: str = "",
+) -> Figure:
+    """Share of runs that had reached the target over seconds, one panel a game."""
+    names = _names(study, shown)
+    columns, width = panel_layout(len(study.games))
+    chart = _steps(study, names, f"Seconds ({study.tier} clock)", PLAIN_NUMBERS)
+    chart = chart.properties(width=width, height=150)
+    title = "Share of runs that have reached the target, game by game"
+    return make_figure(
+        f"reach-by-game{suffix}",
+        title + suffix.replace("-", ", "),
+        "The same step curves over the seconds of each game's own clock.",
+        panels(chart, "game", list(study.games), columns, independent=("x",)),
+        [row for game in study.games for row in _reach_rows(study, contest, game, names)],
+    )
+
+
+def _names(study: StudyRecord, shown: Sequence[str] | None) -> list[str]:
+    """Return the strategies of a figure in the study's order."""
+    return [item.name for item in study.strategies if shown is None or item.name in shown]
+
+
+def _reach_rows(
+    study: StudyRecord, contest: Mapping[str, Any], game: str | None, names: Sequence[str]
 ) -> list[dict[str, Any]]:
-    return [
-        {"kind": "curve", "game": game, "strategy": study.labels[strategy], "x": round(x, 4)}
-        | {key: round(float(band[key][i]), 5) for key in ("low", "iqm", "high")}
-        for i, x in enumerate(grid.tolist())
-        if not np.isnan(band["iqm"][i])
-    ]
-
-
-def curve_panel(
-    x_title: str, y_title: str, scale: Mapping[str, Any], dashes: list[list[int]], subject: str
-) -> dict[str, Any]:
-    """Return the layers of one panel of learning curves over a table of x, low, iqm, high."""
-    legend = {"orient": "top", "columns": 4, "title": None, "symbolType": "stroke"}
-    colour = {"field": "strategy", "type": "nominal", "scale": dict(scale), "legend": legend}
-    dash = {**colour, "scale": {"domain": scale["domain"], "range": dashes}}
-    x: dict[str, Any] = {"field": "x", "type": "quantitative", "title": x_title}
-    x["axis"] = COUNT_AXIS
-    value: dict[str, Any] = {"type": "quantitative", "title": y_title}
-    value["scale"] = {"zero": False, "nice": False}
-    return {
-        "layer": [
-            {
-                "transform": [{"filter": {"field": "kind", "equal": "target"}}],
-                "mark": {"type": "rule", "strokeDash": [5, 4], "opacity": 0.6},
-                "encoding": {"y": {"field": "value", **value}},
-            },
-            {
-                "transform": [{"filter": {"field": "kind", "equal": "curve"}}],
-                "mark": {"type": "area", "opacity": 0.13},
-                "encoding": {
-                    "x": x,
-                    "y": {"field": "low", **value},
-                    "y2": {"field": "high"},
-                    "color": colour,
-                },
-            },
-            {
-                "transform": [{"filter": {"field": "kind", "equal": "curve"}}],
-                "mark": {"type": "line"},
-                "encoding": {
-                    "x": x,
-                    "y": {"field": "iqm", **value},
-                    "color": colour,
-                    "strokeDash": dash,
-                    "strokeWidth": {
-                        "condition": {"test": {"field": "strategy", "equal": subject}, "value": 3},
-                        "value": 1.7,
-                    },
-                },
-            },
+    table = []
+    for name in names:
+        rows = [
+            row for row in contest["rows"] if row["strategy"] == name and game in (None, row["env"])
         ]
-    }
+        if not rows:
+            continue
+        horizons = np.array([study.games[row["env"]].horizon_seconds for row in rows])
+        censored = np.array([row["censored"] for row in rows])
+        seen = [row["observed_seconds" if row["censored"] else "seconds_to_target"] for row in rows]
+        unit = horizons if game is None else np.ones(len(rows))
+        weights = stats.game_weights([row["env"] for row in rows])
+        times, shares = stats.reach_curve(np.array(seen) / unit, censored, weights)
+        end = float((horizons / unit).max())
+        table += [
+            {"game": game or WHOLE, "strategy": study.labels[name], "x": time, "share": share}
+            for time, share in zip([*times, end], [*shares, shares[-1]], strict=True)
+        ]
+    return table
 
 
-def facet(
-    field: str,
-    order: Sequence[str],
-    inner: dict[str, Any],
-    columns: int,
-    independent: Sequence[str] = ("x", "y"),
-) -> dict[str, Any]:
-    """Return small multiples of `inner`, one panel a value of `field`, in the given order."""
-    return {
-        "facet": {"field": field, "type": "nominal", "title": None, "sort": list(order)},
-        "columns": columns,
-        "spec": inner,
-        "resolve": {"scale": dict.fromkeys(independent, "independent")},
-    }
+def _steps(
+    study: StudyRecord, names: Sequence[str], x_title: str, labels: Mapping[str, Any]
+) -> alt.Chart:
+    x = alt.X("x:Q").title(x_title).axis(grid=False, tickCount=5, **labels).scale(nice=False)
+    y = alt.Y("share:Q").title("Reached").scale(domain=[0, 1]).axis(format=".0%", tickCount=5)
+    return (
+        marks().mark_line(interpolate="step-after").encode(x=x, y=y, **strategy_lines(study, names))
+    )
 
 
-def strategy_colour(
-    study: StudyRecord, field: str, shown: Sequence[str] | None = None
-) -> dict[str, Any]:
-    """Return the encoding of a strategy's label by its colour, without a legend."""
-    scale = strategy_scale(study, shown)
-    return {"field": field, "type": "nominal", "scale": scale, "legend": None}
+def time_strip(
+    study: StudyRecord,
+    contest: Mapping[str, Any],
+    shown: Sequence[str] | None = None,
+    suffix: str = "",
+) -> Figure:
+    """Seconds to target of every test run; hollow triangles at the horizon never reached it."""
+    names = _names(study, shown)
+    table = [
+        {
+            "strategy": study.labels[row["strategy"]],
+            "game": row["env"],
+            "seed": row["seed"],
+            "seconds": row["seconds_to_target"],
+            "reached": "not reached" if row["censored"] else "reached",
+        }
+        for row in contest["rows"]
+        if row["strategy"] in names
+    ]
+    columns, width = panel_layout(len(study.games))
+    y = rows_axis("strategy", [study.labels[name] for name in names], labelLimit=200, grid=True)
+    x = alt.X("seconds:Q").title("Seconds to target").scale(zero=False, padding=12)
+    middle = alt.X("median(seconds):Q").title("Seconds to target").scale(zero=False, padding=12)
+    shape = alt.Shape("reached:N").title(None).legend(orient="top", symbolSize=60)
+    shape = shape.scale(domain=["reached", "not reached"], range=["circle", "triangle-right"])
+    colour = strategy_colour(study, "strategy", names)
+    layers = alt.layer(
+        marks()
+        .mark_point(size=46, strokeWidth=1.5, opacity=0.75)
+        .encode(x=x, y=y, color=colour, shape=shape),
+        marks().mark_tick(thickness=3, size=18, opacity=0.9).encode(x=middle, y=y, color=colour),
+    ).properties(width=width - 30, height=alt.Step(22))
+    return make_figure(
+        f"time-to-target{suffix}",
+        "Seconds to target of every test run" + suffix.replace("-", ", "),
+        "One mark a run (game, seed); the bar is the median. Triangles were censored.",
+        panels(layers, "game", list(study.games), columns, independent=("x",)),
+        table,
+    )

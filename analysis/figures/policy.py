@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import altair as alt
+
+from analysis.figures.parts import make_figure, marks, only, rows_axis
 from analysis.figures.theme import SUBJECT_COLOUR, Figure, ramp
 
 FEATURES_SHOWN = 6
@@ -17,21 +20,20 @@ def feature_importance(features: Sequence[Mapping[str, Any]]) -> Figure:
         {"feature": feature["name"], "importance": float(feature["importance"])}
         for feature in by_importance(features)
     ]
-    y: dict[str, Any] = {"field": "feature", "type": "nominal", "title": None}
-    y |= {"sort": [row["feature"] for row in table], "axis": {"labelLimit": 260, "ticks": False}}
-    x: dict[str, Any] = {"field": "importance", "type": "quantitative", "title": "Importance"}
-    x["axis"] = {"tickCount": 5}
-    return Figure(
-        name="policy-importance",
-        title="Which features the policy looks at",
-        caption="Longer bars: the choices depend on this feature more.",
-        spec={
-            "width": 560,
-            "height": {"step": 20},
-            "mark": {"type": "bar", "color": SUBJECT_COLOUR, "height": {"band": 0.7}},
-            "encoding": {"x": x, "y": y},
-        },
-        table=table,
+    bars = (
+        marks()
+        .mark_bar(color=SUBJECT_COLOUR, height={"band": 0.7})
+        .encode(
+            x=alt.X("importance:Q").title("Importance").axis(tickCount=5),
+            y=rows_axis("feature", [row["feature"] for row in table], labelLimit=260),
+        )
+    )
+    return make_figure(
+        "policy-importance",
+        "Which features the policy looks at",
+        "Longer bars: the choices depend on this feature more.",
+        bars.properties(width=560, height=alt.Step(20)),
+        table,
     )
 
 
@@ -49,25 +51,22 @@ def policy_effects(effects: Mapping[str, Any]) -> Figure:
     ]
     heads = [head for head in levels if any(row["head"] == head for row in table)]
     rows = [
-        {
-            "hconcat": [
-                _panel(feature["name"], head, [_level(level) for level in levels[head]], first)
-                for head, first in ((head, number == 0) for head in heads)
-            ],
-            "spacing": 18,
-            "resolve": {"scale": {"color": "independent"}},
-        }
-        for number, feature in enumerate(features)
+        alt.hconcat(
+            *(
+                _panel(feature["name"], head, [_level(level) for level in levels[head]], not place)
+                for head in heads
+            ),
+            spacing=18,
+        ).resolve_scale(color="independent")
+        for place, feature in enumerate(features)
     ]
-    return Figure(
-        name="policy-effects",
-        title="What each feature does to the choices",
-        caption=(
-            "One feature moves, the others stay at their usual values. Height: probability of "
-            "each level; light is the harder compression. Most important features first."
-        ),
-        spec={"vconcat": rows, "spacing": 14, "resolve": {"scale": {"color": "independent"}}},
-        table=table,
+    return make_figure(
+        "policy-effects",
+        "What each feature does to the choices",
+        "One feature moves, the others stay at their usual values. Height: probability of "
+        "each level; light is the harder compression. Most important features first.",
+        alt.vconcat(*rows, spacing=14, data=marks().data).resolve_scale(color="independent"),
+        table,
     )
 
 
@@ -80,31 +79,25 @@ def _level(level: Any) -> str:
     return f"{level:g}" if isinstance(level, float) else str(level)
 
 
-def _panel(feature: str, head: str, levels: Sequence[str], with_legend: bool) -> dict[str, Any]:
-    legend = {"title": HEADS.get(head, head), "orient": "top", "columns": 4, "symbolType": "square"}
-    colour = {
-        "field": "level",
-        "type": "nominal",
-        "sort": list(levels),
-        "scale": {"domain": list(levels), "range": ramp(len(levels))},
-        "legend": legend if with_legend else None,
-    }
-    share: dict[str, Any] = {"field": "probability", "type": "quantitative", "stack": "zero"}
-    share |= {"title": None, "scale": {"domain": [0, 1]}}
-    share["axis"] = {"format": ".0%", "tickCount": 3, "grid": False}
-    return {
-        "width": 225,
-        "height": 80,
-        "transform": [
-            {"filter": {"field": "feature", "equal": feature}},
-            {"filter": {"field": "head", "equal": head}},
-        ],
-        "mark": {"type": "area", "line": False, "opacity": 1},
-        "encoding": {
-            "x": {"field": "value", "type": "quantitative", "title": feature}
-            | {"axis": {"tickCount": 4, "grid": False}, "scale": {"nice": False, "zero": False}},
-            "y": share,
-            "color": colour,
-            "order": {"field": "rank", "type": "quantitative"},
-        },
-    }
+def _panel(feature: str, head: str, levels: Sequence[str], with_legend: bool) -> alt.Chart:
+    legend = alt.Legend(title=HEADS[head], orient="top", columns=4, symbolType="square")
+    colour = alt.Color("level:N", sort=list(levels))
+    share = alt.Y("probability:Q", stack="zero").title(None).scale(domain=[0, 1])
+    return (
+        marks()
+        .transform_filter(only("feature", feature))
+        .transform_filter(only("head", head))
+        .mark_area(line=False, opacity=1)
+        .encode(
+            x=alt.X("value:Q")
+            .title(feature)
+            .axis(tickCount=4, grid=False)
+            .scale(nice=False, zero=False),
+            y=share.axis(format=".0%", tickCount=3, grid=False),
+            color=colour.scale(domain=list(levels), range=ramp(len(levels))).legend(
+                legend if with_legend else None
+            ),
+            order="rank:Q",
+        )
+        .properties(width=225, height=80)
+    )

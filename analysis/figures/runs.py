@@ -6,9 +6,19 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import altair as alt
+
 from accerl.runtime.run import IntervalReport
 from analysis.comparison.scores import EPISODES, is_measured, score_curve
-from analysis.figures.learning_curves import COUNT_AXIS, PLAIN_NUMBERS, facet, panel_layout
+from analysis.figures.parts import (
+    COUNT_AXIS,
+    PLAIN_NUMBERS,
+    lines_by,
+    make_figure,
+    marks,
+    panel_layout,
+    panels,
+)
 from analysis.figures.theme import Figure, strategy_colours, strategy_dashes
 from analysis.records.load import RunRecord
 
@@ -66,17 +76,17 @@ def run_curves(labelled: Mapping[str, RunRecord], axis: str) -> Figure:
         False: f"Mean raw score of the last {EPISODES} episodes, acted by the compressed policy.",
     }
     kinds = sorted({is_measured(run) for run in labelled.values()}, reverse=True)
-    return Figure(
-        name=f"curves-{axis.replace('_', '-')}",
-        title=f"Learning curves over {title.lower()}",
-        caption=" Elsewhere: ".join(captions[kind] for kind in kinds),
-        spec=_panels(labelled, table, title, "Game score"),
-        table=table,
+    return make_figure(
+        f"curves-{axis.replace('_', '-')}",
+        f"Learning curves over {title.lower()}",
+        " Elsewhere: ".join(captions[kind] for kind in kinds),
+        _panels(labelled, table, title, "Game score"),
+        table,
     )
 
 
 def run_indicators(labelled: Mapping[str, RunRecord]) -> Figure:
-    """What the monitor saw over seconds, one panel an indicator."""
+    """What the monitor measured over seconds, one panel an indicator."""
     table = [
         {"panel": name, "run": label, "x": report.total_seconds, "value": value}
         for name, read in INDICATORS.items()
@@ -84,12 +94,12 @@ def run_indicators(labelled: Mapping[str, RunRecord]) -> Figure:
         for report in run.reports
         if math.isfinite(value := float(read(report)))
     ]
-    return Figure(
-        name="indicators",
-        title="Indicators over the run",
-        caption="One point an interval.",
-        spec=_panels(labelled, table, "Seconds", None),
-        table=table,
+    return make_figure(
+        "indicators",
+        "Indicators over the run",
+        "One point an interval.",
+        _panels(labelled, table, "Seconds", None),
+        table,
     )
 
 
@@ -98,29 +108,20 @@ def _panels(
     table: Sequence[Mapping[str, Any]],
     x_title: str,
     y_title: str | None,
-) -> dict[str, Any]:
+) -> alt.FacetChart:
     names = list(labelled)
-    panels = list(dict.fromkeys(str(row["panel"]) for row in table))
+    order = list(dict.fromkeys(str(row["panel"]) for row in table))
     colours, dashes = strategy_colours(names), strategy_dashes(names)
-    legend = {"orient": "top", "columns": 3, "title": None, "symbolType": "stroke"}
-    colour = {
-        "field": "run",
-        "type": "nominal",
-        "scale": {"domain": names, "range": [colours[name] for name in names]},
-        "legend": legend if len(names) > 1 else None,
-    }
-    dash = {**colour, "scale": {"domain": names, "range": [dashes[name] for name in names]}}
-    columns, width = panel_layout(len(panels))
-    inner = {
-        "width": width,
-        "height": 190,
-        "mark": {"type": "line", "strokeWidth": 1.9},
-        "encoding": {
-            "x": {"field": "x", "type": "quantitative", "title": x_title, "axis": COUNT_AXIS},
-            "y": {"field": "value", "type": "quantitative", "title": y_title}
-            | {"scale": {"zero": False, "nice": False}, "axis": PLAIN_NUMBERS},
-            "color": colour,
-            "strokeDash": dash,
-        },
-    }
-    return facet("panel", panels, inner, columns)
+    columns, width = panel_layout(len(order))
+    value = alt.Y("value:Q").title(y_title).scale(zero=False, nice=False).axis(**PLAIN_NUMBERS)
+    chart = (
+        marks()
+        .mark_line(strokeWidth=1.9)
+        .encode(
+            x=alt.X("x:Q").title(x_title).axis(**COUNT_AXIS),
+            y=value,
+            **lines_by("run", names, list(colours.values()), list(dashes.values()), columns=3),
+        )
+        .properties(width=width, height=190)
+    )
+    return panels(chart, "panel", order, columns)

@@ -1,4 +1,4 @@
-"""Strips: which specs acted when, as shares of actor seconds over a run."""
+"""Schedules: which specs acted when, and the reward and KL that went with them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,26 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import altair as alt
+import numpy as np
+
 from accerl.runtime.run import IntervalReport
 from accerl.spec import by_label
-from analysis.figures.theme import OTHER_COLOUR, RAMP, Figure, compression_rank, ramp
+from analysis.comparison import curves
+from analysis.figures.parts import PLAIN_NUMBERS, make_figure, marks, only, panel_layout
+from analysis.figures.theme import (
+    OTHER_COLOUR,
+    RAMP,
+    SUBJECT_COLOUR,
+    Figure,
+    compression_rank,
+    ramp,
+)
 from analysis.records.load import RunRecord, StudyRecord
 
 OTHER = "other specs"
+BINS = 40
+"""of the traces of reward and KL"""
 ALL_RUNS = "each run over its own length"
 COLUMNS = 4
 """games side by side in one figure; more than these would leave no room for the strips"""
@@ -135,21 +149,20 @@ def stacked(shares: Shares, interval_percent: float, order: Sequence[str]) -> li
     return result
 
 
-def spec_colour(order: Sequence[str], table: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def spec_colour(order: Sequence[str], table: Sequence[Mapping[str, Any]]) -> alt.Color:
     """Return the encoding of a spec's label by its place between no compression and the hardest.
 
     The legend names those of `order` that `table` has; their colours do not depend on it.
     """
     colours = ramp(len([label for label in order if label != OTHER]))
-    by_label = dict(zip(order, [*colours, OTHER_COLOUR], strict=False))
+    all_colours = dict(zip(order, [*colours, OTHER_COLOUR], strict=False))
     used = {row["spec"] for row in table if "spec" in row}
-    shown = {label: colour for label, colour in by_label.items() if label in used}
-    return {
-        "field": "spec",
-        "type": "nominal",
-        "scale": {"domain": list(shown), "range": list(shown.values())},
-        "legend": {"title": "Spec, light = hard", "orient": "bottom", "columns": 3},
-    }
+    shown = {label: colour for label, colour in all_colours.items() if label in used}
+    return (
+        alt.Color("spec:N")
+        .scale(domain=list(shown), range=list(shown.values()))
+        .legend(title="Spec, light = hard", orient="bottom", columns=3)
+    )
 
 
 def _column(game: str, horizon_seconds: float) -> str:
@@ -172,48 +185,25 @@ def _strips(
             shares_over_time(runs, interval, horizon), 100.0 * interval / horizon, order
         )
     ]
-    width = {1: 620, 2: 330, 3: 220}.get(len(columns), 165)
-    time = {"type": "quantitative", "title": "Time (% of the run)"}
-    time |= {"axis": {"values": [0, 25, 50, 75, 100], "grid": False}}
-    spec = {
-        "width": width,
-        "height": 30,
-        "mark": {"type": "rect"},
-        "encoding": {
-            "row": {
-                "field": "row",
-                "type": "nominal",
-                "sort": list(rows),
-                "title": None,
-                "header": {"labelAngle": 0, "labelAlign": "left", "labelFontWeight": "normal"},
-                "spacing": 8,
-            },
-            "column": {
-                "field": "column",
-                "type": "nominal",
-                "sort": list(columns),
-                "title": None,
-                "header": {"labelFontSize": 11 if len(columns) > 3 else 13},
-            },
-            "x": {"field": "start", "scale": {"domain": [0, 100], "nice": False}, **time},
-            "x2": {"field": "end"},
-            "y": {
-                "field": "low",
-                "type": "quantitative",
-                "axis": None,
-                "scale": {"domain": [0, 1]},
-            },
-            "y2": {"field": "high"},
-            "color": spec_colour(order, table),
-        },
-    }
-    return Figure(
-        name=name,
-        title=title,
-        caption=f"Share of actor seconds by spec over the run, {what}. Full height is 100%.",
-        spec=spec,
-        table=table,
+    header = alt.Header(labelAngle=0, labelAlign="left", labelFontWeight="normal")
+    small = alt.Header(labelFontSize=11 if len(columns) > 3 else 13)
+    time = alt.X("start:Q").title("Time (% of the run)").scale(domain=[0, 100], nice=False)
+    chart = (
+        marks()
+        .mark_rect()
+        .encode(
+            row=alt.Row("row:N", sort=list(rows)).title(None).header(header).spacing(8),
+            column=alt.Column("column:N", sort=list(columns)).title(None).header(small),
+            x=time.axis(values=[0, 25, 50, 75, 100], grid=False),
+            x2="end",
+            y=alt.Y("low:Q").axis(None).scale(domain=[0, 1]),
+            y2="high",
+            color=spec_colour(order, table),
+        )
+        .properties(width={1: 620, 2: 330, 3: 220}.get(len(columns), 165), height=30)
     )
+    caption = f"Share of actor seconds by spec over the run, {what}. Full height is 100%."
+    return make_figure(name, title, caption, chart, table)
 
 
 def _label_seconds(report: IntervalReport) -> Mapping[str, float]:
@@ -221,3 +211,100 @@ def _label_seconds(report: IntervalReport) -> Mapping[str, float]:
         return by_label(report.spec_seconds)
     # An interval in which no rollout began: what was asked for is the best account there is.
     return {spec.label: share * report.seconds for spec, share in report.decision.mix}
+
+
+def schedule_story(study: StudyRecord) -> Figure:
+    """Reward, KL and specs of the subject's test runs over time, one column a game."""
+    runs_by_game = {
+        game: [run for key, run in study.runs.items() if key[:2] == (study.subject, game)]
+        for game in study.games
+    }
+    games = [game for game, runs in runs_by_game.items() if runs]
+    lengths = {
+        game: (study.games[game].interval_seconds, study.games[game].horizon_seconds)
+        for game in games
+    }
+    shares = {game: shares_over_time(runs_by_game[game], *lengths[game]) for game in games}
+    order = study_specs(study)
+    table: list[dict[str, Any]] = []
+    for game in games:
+        table += _trace_rows(study, game, runs_by_game[game])
+        percent = 100.0 * lengths[game][0] / lengths[game][1]
+        strips = stacked(shares[game], percent, order)
+        table += [{"panel": "specs", "game": game, **row} for row in strips]
+    columns, width = panel_layout(len(games))
+    colour = spec_colour(order, table)
+    # One scale for all games: normalised returns and KL can be compared.
+    domains = {panel: _domain(table, panel) for panel in ("return", "kl")}
+    found = [_story_column(game, width - 20, colour, domains) for game in games]
+    chart = alt.concat(*found, columns=columns, spacing=26, data=marks().data)
+    return make_figure(
+        "schedule-story",
+        f"Reward and KL above the choices of {study.labels[study.subject]}",
+        "Means over test seeds. Top: normalised return of the learner; middle: KL of the "
+        "actors to the learner (nats); bottom: share of actor seconds by spec.",
+        chart.resolve_scale(color="shared"),
+        table,
+    )
+
+
+def _trace_rows(study: StudyRecord, name: str, runs: list[RunRecord]) -> list[dict[str, Any]]:
+    game = study.games[name]
+    grid = np.linspace(0.0, game.horizon_seconds, BINS + 1)
+    returns, divergence = [], []
+    for run in runs:
+        curve = curves.learning_curve(run.reports, game.random_return)
+        values = curves.normalise(curve.returns, game.random_return, game.reference_return)
+        returns.append((curve.seconds, values))
+        times = np.array([report.total_seconds for report in run.reports])
+        divergence.append((times, np.array([report.kl_mean_nats for report in run.reports])))
+    result = []
+    for panel, pairs in (("return", returns), ("kl", divergence)):
+        means = curves.resample(pairs, grid, hold=True).mean(axis=0)
+        result += [
+            {"panel": panel, "game": name, "start": 100.0 * time / game.horizon_seconds}
+            | {"value": round(float(value), 6)}
+            for time, value in zip(grid, means, strict=True)
+            if np.isfinite(value)
+        ]
+    return result
+
+
+def _domain(table: list[dict[str, Any]], panel: str) -> list[float]:
+    values = [row["value"] for row in table if row["panel"] == panel]
+    return [min(0.0, *values), max(values)]
+
+
+def _story_column(
+    game: str, width: int, colour: alt.Color, domains: Mapping[str, list[float]]
+) -> alt.VConcatChart:
+    time = alt.X("start:Q").scale(domain=[0, 100], nice=False)
+    hidden = time.title(None).axis(labels=False, ticks=False, grid=False)
+    shown = time.title("Time (% of the run)").axis(values=[0, 25, 50, 75, 100], grid=False)
+
+    def of(panel: str) -> alt.Chart:
+        chart = marks().transform_filter(only("panel", panel))
+        return chart.transform_filter(only("game", game))
+
+    def trace(panel: str, title: str) -> alt.Chart:
+        y = alt.Y("value:Q").title(title).axis(tickCount=3, minExtent=34, **PLAIN_NUMBERS)
+        line = of(panel).mark_line(strokeWidth=2, color=SUBJECT_COLOUR)
+        encoded = line.encode(x=hidden, y=y.scale(domain=domains[panel], nice=True))
+        return encoded.properties(width=width, height=62)
+
+    specs = alt.Y("low:Q").title("Specs").scale(domain=[0, 1])
+    strip = (
+        of("specs")
+        .mark_rect()
+        .encode(
+            x=shown,
+            x2="end",
+            y=specs.axis(minExtent=34, labels=False, ticks=False, grid=False),
+            y2="high",
+            color=colour,
+        )
+        .properties(width=width, height=36)
+    )
+    parts = alt.vconcat(trace("return", "Return"), trace("kl", "KL"), strip, spacing=6)
+    title = alt.Title(game, anchor="middle")
+    return parts.properties(title=title).resolve_scale(color="shared")

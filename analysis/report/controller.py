@@ -7,8 +7,7 @@ from typing import Any
 
 from analysis.figures import forest
 from analysis.figures import policy as figures_policy
-from analysis.figures.story import schedule_story
-from analysis.figures.strips import study_strips
+from analysis.figures.strips import schedule_story, study_strips
 from analysis.formats import NOTHING
 from analysis.records.load import StudyRecord
 from analysis.report.blocks import Block, Heading, Section, Text, fold, section

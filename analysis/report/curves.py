@@ -7,7 +7,6 @@ from typing import Any
 
 from analysis import formats
 from analysis.figures import learning_curves as figures
-from analysis.figures import reach as figures_reach
 from analysis.records.load import StudyRecord
 from analysis.report.blocks import Block, Section, Text, fold, section
 from analysis.report.provenance import RUN_FILES
@@ -44,9 +43,9 @@ def reach(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
     several = len(study.games) > 1
 
     def drawn(names: list[str], suffix: str = "") -> list[Block | None]:
-        by_game = figures_reach.reach_by_game(study, contest, names, suffix) if several else None
-        together = figures_reach.reach_curves(study, contest, names, suffix)
-        return [together, by_game, figures_reach.time_strip(study, contest, names, suffix)]
+        by_game = figures.reach_by_game(study, contest, names, suffix) if several else None
+        together = figures.reach_curves(study, contest, names, suffix)
+        return [together, by_game, figures.time_strip(study, contest, names, suffix)]
 
     others = study.exploratory
     blocks: list[Block | None] = [

@@ -8,7 +8,7 @@ from typing import Any
 
 from accerl.spec import CompressionSpec
 from analysis import formats
-from analysis.figures.learning_curves import study_colours
+from analysis.figures.parts import study_colours
 from analysis.figures.theme import Figure
 from analysis.records.load import StudyRecord
 

@@ -12,7 +12,7 @@ from analysis import formats
 from analysis.comparison import real
 from analysis.figures import bench, forest
 from analysis.figures.costs import phase_bars
-from analysis.figures.learning_curves import study_colours
+from analysis.figures.parts import study_colours
 from analysis.records.load import RunRecord, StudyRecord
 from analysis.report.blocks import Block, Heading, Section, Text, listing, section
 from analysis.report.table import Cell, Table, count, estimate, fixed, number, strategy_cell

@@ -6,7 +6,7 @@ import pytest
 
 from analysis.comparison.contest import build_contest
 from analysis.figures.costs import acting_costs
-from analysis.figures.learning_curves import study_colours
+from analysis.figures.parts import study_colours
 from analysis.figures.theme import Figure
 from analysis.records.entrants import best_score, tuning_rows
 from analysis.records.load import StudyRecord, load_study

@@ -15,9 +15,7 @@ from analysis.figures import costs as figures_costs
 from analysis.figures import forest as figures_forest
 from analysis.figures import learning_curves as figures
 from analysis.figures import policy as figures_policy
-from analysis.figures import reach as figures_reach
 from analysis.figures import runs as figures_runs
-from analysis.figures import story as figures_story
 from analysis.figures import strips as figures_strips
 from analysis.figures.export import contest_summary
 from analysis.figures.theme import (
@@ -121,7 +119,7 @@ def test_policy_effects_are_probabilities_of_the_most_important_features(
 
 
 def test_the_story_of_a_schedule_has_reward_and_kl_of_the_subject(study: StudyRecord) -> None:
-    table = figures_story.schedule_story(study).table
+    table = figures_strips.schedule_story(study).table
     runs = [study.runs["learned", "freeway", seed] for seed in study.test_seeds]
     last = {
         row["panel"]: row["value"]
@@ -138,7 +136,7 @@ def test_the_story_of_a_schedule_has_reward_and_kl_of_the_subject(study: StudyRe
 
 def test_reach_curves_end_at_the_share_that_reached(contest_study: StudyRecord) -> None:
     contest = build_contest(contest_study)
-    table = figures_reach.reach_curves(contest_study, contest).table
+    table = figures.reach_curves(contest_study, contest).table
     for level in contest["levels"]:
         own = [row for row in table if row["strategy"] == level["label"]]
         assert own[0]["share"] == 0.0
@@ -188,7 +186,7 @@ def spec_colours(part: Any) -> dict[str, str]:
 
 
 def test_a_spec_has_one_colour_in_all_figures_of_a_study(study: StudyRecord) -> None:
-    story = spec_colours(figures_story.schedule_story(study).spec)
+    story = spec_colours(figures_strips.schedule_story(study).spec)
     (strips,) = figures_strips.study_strips(study)
     assert story
     assert story.items() <= spec_colours(strips.spec).items()
