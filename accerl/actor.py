@@ -10,6 +10,7 @@ import numpy as np
 from accerl.compress.engine import Engine, make_engine
 from accerl.envs import Envs
 from accerl.rollout import Rollout
+from accerl.seeds import Role, generator, number
 from accerl.weights import Publication, publication_from_state, publication_state
 
 
@@ -23,8 +24,8 @@ class Actor:
         self.envs = envs
         self._threads = threads
         self._infer_batch = infer_batch or envs.num_envs
-        self._rng = np.random.default_rng([seed, 1])
-        self._obs = envs.reset(seed)
+        self._rng = generator(seed, Role.ACTIONS)
+        self._obs = envs.reset(number(seed, Role.EPISODES))
         self._running_return = np.zeros(envs.num_envs, dtype=np.float64)
         self._noise = np.empty((envs.num_envs, envs.num_actions), dtype=np.float32)
         self._publication: Publication | None = None
@@ -50,7 +51,7 @@ class Actor:
 
     def reseed(self, seed: int) -> None:
         """Go on with other dice."""
-        self._rng = np.random.default_rng([seed, 2])
+        self._rng = generator(seed, Role.ACTIONS, 1)
 
     def drop_artifacts(self) -> None:
         """Keep the engines only, not the bytes they were made of: `state_dict` loses them."""

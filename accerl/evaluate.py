@@ -11,8 +11,10 @@ from accerl.actor import gumbel_max
 from accerl.compress.engine import Engine
 from accerl.envs import Envs, make_envs
 from accerl.networks.policy_net import PolicyNet
+from accerl.seeds import Role, generator, number
 
-EVALUATION_SEED = 777_000  # far from every training seed; the same for all runs: common numbers
+EVALUATION_SEED = number(0, Role.EVALUATION)
+"""the same for all runs: they are compared on common random numbers"""
 
 Infer = Callable[[np.ndarray], np.ndarray]
 """observations [B, *shape] -> logits [B, A]"""
@@ -68,8 +70,8 @@ def play_episodes(
             alike (correlation 0.25 in MinAtar's Breakout, against 0), so their mean scattered more.
         max_steps: steps of each environment.
     """
-    rng = np.random.default_rng(seed)
-    obs = envs.reset(seed)
+    rng = generator(seed, Role.ACTIONS)
+    obs = envs.reset(number(seed, Role.EPISODES))
     score = np.zeros(envs.num_envs, dtype=np.float64)
     running = np.ones(envs.num_envs, dtype=np.bool_)
     uniforms = np.empty((envs.num_envs, envs.num_actions), dtype=np.float32)

@@ -15,10 +15,11 @@ from accerl.compress.engine import make_engine
 from accerl.config import RunConfig
 from accerl.envs import make_envs
 from accerl.errors import UserError
-from accerl.evaluate import EVALUATION_SEED, engine_infer, play_episodes, policy_infer
+from accerl.evaluate import engine_infer, play_episodes, policy_infer
 from accerl.networks.observation import ObservationSpec
 from accerl.networks.policy_net import PolicyNet, make_policy
 from accerl.run_folder import read_config, saved_run
+from accerl.seeds import Role, number, torch_generator
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 
 
@@ -107,7 +108,7 @@ def evaluate_checkpoint(
     infer = policy_infer(policy) if spec == IDENTITY else engine_infer(make_engine(artifact))
     envs = make_envs(config.game, episodes)
     try:
-        scores = play_episodes(envs, infer, EVALUATION_SEED + 1 + seed)
+        scores = play_episodes(envs, infer, number(seed, Role.PLAYED_CHECKPOINT))
     finally:
         envs.close()
     return {
@@ -126,7 +127,7 @@ def _restore(path: Path, spec: CompressionSpec) -> tuple[RunConfig, PolicyNet, A
     state = saved_run(path)
     envs = make_envs(config.game, 1)
     envs.close()
-    inputs, generator = config.inputs(envs.observation), torch.Generator().manual_seed(config.seed)
+    inputs, generator = config.inputs(envs.observation), torch_generator(config.seed, Role.LEARNER)
     policy = make_policy(config.network, inputs, envs.num_actions, generator)
     policy.load_state_dict(state["learner"]["policy"])
     compressor = Compressor(inputs, envs.num_actions, config.compression, generator)

@@ -8,8 +8,7 @@ import numpy as np
 
 from accerl.envs.base import Step
 from accerl.networks.observation import ObservationSpec
-
-_FRESH_SEED = 7_919  # between the seeds of one actor before and after it was restored
+from accerl.seeds import Role, number
 
 
 class AtariEnvs:
@@ -42,7 +41,7 @@ class AtariEnvs:
         """See `Envs.reset`."""
         self._seed = seed
         # Sub-environments take consecutive seeds, and ale-py holds them in 32 bits.
-        obs, info = self._env.reset(seed=seed * 10_007 % (2**31 - self.num_envs))
+        obs, info = self._env.reset(seed=seed % (2**31 - self.num_envs))
         self._lives[:] = info["lives"]
         return obs
 
@@ -56,7 +55,7 @@ class AtariEnvs:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the next seed: the C++ vector environment itself cannot be saved."""
-        return {"seed": self._seed + _FRESH_SEED}
+        return {"seed": number(self._seed, Role.RESUMED_EPISODES)}
 
     def load_state_dict(self, state: dict[str, Any]) -> np.ndarray:
         """Start new episodes from a seed that has not been used yet."""

@@ -13,6 +13,7 @@ import numpy as np
 from accerl.envs.base import Step
 from accerl.errors import UserError
 from accerl.networks.observation import ObservationSpec
+from accerl.seeds import Role, stream
 
 MINATAR_GAMES = tuple(
     f"minatar-{name}" for name in ("asterix", "breakout", "freeway", "seaquest", "space-invaders")
@@ -51,7 +52,7 @@ class MinAtarEnvs:
         """See `Envs.reset`."""
         self._last[:] = 0
         for index, game in enumerate(self._games):
-            bits = np.random.MT19937(np.random.SeedSequence([seed, index]))
+            bits = np.random.MT19937(stream(seed, Role.EPISODES, index))
             game.random = np.random.RandomState(bits)
             game.reset()
         return self._observe()

@@ -21,6 +21,7 @@ from accerl.monitor.divergence import RolloutMeasures, measure_rollout, updates_
 from accerl.networks.optimiser_state import load_optimiser_state, optimiser_state
 from accerl.networks.policy_net import PolicyNet, count_macs
 from accerl.rollout import Rollout
+from accerl.seeds import Role, torch_generator
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ class Learner:
         )
         self.topology: SparseTopology | None = None
         if config.sparse is not None:
-            generator = generator or torch.Generator().manual_seed(0)
+            generator = generator or torch_generator(0, Role.LEARNER)
             self.topology = SparseTopology(policy, config.sparse, generator)
         self._network = _Network(self.policy, config.precision)
         self._group = LearnerGroup()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from operator import index
 from typing import SupportsIndex
 
-import torch
 from gymnasium.spaces import Discrete
 
 from accerl.compress.chain import CompressedPolicy
@@ -15,6 +14,7 @@ from accerl.errors import UserError, did_you_mean
 from accerl.networks.observation import ObservationSpec
 from accerl.networks.policy_net import PolicyNet, make_policy
 from accerl.presets import load_preset
+from accerl.seeds import Role, torch_generator
 from accerl.spec import STUDENTS
 
 
@@ -54,7 +54,7 @@ def _network(network: str, observation: ObservationSpec, num_actions: int, seed:
         raise UserError(f"network {network!r} does not exist; {hint}")
     if num_actions < 1:
         raise UserError(f"a policy needs at least 1 action, got {num_actions}")
-    return make_policy(network, observation, num_actions, torch.Generator().manual_seed(seed))
+    return make_policy(network, observation, num_actions, torch_generator(seed, Role.LEARNER))
 
 
 class Actor:

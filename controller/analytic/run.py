@@ -9,6 +9,7 @@ import numpy as np
 
 from accerl.errors import UserError
 from accerl.runtime.run import PHASES, IntervalReport, Snapshot
+from accerl.seeds import Role, generator
 from accerl.spec import IDENTITY, Decision
 from controller.actions import Actions
 from controller.analytic.model import AnalyticConfig, infer_ms, learn, mismatch, speed
@@ -22,7 +23,7 @@ class AnalyticRun:
 
     def __init__(self, config: AnalyticConfig, seed: int) -> None:
         self.config = config
-        self._rng = np.random.default_rng(seed)
+        self._rng = generator(seed, Role.ANALYTIC_RUN)
         self._skill = config.initial_skill
         self._decision: Decision | None = None
         self._owed_seconds = 0.0

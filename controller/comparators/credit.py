@@ -22,6 +22,7 @@ from accerl.monitor.strategies import HandSetStrategy, Levels, all_specs
 from accerl.monitor.strategies.base import SECONDS_EPSILON
 from accerl.monitor.strategies.checks import require_number, require_specs, require_whole
 from accerl.monitor.strategies.search import suggest_seconds
+from accerl.seeds import Role, generator
 from accerl.spec import CompressionSpec, Decision
 from controller.actions import find_actions
 
@@ -164,7 +165,7 @@ class RunLearner(HandSetStrategy):
 
     def reset(self) -> None:
         """Forget everything, and start the random numbers again."""
-        memory = _Memory(CreditAssignment(self.specs), np.random.default_rng(self.seed))
+        memory = _Memory(CreditAssignment(self.specs), generator(self.seed, Role.BANDIT))
         object.__setattr__(self, "_memory", memory)
 
     def decide(self, features: Features) -> Decision:

@@ -11,8 +11,6 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Protocol
 
-import numpy as np
-
 from accerl.config import RunConfig
 from accerl.envs import make_envs
 from accerl.errors import UserError, did_you_mean
@@ -21,6 +19,7 @@ from accerl.runtime.latency.predict import uncompressed_seconds_per_step
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.latency.profiles import load_profile
 from accerl.runtime.run import InnerRun
+from accerl.seeds import Role, generator
 from accerl.spec import CompressionSpec
 from controller.analytic.model import AnalyticConfig, sample_config
 from controller.analytic.run import AnalyticRun
@@ -303,5 +302,5 @@ class AnalyticInstances:
     def __getitem__(self, number: int, /) -> Instance:
         if not 0 <= number < len(self):
             raise IndexError(f"analytic instance {number} is not in 0..{len(self) - 1}")
-        rng = np.random.default_rng([list(SPLITS).index(self.split), number])
+        rng = generator(number, Role.ANALYTIC_GAME, list(SPLITS).index(self.split))
         return analytic_instance(sample_config(rng), f"analytic-{self.split}-{number}", number)

@@ -22,6 +22,7 @@ import torch
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from accerl.errors import UserError
+from accerl.seeds import Role, generator
 from controller.policy.policy import ControllerPolicy
 from controller.training.trainer import Trainer
 
@@ -87,7 +88,7 @@ class Evolution(Trainer):
 
     def _noise(self) -> np.ndarray:
         """Return this generation's perturbations [pairs, weights]; they depend on it alone."""
-        rng = np.random.default_rng([self.config.seed, self.iteration])
+        rng = generator(self.config.seed, Role.PERTURBATION, self.iteration)
         return rng.standard_normal((self.config.pairs, self.policy.num_parameters()))
 
     def proposal(self) -> list[dict[str, Any]]:

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from accerl.seeds import Role
+from accerl.seeds import generator as seeded
 from controller.actions import Actions
 from controller.analytic.model import Machine, sample_config
 from controller.env.instances import Instance, analytic_instance
@@ -25,7 +27,7 @@ def _games(
     root: int, iteration: int, count: int, machines: Machines, mildest: float = 1.0
 ) -> list[tuple[Instance, int, int]]:
     """Return random games, each with the seeds of its inner runs and of the controller."""
-    rng = np.random.default_rng([root, iteration])
+    rng = seeded(root, Role.PRETRAINING, iteration)
     games = []
     for number in range(count):
         config = sample_config(rng, machines[number % len(machines)], mildest=mildest)

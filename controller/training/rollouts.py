@@ -13,6 +13,7 @@ from typing import Any, Self
 import numpy as np
 
 from accerl.errors import UserError
+from accerl.seeds import Role, generator
 from accerl.spec import Decision
 from controller.actions import Actions
 from controller.env.control_env import CompressionControlEnv
@@ -170,7 +171,9 @@ def rollout(
     """
     policy = ControllerPolicy.from_json(policy_state)
     mirrored = antithetic and action_seed is not None and action_seed % 2 == 1
-    rng = None if action_seed is None else np.random.default_rng(action_seed - mirrored)
+    rng = (
+        None if action_seed is None else generator(action_seed - mirrored, Role.CONTROLLER_ACTIONS)
+    )
     dwell = Dwell[tuple[int, ...]](min_dwell_intervals)
     chosen: list[bool] = []
     log_probs: list[float] = []

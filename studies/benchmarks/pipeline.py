@@ -23,6 +23,7 @@ from accerl.rollout import Rollout
 from accerl.runtime.process.run import ProcessRun
 from accerl.runtime.run import PHASES, IntervalReport
 from accerl.runtime.serial.run import SerialRun
+from accerl.seeds import Role, generator, number
 from accerl.spec import Decision
 from accerl.training import make_run
 from studies.benchmarks.pipelines import RATIOS, Pipeline, pipelines, wirings
@@ -165,7 +166,8 @@ def _measure_emulators(pipeline: Pipeline, seconds: float, seed: int) -> dict[st
     for index in range(pipeline.emulators):
         pipe, theirs = context.Pipe()
         arguments = (theirs, pipeline.config.game, pipeline.config.runtime.num_envs)
-        process = context.Process(target=emulate, args=(*arguments, 1000 * seed + index))
+        drawn = number(seed, Role.EMULATOR, index)
+        process = context.Process(target=emulate, args=(*arguments, drawn))
         process.start()
         theirs.close()
         started.append((pipe, process))
@@ -198,8 +200,8 @@ def _measure_emulators(pipeline: Pipeline, seconds: float, seed: int) -> dict[st
 def emulate(pipe: Connection, game: str, num_envs: int, seed: int) -> None:
     """Body of a process: step environments at random for as many seconds as it receives."""
     envs = make_envs(game, num_envs)
-    actions = np.random.default_rng(seed).integers(envs.num_actions, size=(997, num_envs))
-    envs.reset(seed)
+    actions = generator(seed, Role.ACTIONS).integers(envs.num_actions, size=(997, num_envs))
+    envs.reset(number(seed, Role.EPISODES))
     for index in range(50):
         envs.step(actions[index])
     pipe.send("ready")

@@ -16,6 +16,7 @@ from accerl.monitor.strategy import Strategy
 from accerl.records import SUMMARY
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.run import IntervalReport
+from accerl.seeds import Role, generator
 from accerl.spec import Decision
 from accerl.training import run_training
 from analysis.comparison.curves import seconds_to_target
@@ -121,7 +122,7 @@ def ratio_rows(
     that were not trained on: the ratio of geometric means, below 1 where the controller is faster,
     with its 95% interval.
     """
-    rng = np.random.default_rng(0)
+    rng = generator(0, Role.BOOTSTRAP, 0)
     named = {setup.name: setup.game for setup in games}
     rows = []
     for other in results:
@@ -172,7 +173,7 @@ def variant_rows(
 
     Over `games`, those that nobody was trained on, and the seeds that both were tested on.
     """
-    rng = np.random.default_rng(0)
+    rng = generator(0, Role.BOOTSTRAP, 1)
     rows = []
     for item in trained:
         labels, shared, ours, theirs = [], [], [], []

@@ -25,6 +25,7 @@ from accerl.monitor.strategy import Strategy
 from accerl.records import fingerprint, make_out_dir, read_json, versions, write_json
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.latency.profiles import load_profile
+from accerl.seeds import Role, generator
 from controller.bundle.bundle import load_bundle
 from controller.env.instances import num_actions
 from studies.contest import deliver
@@ -309,7 +310,7 @@ def _effects(study: Study, controller: Trained) -> dict[str, Any]:
         )
         for item in study.instances
     ]
-    rng = np.random.default_rng([study.seed, 11])
+    rng = generator(study.seed, Role.EFFECTS)
     return effects(controller.policy, study.budget.actions, np.concatenate(vectors), rng)
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
+from accerl.seeds import Role, generator, torch_generator
 from analysis.comparison.stats import paired_mean
 from controller.actions import ActionSpace
 from controller.analytic.model import AnalyticConfig, sample_config
@@ -40,16 +40,16 @@ def train_tier0(out: Path, iterations: int, seed: int) -> dict[str, Any]:
     """
     actions = ActionSpace()
     config = MetaTrainConfig(groups=8, rollouts=4)
-    policy = ControllerPolicy(actions.sizes, generator=torch.Generator().manual_seed(seed))
+    policy = ControllerPolicy(actions.sizes, generator=torch_generator(seed, Role.CONTROLLER))
     check_seed(seed)
     check_place(out)
     console.print(f"meta-training on {iterations * config.groups} analytic games")
-    pretrain_tier0(policy, actions, config, np.random.default_rng(seed), iterations)
+    pretrain_tier0(policy, actions, config, generator(seed, Role.PRETRAINING), iterations)
     seeds = range(HELD_OUT_SEED, HELD_OUT_SEED + GAMES)
     shares = [_share_of_optimum(policy, actions, game_seed) for game_seed in seeds]
     # A schedule is made of other games than those that say what it is worth.
     episodes = [_play(policy, actions, game_seed + GAMES)[1] for game_seed in seeds]
-    found = paired_mean(np.array(shares), ["analytic"] * GAMES, np.random.default_rng(seed))
+    found = paired_mean(np.array(shares), ["analytic"] * GAMES, generator(seed, Role.BOOTSTRAP))
     meta = BundleMeta(
         interval_seconds=ANALYTIC_INTERVAL_SECONDS,
         horizon_seconds=ANALYTIC_HORIZON_SECONDS,
@@ -89,7 +89,7 @@ def _play(
     policy: ControllerPolicy, actions: ActionSpace, seed: int
 ) -> tuple[AnalyticConfig, list[tuple[int, ...]]]:
     """Play one game greedily; return the game and the actions."""
-    game = sample_config(np.random.default_rng(seed))
+    game = sample_config(generator(seed, Role.BOOTSTRAP))
     played = rollout(policy.to_json(), actions, analytic_instance(game), seed, None)
     return game, [tuple(indices) for indices in played.actions.tolist()]
 

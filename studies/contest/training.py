@@ -17,9 +17,9 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 
 from accerl.records import json_hash, write_json
+from accerl.seeds import Role, generator, number, torch_generator
 from accerl.spec import Decision
 from analysis.comparison import stats
 from analysis.records.load import finite_or_none
@@ -46,8 +46,6 @@ SHIELD = {"threshold_nats": 14.0}
 """the paper's KL-max rule, around every learned controller"""
 MILDEST = 0.02
 """of the analytic games that controllers are pre-trained on: small games forgive compression"""
-DICE = 10_000
-"""action seeds of a study's seed: more than any training draws"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +107,7 @@ def _train(
         policy,
         budget.actions,
         MetaTrainConfig(groups=8, rollouts=ROLLOUTS, entropy_weight=0.1),
-        np.random.default_rng([study.seed, 7]),
+        generator(study.seed, Role.PRETRAINING),
         budget.pretrain_iterations,
         _machines(study),
         mildest=MILDEST,
@@ -153,7 +151,7 @@ def _clone(
 ) -> ControllerPolicy:
     policy = ControllerPolicy(
         study.budget.actions.sizes,
-        generator=torch.Generator().manual_seed(study.seed),
+        generator=torch_generator(study.seed, Role.CONTROLLER),
     )
     repeated = clone(policy, episodes)
     console.print(f"  {variant.label}: a clone repeats {repeated:.0%} of the choices of {whose}")
@@ -197,7 +195,7 @@ class _Checker:
         names = [setup.name for setup, _ in pairs]
         # Runs of one game and seed begin alike on all machines: they are not independent.
         shared = [(setup.game, seed) for setup, seed in pairs]
-        rng = np.random.default_rng([self.study.seed, len(self.rows)])
+        rng = generator(self.study.seed, Role.BOOTSTRAP, len(self.rows))
         gain = stats.paired_mean(values - self._values, names, rng, clusters=shared)
         accepted = bool(gain.low > 0.0)
         self.rows.append(
@@ -260,7 +258,8 @@ def _policy_gradient(
 
         def collect(state: dict[str, Any], iteration: int) -> list[list[Trajectory]]:
             setups, seed = turn_of(iteration)
-            first = DICE * study.seed + per_iteration * iteration
+            first = number(study.seed, Role.TRAINING_ROLLOUTS, iteration)
+            first -= first % per_iteration  # pairs begin at even seeds
             jobs = [
                 rollout_job(
                     setup,

@@ -25,6 +25,7 @@ from accerl.monitor.strategies import (
     ThreeStageStrategy,
     all_specs,
 )
+from accerl.seeds import Role, generator, stream
 from controller.comparators.bandits import SlidingWindowUCB, ThompsonBandit
 from controller.comparators.gp_bandit import GPBandit
 
@@ -170,7 +171,7 @@ def tune(
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     settings = {"instances": instances, "runs": runs, "seed": seed, "batch": batch}
     study = _search(space, actions, out, settings)
-    order = np.random.default_rng(seed).permutation(instances).tolist()
+    order = generator(seed, Role.TUNING, 0).permutation(instances).tolist()
     first = instances if space.grid else UNPRUNED
     rows = out / "tuning.jsonl"
     spent = 0
@@ -281,7 +282,8 @@ def _search(
         if known.get(_FINISHED) and known.get(_SETTINGS) == settings:
             return study
         optuna.delete_study(study_name=space.key, storage=storage)
-    seed, trials = settings["seed"], settings["runs"] // settings["instances"]
+    seed = int(stream(settings["seed"], Role.TUNING, 1).generate_state(1)[0])  # 32 bits
+    trials = settings["runs"] // settings["instances"]
     sampler: optuna.samplers.BaseSampler
     pruner: optuna.pruners.BasePruner
     if space.grid:

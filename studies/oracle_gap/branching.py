@@ -13,6 +13,7 @@ from accerl.evaluate import play_episodes, policy_infer
 from accerl.presets import load_preset
 from accerl.runtime.latency.profiles import load_profile
 from accerl.runtime.serial.run import SerialRun
+from accerl.seeds import Role, number
 from accerl.spec import CompressionSpec, Decision
 from controller.env.control_env import CompressionControlEnv
 from controller.env.instances import INTERVALS, Instance, choose_horizon, game_instance
@@ -26,8 +27,6 @@ REPORT_EPISODES = 32
 """per measurement of J that counts"""
 CHOOSE_EPISODES = 96
 """per measurement that the oracle chooses by, with other seeds"""
-CHOOSE_SEED = 555_000
-PLACEBO_SEED = 10_000_000
 VERSION = 1
 """of the rules below: results of another are not reused"""
 
@@ -154,7 +153,8 @@ def _oracle(branching: Branching, job: dict[str, Any]) -> dict[str, Any]:
     errors: list[float] = []
     try:
         while not branching.done:
-            start, number = branching.snapshot(), len(branching.times)
+            start, decision = branching.snapshot(), len(branching.times)
+            evaluation = number(0, Role.ORACLE_EVALUATION, decision)
             found: list[tuple[CompressionSpec, np.ndarray, dict[str, Any]]] = []
             others = [spec for spec in specs if spec != acting]
             if job["placebo"]:
@@ -166,12 +166,12 @@ def _oracle(branching: Branching, job: dict[str, Any]) -> dict[str, Any]:
                 assert isinstance(run, SerialRun)
                 if job["placebo"] and index:
                     for place, actor in enumerate(run.actors):
-                        dice = ((100 * job["seed"] + number) * 100 + index) * 100 + place
-                        actor.reseed(PLACEBO_SEED + dice)
+                        at = (decision, index, place)
+                        actor.reseed(number(job["seed"], Role.PLACEBO, *at))
                 branching.step(spec)
                 infer = policy_infer(run.learner.policy)
                 # Without mirrored pairs: standard errors are those of independent episodes.
-                scores = play_episodes(envs, infer, CHOOSE_SEED + number, antithetic=False)
+                scores = play_episodes(envs, infer, evaluation, antithetic=False)
                 found.append((spec, scores, branching.snapshot()))
             best = clearly_best([scores for _, scores, _ in found])
             errors.append(float(found[0][1].std(ddof=1) / np.sqrt(CHOOSE_EPISODES)))

@@ -21,6 +21,7 @@ from accerl.networks.adopt import OpaquePolicy, require_chain
 from accerl.networks.observation import ObservationSpec
 from accerl.networks.policy_net import Architecture, PolicyNet
 from accerl.networks.students import make_student
+from accerl.seeds import Role, torch_generator
 from accerl.spec import StudentKey
 
 
@@ -85,8 +86,7 @@ class StudentPool:
     def _create(self, key: StudentKey, policy: PolicyNet, states: np.ndarray) -> StudentTrainer:
         # A seed of its own: the order of creation must not change the others.
         name = f"{key.student}@{key.sparsity!r}"
-        seed = (self._seed + zlib.crc32(name.encode())) % 2**63
-        generator = torch.Generator().manual_seed(seed)
+        generator = torch_generator(self._seed, Role.STUDENT, zlib.crc32(name.encode()))
         net, is_student = policy, key.student != "original"
         if is_student:
             net = make_student(key.student, self.observation, self.num_actions, generator)

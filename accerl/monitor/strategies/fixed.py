@@ -16,6 +16,7 @@ from accerl.monitor.strategies.checks import (
     require_whole,
 )
 from accerl.monitor.strategies.search import Levels, all_specs, suggest_seconds
+from accerl.seeds import Role, generator
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ class RandomStrategy(HandSetStrategy):
 
     def reset(self) -> None:
         """Pick up the first dice again."""
-        object.__setattr__(self, "_draw", _Draw(np.random.default_rng(self.seed)))
+        object.__setattr__(self, "_draw", _Draw(generator(self.seed, Role.RANDOM_STRATEGY)))
 
     def decide(self, features: Features) -> Decision:
         """Return the spec that is being held, or draw another one."""

@@ -40,6 +40,7 @@ from accerl.runtime.run import IntervalReport, Snapshot
 from accerl.runtime.safeguard import Safeguard
 from accerl.runtime.slots import Slots
 from accerl.runtime.wiring import Wiring
+from accerl.seeds import Role, number, torch_generator
 from accerl.spec import IDENTITY, Decision
 from accerl.weights import Mailbox, WeightVector
 
@@ -75,17 +76,18 @@ class ProcessRun:
         torch.set_num_threads(runtime.learner_threads)
         keep_freed_memory()
         probe = make_envs(config.game, 1)
-        generator = torch.Generator().manual_seed(config.seed)
+        generator = torch_generator(config.seed, Role.LEARNER)
         observation = config.inputs(probe.observation)
         policy = parts.make_policy(config, probe.observation, probe.num_actions, generator)
         self.learner = Learner(
             policy, config.learner, generator, corrector=parts.corrector, sparse_monitoring=True
         )
         self._safeguard = Safeguard(self.learner)
+        drawn = torch_generator(config.seed, Role.COMPRESSOR)
         compressor = Compressor(
-            observation, probe.num_actions, config.compression, generator, parts.links
+            observation, probe.num_actions, config.compression, drawn, parts.links
         )
-        compressor.observe(probe.reset(config.seed))
+        compressor.observe(probe.reset(number(config.seed, Role.FIRST_STATES)))
         probe.close()
         self.num_actions = policy.num_actions
         self.recorder = IntervalRecorder(policy.num_actions)
@@ -133,7 +135,8 @@ class ProcessRun:
             runtime = self.config.runtime
             # A resumed run must not replay the episodes it began with, nor a restarted actor
             # those of the one that died.
-            seed = 1000 * self.config.seed + 10 * self.learner.updates + index + 500 * restarts
+            updates = self.learner.updates
+            seed = number(self.config.seed, Role.ACTOR, index, restarts, updates)
             handles = (self._slab.handle(), self._mailbox.handle())
             acting = (runtime.actor_threads, runtime.infer_batch, runtime.patience_seconds)
             return *handles, self.config.game, *acting, seed

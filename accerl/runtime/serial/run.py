@@ -38,6 +38,7 @@ from accerl.runtime.serial.clock import ActSeconds, Clock, RealClock
 from accerl.runtime.serial.modelled import COMPRESSOR, LEARNER, ModelledPublishing, distiller_name
 from accerl.runtime.serial.servers import Servers
 from accerl.runtime.slots import Slots
+from accerl.seeds import Role, number, torch_generator
 from accerl.spec import IDENTITY, Decision
 from accerl.weights import Publication
 
@@ -95,12 +96,12 @@ class SerialRun:
         torch.set_num_threads(runtime.learner_threads)
         keep_freed_memory()
         wiring = clock.wiring(runtime)
-        generator = torch.Generator().manual_seed(config.seed)
+        generator = torch_generator(config.seed, Role.LEARNER)
         self._actors = [
             _ModelledActor(
                 Actor(
                     make_envs(config.game, runtime.num_envs),
-                    1000 * config.seed + index,
+                    number(config.seed, Role.ACTOR, index, 0, 0),
                     threads=runtime.actor_threads,
                     infer_batch=runtime.infer_batch,
                 )
@@ -124,7 +125,7 @@ class SerialRun:
             compressor.observe(self.actors[0].obs)
             return compressor
 
-        compressor = make_compressor(generator)
+        compressor = make_compressor(torch_generator(config.seed, Role.COMPRESSOR))
         samples = config.learner.unroll * runtime.num_envs
         check_every = KLProbe.check_every(samples, count_macs(policy) if real else math.inf)
         self.orders = PublicationOrders(runtime.publish_every, check_every)
@@ -134,11 +135,13 @@ class SerialRun:
         names = [LEARNER, COMPRESSOR, *map(distiller_name, range(wiring.distillers))]
         names += map(actor_name, range(wiring.actors))
         self.servers = Servers(names, wiring.cores)
-        seeds = [config.seed + 1 + index for index in range(wiring.distillers)]
         self.publishing = ModelledPublishing(
             self.orders,
             compressor,
-            [make_compressor(torch.Generator().manual_seed(seed)) for seed in seeds],
+            [
+                make_compressor(torch_generator(config.seed, Role.DISTILLER, index))
+                for index in range(wiring.distillers)
+            ],
             self.learner,
             self.recorder,
             clock,

@@ -163,7 +163,7 @@ def test_atari_has_no_junk_rows_and_keeps_the_raw_score() -> None:
 
     envs = AtariEnvs("space_invaders", 2)
     raw = AtariVectorEnv("space_invaders", 2, num_threads=1, reward_clipping=False)
-    first, (raw_first, _) = envs.reset(4), raw.reset(seed=4 * 10_007)
+    first, (raw_first, _) = envs.reset(4), raw.reset(seed=4)
     np.testing.assert_array_equal(first, raw_first)
     rng = np.random.default_rng(0)
     actions = rng.integers(envs.num_actions, size=(1400, 2))

@@ -12,6 +12,7 @@ import pytest
 from accerl.envs import MinAtarEnvs, check_game, check_installed, make_envs
 from accerl.envs.minatar import MINATAR_GAMES
 from accerl.errors import UserError
+from accerl.seeds import Role, stream
 from accerl.training import make_run
 from tests.fixtures.inner_runs import fast_profile, tiny_catch
 
@@ -31,7 +32,7 @@ def test_a_game_is_the_packages_own(game: str) -> None:
         if index == 0:
             assert envs.num_actions == len(single.minimal_action_set())
         # The dice as they were before the first board was drawn.
-        bits = np.random.MT19937(np.random.SeedSequence([5, index]))
+        bits = np.random.MT19937(stream(5, Role.EPISODES, index))
         single.random = np.random.RandomState(bits)
         single.env.random = single.random
         single.reset()

@@ -101,15 +101,15 @@ def test_the_command_line_runs_and_resumes_them(
     profile.write_text(json.dumps(fast_profile(num_actors=1).to_json()))
     command = ["train", "catch", "--profile", profile, "--out", out, "--json"]
     command += ["--set", "runtime.interval_seconds=0.03", "--strategy", "sw-ucb", "--shield", "0.5"]
-    first = accerl(capsys, *command, "--seconds", 0.15).json
+    first = accerl(capsys, *command, "--seconds", 0.3).json
     assert first["strategy"] == "sw-ucb + shield(0.5 nats, original fp32)"
     assert {event["cause"] for event in first["strategy_events"]} <= {"kl"}
     assert len(first["spec_seconds"]) > 1
-    longer = accerl(capsys, *command, "--seconds", 0.18, "--resume").json
+    longer = accerl(capsys, *command, "--seconds", 0.33, "--resume").json
     assert longer["decisions"][: len(first["decisions"]) - 1] == first["decisions"][:-1]
     config = read_json(out / "config.json")
     assert config["strategy_params"] == make_comparator("sw-ucb").to_json()["params"]
-    other = accerl(capsys, *command[:-1], "14", "--seconds", 0.3, "--resume")
+    other = accerl(capsys, *command[:-1], "14", "--seconds", 0.5, "--resume")
     assert "was started with other settings" in other.complaint
 
 
