@@ -223,8 +223,8 @@ class RunConfig:
         alone = self.runtime.num_learners == 1
         device = choose_device(self.learner.device if beside and alone else "cpu").type
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-        free = (cores or 1) - (self.runtime.num_learners if device == "cpu" else 0)
-        actors = self.runtime.num_actors or max(1, free)
+        learners = self.runtime.num_learners if device == "cpu" else 0
+        actors = self.runtime.num_actors or actors_beside(learners, cores or 1)
         return self.with_learner(device=device).with_runtime(num_actors=actors)
 
     def with_runtime(self, **changes: Any) -> RunConfig:
@@ -234,3 +234,8 @@ class RunConfig:
     def with_learner(self, **changes: Any) -> RunConfig:
         """Return a copy with other learner settings."""
         return replace(self, learner=replace(self.learner, **changes))
+
+
+def actors_beside(learners: int, cores: int) -> int:
+    """Return one actor for each core that learners leave free, and at least one."""
+    return max(1, cores - learners)

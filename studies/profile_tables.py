@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from accerl.config import RunConfig
-from accerl.runtime.latency.compare import Difference, wiring
+from accerl.runtime.latency.compare import Difference, describe_wiring
 from accerl.runtime.latency.predict import STALE_UPDATES, WORTHWHILE, Advice, Prediction, mildness
 from accerl.runtime.latency.profile import LatencyProfile, SpecLatency
 from accerl.spec import CompressionSpec
@@ -95,7 +95,7 @@ def print_profile(profile: LatencyProfile, console: Console) -> None:
         {
             "per env step": f"env {profile.env_step_us:,.1f} us, write {profile.write_us:,.1f} us",
             "learner, us per sample": learners,
-            "wiring": "; ".join(wiring(profile)),
+            "wiring": "; ".join(describe_wiring(profile)),
             "spread (quartiles / median)": _spreads(profile.spread),
             "times are of": f"{profile.game}; inference and distilling per state",
             "source": profile.source,
@@ -136,7 +136,11 @@ def print_differences(
     )
     for text in alone:
         console.print(f"  {text}")
-    pairs = [(one, other) for one, other in zip(wiring(a), wiring(b), strict=True) if one != other]
+    pairs = [
+        (one, other)
+        for one, other in zip(describe_wiring(a), describe_wiring(b), strict=True)
+        if one != other
+    ]
     for one, other in pairs:
         console.print(f"  {a.name}: {one}; {b.name}: {other}")
     if not pairs:
@@ -172,7 +176,7 @@ def print_advice(
             "original": f"the learner's own network, {config.network}",
             "policy lag": "in learner updates, roughly; limited by network or publication: weights "
             f"arrive more than {STALE_UPDATES:g} updates late",
-            "wiring": "; ".join(wiring(profile)),
+            "wiring": "; ".join(describe_wiring(profile)),
             "times": f"of {profile.game} and its networks, whatever the game: {profile.source}",
             "not shown": f"{other} specs (--json has all)" if other else "",
         },

@@ -11,7 +11,7 @@ import tyro
 from accerl.errors import UserError
 from accerl.presets import load_preset
 from accerl.records import fingerprint, versions
-from accerl.runtime.latency.compare import compare, wiring
+from accerl.runtime.latency.compare import compare, describe_wiring
 from accerl.runtime.latency.measure import measure_profile
 from accerl.runtime.latency.predict import advise
 from accerl.runtime.latency.profiles import (
@@ -149,7 +149,7 @@ class Diff(Command):
         rows = compare(a, b)
         tables.print_differences(a, b, rows, console)
         return {
-            "a": {"name": a.name, "hash": a.hash, "wiring": wiring(a)},
-            "b": {"name": b.name, "hash": b.hash, "wiring": wiring(b)},
+            "a": {"name": a.name, "hash": a.hash, "wiring": describe_wiring(a)},
+            "b": {"name": b.name, "hash": b.hash, "wiring": describe_wiring(b)},
             "rows": [row.to_json() for row in rows],
         }

@@ -51,7 +51,7 @@ def weights(learner: Learner) -> torch.Tensor:
 
 
 def learn_both(partner: Worker, config: LearnerConfig) -> tuple[Learner, Learner, dict[str, Any]]:
-    """Learn alone and with the partner, from the same state; compare what each update tells."""
+    """Learn alone and with the partner, from the same state; compare what each update returns."""
     one, two = make_learner(config), make_learner(config)
     for learner in (one, two):
         learner.update(rollout(0))  # so that there are moments and masks to hand over

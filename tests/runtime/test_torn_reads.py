@@ -41,8 +41,10 @@ def problem(read: Publication, most_bytes: int) -> str | None:
     return None
 
 
-def read_until_told(handle: dict[str, Any], most_bytes: int, enough: int, pipe: Connection) -> None:
-    """Read as fast as possible; tell when `enough` numbers were seen, at the end what was wrong."""
+def read_until_stopped(
+    handle: dict[str, Any], most_bytes: int, enough: int, pipe: Connection
+) -> None:
+    """Read as fast as possible; say when `enough` numbers were seen, and then what was wrong."""
     mailbox = Mailbox(**handle)
     problems: list[str] = []
     last, distinct = -1, 0
@@ -77,7 +79,7 @@ def stress(publications: int, readers: int, most_bytes: int, *, enough: int, che
     for _ in range(readers):
         pipe, theirs = context.Pipe()
         arguments = (mailbox.handle(), most_bytes, enough, theirs)
-        process = context.Process(target=read_until_told, args=arguments, daemon=True)
+        process = context.Process(target=read_until_stopped, args=arguments, daemon=True)
         process.start()
         pipes.append(pipe)
         processes.append(process)

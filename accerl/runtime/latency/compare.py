@@ -73,8 +73,8 @@ def _compare_rows(a: SpecLatency, b: SpecLatency) -> Iterable[Difference]:
         yield Difference(operation=operation, spec=a.spec, a=first, b=second)
 
 
-def wiring(profile: LatencyProfile) -> list[str]:
-    """Return who works beside whom, in words, one aspect a line."""
+def describe_wiring(profile: LatencyProfile) -> list[str]:
+    """Return which processes run beside which, in words, one aspect a line."""
     actors = f"{profile.num_actors} actor{'s' if profile.num_actors > 1 else ''}"
     if profile.actors_per_batch > 1:
         actors += f", {profile.actors_per_batch} of which fill a batch side by side"

@@ -20,7 +20,7 @@ import torch
 
 from accerl.compress.artifact import Artifact
 from accerl.compress.compressor import Compressor
-from accerl.config import RunConfig
+from accerl.config import RunConfig, actors_beside
 from accerl.envs import Envs, make_envs
 from accerl.learner.learner import Learner
 from accerl.networks.policy_net import PolicyNet, make_policy
@@ -65,7 +65,7 @@ def measure_profile(
         batches: states per inference call.
         networks: learners to time; the first is the one that teaches and is compressed.
         repeats: rounds.
-        on_progress: is told how far it is.
+        on_progress: called with how far it is.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -207,7 +207,7 @@ class _Measuring:
             learner_us_per_sample=us_per_sample[main],
             specs=rows,
             small_learner_us={network: us_per_sample[network] for network in others},
-            num_actors=max(1, self.machine["cores"] - 1),
+            num_actors=actors_beside(1, self.machine["cores"]),
             cores=self.machine["cores"],
             copy_bytes_per_second=4 * self._vector.size / copy_seconds,
             game=self.config.game,

@@ -16,7 +16,7 @@ the slowest of those that others wait for is always busy, and nobody is busy lon
     seconds per env step = max(w*, (G w_actor + w_learner + min(w_compressor, w*)) / C)
 
 on C cores, which all share alike. Publishing holds nobody up: weights are only older when they
-act. One publication is under way at a time, and the compressor takes up work after updates only,
+act. One publication is under way at a time, and the compressor begins work after updates only,
 so that the updates between two publications and between two distillations are whole numbers:
 
     q = 1 / (S max(p, ceil(age / update))),   d = 1 / (S ceil(distil slowdown / update)),

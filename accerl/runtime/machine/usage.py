@@ -55,7 +55,7 @@ def growth_per_minute(seconds: Sequence[float], held: Sequence[float]) -> float 
 def cpu_seconds(pid: int) -> float | None:
     """Return user plus system seconds of a process, its threads included; None where unknown.
 
-    A process that was killed still tells, until it has been waited for.
+    A process that was killed is still known, until it has been waited for.
     """
     if pid == os.getpid():
         return time.process_time()

@@ -21,7 +21,7 @@ class KLProbe:
     """Samples a publication now and then, and again the one that follows it.
 
     The engine that is published is compared with the network it was made from, so nothing but
-    compression tells them apart; at the next publication the same states show how far the learner
+    compression makes them differ; at the next publication the same states show how far the learner
     itself has moved meanwhile. Each costs one pass of `STATES` states, and nobody waits for it.
     """
 

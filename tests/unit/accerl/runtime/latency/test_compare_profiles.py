@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from accerl.runtime.latency.compare import compare, wiring
+from accerl.runtime.latency.compare import compare, describe_wiring
 from accerl.runtime.latency.profiles import load_profile, paper_profile
 from accerl.spec import IDENTITY
 
@@ -52,4 +52,4 @@ def test_only_specs_of_both_are_compared() -> None:
     ],
 )
 def test_wiring_in_words(name: str, words: tuple[str, ...]) -> None:
-    assert set(words) <= set(wiring(load_profile(name)))
+    assert set(words) <= set(describe_wiring(load_profile(name)))

@@ -1,4 +1,4 @@
-"""The profiles that come with the package: complete, told apart, and honest about their origin."""
+"""The profiles that come with the package: complete, distinct, and honest about their origin."""
 
 from __future__ import annotations
 
