@@ -46,6 +46,7 @@ def before_and_after(configs: list[RunConfig]) -> list[object]:
     return [before, traces()]
 
 
+@pytest.mark.timeout(240)
 def test_several_runs_leave_nothing() -> None:
     before, after = before_and_after([quick_catch(num_envs=4)] * 4)
     assert after == before
@@ -55,7 +56,7 @@ def test_several_runs_leave_nothing() -> None:
 @pytest.mark.timeout(600)
 def test_runs_with_every_role_leave_nothing() -> None:
     before, after = before_and_after(
-        [quick_catch(num_actors=2, num_learners=2, eval_episodes=2)] * 20
+        [quick_catch(num_actors=2, num_learners=2, eval_episodes=2)] * 8
     )
     assert after == before
 
