@@ -29,7 +29,7 @@ from accerl.monitor.features import FEATURE_NAMES
 from accerl.monitor.strategy import Strategy
 from accerl.records import make_out_dir, versions, write_json
 from controller.actions import HEADS, ActionSpace
-from controller.bundle.card import card, describe, describe_result, schedule_rows
+from controller.bundle.card import card, describe_result, describe_schedule, schedule_rows
 from controller.bundle.files import (
     CARD,
     FILES,
@@ -76,7 +76,7 @@ def export_bundle(
         policy: the trained controller.
         actions: what its heads stand for.
         meta: where it comes from.
-        schedules: open-loop schedule per game (`schedule.summarise_games`).
+        schedules: open-loop schedule per game (`schedule.median_schedules`).
 
     Raises:
         UserError: `path` holds something else, cannot be written, or the parts do not fit.
@@ -167,7 +167,7 @@ def load_bundle(
 ) -> Strategy:
     """Return a bundle as a strategy for a new run that can act with all of its specs.
 
-    `controller.bundle.serving.serve` is for runs that perhaps cannot.
+    `controller.bundle.serving.serve_bundle` is for runs that perhaps cannot.
 
     Args:
         path: the bundle's folder.
@@ -245,7 +245,7 @@ def show_bundle(path: str | Path) -> dict[str, Any]:
         "shield": meta.shield_in_words,
         "results_in_words": [describe_result(result) for result in meta.results],
         "combination": RULES["combination"],
-        "schedules": {game: describe(found) for game, found in bundle.schedules.items()},
+        "schedules": {game: describe_schedule(found) for game, found in bundle.schedules.items()},
         "schedule_rows": {game: schedule_rows(found) for game, found in bundle.schedules.items()},
         "files": manifest.file_bytes,
         "versions": manifest.versions,

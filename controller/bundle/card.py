@@ -101,7 +101,7 @@ def schedule_rows(schedule: Schedule) -> list[dict[str, Any]]:
     return rows
 
 
-def describe(schedule: Schedule) -> list[str]:
+def describe_schedule(schedule: Schedule) -> list[str]:
     """Return a schedule in words: one line per stretch of the same decision."""
     lines = []
     for label, rows in groupby(schedule_rows(schedule), key=lambda row: row["label"]):
@@ -141,7 +141,7 @@ def card(
         schedules: per game.
     """
     described = [
-        f"**{game}**\n\n" + "\n".join(f"- {line}" for line in describe(schedule))
+        f"**{game}**\n\n" + "\n".join(f"- {line}" for line in describe_schedule(schedule))
         for game, schedule in schedules.items()
     ]
     trained = [

@@ -97,10 +97,8 @@ class Schedule:
         """Return the points as JSON objects."""
         return [
             {
-                "fraction": point.fraction,
-                "seconds": point.seconds,
+                **vars(point),
                 "decision": point.decision.to_json(),
-                "agreement": point.agreement,
                 "levels": {head: list(values) for head, values in point.levels.items()},
             }
             for point in self.points
@@ -129,7 +127,7 @@ def medoid(chosen: np.ndarray) -> tuple[int, ...]:
     return tuple(found[1])
 
 
-def summarise(
+def median_schedule(
     actions: ActionSpace,
     episodes: Sequence[Sequence[Sequence[int]]],
     horizon_seconds: float,
@@ -172,7 +170,7 @@ def summarise(
     return Schedule(tuple(points))
 
 
-def summarise_games(
+def median_schedules(
     actions: ActionSpace,
     episodes: Mapping[str, Sequence[Sequence[Sequence[int]]]],
     lengths: Mapping[str, tuple[float, float]],
@@ -182,7 +180,7 @@ def summarise_games(
 
     Args:
         actions: what the indices mean.
-        episodes: per instance, recorded runs as in `summarise`.
+        episodes: per instance, recorded runs as in `median_schedule`.
         lengths: per instance, horizon and interval in seconds. All must have the same number of
             intervals; schedules over several have the longest one's seconds.
         games: per instance, its game; None: every instance is a game of its own.
@@ -195,7 +193,7 @@ def summarise_games(
             members.setdefault(game, []).append(name)
     members[POOLED] = list(episodes)
     return {
-        group: summarise(
+        group: median_schedule(
             actions,
             [episode for name in names for episode in episodes[name]],
             *max(lengths[name] for name in names),

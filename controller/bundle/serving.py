@@ -102,7 +102,7 @@ class Served:
     """which of its schedules is replayed; None: the policy decides"""
 
 
-def serve(
+def serve_bundle(
     path: str | Path,
     *,
     network: str,

@@ -79,7 +79,7 @@ def reference_return(game: str) -> tuple[float, list[float]]:
     return median(reached), reached
 
 
-def measure(games: list[str]) -> None:
+def measure_references(games: list[str]) -> None:
     """Measure these games and write them to references.json, one after the other.
 
     Raises:
@@ -108,7 +108,7 @@ def main(games: list[str]) -> None:
     from controller.env.instances import ENV_STEPS
 
     try:
-        measure(games or list(ENV_STEPS))
+        measure_references(games or list(ENV_STEPS))
     except UserError as error:
         print(f"references: {error}", file=sys.stderr)
         sys.exit(2)

@@ -46,7 +46,7 @@ def entropy_nats(log_probs: Tensor) -> Tensor:
     return -(log_probs.exp() * _finite(log_probs)).sum(-1)
 
 
-def kl_nats(log_probs: Tensor, other: Tensor) -> Tensor:
+def masked_kl_nats(log_probs: Tensor, other: Tensor) -> Tensor:
     """Return KL(p || q) [...] in nats of two log-probabilities [..., N] with one mask."""
     return (log_probs.exp() * (_finite(log_probs) - _finite(other))).sum(-1)
 

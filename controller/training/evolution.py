@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.stats import rankdata
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from accerl.errors import UserError
@@ -63,10 +64,8 @@ def centred_ranks(values: np.ndarray) -> np.ndarray:
 
     The least of a column is -1/2, the greatest 1/2; equals share the mean of their ranks.
     """
-    below = (values[:, None] > values[None]).sum(axis=1)
-    equal = (values[:, None] == values[None]).sum(axis=1) - 1
-    count = max(len(values) - 1, 1)
-    return ((below + 0.5 * equal) / count - 0.5).mean(axis=1)
+    below = rankdata(values, axis=0) - 1.0
+    return (below / max(len(values) - 1, 1) - 0.5).mean(axis=1)
 
 
 class Evolution(Trainer):

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from accerl.correct import vtrace
-from controller.policy.joint import entropy_nats, kl_nats
+from controller.policy.joint import entropy_nats, masked_kl_nats
 from controller.policy.policy import ControllerPolicy
 from controller.training.baselines import group_baselines, instance_factors
 from controller.training.batch import Batch, make_batch, padded
@@ -66,7 +66,7 @@ def surrogate(
     objective = objective + config.entropy_weight * entropy
     clone_kl = torch.zeros(())
     if clone_log_probs is not None:
-        clone_kl = kl_nats(log_probs, clone_log_probs).mean()
+        clone_kl = masked_kl_nats(log_probs, clone_log_probs).mean()
         objective = objective - config.clone_kl_weight * clone_kl
     return Surrogate(
         objective,

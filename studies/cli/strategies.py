@@ -13,7 +13,7 @@ from accerl.monitor.strategy import Strategy
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.latency.profiles import load_profile
 from controller.bundle.bundle import is_bundle
-from controller.bundle.serving import ServedStrategy, serve
+from controller.bundle.serving import ServedStrategy, serve_bundle
 from controller.comparators.by_name import COMPARATORS, existing_presets, make_comparator
 from studies.progress import say
 
@@ -82,13 +82,13 @@ def bundle_strategy(path: str, config: RunConfig, *, mode: str, strict: bool) ->
         strict: refuse a bundle that may choose what the run cannot act with.
 
     Raises:
-        UserError: see `controller.bundle.serving.serve`.
+        UserError: see `controller.bundle.serving.serve_bundle`.
     """
     profile = clock_profile(config)
     names = [config.preset]
     if profile is not None:
         names.insert(0, f"{config.preset}-{profile.name}")
-    served = serve(
+    served = serve_bundle(
         path,
         network=config.network,
         profile=profile,

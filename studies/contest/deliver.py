@@ -25,7 +25,7 @@ from analysis.records.load import finite_or_none
 from controller.actions import ActionSpace
 from controller.bundle.bundle import export_bundle, load_bundle, verify_bundle
 from controller.bundle.meta import BundleMeta, ProfileId, Result, TrainedOn
-from controller.bundle.schedule import POOLED, summarise_games
+from controller.bundle.schedule import POOLED, median_schedules
 from controller.policy.policy import ControllerPolicy
 from studies.benchmarks.pipelines import base_config
 from studies.contest.training import Trained
@@ -82,7 +82,7 @@ def export(
     longest = max(trained, key=lambda setup: setup.horizon_seconds)
     lengths = {setup.name: (setup.horizon_seconds, setup.interval_seconds) for setup in trained}
     named = {setup.name: setup.game for setup in trained}
-    schedules = summarise_games(actions, episodes, lengths, named)
+    schedules = median_schedules(actions, episodes, lengths, named)
     meta = BundleMeta(
         interval_seconds=longest.interval_seconds,
         horizon_seconds=longest.horizon_seconds,

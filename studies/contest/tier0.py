@@ -14,7 +14,7 @@ from controller.analytic.model import AnalyticConfig, sample_config
 from controller.analytic.run import optimum, schedule_value
 from controller.bundle.bundle import check_place, export_bundle
 from controller.bundle.meta import BundleMeta, Result, TrainedOn
-from controller.bundle.schedule import summarise
+from controller.bundle.schedule import median_schedule
 from controller.env.instances import (
     ANALYTIC_HORIZON_SECONDS,
     ANALYTIC_INTERVAL_SECONDS,
@@ -75,7 +75,9 @@ def train_tier0(out: Path, iterations: int, seed: int) -> dict[str, Any]:
             ),
         ),
     )
-    schedule = summarise(actions, episodes, ANALYTIC_HORIZON_SECONDS, ANALYTIC_INTERVAL_SECONDS)
+    schedule = median_schedule(
+        actions, episodes, ANALYTIC_HORIZON_SECONDS, ANALYTIC_INTERVAL_SECONDS
+    )
     export_bundle(out, policy, actions, meta, {"analytic": schedule, "all": schedule})
     return {
         "share_of_optimum": found.estimate,

@@ -24,7 +24,7 @@ from accerl.spec import Decision
 from analysis.comparison import stats
 from analysis.records.load import finite_or_none
 from controller.analytic.model import Machine, machine_from_profile
-from controller.bundle.schedule import summarise
+from controller.bundle.schedule import median_schedule
 from controller.env.instances import SPLITS
 from controller.policy.policy import ControllerPolicy
 from controller.training.cloning import clone
@@ -372,7 +372,7 @@ def replay_entrant(study: Study, trained: Trained) -> Entrant:
         for run in runs
     ]
     longest = max(study.trained, key=lambda setup: setup.horizon_seconds)
-    schedule = summarise(actions, episodes, longest.horizon_seconds, longest.interval_seconds)
+    schedule = median_schedule(actions, episodes, longest.horizon_seconds, longest.interval_seconds)
     return Entrant(
         name="controller_replay",
         label="controller's median schedule, open loop",

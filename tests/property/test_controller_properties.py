@@ -13,7 +13,7 @@ from hypothesis.extra.numpy import arrays
 from accerl.spec import STUDENTS, Decision
 from controller.actions import ActionSpace
 from controller.analytic.model import learn, sample_config, severity, speed
-from controller.bundle.schedule import Schedule, summarise
+from controller.bundle.schedule import Schedule, median_schedule
 from controller.objective import GameReference, discounted_gain
 from controller.training.baselines import mean_of_others, returns_to_go
 
@@ -109,7 +109,7 @@ def test_schedules_survive_json_and_answer_at_any_time(
     space: ActionSpace, steps: int, runs: int, seed: int, fraction: float
 ) -> None:
     episodes = np.random.default_rng(seed).integers(space.sizes, size=(runs, steps, 3)).tolist()
-    schedule = summarise(space, episodes, float(steps), 1.0)
+    schedule = median_schedule(space, episodes, float(steps), 1.0)
     copy = Schedule.from_json(json.loads(json.dumps(schedule.to_json())))
     assert copy == schedule
     assert isinstance(schedule.at(fraction), Decision)

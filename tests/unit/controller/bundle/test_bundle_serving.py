@@ -17,7 +17,7 @@ from accerl.spec import STUDENTS, CompressionSpec, Decision
 from accerl.training import run_training
 from controller.actions import ActionSpace
 from controller.bundle.bundle import read_bundle
-from controller.bundle.serving import Replacement, ServedStrategy, replace_missing, serve
+from controller.bundle.serving import Replacement, ServedStrategy, replace_missing, serve_bundle
 from controller.env.compatibility import incompatibility
 from tests.fixtures.inner_runs import fast_profile, tiny_catch
 from tests.fixtures.made_bundles import ACTIONS, HARD, features_at, make_bundle
@@ -37,7 +37,7 @@ def without_int8() -> LatencyProfile:
 
 
 def test_a_run_that_can_act_with_everything_changes_nothing(bundle: Path) -> None:
-    served = serve(bundle, network="original", profile=fast_profile())
+    served = serve_bundle(bundle, network="original", profile=fast_profile())
     assert served.strategy.replacements == ()
     assert served.schedule is None
     raw = read_bundle(bundle).strategy()
@@ -113,7 +113,7 @@ def test_a_run_refuses_what_is_incompatible(network: str) -> None:
 
 
 def test_every_replacement_is_listed_or_refused(bundle: Path) -> None:
-    served = serve(bundle, network="net2", profile=None)
+    served = serve_bundle(bundle, network="net2", profile=None)
     told = list(map(str, served.strategy.replacements))
     assert len(told) == 12  # net1 and net2: two of four students
     assert (
@@ -122,14 +122,14 @@ def test_every_replacement_is_listed_or_refused(bundle: Path) -> None:
     students = {spec.student for spec in served.strategy.specs}
     assert students == {"original", "net3"}
     with pytest.raises(UserError, match=r"cannot act with 12 of its specs: net1 fp32 \(.*--strict"):
-        serve(bundle, network="net2", profile=None, strict=True)
+        serve_bundle(bundle, network="net2", profile=None, strict=True)
 
 
 def test_a_schedule_is_judged_by_what_it_holds(bundle: Path) -> None:
     """Its controller may choose net1 and net2; this schedule holds net3 and the original only."""
-    served = serve(bundle, network="net2", profile=None, mode="schedule", strict=True)
+    served = serve_bundle(bundle, network="net2", profile=None, mode="schedule", strict=True)
     assert served.strategy.replacements == ()
-    (first, *rest) = serve(
+    (first, *rest) = serve_bundle(
         bundle, network="original", profile=without_int8(), mode="schedule"
     ).strategy.replacements
     assert (first.spec, first.acting.label) == (ACTIONS.spec(HARD), "net3 pruned 50% fp32")
@@ -138,18 +138,18 @@ def test_a_schedule_is_judged_by_what_it_holds(bundle: Path) -> None:
 
 def test_the_schedule_of_the_game_is_preferred(bundle: Path) -> None:
     def chosen(*names: str) -> str | None:
-        return serve(
+        return serve_bundle(
             bundle, network="original", profile=None, mode="schedule", names=names
         ).schedule
 
     assert chosen("breakout-edge", "breakout") == "breakout"
     assert chosen("pong-edge", "pong") == chosen() == "all"
     with pytest.raises(UserError, match="allowed: policy, schedule"):
-        serve(bundle, network="original", profile=None, mode="both")
+        serve_bundle(bundle, network="original", profile=None, mode="both")
 
 
 def test_the_records_tell_the_bundle_the_mode_and_the_replacements(bundle: Path) -> None:
-    told = serve(bundle, network="net3", profile=None, mode="schedule").strategy.to_json()
+    told = serve_bundle(bundle, network="net3", profile=None, mode="schedule").strategy.to_json()
     digest = read_bundle(bundle).manifest.digest[:12]
     assert told["name"] == "bundle"
     assert told["params"] == {
@@ -188,7 +188,7 @@ class TestServedCompliance(StrategyCompliance):
         self.bundle = bundle
 
     def make(self) -> Strategy:
-        return serve(self.bundle, network="net2", profile=None).strategy
+        return serve_bundle(self.bundle, network="net2", profile=None).strategy
 
 
 @pytest.mark.parametrize("mode", ["policy", "schedule"])
@@ -198,7 +198,7 @@ def test_a_run_under_a_served_bundle_is_deterministic(bundle: Path, mode: str) -
     profile = replace(without_int8(), num_actors=1)
     runs = []
     for _ in range(2):
-        served = serve(bundle, network="net1", profile=profile, mode=mode)
+        served = serve_bundle(bundle, network="net1", profile=profile, mode=mode)
         result = run_training(config, served.strategy, profile=profile)
         runs.append([report.to_json() for report in result.reports])
         for report in result.reports:

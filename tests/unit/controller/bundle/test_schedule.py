@@ -12,15 +12,15 @@ from accerl.errors import UserError
 from accerl.monitor.compliance import StrategyCompliance
 from accerl.monitor.strategy import Strategy
 from controller.actions import ActionSpace
-from controller.bundle.card import describe, schedule_rows
+from controller.bundle.card import describe_schedule, schedule_rows
 from controller.bundle.schedule import (
     QUANTILES,
     ReplayedSchedule,
     Schedule,
     SchedulePoint,
+    median_schedule,
+    median_schedules,
     medoid,
-    summarise,
-    summarise_games,
 )
 from tests.fixtures.made_bundles import ACTIONS, HARD, MILD, make_schedules
 
@@ -55,7 +55,7 @@ def test_the_medoid_is_what_a_slow_search_finds(seed: int) -> None:
 
 
 def test_ties_go_to_the_milder_combination() -> None:
-    schedules = summarise_games(
+    schedules = median_schedules(
         ACTIONS, {"a": [[HARD], [MILD]], "b": [[HARD]]}, {"a": (5.0, 5.0), "b": (5.0, 5.0)}
     )
     assert schedules["a"].points[0].decision == ACTIONS.decision(MILD)
@@ -68,7 +68,7 @@ def test_quantiles_are_levels_that_this_share_of_runs_did_not_exceed() -> None:
     """Ten runs: sparsity 0 five times, 0.25 three times, 0.5 twice; students apart from it."""
     sparsities, students = [0] * 5 + [1] * 3 + [2] * 2, [0] * 1 + [1] * 2 + [3] * 7
     episodes = [[(0, a, b)] for a, b in zip(sparsities, students, strict=True)]
-    (point,) = summarise(ACTIONS, episodes, 5.0, 5.0).points
+    (point,) = median_schedule(ACTIONS, episodes, 5.0, 5.0).points
     assert QUANTILES == (0.1, 0.25, 0.5, 0.75, 0.9)
     assert point.levels == {
         "bits": [32] * 5,
@@ -82,21 +82,21 @@ def test_a_game_on_several_machines_has_schedules_of_its_own_and_one_together() 
     episodes = {"a-x": [[HARD]], "a-y": [[MILD]] * 2, "b-x": [[HARD]] * 3}
     lengths = {"a-x": (5.0, 5.0), "a-y": (9.0, 9.0), "b-x": (7.0, 7.0)}
     games = {"a-x": "a", "a-y": "a", "b-x": "b"}
-    found = summarise_games(ACTIONS, episodes, lengths, games)
+    found = median_schedules(ACTIONS, episodes, lengths, games)
     assert set(found) == {*episodes, "a", "b", "all"}
     assert found["a-x"].points[0].decision == ACTIONS.decision(HARD)
     assert found["a"].points[0].decision == ACTIONS.decision(MILD)
     assert found["a"].points[0].agreement == pytest.approx(2 / 3)
     assert found["all"].points[0].agreement == pytest.approx(4 / 6)
-    alone = summarise_games(ACTIONS, {"a": [[HARD]]}, {"a": (5.0, 5.0)}, {"a": "a"})
+    alone = median_schedules(ACTIONS, {"a": [[HARD]]}, {"a": (5.0, 5.0)}, {"a": "a"})
     assert set(alone) == {"a", "all"}
 
 
 def test_runs_of_another_length_are_refused() -> None:
     with pytest.raises(UserError, match="runs of 2 intervals"):
-        summarise_games(ACTIONS, {"a": [[HARD]]}, {"a": (10.0, 5.0)})
+        median_schedules(ACTIONS, {"a": [[HARD]]}, {"a": (10.0, 5.0)})
     with pytest.raises(UserError, match="runs of 1 intervals"):
-        summarise_games(ACTIONS, {"a": []}, {"a": (5.0, 5.0)})
+        median_schedules(ACTIONS, {"a": []}, {"a": (5.0, 5.0)})
 
 
 @pytest.mark.parametrize("fractions", [(), (0.1,), (0.0, 0.0), (0.0, 1.0)])
@@ -117,7 +117,7 @@ def test_a_table_has_one_row_for_each_stretch_in_which_nothing_changes() -> None
     assert [row["label"] for row in rows] == ["net3 pruned 50% INT8"] * 2 + ["original fp32"]
     assert [row["agreement"] for row in rows] == pytest.approx([1, 2 / 3, 1])
     assert rows[1]["levels"]["bits"] == [32, 32, 8, 8, 8]
-    assert describe(catch) == [
+    assert describe_schedule(catch) == [
         "0% to 75%: net3 pruned 50% INT8, chosen by 67%",
         "75% to 100%: original fp32, chosen by 100%",
     ]

@@ -14,7 +14,7 @@ from controller.policy.joint import (
     draw,
     entropy_nats,
     joint_matrix,
-    kl_nats,
+    masked_kl_nats,
     masked_log_softmax,
 )
 from tests.fixtures.trajectories import make_policy
@@ -75,9 +75,9 @@ def test_entropy_and_kl_of_a_mask_are_those_of_what_is_left() -> None:
     )
     left_p, left_q = p[:, mask], q[:, mask]
     assert torch.allclose(entropy_nats(p), -(left_p.exp() * left_p).sum(-1))
-    assert torch.allclose(kl_nats(p, q), (left_p.exp() * (left_p - left_q)).sum(-1))
-    assert torch.allclose(cross_entropy_nats(p.exp(), q), entropy_nats(p) + kl_nats(p, q))
-    assert float(kl_nats(p, p).abs().max()) == 0.0
+    assert torch.allclose(masked_kl_nats(p, q), (left_p.exp() * (left_p - left_q)).sum(-1))
+    assert torch.allclose(cross_entropy_nats(p.exp(), q), entropy_nats(p) + masked_kl_nats(p, q))
+    assert float(masked_kl_nats(p, p).abs().max()) == 0.0
 
 
 def test_gradients_pass_the_mask_as_numbers() -> None:
@@ -85,7 +85,7 @@ def test_gradients_pass_the_mask_as_numbers() -> None:
     mask = some_mask()
     log_probs = masked_log_softmax(scores, mask)
     other = masked_log_softmax(torch.zeros(3, COUNT), mask)
-    (entropy_nats(log_probs) + kl_nats(log_probs, other)).sum().backward()
+    (entropy_nats(log_probs) + masked_kl_nats(log_probs, other)).sum().backward()
     assert scores.grad is not None
     assert bool(torch.isfinite(scores.grad).all())
     assert float(scores.grad[:, ~mask].abs().max()) == 0.0
