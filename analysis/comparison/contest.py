@@ -160,11 +160,6 @@ def build_contest(study: StudyRecord) -> dict[str, Any]:
     return contest
 
 
-def verdict(study: StudyRecord) -> list[str]:
-    """Return who won, by how much and with which uncertainty, in plain words."""
-    return build_contest(study)["verdict"]
-
-
 def write_contest(study_dir: Path) -> Path:
     """Compute the contest of a study directory and write its contest.json."""
     path = Path(study_dir) / CONTEST

@@ -270,7 +270,7 @@ def _seeds(study: StudyRecord) -> str:
         for item in study.strategies
         if len(item.test_seeds) < len(study.test_seeds)
     }
-    text = f"{len(study.test_seeds)} test seeds"
+    text = counted(len(study.test_seeds), "test seed")
     if not fewer:
         return text
     low, high = min(fewer.values()), max(fewer.values())

@@ -53,11 +53,6 @@ class Game:
                 f"random_return ({self.random_return:g}); a random policy would reach it at once"
             )
 
-    @property
-    def reference_range(self) -> float:
-        """Reference return minus random return: the unit of normalised returns."""
-        return self.reference_return - self.random_return
-
     def cluster(self, seed: int) -> tuple[str, int]:
         """Return what pairs of this seed share with those on other machines of the same game.
 

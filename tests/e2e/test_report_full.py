@@ -1,4 +1,4 @@
-"""The report of a contest of full size: what it says of 20 entrants on 14 instances is true."""
+"""The report of a contest of full size: what it says of 16 entrants on 14 instances is true."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def part(page: str, first: str, then: str) -> str:
 
 def test_the_lead_counts_instances_and_seeds(study: StudyRecord) -> None:
     assert study_lead(study) == (
-        "Learned controller against 19 other strategies on 14 instances (4 games on 7 machines), "
-        "virtual clock. The planned comparison's 7 strategies have 2 test seeds each, the other 13 "
+        "Learned controller against 15 other strategies on 14 instances (4 games on 7 machines), "
+        "virtual clock. The planned comparison's 7 strategies have 2 test seeds each, the other 9 "
         "strategies have 1 test seed each."
     )
 

@@ -13,7 +13,7 @@ from accerl.records import read_json, write_json
 from accerl.spec import Decision
 from analysis.comparison import contest as contest_module
 from analysis.comparison import curves
-from analysis.comparison.contest import METRICS, build_contest, verdict, write_contest
+from analysis.comparison.contest import METRICS, build_contest, write_contest
 from analysis.comparison.verdict import lean, outcome
 from analysis.formats import p_value
 from analysis.records.load import StudyRecord, load_run, load_study
@@ -53,7 +53,8 @@ def test_rows_follow_the_definitions(study: StudyRecord, contest: dict[str, Any]
         assert row["profile"] == "paper"
         assert 0.0 < row["auc"] < 1.0
         if not row["censored"]:
-            gained = (game.target_return - game.random_return) / game.reference_range
+            span = game.reference_return - game.random_return
+            gained = (game.target_return - game.random_return) / span
             assert row["gain_per_second"] == pytest.approx(gained / row["seconds_to_target"])
 
 
@@ -96,7 +97,7 @@ def test_the_same_records_give_the_same_file(study: StudyRecord, contest: dict[s
 
 def test_the_planted_winner_is_found_and_named(study: StudyRecord, contest: dict[str, Any]) -> None:
     assert outcome(find(contest, "fp32", "seconds_to_target")) == "better"
-    sentences = verdict(study)
+    sentences = build_contest(study)["verdict"]
     assert sentences == contest["verdict"]
     ratio = find(contest, "fp32", "seconds_to_target")["ratio"]
     line = next(s for s in sentences if "the seconds of fp32 only" in s)
@@ -109,7 +110,7 @@ def test_a_loss_is_called_a_loss(study: StudyRecord) -> None:
     turned = load_study(study.path)
     info = {**turned.info, "subject": "fp32", "primary_against": ["static", "learned"]}
     lost = StudyRecord(**{**turned.__dict__, "info": info})
-    sentences = verdict(lost)
+    sentences = build_contest(lost)["verdict"]
     assert sentences[0] == (
         "fp32 only is slower than Best static and Learned controller (seconds to target)."
     )
@@ -171,7 +172,7 @@ def test_one_pair_gives_no_interval(tmp_path: Path) -> None:
 
 def test_a_lone_strategy_has_nothing_to_win_against(tmp_path: Path) -> None:
     path = write_study(tmp_path, strategies=("learned",), games=("freeway",), seeds=(100, 101))
-    assert "nothing to compare" in verdict(load_study(path))[0]
+    assert "nothing to compare" in build_contest(load_study(path))["verdict"][0]
 
 
 def test_an_unknown_subject_is_a_user_error(tmp_path: Path) -> None:

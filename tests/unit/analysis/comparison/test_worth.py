@@ -158,7 +158,7 @@ def test_the_share_of_the_gap_that_was_closed(study: StudyRecord, contest: dict[
             seconds = [0.0, *(report.total_seconds for report in reports)]
             returns = [game.random_return, *(float(r.learner_return or 0.0) for r in reports)]
             gain = discounted_gain(seconds, returns, default_beta(60.0))
-            found.append(gain / game.reference_range)
+            found.append(gain / (game.reference_return - game.random_return))
         values[name] = np.mean(found)
     places = [(row["game"], row["profile"]) for row in study.oracle_gap]
     oracle = study.oracle_gap[places.index(("catch", game.profile))]
