@@ -58,7 +58,7 @@ def weight_and_bias(
     Args:
         module: the layer.
         name: what to call it.
-        checked: whether values must be finite; who does not ask must call `refuse_diverged`.
+        checked: whether values must be finite; without this, call `refuse_diverged`.
 
     Raises:
         UserError: a value is NaN or infinite: training has diverged.

@@ -250,7 +250,7 @@ class Quantizer:
 class SimulatedQuantizer:
     """Rounds weights to 2 to 8 bits by QuaRL's affine scheme; they act in float32.
 
-    What it tells is how much precision a policy needs: no kernel multiplies such numbers here, so
+    It shows how much precision a policy needs: no kernel multiplies such numbers here, so
     nothing becomes faster, and the artifact's spec says 32 bits.
     """
 

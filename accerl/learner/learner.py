@@ -168,7 +168,7 @@ class Learner:
         )
 
     def _measured(self, batch: dict[str, Tensor], outputs: list[_Output]) -> RolloutMeasures | None:
-        """Return what the first pass says about who acted, in every environment.
+        """Return how the first pass compares with the acting policy, in every environment.
 
         None where nobody would read it, and between the updates that are measured.
         """

@@ -116,7 +116,7 @@ class StrategyCompliance:
         assert all(isinstance(name, str) for name in needs_of(strategy))
 
     def test_asking_whether_it_fires_changes_nothing(self) -> None:
-        """`fires` tells about the last decision; a composition may ask it any number of times."""
+        """`fires` describes the last decision; a composition may ask it any number of times."""
         strategy = self.make()
         strategy.reset()
         unasked = [strategy.decide(features) for features in self._run()]

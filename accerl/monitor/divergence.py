@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 class RolloutMeasures(NamedTuple):
-    """What one rollout says about who acted in it; without gradient."""
+    """How the policy that acted in a rollout compares with the learner's; without gradient."""
 
     kl_nats: Tensor
     """KL(learner || actor) of every state, [T, B] (paper, eq. 5)"""

@@ -223,7 +223,7 @@ class CorrectionIndicator:
 
 
 class MachineIndicator:
-    """Where the seconds go: throughput, who waits for whom, and what publishing costs.
+    """Where the seconds go: throughput, which process waits, and what publishing costs.
 
     `env_share`, `infer_share` and `write_share` are of the actors' busy seconds;
     `publish_share` (compressing, distilling, publishing) and `switch_share` are of the interval's.

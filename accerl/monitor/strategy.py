@@ -15,7 +15,7 @@ from accerl.spec import CompressionSpec, Decision
 class Strategy(Protocol):
     """A hand-set rule, a bandit, the learned controller or a replayed schedule.
 
-    `to_json`, which tells name and `params` for the run's records, is optional. So are four more
+    `to_json`, which returns name and `params` for the run's records, is optional. So are four more
     attributes, which are read with `specs_of`, `needs_of`, `fires` and `events_of`:
     `specs`, every spec that it may act with, lets a run refuse what it cannot build before it
     begins; `needs`, the names of raw indicators without which it can never act, likewise;

@@ -119,7 +119,7 @@ class QManager:
         return self
 
 
-def require_compressed(who: str, policy: object) -> None:
+def require_compressed(caller: str, policy: object) -> None:
     """Require the policy of a chain.
 
     Raises:
@@ -127,6 +127,6 @@ def require_compressed(who: str, policy: object) -> None:
     """
     if not isinstance(policy, CompressedPolicy):
         raise UserError(
-            f"{who}: give it the policy of a CompressorChain, chain.policy; got "
+            f"{caller}: give it the policy of a CompressorChain, chain.policy; got "
             f"{type(policy).__name__}"
         )

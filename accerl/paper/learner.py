@@ -214,7 +214,7 @@ class Learner:
     def _at_exit(self) -> None:
         """Wait for a run that nobody has joined; do not let a script end well if it failed."""
         while not self._ended.is_set():
-            with suppress(KeyboardInterrupt):  # the handler has told the run
+            with suppress(KeyboardInterrupt):  # the handler has stopped the run
                 self._ended.wait()
         if self._error is not None and not self._raised:
             sys.stdout.flush()

@@ -157,8 +157,11 @@ class Acting:
     def to_json(self) -> dict[str, Any]:
         """Return what a run records: the chain's spec, and the rule if there is one by now."""
         rule = self._rule
-        told = rule.to_json() if isinstance(rule, HandSetStrategy) else {"name": str(rule)}
-        return {"name": self.name, "params": {"chain": self._fixed.spec.to_json(), "rule": told}}
+        described = rule.to_json() if isinstance(rule, HandSetStrategy) else {"name": str(rule)}
+        return {
+            "name": self.name,
+            "params": {"chain": self._fixed.spec.to_json(), "rule": described},
+        }
 
     def reset(self) -> None:
         """Forget the last run."""

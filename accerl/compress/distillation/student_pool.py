@@ -1,4 +1,4 @@
-"""StudentPool: the networks that must be distilled before they act, and who is trained here."""
+"""StudentPool: the networks that must be distilled before they act, and their training."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ SECONDS_EPSILON = 1e-9
 
 @dataclass(frozen=True)
 class HandSetStrategy:
-    """A rule whose fields are its parameters: it can tell them, and be made of them again.
+    """A rule whose fields are its parameters: it is saved as them and made of them again.
 
     Subclasses implement `decide` and `suggest`, and list in `specs` whatever they may act with.
     """
@@ -39,12 +39,12 @@ class HandSetStrategy:
     @property
     def label(self) -> str:
         """Its name and the parameters that are not the defaults, for people and run records."""
-        told = [
+        changed = [
             f"{item.name}={_show(getattr(self, item.name))}"
             for item in fields(self)
             if item.init and getattr(self, item.name) != item.default
         ]
-        return f"{self.name}({', '.join(told)})" if told else self.name
+        return f"{self.name}({', '.join(changed)})" if changed else self.name
 
     def reset(self) -> None:
         """Nothing to forget."""
