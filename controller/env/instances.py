@@ -6,10 +6,10 @@ is in two splits, the test's latency profiles are in no other, and one of valida
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
-from typing import Protocol
+from functools import cache
+from typing import Any, Protocol
 
 from accerl.config import RunConfig
 from accerl.envs import make_envs
@@ -31,36 +31,116 @@ ANALYTIC_HORIZON_SECONDS = 60.0
 ANALYTIC_INTERVAL_SECONDS = 3.0
 
 
-def _any_spec(spec: CompressionSpec) -> bool:
-    return True
-
-
 @dataclass(frozen=True, kw_only=True)
 class Instance:
-    """One outer task: a game on a machine, with everything an episode needs.
+    """A game on a machine: one task of the outer problem.
 
-    Picklable if its functions are, so that copies of an environment can live in other processes.
+    Seconds are those of the run's clock. `to_json` leaves out `latency` and `base`, which a job
+    or a study stores once for all its instances.
 
     Raises:
         UserError: horizon and interval do not fit.
     """
 
-    name: str
-    make_run: Callable[[int], InnerRun] = field(repr=False)
-    """returns the inner run of a seed"""
-    reference: GameReference
-    """the game's scale of scores"""
+    game: str
+    profile: str = ""
+    """name of the latency profile"""
     horizon_seconds: float
-    """length of an episode on the run's clock"""
+    """length of an episode"""
     interval_seconds: float
     """length of one step"""
+    random_return: float = 0.0
+    """score of random play"""
+    reference_return: float = 1.0
+    """score of uncompressed training"""
+    target_return: float = 1.0
+    """score that seconds to target are counted to"""
+    fp32_gain: float = 1.0
+    """discounted gain of uncompressed runs on this machine: the unit of gains"""
+    limit: str = ""
+    """what limits it without compression: actors, learner, emulator, network or cores"""
+    group: str = ""
+    """trained, new machine, new game, or new game and machine"""
+    fp32_returns: tuple[float, ...] = ()
+    """final returns of the reference runs"""
     seed: int | None = None
     """of the inner run; None: whatever seed the environment is reset with"""
-    has: Callable[[CompressionSpec], bool] = field(default=_any_spec, repr=False)
-    """whether its actors can act with a spec"""
+    tier: str = "virtual"
+    """virtual (serial runtime, virtual clock) or real (process runtime, real clock)"""
+    latency: LatencyProfile | None = field(default=None, repr=False, compare=False)
+    """charges the virtual clock"""
+    base: RunConfig | None = field(default=None, repr=False, compare=False)
+    """the inner run, but for seed, length and clock; None: the game's preset"""
 
     def __post_init__(self) -> None:
         num_intervals(self.horizon_seconds, self.interval_seconds)
+
+    @property
+    def name(self) -> str:
+        """A name for folders, rows and figures."""
+        parts = (self.game, self.profile, "" if self.seed is None else str(self.seed))
+        return "-".join(part for part in parts if part)
+
+    @property
+    def reference(self) -> GameReference:
+        """The game's scale of scores."""
+        return GameReference(self.random_return, self.reference_return)
+
+    def config(self, seed: int) -> RunConfig:
+        """Return the inner run of `seed`."""
+        real = self.tier == "real"
+        base = self.base or load_preset(self.game)
+        return replace(base, seed=seed, seconds=self.horizon_seconds).with_runtime(
+            interval_seconds=self.interval_seconds,
+            runtime="process" if real else "serial",
+            clock="real" if real else "virtual",
+        )
+
+    def make_run(self, seed: int) -> InnerRun:
+        """Start the inner run of `seed`."""
+        from accerl.training import make_run  # brings torch and ONNX, which tier 0 does without
+
+        return make_run(self.config(seed), None if self.tier == "real" else self.latency)
+
+    def has(self, spec: CompressionSpec) -> bool:
+        """Whether actors can act with `spec` beside this learner, and it has a price."""
+        network = (self.base or load_preset(self.game)).network
+        latency = None if self.tier == "real" else self.latency
+        return can_act(network, latency and latency.for_network(network), spec)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all that is plain data."""
+        data = {name: value for name, value in vars(self).items() if name not in _NOT_IN_JSON}
+        return {**data, "fp32_returns": list(self.fp32_returns)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any], latency: LatencyProfile | None = None) -> Instance:
+        """Read what `to_json` returned."""
+        return cls(**{**data, "fp32_returns": tuple(data["fp32_returns"])}, latency=latency)
+
+
+_NOT_IN_JSON = ("latency", "base")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnalyticInstance(Instance):
+    """An analytic game of tier 0; every spec can act in it."""
+
+    model: AnalyticConfig
+    tier: str = "analytic"
+
+    @property
+    def name(self) -> str:
+        """The game's name alone: every analytic game is another one."""
+        return self.game
+
+    def make_run(self, seed: int) -> InnerRun:
+        """Start the inner run of `seed`."""
+        return AnalyticRun(self.model, seed)
+
+    def has(self, spec: CompressionSpec) -> bool:
+        """Every spec exists."""
+        return True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,49 +212,18 @@ def choose_horizon(
     return interval * intervals, interval
 
 
-def game_instance(
-    config: RunConfig,
-    profile: LatencyProfile,
-    *,
-    reference: GameReference,
-    horizon_seconds: float,
-    interval_seconds: float,
-    tier: str = "virtual",
-    seed: int | None = None,
-) -> Instance:
-    """Return the outer task of a real game.
+def make_instance(game: str, latency: LatencyProfile, env_steps: int, **fields: Any) -> Instance:
+    """Return a game on a machine for as long as uncompressed actors take for `env_steps`.
 
     Args:
-        config: the inner run; its seed, length and interval are replaced.
-        profile: charges the virtual clock.
-        reference: the game's scale of scores.
-        horizon_seconds: length of an episode.
-        interval_seconds: length of one step.
-        tier: virtual (serial runtime, virtual clock) or real (process runtime, real clock).
-        seed: see `Instance.seed`.
+        game: a preset's name.
+        latency: of the machine.
+        env_steps: environment steps of the whole run.
+        fields: others of `Instance`.
     """
-    config = replace(config, seconds=horizon_seconds)
-    config = config.with_runtime(interval_seconds=interval_seconds)
-    real = tier == "real"
-    config = config.with_runtime(
-        runtime="process" if real else "serial", clock="real" if real else "virtual"
-    )
-    name = f"{config.game}-{profile.name}"
-    return Instance(
-        name=name if seed is None else f"{name}-{seed}",
-        make_run=partial(_run_game, config, None if real else profile),
-        reference=reference,
-        horizon_seconds=horizon_seconds,
-        interval_seconds=interval_seconds,
-        seed=seed,
-        has=partial(can_act, config.network, None if real else profile.for_network(config.network)),
-    )
-
-
-def _run_game(config: RunConfig, profile: LatencyProfile | None, seed: int) -> InnerRun:
-    from accerl.training import make_run  # brings torch and ONNX, which tier 0 does without
-
-    return make_run(replace(config, seed=seed), profile)
+    horizon, interval = choose_horizon(load_preset(game), latency, env_steps)
+    lengths = {"horizon_seconds": horizon, "interval_seconds": interval}
+    return Instance(game=game, profile=latency.name, latency=latency, **lengths, **fields)
 
 
 def can_act(network: str, profile: LatencyProfile | None, spec: CompressionSpec) -> bool:
@@ -202,16 +251,9 @@ def find_instance(game: str, profile: str, seed: int, tier: str = "virtual") -> 
         raise UserError(f"tier {tier!r} plays no games; {did_you_mean(tier, list(TIERS[1:]))}")
     if game not in ENV_STEPS:
         raise UserError(f"game {game!r} has no instances; {did_you_mean(game, list(ENV_STEPS))}")
-    config, latency = load_preset(game), load_profile(profile)
-    horizon, interval = choose_horizon(config, latency, ENV_STEPS[game])
-    return game_instance(
-        config,
-        latency,
-        reference=load_reference(game),
-        horizon_seconds=horizon,
-        interval_seconds=interval,
-        tier=tier,
-        seed=seed,
+    scale = load_reference(game).to_json()
+    return make_instance(
+        game, load_profile(profile), ENV_STEPS[game], tier=tier, seed=seed, **scale
     )
 
 
@@ -240,9 +282,7 @@ def split_instances(
     for game in chosen_games:
         for profile in chosen_profiles:
             instance = find_instance(game, profile, first, tier)
-            name = instance.name.removesuffix(f"-{first}")
-            instances.append(instance)
-            instances += [replace(instance, name=f"{name}-{seed}", seed=seed) for seed in others]
+            instances += [instance, *(replace(instance, seed=seed) for seed in others)]
     return instances
 
 
@@ -264,11 +304,12 @@ def _chosen(
 def analytic_instance(
     config: AnalyticConfig, name: str = "analytic", seed: int | None = None
 ) -> Instance:
-    """Return the outer task of an analytic game; every spec can act in it."""
-    return Instance(
-        name=name,
-        make_run=partial(AnalyticRun, config),
-        reference=config.reference,
+    """Return the instance of an analytic game."""
+    return AnalyticInstance(
+        game=name,
+        model=config,
+        random_return=config.reference.random_return,
+        reference_return=config.reference.reference_return,
         horizon_seconds=ANALYTIC_HORIZON_SECONDS,
         interval_seconds=ANALYTIC_INTERVAL_SECONDS,
         seed=seed,

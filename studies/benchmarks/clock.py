@@ -30,7 +30,7 @@ from studies.benchmarks.clock_cases import (
     clock_config,
 )
 from studies.benchmarks.repeats import result_of
-from studies.jobs.cache import Kept
+from studies.jobs.cache import ResultCache
 from studies.progress import bar, share_bar
 
 RESAMPLES = 2000
@@ -44,7 +44,7 @@ def bench_clock(
     seeds: int = 3,
     repeats: int = 5,
     workers: int = 2,
-    kept: Kept | None = None,
+    kept: ResultCache | None = None,
 ) -> dict[str, Any]:
     """Run every case on the real clock and on the virtual one, and compare.
 
@@ -73,7 +73,7 @@ def bench_clock(
     if seconds is not None and not LEAST_SECONDS <= seconds < 3600.0:
         raise UserError(f"bench clock: --seconds must lie in {LEAST_SECONDS:g}..3600")
     lengths = {game: seconds or SECONDS[game] for game in games}
-    kept = Kept(None) if kept is None else kept
+    kept = ResultCache(None) if kept is None else kept
 
     def measured(when: str) -> dict[str, LatencyProfile]:
         found = {}
@@ -118,7 +118,7 @@ def _predicted(
     lengths: Mapping[str, float],
     profiles: Mapping[str, LatencyProfile],
     workers: int,
-    kept: Kept,
+    kept: ResultCache,
 ) -> dict[tuple[str, str, int], dict[str, Any]]:
     """Run every (case, seed) on the virtual clock; return what each showed."""
     virtual: dict[tuple[str, str, int], dict[str, Any]] = {}

@@ -19,7 +19,7 @@ from studies.benchmarks.pipeline import bench_pipeline
 from studies.benchmarks.publish import bench_publish
 from studies.benchmarks.tables import print_clock, print_pipeline, print_rows
 from studies.cli.command import Command, check_positive, save_result
-from studies.jobs.cache import Kept
+from studies.jobs.cache import ResultCache
 from studies.progress import console, say
 
 
@@ -160,7 +160,7 @@ class Clock(Command):
             seeds=self.seeds,
             repeats=self.repeats,
             workers=self.workers,
-            kept=Kept(None if self.out is None else self.out / "clock_runs.jsonl"),
+            kept=ResultCache(None if self.out is None else self.out / "clock_runs.jsonl"),
         )
         print_clock(result, console)
         _draw([clock_fidelity(result)], self.out)

@@ -13,9 +13,9 @@ from accerl.errors import UserError, did_you_mean
 from accerl.records import read_json
 from studies.cli.command import Command
 from studies.contest.run import run_contest
+from studies.jobs.serve import serve
 from studies.jobs.storage import JOURNAL, open_storage, shown, storage_errors
 from studies.jobs.store import JobStore, job_counts
-from studies.jobs.workers import serve
 from studies.oracle_gap.run import run_oracle_gap
 from studies.progress import say
 from studies.study_folder import find_folder

@@ -63,9 +63,9 @@ class Budget:
     exploratory_seeds: int
     """test seeds of entrants outside the primary comparisons"""
     pretrain_iterations: int
-    teacher_seeds: int = 0
-    """tune seeds on which every spec is run on every trained instance, to show the controller the
-    best of each machine; 0: it is not shown"""
+    demonstration_seeds: int = 0
+    """tune seeds on which every spec is run on every trained instance, to demonstrate the best of
+    each machine; 0: the threshold rule alone is demonstrated"""
     profile_repeats: int = 0
     """rounds in which this machine is measured, if a pair names it"""
     real_seconds: float = 0.0
@@ -130,7 +130,7 @@ QUICKSTART = {
         test_seeds=6,
         exploratory_seeds=2,
         pretrain_iterations=8,
-        teacher_seeds=1,
+        demonstration_seeds=1,
         profile_repeats=3,
         real_seconds=30.0,
     ),
@@ -152,7 +152,7 @@ CONTEST = {
         test_seeds=2,
         exploratory_seeds=1,
         pretrain_iterations=1,
-        teacher_seeds=1,
+        demonstration_seeds=1,
     ),
     "default": Budget(
         env_steps={
@@ -199,7 +199,7 @@ CONTEST = {
         other_seeds=8,
         exploratory_seeds=1,
         pretrain_iterations=12,
-        teacher_seeds=2,
+        demonstration_seeds=2,
         real_seconds=20.0,
         real_games=("pong", "minatar-breakout"),
         real_seeds=3,

@@ -1,44 +1,45 @@
-"""What the steps of a study cost: the inner runs that each needs, and the seconds they took."""
+"""What the steps of a study cost: processor seconds of the inner runs that each needs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from accerl.records import read_json, write_json
+from studies.jobs.executor import Outcome
 
 COSTS = "costs.json"
 
 
-class Meter:
-    """The jobs that a step of a study needs, each once, and the seconds that they took."""
+class StepCosts:
+    """Processor seconds by step, saved in the study's folder.
 
-    def __init__(self) -> None:
-        self._seconds: dict[str, float] = {}
-
-    def add(self, seconds: Mapping[str, float]) -> None:
-        """Note jobs by their keys; one that is known already counts once."""
-        self._seconds.update(seconds)
-
-    @property
-    def seconds(self) -> float:
-        """Of all jobs together, each in a process of its own: processor seconds."""
-        return sum(self._seconds.values())
-
-    @property
-    def jobs(self) -> int:
-        """How many there are."""
-        return len(self._seconds)
-
-
-def keep_cost(out: Path, name: str, meter: Meter) -> float:
-    """Note the processor seconds of a step in the study's folder; return them.
-
-    A step that finds its results there when a study goes on asks for fewer jobs: then what it had
-    cost at first counts.
+    Args:
+        out: the folder.
     """
-    path = out / COSTS
-    costs = read_json(path) if path.is_file() else {}
-    costs[name] = max(meter.seconds, costs.get(name, 0.0))
-    write_json(path, costs)
-    return costs[name]
+
+    def __init__(self, out: Path) -> None:
+        self._path = out / COSTS
+        self._seconds: dict[str, float] = read_json(self._path) if self._path.is_file() else {}
+        self._current: dict[str, float] = {}
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Count what is added meanwhile under `name`, each job once.
+
+        A step that finds its results saved when a study goes on asks for fewer jobs: then what it
+        had cost at first counts.
+        """
+        self._current = {}
+        yield
+        self._seconds[name] = max(sum(self._current.values()), self._seconds.get(name, 0.0))
+        write_json(self._path, self._seconds)
+
+    def add(self, outcomes: Sequence[Outcome[Any]]) -> None:
+        """Count jobs, whether they had to be done or were there already."""
+        self._current |= {outcome.key: outcome.cpu_seconds for outcome in outcomes}
+
+    def __getitem__(self, name: str) -> float:
+        return self._seconds[name]

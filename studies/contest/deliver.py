@@ -26,28 +26,31 @@ from controller.actions import ActionSpace
 from controller.bundle.bundle import export_bundle, load_bundle, verify_bundle
 from controller.bundle.meta import BundleMeta, ProfileId, Result, TrainedOn
 from controller.bundle.schedule import POOLED, median_schedules
+from controller.env.instances import Instance
 from controller.policy.policy import ControllerPolicy
 from studies.benchmarks.pipelines import base_config
 from studies.contest.training import Trained
-from studies.jobs.inner import GameSetup
+from studies.jobs.inner import StrategyResult
 from studies.progress import bar, console
 
+Results = Mapping[str, Mapping[str, Sequence[StrategyResult]]]
+"""by strategy and instance, the test runs, in the order of their seeds"""
 REPLAY_GAME = "pong"
 HELD_OUT = "held out"
-"""name of a result over the instances that nobody was trained on"""
+"""name of a result over the instances that no strategy was trained on"""
 
 
 def export(
     out: Path,
     policy: ControllerPolicy,
     actions: ActionSpace,
-    games: list[GameSetup],
-    trained: list[GameSetup],
+    instances: list[Instance],
+    trained: list[Instance],
     profiles: Mapping[str, LatencyProfile],
-    results: Mapping[str, Mapping[str, list[dict[str, Any]]]],
+    results: Results,
     *,
     subject: str,
-    decisions: Mapping[str, list[Any]],
+    decisions: Mapping[str, list[Sequence[Decision]]],
     shield_nats: float,
     inner_runs: int,
     seeds: list[int],
@@ -61,27 +64,26 @@ def export(
         out: the study's folder.
         policy: the trained controller.
         actions: what its heads stand for.
-        games: what it was tested on.
+        instances: what it was tested on.
         decisions: what it chose on the validation seeds, by trained instance.
         shield_nats: of the shield that it acted under.
         trained: what it was trained on.
         profiles: by name, what charged their seconds.
-        results: by strategy and game, the test runs, in the order of their seeds.
+        results: the test runs.
         subject: the controller's name among them.
         inner_runs: how many runs training cost.
         seeds: inner seeds of training.
         contest: hash of the contest's plan, if there was one.
     """
     episodes = {
-        setup.name: [
-            [actions.indices(Decision.from_json(entry).main) for entry in run]
-            for run in decisions[setup.name]
+        item.name: [
+            [actions.indices(decision.main) for decision in run] for run in decisions[item.name]
         ]
-        for setup in trained
+        for item in trained
     }
-    longest = max(trained, key=lambda setup: setup.horizon_seconds)
-    lengths = {setup.name: (setup.horizon_seconds, setup.interval_seconds) for setup in trained}
-    named = {setup.name: setup.game for setup in trained}
+    longest = max(trained, key=lambda item: item.horizon_seconds)
+    lengths = {item.name: (item.horizon_seconds, item.interval_seconds) for item in trained}
+    named = {item.name: item.game for item in trained}
     schedules = median_schedules(actions, episodes, lengths, named)
     meta = BundleMeta(
         interval_seconds=longest.interval_seconds,
@@ -92,17 +94,17 @@ def export(
         ),
         instances=tuple(
             TrainedOn(
-                game=setup.game,
-                profile=setup.profile,
+                game=item.game,
+                profile=item.profile,
                 seeds=tuple(seeds),
-                horizon_seconds=setup.horizon_seconds,
-                interval_seconds=setup.interval_seconds,
+                horizon_seconds=item.horizon_seconds,
+                interval_seconds=item.interval_seconds,
             )
-            for setup in trained
+            for item in trained
         ),
         inner_runs=inner_runs,
         shield_nats=shield_nats,
-        results=tuple(ratio_rows(games, results, subject, trained)),
+        results=tuple(ratio_rows(instances, results, subject, trained)),
         contest=contest,
     )
     export_bundle(out / "bundle", policy, actions, meta, schedules)
@@ -111,10 +113,10 @@ def export(
 
 
 def ratio_rows(
-    games: list[GameSetup],
-    results: Mapping[str, Mapping[str, list[dict[str, Any]]]],
+    instances: list[Instance],
+    results: Results,
     subject: str,
-    trained: Collection[GameSetup] = (),
+    trained: Collection[Instance] = (),
 ) -> list[Result]:
     """Return the controller's seconds to target beside every other strategy's, paired by seed.
 
@@ -123,22 +125,22 @@ def ratio_rows(
     with its 95% interval.
     """
     rng = generator(0, Role.BOOTSTRAP, 0)
-    named = {setup.name: setup.game for setup in games}
+    named = {item.name: item.game for item in instances}
     rows = []
     for other in results:
         if other == subject:
             continue
         times = {}
-        for setup in games:
-            mine, theirs = results[subject][setup.name], results[other][setup.name]
+        for item in instances:
+            mine, theirs = results[subject][item.name], results[other][item.name]
             both = min(len(mine), len(theirs))  # seeds that both were tested on
-            times[setup.name] = [
-                np.array([_seconds_to_target(setup, run) for run in runs[:both]])
+            times[item.name] = [
+                np.array([_seconds_to_target(item, run) for run in runs[:both]])
                 for runs in (mine, theirs)
             ]
         groups = {**{name: [name] for name in times}, POOLED: list(times)}
-        new = [setup.name for setup in games if setup not in trained]
-        if 0 < len(new) < len(games):
+        new = [item.name for item in instances if item not in trained]
+        if 0 < len(new) < len(instances):
             groups[HELD_OUT] = new
         for name, members in groups.items():
             ours, theirs = (np.concatenate([times[m][side] for m in members]) for side in (0, 1))
@@ -164,46 +166,46 @@ def ratio_rows(
 
 
 def variant_rows(
-    games: list[GameSetup],
-    results: Mapping[str, Mapping[str, list[dict[str, Any]]]],
+    instances: list[Instance],
+    results: Results,
     trained: Sequence[Trained],
     rule: str,
 ) -> list[dict[str, Any]]:
     """Return every way of training that was tried, its seconds to target over the best rule's.
 
-    Over `games`, those that nobody was trained on, and the seeds that both were tested on.
+    Over `instances` and the seeds that both were tested on.
     """
     rng = generator(0, Role.BOOTSTRAP, 1)
     rows = []
-    for item in trained:
+    for way in trained:
         labels, shared, ours, theirs = [], [], [], []
-        for setup in games:
-            mine = results[item.entrant.name][setup.name]  # the first so many seeds
-            paired = zip(mine, results[rule][setup.name][: len(mine)], strict=True)
+        for item in instances:
+            mine = results[way.entrant.name][item.name]  # the first so many seeds
+            paired = zip(mine, results[rule][item.name][: len(mine)], strict=True)
             for place, (run, other) in enumerate(paired):
-                labels.append(setup.name)
-                shared.append((setup.game, place))
-                ours.append(_seconds_to_target(setup, run))
-                theirs.append(_seconds_to_target(setup, other))
+                labels.append(item.name)
+                shared.append((item.game, place))
+                ours.append(_seconds_to_target(item, run))
+                theirs.append(_seconds_to_target(item, other))
         found = paired_log_ratio(np.array(ours), np.array(theirs), labels, rng, clusters=shared)
         rows.append(
             {
-                "name": item.entrant.label,
-                "what": item.what,
+                "name": way.entrant.label,
+                "what": way.what,
                 "ratio": found.estimate,
                 "low": finite_or_none(found.low),
                 "high": finite_or_none(found.high),
-                "note": f"acts: {item.entrant.params['accepted']}; {len(ours)} pairs",
+                "note": f"acts: {way.entrant.params['accepted']}; {len(ours)} pairs",
             }
         )
     return rows
 
 
-def _seconds_to_target(setup: GameSetup, run: Mapping[str, Any]) -> float:
+def _seconds_to_target(instance: Instance, run: StrategyResult) -> float:
     """Return when a run reached the game's target; the horizon if it did not."""
-    times, returns = np.array(run["times"]), np.array(run["returns"])
-    reached = seconds_to_target(times, returns, setup.target_return, setup.horizon_seconds)
-    return reached.seconds
+    times, returns = np.array(run.times), np.array(run.returns)
+    target, horizon = instance.target_return, instance.horizon_seconds
+    return seconds_to_target(times, returns, target, horizon).seconds
 
 
 def replay(out: Path, seconds: float, seed: int) -> None:

@@ -1,17 +1,14 @@
-"""What a controller looks at: which features move its choices, and which way."""
+"""Which features move a controller's choices, and which way."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
 from accerl.monitor.features import FEATURE_NAMES, FEATURES
-from accerl.monitor.monitor import Monitor
-from accerl.records import read_metrics
 from controller.actions import HEADS, ActionSpace
 from controller.policy.policy import ControllerPolicy
 
@@ -19,17 +16,6 @@ GRID_POINTS = 9
 QUANTILES = (0.05, 0.95)
 """of what was seen: between them a feature is varied"""
 MAX_STATES = 2000
-
-
-def seen_vectors(folders: Iterable[Path], num_actions: int, horizon_seconds: float) -> np.ndarray:
-    """Return the feature vectors [N, F] that a strategy saw in recorded runs of one game."""
-    vectors = []
-    for folder in folders:
-        monitor = Monitor(num_actions, horizon_seconds)
-        vectors.append(monitor.start().vector)
-        vectors += [monitor.update(report).vector for report in read_metrics(folder)]
-        vectors.pop()  # after the last interval nothing is decided
-    return np.array(vectors, dtype=np.float32)
 
 
 def effects(

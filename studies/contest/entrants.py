@@ -1,4 +1,4 @@
-"""Who takes part in a contest: hand-set strategies and bandits, tuned at equal budgets.
+"""Entrants of a contest: hand-set strategies and bandits, tuned at equal budgets.
 
 Scope "one for all": one parameter set for every instance, tuned on the trained ones with
 `Budget.inner_runs`. Scope "per instance": a set for each instance, tuned on that very game and
@@ -14,16 +14,17 @@ from math import isnan
 from typing import Any
 
 from accerl.spec import CompressionSpec
+from controller.env.instances import Instance
 from studies.contest.budget import FP32, Budget
-from studies.contest.costs import keep_cost
-from studies.contest.games import Study, score
+from studies.contest.study import Study, score, strategy_job
 from studies.contest.tuning import SPACES_BY_NAME, SearchSpace, Tuned, choose_on_validation, tune
-from studies.jobs.inner import GameSetup
 from studies.progress import bar, console
 
 ALL, EACH = "one for all", "per instance"
 STATIC = "static"
-THRESHOLDS = ("kl-threshold", "kl-threshold-dwell", "reward-gap", "reward-gap-dwell")
+TUNED = "tuned"
+"""label of what is tuned: equal parameters are an equal job, whichever search asks for them"""
+THRESHOLDS = ("kl-threshold", "reward-gap")
 BANDITS = ("sw-ucb", "thompson", "gp-bandit")
 KINDS = {
     STATIC: "static",
@@ -150,7 +151,7 @@ def tuned_per_instance(
                 tuned = tune(
                     replace(space, key=f"{space.key}@{item.name}"),
                     budget.actions,
-                    _evaluator(study, [item.setup], study.tune_seeds, advance),
+                    _evaluator(study, [item], study.tune_seeds, advance),
                     instances=len(study.tune_seeds),
                     runs=budget.instance_runs,
                     out=study.out,
@@ -159,7 +160,7 @@ def tuned_per_instance(
                 spent += tuned.inner_runs
                 chosen = choose_on_validation(
                     tuned,
-                    _evaluator(study, [item.setup], study.validate_seeds, lambda: None),
+                    _evaluator(study, [item], study.validate_seeds, lambda: None),
                     instances=len(study.validate_seeds),
                     count=budget.instance_finalists,
                 )
@@ -175,19 +176,20 @@ def _space(name: str) -> SearchSpace:
 
 def _evaluator(
     study: Study,
-    setups: Sequence[GameSetup],
+    instances: Sequence[Instance],
     seeds: Sequence[int],
-    on_done: Callable[[], None],
+    on_done: Callable[[], object] = lambda: None,
 ) -> Callable[[dict[str, Any], Sequence[int]], list[float]]:
     """Return what runs a strategy on numbered pairs of (instance, seed) and scores it."""
-    pairs = [(setup, seed) for seed in seeds for setup in setups]
+    pairs = [(instance, seed) for seed in seeds for instance in instances]
 
     def evaluate(strategy: dict[str, Any], numbers: Sequence[int]) -> list[float]:
         asked = [pairs[number] for number in numbers]
-        # Equal parameters are an equal job, whatever search asks for them.
-        jobs = [study.job(setup, seed, {**strategy, "label": "tuned"}) for setup, seed in asked]
-        results = study.runs.map(jobs, on_done)
-        return [score(setup, result) for (setup, _), result in zip(asked, results, strict=True)]
+        jobs = [
+            strategy_job(instance, seed, {**strategy, "label": TUNED}) for instance, seed in asked
+        ]
+        results = study.run(jobs, on_done)
+        return [score(item, result) for (item, _), result in zip(asked, results, strict=True)]
 
     return evaluate
 
@@ -216,7 +218,7 @@ def tuned_entrants(study: Study) -> list[Entrant]:
 
 
 def _for_all(study: Study, name: str) -> Entrant:
-    with study.runs.metered() as meter:
+    with study.costs.step(_space(name).key):
         tuned = tuned_for_all(study, name)
     return Entrant(
         name=tuned.space.key,
@@ -226,14 +228,14 @@ def _for_all(study: Study, name: str) -> Entrant:
         description=tuned.strategy,
         inner_runs=tuned.inner_runs,
         validation_runs=len(tuned.candidates) * len(study.trained) * len(study.validate_seeds),
-        cpu_seconds=keep_cost(study.out, tuned.space.key, meter),
+        cpu_seconds=study.costs[tuned.space.key],
         params=tuned.params,
         score=tuned.score,
     )
 
 
 def _per_instance(study: Study, key: str, label: str, names: Sequence[str]) -> Entrant:
-    with study.runs.metered() as meter:
+    with study.costs.step(key):
         best, spent, validated = tuned_per_instance(study, names)
     return Entrant(
         name=key,
@@ -244,7 +246,7 @@ def _per_instance(study: Study, key: str, label: str, names: Sequence[str]) -> E
         inner_runs=spent,
         validation_runs=validated,
         runs_per_instance=spent // len(study.instances),
-        cpu_seconds=keep_cost(study.out, key, meter),
+        cpu_seconds=study.costs[key],
         params={item: tuned.params for item, (_, tuned) in best.items()},
         primary=True,
     )
@@ -252,12 +254,12 @@ def _per_instance(study: Study, key: str, label: str, names: Sequence[str]) -> E
 
 def describe(params: Mapping[str, Any]) -> str:
     """Return parameters in one line, specs by their labels."""
-    return ", ".join(f"{name}={_told(value)}" for name, value in params.items())
+    return ", ".join(f"{name}={_in_words(value)}" for name, value in params.items())
 
 
-def _told(value: Any) -> str:
+def _in_words(value: Any) -> str:
     if isinstance(value, Mapping):
         return CompressionSpec.from_json(value).label
     if isinstance(value, list):
-        return f"[{', '.join(_told(item) for item in value)}]"
+        return f"[{', '.join(_in_words(item) for item in value)}]"
     return f"{value:.3g}" if isinstance(value, float) else str(value)

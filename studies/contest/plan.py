@@ -1,4 +1,4 @@
-"""The plan of a contest: all that is fixed before its first run, written down and hashed.
+"""The plan of a contest: all that is fixed before its first run, written and hashed.
 
 Instances are chosen by a rule that looks at latency profiles alone (`latency/predict.py`) and at no
 result: actors, learner, emulator and network must each limit at least one of them, and among
@@ -8,7 +8,7 @@ those that nobody trains on are new games, new machines and both at once.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from accerl.runtime.latency.predict import predict
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.spec import IDENTITY
 from controller.bundle.meta import git_revision
-from controller.env.instances import choose_horizon
+from controller.env.instances import Instance, make_instance
 from studies.contest.budget import (
     REFERENCE_SEEDS,
     TUNE_SEEDS,
@@ -28,7 +28,6 @@ from studies.contest.budget import (
     Budget,
     Pair,
 )
-from studies.jobs.inner import GameSetup
 
 PLAN, OPENED = "plan.json", "opened.json"
 QUESTION = (
@@ -62,60 +61,23 @@ LIMITS = {
     "network": "network",
 }
 """what limits an instance: the names of `latency.predict.LIMITS`, in the contest's words"""
+PLANNED = ("game", "profile", "horizon_seconds", "interval_seconds", "limit", "group")
+"""what a plan fixes of an instance"""
 TRAINED = "trained"
 NEW_MACHINE, NEW_GAME, NEW_BOTH = "new machine", "new game", "new game and machine"
 HELD_OUT = (NEW_MACHINE, NEW_GAME, NEW_BOTH)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ContestInstance:
-    """A game on a machine, and why it is in the contest."""
-
-    setup: GameSetup
-    limit: str
-    """what limits it without compression: actors, learner, emulator, network or cores"""
-    group: str
-    """trained, new machine, new game, or new game and machine"""
-    fp32_returns: tuple[float, ...] = ()
-    """final returns of the reference runs"""
-
-    @property
-    def name(self) -> str:
-        """Name of game and machine."""
-        return self.setup.name
-
-    def to_json(self) -> dict[str, Any]:
-        """Return what a study's records say of it."""
-        return {
-            **self.setup.to_json(),
-            "limit": self.limit,
-            "group": self.group,
-            "fp32_returns": list(self.fp32_returns),
-        }
-
-
-def find_instances(budget: Budget, profiles: Mapping[str, LatencyProfile]) -> list[ContestInstance]:
+def find_instances(budget: Budget, profiles: Mapping[str, LatencyProfile]) -> list[Instance]:
     """Return the instances of a budget, with horizons and without references."""
     found = []
     for game, name in budget.pairs:
-        latency = profiles[name]
-        config = load_preset(game)
-        setup = replace(make_setup(game, latency, budget.env_steps[game]), profile=name)
+        latency, config = profiles[name], load_preset(game)
         limit = LIMITS[predict(latency.for_network(config.network), config, IDENTITY).limit]
         group = find_group((game, name), budget.trained)
-        found.append(ContestInstance(setup=setup, limit=limit, group=group))
+        instance = make_instance(game, latency, budget.env_steps[game], limit=limit, group=group)
+        found.append(replace(instance, profile=name))
     return found
-
-
-def make_setup(game: str, profile: LatencyProfile, env_steps: int) -> GameSetup:
-    """Return a game on a machine for as long as uncompressed actors take for `env_steps`."""
-    horizon, interval = choose_horizon(load_preset(game), profile, env_steps)
-    return GameSetup(
-        game=game,
-        profile=profile.name,
-        horizon_seconds=horizon,
-        interval_seconds=interval,
-    )
 
 
 def find_group(pair: Pair, trained: Collection[Pair]) -> str:
@@ -129,7 +91,7 @@ def find_group(pair: Pair, trained: Collection[Pair]) -> str:
 
 def make_plan(
     budget: Budget,
-    instances: Sequence[ContestInstance],
+    instances: Sequence[Instance],
     profiles: Mapping[str, LatencyProfile],
     *,
     seed: int,
@@ -152,14 +114,9 @@ def make_plan(
         "instances": [
             {
                 "name": item.name,
-                "game": item.setup.game,
-                "profile": item.setup.profile,
-                "profile_hash": profiles[item.setup.profile].hash,
-                "config_hash": item.setup.config(0).hash,
-                "horizon_seconds": item.setup.horizon_seconds,
-                "interval_seconds": item.setup.interval_seconds,
-                "limit": item.limit,
-                "group": item.group,
+                "profile_hash": profiles[item.profile].hash,
+                "config_hash": item.config(0).hash,
+                **{name: getattr(item, name) for name in PLANNED},
             }
             for item in instances
         ],
@@ -187,15 +144,15 @@ def make_plan(
     }
 
 
-def check_rule(instances: Sequence[ContestInstance]) -> None:
+def check_rule(instances: Sequence[Instance]) -> None:
     """Hold the instances against the rule.
 
     Raises:
         UserError: something limits none of them, or too little is held out.
     """
-    known = [item.setup for item in instances if item.group == TRAINED]
-    games = {item.setup.game for item in instances} - {setup.game for setup in known}
-    machines = {item.setup.profile for item in instances} - {setup.profile for setup in known}
+    known = [item for item in instances if item.group == TRAINED]
+    games = {item.game for item in instances} - {item.game for item in known}
+    machines = {item.profile for item in instances} - {item.profile for item in known}
     if min(len(games), len(machines)) < 2:
         raise UserError(
             f"contest: {len(games)} games and {len(machines)} machines are held out whole; name at "

@@ -27,13 +27,13 @@ from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.latency.profiles import load_profile
 from accerl.seeds import Role, generator
 from controller.bundle.bundle import load_bundle
-from controller.env.instances import num_actions
 from studies.contest import deliver
 from studies.contest.budget import BUDGETS, MEASURED, check_seed
-from studies.contest.costs import keep_cost
-from studies.contest.effects import effects, seen_vectors
+from studies.contest.costs import StepCosts
+from studies.contest.deliver import Results
+from studies.contest.demonstrations import record_rule, record_statics
+from studies.contest.effects import effects
 from studies.contest.entrants import EACH, Entrant, fp32, primary_names, tuned_entrants
-from studies.contest.games import Study, add_references, find_profiles
 from studies.contest.plan import (
     TRAINED,
     check_rule,
@@ -43,7 +43,7 @@ from studies.contest.plan import (
     write_plan,
 )
 from studies.contest.real_clock import PONG_RANGE, real_contest
-from studies.contest.teachers import record_rule, record_statics
+from studies.contest.study import Study, add_references, find_profiles, strategy_job
 from studies.contest.training import (
     SHIELD,
     Trained,
@@ -52,13 +52,14 @@ from studies.contest.training import (
     write_training,
 )
 from studies.contest.variants import CONTROLLER, VARIANTS
-from studies.jobs.inner import InnerRuns, build_strategy, check_workers
+from studies.jobs.executor import check_workers, open_executor
+from studies.jobs.inner import StrategyResult, build_strategy
 from studies.profile_tables import print_profile, print_profiles, profile_row
-from studies.progress import Steps, bar, console
+from studies.progress import Steps, console
 
 CLOSEST = ("static", "threshold")
 """kinds of the comparators that the controller has to beat; fp32, say, is far off"""
-TAUGHT = " Others are shown the best static spec of each trained machine."
+DEMONSTRATED = " Others are clones of the best static spec of each trained machine."
 
 
 def run_contest(
@@ -112,14 +113,14 @@ def run_contest(
         console.print(
             f"  plan {digest[:12]}: {len(instances)} instances, kept in {out / 'plan.json'}"
         )
-    with InnerRuns(out, workers, study=name, storage=storage) as runs:
-        study = Study(out, spent, seed, profiles, instances, runs)
+    with open_executor(out, workers, study=name, storage=storage) as executor:
+        study = Study(out, spent, seed, profiles, instances, executor, StepCosts(out))
         with steps.step("reference", "Reference runs without compression"):
             study.instances = add_references(study)
         with steps.step("tuning", "Tuning the comparators (Optuna)"):
             tuned = tuned_entrants(study)
         with steps.step("meta_training", "Meta-training the controller (policy gradient)"):
-            trained, shown = _train(study, tuned)
+            trained, demonstrated = _train(study, tuned)
         entrants = _entrants(study, tuned, trained)
         opened = open_test(out, digest)
         with steps.step("test", "Testing on held-out seeds and instances, paired by seed"):
@@ -127,11 +128,11 @@ def run_contest(
     controller = trained[0]
     with steps.step("replay", "Exporting the controller; running it on the real clock"):
         _export(study, controller, entrants, results, digest)
-        write_json(out / "effects.json", _effects(study, controller))
+        write_json(out / "effects.json", _effects(study, controller, results))
         _write_variants(study, entrants, trained, results)
         _real(study, entrants)
     info = _study_json(study, settings, entrants, trained, plan, digest, steps, max(workers, 1))
-    info["shown"] = shown
+    info["shown"] = demonstrated
     info["test_opened"] = opened
     write_json(out / "study.json", info)
     with steps.step("report", "Writing the report"):
@@ -173,23 +174,23 @@ def claim(out: Path, settings: dict[str, Any]) -> None:
 def _train(study: Study, tuned: Sequence[Entrant]) -> tuple[list[Trained], dict[str, str]]:
     """Train the controller, then the variants that the budget names.
 
-    Returns also what it was shown: the best static spec's label, by machine.
+    Returns also what was demonstrated: the best static spec's label, by machine.
     """
     rules = [item for item in tuned if item.kind == "threshold" and item.scope == "one for all"]
     best = max(rules, key=lambda item: item.score)
-    with study.runs.metered() as meter:
+    with study.costs.step("demonstrations"):
         rule = record_rule(study, best)
-        statics = record_statics(study, rule) if study.budget.teacher_seeds else None
-    taught = best.cpu_seconds + keep_cost(study.out, "teachers", meter)
+        statics = record_statics(study, rule) if study.budget.demonstration_seeds else None
+    seconds = best.cpu_seconds + study.costs["demonstrations"]
     wanted = [CONTROLLER, *(VARIANTS[name] for name in study.budget.variants)]
-    trained = [train_controller(study, rule, statics, taught, variant) for variant in wanted]
+    trained = [train_controller(study, rule, statics, seconds, variant) for variant in wanted]
     write_training(study, trained)
-    shown = {} if statics is None else statics.best
-    return trained, {machine: spec.label for machine, spec in shown.items()}
+    specs = {} if statics is None else statics.best
+    return trained, {machine: spec.label for machine, spec in specs.items()}
 
 
 def _entrants(study: Study, tuned: Sequence[Entrant], trained: Sequence[Trained]) -> list[Entrant]:
-    """Return everybody who takes part in the test: fp32, the tuned, the trained, the replay."""
+    """Return all that is tested: fp32, the tuned, the trained, the replay."""
     found = [fp32(), *tuned, *(item.entrant for item in trained)]
     if study.budget.held_out:
         found.append(replay_entrant(study, trained[0]))
@@ -197,7 +198,7 @@ def _entrants(study: Study, tuned: Sequence[Entrant], trained: Sequence[Trained]
 
 
 def _test_seeds(study: Study, entrant: Entrant) -> list[int]:
-    """Return all of them for whom the contest is about, and the first few for others."""
+    """Return all test seeds for the primary comparisons, and the first few for others."""
     budget = study.budget
     if entrant.name == CONTROLLER.name:
         return study.test_seeds
@@ -206,7 +207,7 @@ def _test_seeds(study: Study, entrant: Entrant) -> list[int]:
     return study.test_seeds[: None if entrant.kind in CLOSEST else budget.other_seeds]
 
 
-def _test(study: Study, entrants: Sequence[Entrant]) -> dict[str, dict[str, list[dict[str, Any]]]]:
+def _test(study: Study, entrants: Sequence[Entrant]) -> Results:
     """Run every entrant on every (instance, test seed); return results by entrant and instance.
 
     Seed by seed, so that what is there after an interruption is a smaller contest, not a part of
@@ -220,11 +221,10 @@ def _test(study: Study, entrants: Sequence[Entrant]) -> dict[str, dict[str, list
                     continue
                 folder = study.out / "runs" / entrant.name / item.name / f"seed-{seed}"
                 keys.append((entrant.name, item.name))
-                jobs.append(study.job(item.setup, seed, entrant.strategy(item.name), folder))
-    results: dict[str, dict[str, list[dict[str, Any]]]] = {}
-    with bar("test runs", len(jobs)) as advance:
-        for (name, instance), result in zip(keys, study.runs.map(jobs, advance), strict=True):
-            results.setdefault(name, {}).setdefault(instance, []).append(result)
+                jobs.append(strategy_job(item, seed, entrant.strategy(item.name), folder))
+    results: dict[str, dict[str, list[StrategyResult]]] = {}
+    for (name, instance), result in zip(keys, study.run_shown("test runs", jobs), strict=True):
+        results.setdefault(name, {}).setdefault(instance, []).append(result)
     return results
 
 
@@ -232,7 +232,7 @@ def _export(
     study: Study,
     controller: Trained,
     entrants: Sequence[Entrant],
-    results: Mapping[str, Mapping[str, list[dict[str, Any]]]],
+    results: Results,
     digest: str,
 ) -> None:
     """Export the controller as a bundle, with its results against the primary comparators."""
@@ -241,7 +241,7 @@ def _export(
         study.out,
         controller.policy,
         study.budget.actions,
-        [item.setup for item in study.instances],
+        study.instances,
         study.trained,
         study.profiles,
         {name: results[name] for name in results if name in compared},
@@ -258,14 +258,13 @@ def _write_variants(
     study: Study,
     entrants: Sequence[Entrant],
     trained: Sequence[Trained],
-    results: Mapping[str, Mapping[str, list[dict[str, Any]]]],
+    results: Results,
 ) -> None:
     """Write variants.json: every way of training against the best threshold rule."""
     rules = [item for item in entrants if item.kind == "threshold" and item.scope != EACH]
     rule = next(item.name for item in rules if item.primary)
-    new = [item.setup for item in study.instances if item.group != TRAINED]
-    games = new or study.trained
-    rows = deliver.variant_rows(games, results, trained, rule)
+    new = [item for item in study.instances if item.group != TRAINED]
+    rows = deliver.variant_rows(new or study.trained, results, trained, rule)
     write_json(study.out / "variants.json", rows)
 
 
@@ -279,15 +278,15 @@ def _real(study: Study, entrants: Sequence[Entrant]) -> None:
         return
     by_kind = {item.kind: item for item in reversed(entrants) if item.scope != EACH}
     wanted = [by_kind[kind] for kind in ("controller", "threshold", "fp32")]
-    setups = {item.setup.game: item.setup for item in study.instances}
+    instances = {item.game: item for item in study.instances}
     lowest, highest = PONG_RANGE
     pong = replace(study.trained[0], game="pong", random_return=lowest, reference_return=highest)
 
     def make(entrant: Entrant, game: str) -> Strategy:
         if entrant.name == CONTROLLER.name:
             return load_bundle(study.out / "bundle")
-        setup = setups.get(game, pong)
-        return build_strategy(entrant.strategy(setup.name), setup)
+        instance = instances.get(game, pong)
+        return build_strategy(entrant.strategy(instance.name), instance)
 
     real_contest(
         study.out,
@@ -300,18 +299,12 @@ def _real(study: Study, entrants: Sequence[Entrant]) -> None:
     )
 
 
-def _effects(study: Study, controller: Trained) -> dict[str, Any]:
-    """Return what the controller looks at, in the states that it met in its test runs."""
-    vectors = [
-        seen_vectors(
-            sorted((study.out / "runs" / CONTROLLER.name / item.name).glob("seed-*")),
-            num_actions(item.setup.game),
-            item.setup.horizon_seconds,
-        )
-        for item in study.instances
-    ]
+def _effects(study: Study, controller: Trained, results: Results) -> dict[str, Any]:
+    """Return which features move the controller, in the states that it met in its test runs."""
+    runs = [run for runs in results[CONTROLLER.name].values() for run in runs]
+    vectors = np.array([seen for run in runs for seen in run.features], dtype=np.float32)
     rng = generator(study.seed, Role.EFFECTS)
-    return effects(controller.policy, study.budget.actions, np.concatenate(vectors), rng)
+    return effects(controller.policy, study.budget.actions, vectors, rng)
 
 
 def _study_json(
@@ -366,7 +359,7 @@ def _study_json(
             "The controller starts from a clone of the best tuned threshold rule. Candidates that "
             "replace it if they are clearly better are tried in turn, one of them pre-trained on "
             "random analytic games, which costs no inner run."
-            + TAUGHT
-            * (study.budget.teacher_seeds > 0),
+            + DEMONSTRATED
+            * (study.budget.demonstration_seeds > 0),
         ],
     }

@@ -1,7 +1,7 @@
-"""Meta-training on inner runs: imitate two teachers, pre-train, improve, and accept.
+"""Meta-training on inner runs: clone demonstrations, pre-train, improve, and accept.
 
-1 Clone the best tuned threshold rule: the incumbent. 2 Clone what knows the machines, the best
-static spec of each, in every way to begin with (`teachers.py`). 3 Pre-train on tier 0; that
+1 Clone the best tuned threshold rule: the incumbent. 2 Clone the best static spec of
+each machine, labelled in several ways (`demonstrations.py`). 3 Pre-train on tier 0; that
 costs no inner run. 4 Policy gradient, or evolution strategies as a cross-check, on the trained
 instances with the runs that are left of what every tuned strategy got; it goes on from the best
 policy so far, and is kept near it. Along the way candidates are run on the validation seeds; one
@@ -25,7 +25,7 @@ from analysis.comparison import stats
 from analysis.records.load import finite_or_none
 from controller.analytic.model import Machine, machine_from_profile
 from controller.bundle.schedule import median_schedule
-from controller.env.instances import SPLITS
+from controller.env.instances import SPLITS, Instance
 from controller.policy.policy import ControllerPolicy
 from controller.training.cloning import clone
 from controller.training.config import MetaTrainConfig
@@ -33,12 +33,11 @@ from controller.training.evolution import Evolution, EvolutionConfig
 from controller.training.policy_gradient import MetaTrainer
 from controller.training.pretraining import pretrain_tier0
 from controller.training.rollouts import RecordedEpisode, Trajectory
-from studies.contest.costs import keep_cost
-from studies.contest.entrants import Entrant, score
-from studies.contest.games import Study
-from studies.contest.teachers import StaticsTeacher
+from studies.contest.demonstrations import StaticDemonstrations
+from studies.contest.entrants import Entrant
+from studies.contest.study import Study, score, strategy_job
 from studies.contest.variants import Variant
-from studies.jobs.inner import GameSetup, rollout_job
+from studies.jobs.inner import RolloutJob
 from studies.progress import bar, console
 
 ROLLOUTS = 4
@@ -46,6 +45,8 @@ SHIELD = {"threshold_nats": 14.0}
 """the paper's KL-max rule, around every learned controller"""
 MILDEST = 0.02
 """of the analytic games that controllers are pre-trained on: small games forgive compression"""
+Decisions = dict[str, list[Sequence[Decision]]]
+"""what a policy chose on the validation seeds, by instance"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,47 +61,49 @@ class Trained:
     checks: list[dict[str, Any]]
     """one row per candidate: its paired gain over the incumbent, with the interval"""
     seeds: list[int]
-    """of the runs that its teachers and its training made"""
-    decisions: dict[str, list[Any]]
+    """of the runs that its demonstrations and its training made"""
+    decisions: Decisions
     """what the accepted policy chose on the validation seeds, by instance"""
 
 
 def train_controller(
     study: Study,
     rule: Sequence[RecordedEpisode],
-    statics: StaticsTeacher | None,
-    taught_seconds: float,
+    statics: StaticDemonstrations | None,
+    demonstration_seconds: float,
     variant: Variant,
 ) -> Trained:
-    """Train one variant with `Budget.inner_runs` runs, those of its teachers included.
+    """Train one variant with `Budget.inner_runs` runs, those of its demonstrations included.
 
     Checking its candidates takes runs on top, and the rule that it begins with took its own.
 
     Args:
-        study: whose.
+        study: the contest.
         rule: what the best threshold rule saw and chose.
-        statics: the other teacher; None: there is none.
-        taught_seconds: processor seconds of finding and recording the teachers.
+        statics: the best static specs; None: they are not demonstrated.
+        demonstration_seconds: processor seconds of finding and recording both.
         variant: what is particular about it.
     """
-    with study.runs.metered() as meter:
+    with study.costs.step(variant.name):
         found = _train(study, rule, statics, variant)
-    cost = keep_cost(study.out, variant.name, meter)
-    entrant = replace(found.entrant, cpu_seconds=taught_seconds + cost)
-    return replace(found, entrant=entrant)
+    cpu_seconds = demonstration_seconds + study.costs[variant.name]
+    return replace(found, entrant=replace(found.entrant, cpu_seconds=cpu_seconds))
 
 
 def _train(
-    study: Study, rule: Sequence[RecordedEpisode], statics: StaticsTeacher | None, variant: Variant
+    study: Study,
+    rule: Sequence[RecordedEpisode],
+    statics: StaticDemonstrations | None,
+    variant: Variant,
 ) -> Trained:
     budget = study.budget
     checker = _Checker(study, variant, _clone(study, variant, rule, "the rule"))
-    taught = len(rule)
-    if statics is not None and variant.statics:
-        taught += statics.inner_runs
-        for lesson, episodes in statics.lessons.items():
-            student = _clone(study, variant, episodes, f"a static spec for each machine ({lesson})")
-            checker.check(student, f"clone of a static spec for each machine: {lesson}")
+    demonstrated = len(rule)
+    if statics is not None:
+        demonstrated += statics.inner_runs
+        for way, episodes in statics.labelled.items():
+            cloned = _clone(study, variant, episodes, f"a static spec for each machine ({way})")
+            checker.check(cloned, f"clone of a static spec for each machine: {way}")
     start = checker.best
     policy = ControllerPolicy.from_json(start.to_json())
     pretrain_tier0(
@@ -116,7 +119,7 @@ def _train(
     checker.check(policy, "pre-trained on tier 0")
     start = checker.best
     policy = ControllerPolicy.from_json(start.to_json())
-    runs = budget.inner_runs - taught
+    runs = budget.inner_runs - demonstrated
     train = _evolve if variant.evolution else _policy_gradient
     history = train(study, policy, start, runs, checker)
     rows = [{"variant": variant.name, **row} for row in history]
@@ -126,7 +129,7 @@ def _train(
         kind=variant.kind,
         scope="one for all",
         description=learned(study, checker.incumbent),
-        inner_runs=taught + sum(int(row["runs"]) for row in history),
+        inner_runs=demonstrated + sum(int(row["runs"]) for row in history),
         validation_runs=checker.runs,
         params={
             "parameters": policy.num_parameters(),
@@ -147,14 +150,14 @@ def _train(
 
 
 def _clone(
-    study: Study, variant: Variant, episodes: Sequence[RecordedEpisode], whose: str
+    study: Study, variant: Variant, episodes: Sequence[RecordedEpisode], source: str
 ) -> ControllerPolicy:
     policy = ControllerPolicy(
         study.budget.actions.sizes,
         generator=torch_generator(study.seed, Role.CONTROLLER),
     )
     repeated = clone(policy, episodes)
-    console.print(f"  {variant.label}: a clone repeats {repeated:.0%} of the choices of {whose}")
+    console.print(f"  {variant.label}: a clone repeats {repeated:.0%} of the choices of {source}")
     return policy
 
 
@@ -189,12 +192,9 @@ class _Checker:
         """Have a candidate replace the incumbent, if it is clearly better."""
         candidate = ControllerPolicy.from_json(policy.to_json())
         values, decisions = self._run(candidate)
-        pairs = [
-            (setup, seed) for setup in self.study.trained for seed in self.study.candidate_seeds
-        ]
-        names = [setup.name for setup, _ in pairs]
+        names = [item.name for item, _ in self._places]
         # Runs of one game and seed begin alike on all machines: they are not independent.
-        shared = [(setup.game, seed) for setup, seed in pairs]
+        shared = [(item.game, seed) for item, seed in self._places]
         rng = generator(self.study.seed, Role.BOOTSTRAP, len(self.rows))
         gain = stats.paired_mean(values - self._values, names, rng, clusters=shared)
         accepted = bool(gain.low > 0.0)
@@ -222,17 +222,22 @@ class _Checker:
             self.incumbent, self.accepted = candidate, what
             self._values, self.decisions = values, decisions
 
-    def _run(self, policy: ControllerPolicy) -> tuple[np.ndarray, dict[str, list[Any]]]:
+    @property
+    def _places(self) -> list[tuple[Instance, int]]:
+        study = self.study
+        return [(item, seed) for item in study.trained for seed in study.candidate_seeds]
+
+    def _run(self, policy: ControllerPolicy) -> tuple[np.ndarray, Decisions]:
         """Return the scores on the validation seeds [instances x seeds], and what was chosen."""
         study, strategy = self.study, {**learned(self.study, policy), "label": "candidate"}
-        pairs = [(setup, seed) for setup in study.trained for seed in study.candidate_seeds]
-        jobs = [study.job(setup, seed, strategy) for setup, seed in pairs]
-        results = study.runs.map(jobs, lambda: None)
-        self.runs += len(jobs)
-        scores, decisions = [], {}
-        for (setup, _), result in zip(pairs, results, strict=True):
-            scores.append(score(setup, result))
-            decisions.setdefault(setup.name, []).append(result["decisions"])
+        places = self._places
+        results = study.run([strategy_job(item, seed, strategy) for item, seed in places])
+        self.runs += len(places)
+        scores: list[float] = []
+        decisions: Decisions = {}
+        for (item, _), result in zip(places, results, strict=True):
+            scores.append(score(item, result))
+            decisions.setdefault(item.name, []).append(result.decisions)
         return np.array(scores), decisions
 
 
@@ -257,23 +262,15 @@ def _policy_gradient(
     with bar(checker.variant.label, iterations * per_iteration) as advance:
 
         def collect(state: dict[str, Any], iteration: int) -> list[list[Trajectory]]:
-            setups, seed = turn_of(iteration)
+            instances, seed = turn_of(iteration)
             first = number(study.seed, Role.TRAINING_ROLLOUTS, iteration)
             first -= first % per_iteration  # pairs begin at even seeds
+            played = [item for item in instances for _ in range(ROLLOUTS)]
             jobs = [
-                rollout_job(
-                    setup,
-                    seed,
-                    first + ROLLOUTS * group + member,
-                    state,
-                    study.budget.actions,
-                    study.profile(setup),
-                )
-                for group, setup in enumerate(setups)
-                for member in range(ROLLOUTS)
+                _rollout_job(study, item, seed, state, first + place)
+                for place, item in enumerate(played)
             ]
-            found = study.runs.map(jobs, advance)
-            played = [setup for setup in setups for _ in range(ROLLOUTS)]
+            found = study.run(jobs, advance)
             flat = [_in_units(*pair) for pair in zip(played, found, strict=True)]
             return [flat[at : at + ROLLOUTS] for at in range(0, len(flat), ROLLOUTS)]
 
@@ -285,7 +282,7 @@ def _policy_gradient(
                 checker.check(policy, f"after {iteration + 1} of {iterations} iterations")
     checker.check(policy, f"after {iterations} iterations")
     return [
-        {**row, "runs": per_iteration, **_told(*turn_of(place))}
+        {**row, "runs": per_iteration, **_row_of_turn(*turn_of(place))}
         for place, row in enumerate(trainer.history)
     ]
 
@@ -304,59 +301,67 @@ def _evolve(
     with bar(checker.variant.label, generations * per_generation) as advance:
 
         def evaluate(states: Sequence[dict[str, Any]], generation: int) -> np.ndarray:
-            setups, seed = turn_of(generation)
-            jobs = [
-                rollout_job(setup, seed, None, state, study.budget.actions, study.profile(setup))
-                for state in states
-                for setup in setups
+            instances, seed = turn_of(generation)
+            played = [(item, state) for state in states for item in instances]
+            jobs = [_rollout_job(study, item, seed, state, None) for item, state in played]
+            found = study.run(jobs, advance)
+            gains = [
+                _in_units(item, trajectory).gain
+                for (item, _), trajectory in zip(played, found, strict=True)
             ]
-            found = study.runs.map(jobs, advance)
-            played = [setup for _ in states for setup in setups]
-            gains = [_in_units(*pair).gain for pair in zip(played, found, strict=True)]
-            return np.array(gains).reshape(len(states), len(setups))
+            return np.array(gains).reshape(len(states), len(instances))
 
         history = Evolution(policy, config).train(evaluate, generations)
     checker.check(policy, f"after {generations} generations")
     return [
-        {**row, "runs": per_generation, **_told(*turn_of(place))}
+        {**row, "runs": per_generation, **_row_of_turn(*turn_of(place))}
         for place, row in enumerate(history)
     ]
 
 
-def _in_units(setup: GameSetup, result: dict[str, Any]) -> Trajectory:
+def _rollout_job(
+    study: Study, instance: Instance, seed: int, policy: dict[str, Any], action_seed: int | None
+) -> RolloutJob:
+    return RolloutJob(
+        instance=instance,
+        seed=seed,
+        policy=policy,
+        actions=study.budget.actions,
+        action_seed=action_seed,
+    )
+
+
+def _in_units(instance: Instance, trajectory: Trajectory) -> Trajectory:
     """Return a trajectory whose rewards are relative to fp32's gain on its instance."""
-    trajectory = Trajectory.from_json(result)
-    return replace(trajectory, rewards=trajectory.rewards / setup.fp32_gain)
+    return replace(trajectory, rewards=trajectory.rewards / instance.fp32_gain)
 
 
-def _turns(setups: Sequence[GameSetup]) -> list[list[GameSetup]]:
+def _turns(instances: Sequence[Instance]) -> list[list[Instance]]:
     """Return the trained instances game by game; every game is trained on the same machines."""
-    games = dict.fromkeys(setup.game for setup in setups)
-    return [[setup for setup in setups if setup.game == game] for game in games]
+    games = dict.fromkeys(instance.game for instance in instances)
+    return [[item for item in instances if item.game == game] for game in games]
 
 
-def _turn(turns: Sequence[list[GameSetup]], number: int) -> tuple[list[GameSetup], int]:
-    """Return whose turn it is, and on which seed."""
+def _turn(turns: Sequence[list[Instance]], number: int) -> tuple[list[Instance], int]:
+    """Return the instances of an iteration, and their seed."""
     seeds = SPLITS["train"].seeds
     return turns[number % len(turns)], seeds[number // len(turns) % len(seeds)]
 
 
-def _told(setups: Sequence[GameSetup], seed: int) -> dict[str, Any]:
+def _row_of_turn(instances: Sequence[Instance], seed: int) -> dict[str, Any]:
     """Return what the records say of a turn."""
-    return {"game": setups[0].game, "seed": seed}
+    return {"game": instances[0].game, "seed": seed}
 
 
 def _machines(study: Study) -> list[Machine | None]:
     """Return the trained machines as the analytic tier sees them, and as many random ones."""
     machines: list[Machine | None] = []
-    for setup in study.trained:
-        config = setup.config(0)
+    for item in study.trained:
+        config = item.config(0)
         distilled = config.compression.distill_updates * config.compression.distill_batch
         ratio = distilled / (config.learner.unroll * config.runtime.num_envs)
-        machines += [
-            machine_from_profile(study.profile(setup), config.runtime.num_envs, ratio),
-            None,
-        ]
+        machine = machine_from_profile(study.profiles[item.profile], config.runtime.num_envs, ratio)
+        machines += [machine, None]
     return machines
 
 
@@ -366,12 +371,9 @@ def replay_entrant(study: Study, trained: Trained) -> Entrant:
     The schedule is the pooled one of the validation seeds; it knows time, and nothing else.
     """
     actions = study.budget.actions
-    episodes = [
-        [actions.indices(Decision.from_json(entry).main) for entry in run]
-        for runs in trained.decisions.values()
-        for run in runs
-    ]
-    longest = max(study.trained, key=lambda setup: setup.horizon_seconds)
+    runs = [run for runs in trained.decisions.values() for run in runs]
+    episodes = [[actions.indices(decision.main) for decision in run] for run in runs]
+    longest = max(study.trained, key=lambda item: item.horizon_seconds)
     schedule = median_schedule(actions, episodes, longest.horizon_seconds, longest.interval_seconds)
     return Entrant(
         name="controller_replay",

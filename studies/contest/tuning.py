@@ -62,19 +62,7 @@ SEARCH_SPACES = (STATIC, KL_THRESHOLD, REWARD_GAP)
 SPACES_BY_NAME = {
     "fixed": STATIC,
     "kl-threshold": KL_THRESHOLD,
-    "kl-threshold-dwell": SearchSpace(
-        "kl-threshold",
-        "kl_threshold_dwell",
-        "KL threshold with dwell",
-        KLThresholdStrategy.suggest_with_dwell,
-    ),
     "reward-gap": REWARD_GAP,
-    "reward-gap-dwell": SearchSpace(
-        "reward-gap",
-        "reward_gap_dwell",
-        "reward gap with dwell",
-        RewardGapStrategy.suggest_with_dwell,
-    ),
     "linear-kl": SearchSpace(
         "linear-kl", "linear_kl", "linear KL mix", LinearKLMixStrategy.suggest
     ),
@@ -89,7 +77,7 @@ SPACES_BY_NAME = {
     "thompson": SearchSpace("thompson", "thompson", "Thompson bandit", ThompsonBandit.suggest),
     "gp-bandit": SearchSpace("gp-bandit", "gp_bandit", "Gaussian-process bandit", GPBandit.suggest),
 }
-"""every space that a study can tune: of each strategy its own, of two also a richer one"""
+"""every space that a study can tune"""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The ways in which a contest trains controllers: its own, and what that is held against."""
+"""The ways in which a contest trains controllers."""
 
 from __future__ import annotations
 
@@ -12,31 +12,22 @@ class Variant:
     name: str
     label: str
     what: str
-    kind: str = "ablation"
+    kind: str
     evolution: bool = False
-    statics: bool = True
-    """whether it also learns from the best static specs"""
 
 
 CONTROLLER = Variant(
     name="controller",
     label="learned controller",
-    what="two teachers, then policy gradient",
+    what="clones of two demonstrations, then policy gradient",
     kind="controller",
 )
-VARIANTS = {
-    "evolution": Variant(
-        name="evolution",
-        label="evolution strategies",
-        what="two teachers, then evolution strategies on the same weights",
-        kind="evolution",
-        evolution=True,
-    ),
-    "rule-only": Variant(
-        name="controller_rule",
-        label="controller, taught by the rule alone",
-        what="is not shown the best static spec of each machine",
-        statics=False,
-    ),
-}
+EVOLUTION = Variant(
+    name="evolution",
+    label="evolution strategies",
+    what="clones of two demonstrations, then evolution strategies on the same weights",
+    kind="evolution",
+    evolution=True,
+)
+VARIANTS = {EVOLUTION.name: EVOLUTION}
 """besides the controller itself, by the names that budgets use"""

@@ -11,7 +11,7 @@ from typing import Any
 from accerl.records import json_hash
 
 
-class Kept:
+class ResultCache:
     """Results in plain JSON, by a key in plain JSON that says all they depend on.
 
     Args:

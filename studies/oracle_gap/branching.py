@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
-from accerl.envs import make_envs
-from accerl.errors import UserError
+from accerl.config import RunConfig
+from accerl.envs import Envs, make_envs
 from accerl.evaluate import play_episodes, policy_infer
 from accerl.presets import load_preset
-from accerl.runtime.latency.profiles import load_profile
 from accerl.runtime.serial.run import SerialRun
 from accerl.seeds import Role, number
 from accerl.spec import CompressionSpec, Decision
 from controller.env.control_env import CompressionControlEnv
-from controller.env.instances import INTERVALS, Instance, choose_horizon, game_instance
-from controller.env.references import load_reference
+from controller.env.instances import INTERVALS, Instance
 from controller.objective import default_beta, discounted_gain
-from studies.jobs.workers import SAME_VERSION
+from studies.jobs.executor import R
+from studies.jobs.inner import InstanceJob
 
 SWITCHES = (3, 6, 9)
 """intervals after which the second phase may begin"""
@@ -31,52 +32,96 @@ VERSION = 1
 """of the rules below: results of another are not reused"""
 
 
-def describe(game: str, profile: str, env_steps: int) -> dict[str, Any]:
-    """Return what every job of a game on a machine says; results depend on all of it."""
-    return {
-        "version": VERSION,
-        "game": game,
-        "profile": profile,
-        "profile_hash": load_profile(profile).hash,
-        "config": load_preset(game).hash,
-        "reference": load_reference(game).to_json(),
-        "env_steps": env_steps,
-        "intervals": INTERVALS,
-        "episodes": [REPORT_EPISODES, CHOOSE_EPISODES],
-    }
+@dataclass(frozen=True, kw_only=True)
+class ScheduleResult:
+    """An episode under one schedule."""
+
+    value: float
+    """discounted gain of the whole episode, normalised by the game's reference"""
+    scores: tuple[float, ...]
+    """J at the start and after every interval"""
+    chosen: tuple[str, ...] = ()
+    """label of the spec that an oracle chose in every interval"""
+    standard_error: float = 0.0
+    """of the mean score that an oracle chose by"""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all fields."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> ScheduleResult:
+        """Read what `to_json` returned."""
+        lists = {"scores": tuple(data["scores"]), "chosen": tuple(data["chosen"])}
+        return cls(**{**data, **lists})
 
 
-def _instance(job: Mapping[str, Any]) -> Instance:
-    preset, latency = load_preset(job["game"]), load_profile(job["profile"])
-    if (preset.hash, latency.hash) != (job["config"], job["profile_hash"]):
-        raise UserError(
-            f"preset {job['game']!r} or profile {job['profile']!r} is another one here; "
-            f"{SAME_VERSION}"
-        )
-    config = preset.with_runtime(eval_episodes=REPORT_EPISODES)
-    horizon, interval = choose_horizon(config, latency, job["env_steps"], INTERVALS)
-    return game_instance(
-        config,
-        latency,
-        reference=load_reference(job["game"]),
-        horizon_seconds=horizon,
-        interval_seconds=interval,
-        seed=job["seed"],
-    )
+@dataclass(frozen=True, kw_only=True)
+class Switch:
+    """A schedule of two phases: to `second` after `at` intervals."""
+
+    at: int
+    second: CompressionSpec
+    value: float
 
 
-def do_job(job: dict[str, Any]) -> dict[str, Any]:
-    """Do one job here: a kind of schedule for one (game, profile, seed); see the functions."""
-    kinds: dict[str, Callable[[Branching, dict[str, Any]], dict[str, Any]]] = {
-        "static": _static,
-        "two-phase": _two_phase,
-        "oracle": _oracle,
-    }
-    branching = Branching(_instance(job))
-    try:
-        return kinds[job["kind"]](branching, job)
-    finally:
-        branching.env.close()
+@dataclass(frozen=True, kw_only=True)
+class TwoPhaseResult:
+    """All continuations of an episode that begins with one spec."""
+
+    switches: tuple[Switch, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all fields."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> TwoPhaseResult:
+        """Read what `to_json` returned."""
+        rows = ({**row, "second": CompressionSpec(**row["second"])} for row in data["switches"])
+        return cls(switches=tuple(Switch(**row) for row in rows))
+
+
+@dataclass(frozen=True, kw_only=True)
+class BranchingJob(InstanceJob[R], ABC):
+    """A kind of schedule for one (game, profile, seed)."""
+
+    @classmethod
+    def base_config(cls, game: str) -> RunConfig:
+        """Return the preset with more episodes in every measurement of J."""
+        return load_preset(game).with_runtime(eval_episodes=REPORT_EPISODES)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all fields, and what else the result depends on."""
+        rules = {"version": VERSION, "choose_episodes": CHOOSE_EPISODES}
+        return {**super().to_json(), **rules}
+
+    def run(self) -> R:
+        """Play the schedule in an environment of its own."""
+        branching = Branching(replace(self.instance, seed=self.seed))
+        try:
+            return self.play(branching)
+        finally:
+            branching.env.close()
+
+    @abstractmethod
+    def play(self, branching: Branching) -> R:
+        """Play the schedule."""
+
+    @classmethod
+    def read_fields(cls, data: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the specs."""
+        found: dict[str, Any] = {}
+        for name in SPEC_FIELDS & set(data):
+            value = data[name]
+            many = isinstance(value, list)
+            read = CompressionSpec.from_json
+            found[name] = tuple(map(read, value)) if many else read(value)
+        return found
+
+
+SPEC_FIELDS = {"spec", "first", "seconds", "base", "specs"}
+"""of the jobs below"""
 
 
 class Branching:
@@ -119,73 +164,117 @@ class Branching:
         return discounted_gain(self.times, levels, default_beta(self.times[-1]))
 
 
-def _static(branching: Branching, job: dict[str, Any]) -> dict[str, Any]:
-    spec = CompressionSpec.from_json(job["spec"])
-    while not branching.done:
-        branching.step(spec)
-    return {"value": branching.value(), "scores": branching.scores}
+@dataclass(frozen=True, kw_only=True)
+class StaticJob(BranchingJob[ScheduleResult]):
+    """One spec throughout."""
 
+    kind: ClassVar[str] = "static"
+    spec: CompressionSpec
 
-def _two_phase(branching: Branching, job: dict[str, Any]) -> dict[str, Any]:
-    """Act with `first`; from every switch on, also with each of `seconds`."""
-    first = CompressionSpec.from_json(job["first"])
-    branches = []
-    while not branching.done:
-        if len(branching.times) - 1 in SWITCHES:
-            branches.append((len(branching.times) - 1, branching.snapshot()))
-        branching.step(first)
-    rows = []
-    for at, snapshot in branches:
-        for second in map(CompressionSpec.from_json, job["seconds"]):
-            branching.restore(snapshot)
-            while not branching.done:
-                branching.step(second)
-            rows.append({"at": at, "second": second.to_json(), "value": branching.value()})
-    return {"rows": rows}
-
-
-def _oracle(branching: Branching, job: dict[str, Any]) -> dict[str, Any]:
-    """Greedy branches over `specs`, beginning with `base`; of a placebo, over other dice."""
-    acting = CompressionSpec.from_json(job["base"])
-    specs = [CompressionSpec.from_json(spec) for spec in job["specs"]]
-    envs = make_envs(job["game"], CHOOSE_EPISODES)
-    chosen: list[str] = []
-    errors: list[float] = []
-    try:
+    def play(self, branching: Branching) -> ScheduleResult:
+        """Act with the spec."""
         while not branching.done:
-            start, decision = branching.snapshot(), len(branching.times)
-            evaluation = number(0, Role.ORACLE_EVALUATION, decision)
-            found: list[tuple[CompressionSpec, np.ndarray, dict[str, Any]]] = []
-            others = [spec for spec in specs if spec != acting]
-            if job["placebo"]:
-                others = [acting] * len(others)
-            for index, spec in enumerate([acting, *others]):
-                if index:
-                    branching.restore(start)
-                run = branching.env.run
-                assert isinstance(run, SerialRun)
-                if job["placebo"] and index:
-                    for place, actor in enumerate(run.actors):
-                        at = (decision, index, place)
-                        actor.reseed(number(job["seed"], Role.PLACEBO, *at))
-                branching.step(spec)
-                infer = policy_infer(run.learner.policy)
-                # Without mirrored pairs: standard errors are those of independent episodes.
-                scores = play_episodes(envs, infer, evaluation, antithetic=False)
-                found.append((spec, scores, branching.snapshot()))
-            best = clearly_best([scores for _, scores, _ in found])
-            errors.append(float(found[0][1].std(ddof=1) / np.sqrt(CHOOSE_EPISODES)))
-            acting = found[best][0]
-            chosen.append(acting.label)
-            branching.restore(found[best][2])
-    finally:
-        envs.close()
-    return {
-        "value": branching.value(),
-        "scores": branching.scores,
-        "chosen": chosen,
-        "standard_error": float(np.mean(errors)),
-    }
+            branching.step(self.spec)
+        return ScheduleResult(value=branching.value(), scores=tuple(branching.scores))
+
+    @classmethod
+    def read_result(cls, data: Mapping[str, Any]) -> ScheduleResult:
+        """Read a result."""
+        return ScheduleResult.from_json(data)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TwoPhaseJob(BranchingJob[TwoPhaseResult]):
+    """One spec, and from every switch on also each of others."""
+
+    kind: ClassVar[str] = "two-phase"
+    first: CompressionSpec
+    seconds: tuple[CompressionSpec, ...]
+
+    def play(self, branching: Branching) -> TwoPhaseResult:
+        """Act with `first`, then from every snapshot with each of `seconds`."""
+        branches = []
+        while not branching.done:
+            if len(branching.times) - 1 in SWITCHES:
+                branches.append((len(branching.times) - 1, branching.snapshot()))
+            branching.step(self.first)
+        found = []
+        for at, snapshot in branches:
+            for second in self.seconds:
+                branching.restore(snapshot)
+                while not branching.done:
+                    branching.step(second)
+                found.append(Switch(at=at, second=second, value=branching.value()))
+        return TwoPhaseResult(switches=tuple(found))
+
+    @classmethod
+    def read_result(cls, data: Mapping[str, Any]) -> TwoPhaseResult:
+        """Read a result."""
+        return TwoPhaseResult.from_json(data)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OracleJob(BranchingJob[ScheduleResult]):
+    """Greedy branches over `specs`, beginning with `base`; of a placebo, over other dice."""
+
+    kind: ClassVar[str] = "oracle"
+    base: CompressionSpec
+    specs: tuple[CompressionSpec, ...]
+    placebo: bool
+
+    def play(self, branching: Branching) -> ScheduleResult:
+        """Take the clearly best branch of every interval."""
+        acting = self.base
+        envs = make_envs(self.instance.game, CHOOSE_EPISODES)
+        chosen: list[str] = []
+        errors: list[float] = []
+        try:
+            while not branching.done:
+                found = self._branches(branching, acting, envs)
+                best = clearly_best([scores for _, scores, _ in found])
+                errors.append(float(found[0][1].std(ddof=1) / np.sqrt(CHOOSE_EPISODES)))
+                acting = found[best][0]
+                chosen.append(acting.label)
+                branching.restore(found[best][2])
+        finally:
+            envs.close()
+        return ScheduleResult(
+            value=branching.value(),
+            scores=tuple(branching.scores),
+            chosen=tuple(chosen),
+            standard_error=float(np.mean(errors)),
+        )
+
+    def _branches(
+        self, branching: Branching, acting: CompressionSpec, envs: Envs
+    ) -> list[tuple[CompressionSpec, np.ndarray, dict[str, Any]]]:
+        """Return every branch of one interval: its spec, scores and snapshot; `acting` first."""
+        start, decision = branching.snapshot(), len(branching.times)
+        evaluation = number(0, Role.ORACLE_EVALUATION, decision)
+        others = [spec for spec in self.specs if spec != acting]
+        if self.placebo:
+            others = [acting] * len(others)
+        found = []
+        for index, spec in enumerate([acting, *others]):
+            if index:
+                branching.restore(start)
+            run = branching.env.run
+            assert isinstance(run, SerialRun)
+            if self.placebo and index:
+                for place, actor in enumerate(run.actors):
+                    at = (decision, index, place)
+                    actor.reseed(number(self.seed, Role.PLACEBO, *at))
+            branching.step(spec)
+            infer = policy_infer(run.learner.policy)
+            # Without mirrored pairs: standard errors are those of independent episodes.
+            scores = play_episodes(envs, infer, evaluation, antithetic=False)
+            found.append((spec, scores, branching.snapshot()))
+        return found
+
+    @classmethod
+    def read_result(cls, data: Mapping[str, Any]) -> ScheduleResult:
+        """Read a result."""
+        return ScheduleResult.from_json(data)
 
 
 def clearly_best(scores: Sequence[np.ndarray]) -> int:

@@ -16,7 +16,7 @@ reported on, so both are somewhat optimistic; the oracle chooses by other episod
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +30,16 @@ from accerl.runtime.latency.profiles import load_profile
 from accerl.spec import CompressionSpec
 from analysis.figures.bench import oracle_gap
 from analysis.figures.export import write_pngs
-from controller.env.instances import ENV_STEPS, SPLITS, choose_horizon
-from studies.jobs.inner import InnerRuns, check_workers
-from studies.oracle_gap.branching import describe
+from controller.env.instances import ENV_STEPS, SPLITS, make_instance
+from controller.env.references import load_reference
+from studies.jobs.executor import Executor, check_workers, open_executor
+from studies.oracle_gap.branching import (
+    BranchingJob,
+    OracleJob,
+    StaticJob,
+    TwoPhaseJob,
+    TwoPhaseResult,
+)
 from studies.progress import bar, console
 
 SPECS = (
@@ -121,9 +128,9 @@ def run_oracle_gap(
     _check_profiles(pairs)
     make_out_dir(out)
     rows = []
-    with InnerRuns(out, workers, "oracle-gap", study="oracle-gap", storage=storage) as runs:
+    with open_executor(out, workers, study="oracle-gap", storage=storage) as executor:
         for game, name in pairs:
-            rows.append(_gap(runs, spent, game, name, seed))
+            rows.append(_gap(executor, spent, game, name, seed))
             write_json(out / "oracle-gap.json", _result(rows, budget, seed, profile))
             console.print(_sentence(rows[-1]), highlight=False)
     figure = oracle_gap(rows)
@@ -145,55 +152,53 @@ def _check_profiles(pairs: Sequence[tuple[str, str]]) -> None:
 
 
 def _gap(
-    runs: InnerRuns, budget: GapBudget, game: str, profile: str, first_seed: int
+    executor: Executor, budget: GapBudget, game: str, profile: str, first_seed: int
 ) -> dict[str, Any]:
     """Return one row: all schedules of a game on a machine."""
     split = next(name for name, each in SPLITS.items() if game in each.games)
     seeds = [SPLITS[split].seeds[first_seed + index] for index in range(budget.seeds[game])]
     latency = load_profile(profile)
-    base_job = describe(game, profile, budget.env_steps[game])
+    scale = load_reference(game).to_json()
+    instance = make_instance(game, latency, budget.env_steps[game], **scale)
+    instance = replace(instance, base=BranchingJob.base_config(game))
 
-    def jobs(kind: str, **fields: Any) -> list[dict[str, Any]]:
-        return [{**base_job, "kind": kind, "seed": seed, **fields} for seed in seeds]
-
-    name = f"{game}, {profile}"
-    with bar(f"{name}: statics", len(SPECS) * len(seeds)) as advance:
-        asked = [job for spec in SPECS for job in jobs("static", spec=spec.to_json())]
-        found = [result["value"] for result in runs.map(asked, advance)]
+    with bar(f"{instance.name}: statics", len(SPECS) * len(seeds)) as advance:
+        asked = [
+            StaticJob(instance=instance, seed=seed, spec=spec) for spec in SPECS for seed in seeds
+        ]
+        found = [outcome.result.value for outcome in executor.map(asked, advance)]
     statics = np.array(found).reshape(len(SPECS), len(seeds))
     order = np.argsort(-statics.mean(axis=1))
     best, finalists = SPECS[order[0]], [SPECS[place] for place in order[:FINALISTS]]
-    asked = [
-        job
-        for first in finalists
-        for job in jobs(
-            "two-phase",
-            first=first.to_json(),
-            seconds=[second.to_json() for second in finalists if second != first],
+    two_phase = [
+        TwoPhaseJob(
+            instance=instance,
+            seed=seed,
+            first=first,
+            seconds=tuple(second for second in finalists if second != first),
         )
+        for first in finalists
+        for seed in seeds
     ]
-    branches = [spec.to_json() for spec in SPECS]
-    asked += [
-        job
+    oracles = [
+        OracleJob(instance=instance, seed=seed, base=best, specs=SPECS, placebo=placebo)
         for placebo in (False, True)
-        for job in jobs("oracle", base=best.to_json(), specs=branches, placebo=placebo)
+        for seed in seeds
     ]
-    with bar(f"{name}: schedules", len(asked)) as advance:
-        results = runs.map(asked, advance)
-    count = len(seeds)
-    phases = _best_two_phase(finalists, results[: len(finalists) * count], count)
-    oracle, placebo = results[-2 * count : -count], results[-count:]
+    with bar(f"{instance.name}: schedules", len(two_phase) + len(oracles)) as advance:
+        switches = [outcome.result for outcome in executor.map(two_phase, advance)]
+        greedy = [outcome.result for outcome in executor.map(oracles, advance)]
+    phases = _best_two_phase(finalists, switches, len(seeds))
+    oracle, placebo = greedy[: len(seeds)], greedy[len(seeds) :]
     static = statics[order[0]]
     fp32 = statics[SPECS.index(CompressionSpec())]
-    config = load_preset(game)
-    horizon, _ = choose_horizon(config, latency, budget.env_steps[game])
     return {
         "game": game,
         "profile": profile,
         "profile_hash": latency.hash,
         "split": split,
         "seeds": seeds,
-        "horizon_seconds": horizon,
+        "horizon_seconds": instance.horizon_seconds,
         "statics": {
             spec.label: [float(value) for value in statics[place]]
             for place, spec in enumerate(SPECS)
@@ -202,25 +207,24 @@ def _gap(
         "fp32": _ratio(fp32, static),
         "two_phase": {**phases["what"], **_ratio(phases["values"], static)},
         "oracle": {
-            **_ratio(np.array([run["value"] for run in oracle]), static),
-            "chosen": [run["chosen"] for run in oracle],
+            **_ratio(np.array([run.value for run in oracle]), static),
+            "chosen": [list(run.chosen) for run in oracle],
         },
-        "placebo": _ratio(np.array([run["value"] for run in placebo]), static),
-        "return_standard_error": float(np.mean([run["standard_error"] for run in oracle])),
+        "placebo": _ratio(np.array([run.value for run in placebo]), static),
+        "return_standard_error": float(np.mean([run.standard_error for run in oracle])),
     }
 
 
 def _best_two_phase(
-    finalists: Sequence[CompressionSpec], results: Sequence[Mapping[str, Any]], seeds: int
+    finalists: Sequence[CompressionSpec], results: Sequence[TwoPhaseResult], seeds: int
 ) -> dict[str, Any]:
     """Return the schedule with the highest mean over seeds, and its values [seeds]."""
     candidates: dict[tuple[str, int, str], list[float]] = {}
     for index, result in enumerate(results):
         first = finalists[index // seeds]
-        for row in result["rows"]:
-            second = CompressionSpec.from_json(row["second"])
-            key = (first.label, int(row["at"]), second.label)
-            candidates.setdefault(key, []).append(row["value"])
+        for switch in result.switches:
+            key = (first.label, switch.at, switch.second.label)
+            candidates.setdefault(key, []).append(switch.value)
     best = max(candidates, key=lambda key: np.mean(candidates[key]))
     what = {"first": best[0], "at_interval": best[1], "second": best[2]}
     return {"what": what, "values": np.array(candidates[best])}
@@ -232,28 +236,28 @@ def _ratio(values: np.ndarray, static: np.ndarray) -> dict[str, Any]:
     The interval is Student's t over the seeds' differences, in shares of the static's mean: with
     two or three seeds it is as wide as so little evidence deserves.
     """
-    told: dict[str, Any] = {"values": [float(value) for value in values]}
+    found: dict[str, Any] = {"values": [float(value) for value in values]}
     base = float(static.mean())
     if base <= 0.0:  # nothing was learned: a ratio would mean nothing
-        return {**told, "ratio": None, "low": None, "high": None}
+        return {**found, "ratio": None, "low": None, "high": None}
     gains = (values - static) / base
     ratio = 1.0 + float(gains.mean())
     count = len(gains)
     if count < 2:
-        return {**told, "ratio": ratio, "low": None, "high": None}
+        return {**found, "ratio": ratio, "low": None, "high": None}
     half = float(student_t.ppf(0.975, count - 1) * gains.std(ddof=1) / np.sqrt(count))
-    return {**told, "ratio": ratio, "low": ratio - half, "high": ratio + half}
+    return {**found, "ratio": ratio, "low": ratio - half, "high": ratio + half}
 
 
 def _sentence(row: Mapping[str, Any]) -> str:
-    def told(name: str) -> str:
+    def percent(name: str) -> str:
         ratio = row[name]["ratio"]
         return "?" if ratio is None else f"{ratio - 1.0:+.1%}"
 
     return (
         f"  {row['game']} on {row['profile']}: best static {row['best_static']}; over it fp32 "
-        f"{told('fp32')}, two phases {told('two_phase')}, oracle {told('oracle')}, placebo "
-        f"{told('placebo')}"
+        f"{percent('fp32')}, two phases {percent('two_phase')}, oracle {percent('oracle')}, "
+        f"placebo {percent('placebo')}"
     )
 
 

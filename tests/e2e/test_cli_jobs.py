@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from studies.jobs.inner import do_job
+from studies.jobs.inner import StrategyJob
 from studies.jobs.storage import open_storage
 from studies.jobs.store import JobStore
 from tests.fixtures.command_line import accerl
@@ -17,16 +17,17 @@ def test_a_worker_does_what_waits_and_the_list_counts_it(
     where: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store = JobStore(open_storage(where), STUDY)
-    jobs = [{"do": "inner", **catch_job(seed)} for seed in range(2)]
-    odd = {"do": "unheard-of", "seed": 1}
-    keys = store.add([*jobs, odd])
+    jobs = [catch_job(seed) for seed in range(2)]
+    odd = {"kind": "unheard-of", "seed": 1}
+    keys = store.add([*(job.to_json() for job in jobs), odd])
     worker = ["study", "worker", "--study", STUDY, "--storage", where, "--once", "--json"]
     done = accerl(capsys, *worker).json
     assert done["study"] == STUDY
     assert [line.split()[0] for line in done["jobs"]] == ["did", "did", *["failed:"] * 3]
     assert "'unheard-of' jobs are unknown here; start workers with" in done["jobs"][-1]
     store.look()
-    assert [store.result(key) for key in keys[:2]] == [do_job(job) for job in jobs]
+    results = [StrategyJob.read_result(store.result(key)) for key in keys[:2]]
+    assert results == [job.run() for job in jobs]
     listed = accerl(capsys, "study", "list", "--storage", where, "--json").json
     assert listed["jobs"] == {STUDY: {"done": 2, "running": 0, "waiting": 0, "failed": 1}}
     other = ["study", "worker", "--study", "inner-rums", "--storage", where]

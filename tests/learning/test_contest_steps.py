@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from controller.env.instances import Instance
 from studies.contest.budget import CONTEST, SMALL_ACTIONS, TUNE_SEEDS, VALIDATE_SEEDS
+from studies.contest.costs import StepCosts
+from studies.contest.demonstrations import FASTEST, WAYS, record_rule, record_statics
 from studies.contest.entrants import EACH, Entrant, fp32, primary_names, tuned_entrants
-from studies.contest.games import Study
-from studies.contest.plan import NEW_GAME, TRAINED, ContestInstance
-from studies.contest.teachers import FASTEST, WAYS, record_rule, record_statics
+from studies.contest.plan import NEW_GAME, TRAINED
+from studies.contest.study import Study
 from studies.contest.training import replay_entrant, train_controller
 from studies.contest.variants import CONTROLLER, VARIANTS
-from studies.jobs.inner import GameSetup, InnerRuns
+from studies.jobs.executor import Job, Outcome, R
+from studies.jobs.inner import InstanceJob
+from studies.jobs.queue_executor import QueueExecutor
 from tests.fixtures.inner_runs import fast_profile
 
 BUDGET = replace(
@@ -35,13 +39,13 @@ BUDGET = replace(
 )
 
 
-def instance(game: str, group: str) -> ContestInstance:
+def instance(game: str, group: str) -> Instance:
     random, reference = {
         "catch": (-0.6, 0.9),
         "cartpole": (20.0, 30.0),
         "acrobot": (-500.0, -100.0),
     }[game]
-    setup = GameSetup(
+    return Instance(
         game=game,
         profile="fast",
         horizon_seconds=0.06,
@@ -49,25 +53,29 @@ def instance(game: str, group: str) -> ContestInstance:
         random_return=random,
         reference_return=reference,
         target_return=reference,
+        limit="actors",
+        group=group,
+        latency=fast_profile(num_actors=1),
     )
-    return ContestInstance(setup=setup, limit="actors", group=group)
 
 
-class Recorded(InnerRuns):
+class Recorded(QueueExecutor):
     """Keeps the seeds of the runs that it was asked for."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.asked: list[int] = []
 
-    def map(self, jobs: list[dict[str, Any]], on_done: Callable[[], None]) -> list[dict[str, Any]]:
-        self.asked += [job["seed"] for job in jobs]
+    def map(
+        self, jobs: Sequence[Job[R]], on_done: Callable[[], object] = lambda: None
+    ) -> list[Outcome[R]]:
+        self.asked += [job.seed for job in jobs if isinstance(job, InstanceJob)]
         return super().map(jobs, on_done)
 
 
 def asked(study: Study) -> list[int]:
-    assert isinstance(study.runs, Recorded)
-    return study.runs.asked
+    assert isinstance(study.executor, Recorded)
+    return study.executor.asked
 
 
 @pytest.fixture(scope="module")
@@ -78,8 +86,9 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Study]:
         instance("cartpole", TRAINED),
         instance("acrobot", NEW_GAME),
     ]
-    with Recorded(out, 1, study="contest") as runs:
-        yield Study(out, BUDGET, 0, {"fast": fast_profile(num_actors=1)}, instances, runs)
+    profiles = {"fast": fast_profile(num_actors=1)}
+    with Recorded(out, 1, study="contest") as executor:
+        yield Study(out, BUDGET, 0, profiles, instances, executor, StepCosts(out))
 
 
 @pytest.fixture(scope="module")
@@ -124,12 +133,12 @@ def test_a_controller_gets_no_more_runs_and_replaces_its_clone_only_if_better(
     assert statics.inner_runs == 2 * (len(specs) + 1)
     assert set(statics.best) == {"fast"}
     later = SMALL_ACTIONS.indices(statics.best["fast"])
-    for shown in statics.lessons.values():
-        assert len(shown) == statics.inner_runs
-        assert len({tuple(episode.actions[0]) for episode in shown}) == 1
-    told = {name.split(",")[0]: shown for name, shown in statics.lessons.items()}
-    assert next(iter(told)) == FASTEST
-    mildest = told.get(WAYS[1.0], told[FASTEST])  # a lesson like another is not told twice
+    for episodes_of_way in statics.labelled.values():
+        assert len(episodes_of_way) == statics.inner_runs
+        assert len({tuple(episode.actions[0]) for episode in episodes_of_way}) == 1
+    by_way = {name.split(",")[0]: found for name, found in statics.labelled.items()}
+    assert next(iter(by_way)) == FASTEST
+    mildest = by_way.get(WAYS[1.0], by_way[FASTEST])  # equal demonstrations are not cloned twice
     assert all((episode.actions[1:] == later).all() for episode in mildest)
     trained = train_controller(study, episodes, statics, 100.0, variant)
     assert trained.entrant.cpu_seconds > 100.0

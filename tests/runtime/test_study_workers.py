@@ -10,15 +10,15 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from optuna.trial import FrozenTrial, TrialState
 
 from accerl.errors import UserError
-from studies.jobs.inner import InnerRuns, do_job
+from studies.jobs.executor import open_executor
+from studies.jobs.inner import StrategyJob, StrategyResult
 from studies.jobs.storage import open_storage
-from tests.fixtures.jobs import STUDY, catch_job, trials, worker_thread
+from tests.fixtures.jobs import STUDY, catch_job, results_of, trials, worker_thread
 from tests.fixtures.processes import alive, children, wait_for
 
 WORKER = [sys.executable, "-m", "studies.cli", "study", "worker", "--study", STUDY]
@@ -27,18 +27,18 @@ WORKER = [sys.executable, "-m", "studies.cli", "study", "worker", "--study", STU
 class Asked(threading.Thread):
     """A study that asks for jobs, in a thread."""
 
-    def __init__(self, out: Path, workers: int, jobs: list[dict[str, Any]], where: str) -> None:
+    def __init__(self, out: Path, workers: int, jobs: list[StrategyJob], where: str) -> None:
         super().__init__()
         self.arguments = (out, workers, jobs, where)
-        self.results: list[dict[str, Any]] = []
+        self.results: list[StrategyResult] = []
         self.start()
 
     def run(self) -> None:
         out, workers, jobs, where = self.arguments
-        with InnerRuns(out, workers, study=STUDY, storage=where) as runs:
-            self.results = runs.map(jobs, lambda: None)
+        with open_executor(out, workers, study=STUDY, storage=where) as executor:
+            self.results = results_of(executor.map(jobs))
 
-    def given(self) -> list[dict[str, Any]]:
+    def given(self) -> list[StrategyResult]:
         """Wait for the results."""
         self.join(100.0)
         assert not self.is_alive()
@@ -81,7 +81,7 @@ def test_only_the_run_of_a_killed_worker_is_done_again(where: str, tmp_path: Pat
     wait_for(lambda: len(running(where)) == 2, "two jobs to be in the works")
     shot = running(where)[0].user_attrs["process"]["pid"]
     os.kill(shot, signal.SIGKILL)
-    assert asked.given() == [do_job(job) for job in jobs]
+    assert asked.given() == [job.run() for job in jobs]
     attempts = trials(where)
     (lost,) = [trial for trial in attempts if trial.state is TrialState.FAIL]
     assert lost.user_attrs["lost"]
@@ -96,7 +96,7 @@ def test_two_studies_on_one_storage_do_no_job_twice(where: str, tmp_path: Path) 
     first = Asked(tmp_path / "first", 1, jobs, where)
     second = Asked(tmp_path / "second", 1, jobs[::-1], where)
     assert first.given() == second.given()[::-1]
-    assert first.results == [do_job(job) for job in jobs]
+    assert first.results == [job.run() for job in jobs]
     done = [trial for trial in trials(where) if trial.state is TrialState.COMPLETE]
     assert len(done) == len(jobs)
     assert len({trial.user_attrs["process"]["pid"] for trial in done}) == 2  # both took part
@@ -112,13 +112,13 @@ def test_a_distant_worker_stops_when_told_and_another_ends_the_study(
         worker.send_signal(signal.SIGTERM if "://" in where else signal.SIGINT)
         assert worker.wait(60) == 0
     told = (tmp_path / "stderr").read_text()
-    assert "gave back inner, kind strategy, game catch" in told
+    assert "gave back strategy, game catch" in told
     assert "Traceback" not in told
     assert trials(where)[-1].state is TrialState.WAITING  # at once: nobody had to die
     with distant_worker(where, tmp_path / "stderr") as worker:
-        assert asked.given() == [do_job(catch_job(0, seconds=0.5))]
+        assert asked.given() == [catch_job(0, seconds=0.5).run()]
         assert worker.wait(60) == 0  # the study is finished
-    assert "did inner, kind strategy, game catch" in (tmp_path / "stderr").read_text()
+    assert "did strategy, game catch" in (tmp_path / "stderr").read_text()
     assert (folder / "summary.json").is_file()  # it came through the storage
     assert [trial.state.name for trial in trials(where)] == ["FAIL", "COMPLETE"]
 
@@ -131,7 +131,7 @@ def test_a_job_that_nobody_put_back_is_not_forgotten(tmp_path: Path) -> None:
     (trial,) = trials(journal)
     storage.set_trial_state_values(trial._trial_id, TrialState.FAIL)  # and dies
     with worker_thread(journal):
-        assert asked.given() == [do_job(catch_job(0))]
+        assert asked.given() == [catch_job(0).run()]
 
 
 def test_an_interrupted_study_goes_on_and_leaves_no_process(tmp_path: Path) -> None:
@@ -141,13 +141,13 @@ def test_an_interrupted_study_goes_on_and_leaves_no_process(tmp_path: Path) -> N
     def interrupt() -> None:
         raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt), InnerRuns(tmp_path, 1, study=STUDY) as runs:
-        runs.map(jobs, interrupt)
+    with pytest.raises(KeyboardInterrupt), open_executor(tmp_path, 1, study=STUDY) as executor:
+        executor.map(jobs, interrupt)
     assert not local_workers()
     done = [trial for trial in trials(journal) if trial.state is TrialState.COMPLETE]
     assert 1 <= len(done) < 4
-    with InnerRuns(tmp_path, 2, study=STUDY) as runs:
-        assert runs.map(jobs, lambda: None) == [do_job(job) for job in jobs]
+    with open_executor(tmp_path, 2, study=STUDY) as executor:
+        assert results_of(executor.map(jobs)) == [job.run() for job in jobs]
     attempts = trials(journal)
     assert sum(trial.state is TrialState.COMPLETE for trial in attempts) == 4
     assert set(trial.number for trial in done) < {trial.number for trial in attempts}
@@ -156,11 +156,11 @@ def test_an_interrupted_study_goes_on_and_leaves_no_process(tmp_path: Path) -> N
 def test_workers_end_when_their_study_is_killed(tmp_path: Path) -> None:
     code = f"""
 from pathlib import Path
-from studies.jobs.inner import InnerRuns
+from studies.jobs.executor import open_executor
 from tests.fixtures.jobs import STUDY, catch_job
 if __name__ == "__main__":
-    with InnerRuns(Path({str(tmp_path)!r}), 1, study=STUDY) as runs:
-        runs.map([catch_job(0, seconds=30.0)], lambda: None)
+    with open_executor(Path({str(tmp_path)!r}), 1, study=STUDY) as executor:
+        executor.map([catch_job(0, seconds=30.0)])
 """
     journal = str(tmp_path / "jobs.journal")
     study = subprocess.Popen([sys.executable, "-c", code])
@@ -188,9 +188,9 @@ def test_five_deaths_in_a_minute_end_the_study(tmp_path: Path) -> None:
     try:
         with (
             pytest.raises(UserError, match=r"5 processes died .*start the same command") as error,
-            InnerRuns(tmp_path, 1, study=STUDY) as runs,
+            open_executor(tmp_path, 1, study=STUDY) as executor,
         ):
-            runs.map([catch_job(0)], lambda: None)
+            executor.map([catch_job(0)])
     finally:
         over.set()
         shooter.join()

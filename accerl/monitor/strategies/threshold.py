@@ -14,7 +14,7 @@ from accerl.monitor.strategies.checks import (
     require_pair,
     require_return_level,
 )
-from accerl.monitor.strategies.search import Levels, suggest_pair, suggest_seconds
+from accerl.monitor.strategies.search import Levels, suggest_pair
 from accerl.spec import CompressionSpec, Decision
 
 if TYPE_CHECKING:
@@ -85,15 +85,6 @@ class _ThresholdStrategy(HandSetStrategy):
         if level > threshold or level < return_level:
             self._switch.turn(level > threshold, features.raw["seconds"], self.dwell_seconds)
         return Decision.of(self.conservative if self._switch.conservative else self.aggressive)
-
-    @classmethod
-    def suggest_with_dwell(cls, trial: optuna.Trial, actions: Levels) -> dict[str, Any]:
-        """Return what `suggest` returns, and how long to stay after a switch.
-
-        A space of its own: one more parameter would change what earlier searches had proposed.
-        """
-        dwell_seconds = suggest_seconds(trial, "dwell_seconds")
-        return {**cls.suggest(trial, actions), "dwell_seconds": dwell_seconds}
 
 
 @dataclass(frozen=True)

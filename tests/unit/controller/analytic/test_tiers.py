@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,14 @@ from controller.actions import find_actions
 from controller.analytic.model import AnalyticConfig
 from controller.env.control_env import CompressionControlEnv
 from controller.env.instances import AnalyticInstances, Instance, analytic_instance
-from tests.fixtures.outer_envs import maker, play, same_infos, tiny_cartpole, tiny_instance
+from tests.fixtures.outer_envs import (
+    limited_instance,
+    maker,
+    play,
+    same_infos,
+    tiny_cartpole,
+    tiny_instance,
+)
 
 TIER0 = analytic_instance(AnalyticConfig())
 
@@ -135,7 +141,7 @@ def test_info_tells_seconds_costs_and_raw_returns() -> None:
 
 @pytest.mark.parametrize("action_space", ["factored", "joint"])
 def test_what_does_not_exist_is_masked_and_replaced(action_space: str) -> None:
-    instance = replace(TIER0, has=lambda spec: spec.bits != 8)
+    instance = limited_instance(lambda spec: spec.bits != 8)
     env = CompressionControlEnv([instance], actions=find_actions(action_space))
     mask = env.reset(seed=0)[1]["action_mask"]
     specs = [env.actions.spec(indices) for indices in env.actions.all_indices()]

@@ -16,14 +16,15 @@ from accerl.runtime.latency.profiles import paper_profile
 from accerl.spec import IDENTITY, CompressionSpec
 from controller.comparators.by_name import COMPARATORS, existing_presets, make_comparator
 from controller.comparators.credit import PRESETS
+from controller.env.instances import Instance
 from controller.policy.shield import Shielded
-from studies.jobs.inner import GameSetup, build_strategy
+from studies.jobs.inner import build_strategy
 from tests.fixtures.command_line import accerl
 from tests.fixtures.inner_runs import fast_profile
 from tests.fixtures.scripted_runs import ScriptedRun
 
 INT8 = CompressionSpec(bits=8)
-SETUP = GameSetup(game="catch", profile="fast", horizon_seconds=0.1, interval_seconds=0.02)
+INSTANCE = Instance(game="catch", profile="fast", horizon_seconds=0.1, interval_seconds=0.02)
 
 
 @pytest.mark.parametrize("name", COMPARATORS)
@@ -82,16 +83,16 @@ def test_presets_that_do_not_exist_are_left_out() -> None:
 
 def test_a_job_may_name_a_comparator_and_a_shield() -> None:
     described = {"name": "thompson", "params": {"specs": [{"bits": 8}, {"bits": 16}], "seed": 2}}
-    bare = build_strategy(described, SETUP)
+    bare = build_strategy(described, INSTANCE)
     assert bare == make_comparator("thompson", **described["params"])
-    shielded = build_strategy({**described, "shield": {"threshold_nats": 3.0}}, SETUP)
+    shielded = build_strategy({**described, "shield": {"threshold_nats": 3.0}}, INSTANCE)
     assert isinstance(shielded, Shielded)
     assert shielded.strategy == bare
     assert (shielded.threshold_nats, shielded.fallback.bits) == (3.0, 16)
     fixed = {"name": "fixed", "params": {}, "shield": {}}
-    assert isinstance(build_strategy(fixed, SETUP), Shielded)
+    assert isinstance(build_strategy(fixed, INSTANCE), Shielded)
     with pytest.raises(UserError, match="did you mean 'threshold_nats'"):
-        build_strategy({**fixed, "shield": {"threshold": 3.0}}, SETUP)
+        build_strategy({**fixed, "shield": {"threshold": 3.0}}, INSTANCE)
 
 
 def test_the_command_line_runs_and_resumes_them(

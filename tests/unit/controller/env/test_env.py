@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import gymnasium
@@ -17,7 +17,7 @@ from accerl.spec import CompressionSpec, Decision
 from controller.analytic.model import AnalyticConfig
 from controller.analytic.run import AnalyticRun
 from controller.env.control_env import CompressionControlEnv
-from controller.env.instances import analytic_instance
+from controller.env.instances import AnalyticInstance, analytic_instance
 from controller.objective import discounted_gain
 
 
@@ -36,15 +36,22 @@ class LoggedRun(AnalyticRun):
         self.closes += 1
 
 
+@dataclass(frozen=True, kw_only=True)
+class LoggedInstance(AnalyticInstance):
+    """An analytic instance that remembers its runs."""
+
+    made: list[LoggedRun]
+    skip: tuple[int, ...]
+
+    def make_run(self, seed: int) -> LoggedRun:
+        self.made.append(LoggedRun(seed, self.skip))
+        return self.made[-1]
+
+
 def logged_env(skip: tuple[int, ...] = (), **kwargs: Any) -> tuple[CompressionControlEnv, list]:
     made: list[LoggedRun] = []
-
-    def make_run(seed: int) -> LoggedRun:
-        made.append(LoggedRun(seed, skip))
-        return made[-1]
-
-    instance = analytic_instance(AnalyticConfig())
-    return CompressionControlEnv([replace(instance, make_run=make_run, **kwargs)]), made
+    fields = {**vars(analytic_instance(AnalyticConfig())), **kwargs}
+    return CompressionControlEnv([LoggedInstance(made=made, skip=skip, **fields)]), made
 
 
 def episode(env: CompressionControlEnv, seed: int) -> tuple[list, list, list]:

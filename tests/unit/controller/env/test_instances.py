@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from dataclasses import replace
 from itertools import combinations
@@ -20,9 +21,9 @@ from controller.env.instances import (
     INTERVALS,
     SPLITS,
     AnalyticInstances,
+    Instance,
     choose_horizon,
     find_instance,
-    game_instance,
     split_instances,
 )
 from controller.env.references import load_reference
@@ -76,12 +77,8 @@ def test_a_smaller_learner_sees_the_machine_as_its_own() -> None:
     small, _ = choose_horizon(config, profile, 30_000)
     large, _ = choose_horizon(load_preset("catch"), profile, 30_000)
     assert small < 0.7 * large
-    instance = game_instance(
-        config,
-        profile,
-        reference=load_reference("catch"),
-        horizon_seconds=small,
-        interval_seconds=small,
+    instance = Instance(
+        game="catch", base=config, latency=profile, horizon_seconds=small, interval_seconds=small
     )
     assert instance.has(NET3)
     assert not instance.has(CompressionSpec(student="net1"))
@@ -91,15 +88,19 @@ def test_what_the_profile_has_no_times_for_does_not_exist() -> None:
     profile = replace(
         paper_profile(), specs=tuple(s for s in paper_profile().specs if s.spec.bits != 16)
     )
-    settings: dict[str, Any] = {
-        "reference": load_reference("catch"),
-        "horizon_seconds": 1.0,
-        "interval_seconds": 1.0,
-    }
-    config = load_preset("catch")
+    instance = Instance(game="catch", latency=profile, horizon_seconds=1.0, interval_seconds=1.0)
     half = CompressionSpec(bits=16)
-    assert not game_instance(config, profile, **settings).has(half)
-    assert game_instance(config, profile, tier="real", **settings).has(half)
+    assert not instance.has(half)
+    assert replace(instance, tier="real").has(half)
+
+
+def test_an_instance_is_json_without_its_machine() -> None:
+    instance = replace(find_instance("catch", "edge", 3), fp32_returns=(1.0, 2.0))
+    data = json.loads(json.dumps(instance.to_json()))
+    assert Instance.from_json(data) == instance
+    assert (data["game"], data["profile"], data["seed"]) == ("catch", "edge", 3)
+    assert "latency" not in data
+    assert Instance.from_json(data, instance.latency).make_run(3).snapshot()
 
 
 def test_analytic_splits_are_games_without_end_and_without_overlap() -> None:

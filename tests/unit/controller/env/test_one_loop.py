@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from accerl.monitor.features import Features
@@ -9,9 +11,8 @@ from accerl.runtime.run import IntervalReport
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 from accerl.training import run_training
 from controller.env.control_env import CompressionControlEnv
-from controller.env.instances import game_instance
-from controller.objective import GameReference
 from tests.fixtures.inner_runs import fast_profile, tiny_catch
+from tests.fixtures.outer_envs import tiny_instance
 
 INT8, NET3 = CompressionSpec(bits=8), CompressionSpec(student="net3", bits=8)
 SCRIPT = (Decision.of(INT8), Decision(((NET3, 0.5), (IDENTITY, 0.5))), Decision.of(NET3))
@@ -38,10 +39,8 @@ def trained(horizon_seconds: float, interval_seconds: float) -> Seen:
 
 def controlled(horizon_seconds: float, interval_seconds: float, cut: int) -> Seen:
     """Steer the same run; after `cut` steps go on in another environment."""
-    instance = game_instance(
-        tiny_catch(),
-        fast_profile(),
-        reference=GameReference(-0.6, 1.0),
+    instance = replace(
+        tiny_instance(),
         horizon_seconds=horizon_seconds,
         interval_seconds=interval_seconds,
         seed=3,

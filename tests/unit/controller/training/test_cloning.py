@@ -12,14 +12,13 @@ from accerl.errors import UserError
 from accerl.monitor.features import FEATURE_NAMES, Features
 from accerl.spec import CompressionSpec, Decision
 from controller.actions import ActionSpace
-from controller.analytic.model import AnalyticConfig
 from controller.env.control_env import CompressionControlEnv
-from controller.env.instances import analytic_instance
 from controller.policy.joint import entropy_nats
 from controller.policy.policy import ControllerPolicy, LearnedStrategy
 from controller.training.batch import make_batch
 from controller.training.cloning import clone, record
 from controller.training.rollouts import RecordedEpisode
+from tests.fixtures.outer_envs import limited_instance
 from tests.fixtures.trajectories import make_policy
 
 ACTIONS = ActionSpace()
@@ -127,14 +126,14 @@ def test_a_mix_is_recorded_as_its_main_spec(env: CompressionControlEnv) -> None:
 
 
 def test_what_does_not_exist_gets_no_share() -> None:
-    instance = replace(analytic_instance(AnalyticConfig()), has=lambda spec: spec.student != "net1")
+    instance = limited_instance(lambda spec: spec.student != "net1")
     episodes = record(CompressionControlEnv([instance], actions=ACTIONS), Halfway(), seeds=(0,))
     policy = make_policy()
     assert clone(policy, episodes) > 0.95
     probs = probabilities(policy, episodes).exp()
     assert float(probs[:, ~torch.from_numpy(episodes[0].mask)].abs().max()) == 0.0
     assert torch.allclose(probs.sum(-1), torch.ones(20))
-    missing = replace(instance, has=lambda spec: spec.student != "net3")
+    missing = limited_instance(lambda spec: spec.student != "net3")
     episodes = record(CompressionControlEnv([missing], actions=ACTIONS), Halfway(), seeds=(0,))
     with pytest.raises(UserError, match="does not exist for its learner"):
         clone(policy, episodes)

@@ -14,17 +14,18 @@ import torch
 from accerl.errors import UserError
 from accerl.records import read_json
 from accerl.runtime.latency.profiles import load_profile, save_profile
+from controller.env.instances import Instance
 from controller.policy.policy import ControllerPolicy
 from studies.contest import run as contest
 from studies.contest import training as meta
 from studies.contest.budget import SMALL_ACTIONS, TEST_SEEDS
-from studies.contest.games import score
 from studies.contest.run import run_contest
+from studies.contest.study import score
 from studies.contest.variants import CONTROLLER
-from studies.jobs.inner import GameSetup
+from studies.jobs.inner import StrategyResult
 
-SETUPS = [
-    GameSetup(
+INSTANCES = [
+    Instance(
         game="catch",
         profile=profile,
         horizon_seconds=12.0,
@@ -46,7 +47,7 @@ def planned(out: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> dict[
     def stop(*_: Any, **__: Any) -> None:
         raise PlanWrittenError
 
-    monkeypatch.setattr(contest, "InnerRuns", stop)
+    monkeypatch.setattr(contest, "open_executor", stop)
     with pytest.raises(PlanWrittenError):
         run_contest(out, **options)
     return read_json(out / "plan.json")["plan"]
@@ -92,10 +93,16 @@ def test_a_mistake_claims_no_folder(options: dict[str, Any], message: str, tmp_p
 
 
 def test_gains_count_relative_to_those_without_compression() -> None:
-    result = {"times": [0.0, 4.0, 8.0, 12.0], "returns": [0.0, 0.5, 1.0, 1.0]}
-    alone = score(SETUPS[0], result)
+    result = StrategyResult(
+        times=(0.0, 4.0, 8.0, 12.0),
+        returns=(0.0, 0.5, 1.0, 1.0),
+        decisions=(),
+        features=(),
+        env_steps=0,
+    )
+    alone = score(INSTANCES[0], result)
     assert alone > 0.0
-    assert score(replace(SETUPS[0], fp32_gain=0.25), result) == pytest.approx(4.0 * alone)
+    assert score(replace(INSTANCES[0], fp32_gain=0.25), result) == pytest.approx(4.0 * alone)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +122,7 @@ def test_a_candidate_must_be_better_beyond_doubt(
 
     class Stub:
         seed = 0
-        trained = SETUPS
+        trained = INSTANCES
         candidate_seeds = (50, 51)
 
     study: Any = Stub()

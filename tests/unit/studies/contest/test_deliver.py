@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from accerl.records import read_json
 from accerl.runtime.latency.profiles import load_profile
+from accerl.spec import Decision
 from controller.bundle.bundle import read_bundle, verify_bundle
 from controller.bundle.meta import ProfileId
+from controller.env.instances import Instance
 from controller.policy.shield import Shielded
 from studies.contest.budget import ACTIONS
 from studies.contest.deliver import export, ratio_rows
-from studies.jobs.inner import GameSetup
+from studies.jobs.inner import StrategyResult
 from tests.fixtures.made_bundles import make_policy
 
 GAMES = [
-    GameSetup(
+    Instance(
         game=game,
         profile=profile,
         horizon_seconds=horizon,
@@ -28,17 +29,22 @@ GAMES = [
     )
     for game, profile, horizon in (("catch", "edge", 40.0), ("catch", "two-core", 20.0))
 ]
-HARD, MILD = ACTIONS.decision((1, 1, 1)).to_json(), ACTIONS.decision((0, 0, 0)).to_json()
+HARD, MILD = ACTIONS.decision((1, 1, 1)), ACTIONS.decision((0, 0, 0))
 
 
-def run(reached_after: float, decisions: list[Any]) -> dict[str, Any]:
+def run(reached_after: float, decisions: list[Decision]) -> StrategyResult:
     """A run whose smoothed return rises in a straight line to twice the target."""
     times = np.linspace(0.0, 2.0 * reached_after, 5)
-    returns = [0.0, 1.0, 1.0, 2.0, 2.0]
-    return {"times": times.tolist(), "returns": returns, "decisions": decisions}
+    return StrategyResult(
+        times=tuple(times.tolist()),
+        returns=(0.0, 1.0, 1.0, 2.0, 2.0),
+        decisions=tuple(decisions),
+        features=(),
+        env_steps=0,
+    )
 
 
-def results(pairs: int) -> dict[str, dict[str, list[dict[str, Any]]]]:
+def results(pairs: int) -> dict[str, dict[str, list[StrategyResult]]]:
     schedule = [HARD, HARD, MILD, MILD]
     ours = {"catch-edge": 8.0, "catch-two-core": 4.0}
     return {
@@ -92,8 +98,7 @@ def test_a_study_exports_all_that_it_found(tmp_path: Path) -> None:
         results(2),
         subject="learned",
         decisions={
-            setup.name: [run["decisions"] for run in results(2)["learned"][setup.name]]
-            for setup in GAMES
+            item.name: [run.decisions for run in results(2)["learned"][item.name]] for item in GAMES
         },
         shield_nats=14.0,
         inner_runs=16,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,67 +13,86 @@ import numpy as np
 import pytest
 
 from accerl.errors import UserError
+from accerl.runtime.latency.profiles import load_profile
 from accerl.spec import IDENTITY, CompressionSpec
 from analysis.figures.bench import oracle_gap as gap_figure
-from controller.env.instances import INTERVALS
+from controller.env.instances import INTERVALS, Instance, make_instance
+from controller.env.references import load_reference
+from studies.jobs.executor import Job, Outcome, read_job
 from studies.oracle_gap import run as oracle_gap
-from studies.oracle_gap.branching import SWITCHES, clearly_best, describe, do_job
+from studies.oracle_gap.branching import (
+    SWITCHES,
+    BranchingJob,
+    OracleJob,
+    ScheduleResult,
+    StaticJob,
+    TwoPhaseJob,
+    clearly_best,
+)
 from studies.oracle_gap.run import GapBudget, run_oracle_gap
 
 NET3 = CompressionSpec(bits=8, student="net3")
-JOB: dict[str, Any] = {**describe("catch", "paper-1080ti", 12 * 576), "seed": 0}
+
+
+def instance(env_steps: int = 12 * 576) -> Instance:
+    made = make_instance("catch", load_profile("paper-1080ti"), env_steps)
+    scale = load_reference("catch").to_json()
+    return replace(made, base=BranchingJob.base_config("catch"), **scale)
+
+
+@contextmanager
+def inline(out: Path, workers: int, *, study: str, storage: str) -> Iterator[Inline]:
+    assert study == "oracle-gap"
+    yield Inline()
 
 
 class Inline:
-    """InnerRuns without processes and files."""
+    """An executor without processes and files; every job travels as JSON."""
 
-    def __init__(self, out: Path, workers: int, do: str, **_: str) -> None:
-        assert do == "oracle-gap"
+    def map(self, jobs: Sequence[Job[Any]], on_done: Callable[[], object]) -> list[Outcome[Any]]:
+        found = []
+        for job in jobs:
+            read = read_job(json.loads(json.dumps(job.to_json())))
+            assert read == job
+            result = json.loads(json.dumps(read.run().to_json()))
+            found.append(Outcome("", job.read_result(result), 0.0))
+        return found
 
-    def __enter__(self) -> Inline:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         pass
 
-    def map(self, jobs: list[dict[str, Any]], on_done: Callable[[], None]) -> list[dict[str, Any]]:
-        return [do_job(job) for job in jobs]
 
-
-def static(spec: CompressionSpec) -> dict[str, Any]:
-    return do_job({**JOB, "kind": "static", "spec": spec.to_json()})
+def static(spec: CompressionSpec) -> ScheduleResult:
+    return StaticJob(instance=instance(), seed=0, spec=spec).run()
 
 
 def test_a_second_phase_equal_to_the_first_is_the_static_run_to_the_bit() -> None:
     """Every branch begins with a snapshot: going on as before must change nothing."""
-    job = {**JOB, "kind": "two-phase", "first": NET3.to_json(), "seconds": [NET3.to_json()]}
-    rows = do_job(job)["rows"]
-    assert [row["at"] for row in rows] == list(SWITCHES)
-    assert {row["value"] for row in rows} == {static(NET3)["value"]}
+    job = TwoPhaseJob(instance=instance(), seed=0, first=NET3, seconds=(NET3,))
+    switches = job.run().switches
+    assert [switch.at for switch in switches] == list(SWITCHES)
+    assert {switch.value for switch in switches} == {static(NET3).value}
 
 
 def test_two_phases_differ_by_when_they_switch() -> None:
-    job = {**JOB, "kind": "two-phase", "first": NET3.to_json(), "seconds": [IDENTITY.to_json()]}
-    values = [row["value"] for row in do_job(job)["rows"]]
-    assert len(set(values)) == 3
+    job = TwoPhaseJob(instance=instance(), seed=0, first=NET3, seconds=(IDENTITY,))
+    assert len({switch.value for switch in job.run().switches}) == 3
 
 
 def test_an_oracle_that_may_only_stay_is_the_static_run() -> None:
-    job = {**JOB, "kind": "oracle", "base": NET3.to_json(), "specs": [NET3.to_json()]}
-    result = do_job({**job, "placebo": False})
-    assert result["scores"] == static(NET3)["scores"]
-    assert result["chosen"] == [NET3.label] * INTERVALS
-    assert result["standard_error"] > 0.0
+    job = OracleJob(instance=instance(), seed=0, base=NET3, specs=(NET3,), placebo=False)
+    result = job.run()
+    assert result.scores == static(NET3).scores
+    assert result.chosen == (NET3.label,) * INTERVALS
+    assert result.standard_error > 0.0
 
 
 def test_a_placebo_keeps_its_spec_and_rolls_other_dice() -> None:
-    specs = [IDENTITY.to_json(), NET3.to_json(), CompressionSpec(bits=8).to_json()]
-    longer = {**JOB, **describe("catch", "paper-1080ti", 36 * 576)}
-    job = {**longer, "kind": "oracle", "base": IDENTITY.to_json(), "specs": specs}
-    result = do_job({**job, "placebo": True})
-    assert set(result["chosen"]) == {IDENTITY.label}
-    still = do_job({**longer, "kind": "static", "spec": IDENTITY.to_json()})
-    assert result["value"] != still["value"]
+    specs, longer = (IDENTITY, NET3, CompressionSpec(bits=8)), instance(36 * 576)
+    job = OracleJob(instance=longer, seed=0, base=IDENTITY, specs=specs, placebo=True)
+    result = job.run()
+    assert set(result.chosen) == {IDENTITY.label}
+    assert result.value != StaticJob(instance=longer, seed=0, spec=IDENTITY).run().value
 
 
 def test_only_what_is_clearly_better_is_taken() -> None:
@@ -89,7 +111,7 @@ def test_the_study_tells_of_every_pair_and_draws_it(
         pairs=(("catch", "paper-1080ti"),), env_steps={"catch": 12 * 576}, seeds={"catch": 2}
     )
     monkeypatch.setattr(oracle_gap, "SPECS", (IDENTITY, NET3))
-    monkeypatch.setattr(oracle_gap, "InnerRuns", Inline)
+    monkeypatch.setattr(oracle_gap, "open_executor", inline)
     monkeypatch.setitem(oracle_gap.BUDGETS, "tiny", budget)
     result = run_oracle_gap(tmp_path, budget="tiny")
     (row,) = result["rows"]
@@ -108,7 +130,7 @@ def test_the_study_tells_of_every_pair_and_draws_it(
         "no compression",
         "best of two phases",
         "greedy-branch oracle",
-        "placebo: other dice only",
+        "placebo: other random numbers",
     }
 
 

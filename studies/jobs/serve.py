@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import multiprocessing
 import os
 import signal
@@ -12,6 +11,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
@@ -22,22 +22,12 @@ from optuna.exceptions import StorageInternalError
 from accerl.errors import UserError
 from accerl.runtime.process.messages import News, Ready
 from accerl.runtime.process.wire import Channel
+from studies.jobs.executor import describe_job, read_job
 from studies.jobs.storage import open_storage, storage_errors
 from studies.jobs.store import Claim, JobStore
 from studies.study_folder import StudyFolder, pack_records
 
-FUNCTIONS = {"inner": "studies.jobs.inner", "oracle-gap": "studies.oracle_gap.branching"}
-"""what jobs call their function -> the module whose `do_job` it is; a storage names no code"""
 BEAT_SECONDS = 15.0
-SAME_VERSION = "start workers with the AcceRL that the study was started with"
-
-
-def name_of(job: dict[str, Any]) -> str:
-    """Return what people call a job."""
-    told = {**job, **job.get("setup", {}), "strategy": job.get("strategy", {}).get("label")}
-    names = ("kind", "game", "profile", "strategy", "seed", "action_seed")
-    found = [f"{name} {told[name]}" for name in names if told.get(name) is not None]
-    return ", ".join([job["do"], *found])
 
 
 class Stop:
@@ -94,7 +84,7 @@ def do_one(store: JobStore, folder: StudyFolder | None, stop: Stop) -> str | Non
     claim = store.claim()
     if claim is None:
         return None
-    name, started, busy = name_of(claim.job), perf_counter(), process_time()
+    name, started, busy = describe_job(claim.job), perf_counter(), process_time()
     try:
         with _beating(store, claim), stop.interrupting():
             result, records = _do(claim.job, folder)
@@ -155,17 +145,14 @@ def _end_with_parent() -> None:
 
 def _do(job: dict[str, Any], folder: StudyFolder | None) -> tuple[Any, dict[str, str] | None]:
     """Return a job's result, and the records that have to travel."""
-    if job["do"] not in FUNCTIONS:
-        raise UserError(f"{job['do']!r} jobs are unknown here; {SAME_VERSION}")
-    function = importlib.import_module(FUNCTIONS[job["do"]]).do_job
-    if job.get("out") is None:
-        return function(job), None
+    typed = read_job(job)
+    if typed.out is None:
+        return typed.run().to_json(), None
     if folder is not None and folder.mark == job["folder"]:
-        return function({**job, "out": str(folder.path / job["out"])}), None
+        return replace(typed, out=folder.path / typed.out).run().to_json(), None
     with tempfile.TemporaryDirectory(prefix="accerl-") as scratch:
         run = Path(scratch) / "run"
-        result = function({**job, "out": str(run)})
-        return result, pack_records(run)
+        return replace(typed, out=run).run().to_json(), pack_records(run)
 
 
 @contextmanager
@@ -190,8 +177,8 @@ def _beating(store: JobStore, claim: Claim) -> Iterator[None]:
 
 
 def _in_one_line(error: BaseException) -> str:
-    told = " ".join(str(error).split())
+    message = " ".join(str(error).split())
     if isinstance(error, UserError):
-        return told
+        return message
     place = traceback.extract_tb(sys.exc_info()[2])[-1]
-    return f"{type(error).__name__}: {told} ({Path(place.filename).name}, line {place.lineno})"
+    return f"{type(error).__name__}: {message} ({Path(place.filename).name}, line {place.lineno})"

@@ -1,11 +1,11 @@
-"""Whom a controller imitates: the best static spec of each machine, where that can be told."""
+"""Demonstrations: the best static spec of each machine, where specs clearly differ."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from accerl.spec import CompressionSpec
-from studies.contest.teachers import best_of_machines, fastest_of_machines
+from studies.contest.demonstrations import best_of_machines, fastest_of_machines
 
 SPECS = (
     CompressionSpec(),

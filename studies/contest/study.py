@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -17,6 +17,7 @@ from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.latency.profiles import PAPER, load_profile, save_profile
 from accerl.spec import STUDENTS, CompressionSpec
 from analysis.comparison.curves import final_return
+from controller.env.instances import Instance, make_instance
 from controller.env.references import random_return as measure_random_return
 from controller.objective import default_beta, discounted_gain
 from studies.contest.budget import (
@@ -27,8 +28,10 @@ from studies.contest.budget import (
     VALIDATE_SEEDS,
     Budget,
 )
-from studies.contest.plan import TRAINED, ContestInstance, make_setup
-from studies.jobs.inner import GameSetup, InnerRuns, strategy_job
+from studies.contest.costs import StepCosts
+from studies.contest.plan import TRAINED
+from studies.jobs.executor import Executor, Job, R
+from studies.jobs.inner import StrategyJob, StrategyResult
 from studies.progress import bar, console, share_bar
 
 UNIT_RUNS = 5
@@ -45,13 +48,14 @@ class Study:
     budget: Budget
     seed: int
     profiles: dict[str, LatencyProfile]
-    instances: list[ContestInstance]
-    runs: InnerRuns
+    instances: list[Instance]
+    executor: Executor
+    costs: StepCosts
 
     @property
-    def trained(self) -> list[GameSetup]:
+    def trained(self) -> list[Instance]:
         """Instances that rules are tuned and controllers trained on."""
-        return [item.setup for item in self.instances if item.group == TRAINED]
+        return [item for item in self.instances if item.group == TRAINED]
 
     @property
     def tune_seeds(self) -> list[int]:
@@ -77,15 +81,23 @@ class Study:
         """Seeds that nothing was chosen on."""
         return self.budget.test
 
-    def profile(self, setup: GameSetup) -> LatencyProfile:
-        """The latencies that a game's seconds are charged from."""
-        return self.profiles[setup.profile]
+    def run(self, jobs: Sequence[Job[R]], on_done: Callable[[], object] = lambda: None) -> list[R]:
+        """Return the result of every job, in order; count what they cost."""
+        outcomes = self.executor.map(jobs, on_done)
+        self.costs.add(outcomes)
+        return [outcome.result for outcome in outcomes]
 
-    def job(
-        self, setup: GameSetup, seed: int, strategy: Mapping[str, Any], out: Path | None = None
-    ) -> dict[str, Any]:
-        """Return the inner run of a strategy on one game and seed."""
-        return strategy_job(setup, seed, dict(strategy), self.profile(setup), out)
+    def run_shown(self, title: str, jobs: Sequence[Job[R]]) -> list[R]:
+        """Do the same with a progress bar."""
+        with bar(title, len(jobs)) as advance:
+            return self.run(jobs, advance)
+
+
+def strategy_job(
+    instance: Instance, seed: int, strategy: Mapping[str, Any], out: Path | None = None
+) -> StrategyJob:
+    """Return the inner run of a strategy on an instance."""
+    return StrategyJob(instance=instance, seed=seed, strategy=dict(strategy), out=out)
 
 
 def find_profiles(out: Path, budget: Budget, name: str) -> dict[str, LatencyProfile]:
@@ -97,17 +109,17 @@ def find_profiles(out: Path, budget: Budget, name: str) -> dict[str, LatencyProf
     if name:
         alone = load_profile(name)
         save_profile(alone, out / "profile.json")
-        return _kept(out, {alone.name: alone})
+        return _saved(out, {alone.name: alone})
     names = list(dict.fromkeys(profile for _, profile in budget.pairs))
     found = {}
     for wanted in names:
         found[wanted] = _measured(out, budget) if wanted == MEASURED else load_profile(wanted)
     if MEASURED not in names:
         save_profile(found[names[0]], out / "profile.json")
-    return _kept(out, found)
+    return _saved(out, found)
 
 
-def _kept(out: Path, profiles: dict[str, LatencyProfile]) -> dict[str, LatencyProfile]:
+def _saved(out: Path, profiles: dict[str, LatencyProfile]) -> dict[str, LatencyProfile]:
     """Save every machine for the report; return them."""
     (out / "profiles").mkdir(exist_ok=True)
     for name, profile in profiles.items():
@@ -136,7 +148,7 @@ def _needed_specs(budget: Budget) -> list[CompressionSpec]:
     return list(dict.fromkeys([*budget.actions.all_specs, *students]))
 
 
-def add_references(study: Study) -> list[ContestInstance]:
+def add_references(study: Study) -> list[Instance]:
     """Measure what random play and uncompressed training reach: scale, target, and unit of gains.
 
     Scale and target are a game's, not an instance's: on a slow network uncompressed training may
@@ -150,13 +162,15 @@ def add_references(study: Study) -> list[ContestInstance]:
     budget = study.budget
     profile = load_profile(PAPER)
     seeds = list(REFERENCE_SEEDS)[: budget.reference_runs]
-    setups = {game: make_setup(game, profile, budget.env_steps[game]) for game in budget.env_steps}
-    jobs = [strategy_job(setup, seed, FP32, profile) for setup in setups.values() for seed in seeds]
-    with bar("fp32 reference", len(jobs)) as advance:
-        results = iter(study.runs.map(jobs, advance))
+    references = {
+        game: make_instance(game, profile, env_steps)
+        for game, env_steps in budget.env_steps.items()
+    }
+    jobs = [strategy_job(item, seed, FP32) for item in references.values() for seed in seeds]
+    results = iter(study.run_shown("fp32 reference", jobs))
     known: dict[str, dict[str, Any]] = {}
-    for game, setup in setups.items():
-        reached = [_final(setup, next(results)) for _ in seeds]
+    for game, reference in references.items():
+        reached = [_final(reference, next(results)) for _ in seeds]
         random = measure_random_return(game)
         middle = median(reached)
         if not middle > random:
@@ -166,45 +180,41 @@ def add_references(study: Study) -> list[ContestInstance]:
             )
         console.print(
             f"  {game}: random {random:.2f}; target {middle:.2f}, the median of {len(seeds)} fp32 "
-            f"runs of {setup.horizon_seconds:.3g} virtual seconds on {PAPER}"
+            f"runs of {reference.horizon_seconds:.3g} virtual seconds on {PAPER}"
         )
-        scale = {"random_return": random, "reference_return": middle, "target_return": middle}
-        known[game] = {"scale": scale, "returns": tuple(reached)}
-    scaled = [
-        replace(
-            item,
-            setup=replace(item.setup, **known[item.setup.game]["scale"]),
-            fp32_returns=known[item.setup.game]["returns"],
-        )
-        for item in study.instances
-    ]
+        known[game] = {
+            "random_return": random,
+            "reference_return": middle,
+            "target_return": middle,
+            "fp32_returns": tuple(reached),
+        }
+    scaled = [replace(item, **known[item.game]) for item in study.instances]
     return _with_units(study, scaled, seeds[:UNIT_RUNS])
 
 
 def _with_units(
-    study: Study, instances: Sequence[ContestInstance], seeds: Sequence[int]
-) -> list[ContestInstance]:
+    study: Study, instances: Sequence[Instance], seeds: Sequence[int]
+) -> list[Instance]:
     """Return the instances with the mean gain of fp32 runs on each as its unit."""
-    jobs = [study.job(item.setup, seed, FP32) for item in instances for seed in seeds]
-    with bar("fp32 on every machine", len(jobs)) as advance:
-        results = iter(study.runs.map(jobs, advance))
+    jobs = [strategy_job(item, seed, FP32) for item in instances for seed in seeds]
+    results = iter(study.run_shown("fp32 on every machine", jobs))
     found = []
     for item in instances:
-        gain = float(np.mean([score(item.setup, next(results)) for _ in seeds]))
+        gain = float(np.mean([score(item, next(results)) for _ in seeds]))
         unit = max(gain, SMALLEST_UNIT)
         console.print(f"  {item.name}: fp32 gains {gain:.3f}; gains count in units of {unit:.3f}")
-        found.append(replace(item, setup=replace(item.setup, fp32_gain=unit)))
+        found.append(replace(item, fp32_gain=unit))
     return found
 
 
-def _final(setup: GameSetup, result: Mapping[str, Sequence[float]]) -> float:
+def _final(instance: Instance, result: StrategyResult) -> float:
     """Return the mean J of the last tenth of a run, as contests measure it."""
-    times, returns = np.array(result["times"]), np.array(result["returns"])
-    return final_return(times, returns, setup.horizon_seconds)
+    times, returns = np.array(result.times), np.array(result.returns)
+    return final_return(times, returns, instance.horizon_seconds)
 
 
-def score(setup: GameSetup, result: Mapping[str, Any]) -> float:
+def score(instance: Instance, result: StrategyResult) -> float:
     """Return the discounted gain of one run over fp32's there: the controller's own objective."""
-    returns = [setup.reference.normalise(value) for value in result["returns"]]
-    gain = discounted_gain(result["times"], returns, default_beta(setup.horizon_seconds))
-    return gain / setup.fp32_gain
+    returns = [instance.reference.normalise(value) for value in result.returns]
+    gain = discounted_gain(result.times, returns, default_beta(instance.horizon_seconds))
+    return gain / instance.fp32_gain

@@ -64,12 +64,6 @@ def test_whatever_a_space_proposes_is_json_and_makes_a_strategy(name: str) -> No
             assert specs_of(strategy)
 
 
-def test_the_richer_spaces_add_a_dwell() -> None:
-    for name in ("kl-threshold", "reward-gap"):
-        richer = ask(SPACES_BY_NAME[f"{name}-dwell"]).params
-        assert richer.keys() - ask(SPACES_BY_NAME[name]).params.keys() == {"dwell_seconds"}
-
-
 def test_a_composition_is_searched_with_one_pair_of_specs() -> None:
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
     for _ in range(8):

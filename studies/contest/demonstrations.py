@@ -1,37 +1,39 @@
-"""Whom a controller imitates before it tries for itself: a tuned rule, and the best static specs.
+"""Demonstrations for behaviour cloning: a tuned threshold rule, and the best static specs.
 
-The second teacher knows what no rule does: on which machine it is. What the controller is shown is
-what every spec looks like on every machine, so that it can tell machines apart by the features
-alone. What to act with there is told in several ways, and whoever learns tries each:
+A threshold rule does not know on which machine it is. The static demonstrations show what every
+spec looks like on every machine, so that a controller can tell machines apart by the features
+alone. Which spec is the right one on a machine is labelled in several ways; each is cloned:
 
-- what the rule does, but the fastest spec where another one is clearly faster. Gains of a handful
-  of runs differ by chance; environment steps per second hardly do. So this departs from the rule
-  only on a machine whose limits the rule cannot see;
+- the rule's spec, but the fastest one where it is clearly faster. Gains of a handful of runs differ
+  by chance; environment steps per second hardly do. So this departs from the rule only on a machine
+  whose limits the rule cannot see;
 - the spec that gained most there over all trained games, or the mildest of those that gained about
   as much.
 
-At first, before anything was seen, all machines look alike. So all begin with what the rule chooses
-most: a student has to be distilled before it can act, and it costs less to begin with one and leave
-it than to begin without and change. Where the rule itself begins without, beginning with the spec
-of each machine is tried as well.
+Before the first interval all machines look alike. So all demonstrations begin with the spec that
+the rule chooses most: a student has to be distilled before it can act, and to begin with one and
+leave it costs less than to begin without and change. Where the rule itself begins without, the spec
+of each machine is also tried from the start.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from accerl.spec import CompressionSpec
 from controller.actions import ActionSpace
 from controller.analytic.model import severity
+from controller.env.instances import Instance
 from controller.objective import default_beta
 from controller.training.rollouts import RecordedEpisode
-from studies.contest.entrants import Entrant
-from studies.contest.games import Study
-from studies.jobs.inner import GameSetup, record_job
-from studies.progress import bar, console
+from studies.contest.entrants import TUNED, Entrant
+from studies.contest.study import Study, strategy_job
+from studies.jobs.inner import StrategyJob, StrategyResult
+from studies.progress import console
 
 WAYS = {1.0: "the mildest of the best", 0.0: "the best"}
 """how many standard errors below the best a milder spec is preferred -> in words"""
@@ -39,73 +41,80 @@ FASTEST = "the fastest where the rule is clearly slower"
 FASTER = 0.05
 """share by which more environment steps per second are clearly more"""
 HOLD_INTERVALS = 2
-"""how long the wandering recordings keep a spec: a controller must know switches too"""
+"""how long random switching keeps a spec: a controller must know switches too"""
 
 
 @dataclass(frozen=True, kw_only=True)
-class StaticsTeacher:
-    """The best static spec of every trained machine, and what is seen on the way."""
+class StaticDemonstrations:
+    """The best static spec of every trained machine, and runs labelled with it."""
 
     best: dict[str, CompressionSpec]
     """by latency profile; of specs that hardly differ the mildest"""
-    lessons: dict[str, tuple[RecordedEpisode, ...]]
-    """what to imitate, in words -> all specs and random switching, as seen on every machine, with
-    what the teacher would have chosen there"""
+    labelled: dict[str, tuple[RecordedEpisode, ...]]
+    """by the way of labelling: all specs and random switching on every machine"""
     inner_runs: int
 
 
 def record_rule(study: Study, rule: Entrant) -> list[RecordedEpisode]:
     """Return what a hand-set rule saw and chose on the trained instances."""
-    asked = [(setup, seed) for seed in study.tune_seeds for setup in study.trained]
-    jobs = [record_job_of(study, setup, seed, rule.strategy(setup.name)) for setup, seed in asked]
-    with bar(f"recording {rule.label}", len(jobs)) as advance:
-        results = study.runs.map(jobs, advance)
-    return [RecordedEpisode.from_json(result) for result in results]
+    places = [(instance, seed) for seed in study.tune_seeds for instance in study.trained]
+    jobs = [_tuned_job(item, seed, rule.strategy(item.name)) for item, seed in places]
+    results = study.run_shown(f"recording {rule.label}", jobs)
+    return _episodes(study, [item for item, _ in places], results)
 
 
-def record_statics(study: Study, rule: Sequence[RecordedEpisode]) -> StaticsTeacher:
-    """Run every spec, and random switching, on the trained instances; see who was best where.
+def record_statics(study: Study, rule: Sequence[RecordedEpisode]) -> StaticDemonstrations:
+    """Run every spec, and random switching, on the trained instances; find the best by machine.
 
     Args:
-        study: whose.
-        rule: what the other teacher saw and chose.
+        study: the contest.
+        rule: what the threshold rule saw and chose.
     """
-    actions, seeds = study.budget.actions, study.tune_seeds[: study.budget.teacher_seeds]
+    actions, seeds = study.budget.actions, study.tune_seeds[: study.budget.demonstration_seeds]
     specs = actions.all_specs
-    places = [(setup, seed) for setup in study.trained for seed in seeds]
+    places = [(instance, seed) for instance in study.trained for seed in seeds]
     jobs = [
-        record_job_of(study, setup, seed, {"name": "fixed", "params": {"spec": spec.to_json()}})
-        for setup, seed in places
+        _tuned_job(instance, seed, {"name": "fixed", "params": {"spec": spec.to_json()}})
+        for instance, seed in places
         for spec in specs
     ]
-    jobs += [record_job_of(study, setup, seed, _wandering(study, setup)) for setup, seed in places]
-    with bar("recording static specs", len(jobs)) as advance:
-        results = study.runs.map(jobs, advance)
-    episodes = [RecordedEpisode.from_json(result) for result in results]
+    jobs += [_tuned_job(item, seed, _random_switching(study, item)) for item, seed in places]
+    results = study.run_shown("recording static specs", jobs)
+    instances = [job.instance for job in jobs]
+    episodes = _episodes(study, instances, results)
     shape = (len(study.trained), len(seeds), len(specs))
     fixed = range(len(places) * len(specs))
-    betas = [default_beta(setup.horizon_seconds) for setup, _ in places for _ in specs]
+    betas = [default_beta(instance.horizon_seconds) for instance in instances]
     gains = np.array([episodes[at].discounted(betas[at]).sum() for at in fixed]).reshape(shape)
-    steps = np.array([results[at]["env_steps"] for at in fixed])
+    steps = np.array([results[at].env_steps for at in fixed])
     speeds = (steps / [episodes[at].seconds.sum() for at in fixed]).reshape(shape)
-    machines = [setup.profile for setup in study.trained]
+    machines = [instance.profile for instance in study.trained]
     home = _mostly(rule, actions)
     ways = {FASTEST: fastest_of_machines(machines, speeds, specs, home)}
-    ways |= {what: best_of_machines(machines, gains, specs, e) for e, what in WAYS.items()}
-    owners = [setup.profile for setup, _ in places for _ in specs]
-    owners += [setup.profile for setup, _ in places]
-    lessons: dict[str, tuple[RecordedEpisode, ...]] = {}
-    for what, best in ways.items():
-        told = ", ".join(f"{spec.label} on {machine}" for machine, spec in best.items())
-        console.print(f"  to be imitated, {what}: {told}", highlight=False)
+    ways |= {way: best_of_machines(machines, gains, specs, e) for e, way in WAYS.items()}
+    labelled: dict[str, tuple[RecordedEpisode, ...]] = {}
+    for way, best in ways.items():
+        listed = ", ".join(f"{spec.label} on {machine}" for machine, spec in best.items())
+        console.print(f"  demonstrated, {way}: {listed}", highlight=False)
         # Gains of so few runs are no reason to begin otherwise than the rule.
-        for first in dict.fromkeys([home, *(best.values() if what == FASTEST else ())]):
-            shown = _shown(episodes, owners, best, first, actions)
-            if not any(_alike(shown, known) for known in lessons.values()):
-                lessons[f"{what}, beginning with {first.label}"] = shown
-    return StaticsTeacher(
-        best=best_of_machines(machines, gains, specs), lessons=lessons, inner_runs=len(jobs)
-    )
+        for first in dict.fromkeys([home, *(best.values() if way == FASTEST else ())]):
+            found = _label(episodes, [item.profile for item in instances], best, first, actions)
+            if not any(_alike(found, known) for known in labelled.values()):
+                labelled[f"{way}, beginning with {first.label}"] = found
+    best = best_of_machines(machines, gains, specs)
+    return StaticDemonstrations(best=best, labelled=labelled, inner_runs=len(jobs))
+
+
+def _tuned_job(instance: Instance, seed: int, strategy: Mapping[str, Any]) -> StrategyJob:
+    """Return a job that equals the one that tuning made of the same parameters."""
+    return strategy_job(instance, seed, {**strategy, "label": TUNED})
+
+
+def _episodes(
+    study: Study, instances: Sequence[Instance], results: Sequence[StrategyResult]
+) -> list[RecordedEpisode]:
+    pairs = zip(instances, results, strict=True)
+    return [result.episode(instance, study.budget.actions) for instance, result in pairs]
 
 
 def _mostly(rule: Sequence[RecordedEpisode], actions: ActionSpace) -> CompressionSpec:
@@ -117,20 +126,20 @@ def _mostly(rule: Sequence[RecordedEpisode], actions: ActionSpace) -> Compressio
     return actions.spec(max(seconds, key=lambda indices: seconds[indices]))
 
 
-def _shown(
+def _label(
     episodes: Sequence[RecordedEpisode],
-    owners: Sequence[str],
+    machines: Sequence[str],
     best: Mapping[str, CompressionSpec],
     first: CompressionSpec,
     actions: ActionSpace,
 ) -> tuple[RecordedEpisode, ...]:
-    """Return the episodes with what the teacher would have chosen on their machines."""
-    shown = []
-    for machine, episode in zip(owners, episodes, strict=True):
+    """Return the episodes as if the best spec of their machine had been chosen in them."""
+    labelled = []
+    for machine, episode in zip(machines, episodes, strict=True):
         chosen = np.tile(actions.indices(best[machine]), (len(episode), 1))
         chosen[0] = actions.indices(first)
-        shown.append(replace(episode, actions=chosen))
-    return tuple(shown)
+        labelled.append(replace(episode, actions=chosen))
+    return tuple(labelled)
 
 
 def _alike(some: Sequence[RecordedEpisode], others: Sequence[RecordedEpisode]) -> bool:
@@ -146,14 +155,14 @@ def best_of_machines(
     """Return the spec to act with on each machine, judged over games and seeds, each on its scale.
 
     That is the mildest of those that lie within `errors` standard errors of the best: where specs
-    hardly differ the best one is luck, and whoever imitates it must tell apart machines that are
-    alike.
+    hardly differ the best one is luck, and a clone of it would have to tell apart machines that
+    are alike.
 
     Args:
         machines: of every instance.
         values: [instances, seeds, specs], more is better.
         specs: what was run.
-        errors: 0 takes the best at its word.
+        errors: 0: the best by its mean alone.
     """
     scale = np.abs(values).mean(axis=(1, 2), keepdims=True)
     relative = values / np.where(scale > 0.0, scale, 1.0)
@@ -195,20 +204,9 @@ def fastest_of_machines(
     return found
 
 
-def record_job_of(
-    study: Study, setup: GameSetup, seed: int, strategy: dict[str, object]
-) -> dict[str, object]:
-    """Return the job that records a strategy on an instance."""
-    return record_job(setup, seed, strategy, study.budget.actions, study.profile(setup))
-
-
-def _wandering(study: Study, setup: GameSetup) -> dict[str, object]:
+def _random_switching(study: Study, instance: Instance) -> dict[str, Any]:
     params = {
         "specs": [spec.to_json() for spec in study.budget.actions.all_specs],
-        "hold_seconds": HOLD_INTERVALS * setup.interval_seconds,
+        "hold_seconds": HOLD_INTERVALS * instance.interval_seconds,
     }
     return {"name": "random", "params": params}
-
-
-def _rows(episodes: Sequence[RecordedEpisode], width: int) -> list[Sequence[RecordedEpisode]]:
-    return [episodes[at : at + width] for at in range(0, len(episodes), width)]
