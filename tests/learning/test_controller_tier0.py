@@ -93,7 +93,7 @@ def test_evolution_comes_near_the_optimum(games: list[HeldOut], seed: int) -> No
     """As many inner runs: 480."""
     policy = new_policy(seed)
     untrained = share(policy, games)
-    config = EvolutionConfig(pairs=8)
+    config = EvolutionConfig(pairs=8, seed=1)
     evolve_tier0(policy, ACTIONS, config, np.random.default_rng(seed), generations=15, games=2)
-    check(policy, games, 0.92)
+    check(policy, games, 0.93)
     assert share(policy, games) > untrained + 0.05
