@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from accerl.api import train
     from accerl.compress import (
         ONNX,
         CompressorChain,
@@ -50,9 +49,10 @@ if TYPE_CHECKING:
     )
     from accerl.monitor.strategy import Strategy
     from accerl.presets import load_preset
-    from accerl.saved_policy import SavedPolicy, load_policy
     from accerl.spec import CompressionSpec, Decision
-    from accerl.training import RunResult
+    from accerl.training.api import train
+    from accerl.training.run import RunResult
+    from accerl.training.saved_policy import SavedPolicy, load_policy
 
     def load_bundle(path: str | Path) -> Strategy:
         """Return the strategy that a schedule bundle holds."""
@@ -122,8 +122,8 @@ _HOMES = {
     "RetraceCorrector": "accerl.correct",
     "RewardGapStrategy": "accerl.monitor.strategies",
     "RunConfig": "accerl.config",
-    "RunResult": "accerl.training",
-    "SavedPolicy": "accerl.saved_policy",
+    "RunResult": "accerl.training.run",
+    "SavedPolicy": "accerl.training.saved_policy",
     "SimulatedQuantizer": "accerl.compress",
     "Strategy": "accerl.monitor.strategy",
     "ThreeStageStrategy": "accerl.monitor.strategies",
@@ -131,9 +131,9 @@ _HOMES = {
     "TreeBackupCorrector": "accerl.correct",
     "TruncatedISCorrector": "accerl.correct",
     "VTraceCorrector": "accerl.correct",
-    "load_policy": "accerl.saved_policy",
+    "load_policy": "accerl.training.saved_policy",
     "load_preset": "accerl.presets",
-    "train": "accerl.api",
+    "train": "accerl.training.api",
     # The one name that points up: to its user a bundle is a strategy like any other, and only the
     # layer that trains controllers can read one.
     "load_bundle": "controller.bundle.bundle",

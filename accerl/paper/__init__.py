@@ -17,7 +17,7 @@
     strategy.start()
     result = learner.join()
 
-These objects say what a run consists of; `accerl.training.run_training` runs it, in the process
+These objects say what a run consists of; `accerl.training.run.run_training` runs it, in the process
 runtime. Its processes do not import the script that starts them: components of your own need a
 module.
 """

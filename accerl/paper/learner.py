@@ -30,7 +30,7 @@ from accerl.presets import load_preset
 from accerl.runtime.parts import Parts
 from accerl.runtime.run import IntervalReport
 from accerl.spec import STUDENTS
-from accerl.training import RunResult, check_startable, run_training
+from accerl.training.run import RunResult, check_startable, run_training
 
 EVAL_EPISODES = 16
 """per measurement of J, where a monitor needs it and the preset has none"""

@@ -12,7 +12,7 @@ from typing import Any
 from accerl.errors import UserError
 from accerl.records import CONFIG, METRICS, SUMMARY, read_json, read_metrics
 from accerl.runtime.run import IntervalReport
-from accerl.summary import summarise
+from accerl.training.summary import summarise
 from analysis.records.plan import (
     GROUPS,
     STUDY,

@@ -10,12 +10,12 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from accerl.episode import Episode
 from accerl.errors import UserError
 from accerl.monitor.features import FEATURE_NAMES, LIMIT, Features
 from accerl.monitor.indicators import Indicator
 from accerl.runtime.run import InnerRun, IntervalReport, Snapshot
 from accerl.spec import Decision
+from accerl.training.episode import Episode
 from controller.actions import ACTION_SPACES, Actions, PresetActions
 from controller.analytic.model import AnalyticConfig
 from controller.env.instances import Instance, Instances, analytic_instance

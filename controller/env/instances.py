@@ -98,7 +98,7 @@ class Instance:
 
     def make_run(self, seed: int) -> InnerRun:
         """Start the inner run of `seed`."""
-        from accerl.training import make_run  # brings torch and ONNX, which tier 0 does without
+        from accerl.training.run import make_run  # brings torch and ONNX, which tier 0 does without
 
         return make_run(self.config(seed), None if self.tier == "real" else self.latency)
 

@@ -63,7 +63,7 @@ def reference_return(game: str) -> tuple[float, list[float]]:
     from accerl.presets import load_preset
     from accerl.runtime.latency.profiles import load_profile
     from accerl.spec import IDENTITY
-    from accerl.training import run_training
+    from accerl.training.run import run_training
     from controller.env.instances import ENV_STEPS, choose_horizon
 
     profile = load_profile(PROFILE)

@@ -19,7 +19,7 @@ from accerl.runtime.latency.compare import drift, middle
 from accerl.runtime.latency.measure import measure_profile
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.run import IntervalReport
-from accerl.training import run_training
+from accerl.training.run import run_training
 from analysis.comparison.stats import spearman
 from studies.benchmarks.clock_cases import (
     SECONDS,

@@ -17,8 +17,8 @@ from accerl.envs import make_envs
 from accerl.errors import UserError
 from accerl.evaluate import policy_infer
 from accerl.networks.policy_net import PolicyNet, architecture, count_macs
-from accerl.run_folder import read_config, saved_run
 from accerl.spec import CompressionSpec
+from accerl.training.run_folder import read_config, saved_run
 from studies.benchmarks.pong import fitted_policy, record_states
 from studies.benchmarks.publish import network
 from studies.benchmarks.repeats import SPREAD, interleaved, per_item, result_of, torch_threads

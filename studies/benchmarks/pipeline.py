@@ -25,7 +25,7 @@ from accerl.runtime.run import PHASES, IntervalReport
 from accerl.runtime.serial.run import SerialRun
 from accerl.seeds import Role, generator, number
 from accerl.spec import Decision
-from accerl.training import make_run
+from accerl.training.run import make_run
 from studies.benchmarks.pipelines import RATIOS, Pipeline, pipelines, wirings
 from studies.benchmarks.repeats import median_and_spread, result_of
 from studies.progress import bar

@@ -14,8 +14,8 @@ from rich.table import Table
 
 from accerl.errors import UserError
 from accerl.presets import load_preset
-from accerl.run_folder import holds_run
 from accerl.spec import STUDENTS, Decision
+from accerl.training.run_folder import holds_run
 from controller.bundle.bundle import is_bundle, show_bundle, verify_bundle
 from controller.bundle.card import TIER_NOTES
 from controller.bundle.schedule import QUANTILES

@@ -17,11 +17,11 @@ from accerl.monitor.strategy import Strategy, specs_of
 from accerl.networks.students import check_own_student
 from accerl.presets import load_preset
 from accerl.records import make_out_dir
-from accerl.run_folder import holds_run, starting_learner
 from accerl.runtime.run import IntervalReport
-from accerl.saved_policy import evaluate_checkpoint
 from accerl.spec import CompressionSpec, Decision, is_own_student
-from accerl.training import check_resumable, check_startable, run_identity, run_training
+from accerl.training.run import check_resumable, check_startable, run_identity, run_training
+from accerl.training.run_folder import holds_run, starting_learner
+from accerl.training.saved_policy import evaluate_checkpoint
 from controller.policy.shield import Shielded
 from studies.cli.command import Command, save_result
 from studies.cli.settings import with_settings

@@ -18,7 +18,7 @@ from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.run import IntervalReport
 from accerl.seeds import Role, generator
 from accerl.spec import Decision
-from accerl.training import run_training
+from accerl.training.run import run_training
 from analysis.comparison.curves import seconds_to_target
 from analysis.comparison.stats import paired_log_ratio
 from analysis.records.load import finite_or_none

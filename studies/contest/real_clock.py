@@ -24,7 +24,7 @@ from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.latency.profiles import load_profile, save_profile
 from accerl.runtime.run import IntervalReport
 from accerl.spec import CompressionSpec
-from accerl.training import run_training
+from accerl.training.run import run_training
 from controller.env.instances import INTERVALS
 from studies.benchmarks.pipelines import base_config
 from studies.progress import bar, console, share_bar

@@ -18,7 +18,7 @@ from accerl.monitor.strategy import Strategy
 from accerl.presets import load_preset
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.spec import Decision
-from accerl.training import run_training
+from accerl.training.run import run_training
 from controller.actions import ActionSpace
 from controller.bundle.schedule import ReplayedSchedule, Schedule
 from controller.comparators.by_name import COMPARATORS, make_comparator

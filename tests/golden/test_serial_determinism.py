@@ -15,7 +15,7 @@ import pytest
 from accerl.runtime.run import IntervalReport
 from accerl.runtime.serial.run import SerialRun
 from accerl.spec import IDENTITY, CompressionSpec, Decision
-from accerl.training import make_run
+from accerl.training.run import make_run
 from tests.fixtures.inner_runs import fast_profile, tiny_catch, weights_hash
 
 INT8 = CompressionSpec(bits=8)

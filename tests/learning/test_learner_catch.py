@@ -12,7 +12,7 @@ from accerl.learner.learner import Learner
 from accerl.presets import load_preset
 from accerl.runtime.run import IntervalReport
 from accerl.spec import IDENTITY, CompressionSpec, Decision
-from accerl.training import make_run
+from accerl.training.run import make_run
 from tests.fixtures.inner_runs import fast_profile
 from tests.fixtures.learning import EVERY_ENGINE
 

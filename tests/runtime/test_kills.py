@@ -18,7 +18,7 @@ from accerl.runtime.process.run import ProcessRun
 from accerl.runtime.process.supervise import Supervisor, Worker
 from accerl.runtime.run import IntervalReport
 from accerl.spec import CompressionSpec, Decision
-from accerl.training import run_training
+from accerl.training.run import run_training
 from tests.fixtures.inner_runs import weights_hash
 from tests.fixtures.process_runs import Killer, immortal, quick_catch
 

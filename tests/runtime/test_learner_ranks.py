@@ -17,9 +17,9 @@ from accerl.monitor.strategies import FixedStrategy
 from accerl.rollout import Rollout
 from accerl.runtime.process.run import ProcessRun
 from accerl.runtime.process.supervise import Supervisor
-from accerl.saved_policy import evaluate_checkpoint
 from accerl.spec import CompressionSpec
-from accerl.training import run_training
+from accerl.training.run import run_training
+from accerl.training.saved_policy import evaluate_checkpoint
 from tests.fixtures.inner_runs import weights_hash
 from tests.fixtures.process_runs import Killer, immortal, quick_catch
 from tests.fixtures.processes import alive

@@ -42,7 +42,7 @@ from accerl.testing import (
     IndicatorCompliance,
     StrategyCompliance,
 )
-from accerl.training import run_training
+from accerl.training.run import run_training
 from tests.fixtures.inner_runs import fast_profile
 
 INT8 = CompressionSpec(bits=8)

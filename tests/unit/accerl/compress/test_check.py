@@ -18,7 +18,7 @@ from accerl.compress.quantization.ranges import ActivationRanges, RangeTracker
 from accerl.monitor.strategies import FixedStrategy
 from accerl.networks.policy_net import ObservationSpec, PolicyNet, make_policy
 from accerl.spec import IDENTITY, CompressionSpec
-from accerl.training import run_training
+from accerl.training.run import run_training
 from tests.fixtures.inner_runs import fast_profile, tiny_catch
 
 OBSERVATION = ObservationSpec((6,), "float32")

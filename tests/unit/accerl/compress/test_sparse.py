@@ -29,7 +29,7 @@ from accerl.monitor.strategies import FixedStrategy
 from accerl.networks.policy_net import ObservationSpec, PolicyNet, make_policy
 from accerl.rollout import Rollout, RolloutShape
 from accerl.spec import CompressionSpec
-from accerl.training import run_training
+from accerl.training.run import run_training
 from tests.fixtures.inner_runs import fast_profile, tiny_catch
 
 VECTOR = ObservationSpec((8,), "float32")

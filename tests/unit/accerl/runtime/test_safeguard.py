@@ -19,7 +19,7 @@ from accerl.networks.policy_net import ObservationSpec, make_policy
 from accerl.records import read_json, read_metrics
 from accerl.rollout import Rollout, RolloutShape
 from accerl.runtime.safeguard import Safeguard
-from accerl.training import run_training
+from accerl.training.run import run_training
 from tests.fixtures.inner_runs import fast_profile, tiny_catch
 
 SERIAL = tiny_catch(seconds=0.1, interval_seconds=0.01, eval_episodes=0)

@@ -14,7 +14,7 @@ from accerl.monitor.features import Features
 from accerl.monitor.strategy import Strategy
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.spec import STUDENTS, CompressionSpec, Decision
-from accerl.training import run_training
+from accerl.training.run import run_training
 from controller.actions import ActionSpace
 from controller.bundle.bundle import read_bundle
 from controller.bundle.serving import Replacement, ServedStrategy, replace_missing, serve_bundle

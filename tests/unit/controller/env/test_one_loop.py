@@ -9,7 +9,7 @@ import pytest
 from accerl.monitor.features import Features
 from accerl.runtime.run import IntervalReport
 from accerl.spec import IDENTITY, CompressionSpec, Decision
-from accerl.training import run_training
+from accerl.training.run import run_training
 from controller.env.control_env import CompressionControlEnv
 from tests.fixtures.inner_runs import fast_profile, tiny_catch
 from tests.fixtures.outer_envs import tiny_instance

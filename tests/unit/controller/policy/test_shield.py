@@ -17,7 +17,7 @@ from accerl.monitor.strategies import FixedStrategy, KLThresholdStrategy, Reward
 from accerl.monitor.strategy import Strategy, events_of, fires, needs_of, specs_of
 from accerl.records import read_json, read_metrics
 from accerl.spec import IDENTITY, CompressionSpec, Decision
-from accerl.training import run_training
+from accerl.training.run import run_training
 from controller.actions import ActionSpace
 from controller.comparators.bandits import SlidingWindowUCB
 from controller.comparators.credit import PRESETS

@@ -11,9 +11,9 @@ import torch
 from accerl.errors import UserError
 from accerl.monitor.strategies import FixedStrategy
 from accerl.presets import load_preset
-from accerl.run_folder import read_config, saved_run, starting_learner
 from accerl.spec import IDENTITY, CompressionSpec
-from accerl.training import run_training
+from accerl.training.run import run_training
+from accerl.training.run_folder import read_config, saved_run, starting_learner
 from studies.cli.settings import with_settings
 from tests.fixtures.inner_runs import fast_profile, tiny_catch
 

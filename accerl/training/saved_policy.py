@@ -18,9 +18,9 @@ from accerl.errors import UserError
 from accerl.evaluate import engine_infer, play_episodes, policy_infer
 from accerl.networks.observation import ObservationSpec
 from accerl.networks.policy_net import PolicyNet, make_policy
-from accerl.run_folder import read_config, saved_run
 from accerl.seeds import Role, number, torch_generator
 from accerl.spec import IDENTITY, CompressionSpec, Decision
+from accerl.training.run_folder import read_config, saved_run
 
 
 class SavedPolicy:

@@ -20,11 +20,11 @@ from accerl.monitor.features import Features
 from accerl.monitor.strategies import FixedStrategy, KLThresholdStrategy
 from accerl.monitor.strategy import Strategy
 from accerl.records import read_json, read_metrics
-from accerl.run_folder import CHECKPOINT
 from accerl.runtime.run import PHASES, IntervalReport
-from accerl.saved_policy import evaluate_checkpoint
 from accerl.spec import IDENTITY, CompressionSpec, Decision
-from accerl.training import CHECKPOINT_EVERY, RunResult, run_training
+from accerl.training.run import CHECKPOINT_EVERY, RunResult, run_training
+from accerl.training.run_folder import CHECKPOINT
+from accerl.training.saved_policy import evaluate_checkpoint
 from analysis.records.load import load_run
 from tests.fixtures.inner_runs import fast_profile, files_hash, tiny_catch
 

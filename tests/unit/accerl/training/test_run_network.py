@@ -12,9 +12,9 @@ from accerl.config import RunConfig
 from accerl.errors import UserError
 from accerl.monitor.strategies import FixedStrategy, make_strategy
 from accerl.networks.policy_net import architecture
-from accerl.saved_policy import evaluate_checkpoint
 from accerl.spec import IDENTITY, CompressionSpec, Decision
-from accerl.training import make_run, run_training
+from accerl.training.run import make_run, run_training
+from accerl.training.saved_policy import evaluate_checkpoint
 from tests.fixtures.inner_runs import fast_profile, tiny_catch
 
 NET1, NET2 = CompressionSpec(student="net1"), CompressionSpec(student="net2")

@@ -13,8 +13,8 @@ from accerl.errors import UserError, did_you_mean
 from accerl.monitor.strategies import STRATEGIES, FixedStrategy, HandSetStrategy, make_strategy
 from accerl.monitor.strategy import Strategy
 from accerl.presets import load_preset
-from accerl.run_folder import holds_run
-from accerl.training import RunResult, run_training
+from accerl.training.run import RunResult, run_training
+from accerl.training.run_folder import holds_run
 
 SECTIONS = ("learner", "runtime", "compression")
 

@@ -19,9 +19,9 @@ from accerl.monitor.strategies import (
 )
 from accerl.monitor.strategy import Strategy
 from accerl.records import read_json
-from accerl.run_folder import read_config
 from accerl.spec import CompressionSpec, Decision
-from accerl.training import RunResult, run_training
+from accerl.training.run import RunResult, run_training
+from accerl.training.run_folder import read_config
 from analysis.records.load import load_run
 from tests.fixtures.inner_runs import fast_profile, files_hash, tiny_catch
 

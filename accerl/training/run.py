@@ -11,7 +11,6 @@ from typing import Any
 from accerl.checkpoint import has_checkpoint, load_checkpoint, save_checkpoint
 from accerl.config import RunConfig
 from accerl.correct import make_corrector
-from accerl.episode import Episode
 from accerl.errors import UserError
 from accerl.monitor.indicators import Indicator
 from accerl.monitor.strategy import Strategy, check_needs, events_of
@@ -23,7 +22,6 @@ from accerl.records import (
     read_metrics,
     versions,
 )
-from accerl.run_folder import CHECKPOINT, read_config, starting_learner
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.latency.profiles import load_profile, save_profile
 from accerl.runtime.parts import Parts
@@ -31,7 +29,9 @@ from accerl.runtime.process.run import ProcessRun
 from accerl.runtime.run import IntervalReport
 from accerl.runtime.serial.clock import RealClock, VirtualClock
 from accerl.runtime.serial.run import SerialRun
-from accerl.summary import summarise
+from accerl.training.episode import Episode
+from accerl.training.run_folder import CHECKPOINT, read_config, starting_learner
+from accerl.training.summary import summarise
 
 PROFILE = "profile.json"
 CHECKPOINT_EVERY = 6  # intervals
