@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise, product
 from typing import Any
@@ -21,6 +21,8 @@ from accerl.spec import BITS, STUDENTS, CompressionSpec, Decision
 
 HEADS = ("bits", "sparsity", "student")
 """The factored heads, in the order of every index tuple."""
+_LEVELS = ("bits", "sparsities", "students")
+"""the fields of `ActionSpace` that list the levels of HEADS"""
 
 
 class Actions(ABC):
@@ -32,12 +34,8 @@ class Actions(ABC):
         """Number of indices per head."""
 
     @abstractmethod
-    def spec(self, indices: Sequence[int]) -> CompressionSpec:
-        """Return the spec of one index per head.
-
-        Raises:
-            UserError: there are too few or too many indices, or one is out of range.
-        """
+    def make_specs(self) -> Sequence[CompressionSpec]:
+        """Return every spec, in the order of `all_indices`."""
 
     @property
     @abstractmethod
@@ -61,11 +59,19 @@ class Actions(ABC):
     @cached_property
     def all_specs(self) -> tuple[CompressionSpec, ...]:
         """Every spec, in the order of `all_indices`."""
-        return tuple(map(self.spec, self.all_indices()))
+        return tuple(self.make_specs())
 
     @cached_property
     def _indices(self) -> dict[CompressionSpec, tuple[int, ...]]:
         return dict(zip(self.all_specs, self.all_indices(), strict=True))
+
+    def spec(self, indices: Sequence[int]) -> CompressionSpec:
+        """Return the spec of one index per head; all zeros are the first one.
+
+        Raises:
+            UserError: there are too few or too many indices, or one is out of range.
+        """
+        return self.all_specs[self.position(indices)]
 
     def decision(self, indices: Sequence[int]) -> Decision:
         """Return the decision to act with the one spec that `indices` name."""
@@ -77,7 +83,13 @@ class Actions(ABC):
         Raises:
             UserError: as `spec`.
         """
-        self._check(indices)
+        if len(indices) != len(self.sizes):
+            raise UserError(
+                f"action: expected one index each for {len(self.sizes)} heads, got {list(indices)}"
+            )
+        for head, (index, size) in enumerate(zip(indices, self.sizes, strict=True)):
+            if int(index) != index or not 0 <= index < size:
+                raise UserError(f"action: index {index} of head {head} is not in 0..{size - 1}")
         return int(np.ravel_multi_index(tuple(map(int, indices)), self.sizes))
 
     def mask(self, has: Callable[[CompressionSpec], bool]) -> np.ndarray:
@@ -117,15 +129,6 @@ class Actions(ABC):
         milder = mask & (steps <= 0.0).all(axis=1)
         return int(np.argmin(np.where(milder if milder.any() else mask, distance, np.inf)))
 
-    def _check(self, indices: Sequence[int]) -> None:
-        if len(indices) != len(self.sizes):
-            raise UserError(
-                f"action: expected one index each for {len(self.sizes)} heads, got {list(indices)}"
-            )
-        for head, (index, size) in enumerate(zip(indices, self.sizes, strict=True)):
-            if int(index) != index or not 0 <= index < size:
-                raise UserError(f"action: index {index} of head {head} is not in 0..{size - 1}")
-
 
 def hardness(spec: CompressionSpec) -> tuple[float, float, float]:
     """Return how many levels a spec lies above none, per head; a quarter of sparsity is one."""
@@ -148,20 +151,19 @@ class ActionSpace(Actions):
     graph: str = "onnx"
 
     def __post_init__(self) -> None:
-        for name in ("bits", "sparsities", "students"):
+        for name in _LEVELS:
             levels = tuple(getattr(self, name))
             if not levels:
                 raise UserError(f"action space: {name} is empty; list at least one level")
             object.__setattr__(self, name, levels)
-        for indices in self.all_indices():
-            self.spec(indices)  # raises where a level or a combination is not allowed
-        ordered = {
-            "bits": [-bits for bits in self.bits],
-            "sparsities": list(self.sparsities),
-            "students": [STUDENTS.index(student) for student in self.students],
-        }
-        for name, ranks in ordered.items():
-            if any(later <= earlier for earlier, later in pairwise(ranks)):
+        self.make_specs()  # raises where a level or a combination is not allowed
+        ranks = (
+            [-bits for bits in self.bits],
+            self.sparsities,
+            [STUDENTS.index(student) for student in self.students],
+        )
+        for name, ordered in zip(_LEVELS, ranks, strict=True):
+            if any(later <= earlier for earlier, later in pairwise(ordered)):
                 raise UserError(
                     f"action space: {name} must run from mild to hard without repeats, "
                     f"got {list(getattr(self, name))}"
@@ -172,16 +174,12 @@ class ActionSpace(Actions):
         """Number of levels per head, in the order of HEADS."""
         return len(self.bits), len(self.sparsities), len(self.students)
 
-    def spec(self, indices: Sequence[int]) -> CompressionSpec:
-        """See `Actions.spec`; all zeros are the mildest combination."""
-        self._check(indices)
-        bits, sparsity, student = (int(index) for index in indices)
-        return CompressionSpec(
-            bits=self.bits[bits],
-            sparsity=self.sparsities[sparsity],
-            student=self.students[student],
-            graph=self.graph,
-        )
+    def make_specs(self) -> list[CompressionSpec]:
+        """See `Actions.make_specs`; the first is the mildest combination."""
+        return [
+            CompressionSpec(bits=bits, sparsity=sparsity, student=student, graph=self.graph)
+            for bits, sparsity, student in product(self.bits, self.sparsities, self.students)
+        ]
 
     @property
     def levels(self) -> str:
@@ -200,12 +198,7 @@ class ActionSpace(Actions):
 
     def to_json(self) -> dict[str, Any]:
         """Return the levels as a JSON object."""
-        return {
-            "bits": list(self.bits),
-            "sparsities": list(self.sparsities),
-            "students": list(self.students),
-            "graph": self.graph,
-        }
+        return {**{name: list(getattr(self, name)) for name in _LEVELS}, "graph": self.graph}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ActionSpace:
@@ -214,10 +207,10 @@ class ActionSpace(Actions):
         Raises:
             UserError: a key is missing or unknown, or a level is not allowed.
         """
-        names = [field.name for field in fields(cls)]
+        names = (*_LEVELS, "graph")
         if not isinstance(data, Mapping) or set(data) != set(names):
             raise UserError(f"action space: expected the keys {', '.join(names)}")
-        if not all(isinstance(data[name], list) for name in names[:-1]):
+        if not all(isinstance(data[name], list) for name in _LEVELS):
             raise UserError("action space: bits, sparsities and students must be lists")
         return cls(**data)
 
@@ -242,10 +235,9 @@ class PresetActions(Actions):
         """Number of presets."""
         return (len(self.specs),)
 
-    def spec(self, indices: Sequence[int]) -> CompressionSpec:
-        """See `Actions.spec`."""
-        self._check(indices)
-        return self.specs[int(indices[0])]
+    def make_specs(self) -> tuple[CompressionSpec, ...]:
+        """See `Actions.make_specs`."""
+        return self.specs
 
     @property
     def levels(self) -> str:

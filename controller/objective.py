@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -50,7 +50,7 @@ class GameReference:
 
     def to_json(self) -> dict[str, Any]:
         """Return both returns as a JSON object."""
-        return {"random_return": self.random_return, "reference_return": self.reference_return}
+        return asdict(self)
 
 
 def default_beta(horizon_seconds: float) -> float:

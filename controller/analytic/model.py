@@ -71,19 +71,10 @@ class AnalyticConfig:
     reference_return: float = 21.0
 
     def __post_init__(self) -> None:
-        positive = ("gain_per_step", "saturation", "env_ms", "num_actors", "kl_scale_nats")
-        positive += ("initial_skill", "learner_steps_per_second")
-        for name in positive:
+        for name in _POSITIVE:
             if not getattr(self, name) > 0.0:
                 raise UserError(f"analytic run: {name} must be positive")
-        for name in (
-            "rise",
-            "mismatch_cost",
-            "mismatch_growth",
-            "distill_cost",
-            "switch_seconds",
-            "return_noise",
-        ):
+        for name in _NOT_NEGATIVE:
             if not getattr(self, name) >= 0.0:
                 raise UserError(f"analytic run: {name} must not be negative")
         if not 0.0 < self.initial_skill < 1.0 or self.num_actions < 2:
@@ -97,6 +88,10 @@ class AnalyticConfig:
         return GameReference(self.random_return, self.reference_return)
 
 
+_POSITIVE = ("gain_per_step", "saturation", "env_ms", "num_actors", "kl_scale_nats")
+_POSITIVE += ("initial_skill", "learner_steps_per_second")
+_NOT_NEGATIVE = ("rise", "mismatch_cost", "mismatch_growth")
+_NOT_NEGATIVE += ("distill_cost", "switch_seconds", "return_noise")
 STUDENT_SEVERITY = (0.0, 0.2, 0.3, 0.45)
 BITS_SEVERITY = (0.0, 0.02, 0.15)
 

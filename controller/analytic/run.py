@@ -15,6 +15,9 @@ from controller.actions import Actions
 from controller.analytic.model import AnalyticConfig, infer_ms, learn, mismatch, speed
 from controller.objective import discounted_gain, num_intervals
 
+_STATE = ("skill", "owed_seconds", "index", "seconds", "env_steps", "updates")
+"""the numbers that, beside the decision and the random generator, are all that a run is"""
+
 
 class AnalyticRun:
     """An InnerRun whose learner is the closed-form curve above; `seed` drives measurement noise."""
@@ -104,26 +107,17 @@ class AnalyticRun:
     def snapshot(self) -> Snapshot:
         """Return everything the run is, bit-exact."""
         return {
-            "skill": self._skill,
+            **{name: getattr(self, f"_{name}") for name in _STATE},
             "decision": None if self._decision is None else self._decision.to_json(),
-            "owed_seconds": self._owed_seconds,
-            "index": self._index,
-            "seconds": self._seconds,
-            "env_steps": self._env_steps,
-            "updates": self._updates,
             "rng": self._rng.bit_generator.state,
         }
 
     def restore(self, snapshot: Snapshot) -> None:
         """Become the run that `snapshot` was taken from."""
+        for name in _STATE:
+            setattr(self, f"_{name}", snapshot[name])
         decision = snapshot["decision"]
-        self._skill = snapshot["skill"]
         self._decision = None if decision is None else Decision.from_json(decision)
-        self._owed_seconds = snapshot["owed_seconds"]
-        self._index = snapshot["index"]
-        self._seconds = snapshot["seconds"]
-        self._env_steps = snapshot["env_steps"]
-        self._updates = snapshot["updates"]
         self._rng.bit_generator.state = snapshot["rng"]
 
     def close(self) -> None:
@@ -194,11 +188,8 @@ def optimum(
     after = np.array(  # [2, actions, grid]: skill one interval later
         [[[learn(config, d, x, seconds) for x in grid] for d in decisions] for seconds in acting]
     )
-    discounts = np.exp(
-        -beta
-        * interval_seconds
-        * np.arange(1, 1 + num_intervals(horizon_seconds, interval_seconds))
-    )
+    steps = 1 + np.arange(num_intervals(horizon_seconds, interval_seconds))
+    discounts = np.exp(-beta * interval_seconds * steps)
 
     values = [np.zeros((len(choices), grid_size))]  # value of (last action, skill), latest first
     for discount in discounts[::-1]:

@@ -25,20 +25,6 @@ if TYPE_CHECKING:
     import optuna
 
 
-class _Arms:
-    """The arms of every head, and which combinations of them are among the specs."""
-
-    def __init__(self, grid: Actions, specs: Sequence[CompressionSpec]) -> None:
-        self._grid = grid
-        self._mask = grid.mask(specs.__contains__)
-        self.sizes = grid.sizes
-        self.indices = {spec: grid.indices(spec) for spec in specs}
-
-    def spec(self, indices: Sequence[int]) -> CompressionSpec:
-        """Return the spec of one arm per head, or the nearest milder one that exists."""
-        return self._grid.all_specs[self._grid.nearest(self._mask, self._grid.position(indices))]
-
-
 @dataclass(frozen=True)
 class _Bandit(RunLearner):
     """Scores every arm by its recent credits, and takes the best.
@@ -52,13 +38,14 @@ class _Bandit(RunLearner):
 
     factored: bool = False
     """one bandit a head (bits, sparsity, student) instead of one over all specs"""
-    _arms: _Arms = field(init=False, repr=False, compare=False)
+    _grid: Actions = field(init=False, repr=False, compare=False)
+    """the arms of every head"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_flag(self.name, "factored", self.factored)
         grid = _grid(self.name, self.specs) if self.factored else PresetActions(self.specs)
-        object.__setattr__(self, "_arms", _Arms(grid, self.specs))
+        object.__setattr__(self, "_grid", grid)
 
     def weights(self, ages: np.ndarray) -> np.ndarray:
         """Return the weights of credits, in [0, 1], after so many later ones."""
@@ -83,19 +70,21 @@ class _Bandit(RunLearner):
         recent = [credits[place] for place in np.flatnonzero(weights).tolist()]
         weights = weights[weights > 0.0]
         gains = standardised(np.array([credit.gain_per_second for credit in recent]), weights)
-        acted = np.array([self._arms.indices[credit.spec] for credit in recent], dtype=int)
-        acted = acted.reshape(len(recent), len(self._arms.sizes))
+        grid = self._grid
+        heads = range(len(grid.sizes))
+        acted = np.array([grid.indices(credit.spec) for credit in recent], dtype=int)
+        acted = acted.reshape(len(recent), len(heads))
         last = self._memory.assignment.chosen
-        heads = range(len(self._arms.sizes))
-        chosen = [0 for _ in heads] if last is None else list(self._arms.indices[last])
+        chosen = [0 for _ in heads] if last is None else list(grid.indices(last))
         for head in heads if last is None else [int(rng.integers(len(heads)))]:
-            size, levels = self._arms.sizes[head], acted[:, head]
+            size, levels = grid.sizes[head], acted[:, head]
             own = _unexplained(gains, weights, acted, head)
             counts = np.bincount(levels, weights, size)
             sums = np.bincount(levels, weights * own, size)
             means = sums / np.where(counts > 0.0, counts, 1.0)
             chosen[head] = highest(self.scores(means, counts, rng), rng)
-        return self._arms.spec(chosen)
+        exists = grid.mask(self.specs.__contains__)
+        return grid.all_specs[grid.nearest(exists, grid.position(chosen))]
 
 
 def _unexplained(

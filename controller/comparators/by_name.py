@@ -10,7 +10,7 @@ from accerl.spec import CompressionSpec
 from controller.comparators.bandits import SlidingWindowUCB, ThompsonBandit
 from controller.comparators.credit import PRESETS
 from controller.comparators.gp_bandit import GPBandit
-from controller.env.instances import can_act
+from controller.env.compatibility import incompatibility
 
 COMPARATORS: dict[str, type[HandSetStrategy]] = {
     "sw-ucb": SlidingWindowUCB,
@@ -36,4 +36,4 @@ def existing_presets(network: str, profile: LatencyProfile | None) -> tuple[Comp
         profile: charges the virtual clock, as `LatencyProfile.for_network` shows it; None: the
             clock is real, and whatever can be built has its price.
     """
-    return tuple(spec for spec in PRESETS if can_act(network, profile, spec))
+    return tuple(spec for spec in PRESETS if incompatibility(network, profile, spec) is None)

@@ -106,7 +106,7 @@ class Instance:
         """Whether actors can act with `spec` beside this learner, and it has a price."""
         network = (self.base or load_preset(self.game)).network
         latency = None if self.tier == "real" else self.latency
-        return can_act(network, latency and latency.for_network(network), spec)
+        return incompatibility(network, latency and latency.for_network(network), spec) is None
 
     def to_json(self) -> dict[str, Any]:
         """Return all that is plain data."""
@@ -224,11 +224,6 @@ def make_instance(game: str, latency: LatencyProfile, env_steps: int, **fields: 
     horizon, interval = choose_horizon(load_preset(game), latency, env_steps)
     lengths = {"horizon_seconds": horizon, "interval_seconds": interval}
     return Instance(game=game, profile=latency.name, latency=latency, **lengths, **fields)
-
-
-def can_act(network: str, profile: LatencyProfile | None, spec: CompressionSpec) -> bool:
-    """Whether actors beside a learner of `network` can act with `spec`, and it has a price."""
-    return incompatibility(network, profile, spec) is None
 
 
 @cache

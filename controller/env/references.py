@@ -79,36 +79,28 @@ def reference_return(game: str) -> tuple[float, list[float]]:
     return median(reached), reached
 
 
-def measure_references(games: list[str]) -> None:
-    """Measure these games and write them to references.json, one after the other.
+def main(games: list[str]) -> None:
+    """Measure these games, or all, and write them to references.json, one after the other.
 
-    Raises:
-        UserError: a game is in no split.
+    A user's mistake is one line and exit code 2.
     """
     from controller.env.instances import ENV_STEPS
 
-    for game in games:
-        if game not in ENV_STEPS:
-            hint = did_you_mean(game, list(ENV_STEPS))
-            raise UserError(f"game {game!r} is in no split; {hint}")
-    for game in games:
-        reference, by_seed = reference_return(game)
-        entry = {
-            "random_return": random_return(game),
-            "reference_return": reference,
-            "by_seed": dict(zip(map(str, SEEDS), by_seed, strict=True)),
-            "profile": PROFILE,
-        }
-        write_json(FILE, {**read_json(FILE), game: entry})
-        print(game, entry, flush=True)
-
-
-def main(games: list[str]) -> None:
-    """Measure these games, or all; a user's mistake is one line and exit code 2."""
-    from controller.env.instances import ENV_STEPS
-
     try:
-        measure_references(games or list(ENV_STEPS))
+        for game in games:
+            if game not in ENV_STEPS:
+                hint = did_you_mean(game, list(ENV_STEPS))
+                raise UserError(f"game {game!r} is in no split; {hint}")
+        for game in games or ENV_STEPS:
+            reference, by_seed = reference_return(game)
+            entry = {
+                "random_return": random_return(game),
+                "reference_return": reference,
+                "by_seed": dict(zip(map(str, SEEDS), by_seed, strict=True)),
+                "profile": PROFILE,
+            }
+            write_json(FILE, {**read_json(FILE), game: entry})
+            print(game, entry, flush=True)
     except UserError as error:
         print(f"references: {error}", file=sys.stderr)
         sys.exit(2)
