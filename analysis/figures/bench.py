@@ -9,7 +9,7 @@ import altair as alt
 import numpy as np
 
 from accerl.spec import CompressionSpec
-from analysis.figures.parts import make_figure, marks, only, point_colour, rows_axis
+from analysis.figures.parts import make_figure, marks, point_colour, points, rows_axis, values_of
 from analysis.figures.theme import BASELINE_COLOUR, COLOURS, INK, SUBJECT_COLOUR, Figure
 
 SIDES = ("real", "virtual")
@@ -59,20 +59,16 @@ def pareto(result: Mapping[str, Any], batch: int) -> Figure:
     y = y.title(f"Microseconds per state, batch {batch}")
     kinds = ["fastest at its KL budget", "beaten"]
     colour = point_colour("front", kinds, [SUBJECT_COLOUR, BASELINE_COLOUR])
-    chosen = marks().transform_filter(only("front", kinds[0]))
+    chosen = marks("front", kinds[0])
     line = chosen.mark_line(color=SUBJECT_COLOUR, strokeWidth=1.5, interpolate="step-after")
     text = chosen.mark_text(align="left", dx=6, dy=-8, fontSize=11, color=INK)
-    layers = alt.layer(
-        line.encode(x=x, y=y),
-        marks().mark_point(filled=True, size=70, opacity=1).encode(x=x, y=y, color=colour),
-        text.encode(x=x, y=y, text="label:N"),
-    )
+    layers = alt.layer(line, points(70).encode(color=colour), text.encode(text="label:N"))
     return make_figure(
         f"pareto-batch-{batch}",
         "Time against KL",
         "Left and below is better; what is beaten has no name. Students and pruned "
         "networks were distilled.",
-        layers.properties(width=640, height=380),
+        layers.encode(x=x, y=y).properties(width=640, height=380),
         table,
     )
 
@@ -80,37 +76,28 @@ def pareto(result: Mapping[str, Any], batch: int) -> Figure:
 def clock_fidelity(result: Mapping[str, Any]) -> Figure:
     """What the virtual clock predicts against what the real one shows: speeds, and returns."""
     table = [
-        {
-            "panel": f"Env steps per second, {row['game']}",
-            "label": row["label"],
-            "real": real,
-            "virtual": virtual,
-        }
+        {"panel": f"Env steps per second, {row['game']}", "label": row["label"]}
+        | {"real": real, "virtual": virtual}
         for row in result["rows"]
         for real, virtual in zip(row["real_all"], row["virtual_all"], strict=True)
     ]
     table += [
-        {
-            "panel": f"Mean return over the run, {row['game']}",
-            "label": row["label"],
-            "real": float(np.median(row["return_real_all"])),
-            "virtual": float(np.median(row["return_virtual_all"])),
-        }
+        {"panel": f"Mean return over the run, {row['game']}", "label": row["label"]}
+        | {side: float(np.median(row[f"return_{side}_all"])) for side in SIDES}
         for row in result["rows"]
         if "return_real_all" in row
     ]
-    labels = list(dict.fromkeys(row["label"] for row in result["rows"]))
-    colour = point_colour("label", labels, _hues(len(labels)), orient="right", columns=1)
+    labels = values_of(result["rows"], "label")
+    hues = [COLOURS[index % len(COLOURS)] for index in range(len(labels))]
+    colour = point_colour("label", labels, hues, orient="right", columns=1)
     panels = []
-    for panel in dict.fromkeys(row["panel"] for row in table):
+    for panel in values_of(table, "panel"):
         values = [row[side] for row in table if row["panel"] == panel for side in SIDES]
         scale = {"domain": [min(0.0, *values), 1.05 * max(values)], "nice": False}
         axis = {"tickCount": 5, "format": "~s"}
         x = alt.X("real:Q").title("real clock").scale(**scale).axis(**axis)
         y = alt.Y("virtual:Q").title("virtual clock").scale(**scale).axis(**axis)
-        points = marks().transform_filter(only("panel", panel))
-        points = points.mark_point(filled=True, size=60, opacity=0.85)
-        layers = alt.layer(_diagonal(x, y), points.encode(x=x, y=y, color=colour))
+        layers = _diagonal(x, y, points(60, 0.85, marks("panel", panel)).encode(color=colour))
         panels.append(layers.properties(title=panel, width=250, height=250))
     return make_figure(
         "clock-fidelity",
@@ -121,15 +108,12 @@ def clock_fidelity(result: Mapping[str, Any]) -> Figure:
     )
 
 
-def _diagonal(x: alt.X, y: alt.Y) -> alt.Chart:
-    """Return the line on which both sides agree."""
+def _diagonal(x: alt.X, y: alt.Y, shown: alt.Chart) -> alt.LayerChart:
+    """Return points of two sides above the line on which both agree."""
     sides = [field["shorthand"].partition(":")[0] for field in (x, y)]
     ends = alt.Data(values=[dict.fromkeys(sides, value) for value in x["scale"]["domain"]])
-    return alt.Chart(ends).mark_line(color=INK, opacity=0.4, strokeDash=[4, 3]).encode(x=x, y=y)
-
-
-def _hues(count: int) -> list[str]:
-    return [COLOURS[index % len(COLOURS)] for index in range(count)]
+    line = alt.Chart(ends).mark_line(color=INK, opacity=0.4, strokeDash=[4, 3])
+    return alt.layer(line, shown).encode(x=x, y=y)
 
 
 SCHEDULES = {
@@ -155,25 +139,20 @@ def oracle_gap(rows: Sequence[Mapping[str, Any]]) -> Figure:
         for name, text in SCHEDULES.items()
     ]
     table = [row for row in table if row["ratio"] is not None]
-    scale = {"domain": [-60, 60], "clamp": True, "nice": False}
-    title = "Discounted gain over the best static spec's, % (clipped at 60)"
-    y = rows_axis("pair", list(dict.fromkeys(row["pair"] for row in table)), grid=True)
+    x = alt.X("ratio:Q").scale(domain=[-60, 60], clamp=True, nice=False)
+    x = x.title("Discounted gain over the best static spec's, % (clipped at 60)")
     texts = list(SCHEDULES.values())
     colours = [BASELINE_COLOUR, COLOURS[0], SUBJECT_COLOUR, COLOURS[1]]
     place = {
-        "y": y,
+        "y": rows_axis("pair", values_of(table, "pair"), grid=True),
         "yOffset": alt.YOffset("schedule:N").scale(domain=texts),
         "color": point_colour("schedule", texts, colours),
     }
-
-    def x(field: str) -> alt.X:
-        return alt.X(f"{field}:Q").scale(**scale).title(title)
-
-    zero = alt.XDatum(0, type="quantitative").scale(**scale).title(title)
+    zero = alt.XDatum(0, type="quantitative")
     layers = alt.layer(
         marks().mark_rule(strokeDash=[4, 3], opacity=0.7).encode(x=zero),
-        marks().mark_rule(strokeWidth=1.5).encode(x=x("low"), x2="high", **place),
-        marks().mark_point(filled=True, size=60, opacity=1).encode(x=x("ratio"), **place),
+        marks().mark_rule(strokeWidth=1.5).encode(x="low:Q", x2="high", **place),
+        points(60).encode(x=x, **place),
     )
     return make_figure(
         "oracle-gap",
@@ -198,7 +177,7 @@ def real_against_predicted(
         | {"predicted": row["predicted_env_steps_per_second"]}
         for row in rows
     ]
-    names = list(dict.fromkeys(row["strategy"] for row in table))
+    names = values_of(table, "strategy")
     values = [row[side] for row in table for side in ("real", "predicted")]
     domain = [0.9 * min(values), 1.1 * max(values)]
     scale = {"type": "log", "domain": domain, "nice": False}
@@ -207,8 +186,7 @@ def real_against_predicted(
     y = alt.Y("predicted:Q").title("Predicted").scale(**scale).axis(**axis)
     known = {labels[name]: colour for name, colour in colours.items()}
     colour = point_colour("strategy", names, [known[name] for name in names], orient="right")
-    point = marks().mark_point(filled=True, size=70, opacity=0.85)
-    layers = alt.layer(_diagonal(x, y), point.encode(x=x, y=y, color=colour))
+    layers = _diagonal(x, y, points(70, 0.85).encode(color=colour))
     return make_figure(
         "real-clock",
         "Speed on the real clock against the prediction",

@@ -9,7 +9,7 @@ import altair as alt
 
 from accerl.runtime.run import PHASES
 from accerl.spec import CompressionSpec
-from analysis.figures.parts import make_figure, marks, only, panels, rows_axis
+from analysis.figures.parts import make_figure, marks, panels, points, rows_axis, values_of
 from analysis.figures.theme import (
     RAMP,
     SUBJECT_COLOUR,
@@ -25,11 +25,7 @@ META_TITLES = {
     "gain": "Normalised gain of the inner runs",
     "entropy_nats": "Policy entropy (nats)",
 }
-SPECS = (
-    CompressionSpec(),
-    CompressionSpec(bits=8),
-    CompressionSpec(student="net3", bits=8),
-)
+SPECS = (CompressionSpec(), CompressionSpec(bits=8), CompressionSpec(student="net3", bits=8))
 """none, the paper's INT8, and the hardest that every profile lists"""
 ONE, MANY = "one state at a time", "largest batch measured"
 
@@ -64,36 +60,24 @@ def machine_figure(profiles: Mapping[str, Mapping[str, Any]]) -> Figure:
         for batch, us in costs.items()
     ]
     labels = [spec.label for spec in SPECS]
-    y = rows_axis("machine", list(profiles), grid=True)
-
-    def x(shorthand: str) -> alt.X:
-        place = (
-            alt.X(shorthand).title("µs a state (log)").axis(format="~s", tickCount=4, grid=False)
-        )
-        return place.scale(type="log", nice=False, padding=12)
-
+    x = alt.X("us:Q").title("µs a state (log)").axis(format="~s", tickCount=4, grid=False)
     shape = alt.Shape("spec:N").scale(domain=labels, range=["circle", "square", "diamond"])
     colour = alt.Color("spec:N").scale(domain=labels, range=ramp(4)[:3])
-    legend = {"orient": "top", "symbolSize": 80}
-    layers = alt.layer(
-        marks()
-        .mark_rule(strokeWidth=1.5, opacity=0.5)
-        .encode(x=x("min(us):Q"), x2="max(us):Q", y=y),
-        marks()
-        .mark_point(filled=True, size=80, opacity=1)
-        .encode(
-            x=x("us:Q"),
-            y=y,
-            color=colour.title(None).legend(**legend),
-            shape=shape.title(None).legend(**legend),
-        ),
-    ).properties(width=330, height=alt.Step(28))
+    points_by_spec = points(80).encode(
+        x=x.scale(type="log", nice=False, padding=12),
+        color=colour.legend(symbolSize=80),
+        shape=shape.legend(symbolSize=80),
+    )
+    rule = marks().mark_rule(strokeWidth=1.5, opacity=0.5)
+    layers = alt.layer(rule.encode(x="min(us):Q", x2="max(us):Q"), points_by_spec)
+    layers = layers.encode(y=rows_axis("machine", list(profiles), grid=True))
+    chart = layers.properties(width=330, height=alt.Step(28))
     return make_figure(
         "machines",
         "Acting latency on every machine",
         "What the clock charges the actors for one state, without compression, in INT8 and "
         "with the smallest network in INT8. The longer a line, the more compression saves there.",
-        panels(layers, "batch", [ONE, MANY], 2, independent=()),
+        panels(chart, "batch", [ONE, MANY], 2, independent=()),
         table,
     )
 
@@ -106,9 +90,9 @@ def latency_bars(profile: Mapping[str, Any]) -> Figure:
         for spec, batch, us in infer
     ]
     batches = [f"batch {number}" for number in sorted({batch for _, batch, _ in infer})]
-    order = list(dict.fromkeys(row["spec"] for row in table))
     x = alt.X("us:Q").title("µs a state").axis(tickCount=4, format=",~f")
-    bars = _labelled_bars(x, rows_axis("spec", order), color=RAMP[2], height={"band": 0.7})
+    bars = _with_values(marks().mark_bar(color=RAMP[2], height={"band": 0.7}))
+    bars = bars.encode(x=x, y=rows_axis("spec", values_of(table, "spec")))
     width = {1: 600, 2: 300, 3: 190}.get(len(batches), 140)
     chart = bars.properties(width=width, height=alt.Step(17))
     return make_figure(
@@ -120,12 +104,10 @@ def latency_bars(profile: Mapping[str, Any]) -> Figure:
     )
 
 
-def _labelled_bars(x: alt.X, y: alt.Y, colour: Any = None, offset: Any = None, **bar: Any) -> Any:
+def _with_values(bars: alt.Chart) -> Any:
     """Return bars with their values, which the column `text` holds, at their ends."""
-    place = {"x": x, "y": y} | ({} if offset is None else {"yOffset": offset})
-    text = marks().mark_text(align="left", dx=4, fontSize=10).encode(text="text:N", **place)
-    coloured = {} if colour is None else {"color": colour}
-    return alt.layer(marks().mark_bar(**bar).encode(**place, **coloured), text)
+    text = marks().mark_text(align="left", dx=4, fontSize=10)
+    return alt.layer(bars, text.encode(text="text:N"))
 
 
 def phase_bars(
@@ -140,22 +122,20 @@ def phase_bars(
             us = 1e6 * float(phases.get(phase, 0.0)) / steps
             table.append({"run": label, "phase": phase, "us": us, "text": significant(us)})
     runs = list(labelled)
-    phases = list(dict.fromkeys(row["phase"] for row in table))
-    bars = _labelled_bars(
-        alt.X("us:Q").title("Busy µs per environment step"),
-        rows_axis("phase", phases),
-        alt.Color("run:N", sort=runs)
-        .title(None)
-        .scale(domain=runs, range=list(strategy_colours(runs, subject).values()))
-        .legend(orient="top", columns=4),
-        alt.YOffset("run:N", sort=runs),
+    colour = alt.Color("run:N", sort=runs).legend(columns=4)
+    colours = list(strategy_colours(runs, subject).values())
+    bars = marks().mark_bar().encode(color=colour.scale(domain=runs, range=colours))
+    layers = _with_values(bars).encode(
+        x=alt.X("us:Q").title("Busy µs per environment step"),
+        y=rows_axis("phase", values_of(table, "phase")),
+        yOffset=alt.YOffset("run:N", sort=runs),
     )
     return make_figure(
         name,
         "Where the seconds go",
         "Busy time of each phase divided by the run's env steps. env, infer and write add up "
         "over actors, which overlap with learn and wait.",
-        bars.properties(width=760, height=alt.Step(13)),
+        layers.properties(width=760, height=alt.Step(13)),
         table,
     )
 
@@ -167,17 +147,16 @@ def meta_training_curves(rows: Sequence[Mapping[str, Any]]) -> Figure:
         for row in rows
         for key in META_TITLES
     ]
-    games = list(dict.fromkeys(row["game"] for row in table))
-    legend = alt.Legend(title=None, orient="top") if len(games) > 1 else None
+    games = values_of(table, "game")
+    game = alt.StrokeDash("game:N", sort=games)
     point = {"size": 30, "filled": True, "color": SUBJECT_COLOUR}
     found = [
-        marks()
-        .transform_filter(only("metric", key))
+        marks("metric", key)
         .mark_line(color=SUBJECT_COLOUR, point=point)
         .encode(
             x=alt.X("iteration:Q").title("Iteration").axis(tickMinStep=1, grid=False),
             y=alt.Y("value:Q").title(title).scale(zero=False),
-            strokeDash=alt.StrokeDash("game:N", sort=games).legend(legend),
+            strokeDash=game if len(games) > 1 else game.legend(None),
         )
         .properties(width=235, height=170)
         for key, title in META_TITLES.items()

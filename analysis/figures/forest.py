@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import altair as alt
@@ -15,13 +14,16 @@ from analysis.figures.parts import (
     marks,
     only,
     panels,
+    points,
     rows_axis,
     strategy_colour,
+    values_of,
 )
 from analysis.figures.theme import SUBJECT_COLOUR, Figure
 from analysis.records.load import StudyRecord
 
-WHOLE = only("kind", "all games")
+WHOLE = {"kind": "all games"}
+ONE_COLOUR = alt.value(SUBJECT_COLOUR)
 PANELS = {
     "gain_per_second": "Gain per second, ratio (right of 1 = better)",
     "auc": "Area under the curve, difference",
@@ -32,54 +34,28 @@ PANELS = {
 """secondary metrics and the titles of their axes"""
 
 
-@dataclass(frozen=True)
-class Axis:
-    """The axis of estimates: one scale for points, bounds and marked values."""
-
-    title: str
-    scale: Mapping[str, Any]
-    axis: Mapping[str, Any]
-
-    def of(self, field: str) -> alt.X:
-        """Return the place of a field."""
-        return alt.X(f"{field}:Q").title(self.title).scale(**self.scale).axis(**self.axis)
-
-    def rule(self, value: float, **style: Any) -> alt.Chart:
-        """Return a line at one value."""
-        place = alt.XDatum(value, type="quantitative").title(self.title).scale(**self.scale)
-        return marks().mark_rule(**style).encode(x=place)
-
-
 def time_forest(
     study: StudyRecord, contest: Mapping[str, Any], *, exploratory: bool = False
 ) -> Figure:
     """Paired ratios of seconds to target with intervals; small ticks are single games."""
     table: list[dict[str, Any]] = []
     for item in _shown(contest, PRIMARY, exploratory):
-        row = {"other": study.labels[item["b"]]}
-        table.append({"kind": "all games", **row, **_estimate(item)})
+        other = {"other": study.labels[item["b"]]}
+        table.append({**WHOLE, **other, **_estimate(item)})
         table += [
-            {"kind": "one game", **row, "ratio": ratio, "game": game}
+            {"kind": "one game", **other, "ratio": ratio, "game": game}
             for game, ratio in item["ratio_by_game"].items()
         ]
     title = f"Seconds to target: {study.labels[study.subject]} / comparator (log; left: faster)"
-    x = _ratio_axis(table, title)
-    y = _rows("other", [row["other"] for row in table if row["kind"] == "all games"])
-    colour = strategy_colour(study, "other")
-    games = (
-        marks()
-        .transform_filter(only("kind", "one game"))
-        .mark_tick(thickness=1.5, size=12, opacity=0.55)
-        .encode(x=x.of("ratio"), y=y, color=colour)
-    )
     return make_figure(
-        "seconds-to-target-exploratory" if exploratory else "seconds-to-target",
-        "Paired ratios of seconds to target" + (", exploratory" if exploratory else ""),
+        "seconds-to-target",
+        "Paired ratios of seconds to target",
         "Left of 1 the subject is faster. Point and bar: geometric mean over (game, seed) pairs "
         "and 95% interval, paired bootstrap within games. Small ticks: each game by itself "
         "(exploratory).",
-        _forest(x, y, colour, [games], step=34),
+        _ratios(table, title, "other", strategy_colour(study, "other"), step=34),
         table,
+        "-exploratory" if exploratory else "",
     )
 
 
@@ -92,18 +68,20 @@ def secondary_forest(study: StudyRecord, contest: Mapping[str, Any]) -> Figure:
         if not contrasts:
             continue
         none = 1.0 if contrasts[0]["ratio"] is not None else 0.0
-        table += [
-            {"kind": "all games", "metric": metric, "other": study.labels[item["b"]]}
+        rows = [
+            {**WHOLE, "metric": metric, "other": study.labels[item["b"]]}
             | {"ratio": item["ratio"] if none else item["difference"]}
             | {"low": item["low"], "high": item["high"]}
             for item in contrasts
         ]
-        x = Axis(title, {"zero": False, "padding": 14}, {"tickCount": 4, **PLAIN_NUMBERS})
-        y = _rows("other", [study.labels[item["b"]] for item in contrasts])
-        margin = [x.rule(-0.05, opacity=0.5)] if metric == "final_return" else []
-        layers = [x.rule(none, strokeDash=[4, 3]), *margin]
-        layers += _intervals(x, y, strategy_colour(study, "other"))
-        panel = alt.layer(*layers).transform_filter(only("metric", metric))
+        table += rows
+        x = alt.X("ratio:Q").title(title).axis(tickCount=4, **PLAIN_NUMBERS)
+        x = x.scale(zero=False, padding=14)
+        y = rows_axis("other", values_of(rows, "other"), labelFontSize=12)
+        margin = [_rule(-0.05, opacity=0.5)] if metric == "final_return" else []
+        intervals = _intervals(x, y, strategy_colour(study, "other"))
+        panel = alt.layer(_rule(none, strokeDash=[4, 3]), *margin, *intervals)
+        panel = panel.transform_filter(only("metric", metric))
         found.append(panel.properties(width=290, height=alt.Step(26)))
     return make_figure(
         "secondary-metrics",
@@ -118,19 +96,17 @@ def secondary_forest(study: StudyRecord, contest: Mapping[str, Any]) -> Figure:
 def transfer_forest(study: StudyRecord, contest: Mapping[str, Any]) -> Figure:
     """Paired ratios of seconds to target within each group of games."""
     table = [
-        {"kind": "all games", "other": study.labels[item["b"]], "group": item["group"]}
-        | _estimate(item)
+        {**WHOLE, "other": study.labels[item["b"]], "group": item["group"], **_estimate(item)}
         for item in contest["transfer"]
     ]
     title = f"Seconds to target: {study.labels[study.subject]} / comparator (log)"
-    y = _rows("group", list(study.groups))
-    chart = _forest(_ratio_axis(table, title), y, strategy_colour(study, "other"), [], step=30)
-    others = list(dict.fromkeys(row["other"] for row in table))
+    colour = strategy_colour(study, "other")
+    chart = _ratios(table, title, "group", colour, step=30, order=list(study.groups))
     return make_figure(
         "transfer",
         "By what training had covered",
         "One panel a comparator. Left of 1 the subject is faster; 95% intervals.",
-        panels(chart, "other", others, 1, independent=()),
+        panels(chart, "other", values_of(table, "other"), 1, independent=()),
         table,
     )
 
@@ -138,42 +114,27 @@ def transfer_forest(study: StudyRecord, contest: Mapping[str, Any]) -> Figure:
 def instance_forest(rows: Sequence[Mapping[str, Any]], subject: str, against: str) -> Figure:
     """Paired ratios of seconds to target over one comparator's, a row an instance."""
     table = [
-        {"kind": "all games", "instance": row["env"], "group": row["group"], **_estimate(row)}
-        for row in rows
+        {**WHOLE, "instance": row["env"], "group": row["group"], **_estimate(row)} for row in rows
     ]
-    return _plain_forest(
+    title = f"Seconds to target: {subject} / {against} (log; left: faster)"
+    return make_figure(
         "by-instance",
         f"Instance by instance against {against}",
         "Geometric mean over seeds and 95% interval; each instance by itself, uncorrected.",
-        f"Seconds to target: {subject} / {against} (log; left: faster)",
-        "instance",
+        _ratios(table, title, "instance"),
         table,
     )
 
 
 def variants_forest(rows: Sequence[Mapping[str, Any]]) -> Figure:
     """Every way of training that was tried, against the best threshold rule."""
-    table = [
-        {"kind": "all games", "other": row["name"], "what": row["what"], **_estimate(row)}
-        for row in rows
-    ]
-    return _plain_forest(
+    table = [{**WHOLE, "other": row["name"], "what": row["what"], **_estimate(row)} for row in rows]
+    return make_figure(
         "variants",
         "Ways of training that were tried",
         "All of them, kept or not; 95% intervals. The table says what each is.",
-        "Seconds to target, ratio to the best threshold rule (log)",
-        "other",
+        _ratios(table, "Seconds to target, ratio to the best threshold rule (log)", "other"),
         table,
-    )
-
-
-def _plain_forest(
-    name: str, title: str, caption: str, x_title: str, field: str, table: list[dict[str, Any]]
-) -> Figure:
-    y = _rows(field, [row[field] for row in table])
-    x = _ratio_axis(table, x_title)
-    return make_figure(
-        name, title, caption, _forest(x, y, alt.value(SUBJECT_COLOUR), [], step=27), table
     )
 
 
@@ -192,41 +153,44 @@ def _estimate(item: Mapping[str, Any]) -> dict[str, Any]:
     return {"ratio": item["ratio"], "low": item["low"], "high": item["high"], "text": text}
 
 
-def _forest(x: Axis, y: alt.Y, colour: Any, between: Sequence[alt.Chart], step: int) -> Any:
-    """Layers: the line of no difference, `between`, intervals, points, and numbers at the right."""
-    numbers = (
-        marks()
-        .transform_filter(WHOLE)
-        .mark_text(align="left", fontSize=12)
-        .encode(x=alt.value(615), y=y, text="text:N")
-    )
-    none = x.rule(1, strokeDash=[4, 3], opacity=0.7)
-    layers = alt.layer(none, *between, *_intervals(x, y, colour), numbers)
-    return layers.properties(width=600, height=alt.Step(step))
-
-
-def _intervals(x: Axis, y: alt.Y, colour: Any) -> list[alt.Chart]:
-    whole = marks().transform_filter(WHOLE)
-    bars = whole.transform_filter(alt.FieldValidPredicate(field="low", valid=True))
-    return [
-        bars.mark_rule(strokeWidth=2.5).encode(x=x.of("low"), x2="high", y=y, color=colour),
-        whole.mark_point(filled=True, size=95, opacity=1).encode(
-            x=x.of("ratio"), y=y, color=colour
-        ),
-    ]
-
-
-def _rows(field: str, order: Sequence[str]) -> alt.Y:
-    return rows_axis(field, order, labelFontSize=12)
-
-
-def _ratio_axis(table: Sequence[Mapping[str, Any]], title: str) -> Axis:
-    values = [1.0] + [
+def _ratios(
+    table: Sequence[Mapping[str, Any]],
+    title: str,
+    field: str,
+    colour: Any = ONE_COLOUR,
+    step: int = 27,
+    order: Sequence[str] | None = None,
+) -> Any:
+    """Layers: the line of no difference, single games, intervals, and numbers at the right."""
+    values = [
         row[key] for row in table for key in ("ratio", "low", "high") if row.get(key) is not None
     ]
-    domain = [0.93 * min(values), 1.07 * max(values)]
-    axis = {"values": _ratio_ticks(domain), "format": "~g"}
-    return Axis(title, {"type": "log", "domain": domain, "nice": False}, axis)
+    domain = [0.93 * min(1.0, *values), 1.07 * max(1.0, *values)]
+    x = alt.X("ratio:Q").title(title).scale(type="log", domain=domain, nice=False)
+    x = x.axis(values=_ratio_ticks(domain), format="~g")
+    y = rows_axis(field, values_of(table, field) if order is None else order, labelFontSize=12)
+    ticks = marks("kind", "one game").mark_tick(thickness=1.5, size=12, opacity=0.55)
+    numbers = marks("kind", "all games").mark_text(align="left", fontSize=12)
+    return alt.layer(
+        _rule(1, strokeDash=[4, 3], opacity=0.7),
+        ticks.encode(x=x, y=y, color=colour),
+        *_intervals(x, y, colour),
+        numbers.encode(x=alt.value(615), y=y, text="text:N"),
+    ).properties(width=600, height=alt.Step(step))
+
+
+def _rule(value: float, **style: Any) -> alt.Chart:
+    """Return a line at one value of the axis of estimates."""
+    return marks().mark_rule(**style).encode(x=alt.XDatum(value, type="quantitative"))
+
+
+def _intervals(x: alt.X, y: alt.Y, colour: Any) -> list[alt.Chart]:
+    whole = marks("kind", "all games")
+    bars = whole.transform_filter(alt.FieldValidPredicate(field="low", valid=True))
+    return [
+        bars.mark_rule(strokeWidth=2.5).encode(x="low:Q", x2="high", y=y, color=colour),
+        points(95, chart=whole).encode(x=x, y=y, color=colour),
+    ]
 
 
 def _ratio_ticks(domain: Sequence[float]) -> list[float]:

@@ -14,10 +14,10 @@ from analysis.figures.parts import (
     PLAIN_NUMBERS,
     make_figure,
     marks,
-    only,
     panel_layout,
     panels,
     rows_axis,
+    shown_names,
     strategy_colour,
     strategy_lines,
 )
@@ -39,35 +39,29 @@ def learning_curves(
     Lines are interquartile means over test seeds, bands reach from quartile to quartile. `shown`
     names the strategies (default: all); a figure of some has a name of its own, by `suffix`.
     """
-    names = _names(study, shown)
+    names = shown_names(study, shown)
     table = _curve_rows(study, axis, names)
     over_seconds = axis == "seconds"
     x = alt.X("x:Q").title(f"Seconds ({study.tier} clock)" if over_seconds else "Environment steps")
     x = x.axis(**COUNT_AXIS)
+    y = alt.Y("iqm:Q").title("Learner's return (game score)").scale(zero=False, nice=False)
     lines = strategy_lines(study, names)
-
-    def y(field: str) -> alt.Y:
-        return (
-            alt.Y(f"{field}:Q").title("Learner's return (game score)").scale(zero=False, nice=False)
-        )
-
-    target = marks().transform_filter(only("kind", "target"))
-    curve = marks().transform_filter(only("kind", "curve"))
+    curve = marks("kind", "curve")
+    target = marks("kind", "target").mark_rule(strokeDash=[5, 4], opacity=0.6)
     columns, width = panel_layout(len(study.games))
     layers = alt.layer(
-        target.mark_rule(strokeDash=[5, 4], opacity=0.6).encode(y=y("value")),
-        curve.mark_area(opacity=0.13).encode(x=x, y=y("low"), y2="high", color=lines["color"]),
-        curve.mark_line().encode(x=x, y=y("iqm"), **lines),
+        target.encode(y="value:Q"),
+        curve.mark_area(opacity=0.13).encode(x=x, y="low:Q", y2="high", color=lines["color"]),
+        curve.mark_line().encode(x=x, y=y, **lines),
     ).properties(width=width, height=210)
-    name = "learning-curves" if over_seconds else "learning-curves-env-steps"
     return make_figure(
-        f"{name}{suffix}",
-        f"Learning curves over {axis.replace('env_steps', 'environment steps')}"
-        + suffix.replace("-", ", "),
+        "learning-curves" if over_seconds else "learning-curves-env-steps",
+        f"Learning curves over {axis.replace('env_steps', 'environment steps')}",
         "Return of the learner's full-precision policy, measured off the clock. Line: "
         "interquartile mean over test seeds; band: quartiles. Dashed rule: the target.",
         panels(layers, "game", list(study.games), columns),
         table,
+        suffix,
     )
 
 
@@ -111,16 +105,16 @@ def reach_curves(
     horizons of their own, so that their common axis is the share of the horizon. `shown` names the
     strategies (default: all); a figure of some has a name of its own, by `suffix`.
     """
-    names = _names(study, shown)
+    names = shown_names(study, shown)
+    chart = _steps(study, names, "Time (share of the horizon)", {"format": ".0%"})
     return make_figure(
-        f"reach{suffix}",
-        "Share of runs that have reached the target" + suffix.replace("-", ", "),
+        "reach",
+        "Share of runs that have reached the target",
         "Kaplan-Meier step curves; games weigh the same. Runs that ended without reaching the "
         "target are censored at their end.",
-        _steps(study, names, "Time (share of the horizon)", {"format": ".0%"}).properties(
-            width=800, height=260
-        ),
+        chart.properties(width=800, height=260),
         _reach_rows(study, contest, None, names),
+        suffix,
     )
 
 
@@ -131,23 +125,18 @@ def reach_by_game(
     suffix: str = "",
 ) -> Figure:
     """Share of runs that had reached the target over seconds, one panel a game."""
-    names = _names(study, shown)
+    names = shown_names(study, shown)
     columns, width = panel_layout(len(study.games))
     chart = _steps(study, names, f"Seconds ({study.tier} clock)", PLAIN_NUMBERS)
     chart = chart.properties(width=width, height=150)
-    title = "Share of runs that have reached the target, game by game"
     return make_figure(
-        f"reach-by-game{suffix}",
-        title + suffix.replace("-", ", "),
+        "reach-by-game",
+        "Share of runs that have reached the target, game by game",
         "The same step curves over the seconds of each game's own clock.",
         panels(chart, "game", list(study.games), columns, independent=("x",)),
         [row for game in study.games for row in _reach_rows(study, contest, game, names)],
+        suffix,
     )
-
-
-def _names(study: StudyRecord, shown: Sequence[str] | None) -> list[str]:
-    """Return the strategies of a figure in the study's order."""
-    return [item.name for item in study.strategies if shown is None or item.name in shown]
 
 
 def _reach_rows(
@@ -179,9 +168,8 @@ def _steps(
 ) -> alt.Chart:
     x = alt.X("x:Q").title(x_title).axis(grid=False, tickCount=5, **labels).scale(nice=False)
     y = alt.Y("share:Q").title("Reached").scale(domain=[0, 1]).axis(format=".0%", tickCount=5)
-    return (
-        marks().mark_line(interpolate="step-after").encode(x=x, y=y, **strategy_lines(study, names))
-    )
+    steps = marks().mark_line(interpolate="step-after")
+    return steps.encode(x=x, y=y, **strategy_lines(study, names))
 
 
 def time_strip(
@@ -191,7 +179,7 @@ def time_strip(
     suffix: str = "",
 ) -> Figure:
     """Seconds to target of every test run; hollow triangles at the horizon never reached it."""
-    names = _names(study, shown)
+    names = shown_names(study, shown)
     table = [
         {
             "strategy": study.labels[row["strategy"]],
@@ -206,20 +194,18 @@ def time_strip(
     columns, width = panel_layout(len(study.games))
     y = rows_axis("strategy", [study.labels[name] for name in names], labelLimit=200, grid=True)
     x = alt.X("seconds:Q").title("Seconds to target").scale(zero=False, padding=12)
-    middle = alt.X("median(seconds):Q").title("Seconds to target").scale(zero=False, padding=12)
-    shape = alt.Shape("reached:N").title(None).legend(orient="top", symbolSize=60)
+    shape = alt.Shape("reached:N").legend(symbolSize=60)
     shape = shape.scale(domain=["reached", "not reached"], range=["circle", "triangle-right"])
-    colour = strategy_colour(study, "strategy", names)
     layers = alt.layer(
-        marks()
-        .mark_point(size=46, strokeWidth=1.5, opacity=0.75)
-        .encode(x=x, y=y, color=colour, shape=shape),
-        marks().mark_tick(thickness=3, size=18, opacity=0.9).encode(x=middle, y=y, color=colour),
-    ).properties(width=width - 30, height=alt.Step(22))
+        marks().mark_point(size=46, strokeWidth=1.5, opacity=0.75).encode(x=x, shape=shape),
+        marks().mark_tick(thickness=3, size=18, opacity=0.9).encode(x="median(seconds):Q"),
+    ).encode(y=y, color=strategy_colour(study, "strategy", names))
+    chart = layers.properties(width=width - 30, height=alt.Step(22))
     return make_figure(
-        f"time-to-target{suffix}",
-        "Seconds to target of every test run" + suffix.replace("-", ", "),
+        "time-to-target",
+        "Seconds to target of every test run",
         "One mark a run (game, seed); the bar is the median. Triangles were censored.",
-        panels(layers, "game", list(study.games), columns, independent=("x",)),
+        panels(chart, "game", list(study.games), columns, independent=("x",)),
         table,
+        suffix,
     )

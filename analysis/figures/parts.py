@@ -23,20 +23,34 @@ PLAIN_NUMBERS: Mapping[str, Any] = {"labelExpr": "format(datum.value, ',~r')"}
 """labels that neither round a flat curve's only tick nor turn 100 into 1e+2"""
 
 
-def marks() -> alt.Chart:
-    """Return a chart over the figure's own table."""
-    return alt.Chart(TABLE)
+def marks(field: str | None = None, value: Any = None) -> alt.Chart:
+    """Return a chart over the figure's own table, or over its rows whose `field` is `value`."""
+    chart = alt.Chart(TABLE)
+    return chart if field is None else chart.transform_filter(only(field, value))
+
+
+def points(size: int, opacity: float = 1, chart: alt.Chart | None = None) -> alt.Chart:
+    """Return filled points over a chart's rows (default: the whole table)."""
+    return (chart or marks()).mark_point(filled=True, size=size, opacity=opacity)
 
 
 def make_figure(
-    name: str, title: str, caption: str, chart: Any, table: Sequence[Mapping[str, Any]]
+    name: str,
+    title: str,
+    caption: str,
+    chart: Any,
+    table: Sequence[Mapping[str, Any]],
+    suffix: str = "",
 ) -> Figure:
-    """Return a figure of an Altair chart over one tidy table."""
+    """Return a figure of an Altair chart over one tidy table.
+
+    `suffix`, such as "-exploratory", ends the name and the title of a figure of some strategies.
+    """
     with alt.data_transformers.enable(consolidate_datasets=False):
         spec = _without_table(chart.to_dict())
     for key in ("$schema", "config"):
         del spec[key]
-    return Figure(name, title, caption, spec, table)
+    return Figure(f"{name}{suffix}", title + suffix.replace("-", ", "), caption, spec, table)
 
 
 def _without_table(part: Any) -> Any:
@@ -44,17 +58,18 @@ def _without_table(part: Any) -> Any:
         return [_without_table(item) for item in part]
     if not isinstance(part, dict):
         return part
-    own = {"name": TABLE.name}
-    return {
-        key: _without_table(item)
-        for key, item in part.items()
-        if not (key == "data" and item == own)
-    }
+    own = ("data", {"name": TABLE.name})
+    return {key: _without_table(item) for key, item in part.items() if (key, item) != own}
 
 
 def only(field: str, value: Any) -> alt.FieldEqualPredicate:
     """Return the test that a row's field has this value; W&B can bind such a field."""
     return alt.FieldEqualPredicate(field=field, equal=value)
+
+
+def values_of(table: Sequence[Mapping[str, Any]], field: str) -> list[Any]:
+    """Return the values of a field, each once, in the order of the rows."""
+    return list(dict.fromkeys(row[field] for row in table))
 
 
 def rows_axis(field: str, order: Sequence[str], **axis: Any) -> alt.Y:
@@ -65,61 +80,52 @@ def rows_axis(field: str, order: Sequence[str], **axis: Any) -> alt.Y:
 
 def point_colour(field: str, labels: Sequence[str], colours: Sequence[str], **legend: Any) -> Any:
     """Return the colours of points or bars by a field, with a legend of circles."""
-    options = {"orient": "top", "title": None, "symbolType": "circle"} | legend
-    return alt.Color(f"{field}:N").scale(domain=labels, range=colours).legend(**options)
+    colour = alt.Color(f"{field}:N").scale(domain=labels, range=colours)
+    return colour.legend(symbolType="circle", **legend)
 
 
 def lines_by(
-    field: str,
-    labels: Sequence[str],
-    colours: Sequence[str],
-    dashes: Sequence[Sequence[int]],
-    columns: int = 4,
+    field: str, colours: Mapping[str, str], dashes: Sequence[Sequence[int]], columns: int = 4
 ) -> dict[str, Any]:
-    """Return colour and dash pattern of lines by a field, with one legend where it is needed."""
-    legend = {"orient": "top", "columns": columns, "title": None, "symbolType": "stroke"}
-    shown = alt.Legend(**legend) if len(labels) > 1 else None
-    return {
-        "color": alt.Color(f"{field}:N").scale(domain=labels, range=colours).legend(shown),
-        "strokeDash": alt.StrokeDash(f"{field}:N").scale(domain=labels, range=dashes).legend(shown),
-    }
+    """Return colour (by label) and dash pattern of lines by a field, with a legend if needed."""
+    labels = list(colours)
+    legend = alt.Legend(columns=columns, symbolType="stroke") if len(labels) > 1 else None
+    colour = alt.Color(f"{field}:N").scale(domain=labels, range=list(colours.values()))
+    dash = alt.StrokeDash(f"{field}:N").scale(domain=labels, range=dashes)
+    return {"color": colour.legend(legend), "strokeDash": dash.legend(legend)}
+
+
+def shown_names(study: StudyRecord, shown: Sequence[str] | None = None) -> list[str]:
+    """Return the names of the strategies in `shown` (default: all), in the study's order."""
+    return [item.name for item in study.strategies if shown is None or item.name in shown]
 
 
 def strategy_lines(study: StudyRecord, names: Sequence[str]) -> dict[str, Any]:
     """Return how the lines of strategies look in every figure of a study; the subject is bold."""
-    colours, dashes = study_colours(study), study_dashes(study)
+    dashes = strategy_dashes(shown_names(study), study.subject, study.planned)
     bold = only("strategy", study.labels[study.subject])
     return {
-        **lines_by(
-            "strategy",
-            [study.labels[name] for name in names],
-            [colours[name] for name in names],
-            [dashes[name] for name in names],
-        ),
+        **lines_by("strategy", label_colours(study, names), [dashes[name] for name in names]),
         "strokeWidth": alt.condition(bold, alt.value(3), alt.value(1.7)),
     }
 
 
 def strategy_colour(study: StudyRecord, field: str, shown: Sequence[str] | None = None) -> Any:
     """Return the encoding of a strategy's label by its colour, without a legend."""
-    colours = study_colours(study)
-    names = list(colours) if shown is None else shown
-    labels = [study.labels[name] for name in names]
-    scale = alt.Scale(domain=labels, range=[colours[name] for name in names])
+    colours = label_colours(study, shown_names(study) if shown is None else shown)
+    scale = alt.Scale(domain=list(colours), range=list(colours.values()))
     return alt.Color(f"{field}:N").scale(scale).legend(None)
+
+
+def label_colours(study: StudyRecord, names: Sequence[str]) -> dict[str, str]:
+    """Return the colours of some strategies by their labels."""
+    colours = study_colours(study)
+    return {study.labels[name]: colours[name] for name in names}
 
 
 def study_colours(study: StudyRecord) -> dict[str, str]:
     """Return every strategy's colour, in the study's order; planned ones never share theirs."""
-    names = [item.name for item in study.strategies]
-    colours = strategy_colours(names, study.subject, study.planned)
-    return {name: colours[name] for name in names}
-
-
-def study_dashes(study: StudyRecord) -> dict[str, list[int]]:
-    """Return every strategy's dash pattern."""
-    names = [item.name for item in study.strategies]
-    return strategy_dashes(names, study.subject, study.planned)
+    return strategy_colours(shown_names(study), study.subject, study.planned)
 
 
 def panel_layout(panels: int) -> tuple[int, int]:

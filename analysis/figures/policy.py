@@ -7,7 +7,7 @@ from typing import Any
 
 import altair as alt
 
-from analysis.figures.parts import make_figure, marks, only, rows_axis
+from analysis.figures.parts import make_figure, marks, only, rows_axis, values_of
 from analysis.figures.theme import SUBJECT_COLOUR, Figure, ramp
 
 FEATURES_SHOWN = 6
@@ -20,13 +20,10 @@ def feature_importance(features: Sequence[Mapping[str, Any]]) -> Figure:
         {"feature": feature["name"], "importance": float(feature["importance"])}
         for feature in by_importance(features)
     ]
-    bars = (
-        marks()
-        .mark_bar(color=SUBJECT_COLOUR, height={"band": 0.7})
-        .encode(
-            x=alt.X("importance:Q").title("Importance").axis(tickCount=5),
-            y=rows_axis("feature", [row["feature"] for row in table], labelLimit=260),
-        )
+    bars = marks().mark_bar(color=SUBJECT_COLOUR, height={"band": 0.7})
+    bars = bars.encode(
+        x=alt.X("importance:Q").title("Importance").axis(tickCount=5),
+        y=rows_axis("feature", values_of(table, "feature"), labelLimit=260),
     )
     return make_figure(
         "policy-importance",
@@ -80,24 +77,16 @@ def _level(level: Any) -> str:
 
 
 def _panel(feature: str, head: str, levels: Sequence[str], with_legend: bool) -> alt.Chart:
-    legend = alt.Legend(title=HEADS[head], orient="top", columns=4, symbolType="square")
+    legend = alt.Legend(title=HEADS[head], columns=4, symbolType="square")
     colour = alt.Color("level:N", sort=list(levels))
+    colour = colour.scale(domain=list(levels), range=ramp(len(levels)))
+    x = alt.X("value:Q").title(feature).axis(tickCount=4, grid=False)
     share = alt.Y("probability:Q", stack="zero").title(None).scale(domain=[0, 1])
-    return (
-        marks()
-        .transform_filter(only("feature", feature))
-        .transform_filter(only("head", head))
-        .mark_area(line=False, opacity=1)
-        .encode(
-            x=alt.X("value:Q")
-            .title(feature)
-            .axis(tickCount=4, grid=False)
-            .scale(nice=False, zero=False),
-            y=share.axis(format=".0%", tickCount=3, grid=False),
-            color=colour.scale(domain=list(levels), range=ramp(len(levels))).legend(
-                legend if with_legend else None
-            ),
-            order="rank:Q",
-        )
-        .properties(width=225, height=80)
+    rows = marks("feature", feature).transform_filter(only("head", head))
+    areas = rows.mark_area(line=False, opacity=1).encode(
+        x=x.scale(nice=False, zero=False),
+        y=share.axis(format=".0%", tickCount=3, grid=False),
+        color=colour.legend(legend if with_legend else None),
+        order="rank:Q",
     )
+    return areas.properties(width=225, height=80)

@@ -18,6 +18,7 @@ from analysis.figures.parts import (
     marks,
     panel_layout,
     panels,
+    values_of,
 )
 from analysis.figures.theme import Figure, strategy_colours, strategy_dashes
 from analysis.records.load import RunRecord
@@ -109,19 +110,11 @@ def _panels(
     x_title: str,
     y_title: str | None,
 ) -> alt.FacetChart:
-    names = list(labelled)
-    order = list(dict.fromkeys(str(row["panel"]) for row in table))
-    colours, dashes = strategy_colours(names), strategy_dashes(names)
+    order = values_of(table, "panel")
+    colours, dashes = strategy_colours(list(labelled)), strategy_dashes(list(labelled))
     columns, width = panel_layout(len(order))
-    value = alt.Y("value:Q").title(y_title).scale(zero=False, nice=False).axis(**PLAIN_NUMBERS)
-    chart = (
-        marks()
-        .mark_line(strokeWidth=1.9)
-        .encode(
-            x=alt.X("x:Q").title(x_title).axis(**COUNT_AXIS),
-            y=value,
-            **lines_by("run", names, list(colours.values()), list(dashes.values()), columns=3),
-        )
-        .properties(width=width, height=190)
-    )
-    return panels(chart, "panel", order, columns)
+    x = alt.X("x:Q").title(x_title).axis(**COUNT_AXIS)
+    y = alt.Y("value:Q").title(y_title).scale(zero=False, nice=False).axis(**PLAIN_NUMBERS)
+    lines = lines_by("run", colours, list(dashes.values()), columns=3)
+    chart = marks().mark_line(strokeWidth=1.9).encode(x=x, y=y, **lines)
+    return panels(chart.properties(width=width, height=190), "panel", order, columns)

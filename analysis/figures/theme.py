@@ -70,31 +70,29 @@ class Figure:
         return {**self.spec, "data": {"values": list(self.table)}, "config": CONFIG}
 
 
-_AXIS = {
-    "labelColor": INK,
-    "titleColor": INK,
-    "labelFontSize": 11,
-    "titleFontSize": 12,
-    "titleFontWeight": "normal",
-    "domainColor": INK,
-    "domainOpacity": 0.45,
-    "tickColor": INK,
-    "tickOpacity": 0.45,
-    "gridColor": INK,
-    "gridOpacity": 0.1,
-    "titlePadding": 8,
+_TEXT = {"labelColor": INK, "titleColor": INK, "titleFontSize": 12}
+_LINES = {
+    f"{part}{key}": value
+    for part, opacity in (("domain", 0.45), ("tick", 0.45), ("grid", 0.1))
+    for key, value in (("Color", INK), ("Opacity", opacity))
 }
 CONFIG: dict[str, Any] = {
     "background": "transparent",
     "padding": {"left": 14, "top": 5, "right": 18, "bottom": 5},
     "font": FONT,
     "view": {"stroke": None},
-    "axis": _AXIS,
+    "axis": {
+        **_TEXT,
+        **_LINES,
+        "labelFontSize": 11,
+        "titleFontWeight": "normal",
+        "titlePadding": 8,
+    },
     "legend": {
-        "labelColor": INK,
-        "titleColor": INK,
+        **_TEXT,
+        "title": None,
+        "orient": "top",
         "labelFontSize": 12,
-        "titleFontSize": 12,
         "titleFontWeight": "normal",
         "labelLimit": 260,
         "symbolStrokeWidth": 2.5,
@@ -102,13 +100,7 @@ CONFIG: dict[str, Any] = {
         "symbolOpacity": 1,
         "columnPadding": 20,
     },
-    "header": {
-        "labelColor": INK,
-        "titleColor": INK,
-        "labelFontSize": 13,
-        "labelFontWeight": "bold",
-        "titleFontSize": 12,
-    },
+    "header": {**_TEXT, "labelFontSize": 13, "labelFontWeight": "bold"},
     "title": {"color": INK, "fontSize": 13, "anchor": "start", "fontWeight": "bold"},
     "text": {"color": INK},
     "rule": {"color": INK},
@@ -132,7 +124,7 @@ def strategy_colours(
         else:
             colours[name] = COLOURS[free % len(COLOURS)]
             free += 1
-    return colours
+    return {name: colours[name] for name in names}
 
 
 def strategy_dashes(
