@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass, fields
 from multiprocessing.shared_memory import SharedMemory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from accerl.networks.observation import ObservationSpec
+
+if TYPE_CHECKING:
+    from accerl.envs import Envs
 
 POISON_BYTE = 0xA5  # a fresh slab is filled with it, so that reading unwritten memory shows
 
@@ -22,6 +25,16 @@ class RolloutShape:
     num_envs: int
     num_actions: int
     observation: ObservationSpec
+
+    @classmethod
+    def of(cls, envs: Envs, unroll: int) -> RolloutShape:
+        """Return the sizes of `unroll` steps of these environments."""
+        return cls(
+            unroll=unroll,
+            num_envs=envs.num_envs,
+            num_actions=envs.num_actions,
+            observation=envs.observation,
+        )
 
     @property
     def samples(self) -> int:

@@ -111,7 +111,8 @@ class SharedBlock:
         self._segment = (
             SharedMemory(create=True, size=size) if name is None else SharedMemory(name=name)
         )
-        self._name = self._segment.name
+        self.name = self._segment.name
+        """what another process needs to open the same block"""
         self._closed = False
         self._words = np.ndarray((words,), np.int64, self._segment.buf)
         if name is None:
@@ -121,11 +122,6 @@ class SharedBlock:
             np.ndarray((capacity_bytes,), np.uint8, self._segment.buf, start + i * capacity_bytes)
             for i in range(buffers)
         ]
-
-    @property
-    def name(self) -> str:
-        """What another process needs to open the same block."""
-        return self._name
 
     @property
     def latest(self) -> int:
@@ -208,33 +204,18 @@ class SharedBlock:
         release(self._segment, unlink=self._owner)
 
 
-class Mailbox:
-    """The newest publication, for actors; see `SharedBlock` for what is promised."""
+class Mailbox(SharedBlock):
+    """The newest publication, for actors."""
 
     def __init__(
         self, capacity_bytes: int, name: str | None = None, *, checked: bool = not ORDERED_STORES
     ) -> None:
-        self._block = SharedBlock(capacity_bytes, 2, name, checked=checked)
-        self._checked = checked
+        super().__init__(capacity_bytes, 2, name, checked=checked)
 
     def handle(self) -> dict[str, Any]:
         """Return what another process needs for `Mailbox(**handle)`."""
-        capacity, name = self._block.capacity_bytes, self._block.name
-        return {"capacity_bytes": capacity, "name": name, "checked": self._checked}
-
-    @property
-    def latest(self) -> int:
-        """Number of the current publication; -1 before the first."""
-        return self._block.latest
-
-    @property
-    def settled(self) -> int:
-        """See `SharedBlock.settled`."""
-        return self._block.settled
-
-    def settle(self, number: int) -> None:
-        """Note that publication `number` is not sent, as it would act like the current one."""
-        self._block.settle(number)
+        capacity, checked = self.capacity_bytes, self._checked
+        return {"capacity_bytes": capacity, "name": self.name, "checked": checked}
 
     def settle_or_put(self, number: int, publication: Publication | None) -> None:
         """Make publication `number` current; without one, the current publication serves on."""
@@ -246,7 +227,7 @@ class Mailbox:
     def put(self, publication: Publication) -> int:
         """Make `publication` current; return its size in bytes."""
         data = np.frombuffer(publication.to_bytes(), np.uint8)
-        return self._block.write(publication.number, [data])
+        return self.write(publication.number, [data])
 
     def get(self) -> Publication:
         """Return the current publication.
@@ -254,14 +235,10 @@ class Mailbox:
         Raises:
             LookupError: nothing has been published yet.
         """
-        return self._block.read(lambda data: Publication.from_bytes(data.data))[1]
-
-    def close(self) -> None:
-        """See `SharedBlock.close`."""
-        self._block.close()
+        return self.read(lambda data: Publication.from_bytes(data.data))[1]
 
 
-class WeightVector:
+class WeightVector(SharedBlock):
     """The learner's weights as one flat float32 vector, numbered by its updates.
 
     With `gradients`, those of its last step follow: the Taylor criterion of pruning reads them.
@@ -273,11 +250,11 @@ class WeightVector:
     def __init__(self, size: int, name: str | None = None, *, gradients: bool = False) -> None:
         self.size = size
         self.gradients = gradients
-        self._block = SharedBlock(4 * size * (2 if gradients else 1), 1, name)
+        super().__init__(4 * size * (2 if gradients else 1), 1, name)
 
     def handle(self) -> dict[str, Any]:
         """Return what another process needs for `WeightVector(**handle)`."""
-        return {"size": self.size, "name": self._block.name, "gradients": self.gradients}
+        return {"size": self.size, "name": self.name, "gradients": self.gradients}
 
     def put(self, version: int, policy: PolicyNet) -> None:
         """Make the weights of `policy` current; gradients it does not have yet are zeros."""
@@ -289,7 +266,7 @@ class WeightVector:
                 else weight.grad.cpu().numpy()
                 for weight in policy.parameters()
             ]
-        self._block.write(version, arrays)
+        self.write(version, arrays)
 
     def load_into(self, policy: PolicyNet) -> int:
         """Copy the current weights into `policy`; return their version.
@@ -312,12 +289,8 @@ class WeightVector:
                 target[...] = vector[offset : offset + target.size].reshape(target.shape)
                 offset += target.size
 
-        version, _ = self._block.read(copy)
+        version, _ = self.read(copy)
         return version
-
-    def close(self) -> None:
-        """See `SharedBlock.close`."""
-        self._block.close()
 
 
 def _tensors(policy: PolicyNet) -> list[Any]:

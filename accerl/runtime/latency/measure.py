@@ -111,12 +111,7 @@ class _Measuring:
         self._inputs = config.inputs(envs.observation)
         self._num_actions = envs.num_actions
         self._states = _play(envs)
-        shape = RolloutShape(
-            unroll=config.learner.unroll,
-            num_envs=config.runtime.num_envs,
-            num_actions=envs.num_actions,
-            observation=envs.observation,
-        )
+        shape = RolloutShape.of(envs, config.learner.unroll)
         self._rollout = self._filled(shape)
         # One minibatch each: short updates, so that the actor's word is heard soon. Several, as a
         # run has: what is always the same stays in the processor's caches.

@@ -121,12 +121,7 @@ def act(
     give_back_large_blocks()
     envs = make_envs(game, num_envs)
     mailbox = Mailbox(**mailbox_handle)
-    shape = RolloutShape(
-        unroll=STEPS,
-        num_envs=num_envs,
-        num_actions=envs.num_actions,
-        observation=envs.observation,
-    )
+    shape = RolloutShape.of(envs, STEPS)
     rollouts = cycle([Rollout.allocate(shape) for _ in range(max(rows // STEPS, 1))])
     actors: dict[int, Actor] = {}  # by states per inference; they share the environments
     acting: Actor | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from accerl.config import RuntimeConfig
 from accerl.runtime.latency.profile import LatencyProfile
@@ -18,47 +18,50 @@ class ActSeconds(NamedTuple):
     write: float
 
 
-class Clock(Protocol):
-    """Says how many core-seconds an operation took on the clock of a run.
+class RealClock:
+    """Says how many core-seconds an operation took: as measured, as if processes had overlapped.
 
-    Where it matters a method is given the seconds this process measured for what really happened.
+    What does not happen in one process (loading, copying, sending) is not charged.
     """
 
     def wiring(self, runtime: RuntimeConfig) -> Wiring:
-        """Return the processes of the machine that is modelled."""
-        ...
+        """Return the processes that are modelled: actors beside a learner that compresses."""
+        return Wiring.of(runtime)
 
     def act(
         self, spec: CompressionSpec, steps: int, batch: int, measured: ActSeconds
     ) -> ActSeconds:
         """Charge one rollout: `steps` steps of `batch` environments."""
-        ...
+        return measured
 
     def load(self, spec: CompressionSpec) -> float:
         """Charge what an actor needs to begin to act with a publication."""
-        ...
+        return 0.0
 
     def learn(self, samples: int, measured_seconds: float) -> float:
         """Charge one learner update that processed `samples` samples (reuse counted)."""
-        ...
+        return measured_seconds
 
     def copy(self) -> float:
         """Charge the learner's copying of its weights for whoever compresses."""
-        ...
+        return 0.0
 
     def distill(self, spec: CompressionSpec, states: int, measured_seconds: float) -> float:
         """Charge one distillation update on `states` states."""
-        ...
+        return measured_seconds
 
     def publish(
         self, spec: CompressionSpec, warmup_states: int, measured_seconds: float
     ) -> tuple[float, float]:
-        """Charge one publication; return seconds of distilling beforehand, and of the rest."""
-        ...
+        """Charge one publication; return seconds of distilling beforehand, and of the rest.
+
+        What was measured includes the warm-up.
+        """
+        return 0.0, measured_seconds
 
     def send(self, spec: CompressionSpec) -> float:
         """Return how long a publication is on its way; nobody computes meanwhile."""
-        ...
+        return 0.0
 
 
 class VirtualClock:
@@ -76,73 +79,36 @@ class VirtualClock:
     def act(
         self, spec: CompressionSpec, steps: int, batch: int, measured: ActSeconds
     ) -> ActSeconds:
-        """See `Clock.act`."""
+        """See `RealClock.act`."""
         env, infer, write = self.profile.act_seconds(spec, batch, self.infer_batch)
         return ActSeconds(env * steps, infer * steps, write * steps)
 
     def load(self, spec: CompressionSpec) -> float:
-        """See `Clock.load`."""
+        """See `RealClock.load`."""
         return self.profile.load_seconds(spec)
 
     def learn(self, samples: int, measured_seconds: float) -> float:
-        """See `Clock.learn`."""
+        """See `RealClock.learn`."""
         return self.profile.learn_seconds(samples)
 
     def copy(self) -> float:
-        """See `Clock.copy`."""
+        """See `RealClock.copy`."""
         return self.profile.copy_seconds()
 
     def distill(self, spec: CompressionSpec, states: int, measured_seconds: float) -> float:
-        """See `Clock.distill`."""
+        """See `RealClock.distill`."""
         return self.profile.distill_seconds(spec, states)
 
     def publish(
         self, spec: CompressionSpec, warmup_states: int, measured_seconds: float
     ) -> tuple[float, float]:
-        """See `Clock.publish`."""
+        """See `RealClock.publish`."""
         warmup = self.profile.distill_seconds(spec, warmup_states) if warmup_states else 0.0
         return warmup, self.profile.publish_seconds(spec)
 
     def send(self, spec: CompressionSpec) -> float:
-        """See `Clock.send`."""
+        """See `RealClock.send`."""
         return self.profile.send_seconds(spec)
 
 
-class RealClock:
-    """Charges what was measured, as if actors and learner had overlapped."""
-
-    def wiring(self, runtime: RuntimeConfig) -> Wiring:
-        """Return the configured actors beside a learner that compresses as well."""
-        return Wiring.of(runtime)
-
-    def act(
-        self, spec: CompressionSpec, steps: int, batch: int, measured: ActSeconds
-    ) -> ActSeconds:
-        """See `Clock.act`."""
-        return measured
-
-    def load(self, spec: CompressionSpec) -> float:
-        """See `Clock.load`; not measured."""
-        return 0.0
-
-    def learn(self, samples: int, measured_seconds: float) -> float:
-        """See `Clock.learn`."""
-        return measured_seconds
-
-    def copy(self) -> float:
-        """See `Clock.copy`; nothing is copied."""
-        return 0.0
-
-    def distill(self, spec: CompressionSpec, states: int, measured_seconds: float) -> float:
-        """See `Clock.distill`."""
-        return measured_seconds
-
-    def publish(
-        self, spec: CompressionSpec, warmup_states: int, measured_seconds: float
-    ) -> tuple[float, float]:
-        """See `Clock.publish`; what was measured includes the warm-up."""
-        return 0.0, measured_seconds
-
-    def send(self, spec: CompressionSpec) -> float:
-        """See `Clock.send`; nothing travels."""
-        return 0.0
+Clock = RealClock | VirtualClock

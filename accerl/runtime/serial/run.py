@@ -148,12 +148,7 @@ class SerialRun:
             self.servers,
             wiring,
         )
-        self.shape = RolloutShape(
-            unroll=config.learner.unroll,
-            num_envs=envs.num_envs,
-            num_actions=envs.num_actions,
-            observation=envs.observation,
-        )
+        self.shape = RolloutShape.of(envs, config.learner.unroll)
         self._slots = Slots(wiring.actors, wiring.slots_each(runtime.queue_rollouts))
         self._rollouts = [Rollout.allocate(self.shape) for _ in range(len(self._slots))]
         self._task = ""  # what the learner is doing: learn, copy or compress

@@ -118,7 +118,7 @@ def killed_in_the_middle(block: SharedBlock) -> None:
 def test_a_writer_that_was_killed_spoils_nothing(mailbox: Mailbox) -> None:
     for number in range(4):
         mailbox.put(publication(2 * number))  # numbers may be left out
-        killed_in_the_middle(mailbox._block)
+        killed_in_the_middle(mailbox)
         assert mailbox.latest == 2 * number
         assert equal(mailbox.get(), publication(2 * number))
     successor = Mailbox(**mailbox.handle())
@@ -143,7 +143,7 @@ def test_with_one_buffer_a_reader_waits_for_the_next_writer(
 
 def test_what_changes_under_a_reader_is_read_again(mailbox: Mailbox) -> None:
     """The second try sees what overtook the first, whatever the first made of it."""
-    block, seen = mailbox._block, []
+    block, seen = mailbox, []
 
     def overtaken(data: np.ndarray) -> bytes:
         seen.append(bytes(data))
