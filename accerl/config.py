@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from accerl.compress.config import CompressionConfig
 from accerl.compress.pruning.sparse import TopologyConfig
 from accerl.envs import check_game
-from accerl.errors import UserError, did_you_mean
+from accerl.errors import UserError, require, require_choice, require_fields
 from accerl.learner.config import LearnerConfig, choose_device
 from accerl.networks.observation import ObservationSpec
 from accerl.records import json_hash
@@ -70,35 +71,17 @@ class RuntimeConfig:
     a machine that does nothing else"""
 
     def __post_init__(self) -> None:
-        if self.runtime not in RUNTIMES:
-            hint = did_you_mean(self.runtime, list(RUNTIMES))
-            raise UserError(f"runtime {self.runtime!r} does not exist; {hint}")
-        if self.clock not in CLOCKS:
-            raise UserError(
-                f"clock {self.clock!r} does not exist; {did_you_mean(self.clock, list(CLOCKS))}"
-            )
+        require_choice("runtime", self.runtime, RUNTIMES)
+        require_choice("clock", self.clock, CLOCKS)
         if self.runtime == "process" and self.clock == "virtual":
             raise UserError(
                 "the process runtime runs on the real clock: use --clock real, or --runtime serial"
             )
-        counts = {
-            "num_envs": self.num_envs,
-            "num_learners": self.num_learners,
-            "publish_every": self.publish_every,
-            "actor_threads": self.actor_threads,
-            "learner_threads": self.learner_threads,
-        }
-        for name, value in counts.items():
-            if value < 1:
-                raise UserError(f"runtime: {name} must be at least 1, got {value}")
-        if self.queue_rollouts < 0:
-            raise UserError(
-                f"runtime: queue_rollouts must not be negative, got {self.queue_rollouts}"
-            )
-        if self.num_distillers < 0:
-            raise UserError(
-                f"runtime: num_distillers must not be negative, got {self.num_distillers}"
-            )
+        check = partial(require_fields, self, "runtime")
+        counts = "num_envs num_learners publish_every actor_threads learner_threads"
+        check(counts, "must be at least 1", lambda count: count >= 1)
+        counts = "queue_rollouts num_distillers num_actors eval_episodes"
+        check(counts, "must not be negative", lambda count: count >= 0)
         if self.runtime == "process" and not self.compressor_process:
             raise UserError(
                 "runtime: the process runtime always has a compressor process; leave "
@@ -111,23 +94,10 @@ class RuntimeConfig:
                 f"runtime: num_learners {self.num_learners} needs --runtime process; use that, "
                 "or num_learners 1"
             )
-        if self.num_actors < 0:
-            raise UserError(f"runtime: num_actors must not be negative, got {self.num_actors}")
-        if not 0 <= self.infer_batch <= self.num_envs:
-            raise UserError(
-                f"runtime: infer_batch must lie in 0..num_envs ({self.num_envs}), got "
-                f"{self.infer_batch}"
-            )
-        if not 0.0 <= self.patience_seconds <= 10.0:
-            raise UserError(
-                f"runtime: patience_seconds must lie in 0..10, got {self.patience_seconds}"
-            )
-        if not self.interval_seconds > 0.0:
-            raise UserError(
-                f"runtime: interval_seconds must be positive, got {self.interval_seconds}"
-            )
-        if self.eval_episodes < 0:
-            raise UserError("runtime: eval_episodes must not be negative")
+        envs = self.num_envs
+        check("infer_batch", f"must lie in 0..num_envs ({envs})", lambda n: 0 <= n <= envs)
+        check("patience_seconds", "must lie in 0..10", lambda seconds: 0.0 <= seconds <= 10.0)
+        check("interval_seconds", "must be positive", lambda seconds: seconds > 0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,15 +126,12 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         check_game(self.game)
-        if self.network not in STUDENTS:
-            hint = did_you_mean(self.network, list(STUDENTS))
-            raise UserError(f"network {self.network!r} does not exist; {hint}")
-        if not 0.0 < self.seconds < math.inf:
-            raise UserError(f"--seconds must be positive and finite, got {self.seconds}")
+        require_choice("network", self.network, STUDENTS)
+        finite = 0.0 < self.seconds < math.inf
+        require(finite, "--seconds", "must be positive and finite", self.seconds)
         if not 0 <= self.pixel_centre <= 255 or not 0.0 < self.pixel_unit < math.inf:
             raise UserError("pixel_centre must lie in 0..255 and pixel_unit must be positive")
-        if self.seed < 0:
-            raise UserError(f"--seed must not be negative, got {self.seed}")
+        require(self.seed >= 0, "--seed", "must not be negative", self.seed)
         if self.runtime.num_envs < self.learner.minibatches:
             raise UserError("learner: more minibatches than environments per actor")
         shares = self.runtime.num_learners * self.learner.minibatches

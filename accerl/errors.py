@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
+
 
 class UserError(Exception):
     """A mistake of the user: the message is one line that says what to do; exit code 2."""
@@ -24,3 +26,25 @@ def did_you_mean(given: str, allowed: list[str]) -> str:
     close = difflib.get_close_matches(given, allowed, n=1)
     hint = f"did you mean {close[0]!r}? " if close else ""
     return f"{hint}allowed: {', '.join(allowed)}"
+
+
+def require(allowed: bool, name: str, rule: str, given: object) -> None:
+    """Refuse what is not allowed: ``learner: reuse must be at least 1, got 0``."""
+    if not allowed:
+        raise UserError(f"{name} {rule}, got {given!r}")
+
+
+def require_fields(
+    config: object, section: str, names: str, rule: str, allowed: Callable[[float], bool]
+) -> None:
+    """Refuse a configuration of which one of these numbers is not allowed; NaN never is."""
+    for name in names.split():
+        given = getattr(config, name)
+        require(allowed(given), f"{section}: {name}", rule, given)
+
+
+def require_choice(name: str, given: object, choices: Collection[str]) -> None:
+    """Refuse a word that is none of `choices`."""
+    if given not in choices:
+        hint = did_you_mean(str(given), list(choices))
+        raise UserError(f"{name} {given!r} does not exist; {hint}")

@@ -7,7 +7,7 @@ from dataclasses import replace
 from accerl.compress.config import CompressionConfig
 from accerl.config import RunConfig, RuntimeConfig
 from accerl.envs.minatar import MINATAR_GAMES
-from accerl.errors import UserError, did_you_mean
+from accerl.errors import require_choice
 from accerl.learner.config import LearnerConfig
 
 _SMALL_RUNTIME = RuntimeConfig(
@@ -198,6 +198,5 @@ def load_preset(name: str) -> RunConfig:
     Raises:
         UserError: there is none of that name.
     """
-    if name not in PRESETS:
-        raise UserError(f"preset {name!r} does not exist; {did_you_mean(name, list(PRESETS))}")
+    require_choice("preset", name, PRESETS)
     return PRESETS[name]

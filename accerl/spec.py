@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, fields
 from decimal import Decimal
 from typing import Any, NamedTuple, TypeVar
 
-from accerl.errors import UserError, did_you_mean
+from accerl.errors import UserError, did_you_mean, require, require_choice, require_fields
 
 STUDENTS = ("original", "net1", "net2", "net3")  # largest first: paper, Table 6
 BITS = (32, 16, 8)
@@ -52,26 +52,16 @@ class CompressionSpec:
     """eager | torchscript | onnx"""
 
     def __post_init__(self) -> None:
-        if self.student not in STUDENTS and not is_own_student(self.student):
-            hint = did_you_mean(str(self.student), list(STUDENTS))
-            raise UserError(f"spec: student {self.student!r} does not exist; {hint}")
-        if isinstance(self.bits, bool) or self.bits not in BITS:
-            raise UserError(f"spec: bits must be one of {list(BITS)}, got {self.bits!r}")
-        if self.graph not in GRAPHS:
-            hint = did_you_mean(str(self.graph), list(GRAPHS))
-            raise UserError(f"spec: graph {self.graph!r} does not exist; {hint}")
-        _require_number("sparsity", self.sparsity)
-        _require_number("rank", self.rank)
-        if not 0.0 <= self.sparsity < 1.0:
-            raise UserError(
-                f"spec: sparsity is the fraction removed and must lie in [0, 1), "
-                f"got {self.sparsity!r}"
-            )
-        if not 0.0 < self.rank <= 1.0:
-            raise UserError(
-                f"spec: rank is the fraction of singular values kept and must lie in (0, 1], "
-                f"got {self.rank!r}"
-            )
+        if not is_own_student(self.student):
+            require_choice("spec: student", self.student, STUDENTS)
+        whole = not isinstance(self.bits, bool) and self.bits in BITS
+        require(whole, "spec: bits", f"must be one of {list(BITS)}", self.bits)
+        require_choice("spec: graph", self.graph, GRAPHS)
+        require_fields(self, "spec", "sparsity rank", "must be a number", _is_number)
+        rule = "is the fraction removed and must lie in [0, 1)"
+        require(0.0 <= self.sparsity < 1.0, "spec: sparsity", rule, self.sparsity)
+        rule = "is the fraction of singular values kept and must lie in (0, 1]"
+        require(0.0 < self.rank <= 1.0, "spec: rank", rule, self.rank)
         if self.bits == 8 and self.graph != "onnx":
             raise UserError(
                 f"spec: bits 8 runs in ONNX Runtime only; use graph 'onnx', not {self.graph!r}"
@@ -181,9 +171,9 @@ def _percent(fraction: float) -> str:
     return f"{(Decimal(repr(fraction)) * 100).normalize():f}%"
 
 
-def _require_number(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
-        raise UserError(f"spec: {name} must be a number, got {value!r}")
+def _is_number(value: object) -> bool:
+    number = isinstance(value, int | float) and not math.isnan(value)
+    return number and not isinstance(value, bool)
 
 
 IDENTITY = CompressionSpec()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from accerl.compress.lowrank import LowRankMethod
 from accerl.compress.pruning.criteria import PruneMethod
 from accerl.compress.quantization.quantize import QuantiseMethod
 from accerl.compress.quantization.ranges import RangeMethod
 from accerl.compress.quantization.rounding import check_simulated_bits
-from accerl.errors import UserError
+from accerl.errors import require_fields
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,22 +60,12 @@ class CompressionConfig:
         _ = self.prune_method, self.rank_method, self.quantise_method
         if self.simulated_bits:
             check_simulated_bits(self.simulated_bits)
-        counts = ("calibration_states", "distill_sync_every", "distill_batch", "distill_updates")
-        for name in counts:
-            if getattr(self, name) < 1:
-                raise UserError(
-                    f"compression: {name} must be at least 1, got {getattr(self, name)}"
-                )
-        if not self.distill_learning_rate > 0.0:
-            raise UserError(
-                f"compression: distill_learning_rate must be positive, "
-                f"got {self.distill_learning_rate}"
-            )
-        for name in ("distill_entropy_cost", "distill_warmup_updates"):
-            if not getattr(self, name) >= 0:
-                raise UserError(
-                    f"compression: {name} must not be negative, got {getattr(self, name)}"
-                )
+        check = partial(require_fields, self, "compression")
+        counts = "calibration_states distill_sync_every distill_batch distill_updates"
+        check(counts, "must be at least 1", lambda count: count >= 1)
+        check("distill_learning_rate", "must be positive", lambda rate: rate > 0.0)
+        costs = "distill_entropy_cost distill_warmup_updates"
+        check(costs, "must not be negative", lambda cost: cost >= 0)
 
     @property
     def prune_method(self) -> PruneMethod:

@@ -26,7 +26,7 @@ from accerl.compress.quantization.rounding import (
     round_weights,
     tune_for_integers,
 )
-from accerl.errors import UserError, did_you_mean
+from accerl.errors import require, require_choice, require_fields
 from accerl.networks.adopt import OpaquePolicy, as_policy, require_chain
 from accerl.networks.policy_net import PolicyNet, architecture
 from accerl.spec import STUDENTS, CompressionSpec, StudentKey
@@ -148,10 +148,8 @@ class Distillation:
     """what to call `student`; None: by its layers or its class"""
 
     def __post_init__(self) -> None:
-        if self.updates < 0:
-            raise UserError(f"distil: updates must not be negative, got {self.updates}")
-        if not self.learning_rate > 0.0:
-            raise UserError(f"distil: learning_rate must be positive, got {self.learning_rate}")
+        require_fields(self, "distil", "updates", "must not be negative", lambda n: n >= 0)
+        require_fields(self, "distil", "learning_rate", "must be positive", lambda r: r > 0.0)
 
     @property
     def stage(self) -> Stage:
@@ -212,9 +210,7 @@ class Quantizer:
     stage = Stage.QUANTISE
 
     def __post_init__(self) -> None:
-        if self.precision not in PRECISIONS:
-            hint = did_you_mean(self.precision, list(PRECISIONS))
-            raise UserError(f"quantise: precision {self.precision!r} does not exist; {hint}")
+        require_choice("quantise: precision", self.precision, PRECISIONS)
 
     @property
     def bits(self) -> int:
@@ -274,8 +270,8 @@ class ONNX:
     stage = Stage.EXPORT
 
     def __post_init__(self) -> None:
-        if self.batch is not None and self.batch < 1:
-            raise UserError(f"export: a fixed batch must be at least 1, got {self.batch}")
+        at_least_one = self.batch is None or self.batch >= 1
+        require(at_least_one, "export: a fixed batch", "must be at least 1", self.batch)
 
     def apply(self, state: CompressionState) -> CompressionState:
         """Return the state with its artifact."""

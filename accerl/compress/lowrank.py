@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from accerl.errors import UserError
+from accerl.errors import require, require_fields
 from accerl.networks.policy_net import PolicyNet, conv_spec
 
 OVERSAMPLING = 8
@@ -39,8 +39,7 @@ class LowRankMethod:
     so few channels that there is nothing to gain)"""
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.energy <= 1.0:
-            raise UserError(f"low rank: energy must lie in (0, 1], got {self.energy!r}")
+        require_fields(self, "low rank", "energy", "must lie in (0, 1]", lambda e: 0.0 < e <= 1.0)
 
 
 def kept_rank(rows: int, columns: int, rank: float) -> int | None:
@@ -64,11 +63,8 @@ def check_rank(rank: float) -> None:
     Raises:
         UserError: it is not in (0, 1].
     """
-    if not 0.0 < rank <= 1.0:
-        raise UserError(
-            f"low rank: rank is the fraction of singular values kept and must lie in (0, 1], "
-            f"got {rank!r}"
-        )
+    rule = "is the fraction of singular values kept and must lie in (0, 1]"
+    require(0.0 < rank <= 1.0, "low rank: rank", rule, rank)
 
 
 class Factoriser:

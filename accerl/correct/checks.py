@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from accerl.errors import UserError
+from accerl.errors import require
 
 
 def require_time_batch(*, lam: float | Tensor = 1.0, **tensors: Tensor) -> None:
@@ -38,8 +38,7 @@ def require_level(name: str, value: float) -> None:
     Raises:
         UserError: `value` is negative or not a number.
     """
-    if not value >= 0.0:
-        raise UserError(f"{name} is a truncation level and must be at least 0, got {value!r}")
+    require(value >= 0.0, name, "is a truncation level and must be at least 0", value)
 
 
 def require_fraction(name: str, value: float) -> None:
@@ -48,5 +47,4 @@ def require_fraction(name: str, value: float) -> None:
     Raises:
         UserError: `value` lies elsewhere.
     """
-    if not 0.0 <= value <= 1.0:
-        raise UserError(f"{name} must lie in [0, 1], got {value!r}")
+    require(0.0 <= value <= 1.0, name, "must lie in [0, 1]", value)

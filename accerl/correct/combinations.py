@@ -16,7 +16,7 @@ from accerl.correct.correctors import (
     TruncatedISCorrector,
     VTraceCorrector,
 )
-from accerl.errors import UserError, did_you_mean
+from accerl.errors import UserError, require_choice
 
 # The links that a name stands for, given rho and c.
 COMBINATIONS: dict[str, Callable[[float, float], Sequence[Corrector]]] = {
@@ -69,6 +69,5 @@ def make_corrector(name: str, *, rho: float, c: float) -> CorrectorChain:
             "corrector 'own' stands for a chain that only Python code can give; choose one of "
             f"{others}"
         )
-    if name not in COMBINATIONS:
-        raise UserError(f"corrector {name!r} does not exist; {did_you_mean(name, [*COMBINATIONS])}")
+    require_choice("corrector", name, COMBINATIONS)
     return CorrectorChain(COMBINATIONS[name](rho, c))

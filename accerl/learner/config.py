@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
 from accerl.compress.pruning.sparse import TopologyConfig
 from accerl.correct import OWN, make_corrector
-from accerl.errors import UserError
+from accerl.errors import UserError, require, require_fields
+
+CHOICES = {
+    "precision": ("fp32", "bf16"),
+    "device": ("auto", "cpu", "cuda"),
+    "policy_loss": ("importance", "clipped"),
+    "proximal": ("update", "pass"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,34 +81,17 @@ class LearnerConfig:
     """how the network is kept sparse while it learns; None: it is dense"""
 
     def __post_init__(self) -> None:
-        if self.precision not in ("fp32", "bf16"):
-            raise UserError(f"learner: precision must be fp32 or bf16, got {self.precision!r}")
-        if self.device not in ("auto", "cpu", "cuda"):
-            raise UserError(f"learner: device must be auto, cpu or cuda, got {self.device!r}")
-        if self.policy_loss not in ("importance", "clipped"):
-            raise UserError(
-                f"learner: policy_loss must be importance or clipped, got {self.policy_loss!r}"
-            )
-        if self.proximal not in ("update", "pass"):
-            raise UserError(f"learner: proximal must be update or pass, got {self.proximal!r}")
+        for name, words in CHOICES.items():
+            given, rule = getattr(self, name), f"must be {', '.join(words[:-1])} or {words[-1]}"
+            require(given in words, f"learner: {name}", rule, given)
         if self.policy_loss == "clipped" and self.proximal == "pass" and self.reuse == 1:
             raise UserError("learner: proximal 'pass' clips nothing without reuse of 2 or more")
-        if min(self.unroll, self.reuse, self.minibatches) < 1:
-            raise UserError("learner: unroll, reuse and minibatches must be at least 1")
-        if not 0.0 <= self.discount <= 1.0 or not 0.0 <= self.lam <= 1.0:
-            raise UserError("learner: discount and lam must lie in [0, 1]")
-        if self.learning_rate <= 0.0:
-            raise UserError("learner: learning_rate must be positive")
-        if not self.actor_kl_cost >= 0.0:
-            raise UserError(
-                f"learner: actor_kl_cost must not be negative, got {self.actor_kl_cost}"
-            )
-        if self.anneal_updates < 0:
-            raise UserError(
-                f"learner: anneal_updates must not be negative, got {self.anneal_updates}"
-            )
-        if not 0.0 < self.anneal_to <= 1.0:
-            raise UserError(f"learner: anneal_to must lie in (0, 1], got {self.anneal_to}")
+        check = partial(require_fields, self, "learner")
+        check("unroll reuse minibatches", "must be at least 1", lambda count: count >= 1)
+        check("discount lam", "must lie in [0, 1]", lambda share: 0.0 <= share <= 1.0)
+        check("learning_rate", "must be positive", lambda rate: rate > 0.0)
+        check("actor_kl_cost anneal_updates", "must not be negative", lambda n: n >= 0.0)
+        check("anneal_to", "must lie in (0, 1]", lambda share: 0.0 < share <= 1.0)
         if self.corrector != OWN:  # refuses what it cannot make
             make_corrector(self.corrector, rho=self.clip_rho, c=self.clip_c)
 

@@ -10,7 +10,7 @@ from gymnasium.spaces import Discrete
 from accerl.compress.chain import CompressedPolicy
 from accerl.correct import Corrector, CorrectorChain
 from accerl.envs import make_envs
-from accerl.errors import UserError, did_you_mean
+from accerl.errors import UserError, require_choice
 from accerl.networks.observation import ObservationSpec
 from accerl.networks.policy_net import PolicyNet, make_policy
 from accerl.presets import load_preset
@@ -49,9 +49,7 @@ def AtariCNN(
 
 
 def _network(network: str, observation: ObservationSpec, num_actions: int, seed: int) -> PolicyNet:
-    if network not in STUDENTS:
-        hint = did_you_mean(str(network), list(STUDENTS))
-        raise UserError(f"network {network!r} does not exist; {hint}")
+    require_choice("network", network, STUDENTS)
     if num_actions < 1:
         raise UserError(f"a policy needs at least 1 action, got {num_actions}")
     return make_policy(network, observation, num_actions, torch_generator(seed, Role.LEARNER))

@@ -9,7 +9,7 @@ from typing import Any
 
 import accerl
 from accerl.config import RunConfig
-from accerl.errors import UserError, did_you_mean
+from accerl.errors import UserError, did_you_mean, require_choice
 from accerl.monitor.strategies import STRATEGIES, FixedStrategy, HandSetStrategy, make_strategy
 from accerl.monitor.strategy import Strategy
 from accerl.presets import load_preset
@@ -72,8 +72,7 @@ def with_settings(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig:
         for item in fields(getattr(config, section))
     ]
     for setting, value in settings.items():
-        if setting not in known:
-            raise UserError(f"setting {setting!r} does not exist; {did_you_mean(setting, known)}")
+        require_choice("setting", setting, known)
         section, _, name = setting.partition("__")
         changes[section][name] = value
     sections: dict[str, Any] = {

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from accerl.compress.layers import body_layers
-from accerl.errors import UserError, did_you_mean
+from accerl.errors import UserError, require_choice, require_fields
 from accerl.networks.policy_net import PolicyNet
 
 CRITERIA = ("l1", "l2", "taylor", "geometric-median", "random")
@@ -42,13 +42,9 @@ class PruneMethod:
     """of the random criterion"""
 
     def __post_init__(self) -> None:
-        for name, allowed in (("criterion", CRITERIA), ("budget", BUDGETS)):
-            given = getattr(self, name)
-            if given not in allowed:
-                hint = did_you_mean(str(given), list(allowed))
-                raise UserError(f"prune: {name} {given!r} does not exist; {hint}")
-        if self.round_to < 1:
-            raise UserError(f"prune: round_to must be at least 1, got {self.round_to}")
+        require_choice("prune: criterion", self.criterion, CRITERIA)
+        require_choice("prune: budget", self.budget, BUDGETS)
+        require_fields(self, "prune", "round_to", "must be at least 1", lambda n: n >= 1)
 
 
 def unit_scores(net: PolicyNet, method: PruneMethod) -> list[Tensor]:

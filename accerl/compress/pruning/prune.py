@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from accerl.compress.layers import body_layers
 from accerl.compress.pruning.compensate import compensate
 from accerl.compress.pruning.criteria import PruneMethod, keep_best, kept_counts, unit_scores
-from accerl.errors import UserError
+from accerl.errors import UserError, require
 from accerl.networks.policy_net import PolicyNet
 
 
@@ -47,10 +47,8 @@ def check_sparsity(sparsity: float) -> None:
     Raises:
         UserError: it is not in [0, 1).
     """
-    if not 0.0 <= sparsity < 1.0:
-        raise UserError(
-            f"prune: sparsity is the fraction removed and must lie in [0, 1), got {sparsity!r}"
-        )
+    rule = "is the fraction removed and must lie in [0, 1)"
+    require(0.0 <= sparsity < 1.0, "prune: sparsity", rule, sparsity)
 
 
 def prune(

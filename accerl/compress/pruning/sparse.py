@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from accerl.compress.layers import body_layers
-from accerl.errors import UserError, did_you_mean
+from accerl.errors import UserError, require_choice, require_fields
 from accerl.networks.policy_net import PolicyNet
 
 METHODS = ("static", "set", "rigl")
@@ -47,21 +48,13 @@ class TopologyConfig:
     """gradient steps after which nothing moves any more"""
 
     def __post_init__(self) -> None:
-        for name, allowed in (("method", METHODS), ("density", DENSITIES)):
-            given = getattr(self, name)
-            if given not in allowed:
-                hint = did_you_mean(str(given), list(allowed))
-                raise UserError(f"sparse: {name} {given!r} does not exist; {hint}")
-        if not 0.0 <= self.sparsity < 1.0:
-            raise UserError(
-                f"sparse: sparsity is the fraction of zeros and must lie in [0, 1), "
-                f"got {self.sparsity!r}"
-            )
-        if not 0.0 <= self.drop_fraction <= 1.0:
-            raise UserError(f"sparse: drop_fraction must lie in [0, 1], got {self.drop_fraction!r}")
-        for name in ("block", "update_every", "stop_after"):
-            if getattr(self, name) < 1:
-                raise UserError(f"sparse: {name} must be at least 1, got {getattr(self, name)}")
+        require_choice("sparse: method", self.method, METHODS)
+        require_choice("sparse: density", self.density, DENSITIES)
+        check = partial(require_fields, self, "sparse")
+        rule = "is the fraction of zeros and must lie in [0, 1)"
+        check("sparsity", rule, lambda share: 0.0 <= share < 1.0)
+        check("drop_fraction", "must lie in [0, 1]", lambda share: 0.0 <= share <= 1.0)
+        check("block update_every stop_after", "must be at least 1", lambda count: count >= 1)
 
 
 class SparseTopology:

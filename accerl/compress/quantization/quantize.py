@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from accerl.compress.quantization.cpu import dots_bytes_exactly
 from accerl.compress.quantization.ranges import RangeMethod
-from accerl.errors import UserError
+from accerl.errors import require_fields
 
 CALIBRATION_STATES = 64
 """enough for ranges that are measured once (256 gave the same KL on Pong)"""
@@ -43,14 +44,9 @@ class QuantiseMethod:
     """integers on the way to the actors only, which act in float32: a quarter of the bytes"""
 
     def __post_init__(self) -> None:
-        if self.tuning_updates < 0:
-            raise UserError(
-                f"quantise: tuning_updates must not be negative, got {self.tuning_updates}"
-            )
-        if not self.tuning_learning_rate > 0.0:
-            raise UserError(
-                f"quantise: tuning_learning_rate must be positive, got {self.tuning_learning_rate}"
-            )
+        check = partial(require_fields, self, "quantise")
+        check("tuning_updates", "must not be negative", lambda updates: updates >= 0)
+        check("tuning_learning_rate", "must be positive", lambda rate: rate > 0.0)
 
     @property
     def levels(self) -> int:

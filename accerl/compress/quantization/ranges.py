@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from accerl.compress.layers import Layer, body_layers
-from accerl.errors import UserError, did_you_mean
+from accerl.errors import UserError, require_choice, require_fields
 from accerl.networks.policy_net import PolicyNet
 
 Range = tuple[float, float]
@@ -53,13 +54,10 @@ class RangeMethod:
     """share of old statistics that survives the next measurement, in [0, 1)"""
 
     def __post_init__(self) -> None:
-        if self.name not in METHODS:
-            hint = did_you_mean(self.name, list(METHODS))
-            raise UserError(f"quantise: range method {self.name!r} does not exist; {hint}")
-        if not 50.0 < self.percentile <= 100.0:
-            raise UserError(f"quantise: percentile must lie in (50, 100], got {self.percentile}")
-        if not 0.0 <= self.memory < 1.0:
-            raise UserError(f"quantise: memory must lie in [0, 1), got {self.memory}")
+        require_choice("quantise: range method", self.name, METHODS)
+        check = partial(require_fields, self, "quantise")
+        check("percentile", "must lie in (50, 100]", lambda percent: 50.0 < percent <= 100.0)
+        check("memory", "must lie in [0, 1)", lambda share: 0.0 <= share < 1.0)
 
 
 class RangeTracker:

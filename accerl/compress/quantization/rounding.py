@@ -12,7 +12,7 @@ from accerl.compress.distillation.trainer import distillation_loss
 from accerl.compress.layers import apply_layer, body_layers
 from accerl.compress.quantization.quantize import affine
 from accerl.compress.quantization.ranges import ActivationRanges, rounded_layers
-from accerl.errors import UserError
+from accerl.errors import require
 from accerl.networks.policy_net import PolicyNet
 
 SIMULATED_BITS = range(2, 9)
@@ -24,8 +24,7 @@ def check_simulated_bits(bits: int) -> None:
     Raises:
         UserError: it is not.
     """
-    if bits not in SIMULATED_BITS:
-        raise UserError(f"quantise: simulated bits must lie in 2..8, got {bits!r}")
+    require(bits in SIMULATED_BITS, "quantise: simulated bits", "must lie in 2..8", bits)
 
 
 def affine_rounded(weight: Tensor, bits: int, *, per_channel: bool) -> Tensor:

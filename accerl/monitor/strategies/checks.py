@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
-from accerl.errors import UserError, did_you_mean
+from accerl.errors import UserError, require
 from accerl.spec import CompressionSpec
 
 
 def require_spec(strategy: str, name: str, value: object) -> None:
     """Refuse what is not a spec."""
-    if not isinstance(value, CompressionSpec):
-        raise UserError(f"strategy {strategy}: {name} must be a spec, got {value!r}")
+    is_spec = isinstance(value, CompressionSpec)
+    require(is_spec, f"strategy {strategy}: {name}", "must be a spec", value)
 
 
 def require_pair(strategy: str, one: str, first: object, other: str, second: object) -> None:
@@ -21,13 +20,6 @@ def require_pair(strategy: str, one: str, first: object, other: str, second: obj
     require_spec(strategy, other, second)
     if first == second:
         raise UserError(f"strategy {strategy}: {one} and {other} are the same spec")
-
-
-def require_choice(strategy: str, name: str, value: object, allowed: Sequence[str]) -> None:
-    """Refuse a word that is none of `allowed`."""
-    if value not in allowed:
-        hint = did_you_mean(str(value), list(allowed))
-        raise UserError(f"strategy {strategy}: {name} {value!r} does not exist; {hint}")
 
 
 def require_number(
@@ -40,21 +32,18 @@ def require_number(
     at_most: float = math.inf,
 ) -> None:
     """Refuse what is not a finite number within the bounds."""
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, int | float)
-        or not math.isfinite(value)
-        or value < at_least
-        or value <= above
-        or value > at_most
-    ):
-        bounds = [f"at least {at_least}"] * (at_least > -math.inf)
-        bounds += [f"above {above}"] * (above > -math.inf)
-        bounds += [f"at most {at_most}"] * (at_most < math.inf)
-        raise UserError(
-            f"strategy {strategy}: {name} must be a number {' and '.join(bounds)}".rstrip()
-            + f", got {value!r}"
-        )
+    bounds = [f"at least {at_least}"] * (at_least > -math.inf)
+    bounds += [f"above {above}"] * (above > -math.inf)
+    bounds += [f"at most {at_most}"] * (at_most < math.inf)
+    allowed = (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and math.isfinite(value)
+        and at_least <= value <= at_most
+        and value > above
+    )
+    rule = f"must be a number {' and '.join(bounds)}".rstrip()
+    require(allowed, f"strategy {strategy}: {name}", rule, value)
 
 
 def require_return_level(
@@ -85,13 +74,12 @@ def require_specs(strategy: str, value: object) -> tuple[CompressionSpec, ...]:
 
 def require_whole(strategy: str, name: str, value: object, *, at_least: int) -> None:
     """Refuse what is not a whole number of at least so much."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < at_least:
-        raise UserError(
-            f"strategy {strategy}: {name} must be a whole number at least {at_least}, got {value!r}"
-        )
+    allowed = isinstance(value, int) and not isinstance(value, bool) and value >= at_least
+    rule = f"must be a whole number at least {at_least}"
+    require(allowed, f"strategy {strategy}: {name}", rule, value)
 
 
 def require_flag(strategy: str, name: str, value: object) -> None:
     """Refuse what is neither true nor false."""
-    if not isinstance(value, bool):
-        raise UserError(f"strategy {strategy}: {name} must be true or false, got {value!r}")
+    is_flag = isinstance(value, bool)
+    require(is_flag, f"strategy {strategy}: {name}", "must be true or false", value)

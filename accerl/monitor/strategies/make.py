@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from typing import Any, get_type_hints
 
-from accerl.errors import UserError, did_you_mean
+from accerl.errors import UserError, did_you_mean, require_choice
 from accerl.monitor.strategies.base import HandSetStrategy
 from accerl.monitor.strategies.compose import FirstThatFires
 from accerl.monitor.strategies.fixed import FixedStrategy, RandomStrategy
@@ -46,8 +46,7 @@ def make_from(
     Raises:
         UserError: there is no such strategy or parameter, or a value is missing or not allowed.
     """
-    if name not in factories:
-        raise UserError(f"strategy {name!r} does not exist; {did_you_mean(name, list(factories))}")
+    require_choice("strategy", name, factories)
     factory = factories[name]
     known = {item.name: item for item in fields(factory) if item.init}
     for key in params:

@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from accerl.errors import UserError
+from accerl.errors import UserError, require_choice
 from accerl.monitor.features import Features
 from accerl.monitor.strategies.base import SECONDS_EPSILON, HandSetStrategy
-from accerl.monitor.strategies.checks import require_choice, require_number, require_spec
+from accerl.monitor.strategies.checks import require_number, require_spec
 from accerl.monitor.strategies.search import Levels, suggest_pair, suggest_spec
 from accerl.spec import CompressionSpec, Decision
 
@@ -55,7 +55,7 @@ class ThreeStageStrategy(HandSetStrategy):
                 f"strategy {self.name}: exploring, improving and converged are the same spec; "
                 "use the fixed strategy"
             )
-        require_choice(self.name, "by", self.by, BY)
+        require_choice(f"strategy {self.name}: by", self.by, BY)
         require_number(self.name, "improving_from", self.improving_from, at_least=0.0, at_most=1.0)
         require_number(
             self.name, "converged_from", self.converged_from, above=self.improving_from, at_most=1.0

@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from accerl.errors import require_choice
 from accerl.monitor.features import Features
 from accerl.monitor.strategies.base import SECONDS_EPSILON, HandSetStrategy
 from accerl.monitor.strategies.checks import (
-    require_choice,
     require_number,
     require_pair,
     require_return_level,
@@ -110,7 +110,7 @@ class KLThresholdStrategy(_ThresholdStrategy):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_number(self.name, "threshold_nats", self.threshold_nats, at_least=0.0)
-        require_choice(self.name, "indicator", self.indicator, KL_INDICATORS)
+        require_choice(f"strategy {self.name}: indicator", self.indicator, KL_INDICATORS)
         require_return_level(
             self.name,
             "return_below_nats",
