@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from accerl.errors import UserError
-from accerl.records import make_out_dir, read_json, write_json
-from analysis.comparison.contest import CONTEST, write_contest
+from accerl.records import make_out_dir, write_json
+from analysis.comparison.contest import CONTEST
 from analysis.comparison.scores import EPISODES, curves_json
 from analysis.figures.runs import run_curves
 from analysis.figures.theme import Figure, render_png
-from analysis.records.load import StudyRecord, load_run, load_study
-from analysis.render.html import label_runs
-from analysis.report.study import study_figures, study_sections
+from analysis.records.load import StudyRecord, load_run
+from analysis.render.html import label_runs, study_report
+from analysis.report.study import study_figures
 
 
 def write_figures(study_dir: Path, out: Path) -> list[Path]:
@@ -27,11 +28,10 @@ def write_figures(study_dir: Path, out: Path) -> list[Path]:
     Raises:
         UserError: the study is missing or damaged, or `out` cannot be written.
     """
-    study = load_study(Path(study_dir))
-    contest = read_json(write_contest(Path(study_dir)))
+    study, contest, sections = study_report(study_dir)
     make_out_dir(out)
     write_json(out / CONTEST, contest_summary(study, contest))
-    found = {figure.name: figure for figure in study_figures(study_sections(study, contest))}
+    found = {figure.name: figure for figure in study_figures(sections)}
     pictures = write_pngs(found, out)
     return [out / CONTEST, *pictures, *(write_csv(figure, out) for figure in found.values())]
 
@@ -68,15 +68,7 @@ def write_pngs(found: Mapping[str, Figure], out: Path) -> list[Path]:
     Raises:
         UserError: `out` cannot be written.
     """
-    paths = []
-    for name, figure in found.items():
-        path = out / f"{name}.png"
-        try:
-            path.write_bytes(render_png(figure))
-        except OSError as error:
-            raise UserError(f"cannot write {path}: {error.strerror or error}") from error
-        paths.append(path)
-    return paths
+    return [_write(out / f"{name}.png", render_png(figure)) for name, figure in found.items()]
 
 
 def write_csv(figure: Figure, out: Path) -> Path:
@@ -85,12 +77,16 @@ def write_csv(figure: Figure, out: Path) -> Path:
     Raises:
         UserError: `out` cannot be written.
     """
-    path = out / f"{figure.name}.csv"
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, figure.columns)
+    writer.writeheader()
+    writer.writerows(figure.table)
+    return _write(out / f"{figure.name}.csv", text.getvalue().encode())
+
+
+def _write(path: Path, data: bytes) -> Path:
     try:
-        with path.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, figure.columns)
-            writer.writeheader()
-            writer.writerows(figure.table)
+        path.write_bytes(data)
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror or error}") from error
     return path

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from accerl.errors import UserError
 from accerl.records import make_out_dir, read_json
 from analysis.comparison.contest import write_contest
 from analysis.figures.theme import render_svg
-from analysis.records.load import RunRecord, is_study, load_run, load_study
+from analysis.records.load import RunRecord, StudyRecord, is_study, load_run, load_study
 from analysis.report.blocks import Section
 from analysis.report.runs import run_sections
 from analysis.report.study import study_sections
@@ -26,15 +27,19 @@ def write_study_report(study_dir: Path, html_path: Path) -> Path:
     Raises:
         UserError: the study is missing or damaged, or the file cannot be written.
     """
+    study, _, sections = study_report(study_dir)
+    return _write(html_path, sections, title=study.name, kicker="AcceRL study report", lead="")
+
+
+def study_report(study_dir: Path) -> tuple[StudyRecord, Mapping[str, Any], list[Section]]:
+    """Return a study, its contest, which is written anew to contest.json, and its sections.
+
+    Raises:
+        UserError: the study is missing or damaged.
+    """
     study = load_study(Path(study_dir))
     contest = read_json(write_contest(Path(study_dir)))
-    return _write(
-        html_path,
-        title=study.name,
-        kicker="AcceRL study report",
-        lead="",
-        sections=study_sections(study, contest),
-    )
+    return study, contest, study_sections(study, contest)
 
 
 def write_runs_report(
@@ -57,10 +62,10 @@ def write_runs_report(
     runs = label_runs([load_run(path) for path in paths])
     return _write(
         html_path,
+        run_sections(runs, levels),
         title="Runs" if len(runs) > 1 else f"Run: {next(iter(runs))}",
         kicker="AcceRL run report",
         lead="Single runs say nothing about what another seed would do.",
-        sections=run_sections(runs, levels),
     )
 
 
@@ -80,9 +85,7 @@ def label_runs(runs: Sequence[RunRecord]) -> dict[str, RunRecord]:
     raise UserError("a run directory is given twice; give each once")
 
 
-def _write(
-    html_path: Path, *, title: str, kicker: str, lead: str, sections: Sequence[Section]
-) -> Path:
+def _write(html_path: Path, sections: Sequence[Section], **heading: str) -> Path:
     import jinja2  # only reports need it
     import markupsafe
 
@@ -98,15 +101,9 @@ def _write(
         "svg": lambda figure: markupsafe.Markup(render_svg(figure)),
         "behind": lambda figure: figure_table(figure, ROWS_SHOWN),
     }
-    page: Mapping[str, object] = {
-        "title": title,
-        "kicker": kicker,
-        "lead": lead,
-        "sections": sections,
-    }
     html_path = Path(html_path)
     make_out_dir(html_path.parent)
-    text = environment.get_template("report.html.j2").render(**page)
+    text = environment.get_template("report.html.j2").render(sections=sections, **heading)
     try:
         html_path.write_text(text, encoding="utf-8")
     except OSError as error:

@@ -30,10 +30,7 @@ def print_summary(study_dir: Path, console: Console) -> None:
     study_dir = Path(study_dir)
     study = load_study(study_dir)
     contest = build_contest(study)
-    for table in (
-        level_table(study, contest),
-        contrast_table(study, contest, PRIMARY),
-    ):
+    for table in (level_table(study, contest), contrast_table(study, contest, PRIMARY)):
         if table.rows:
             console.print(rich_table(table))
             console.print()
@@ -46,11 +43,8 @@ def print_summary(study_dir: Path, console: Console) -> None:
     console.print()
     for name, what in FILES.items():
         if (study_dir / name).exists():
-            console.print(
-                f"{escape(str(study_dir / name))}  [dim]{what}[/dim]",
-                highlight=False,
-                soft_wrap=True,
-            )
+            line = f"{escape(str(study_dir / name))}  [dim]{what}[/dim]"
+            console.print(line, highlight=False, soft_wrap=True)
 
 
 def rich_table(table: Table) -> RichTable:
@@ -62,12 +56,7 @@ def rich_table(table: Table) -> RichTable:
         result.add_column(name, justify="right" if numeric else "left", no_wrap=numeric)
     for row in table.rows:
         # Colour only marks who is who; the label stays in the terminal's own ink.
-        result.add_row(
-            *(
-                f"[{cell.colour}]\N{BLACK SQUARE}[/] {escape(cell.text)}"
-                if cell.colour
-                else escape(cell.text)
-                for cell in row
-            )
-        )
+        marks = [f"[{cell.colour}]\N{BLACK SQUARE}[/] " if cell.colour else "" for cell in row]
+        texts = [escape(cell.text) for cell in row]
+        result.add_row(*(mark + text for mark, text in zip(marks, texts, strict=True)))
     return result

@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from accerl.errors import UserError, one_line
-from accerl.records import json_hash, make_out_dir, read_json, write_json
-from analysis.comparison.contest import write_contest
+from accerl.records import json_hash, make_out_dir, write_json
 from analysis.figures.theme import Figure
-from analysis.records.load import StudyRecord, load_study
-from analysis.render.html import ROWS_SHOWN
+from analysis.records.load import StudyRecord
+from analysis.render.html import ROWS_SHOWN, study_report
 from analysis.render.wandb_runs import (
     PROJECT,
     REPORT_ROLE,
@@ -29,7 +28,7 @@ from analysis.render.wandb_runs import (
 )
 from analysis.report import blocks
 from analysis.report.answer import study_lead
-from analysis.report.study import study_figures, study_sections
+from analysis.report.study import study_figures
 from analysis.report.table import Table, figure_table
 
 if TYPE_CHECKING:
@@ -53,9 +52,9 @@ def write_report_spec(study_dir: Path, out_dir: Path, target: str = f"{ENTITY}/{
     Raises:
         UserError: the study is missing or damaged, or `target` or `out_dir` is no use.
     """
-    report = _report(*_material(study_dir), target)
+    study, _, sections = study_report(study_dir)
     path = make_out_dir(runs_folder(Path(out_dir))) / SPEC
-    write_json(path, _spec(report))
+    write_json(path, _spec(_report(study, sections, target)))
     return path
 
 
@@ -75,7 +74,7 @@ def save_report(study_dir: Path, out_dir: Path, target: str) -> tuple[str, list[
             f"{out_dir} holds no W&B report to save; write it with --wandb {out_dir} first, then "
             "`wandb sync` its runs"
         )
-    study, sections = _material(study_dir)
+    study, _, sections = study_report(study_dir)
     try:
         api = wandb.Api()
     except Exception as error:  # its refusals are bare Exceptions; so they are below
@@ -151,11 +150,6 @@ def _bind(value: Any, columns: Collection[str]) -> Any:
     return bound
 
 
-def _material(study_dir: Path) -> tuple[StudyRecord, list[blocks.Section]]:
-    study = load_study(Path(study_dir))
-    return study, study_sections(study, read_json(write_contest(Path(study_dir))))
-
-
 def _report(
     study: StudyRecord,
     sections: Sequence[blocks.Section],
@@ -223,11 +217,11 @@ def _line_plots(study: StudyRecord) -> wr.PanelGrid:
     import wandb_workspaces.reports.v2.interface as wr
 
     key = "charts/learner_return"
-    plots: list[Any] = [wr.LinePlot(title="All games (normalised)", x=STUDY_STEP, y=[key])]
-    plots += [
+    together = wr.LinePlot(title="All games (normalised)", x=STUDY_STEP, y=[key])
+    by_game = [
         wr.LinePlot(title=game, x=f"{STEP}/{game}", y=[f"{key}/{game}"]) for game in study.games
     ]
-    return wr.PanelGrid(runsets=[_runset(study, STRATEGY_ROLE)], panels=plots)
+    return wr.PanelGrid(runsets=[_runset(study, STRATEGY_ROLE)], panels=[together, *by_game])
 
 
 def _runset(study: StudyRecord, role: str) -> wr.Runset:

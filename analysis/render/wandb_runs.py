@@ -110,16 +110,14 @@ def _environment(out_dir: Path) -> Iterator[None]:
         "WANDB_CONFIG_DIR": str(out_dir / "config"),
         "WANDB_ARTIFACT_DIR": str(out_dir / "artifacts"),
     }
-    before = {name: os.environ.get(name) for name in wanted}
+    before = {name: os.environ[name] for name in wanted if name in os.environ}
     os.environ.update(wanted)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        for name in wanted:
+            os.environ.pop(name, None)
+        os.environ.update(before)
 
 
 def _write(
@@ -129,8 +127,8 @@ def _write(
     group: str,
     config: Mapping[str, Any],
     tags: Sequence[str],
-    rows: Iterable[Mapping[str, float]],
-    summary: Mapping[str, Any],
+    rows: Iterable[Mapping[str, float]] = (),
+    summary: Mapping[str, Any] | None = None,
     figures: Sequence[Figure] = (),
     step: str = STEP,
 ) -> Path:
@@ -169,32 +167,29 @@ def _write(
         data = [[row.get(key) for key in columns] for row in figure.table]
         table = wandb.Table(columns=columns, data=data, allow_mixed_types=True)
         run.log({table_key(figure): table})
-    run.summary.update(dict(summary))
+    run.summary.update(dict(summary or {}))
     folder = Path(run.dir).parent
     run.finish()
     return folder
 
 
 def _run_job(label: str, run: RunRecord) -> dict[str, Any]:
-    rows = [{STEP: item.total_seconds, **_report_values(item)} for item in run.reports]
     return {
         "name": label,
         "group": run.env,
         "config": {"strategy": run.strategy, "env": run.env, "seed": run.seed, **run.config},
-        "tags": [
-            str(run.summary.get("tier", "unknown")),
-            str(run.summary.get("runtime", "unknown")),
-        ],
-        "rows": rows,
+        "tags": [str(run.summary.get(key, "unknown")) for key in ("tier", "runtime")],
+        "rows": [{STEP: item.total_seconds, **_report_values(item)} for item in run.reports],
         "summary": {key: value for key, value in run.summary.items() if value is not None},
     }
 
 
 def _report_values(report: IntervalReport) -> dict[str, float]:
     """One interval under the names that people look for."""
+    learned = report.learner_return
     values = {
         "charts/episodic_return": float(np.mean(report.episode_returns or [math.nan])),
-        "charts/learner_return": math.nan,
+        "charts/learner_return": math.nan if learned is None else learned,
         "charts/SPS": report.env_steps / max(report.seconds, 1e-9),
         "charts/env_steps": float(report.total_env_steps),
         "charts/policy_lag": report.policy_lag,
@@ -206,8 +201,6 @@ def _report_values(report: IntervalReport) -> dict[str, float]:
         "kl/max_nats": report.kl_max_nats,
         "kl/var": report.kl_var,
     }
-    if report.learner_return is not None:
-        values["charts/learner_return"] = report.learner_return
     values |= {f"kl/student {spec.label}": kl for spec, kl in report.student_kl_nats.items()}
     values |= {f"losses/{key}": float(value) for key, value in report.losses.items()}
     return values | {f"monitor/{key}": value for key, value in report.indicators.items()}
@@ -242,8 +235,6 @@ def _study_jobs(study: StudyRecord) -> Iterator[dict[str, Any]]:
         "group": study.name,
         "config": {"study": study.name, "role": REPORT_ROLE},
         "tags": [study.tier],
-        "rows": [],
-        "summary": {},
         "figures": study_figures(study_sections(study, contest)),
     }
 
@@ -273,12 +264,9 @@ def _mean_rows(
                 columns.setdefault(f"{key}/{env}", []).append(values)
                 values = curves.normalise(values, game.random_return, game.reference_return)
             columns.setdefault(key, []).append(values)
-    rows = []
-    means = {key: np.mean(values, axis=0) for key, values in columns.items()}
-    for index, share in enumerate(shares.tolist()):
-        values = {key: float(mean[index]) for key, mean in means.items()}
-        rows.append({STUDY_STEP: share, **values})
-    return rows
+    means = {STUDY_STEP: shares}
+    means |= {key: np.mean(values, axis=0) for key, values in columns.items()}
+    return [{key: float(mean[i]) for key, mean in means.items()} for i in range(GRID_POINTS)]
 
 
 def _contest_summary(strategy: str, contest: Mapping[str, Any]) -> dict[str, Any]:
