@@ -41,9 +41,10 @@ from controller.bundle.files import (
     feature_table,
     file_entry,
     is_bundle,
+    refuse_malformed,
 )
 from controller.bundle.meta import BundleMeta, git_revision
-from controller.bundle.read import Bundle, read_bundle, refuse_malformed
+from controller.bundle.read import Bundle, read_bundle
 from controller.bundle.schedule import RULES, Schedule
 from controller.policy.onnx_graph import build_onnx, onnx_logits
 from controller.policy.policy import ControllerPolicy, LearnedStrategy
@@ -227,19 +228,17 @@ def _check_logits(bundle: Bundle) -> float:
     return difference
 
 
+_SHOWN = ("schema_version", "features_version", "features", "actions", "action_table", "policy")
+_SHOWN += ("git_revision", "versions")
+
+
 def show_bundle(path: str | Path) -> dict[str, Any]:
     """Return what a person wants to know about an intact bundle, with schedules in words."""
     bundle = read_bundle(path)
     manifest, meta = bundle.manifest, bundle.meta
     return {
         "path": str(path),
-        "schema_version": manifest.schema_version,
-        "features_version": manifest.features_version,
-        "features": manifest.features,
-        "actions": manifest.actions,
-        "action_table": manifest.action_table,
-        "policy": manifest.policy,
-        "git_revision": manifest.git_revision,
+        **{name: getattr(manifest, name) for name in _SHOWN},
         **meta.to_json(),
         "games": list(meta.games),
         "shield": meta.shield_in_words,
@@ -248,5 +247,4 @@ def show_bundle(path: str | Path) -> dict[str, Any]:
         "schedules": {game: describe_schedule(found) for game, found in bundle.schedules.items()},
         "schedule_rows": {game: schedule_rows(found) for game, found in bundle.schedules.items()},
         "files": manifest.file_bytes,
-        "versions": manifest.versions,
     }

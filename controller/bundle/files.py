@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, get_type_hints
+
+from safetensors import SafetensorError
 
 import accerl
 from accerl.errors import UserError
@@ -21,6 +24,7 @@ GRAPH = "controller.onnx"
 SCHEDULE = "schedule.json"
 CARD = "README.md"
 FILES = (WEIGHTS, GRAPH, SCHEDULE, CARD)
+_MALFORMED = (KeyError, TypeError, ValueError, AttributeError, RuntimeError, SafetensorError)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,6 +136,21 @@ def file_entry(file: Path) -> dict[str, Any]:
     return {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
 
 
+@contextmanager
+def refuse_malformed(what: str) -> Iterator[None]:
+    """Refuse JSON or tensors of another form than expected, in one line that begins with `what`.
+
+    Raises:
+        UserError: whatever reading them raises.
+    """
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"{what}: {error}") from error
+    except _MALFORMED as error:
+        raise UserError(f"{what}: {' '.join(repr(error).split())}") from error
+
+
 def read_manifest(path: Path) -> Manifest:
     """Return bundle.json of an intact bundle; the hash of every file beside it is checked.
 
@@ -142,10 +161,8 @@ def read_manifest(path: Path) -> Manifest:
     if not file.is_file():
         raise UserError(f"{path} is not a bundle: it has no {MANIFEST}")
     data = read_json(file)
-    try:
+    with refuse_malformed(str(file)):
         manifest = Manifest.from_json(data)
-    except UserError as error:
-        raise UserError(f"{file}: {error}") from error
     for name in FILES:
         _check_file(path / name, manifest.files.get(name))
     return manifest

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import shutil
 import subprocess
@@ -135,9 +136,7 @@ class BundleMeta:
 
     def to_json(self) -> dict[str, Any]:
         """Return all fields as a JSON object."""
-        instances = [{**asdict(item), "seeds": list(item.seeds)} for item in self.instances]
-        rows = {name: [asdict(item) for item in getattr(self, name)] for name in _ROWS}
-        return {**asdict(self), **rows, "instances": instances}
+        return json.loads(json.dumps(asdict(self)))
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> BundleMeta:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from safetensors import SafetensorError
 from safetensors.torch import load as load_safetensors
 
 from accerl.errors import UserError
@@ -15,14 +13,20 @@ from accerl.monitor.features import FEATURE_NAMES
 from accerl.monitor.strategy import Strategy
 from accerl.records import read_json
 from controller.actions import ActionSpace
-from controller.bundle.files import MANIFEST, SCHEDULE, WEIGHTS, Manifest, read_manifest
+from controller.bundle.files import (
+    MANIFEST,
+    SCHEDULE,
+    WEIGHTS,
+    Manifest,
+    read_manifest,
+    refuse_malformed,
+)
 from controller.bundle.meta import BundleMeta
 from controller.bundle.schedule import POOLED, RULES, ReplayedSchedule, Schedule
 from controller.policy.policy import ControllerPolicy, LearnedStrategy
 from controller.policy.shield import Shielded
 
 MODES = ("policy", "schedule")
-_MALFORMED = (KeyError, TypeError, ValueError, AttributeError, RuntimeError, SafetensorError)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,18 +121,3 @@ def _read_schedules(file: Path, actions: ActionSpace) -> dict[str, Schedule]:
         with refuse_malformed(f"{file}, {name}"):
             schedule.check(actions)
     return schedules
-
-
-@contextmanager
-def refuse_malformed(what: str) -> Iterator[None]:
-    """Refuse JSON or tensors of another form than expected, in one line that begins with `what`.
-
-    Raises:
-        UserError: whatever reading them raises.
-    """
-    try:
-        yield
-    except UserError as error:
-        raise UserError(f"{what}: {error}") from error
-    except _MALFORMED as error:
-        raise UserError(f"{what}: {' '.join(repr(error).split())}") from error

@@ -185,9 +185,7 @@ def median_schedules(
             intervals; schedules over several have the longest one's seconds.
         games: per instance, its game; None: every instance is a game of its own.
     """
-    members: dict[str, list[str]] = {}
-    for name in episodes:
-        members[name] = [name]
+    members = {name: [name] for name in episodes}
     for name, game in (games or {}).items():
         if game != name:
             members.setdefault(game, []).append(name)

@@ -18,7 +18,7 @@ from accerl.monitor.strategy import Strategy, events_of, fires, needs_of, specs_
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.spec import CompressionSpec, Decision
 from controller.actions import ActionSpace
-from controller.bundle.read import Bundle, read_bundle
+from controller.bundle.read import read_bundle
 from controller.env.compatibility import incompatibility
 
 
@@ -92,16 +92,6 @@ class ServedStrategy:
         return Decision(tuple(shares.items()))
 
 
-@dataclass(frozen=True)
-class Served:
-    """A bundle made ready for one run."""
-
-    strategy: ServedStrategy
-    bundle: Bundle
-    schedule: str | None
-    """which of its schedules is replayed; None: the policy decides"""
-
-
 def serve_bundle(
     path: str | Path,
     *,
@@ -110,8 +100,11 @@ def serve_bundle(
     mode: str = "policy",
     names: tuple[str, ...] = (),
     strict: bool = False,
-) -> Served:
-    """Make a bundle ready for a run.
+) -> ServedStrategy:
+    """Return a bundle as the strategy of a run.
+
+    Its `identity` has the mode, and as "schedule" the one that is replayed; None: the policy
+    decides.
 
     Args:
         path: the bundle's folder.
@@ -138,7 +131,7 @@ def serve_bundle(
         )
     digest = bundle.manifest.digest[:12]
     identity = {"digest": digest, "mode": mode, "schedule": schedule}
-    return Served(ServedStrategy(strategy, identity, replacements), bundle, schedule)
+    return ServedStrategy(strategy, identity, replacements)
 
 
 def replace_missing(

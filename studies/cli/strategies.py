@@ -96,15 +96,16 @@ def bundle_strategy(path: str, config: RunConfig, *, mode: str, strict: bool) ->
         names=tuple(names),
         strict=strict,
     )
-    if served.schedule is not None and served.schedule != names[0]:
-        say(f"{path} has no schedule for {names[0]}; replaying that of {served.schedule!r}")
-    replaced = served.strategy.replacements
+    schedule = served.identity["schedule"]
+    if schedule is not None and schedule != names[0]:
+        say(f"{path} has no schedule for {names[0]}; replaying that of {schedule!r}")
+    replaced = served.replacements
     if replaced:
         say(
             f"warning: this run cannot act with {len(replaced)} of the specs of {path}; the "
             "nearest milder ones act instead: " + "; ".join(map(str, replaced))
         )
-    return served.strategy
+    return served
 
 
 def _read_params(text: str) -> dict[str, Any]:

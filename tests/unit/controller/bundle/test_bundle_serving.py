@@ -38,13 +38,13 @@ def without_int8() -> LatencyProfile:
 
 def test_a_run_that_can_act_with_everything_changes_nothing(bundle: Path) -> None:
     served = serve_bundle(bundle, network="original", profile=fast_profile())
-    assert served.strategy.replacements == ()
-    assert served.schedule is None
+    assert served.replacements == ()
+    assert served.identity["schedule"] is None
     raw = read_bundle(bundle).strategy()
     for seed in range(20):
         features = features_at(0.0, 60.0, seed)
-        assert served.strategy.decide(features) == raw.decide(features)
-    assert set(served.strategy.specs) == set(ACTIONS.all_specs)
+        assert served.decide(features) == raw.decide(features)
+    assert set(served.specs) == set(ACTIONS.all_specs)
 
 
 @pytest.mark.parametrize(
@@ -114,12 +114,12 @@ def test_a_run_refuses_what_is_incompatible(network: str) -> None:
 
 def test_every_replacement_is_listed_or_refused(bundle: Path) -> None:
     served = serve_bundle(bundle, network="net2", profile=None)
-    told = list(map(str, served.strategy.replacements))
+    told = list(map(str, served.replacements))
     assert len(told) == 12  # net1 and net2: two of four students
     assert (
         "net1 fp32 -> original fp32 (student not smaller than the learner's network net2)" in told
     )
-    students = {spec.student for spec in served.strategy.specs}
+    students = {spec.student for spec in served.specs}
     assert students == {"original", "net3"}
     with pytest.raises(UserError, match=r"cannot act with 12 of its specs: net1 fp32 \(.*--strict"):
         serve_bundle(bundle, network="net2", profile=None, strict=True)
@@ -128,10 +128,10 @@ def test_every_replacement_is_listed_or_refused(bundle: Path) -> None:
 def test_a_schedule_is_judged_by_what_it_holds(bundle: Path) -> None:
     """Its controller may choose net1 and net2; this schedule holds net3 and the original only."""
     served = serve_bundle(bundle, network="net2", profile=None, mode="schedule", strict=True)
-    assert served.strategy.replacements == ()
+    assert served.replacements == ()
     (first, *rest) = serve_bundle(
         bundle, network="original", profile=without_int8(), mode="schedule"
-    ).strategy.replacements
+    ).replacements
     assert (first.spec, first.acting.label) == (ACTIONS.spec(HARD), "net3 pruned 50% fp32")
     assert rest == []
 
@@ -140,7 +140,7 @@ def test_the_schedule_of_the_game_is_preferred(bundle: Path) -> None:
     def chosen(*names: str) -> str | None:
         return serve_bundle(
             bundle, network="original", profile=None, mode="schedule", names=names
-        ).schedule
+        ).identity["schedule"]
 
     assert chosen("breakout-edge", "breakout") == "breakout"
     assert chosen("pong-edge", "pong") == chosen() == "all"
@@ -149,7 +149,7 @@ def test_the_schedule_of_the_game_is_preferred(bundle: Path) -> None:
 
 
 def test_the_records_tell_the_bundle_the_mode_and_the_replacements(bundle: Path) -> None:
-    told = serve_bundle(bundle, network="net3", profile=None, mode="schedule").strategy.to_json()
+    told = serve_bundle(bundle, network="net3", profile=None, mode="schedule").to_json()
     digest = read_bundle(bundle).manifest.digest[:12]
     assert told["name"] == "bundle"
     assert told["params"] == {
@@ -188,7 +188,7 @@ class TestServedCompliance(StrategyCompliance):
         self.bundle = bundle
 
     def make(self) -> Strategy:
-        return serve_bundle(self.bundle, network="net2", profile=None).strategy
+        return serve_bundle(self.bundle, network="net2", profile=None)
 
 
 @pytest.mark.parametrize("mode", ["policy", "schedule"])
@@ -199,7 +199,7 @@ def test_a_run_under_a_served_bundle_is_deterministic(bundle: Path, mode: str) -
     runs = []
     for _ in range(2):
         served = serve_bundle(bundle, network="net1", profile=profile, mode=mode)
-        result = run_training(config, served.strategy, profile=profile)
+        result = run_training(config, served, profile=profile)
         runs.append([report.to_json() for report in result.reports])
         for report in result.reports:
             assert {spec.bits for spec in report.decision.specs} == {32}
