@@ -155,11 +155,8 @@ class Shielded:
             if key not in known:
                 raise UserError(f"shield: unknown parameter {key!r}; {did_you_mean(key, known)}")
         fallback = shield.get("fallback")
-        return cls(
-            strategy,
-            shield.get("threshold_nats", KL_NATS),
-            None if fallback is None else CompressionSpec.from_json(fallback),
-        )
+        spec = None if fallback is None else CompressionSpec.from_json(fallback)
+        return cls(strategy, shield.get("threshold_nats", KL_NATS), spec)
 
 
 def _mildest(specs: tuple[CompressionSpec, ...]) -> CompressionSpec:

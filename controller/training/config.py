@@ -28,14 +28,8 @@ class MetaTrainConfig:
     """passes over the same rollouts"""
     clip: float = 0.2
     """how far the probability ratio may move before its gradient stops"""
-    return_lambda: float = 1.0
-    """of lambda-returns, towards what the others of the group gained from then on; 1: Monte Carlo.
-    Measured returns are noisy, and the noise of one measurement is in two rewards with opposite
-    signs: only long returns cancel it, so 0.95 is the least"""
     reuse_iterations: int = 1
     """how many iterations' rollouts are learned from, the new one's included"""
-    truncation: float = 1.0
-    """importance weights of older rollouts are cut off here, V-trace's rho-bar and c-bar"""
     entropy_weight: float = 0.01
     """bonus per nat, in units of scaled advantage"""
     entropy_decay: float = 1.0
@@ -56,13 +50,6 @@ class MetaTrainConfig:
                 raise UserError(f"meta-training: {name} must not be negative")
         if not 0.0 < self.entropy_decay <= 1.0:
             raise UserError("meta-training: entropy_decay must lie in (0, 1]")
-        if not 0.95 <= self.return_lambda <= 1.0:
-            raise UserError(
-                f"meta-training: return_lambda is {self.return_lambda:g}, allowed are 0.95 to 1: "
-                "shorter returns do not cancel the noise of measured returns"
-            )
-        if not self.truncation >= 1.0:
-            raise UserError("meta-training: truncation must be 1 or more")
         if self.antithetic and (self.rollouts < 4 or self.rollouts % 2):
             raise UserError("meta-training: antithetic rollouts come in pairs; use 4, 6, 8, ...")
         if self.rollouts < 2:

@@ -50,8 +50,8 @@ class RecordedEpisode:
 
     def to_json(self) -> dict[str, Any]:
         """Return all fields as plain numbers and lists."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in values.items()}
+        values = vars(self).items()
+        return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in values}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
@@ -177,7 +177,6 @@ def rollout(
     dwell = Dwell[tuple[int, ...]](min_dwell_intervals)
     chosen: list[bool] = []
     log_probs: list[float] = []
-    env = CompressionControlEnv([instance], actions=actions)
 
     def choose(observation: np.ndarray, mask: np.ndarray) -> Decision:
         uniforms = None if rng is None else rng.random(len(policy.sizes))
@@ -189,10 +188,8 @@ def rollout(
         log_probs.append(action.log_prob if free else 0.0)
         return actions.decision(indices)
 
-    try:
+    with CompressionControlEnv([instance], actions=actions) as env:
         episode = play_episode(env, seed, choose)
-    finally:
-        env.close()
     return Trajectory(
         **vars(episode),
         instance=instance.name,

@@ -89,23 +89,24 @@ class Advantages(NamedTuple):
 
 
 def corrected_advantages(
-    groups: Sequence[Sequence[Trajectory]], batch: Batch, before: Tensor, config: MetaTrainConfig
+    groups: Sequence[Sequence[Trajectory]], batch: Batch, before: Tensor, block: int
 ) -> Advantages:
     """Return the advantages of every free step of the groups' rollouts, in their order.
 
-    V-trace with the group's baseline as the value of a moment: for a rollout of the current policy
-    lambda-returns minus the baseline, with lambda 1 Monte-Carlo returns. They are scaled by their
-    common spread but not centred: the baseline has done that, and centring over the whole batch
-    would let one game's luck leak into another.
+    V-trace with the group's baseline as the value of a moment, and importance weights of at most 1:
+    for a rollout of the current policy Monte-Carlo returns minus the baseline. Shorter returns
+    would not cancel the noise of a measured return, which is in two rewards with opposite signs.
+    Advantages are scaled by their common spread but not centred: the baseline has done that, and
+    centring over the whole batch would let one game's luck leak into another.
 
     Args:
         groups: of rollouts.
         batch: the same rollouts.
         before: log-probabilities of the actions under the current policy, [S].
-        config: lambda and the truncation.
+        block: how many rollouts of a group share their action noise.
     """
     trajectories = [trajectory for group in groups for trajectory in group]
-    baselines = [row for group in groups for row in group_baselines(group, config.block)]
+    baselines = [row for group in groups for row in group_baselines(group, block)]
     acted = padded([trajectory.log_probs for trajectory in trajectories])
     now = torch.zeros_like(acted)  # a held step was no choice: its ratio is 1
     now[batch.counts] = before.double()
@@ -117,10 +118,6 @@ def corrected_advantages(
         discount_t=torch.ones_like(rewards.T),  # rewards are discounted to the start already
         value_t=padded(baselines).T,
         bootstrap_value=torch.zeros(len(trajectories), dtype=torch.float64),
-        rho_bar=config.truncation,
-        c_bar=config.truncation,
-        pg_rho_bar=config.truncation,
-        lam=config.return_lambda,
     ).pg_advantage.T
     names = [trajectory.instance for trajectory in trajectories]
     each = [row[free].numpy() for row, free in zip(advantage, batch.counts, strict=True)]
@@ -129,7 +126,7 @@ def corrected_advantages(
     scaled = (advantage * factors.unsqueeze(1))[batch.counts]
     ratio = torch.exp(now - acted)[batch.counts]
     # Ratios of fresh rollouts are 1 but for rounding, which is no truncation.
-    truncated = (ratio > config.truncation + 1e-3).double().mean().item()
+    truncated = (ratio > 1.0 + 1e-3).double().mean().item()
     return Advantages(raw, scaled / (scaled.std(correction=0) + 1e-8), truncated)
 
 
@@ -160,7 +157,7 @@ def update(
     with torch.no_grad():
         before = batch.of_actions(batch.log_probs(policy))
         clone_log_probs = None if clone is None else batch.log_probs(clone)
-    advantages = corrected_advantages(groups, batch, before, config)
+    advantages = corrected_advantages(groups, batch, before, config.block)
     stats: dict[str, float] = {}
     for _ in range(config.epochs):
         scaled = advantages.scaled.float()
