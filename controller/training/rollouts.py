@@ -7,6 +7,7 @@ of them in other processes or on other machines.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
@@ -188,7 +189,7 @@ def rollout(
         log_probs.append(action.log_prob if free else 0.0)
         return actions.decision(indices)
 
-    with CompressionControlEnv([instance], actions=actions) as env:
+    with closing(CompressionControlEnv([instance], actions=actions)) as env:
         episode = play_episode(env, seed, choose)
     return Trajectory(
         **vars(episode),

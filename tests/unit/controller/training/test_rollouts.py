@@ -18,6 +18,7 @@ from controller.policy.policy import ControllerPolicy, LearnedStrategy
 from controller.training.config import MetaTrainConfig
 from controller.training.policy_gradient import collect_group
 from controller.training.rollouts import Trajectory, rollout
+from tests.fixtures.outer_envs import limited_instance
 from tests.fixtures.trajectories import ACTIONS, GAME, log_probs_of, make_policy
 
 
@@ -73,7 +74,8 @@ def test_without_dice_it_takes_the_most_likely_actions() -> None:
 
 def test_recorded_probabilities_are_those_of_whole_episodes() -> None:
     policy = make_policy(spread=0.5)
-    instance = replace(GAME, has=lambda spec: spec.bits == 32 or spec.student != "net3")
+    limited = limited_instance(lambda spec: spec.bits == 32 or spec.student != "net3")
+    instance = replace(limited, horizon_seconds=GAME.horizon_seconds)
     trajectory = rollout(policy.to_json(), ACTIONS, instance, 0, 4)
     log_probs = log_probs_of(
         policy,
@@ -86,7 +88,8 @@ def test_recorded_probabilities_are_those_of_whole_episodes() -> None:
 
 def test_what_does_not_exist_is_never_tried() -> None:
     actions = find_actions("factored")
-    instance = replace(GAME, has=lambda spec: spec.bits != 8 and spec.student != "net2")
+    limited = limited_instance(lambda spec: spec.bits != 8 and spec.student != "net2")
+    instance = replace(limited, horizon_seconds=GAME.horizon_seconds)
     env = CompressionControlEnv([instance], actions=actions)
     mask = env.reset(seed=0)[1]["action_mask"]
     policy = ControllerPolicy(actions.sizes, generator=torch.Generator().manual_seed(0))
