@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+
+from accerl.json_fields import JsonFields
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunEvent:
+class RunEvent(JsonFields):
     """One entry of `IntervalReport.events`."""
 
     role: str
@@ -20,7 +21,3 @@ class RunEvent:
     """clock of the run"""
     cause: str
     action: str
-
-    def to_json(self) -> dict[str, Any]:
-        """Return all fields as a JSON object."""
-        return asdict(self)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from accerl.spec import CompressionSpec, Decision, by_label, by_spec
+from accerl.json_fields import JsonFields
+from accerl.spec import CompressionSpec, Decision
 
 PHASES: tuple[str, ...] = ("env", "infer", "write", "wait", "learn", "compress", "publish")
 """Where seconds go: env, infer, write (actors), wait, learn (learner), compress, publish.
@@ -16,7 +17,7 @@ compress is distilling; both are the learner's seconds too, unless a process of 
 
 
 @dataclass(frozen=True, kw_only=True)
-class IntervalReport:
+class IntervalReport(JsonFields):
     """What happened between two decisions; one line of metrics.jsonl.
 
     Seconds are those of the run's own clock. KL is KL(learner || actor) in nats, from the logits
@@ -89,27 +90,6 @@ class IntervalReport:
     """what the monitor made of the report and of those before it, by name, the user's own too;
     without what is not known, and in no report that has not passed a monitor"""
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the report as one JSON object."""
-        data = {item.name: getattr(self, item.name) for item in fields(self)}
-        data |= {name: by_label(data[name]) for name in _BY_SPEC}
-        data["decision"] = self.decision.to_json()
-        data["episode_returns"] = list(self.episode_returns)
-        data["events"] = [dict(event) for event in self.events]
-        return data
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> IntervalReport:
-        """Read a report written by `to_json`."""
-        values = dict(data)
-        values["decision"] = Decision.from_json(values["decision"])
-        values["episode_returns"] = tuple(values["episode_returns"])
-        values["events"] = tuple(values.get("events", ()))
-        values |= {name: by_spec(values[name]) for name in _BY_SPEC if name in values}
-        return cls(**values)
-
-
-_BY_SPEC = ("spec_seconds", "student_kl_nats", "compression_kl_nats")
 
 Snapshot = dict[str, Any]
 """A tree of dicts and lists whose leaves are tensors, arrays, numbers, strings, bools or None."""

@@ -6,13 +6,14 @@ Table 6, whatever game is played, so that small games keep the trade-offs of the
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from accerl.errors import UserError
+from accerl.json_fields import JsonFields
 from accerl.records import json_hash
 from accerl.spec import IDENTITY, STUDENTS, CompressionSpec, is_own_student
 
@@ -20,7 +21,7 @@ FORMAT = 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class SpecLatency:
+class SpecLatency(JsonFields):
     """One row of the table: what acting with `spec` costs."""
 
     spec: CompressionSpec
@@ -37,7 +38,7 @@ class SpecLatency:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LatencyProfile:
+class LatencyProfile(JsonFields):
     """A latency table and the wiring it stands for.
 
     Times are core-seconds: what an operation takes a process that has a core to itself, while
@@ -221,18 +222,10 @@ class LatencyProfile:
 
     def to_json(self) -> dict[str, Any]:
         """Return the profile as one JSON object."""
-        specs = [
-            {
-                **asdict(row),
-                "spec": row.spec.to_json(),
-                "infer_us": {str(batch): us for batch, us in row.infer_us.items()},
-            }
-            for row in self.specs
-        ]
-        return {"format": FORMAT, **asdict(self), "specs": specs}
+        return {"format": FORMAT, **super().to_json()}
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> LatencyProfile:
+    def from_json(cls, data: Mapping[str, Any]) -> LatencyProfile:
         """Read a profile written by `to_json`.
 
         Raises:
@@ -244,18 +237,7 @@ class LatencyProfile:
                     f"latency profile: it has format {data['format']}, and this version of AcceRL "
                     f"reads {FORMAT}; measure it again"
                 )
-            values = {key: data[key] for key in data if key != "format"}
-            values["specs"] = tuple(
-                SpecLatency(
-                    **{
-                        **row,
-                        "spec": CompressionSpec.from_json(row["spec"]),
-                        "infer_us": {int(b): float(us) for b, us in row["infer_us"].items()},
-                    }
-                )
-                for row in data["specs"]
-            )
-            return cls(**values)
+            return super().from_json({key: data[key] for key in data if key != "format"})
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise UserError(f"latency profile is damaged ({error!r}); measure it again") from error
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
+from accerl.json_fields import JsonFields
 from accerl.runtime.publishing.delivery import Delivery, Order
 from accerl.spec import CompressionSpec
 
@@ -78,28 +79,13 @@ class State(Message):
 
 
 @dataclass(frozen=True)
-class Work(Message):
+class Work(JsonFields, Message):
     """To a compressor or a distiller: distil, and publish what is ordered."""
 
     distill: tuple[CompressionSpec, ...]
     states: Sequence[int]
     """index and number of the states that are lent, see `SampleRing`"""
     order: Order | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the work as a JSON object."""
-        order = None if self.order is None else self.order.to_json()
-        return {
-            "distill": [spec.to_json() for spec in self.distill],
-            "states": self.states,
-            "order": order,
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Work:
-        """Read work written by `to_json`."""
-        order = None if data["order"] is None else Order.from_json(data["order"])
-        return cls(tuple(map(CompressionSpec.from_json, data["distill"])), data["states"], order)
 
 
 @dataclass(frozen=True)
@@ -108,23 +94,12 @@ class Taken(Message):
 
 
 @dataclass(frozen=True)
-class Done(Message):
+class Done(JsonFields, Message):
     """From a compressor or a distiller: its work is done."""
 
     distill_seconds: float
     delivery: Delivery | None = None
     """what became of the order"""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return what was done as a JSON object."""
-        delivery = None if self.delivery is None else self.delivery.to_json()
-        return {"distill_seconds": self.distill_seconds, "delivery": delivery}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Done:
-        """Read a message written by `to_json`."""
-        delivery = None if data["delivery"] is None else Delivery.from_json(data["delivery"])
-        return cls(data["distill_seconds"], delivery)
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from accerl.spec import CompressionSpec, Decision, by_label, by_spec
+from accerl.json_fields import JsonFields
+from accerl.spec import CompressionSpec, Decision
 
 
 @dataclass(frozen=True)
-class Order:
+class Order(JsonFields):
     """A publication that is to be made."""
 
     number: int
@@ -22,15 +23,6 @@ class Order:
     """learner updates of the weights that it is made of"""
     check: bool = False
     """whether to measure what compression does to it, see `KLProbe`"""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the order as a JSON object."""
-        return {**vars(self), "decision": self.decision.to_json()}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Order:
-        """Read an order written by `to_json`."""
-        return cls(**{**data, "decision": Decision.from_json(data["decision"])})
 
 
 @dataclass(frozen=True)
@@ -51,7 +43,7 @@ class Tag:
 
 
 @dataclass(frozen=True, kw_only=True)
-class KLSplit:
+class KLSplit(JsonFields):
     """The two parts of KL(learner || actor), each alone; means over sampled states, in nats."""
 
     compression_nats: Mapping[CompressionSpec, float] = field(default_factory=dict)
@@ -63,18 +55,9 @@ class KLSplit:
     cpu_seconds: float = 0.0
     """processor seconds that measuring took"""
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the split as a JSON object."""
-        return {**vars(self), "compression_nats": by_label(self.compression_nats)}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> KLSplit:
-        """Read a split written by `to_json`."""
-        return cls(**{**data, "compression_nats": by_spec(data["compression_nats"])})
-
 
 @dataclass(frozen=True, kw_only=True)
-class Delivery:
+class Delivery(JsonFields):
     """A publication that was made, or found to be what acts already."""
 
     order: Order
@@ -91,26 +74,3 @@ class Delivery:
     split: KLSplit = field(default_factory=KLSplit)
     seconds: float = 0.0
     """what compressing and sending took, on the run's clock"""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the delivery as a JSON object."""
-        return {
-            **vars(self),
-            "order": self.order.to_json(),
-            "acted": [tag.to_json() for tag in self.acted],
-            "rejected": by_label(self.rejected),
-            "student_kl_nats": by_label(self.student_kl_nats),
-            "split": self.split.to_json(),
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Delivery:
-        """Read a delivery written by `to_json`."""
-        parts = {
-            "order": Order.from_json(data["order"]),
-            "acted": tuple(map(Tag.from_json, data["acted"])),
-            "rejected": by_spec(data["rejected"]),
-            "student_kl_nats": by_spec(data["student_kl_nats"]),
-            "split": KLSplit.from_json(data["split"]),
-        }
-        return cls(**{**data, **parts})
