@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from accerl.errors import UserError
+
 if TYPE_CHECKING:
     import torch
 
@@ -74,10 +76,12 @@ def stream(seed: int, role: Role, *index: int) -> np.random.SeedSequence:
         index: whole numbers below 2^32.
 
     Raises:
-        ValueError: a number is out of range.
+        UserError: a number is out of range.
     """
-    if not 0 <= seed < 2**128 or not all(0 <= number < 2**32 for number in index):
-        raise ValueError(f"seed {seed} or index {index} is out of range")
+    if not 0 <= seed < 2**128:
+        raise UserError(f"a seed must lie between 0 and 2^128 - 1, got {seed}")
+    if not all(0 <= number < 2**32 for number in index):
+        raise UserError(f"the index of a random stream is out of range: {index}")
     return np.random.SeedSequence(seed, spawn_key=(role, *index))
 
 

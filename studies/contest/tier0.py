@@ -38,11 +38,11 @@ def train_tier0(out: Path, iterations: int, seed: int) -> dict[str, Any]:
     Returns:
         ``share_of_optimum`` (mean over held-out games), ``shares``, ``games``, ``bundle``.
     """
+    check_seed(seed)
+    check_place(out)
     actions = ActionSpace()
     config = MetaTrainConfig(groups=8, rollouts=4)
     policy = ControllerPolicy(actions.sizes, generator=torch_generator(seed, Role.CONTROLLER))
-    check_seed(seed)
-    check_place(out)
     console.print(f"meta-training on {iterations * config.groups} analytic games")
     pretrain_tier0(policy, actions, config, generator(seed, Role.PRETRAINING), iterations)
     seeds = range(HELD_OUT_SEED, HELD_OUT_SEED + GAMES)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from accerl.checkpoint import has_checkpoint, load_checkpoint, save_checkpoint
+from accerl.checkpoint import FORMAT, has_checkpoint, load_checkpoint, save_checkpoint
 from accerl.errors import UserError
 from tests.fixtures.inner_runs import files_hash
 
@@ -211,7 +211,7 @@ def test_a_checkpoint_that_is_not_there(tmp_path: Path) -> None:
     [
         lambda state: state.pop("sha256"),
         lambda state: state.pop("tree"),
-        lambda state: state.update(format=2),
+        lambda state: state.update(format=FORMAT + 1),
         lambda state: state.update(sha256="0" * 64),
     ],
 )

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from accerl.errors import UserError
 from accerl.evaluate import EVALUATION_SEED
 from accerl.seeds import Role, generator, number, stream, torch_generator
 
@@ -39,5 +40,5 @@ def test_a_stream_repeats() -> None:
 
 @pytest.mark.parametrize(("seed", "index"), [(-1, 0), (2**128, 0), (0, -1), (0, 2**32)])
 def test_what_could_wrap_round_is_refused(seed: int, index: int) -> None:
-    with pytest.raises(ValueError, match="out of range"):
+    with pytest.raises(UserError, match=r"must lie between|out of range"):
         stream(seed, Role.ACTOR, index)
