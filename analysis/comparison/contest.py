@@ -28,7 +28,8 @@ from analysis.comparison.goal import find_goal
 from analysis.comparison.machine_gap import machine_gap
 from analysis.comparison.verdict import verdict_sentences
 from analysis.comparison.worth import break_even, gap_missing, gap_rows
-from analysis.records.load import RunRecord, StudyRecord, finite_or_none, load_study
+from analysis.records.load import RunRecord, StudyRecord, load_study
+from analysis.records.plan import Game
 
 CONTEST = "contest.json"
 WORK = tuple(name for name in PHASES if name != "wait")
@@ -44,19 +45,13 @@ def contest_rows(study: StudyRecord) -> list[dict[str, Any]]:
     clock modelled ones, and `publication_bytes` are None where the run did not record them.
     """
     return [
-        {
-            "strategy": strategy,
-            "env": game,
-            "profile": study.games[game].profile,
-            "seed": seed,
-        }
-        | _measure(study, game, run)
-        for (strategy, game, seed), run in study.runs.items()
+        {"strategy": strategy, "env": name, "profile": study.games[name].profile, "seed": seed}
+        | _measure(study.games[name], run)
+        for (strategy, name, seed), run in study.runs.items()
     ]
 
 
-def _measure(study: StudyRecord, name: str, run: RunRecord) -> dict[str, Any]:
-    game = study.games[name]
+def _measure(game: Game, run: RunRecord) -> dict[str, Any]:
     curve = curves.learning_curve(run.reports, game.random_return)
     levels = {"random_return": game.random_return, "reference_return": game.reference_return}
     reached = curves.seconds_to_target(
@@ -123,8 +118,7 @@ def strategy_levels(
                 np.array(values), games, rng, clusters=study.clusters(own)
             )
             level[name] = interval.estimate
-            level[f"{name}_low"] = finite_or_none(interval.low)
-            level[f"{name}_high"] = finite_or_none(interval.high)
+            level |= interval.bounds(name)
         levels.append(level)
     return levels
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from accerl.errors import UserError
 from analysis.comparison import stats
-from analysis.records.load import StudyRecord, finite_or_none
+from analysis.records.load import StudyRecord
 
 PRIMARY = "seconds_to_target"
 METRICS: Mapping[str, str] = {
@@ -146,9 +146,7 @@ def find_pairs(rows: Sequence[Mapping[str, Any]], a: str, b: str, metric: str = 
 def _contrast(
     study: StudyRecord, metric: str, other: str, pairs: Pairs, rng: np.random.Generator
 ) -> dict[str, Any]:
-    games = [a["env"] for a, _ in pairs]
-    key = "final_normalised" if metric == "final_return" else metric
-    a, b = (np.array([pair[side][key] for pair in pairs], dtype=float) for side in (0, 1))
+    a, b, games = paired_values(pairs, "final_normalised" if metric == "final_return" else metric)
     clusters = study.clusters([a for a, _ in pairs])
     interval, scale, differences = None, "ratio", a - b
     if metric in LOWER_IS_BETTER:
@@ -167,10 +165,9 @@ def _contrast(
         "b": other,
         "metric": metric,
         "family": "exploratory",
-        "ratio": finite_or_none(interval.estimate) if scale == "ratio" else None,
-        "difference": finite_or_none(interval.estimate) if scale == "difference" else None,
-        "low": finite_or_none(interval.low),
-        "high": finite_or_none(interval.high),
+        "ratio": stats.finite_or_none(interval.estimate) if scale == "ratio" else None,
+        "difference": stats.finite_or_none(interval.estimate) if scale == "difference" else None,
+        **interval.bounds(),
         "p": stats.sign_flip_p(differences, games, rng, clusters=clusters),
         "p_holm": None,
         "n": len(pairs),
@@ -189,3 +186,9 @@ def _contrast(
             for name in dict.fromkeys(games)
         }
     return contrast
+
+
+def paired_values(pairs: Pairs, metric: str = PRIMARY) -> tuple[np.ndarray, np.ndarray, list[str]]:
+    """Return the values of side a [N], those of side b [N], and the games of the pairs [N]."""
+    a, b = (np.array([pair[side][metric] for pair in pairs], dtype=float) for side in (0, 1))
+    return a, b, [row["env"] for row, _ in pairs]

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from analysis.comparison import stats
-from analysis.comparison.contrasts import PRIMARY, find_pairs
+from analysis.comparison.contrasts import PRIMARY, find_pairs, paired_values
 from analysis.comparison.worth import ROOM
 from analysis.records.entrants import stronger_static
-from analysis.records.load import StudyRecord, finite_or_none
+from analysis.records.load import StudyRecord
 
 GOAL_RATIO = 0.85
 """at most this many of the rule's seconds to target on the games of the plan's contrasts"""
@@ -107,21 +107,10 @@ def _by_instance(
     found = []
     for game in study.games.values():
         own = [row for row in rows if row["env"] == game.name]
-        pairs = find_pairs(own, study.subject, against)
-        if not pairs:
-            continue
-        a, b = (np.array([pair[side][PRIMARY] for pair in pairs]) for side in (0, 1))
-        ratio = stats.paired_log_ratio(a, b, [game.name] * len(pairs), rng)
-        found.append(
-            {
-                "env": game.name,
-                "group": game.group,
-                "ratio": ratio.estimate,
-                "low": finite_or_none(ratio.low),
-                "high": finite_or_none(ratio.high),
-                "n": len(pairs),
-            }
-        )
+        if pairs := find_pairs(own, study.subject, against):
+            ratio = stats.paired_log_ratio(*paired_values(pairs), rng)
+            row = {"env": game.name, "group": game.group, "ratio": ratio.estimate}
+            found.append({**row, **ratio.bounds(), "n": len(pairs)})
     return found
 
 

@@ -72,9 +72,8 @@ def _row(
     if len(set(clusters)) > 1:
         drawn = stats.bootstrap_weights(games, rng, clusters=clusters) @ logs
         for name, values in zip(("own", "subject"), np.exp(drawn).T, strict=True):
-            interval = stats.percentile_interval(row[name], values)
-            row |= {f"{name}_low": interval.low, f"{name}_high": interval.high}
+            row |= stats.percentile_interval(row[name], values).bounds(name)
         if has_room and row["own_high"] < 1.0 and (drawn[:, 0] < 0.0).all():
-            interval = stats.percentile_interval(row["closed"], drawn[:, 1] / drawn[:, 0])
-            row |= {"closed_low": interval.low, "closed_high": interval.high}
+            shares = drawn[:, 1] / drawn[:, 0]
+            row |= stats.percentile_interval(row["closed"], shares).bounds("closed")
     return row

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 from analysis.comparison import stats
-from analysis.records.load import StudyRecord, finite_or_none
+from analysis.comparison.contrasts import find_pairs, paired_values
+from analysis.formats import counted, interval
+from analysis.records.load import StudyRecord
 
 ALL_GAMES = "all games"
 SPEED = "env_steps_per_second"
@@ -22,28 +24,17 @@ def speed_contrasts(
     Geometric means over pairs of one seed, a row a game and strategy, and one over all games where
     there are several; bounds are None below two pairs. Above 1 the subject was faster.
     """
-    speeds = {(row["strategy"], row["game"], row["seed"]): float(row[SPEED]) for row in rows}
-    games = list(dict.fromkeys(game for _, game, _ in speeds))
-    others = dict.fromkeys(name for name, _, _ in speeds if name != subject)
+    runs = [{**row, "env": row["game"]} for row in rows]
+    games = list(dict.fromkeys(row["env"] for row in runs))
+    others = dict.fromkeys(row["strategy"] for row in runs if row["strategy"] != subject)
     found = []
     for place in [*games, ALL_GAMES] if len(games) > 1 else games:
+        own = [row for row in runs if place in (row["env"], ALL_GAMES)]
         for other in others:
-            pairs = [
-                (game, speed, speeds[other, game, seed])
-                for (name, game, seed), speed in speeds.items()
-                if name == subject and place in (game, ALL_GAMES) and (other, game, seed) in speeds
-            ]
-            if not pairs:
-                continue
-            ratio = stats.paired_log_ratio(
-                np.array([pair[1] for pair in pairs]),
-                np.array([pair[2] for pair in pairs]),
-                [pair[0] for pair in pairs],
-                rng,
-            )
-            row = {"game": place, "a": subject, "b": other, "ratio": ratio.estimate}
-            bounds = {"low": finite_or_none(ratio.low), "high": finite_or_none(ratio.high)}
-            found.append({**row, **bounds, "n": len(pairs)})
+            if pairs := find_pairs(own, subject, other, SPEED):
+                ratio = stats.paired_log_ratio(*paired_values(pairs, SPEED), rng)
+                row = {"game": place, "a": subject, "b": other, "ratio": ratio.estimate}
+                found.append({**row, **ratio.bounds(), "n": len(pairs)})
     return found
 
 
@@ -61,17 +52,13 @@ def speed_sentences(study: StudyRecord, contrasts: Sequence[Mapping[str, Any]]) 
     for item in contrasts:
         if item["b"] not in study.of_kind("fp32") or item["game"] == ALL_GAMES:
             continue
-        pairs = "1 pair" if item["n"] == 1 else f"{item['n']} pairs"
+        pairs, result = counted(item["n"], "pair"), speed_result(item)
         text = f"{item['game']}: {subject} does {item['ratio']:.2f}x the env steps per second of "
         text += study.labels[item["b"]]
         if item["low"] is None:
-            sentences.append(f"{text} ({pairs}, too few for an interval): not distinguishable.")
+            sentences.append(f"{text} ({pairs}, too few for an interval): {result}.")
             continue
-        text += f" (95% interval {item['low']:.2f} to {item['high']:.2f}, {pairs})"
-        ending = {
-            "slower": "slower by more than the interval",
-            "faster": "faster by more than the interval",
-            "not distinguishable": "neither slower nor faster by more than the interval",
-        }[speed_result(item)]
-        sentences.append(f"{text}: {ending}.")
+        text += f" (95% interval {interval(item['low'], item['high'])}, {pairs})"
+        how = "neither slower nor faster" if result == "not distinguishable" else result
+        sentences.append(f"{text}: {how} by more than the interval.")
     return sentences

@@ -30,6 +30,17 @@ class Interval:
     low: float
     high: float
 
+    def bounds(self, name: str = "") -> dict[str, float | None]:
+        """Return {"low": ..., "high": ...} for JSON, None for NaN; or NAME_low and NAME_high."""
+        sides = {"low": self.low, "high": self.high}
+        before = f"{name}_" if name else ""
+        return {f"{before}{side}": finite_or_none(value) for side, value in sides.items()}
+
+
+def finite_or_none(value: float) -> float | None:
+    """Return `value`, or None where JSON has no number for it."""
+    return float(value) if np.isfinite(value) else None
+
 
 def iqm(values: np.ndarray) -> np.ndarray:
     """Return the interquartile mean over the first axis: a quarter is trimmed at each end.

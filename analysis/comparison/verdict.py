@@ -151,27 +151,16 @@ def _time_sentence(subject: str, other: str, contrast: Mapping[str, Any]) -> str
 def _final_sentences(
     subject: str, labels: Mapping[str, str], contrasts: Sequence[Mapping[str, Any]]
 ) -> list[str]:
-    safe, worse, open_ = [], [], []
-    for contrast in contrasts:
-        found = {"safe": safe, "worse": worse, "open": open_}[quality(contrast)]
-        found.append(labels[contrast["b"]])
-    sentences = []
-    if safe:
-        sentences.append(
-            f"Final return of {subject} is non-inferior (within 5% of the reference range) to "
-            f"{listed(safe)}."
-        )
-    if worse:
-        sentences.append(
-            f"{subject} gives up more than 5% of the reference range in final return against "
-            f"{listed(worse)}: it trades quality for speed."
-        )
-    if open_:
-        sentences.append(
-            f"These runs do not decide whether the final return of {subject} stays within 5% of "
-            f"{listed(open_)}."
-        )
-    return sentences
+    texts = {
+        "safe": "Final return of {} is non-inferior (within 5% of the reference range) to {}.",
+        "worse": "{} gives up more than 5% of the reference range in final return against {}: it "
+        "trades quality for speed.",
+        "open": "These runs do not decide whether the final return of {} stays within 5% of {}.",
+    }
+    names = {
+        key: [labels[item["b"]] for item in contrasts if quality(item) == key] for key in texts
+    }
+    return [text.format(subject, listed(names[key])) for key, text in texts.items() if names[key]]
 
 
 def quality(contrast: Mapping[str, Any]) -> str:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from analysis.comparison import curves, stats
-from analysis.comparison.contrasts import PRIMARY
-from analysis.records.load import StudyRecord, finite_or_none
+from analysis.comparison.contrasts import find_pairs, paired_values
+from analysis.records.load import StudyRecord
 from analysis.records.plan import Game
 
 NO_ROOM = 0.03
@@ -34,24 +34,15 @@ def break_even(
     accounting = study.info["accounting"]
     wall = accounting["meta_wall_seconds"]
     against = dict.fromkeys([*study.of_kind("fp32"), *study.primary_against])
-    times = {(row["strategy"], row["env"], row["seed"]): row[PRIMARY] for row in rows}
     result = []
     for other in against:
-        pairs = [
-            (env, seed, times[other, env, seed] - seconds)
-            for (strategy, env, seed), seconds in times.items()
-            if strategy == study.subject != other and (other, env, seed) in times
-        ]
-        for env in (None, *study.games):
-            own = [pair for pair in pairs if env in (None, pair[0])]
-            if own:
-                saved = stats.paired_mean(
-                    np.array([value for *_, value in own]),
-                    [name for name, *_ in own],
-                    rng,
-                    clusters=[study.games[name].cluster(seed) for name, seed, _ in own],
-                )
-                result.append({"b": other, "env": env, "n": len(own)} | _payback(saved, wall))
+        for env in (None, *study.games) if other != study.subject else ():
+            own = [row for row in rows if env in (None, row["env"])]
+            if pairs := find_pairs(own, study.subject, other):
+                subject, theirs, games = paired_values(pairs)
+                clusters = study.clusters([row for row, _ in pairs])
+                saved = stats.paired_mean(theirs - subject, games, rng, clusters=clusters)
+                result.append({"b": other, "env": env, "n": len(pairs)} | _payback(saved, wall))
     return {
         "meta_wall_seconds": wall,
         "meta_cpu_seconds": accounting["meta_cpu_seconds"],
@@ -67,8 +58,7 @@ def _payback(saved: stats.Interval, wall_seconds: float) -> dict[str, Any]:
 
     return {
         "saved_seconds": saved.estimate,
-        "low": finite_or_none(saved.low),
-        "high": finite_or_none(saved.high),
+        **saved.bounds(),
         "runs": runs(saved.estimate),
         "runs_low": runs(saved.high),
         "runs_high": runs(saved.low),
@@ -144,8 +134,7 @@ def _closed(
     if min(len(pairs), len(branches)) > 1:
         wins, gaps = (_relative(values, rng) for values in (pairs, branches))
         if gaps.min() > 0.0 and np.isfinite(wins).all():
-            interval = stats.percentile_interval(row["closed"], wins / gaps)
-            row |= {"closed_low": interval.low, "closed_high": interval.high}
+            row |= stats.percentile_interval(row["closed"], wins / gaps).bounds("closed")
     return row
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -287,14 +286,22 @@ def read_rows(path: Path) -> tuple[Mapping[str, Any], ...]:
 
 
 def _read_object(path: Path) -> dict[str, Any]:
-    data = read_json(path)
+    return _checked(read_json(path), path)
+
+
+def _checked(data: Any, path: Path, what: str = "a JSON object") -> dict[str, Any]:
     if not isinstance(data, dict):
-        raise UserError(f"{path} must hold a JSON object, found {type(data).__name__}")
+        raise UserError(f"{path} must hold {what}, found {type(data).__name__}")
     return data
 
 
 def _read_optional(path: Path) -> dict[str, Any]:
     return _read_object(path) if path.is_file() else {}
+
+
+def _read_list(path: Path) -> tuple[Mapping[str, Any], ...]:
+    rows = read_json(path) if path.is_file() else []
+    return tuple(_checked(row, path, "a list of JSON objects") for row in rows)
 
 
 def _read_profiles(path: Path) -> dict[str, Mapping[str, Any]]:
@@ -304,15 +311,6 @@ def _read_profiles(path: Path) -> dict[str, Mapping[str, Any]]:
     for item in sorted((path / "real").glob("profile-*.json")):
         found[f"this machine, {item.stem.removeprefix('profile-')}"] = _read_object(item)
     return found
-
-
-def _read_list(path: Path) -> tuple[Mapping[str, Any], ...]:
-    if not path.is_file():
-        return ()
-    rows = read_json(path)
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise UserError(f"{path} must hold a JSON list of objects")
-    return tuple(rows)
 
 
 def _load_test_runs(
@@ -354,8 +352,3 @@ def _load_replays(path: Path) -> dict[str, RunRecord]:
     # The comparison run comes last, so that tables and figures read "schedule, fp32".
     folders.sort(key=lambda item: item.name.startswith(BASELINE_HINT))
     return {folder.name: load_run(folder) for folder in folders}
-
-
-def finite_or_none(value: float | None) -> float | None:
-    """Return `value`, or None where JSON has no number for it."""
-    return None if value is None or not math.isfinite(value) else float(value)

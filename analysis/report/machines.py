@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from analysis import formats
@@ -11,7 +10,7 @@ from analysis.figures import costs
 from analysis.records.load import RunRecord, StudyRecord
 from analysis.report.blocks import Block, Section, Text, fold, section
 from analysis.report.provenance import RUN_FILES
-from analysis.report.table import Cell, Table, number, object_tables, rows_table
+from analysis.report.table import Cell, Table, number, rows_table
 from analysis.report.transfer import speed_and_phases
 
 WIRING = {
@@ -110,10 +109,10 @@ def profile_tables(profiles: Profiles) -> list[Table]:
         for name, profile in profiles.items()
     ]
     return [rows_table("Settings of the latency profiles", plain)] + [
-        replace(table, title=f"{name}: {table.title}")
+        rows_table(f"{name}: {key.replace('_', ' ')}", value)
         for name, profile in profiles.items()
-        for table in object_tables(profile)
-        if table.columns != ("Name", "Value")
+        for key, value in profile.items()
+        if value and isinstance(value, list) and isinstance(value[0], Mapping)
     ]
 
 

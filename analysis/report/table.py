@@ -67,15 +67,6 @@ def strategy_cell(study: StudyRecord, name: str) -> Cell:
     return Cell(study.labels[name], colour=study_colours(study)[name])
 
 
-def object_tables(data: Mapping[str, Any]) -> list[Table]:
-    """Turn any JSON object into tables: one of its plain values, one per list of objects."""
-    plain = {key: value for key, value in data.items() if not _is_rows(value)}
-    tables = [pairs_table("Settings", plain)] if plain else []
-    return tables + [
-        rows_table(key.replace("_", " "), value) for key, value in data.items() if _is_rows(value)
-    ]
-
-
 def pairs_table(title: str, data: Mapping[str, Any], length: int = 160) -> Table:
     """A table of names and values; texts are cut at `length`."""
     rows = tuple((Cell(str(key)), _any_cell(key, value, length)) for key, value in data.items())
@@ -120,7 +111,3 @@ def _any_cell(key: str, value: Any, length: int = 160) -> Cell:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _is_rows(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(v, Mapping) for v in value)

@@ -21,7 +21,6 @@ from accerl.spec import Decision
 from accerl.training.run import run_training
 from analysis.comparison.curves import seconds_to_target
 from analysis.comparison.stats import paired_log_ratio
-from analysis.records.load import finite_or_none
 from controller.actions import ActionSpace
 from controller.bundle.bundle import export_bundle, load_bundle, verify_bundle
 from controller.bundle.meta import BundleMeta, ProfileId, Result, TrainedOn
@@ -157,8 +156,7 @@ def ratio_rows(
                     metric="seconds_to_target",
                     against=other,
                     ratio=found.estimate,
-                    low=finite_or_none(found.low),
-                    high=finite_or_none(found.high),
+                    **found.bounds(),
                     n=len(ours),
                 )
             )
@@ -193,8 +191,7 @@ def variant_rows(
                 "name": way.entrant.label,
                 "what": way.what,
                 "ratio": found.estimate,
-                "low": finite_or_none(found.low),
-                "high": finite_or_none(found.high),
+                **found.bounds(),
                 "note": f"acts: {way.entrant.params['accepted']}; {len(ours)} pairs",
             }
         )

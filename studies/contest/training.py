@@ -22,7 +22,6 @@ from accerl.records import json_hash, write_json
 from accerl.seeds import Role, generator, number, torch_generator
 from accerl.spec import Decision
 from analysis.comparison import stats
-from analysis.records.load import finite_or_none
 from controller.analytic.model import Machine, machine_from_profile
 from controller.bundle.schedule import median_schedule
 from controller.env.instances import SPLITS, Instance
@@ -203,8 +202,7 @@ class _Checker:
                 "variant": self.variant.name,
                 "candidate": what,
                 "gain": gain.estimate,
-                "low": finite_or_none(gain.low),
-                "high": finite_or_none(gain.high),
+                **gain.bounds(),
                 "value": float(values.mean()),
                 "accepted": accepted,
             }

@@ -32,6 +32,7 @@ from analysis.figures.theme import (
 from analysis.records.load import StudyRecord, load_run, load_study
 from analysis.render.html import TEMPLATES
 from analysis.report import table
+from analysis.report.machines import profile_tables
 from analysis.report.study import study_figures, study_sections
 from tests.fixtures.synthetic_contest import write_contest_study
 from tests.fixtures.synthetic_study import FULL, INT8, SMALL, make_report, write_run, write_study
@@ -274,8 +275,8 @@ def test_latency_bars_and_tables_of_a_profile() -> None:
         (FULL.label, "batch 16", 400.0),
         (INT8.label, "batch 1", 700.0),
     ]
-    settings, specs = table.object_tables(profile)
-    assert settings.rows == ((table.Cell("name"), table.Cell("paper")),)
+    settings, specs = profile_tables({"edge": profile})
+    assert settings.rows == ((table.Cell("edge"), table.Cell("paper")),)
     assert [name for name, _ in specs.headings] == [
         "spec",
         "infer_us 1",
