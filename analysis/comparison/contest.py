@@ -113,10 +113,9 @@ def strategy_levels(
             "auc": [row["auc"] for row in own],
             "final_normalised": [row["final_normalised"] for row in own],
         }
+        clusters = study.clusters(own)
         for name, values in columns.items():
-            interval = stats.iqm_interval(
-                np.array(values), games, rng, clusters=study.clusters(own)
-            )
+            interval = stats.iqm_interval(np.array(values), games, rng, clusters=clusters)
             level[name] = interval.estimate
             level |= interval.bounds(name)
         levels.append(level)

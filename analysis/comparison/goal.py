@@ -14,6 +14,7 @@ import numpy as np
 from analysis.comparison import stats
 from analysis.comparison.contrasts import PRIMARY, find_pairs, paired_values
 from analysis.comparison.worth import ROOM
+from analysis.formats import interval
 from analysis.records.entrants import stronger_static
 from analysis.records.load import StudyRecord
 
@@ -138,10 +139,10 @@ def _faster(found: Mapping[str, Any], rule: str) -> str:
     )
     if found["ratio"] is None:
         return f"{text}: unknown, no test run is shared with {rule}."
+    here = f"{found['ratio']:.2f}x{_bounds(found, ', {}')}"
     if found["trained"]:
-        here = f"{found['ratio']:.2f}x{_bounds(found, ', ')}"
         return f"{text}: unknown, all instances were used in training ({here} here)."
-    return f"{text}: {_met(found['met'])} ({found['ratio']:.2f}x{_bounds(found, ', ')})."
+    return f"{text}: {_met(found['met'])} ({here})."
 
 
 def _strength(goal: Mapping[str, Any], labels: Mapping[str, str]) -> list[str]:
@@ -177,19 +178,15 @@ def _nowhere(goal: Mapping[str, Any], rule: str) -> list[str]:
     worst = goal["worst"]
     if worst is None:
         return []
-    found = f"{worst['ratio']:.2f}x on {worst['env']}{_bounds(worst, ' (')}"
-    found += ")" if worst["low"] is not None else ""
+    result = "met, at most" if goal["nowhere_worse"] else "missed,"
+    found = f"{worst['ratio']:.2f}x on {worst['env']}{_bounds(worst, ' ({})')}"
     text = f"Goal, never more than {WORSE - 1.0:.0%} slower than {rule} anywhere"
-    return [
-        f"{text}: met, at most {found}." if goal["nowhere_worse"] else f"{text}: missed, {found}."
-    ]
+    return [f"{text}: {result} {found}."]
 
 
 def _met(met: bool) -> str:
     return "met" if met else "missed"
 
 
-def _bounds(found: Mapping[str, Any], before: str) -> str:
-    if found["low"] is None:
-        return ""
-    return f"{before}{found['low']:.2f} to {found['high']:.2f}"
+def _bounds(found: Mapping[str, Any], text: str) -> str:
+    return "" if found["low"] is None else text.format(interval(found["low"], found["high"]))

@@ -14,7 +14,16 @@ from analysis.figures import forest
 from analysis.records.load import StudyRecord
 from analysis.report.blocks import Block, Section, Text, fold, listing, section
 from analysis.report.provenance import RUN_FILES
-from analysis.report.table import Cell, Table, count, estimate, fixed, number, strategy_cell
+from analysis.report.table import (
+    Cell,
+    Table,
+    count,
+    estimate,
+    fixed,
+    number,
+    share_cell,
+    strategy_cell,
+)
 
 NAMES = {
     "seconds_to_target": "seconds to target",
@@ -56,16 +65,13 @@ def answer_table(study: StudyRecord, contest: Mapping[str, Any]) -> Table:
     levels = {item["strategy"]: item for item in contest["levels"]}
     alone = next(iter(study.games.values())).horizon_seconds if len(study.games) == 1 else None
     rows = []
-    for name in study.planned:
-        level = levels.get(name)
-        if level is None:
-            continue
-        time = fixed(level["time_fraction"])
+    for level in (levels[name] for name in study.planned if name in levels):
+        name, time = level["strategy"], fixed(level["time_fraction"])
         if alone is not None:
             time = number(alone * level["time_fraction"])
         own = name == study.subject
         ratio = (Cell("1"), Cell(formats.NOTHING)) if own else estimate(ratios.get(name, {}))
-        reached = Cell(f"{level['reached']} of {level['runs']}", level["reached"])
+        reached = share_cell(level["reached"], level["runs"])
         rows.append((strategy_cell(study, name), time, *ratio, reached))
     shown = "#Seconds to target" if alone is not None else "#Time to target / horizon"
     subject = study.labels[study.subject]
@@ -136,7 +142,7 @@ def level_table(study: StudyRecord, contest: Mapping[str, Any]) -> Table:
     rows = tuple(
         (
             strategy_cell(study, item["strategy"]),
-            Cell(f"{item['reached']} of {item['runs']}", item["reached"]),
+            share_cell(item["reached"], item["runs"]),
             *estimate(item, "time_fraction"),
             *estimate(item, "auc", 3),
             *estimate(item, "final_normalised"),
@@ -147,12 +153,8 @@ def level_table(study: StudyRecord, contest: Mapping[str, Any]) -> Table:
     if len(study.primary_games) < len(study.games):
         what += f" (the comparisons are over {len(study.primary_games)} of them)"
     columns = ("Strategy", "#Target reached", "#Time / horizon", "#95%", "#Curve area", "#95%")
-    return Table(
-        f"Each strategy by itself over {what}: interquartile mean over test runs, 95% bootstrap "
-        "interval",
-        (*columns, "#Final return", "#95%"),
-        rows,
-    )
+    title = f"Each strategy by itself over {what}: interquartile mean over test runs, 95% bootstrap"
+    return Table(f"{title} interval", (*columns, "#Final return", "#95%"), rows)
 
 
 def contrast_table(
@@ -190,12 +192,10 @@ def _result(item: Mapping[str, Any]) -> str:
     """What a contrast decides, in words."""
     if item["same_policy"]:
         return "the same policy: no contrast"
-    words = {"better": "better", "worse": "worse"}
+    better, worse = "better", "worse"
     if item["metric"] in LOWER_IS_BETTER:
-        words = {"better": "less", "worse": "more"}
-    if item["metric"] == PRIMARY:
-        words = {"better": "faster", "worse": "slower"}
-    words["undecided"] = "not distinguishable"
+        better, worse = ("faster", "slower") if item["metric"] == PRIMARY else ("less", "more")
+    words = {"better": better, "worse": worse, "undecided": "not distinguishable"}
     result, leaning = words[outcome(item)], lean(item)
     if item["family"] == "exploratory" and leaning != "undecided":
         result = f"no claim ({words[leaning]} in this sample)"

@@ -10,9 +10,8 @@ from analysis.figures import learning_curves as figures
 from analysis.records.load import StudyRecord
 from analysis.report.blocks import Block, Section, Text, fold, section
 from analysis.report.provenance import RUN_FILES
-from analysis.report.table import Cell, Table, count, fixed, number, strategy_cell
+from analysis.report.table import Cell, Table, count, fixed, number, share_cell, strategy_cell
 
-EVERY = "all"
 EXPLORATORY = "-exploratory"
 """ends the names of figures of the strategies that the plan does not name"""
 
@@ -60,19 +59,17 @@ def reach(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
 
 def reach_table(study: StudyRecord, contest: Mapping[str, Any]) -> Table:
     """How many runs reached the target: a row a strategy, a column a game."""
-    counts: dict[tuple[str, str], list[int]] = {}
-    for row in contest["rows"]:
-        for game in (row["env"], EVERY):
-            found = counts.setdefault((row["strategy"], game), [0, 0])
-            found[0] += not row["censored"]
-            found[1] += 1
     rows = []
     for strategy in study.strategies:
-        cells = []
-        for game in (EVERY, *study.games):
-            reached, runs = counts.get((strategy.name, game), (0, 0))
-            cells.append(number(reached, f"{reached} of {runs}") if runs else Cell(formats.NOTHING))
-        rows.append((strategy_cell(study, strategy.name), *cells))
+        cells = [strategy_cell(study, strategy.name)]
+        for game in (None, *study.games):
+            missed = [
+                row["censored"]
+                for row in contest["rows"]
+                if row["strategy"] == strategy.name and game in (None, row["env"])
+            ]
+            cells.append(share_cell(len(missed) - sum(missed), len(missed)))
+        rows.append(tuple(cells))
     columns = ("Strategy", "#All games", *(f"#{game}" for game in study.games))
     return Table("Runs that reached the target before the horizon", columns, tuple(rows))
 

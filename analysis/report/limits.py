@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -40,24 +39,18 @@ def limits(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
 
 def event_table(study: StudyRecord) -> Table:
     """What strategies and processes reported going wrong, counted by cause."""
-    counts: Counter[tuple[str, str, str]] = Counter()
-    runs: dict[tuple[str, str, str], set[tuple[str, int]]] = {}
+    found: dict[tuple[str, str, str], list[tuple[str, int]]] = {}
     for (strategy, game, seed), run in study.runs.items():
         events = [("strategy", event) for event in run.summary.get("strategy_events") or ()]
         events += [(str(e.get("role", "process")), e) for r in run.reports for e in r.events]
         for source, event in events:
-            key = (strategy, source, str(event.get("cause", "unknown")))
-            counts[key] += 1
-            runs.setdefault(key, set()).add((game, seed))
+            cause = str(event.get("cause", "unknown"))
+            found.setdefault((strategy, source, cause), []).append((game, seed))
     rows = tuple(
-        (
-            strategy_cell(study, key[0]),
-            Cell(key[1]),
-            Cell(key[2]),
-            count(total),
-            count(len(runs[key])),
+        (strategy_cell(study, name), Cell(source), Cell(cause), count(len(at)), count(len(set(at))))
+        for (name, source, cause), at in sorted(
+            found.items(), key=lambda item: (item[0][0], -len(item[1]))
         )
-        for key, total in sorted(counts.items(), key=lambda item: (item[0][0], -item[1]))
     )
     columns = ("Strategy", "Reported by", "Cause", "#Events", "#In runs")
     return Table("Shields, fallbacks and dead processes", columns, rows)

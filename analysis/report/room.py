@@ -7,7 +7,7 @@ from typing import Any
 
 from analysis import formats
 from analysis.comparison.verdict import room_sentences
-from analysis.comparison.worth import NO_ROOM, ROOM, SAME_HORIZON
+from analysis.comparison.worth import NO_ROOM, ROOM
 from analysis.figures import bench
 from analysis.records.load import StudyRecord
 from analysis.report.blocks import Block, Section, Text, listing, section
@@ -50,11 +50,11 @@ def oracle_gap(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
         blocks += [
             gap_table(study, contest),
             Text(
-                f"Shares are shown where the gap is at least {ROOM:.0%}; below {NO_ROOM:.0%} "
-                f"there is nothing to win. Both sides are measured by the discounted gain (the "
-                f"controller's objective) over the length of the oracle's run. The interval "
-                f"resamples test pairs and the oracle's few seeds; it is left out where the sign "
-                f"of the gap is uncertain."
+                f"Shares are shown where the gap is at least {ROOM:.0%} and the oracle's run is as "
+                f"long as the test runs; below {NO_ROOM:.0%} there is nothing to win. Both sides "
+                f"are measured by the discounted gain (the controller's objective) over the length "
+                f"of the oracle's run. The interval resamples test pairs and the oracle's few "
+                f"seeds; it is left out where the sign of the gap is uncertain."
             ),
         ]
     if blocks:
@@ -70,19 +70,11 @@ def oracle_gap(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
 
 
 def _measured(study: StudyRecord, contest: Mapping[str, Any]) -> str:
-    """Say on which instances the oracle was not run, and over how much of each run it was."""
+    """Say on which instances the oracle was not run."""
     missing: Sequence[str] = contest["oracle_gap_missing"]
     text = f"The oracle gap was measured on {len(study.games) - len(missing)} of the "
     text += f"{len(study.games)} instances"
-    text += f"; it is unknown on {formats.listed(missing)}." if missing else "."
-    shorter = [
-        f"{row['env']} {row['oracle_horizon_seconds']:g} s of {row['horizon_seconds']:g} s"
-        for row in contest["oracle_gap"]
-        if abs(row["oracle_horizon_seconds"] / row["horizon_seconds"] - 1.0) > SAME_HORIZON
-    ]
-    if shorter:
-        text += f" It was measured over another length than the test runs: {', '.join(shorter)}."
-    return text
+    return text + (f"; it is unknown on {formats.listed(missing)}." if missing else ".")
 
 
 def gap_table(study: StudyRecord, contest: Mapping[str, Any]) -> Table:

@@ -62,6 +62,11 @@ def estimate(item: Mapping[str, Any], name: str = "ratio", decimals: int = 2) ->
     return fixed(item.get(name), decimals), Cell(bounds)
 
 
+def share_cell(reached: int, runs: int) -> Cell:
+    """Return a cell such as "3 of 4"; a dash where there is no run."""
+    return number(reached, f"{reached} of {runs}") if runs else number(None)
+
+
 def strategy_cell(study: StudyRecord, name: str) -> Cell:
     """Return a cell of a strategy's label in its colour."""
     return Cell(study.labels[name], colour=study_colours(study)[name])
