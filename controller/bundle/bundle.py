@@ -229,7 +229,7 @@ def _check_logits(bundle: Bundle) -> float:
 
 
 _SHOWN = ("schema_version", "features_version", "features", "actions", "action_table", "policy")
-_SHOWN += ("git_revision", "versions")
+_SHOWN += ("git_revision",)
 
 
 def show_bundle(path: str | Path) -> dict[str, Any]:
@@ -247,4 +247,5 @@ def show_bundle(path: str | Path) -> dict[str, Any]:
         "schedules": {game: describe_schedule(found) for game, found in bundle.schedules.items()},
         "schedule_rows": {game: schedule_rows(found) for game, found in bundle.schedules.items()},
         "files": manifest.file_bytes,
+        "versions": manifest.versions,
     }
