@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.fixtures.postgres import Server, programs, started_server
+from tests.fixtures.studies.postgres import Server, programs, started_server
 
 # Pools read these once, when they are imported: set them before torch and ONNX Runtime load.
 for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ[_name] = "1"
 os.environ.setdefault("WANDB_MODE", "offline")
 
-pytest_plugins = ["tests.fixtures.browser"]
+pytest_plugins = ["tests.fixtures.reports.browser"]
 _LEFT_OUT = pytest.StashKey[int]()
 
 

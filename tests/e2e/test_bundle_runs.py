@@ -15,8 +15,7 @@ from accerl.spec import CompressionSpec, Decision
 from controller.bundle.bundle import export_bundle, read_bundle
 from controller.bundle.files import MANIFEST, SCHEDULE
 from tests.fixtures.command_line import accerl
-from tests.fixtures.inner_runs import fast_profile
-from tests.fixtures.made_bundles import (
+from tests.fixtures.controllers.made_bundles import (
     ACTIONS,
     META,
     make_bundle,
@@ -24,6 +23,7 @@ from tests.fixtures.made_bundles import (
     make_schedules,
     resign,
 )
+from tests.fixtures.runs.inner_runs import fast_profile
 
 QUICK = (
     "--set", "runtime.num_envs=8", "--set", "runtime.eval_episodes=4",

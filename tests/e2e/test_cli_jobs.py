@@ -10,7 +10,7 @@ from studies.jobs.inner import StrategyJob
 from studies.jobs.storage import open_storage
 from studies.jobs.store import JobStore
 from tests.fixtures.command_line import accerl
-from tests.fixtures.jobs import STUDY, catch_job
+from tests.fixtures.studies.jobs import STUDY, catch_job
 
 
 def test_a_worker_does_what_waits_and_the_list_counts_it(

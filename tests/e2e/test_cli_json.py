@@ -12,7 +12,7 @@ from accerl.runtime.latency.profiles import SHIPPED
 from accerl.runtime.run import PHASES
 from accerl.spec import CompressionSpec
 from tests.fixtures.command_line import Finished, accerl, call
-from tests.fixtures.inner_runs import fast_profile
+from tests.fixtures.runs.inner_runs import fast_profile
 
 SUMMARY_FIELDS = (
     "env", "seed", "runtime", "tier", "seconds", "env_steps", "env_steps_per_second",

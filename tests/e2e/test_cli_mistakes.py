@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.fixtures.command_line import Finished, accerl, call
-from tests.fixtures.inner_runs import files_hash
+from tests.fixtures.runs.inner_runs import files_hash
 
 TRAIN = ["train", "catch", "--seconds", "2"]
 PARAMS = "--strategy-params"

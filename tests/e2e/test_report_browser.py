@@ -9,10 +9,10 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from analysis.render.html import write_study_report
-from tests.fixtures.browser import page_address
-from tests.fixtures.report_sections import SECTIONS
-from tests.fixtures.synthetic_contest import write_contest_study
-from tests.fixtures.synthetic_study import write_study
+from tests.fixtures.reports.browser import page_address
+from tests.fixtures.reports.sections import SECTIONS
+from tests.fixtures.studies.synthetic_contest import write_contest_study
+from tests.fixtures.studies.synthetic_study import write_study
 
 pytestmark = pytest.mark.browser
 OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"

@@ -16,8 +16,8 @@ from analysis.report.answer import study_lead
 from analysis.report.contrasts import goal_table, instance_table
 from analysis.report.cost import budget_sentences
 from analysis.report.study import study_figures, study_sections
-from tests.fixtures.full_contest import MACHINES, OTHERS, PLANNED, write_full_contest
-from tests.fixtures.synthetic_study import FULL, INT8, SMALL
+from tests.fixtures.studies.full_contest import MACHINES, OTHERS, PLANNED, write_full_contest
+from tests.fixtures.studies.synthetic_study import FULL, INT8, SMALL
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,8 @@ from accerl.spec import Decision
 from analysis.records.load import load_study
 from analysis.render.html import write_runs_report, write_study_report
 from analysis.report.cost import budget_sentences
-from tests.fixtures.report_sections import SECTIONS
-from tests.fixtures.synthetic_study import FULL, make_report, write_run, write_study
+from tests.fixtures.reports.sections import SECTIONS
+from tests.fixtures.studies.synthetic_study import FULL, make_report, write_run, write_study
 
 VOID = {"meta", "link", "br", "hr", "img", "input"}
 

@@ -17,7 +17,7 @@ from analysis.figures.theme import Figure
 from analysis.records.load import load_study
 from analysis.render.wandb_runs import MOST_ROWS, check_size, write_offline_runs
 from analysis.report.study import study_figures, study_sections
-from tests.fixtures.synthetic_study import write_study
+from tests.fixtures.studies.synthetic_study import write_study
 
 BLOCK = 32768
 

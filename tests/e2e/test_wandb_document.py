@@ -19,9 +19,9 @@ from analysis.render.html import write_study_report
 from analysis.render.wandb_document import chart_name, chart_spec, save_report, write_report_spec
 from analysis.report.study import study_figures, study_sections
 from tests.fixtures.command_line import accerl
-from tests.fixtures.synthetic_contest import write_contest_study
-from tests.fixtures.synthetic_study import write_study
-from tests.fixtures.wandb_server import WandbServer, wandb_server
+from tests.fixtures.reports.wandb_server import WandbServer, wandb_server
+from tests.fixtures.studies.synthetic_contest import write_contest_study
+from tests.fixtures.studies.synthetic_study import write_study
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.render.wandb_document import write_report_spec
-from tests.fixtures.synthetic_contest import write_contest_study
+from tests.fixtures.studies.synthetic_contest import write_contest_study
 
 GOLDEN = Path(__file__).with_name("wandb_report.json")
 RENEW = "ACCERL_RENEW_GOLDEN"

@@ -22,7 +22,7 @@ from studies.contest.variants import CONTROLLER, VARIANTS
 from studies.jobs.executor import Job, Outcome, R
 from studies.jobs.inner import InstanceJob
 from studies.jobs.queue_executor import QueueExecutor
-from tests.fixtures.inner_runs import fast_profile
+from tests.fixtures.runs.inner_runs import fast_profile
 
 BUDGET = replace(
     CONTEST["tiny"],

@@ -13,7 +13,7 @@ from stable_baselines3.common.env_checker import check_env
 from controller import ENV_ID
 from controller.actions import find_actions
 from controller.env.control_env import CompressionControlEnv
-from tests.fixtures.outer_envs import tiny_instance
+from tests.fixtures.controllers.outer_envs import tiny_instance
 
 
 @pytest.mark.filterwarnings("error::UserWarning")

@@ -9,7 +9,7 @@ import pytest
 
 from accerl.presets import load_preset
 from accerl.spec import IDENTITY, CompressionSpec
-from tests.fixtures.learning import EVERY_ENGINE, measured_returns
+from tests.fixtures.runs.learning import EVERY_ENGINE, measured_returns
 
 EVERY = 20_000
 SEEDS = (0, 1, 2)

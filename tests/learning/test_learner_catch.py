@@ -13,8 +13,8 @@ from accerl.presets import load_preset
 from accerl.runtime.run import IntervalReport
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 from accerl.training.run import make_run
-from tests.fixtures.inner_runs import fast_profile
-from tests.fixtures.learning import EVERY_ENGINE
+from tests.fixtures.runs.inner_runs import fast_profile
+from tests.fixtures.runs.learning import EVERY_ENGINE
 
 QUICK = [
     IDENTITY,

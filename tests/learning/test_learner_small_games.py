@@ -8,7 +8,7 @@ import pytest
 
 from accerl.presets import load_preset
 from accerl.spec import IDENTITY, CompressionSpec
-from tests.fixtures.learning import measured_returns
+from tests.fixtures.runs.learning import measured_returns
 
 SPECS = [IDENTITY, CompressionSpec(bits=8), CompressionSpec(student="net3")]
 

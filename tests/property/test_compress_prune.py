@@ -14,7 +14,7 @@ from accerl.networks.policy_net import (
     PolicyNet,
     count_macs,
 )
-from tests.fixtures.masked import masked_copy
+from tests.fixtures.controllers.masked import masked_copy
 
 IMAGE = ObservationSpec((3, 20, 20), "uint8")
 VECTOR = ObservationSpec((6,), "float32")

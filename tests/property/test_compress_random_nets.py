@@ -24,7 +24,7 @@ from accerl.compress.pruning.prune import masks, prune
 from accerl.errors import UserError
 from accerl.networks.adopt import adopt
 from accerl.networks.observation import ObservationSpec
-from tests.fixtures.masked import masked_copy
+from tests.fixtures.controllers.masked import masked_copy
 
 ACTIONS = 3
 

@@ -19,7 +19,7 @@ from accerl.runtime.process.samples import SampleRing
 from accerl.runtime.process.supervise import Worker
 from accerl.spec import CompressionSpec, Decision
 from accerl.training.run import run_training
-from tests.fixtures.process_runs import Killer, immortal, quick_catch
+from tests.fixtures.runs.process_runs import Killer, immortal, quick_catch
 
 NET2, NET3 = CompressionSpec(student="net2", bits=8), CompressionSpec(student="net3", bits=8)
 MIX = Decision(((NET2, 0.5), (NET3, 0.5)))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from accerl.records import read_json, read_metrics
-from tests.fixtures.processes import alive, children, shared_memory, wait_for
+from tests.fixtures.runs.processes import alive, children, shared_memory, wait_for
 
 COMMAND = [sys.executable, "-m", "studies.cli", "train"]
 REAL = ["--runtime", "process", "--set", "runtime.num_learners=2"]

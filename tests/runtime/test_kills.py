@@ -19,8 +19,8 @@ from accerl.runtime.process.supervise import Supervisor, Worker
 from accerl.runtime.run import IntervalReport
 from accerl.spec import CompressionSpec, Decision
 from accerl.training.run import run_training
-from tests.fixtures.inner_runs import weights_hash
-from tests.fixtures.process_runs import Killer, immortal, quick_catch
+from tests.fixtures.runs.inner_runs import weights_hash
+from tests.fixtures.runs.process_runs import Killer, immortal, quick_catch
 
 NET3 = CompressionSpec(student="net3", bits=8)
 INT8 = CompressionSpec(bits=8)

@@ -10,8 +10,8 @@ import pytest
 from accerl.config import RunConfig
 from accerl.runtime.process.run import ProcessRun
 from accerl.spec import CompressionSpec, Decision
-from tests.fixtures.process_runs import Killer, immortal, quick_catch
-from tests.fixtures.processes import children, shared_memory
+from tests.fixtures.runs.process_runs import Killer, immortal, quick_catch
+from tests.fixtures.runs.processes import children, shared_memory
 
 
 def traces() -> tuple[set[Path], list[int], set[str]]:

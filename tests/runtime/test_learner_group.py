@@ -17,8 +17,8 @@ from accerl.learner.group import GlooGroup, LearnerGroup, open_store, translatin
 from accerl.learner.learner import Learner
 from accerl.runtime.process.messages import State
 from accerl.runtime.process.supervise import Worker
-from tests.fixtures.learners import CONFIG, make_learner
-from tests.fixtures.partners import ENVS, join_with, learn_along, rollout
+from tests.fixtures.runs.learners import CONFIG, make_learner
+from tests.fixtures.runs.partners import ENVS, join_with, learn_along, rollout
 
 CLIPPED: dict[str, Any] = {"policy_loss": "clipped", "clip_ratio": 0.05}
 SPARSE: dict[str, Any] = {"sparsity": 0.5, "update_every": 2}

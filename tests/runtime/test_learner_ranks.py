@@ -20,9 +20,9 @@ from accerl.runtime.process.supervise import Supervisor
 from accerl.spec import CompressionSpec
 from accerl.training.run import run_training
 from accerl.training.saved_policy import evaluate_checkpoint
-from tests.fixtures.inner_runs import weights_hash
-from tests.fixtures.process_runs import Killer, immortal, quick_catch
-from tests.fixtures.processes import alive
+from tests.fixtures.runs.inner_runs import weights_hash
+from tests.fixtures.runs.process_runs import Killer, immortal, quick_catch
+from tests.fixtures.runs.processes import alive
 
 TWO = quick_catch(num_learners=2)
 INT8 = FixedStrategy(CompressionSpec(bits=8))

@@ -37,7 +37,7 @@ from accerl.paper import (
 from accerl.presets import load_preset
 from accerl.records import read_json, read_metrics
 from accerl.spec import CompressionSpec
-from tests.fixtures.processes import alive, children, wait_for
+from tests.fixtures.runs.processes import alive, children, wait_for
 
 LISTING = """
 import sys

@@ -23,8 +23,8 @@ from accerl.runtime.process.run import ProcessRun
 from accerl.runtime.run import IntervalReport
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 from accerl.weights import Publication
-from tests.fixtures.inner_runs import tiny_catch, weights_hash
-from tests.fixtures.processes import alive, children, shared_memory
+from tests.fixtures.runs.inner_runs import tiny_catch, weights_hash
+from tests.fixtures.runs.processes import alive, children, shared_memory
 
 INT8 = CompressionSpec(bits=8)
 NET3 = CompressionSpec(student="net3", bits=8)

@@ -17,7 +17,7 @@ from accerl.runtime.run import IntervalReport
 from accerl.runtime.serial.clock import RealClock, VirtualClock
 from accerl.runtime.serial.run import SerialRun
 from accerl.spec import IDENTITY, CompressionSpec, Decision
-from tests.fixtures.inner_runs import fast_profile, tiny_catch, weights_hash
+from tests.fixtures.runs.inner_runs import fast_profile, tiny_catch, weights_hash
 
 INT8 = CompressionSpec(bits=8)
 NET3 = CompressionSpec(student="net3", bits=8)

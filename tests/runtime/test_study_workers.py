@@ -18,8 +18,8 @@ from accerl.errors import UserError
 from studies.jobs.executor import open_executor
 from studies.jobs.inner import StrategyJob, StrategyResult
 from studies.jobs.storage import open_storage
-from tests.fixtures.jobs import STUDY, catch_job, results_of, trials, worker_thread
-from tests.fixtures.processes import alive, children, wait_for
+from tests.fixtures.runs.processes import alive, children, wait_for
+from tests.fixtures.studies.jobs import STUDY, catch_job, results_of, trials, worker_thread
 
 WORKER = [sys.executable, "-m", "studies.cli", "study", "worker", "--study", STUDY]
 
@@ -157,7 +157,7 @@ def test_workers_end_when_their_study_is_killed(tmp_path: Path) -> None:
     code = f"""
 from pathlib import Path
 from studies.jobs.executor import open_executor
-from tests.fixtures.jobs import STUDY, catch_job
+from tests.fixtures.studies.jobs import STUDY, catch_job
 if __name__ == "__main__":
     with open_executor(Path({str(tmp_path)!r}), 1, study=STUDY) as executor:
         executor.map([catch_job(0, seconds=30.0)])

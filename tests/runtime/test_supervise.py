@@ -14,8 +14,8 @@ from accerl.runtime.events import RunEvent
 from accerl.runtime.process.messages import AskState, Ready, State
 from accerl.runtime.process.supervise import Supervisor, Worker
 from accerl.runtime.process.wire import PeerGoneError
-from tests.fixtures.bodies import echo, hang
-from tests.fixtures.processes import alive
+from tests.fixtures.runs.bodies import echo, hang
+from tests.fixtures.runs.processes import alive
 
 
 class Clock:

@@ -15,7 +15,7 @@ import torch
 
 from accerl.checkpoint import FORMAT, has_checkpoint, load_checkpoint, save_checkpoint
 from accerl.errors import UserError
-from tests.fixtures.inner_runs import files_hash
+from tests.fixtures.runs.inner_runs import files_hash
 
 
 def tree() -> dict[str, Any]:

@@ -43,7 +43,7 @@ from accerl.testing import (
     StrategyCompliance,
 )
 from accerl.training.run import run_training
-from tests.fixtures.inner_runs import fast_profile
+from tests.fixtures.runs.inner_runs import fast_profile
 
 INT8 = CompressionSpec(bits=8)
 

@@ -14,7 +14,7 @@ from accerl.errors import UserError
 from accerl.records import RunWriter, make_out_dir, read_json, read_metrics, write_json
 from accerl.runtime.run import IntervalReport
 from accerl.spec import IDENTITY, CompressionSpec, Decision
-from tests.fixtures.reports import interval_report
+from tests.fixtures.reports.reports import interval_report
 
 REPORT = interval_report(
     entropy_nats=1.0,

@@ -21,7 +21,7 @@ from accerl.weights import (
     publication_from_state,
     publication_state,
 )
-from tests.fixtures.inner_runs import weights_hash
+from tests.fixtures.runs.inner_runs import weights_hash
 
 INT8 = CompressionSpec(bits=8)
 

@@ -19,7 +19,7 @@ from accerl.monitor.strategies import FixedStrategy
 from accerl.networks.policy_net import ObservationSpec, PolicyNet, make_policy
 from accerl.spec import IDENTITY, CompressionSpec
 from accerl.training.run import run_training
-from tests.fixtures.inner_runs import fast_profile, tiny_catch
+from tests.fixtures.runs.inner_runs import fast_profile, tiny_catch
 
 OBSERVATION = ObservationSpec((6,), "float32")
 INT8 = CompressionSpec(bits=8)

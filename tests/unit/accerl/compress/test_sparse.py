@@ -30,7 +30,7 @@ from accerl.networks.policy_net import ObservationSpec, PolicyNet, make_policy
 from accerl.rollout import Rollout, RolloutShape
 from accerl.spec import CompressionSpec
 from accerl.training.run import run_training
-from tests.fixtures.inner_runs import fast_profile, tiny_catch
+from tests.fixtures.runs.inner_runs import fast_profile, tiny_catch
 
 VECTOR = ObservationSpec((8,), "float32")
 PIXELS = ObservationSpec((4, 84, 84), "uint8")

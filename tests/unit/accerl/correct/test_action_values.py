@@ -16,7 +16,7 @@ from accerl.correct import (
     tree_backup,
 )
 from accerl.errors import UserError
-from tests.fixtures import two_states
+from tests.fixtures.controllers import two_states
 
 STEPS, BATCH, GAMMA = 6, 3, 0.9
 ESTIMATORS: dict[str, Callable[..., Tensor]] = {

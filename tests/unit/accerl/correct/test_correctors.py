@@ -28,7 +28,7 @@ from accerl.correct import (
 )
 from accerl.correct.compliance import CorrectorCompliance, random_experience
 from accerl.errors import UserError
-from tests.fixtures import two_states
+from tests.fixtures.controllers import two_states
 
 UNTRUNCATED: dict[str, Corrector] = {
     "vtrace": VTraceCorrector(math.inf, 1.0),

@@ -14,7 +14,7 @@ from accerl.envs.minatar import MINATAR_GAMES
 from accerl.errors import UserError
 from accerl.seeds import Role, stream
 from accerl.training.run import make_run
-from tests.fixtures.inner_runs import fast_profile, tiny_catch
+from tests.fixtures.runs.inner_runs import fast_profile, tiny_catch
 
 STEPS = {"minatar-freeway": 2600}
 

@@ -16,7 +16,7 @@ from accerl.errors import UserError
 from accerl.learner.config import LearnerConfig
 from accerl.learner.learner import Learner
 from accerl.rollout import Rollout
-from tests.fixtures.learners import CONFIG, A, B, T, make_learner, make_rollout, tensors
+from tests.fixtures.runs.learners import CONFIG, A, B, T, make_learner, make_rollout, tensors
 
 
 def slow_targets(

@@ -11,7 +11,7 @@ from torch import Tensor
 from accerl.correct import COMBINATIONS, CorrectorChain, Experience, ISCorrector, Targets
 from accerl.errors import UserError
 from accerl.learner.learner import Learner
-from tests.fixtures.learners import CONFIG, B, T, make_learner, make_rollout, tensors
+from tests.fixtures.runs.learners import CONFIG, B, T, make_learner, make_rollout, tensors
 
 
 class Untaught:

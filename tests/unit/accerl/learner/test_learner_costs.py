@@ -8,7 +8,7 @@ import pytest
 from torch.distributions import Categorical, kl_divergence
 
 from accerl.errors import UserError
-from tests.fixtures.learners import CONFIG, make_learner, make_rollout, tensors
+from tests.fixtures.runs.learners import CONFIG, make_learner, make_rollout, tensors
 
 
 def test_learning_rate_and_entropy_cost_fall_linearly_and_stay() -> None:

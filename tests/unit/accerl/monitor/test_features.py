@@ -17,7 +17,7 @@ from accerl.monitor.indicators import Raw, ReturnIndicator
 from accerl.monitor.monitor import Monitor
 from accerl.runtime.run import PHASES, IntervalReport
 from accerl.spec import IDENTITY, CompressionSpec, Decision
-from tests.fixtures.reports import interval_report
+from tests.fixtures.reports.reports import interval_report
 
 REPORT = interval_report(episode_returns=(1.0, 3.0))
 

@@ -15,7 +15,7 @@ from accerl.monitor.monitor import Monitor
 from accerl.monitor.trend import TrendWindow
 from accerl.runtime.run import PHASES
 from accerl.spec import IDENTITY, CompressionSpec, Decision
-from tests.fixtures.reports import interval_report
+from tests.fixtures.reports.reports import interval_report
 
 INT8 = CompressionSpec(bits=8)
 REPORT = interval_report(

@@ -20,7 +20,7 @@ from accerl.records import read_json, read_metrics
 from accerl.rollout import Rollout, RolloutShape
 from accerl.runtime.safeguard import Safeguard
 from accerl.training.run import run_training
-from tests.fixtures.inner_runs import fast_profile, tiny_catch
+from tests.fixtures.runs.inner_runs import fast_profile, tiny_catch
 
 SERIAL = tiny_catch(seconds=0.1, interval_seconds=0.01, eval_episodes=0)
 VECTOR = ObservationSpec((4,), "float32")

@@ -32,7 +32,7 @@ from accerl.errors import UserError
 from accerl.networks.policy_net import ObservationSpec, make_policy
 from accerl.records import read_json
 from accerl.training.saved_policy import evaluate_checkpoint
-from tests.fixtures.made_bundles import make_bundle
+from tests.fixtures.controllers.made_bundles import make_bundle
 
 README = Path(accerl.__file__).parent / "README.md"
 INT8 = CompressionSpec(bits=8)

@@ -23,7 +23,7 @@ from accerl.spec import CompressionSpec, Decision
 from accerl.training.run import RunResult, run_training
 from accerl.training.run_folder import read_config
 from analysis.records.load import load_run
-from tests.fixtures.inner_runs import fast_profile, files_hash, tiny_catch
+from tests.fixtures.runs.inner_runs import fast_profile, files_hash, tiny_catch
 
 INT8 = CompressionSpec(bits=8)
 RANDOM = RandomStrategy((CompressionSpec(), INT8), seed=5, hold_seconds=0.01)

@@ -15,7 +15,7 @@ from accerl.networks.policy_net import architecture
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 from accerl.training.run import make_run, run_training
 from accerl.training.saved_policy import evaluate_checkpoint
-from tests.fixtures.inner_runs import fast_profile, tiny_catch
+from tests.fixtures.runs.inner_runs import fast_profile, tiny_catch
 
 NET1, NET2 = CompressionSpec(student="net1"), CompressionSpec(student="net2")
 REFUSED = "student 'net1' is not smaller than the learner's network, 'net1'; use net2 or net3 or"

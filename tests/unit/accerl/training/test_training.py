@@ -26,7 +26,7 @@ from accerl.training.run import CHECKPOINT_EVERY, RunResult, run_training
 from accerl.training.run_folder import CHECKPOINT
 from accerl.training.saved_policy import evaluate_checkpoint
 from analysis.records.load import load_run
-from tests.fixtures.inner_runs import fast_profile, files_hash, tiny_catch
+from tests.fixtures.runs.inner_runs import fast_profile, files_hash, tiny_catch
 
 INT8 = CompressionSpec(bits=8)
 NET3 = CompressionSpec(student="net3", bits=8)

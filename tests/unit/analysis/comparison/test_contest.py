@@ -18,7 +18,7 @@ from analysis.comparison.verdict import lean, outcome
 from analysis.formats import p_value
 from analysis.records.load import StudyRecord, load_run, load_study
 from analysis.render.terminal import print_summary
-from tests.fixtures.synthetic_study import FULL, GAMES, make_report, write_run, write_study
+from tests.fixtures.studies.synthetic_study import FULL, GAMES, make_report, write_run, write_study
 
 STRATEGIES = ("fp32", "static", "learned")
 

@@ -5,7 +5,7 @@ import pytest
 
 from accerl.spec import Decision
 from analysis.comparison import curves
-from tests.fixtures.synthetic_study import FULL, make_report
+from tests.fixtures.studies.synthetic_study import FULL, make_report
 
 SECONDS = np.arange(0.0, 101.0, 10.0)
 

@@ -18,7 +18,7 @@ from analysis.comparison.goal import find_goal, goal_sentences
 from analysis.comparison.verdict import room_sentences, verdict_sentences
 from analysis.records.load import StudyRecord, load_study
 from analysis.report.contrasts import goal_table
-from tests.fixtures.synthetic_contest import write_contest_study
+from tests.fixtures.studies.synthetic_contest import write_contest_study
 
 SEEDS = (100, 101, 102)
 HELD_OUT = ("new machine", "new game", "new game and machine")

@@ -10,7 +10,7 @@ import pytest
 from analysis.comparison.real import speed_contrasts, speed_result, speed_sentences
 from analysis.records.load import StudyRecord, load_study
 from analysis.report.transfer import spec_shares
-from tests.fixtures.synthetic_study import write_study
+from tests.fixtures.studies.synthetic_study import write_study
 
 
 def rows(speeds: dict[str, tuple[float, ...]], game: str = "pong") -> list[dict[str, Any]]:

@@ -20,7 +20,7 @@ from analysis.comparison.scores import (
 from analysis.figures.export import write_run_figures
 from analysis.records.load import RunRecord, load_run
 from analysis.report.runs import score_table
-from tests.fixtures.synthetic_study import make_report, write_run
+from tests.fixtures.studies.synthetic_study import make_report, write_run
 
 FP32 = Decision.of(IDENTITY)
 

@@ -22,9 +22,9 @@ from analysis.report.contrasts import contrast_table
 from analysis.report.cost import break_even_table
 from analysis.report.study import study_sections
 from controller.objective import default_beta, discounted_gain
-from tests.fixtures import synthetic_contest
-from tests.fixtures.synthetic_contest import write_contest_study
-from tests.fixtures.synthetic_study import write_study
+from tests.fixtures.studies import synthetic_contest
+from tests.fixtures.studies.synthetic_contest import write_contest_study
+from tests.fixtures.studies.synthetic_study import write_study
 
 SEEDS = (100, 101, 102)
 PLANNED = synthetic_contest.PRIMARY

@@ -34,8 +34,15 @@ from analysis.render.html import TEMPLATES
 from analysis.report import table
 from analysis.report.machines import profile_tables
 from analysis.report.study import study_figures, study_sections
-from tests.fixtures.synthetic_contest import write_contest_study
-from tests.fixtures.synthetic_study import FULL, INT8, SMALL, make_report, write_run, write_study
+from tests.fixtures.studies.synthetic_contest import write_contest_study
+from tests.fixtures.studies.synthetic_study import (
+    FULL,
+    INT8,
+    SMALL,
+    make_report,
+    write_run,
+    write_study,
+)
 
 FIGURES = {
     "latency",

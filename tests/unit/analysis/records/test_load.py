@@ -12,7 +12,7 @@ from accerl.errors import UserError
 from accerl.presets import load_preset
 from accerl.spec import Decision
 from analysis.records.load import Game, is_study, load_run, load_study, machine_warning, read_rows
-from tests.fixtures.synthetic_study import FULL, GAMES, make_report, write_run, write_study
+from tests.fixtures.studies.synthetic_study import FULL, GAMES, make_report, write_run, write_study
 
 SMALL = {"games": ("freeway",), "strategies": ("fp32", "learned"), "seeds": (100, 101)}
 

@@ -20,7 +20,7 @@ from controller.actions import find_actions
 from controller.analytic.model import AnalyticConfig
 from controller.env.control_env import CompressionControlEnv
 from controller.env.instances import AnalyticInstances, Instance, analytic_instance
-from tests.fixtures.outer_envs import (
+from tests.fixtures.controllers.outer_envs import (
     limited_instance,
     maker,
     play,

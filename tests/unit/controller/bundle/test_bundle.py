@@ -37,7 +37,7 @@ from controller.bundle.meta import Result, git_revision
 from controller.bundle.schedule import QUANTILES, ReplayedSchedule, Schedule, SchedulePoint
 from controller.policy.onnx_graph import build_onnx, onnx_logits
 from controller.policy.policy import ControllerPolicy, LearnedStrategy
-from tests.fixtures.made_bundles import (
+from tests.fixtures.controllers.made_bundles import (
     ACTIONS,
     HARD,
     META,

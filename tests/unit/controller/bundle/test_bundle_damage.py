@@ -16,7 +16,7 @@ from controller.actions import ActionSpace
 from controller.bundle.bundle import load_bundle, show_bundle, verify_bundle
 from controller.bundle.files import FILES, GRAPH, MANIFEST, SCHEDULE, WEIGHTS
 from controller.policy.onnx_graph import build_onnx
-from tests.fixtures.made_bundles import make_bundle, make_policy, resign
+from tests.fixtures.controllers.made_bundles import make_bundle, make_policy, resign
 
 
 @pytest.fixture(scope="module")

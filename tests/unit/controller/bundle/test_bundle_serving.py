@@ -19,8 +19,8 @@ from controller.actions import ActionSpace
 from controller.bundle.bundle import read_bundle
 from controller.bundle.serving import Replacement, ServedStrategy, replace_missing, serve_bundle
 from controller.env.compatibility import incompatibility
-from tests.fixtures.inner_runs import fast_profile, tiny_catch
-from tests.fixtures.made_bundles import ACTIONS, HARD, features_at, make_bundle
+from tests.fixtures.controllers.made_bundles import ACTIONS, HARD, features_at, make_bundle
+from tests.fixtures.runs.inner_runs import fast_profile, tiny_catch
 
 INT8 = CompressionSpec(bits=8)
 NET1, NET3 = CompressionSpec(student="net1"), CompressionSpec(student="net3")

@@ -22,7 +22,7 @@ from controller.bundle.schedule import (
     median_schedules,
     medoid,
 )
-from tests.fixtures.made_bundles import ACTIONS, HARD, MILD, make_schedules
+from tests.fixtures.controllers.made_bundles import ACTIONS, HARD, MILD, make_schedules
 
 
 class TestReplayCompliance(StrategyCompliance):

@@ -15,7 +15,7 @@ from accerl.monitor.strategy import Strategy, specs_of
 from accerl.spec import IDENTITY, CompressionSpec
 from controller.comparators.bandits import SlidingWindowUCB, ThompsonBandit
 from controller.comparators.credit import PRESETS, Credit, RunLearner
-from tests.fixtures.scripted_runs import ScriptedRun
+from tests.fixtures.runs.scripted_runs import ScriptedRun
 
 INT8, BF16 = CompressionSpec(bits=8), CompressionSpec(bits=16)
 NET3, HALF = CompressionSpec(student="net3"), CompressionSpec(sparsity=0.5)

@@ -20,8 +20,8 @@ from controller.env.instances import Instance
 from controller.policy.shield import Shielded
 from studies.jobs.inner import build_strategy
 from tests.fixtures.command_line import accerl
-from tests.fixtures.inner_runs import fast_profile
-from tests.fixtures.scripted_runs import ScriptedRun
+from tests.fixtures.runs.inner_runs import fast_profile
+from tests.fixtures.runs.scripted_runs import ScriptedRun
 
 INT8 = CompressionSpec(bits=8)
 INSTANCE = Instance(game="catch", profile="fast", horizon_seconds=0.1, interval_seconds=0.02)

@@ -7,7 +7,7 @@ import pytest
 
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 from controller.comparators.credit import CreditAssignment, highest, standardised
-from tests.fixtures.scripted_runs import ScriptedRun, credits_of
+from tests.fixtures.runs.scripted_runs import ScriptedRun, credits_of
 
 INT8, BF16 = CompressionSpec(bits=8), CompressionSpec(bits=16)
 NET3 = CompressionSpec(student="net3")

@@ -22,7 +22,7 @@ from controller.comparators.gp_bandit import (
     exploration_weight,
     likeliest,
 )
-from tests.fixtures.scripted_runs import ScriptedRun
+from tests.fixtures.runs.scripted_runs import ScriptedRun
 
 INT8, NET3 = CompressionSpec(bits=8), CompressionSpec(student="net3")
 BOTH = CompressionSpec(bits=8, student="net3")

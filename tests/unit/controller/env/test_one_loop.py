@@ -11,8 +11,8 @@ from accerl.runtime.run import IntervalReport
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 from accerl.training.run import run_training
 from controller.env.control_env import CompressionControlEnv
-from tests.fixtures.inner_runs import fast_profile, tiny_catch
-from tests.fixtures.outer_envs import tiny_instance
+from tests.fixtures.controllers.outer_envs import tiny_instance
+from tests.fixtures.runs.inner_runs import fast_profile, tiny_catch
 
 INT8, NET3 = CompressionSpec(bits=8), CompressionSpec(student="net3", bits=8)
 SCRIPT = (Decision.of(INT8), Decision(((NET3, 0.5), (IDENTITY, 0.5))), Decision.of(NET3))

@@ -17,7 +17,7 @@ from controller.policy.joint import (
     masked_kl_nats,
     masked_log_softmax,
 )
-from tests.fixtures.trajectories import make_policy
+from tests.fixtures.controllers.trajectories import make_policy
 
 SIZES = (2, 3, 4)
 COUNT = 24

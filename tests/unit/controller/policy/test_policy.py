@@ -21,7 +21,7 @@ from controller.actions import ActionSpace
 from controller.policy.joint import entropy_nats
 from controller.policy.normalise import FeatureNormaliser
 from controller.policy.policy import ControllerPolicy, LearnedStrategy
-from tests.fixtures import trajectories
+from tests.fixtures.controllers import trajectories
 
 SIZES = (2, 3, 4)
 

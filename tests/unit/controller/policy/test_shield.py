@@ -23,8 +23,8 @@ from controller.comparators.bandits import SlidingWindowUCB
 from controller.comparators.credit import PRESETS
 from controller.policy.policy import LearnedStrategy
 from controller.policy.shield import Shielded
-from tests.fixtures.inner_runs import fast_profile, tiny_catch
-from tests.fixtures.made_bundles import make_policy
+from tests.fixtures.controllers.made_bundles import make_policy
+from tests.fixtures.runs.inner_runs import fast_profile, tiny_catch
 
 INT8, BF16 = CompressionSpec(bits=8), CompressionSpec(bits=16)
 NET3 = CompressionSpec(student="net3", bits=8)

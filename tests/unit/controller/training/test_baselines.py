@@ -18,7 +18,7 @@ from controller.training.baselines import (
     time_bins,
 )
 from controller.training.rollouts import Trajectory, rollout
-from tests.fixtures.trajectories import ACTIONS, GAME, make_policy, played, written
+from tests.fixtures.controllers.trajectories import ACTIONS, GAME, make_policy, played, written
 
 
 def test_returns_to_go_are_discounted_to_the_start_by_real_seconds() -> None:

@@ -18,8 +18,8 @@ from controller.policy.policy import ControllerPolicy, LearnedStrategy
 from controller.training.batch import make_batch
 from controller.training.cloning import clone, record
 from controller.training.rollouts import RecordedEpisode
-from tests.fixtures.outer_envs import limited_instance
-from tests.fixtures.trajectories import make_policy
+from tests.fixtures.controllers.outer_envs import limited_instance
+from tests.fixtures.controllers.trajectories import make_policy
 
 ACTIONS = ActionSpace()
 FAST, EXACT = CompressionSpec(student="net3", bits=8), CompressionSpec()

@@ -15,7 +15,7 @@ from accerl.errors import UserError
 from controller.policy.policy import ControllerPolicy
 from controller.training.evolution import Evolution, EvolutionConfig, centred_ranks
 from controller.training.pretraining import evolve_tier0
-from tests.fixtures.trajectories import ACTIONS, make_policy
+from tests.fixtures.controllers.trajectories import ACTIONS, make_policy
 
 
 def weights(policy: ControllerPolicy | dict[str, Any]) -> np.ndarray:

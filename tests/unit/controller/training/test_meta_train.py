@@ -16,7 +16,7 @@ from controller.training.policy_gradient import (
 )
 from controller.training.pretraining import pretrain_tier0
 from controller.training.rollouts import Trajectory
-from tests.fixtures.trajectories import ACTIONS, GAME, make_policy, played
+from tests.fixtures.controllers.trajectories import ACTIONS, GAME, make_policy, played
 
 CONFIG = MetaTrainConfig(groups=2, reuse_iterations=3, entropy_decay=0.9, min_dwell_intervals=2)
 ROW = {

@@ -18,8 +18,8 @@ from controller.policy.policy import ControllerPolicy, LearnedStrategy
 from controller.training.config import MetaTrainConfig
 from controller.training.policy_gradient import collect_group
 from controller.training.rollouts import Trajectory, rollout
-from tests.fixtures.outer_envs import limited_instance
-from tests.fixtures.trajectories import ACTIONS, GAME, log_probs_of, make_policy
+from tests.fixtures.controllers.outer_envs import limited_instance
+from tests.fixtures.controllers.trajectories import ACTIONS, GAME, log_probs_of, make_policy
 
 
 def test_a_rollout_is_a_pure_function_of_its_arguments() -> None:

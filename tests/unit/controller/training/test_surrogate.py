@@ -18,7 +18,7 @@ from controller.training.batch import Batch, make_batch
 from controller.training.config import MetaTrainConfig
 from controller.training.rollouts import Trajectory
 from controller.training.surrogate import corrected_advantages, surrogate, update
-from tests.fixtures.trajectories import log_probs_of, make_policy, played
+from tests.fixtures.controllers.trajectories import log_probs_of, make_policy, played
 
 PLAIN: dict[str, Any] = {"antithetic": False, "epochs": 1, "entropy_weight": 0.0}
 STEEP: dict[str, Any] = {**PLAIN, "max_gradient_norm": 1e9}

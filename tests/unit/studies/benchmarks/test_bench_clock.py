@@ -22,7 +22,7 @@ from studies.benchmarks.clock_cases import (
     cases_of,
     clock_config,
 )
-from tests.fixtures.inner_runs import fast_profile
+from tests.fixtures.runs.inner_runs import fast_profile
 
 
 def row(label: str, real: float, virtual: float, **fields: Any) -> dict[str, Any]:

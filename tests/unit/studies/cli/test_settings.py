@@ -15,7 +15,7 @@ from accerl.spec import IDENTITY, CompressionSpec
 from accerl.training.run import run_training
 from accerl.training.run_folder import read_config, saved_run, starting_learner
 from studies.cli.settings import with_settings
-from tests.fixtures.inner_runs import fast_profile, tiny_catch
+from tests.fixtures.runs.inner_runs import fast_profile, tiny_catch
 
 CATCH = load_preset("catch")
 

@@ -17,7 +17,7 @@ from controller.policy.shield import Shielded
 from studies.contest.budget import ACTIONS
 from studies.contest.deliver import export, ratio_rows
 from studies.jobs.inner import StrategyResult
-from tests.fixtures.made_bundles import make_policy
+from tests.fixtures.controllers.made_bundles import make_policy
 
 GAMES = [
     Instance(

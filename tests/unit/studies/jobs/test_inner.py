@@ -28,8 +28,15 @@ from studies.contest.budget import (
 from studies.jobs.executor import open_executor, read_job
 from studies.jobs.inner import RolloutJob, StrategyJob, build_strategy
 from studies.study_folder import find_folder
-from tests.fixtures.jobs import INSTANCE, STUDY, catch_job, results_of, trials, worker_thread
-from tests.fixtures.made_bundles import make_policy
+from tests.fixtures.controllers.made_bundles import make_policy
+from tests.fixtures.studies.jobs import (
+    INSTANCE,
+    STUDY,
+    catch_job,
+    results_of,
+    trials,
+    worker_thread,
+)
 
 
 def test_a_job_is_plain_json_and_its_result_depends_on_it_alone() -> None:

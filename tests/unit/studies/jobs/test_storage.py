@@ -12,7 +12,7 @@ from optuna import create_study, get_all_study_names
 
 from accerl.errors import UserError
 from studies.jobs.storage import open_storage, shown, storage_errors
-from tests.fixtures.postgres import PASSWORD, Server
+from tests.fixtures.studies.postgres import PASSWORD, Server
 
 SECRET = "hunter2"
 

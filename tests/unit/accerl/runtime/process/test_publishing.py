@@ -35,7 +35,7 @@ from accerl.runtime.publishing.probe import KLProbe
 from accerl.runtime.publishing.work import distill_students, make_publication, sample_states
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 from accerl.weights import Mailbox, Publication, WeightVector
-from tests.fixtures.processes import wait_for
+from tests.fixtures.runs.processes import wait_for
 
 OBSERVATION = ObservationSpec((4,), "float32")
 CONFIG = CompressionConfig(
