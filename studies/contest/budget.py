@@ -120,7 +120,7 @@ QUICKSTART = {
     ),
     "default": Budget(
         **_QUICK,
-        env_steps={"catch": 30_000, "cartpole": 60_000},
+        env_steps={"catch": 25_000, "cartpole": 48_000},
         reference_runs=3,
         inner_runs=56,
         instance_runs=0,
@@ -132,7 +132,7 @@ QUICKSTART = {
         pretrain_iterations=8,
         demonstration_seeds=1,
         profile_repeats=3,
-        real_seconds=30.0,
+        real_seconds=20.0,
     ),
 }
 CONTEST = {
