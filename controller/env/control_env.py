@@ -136,8 +136,8 @@ class CompressionControlEnv(gymnasium.Env[np.ndarray, Any]):
     def action_masks(self) -> np.ndarray:
         """Return which indices exist, bool, as MaskablePPO of sb3-contrib asks for it.
 
-        Of presets, one flag each. Of several heads it can only be told of each head alone, in the
-        order of the heads: `Actions.head_masks`. Every combination is in ``info["action_mask"]``.
+        Presets have one flag each. Several heads have the flags of each head alone, in the order
+        of the heads (`Actions.head_masks`); ``info["action_mask"]`` has every combination.
         """
         return self.actions.head_masks(self._mask)
 
