@@ -131,7 +131,7 @@ def memory_of(chain: CompressorChain, *ranks: int) -> QManager:
 
 
 def test_a_chain_says_what_a_run_is_asked_for() -> None:
-    policy = AtariCNN(4)
+    policy = AtariCNN(4, "net1")
     assert chain_of(policy).spec == PRUNED
     assert CompressorChain().spec == CompressionSpec(graph="eager")
     student = CompressorChain().add(Distiller(policy, student=AtariCNN(4, "net2"))).add(ONNX())
@@ -148,7 +148,7 @@ def test_a_chains_policy_can_be_tried_by_hand() -> None:
 
 
 def test_monitors_make_the_papers_rules() -> None:
-    policy = AtariCNN(4)
+    policy = AtariCNN(4, "net3")
     chain = chain_of(policy)
     rule = Strategy(chain, KLMonitor(policy, chain.policy)).rule
     milder = CompressionSpec(sparsity=0.5, bits=16)
@@ -158,7 +158,7 @@ def test_monitors_make_the_papers_rules() -> None:
 
 
 def test_memory_keeps_correctors_in_their_order() -> None:
-    memory = memory_of(chain_of(AtariCNN(4)), 0, 1)
+    memory = memory_of(chain_of(AtariCNN(4, "net3")), 0, 1)
     memory.add_corrector(VTraceCorrector(2.0, 1.0)).add_corrector(ISCorrector(1.0))
     assert memory.correctors.correctors == (VTraceCorrector(2.0, 1.0), ISCorrector(1.0))
 
@@ -206,14 +206,14 @@ def test_mistakes_are_told_at_once() -> None:
 
 
 def test_atari_networks_take_a_number_of_actions_or_their_space() -> None:
-    sizes = [AtariCNN(given).num_actions for given in (6, np.int64(6), Discrete(6))]
+    sizes = [AtariCNN(given, "net3").num_actions for given in (6, np.int64(6), Discrete(6))]
     assert sizes == [6, 6, 6]
 
 
 def test_a_policy_of_another_game_does_not_fit() -> None:
-    chain = chain_of(AtariCNN(6))
+    policy = AtariCNN(6, "net3")
     with pytest.raises(UserError, match="catch shows"):
-        Learner(AtariCNN(6), memory_of(chain, 0))
+        Learner(policy, memory_of(chain_of(policy), 0))
 
 
 INTERRUPTED = """
@@ -249,6 +249,8 @@ def test_ctrl_c_ends_the_run_and_leaves_a_checkpoint(tmp_path: Path, where: str)
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,  # Ctrl-C reaches a whole group, and pytest is not to be in it
+        # A suite started in the background ignores SIGINT, and its children would too.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "learning\n"
