@@ -58,12 +58,12 @@ def json_hash(data: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def write_json(path: Path, data: Any) -> None:
+def write_json(path: Path, data: Any, *, indent: int | None = 2) -> None:
     """Write `data` atomically: readers see the old file or the new one, never a part."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("w") as file:
-            json.dump(data, file, indent=2, sort_keys=True)
+            json.dump(data, file, indent=indent, sort_keys=True)
             file.write("\n")
             file.flush()
             os.fsync(file.fileno())

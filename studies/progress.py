@@ -49,6 +49,10 @@ class Advance(Protocol):
         """Move the bar on by `amount` and show `note` beside it."""
 
 
+def silent(amount: float = 1.0, note: str = "") -> None:
+    """Show nothing."""
+
+
 class Steps:
     """The numbered steps of a study, and how long each took, over all its interruptions.
 

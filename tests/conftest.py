@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -54,11 +53,3 @@ def postgres() -> Iterator[Server]:
     """A PostgreSQL server."""
     with started_server() as server:
         yield server
-
-
-@pytest.fixture(params=["journal", pytest.param("postgres", marks=pytest.mark.postgres)])
-def where(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """An empty storage for jobs, of each kind."""
-    if request.param == "journal":
-        return str(tmp_path / "jobs.journal")
-    return request.getfixturevalue("postgres").new_database()

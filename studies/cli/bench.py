@@ -160,7 +160,7 @@ class Clock(Command):
             seeds=self.seeds,
             repeats=self.repeats,
             workers=self.workers,
-            kept=ResultCache(None if self.out is None else self.out / "clock_runs.jsonl"),
+            kept=ResultCache(None if self.out is None else self.out / "clock_runs"),
         )
         print_clock(result, console)
         _draw([clock_fidelity(result)], self.out)

@@ -1,4 +1,4 @@
-"""`accerl study`: run a study, list the studies, work for one that runs elsewhere."""
+"""`accerl study`: run a study, list the studies."""
 
 from __future__ import annotations
 
@@ -13,12 +13,8 @@ from accerl.errors import UserError, did_you_mean
 from accerl.records import read_json
 from studies.cli.command import Command
 from studies.contest.run import run_contest
-from studies.jobs.serve import serve
-from studies.jobs.storage import JOURNAL, open_storage, shown, storage_errors
-from studies.jobs.store import JobStore, job_counts
 from studies.oracle_gap.run import run_oracle_gap
 from studies.progress import say
-from studies.study_folder import find_folder
 
 STUDIES = {
     "quickstart": (
@@ -52,13 +48,15 @@ class Run(Command):
     """tiny (minutes; shows that everything works) or default"""
     seed: int = 0
     """of samplers and controller; of oracle-gap, the first of each split's inner seeds"""
-    workers: int = 2
-    """processes for inner runs; 0: all is done by `accerl study worker` elsewhere"""
+    workers: int = 0
+    """inner runs at once (default: one for every core that there is memory for)"""
     profile: str = ""
     """latency profile to use in place of measuring this machine; of oracle-gap, in place of the
     splits'"""
+    cluster: str = ""
+    """Ray cluster to make the inner runs on: auto, HOST:PORT or ray://HOST:10001"""
     storage: str = ""
-    """where jobs are kept (default: jobs.journal in --out), for workers on several machines:
+    """where Optuna keeps its trials (default: optuna.journal in --out), for several drivers:
     postgresql+psycopg://user:password@host/database"""
 
     def execute(self) -> dict[str, Any]:
@@ -73,6 +71,7 @@ class Run(Command):
             seed=self.seed,
             workers=self.workers,
             profile=self.profile,
+            cluster=self.cluster,
             storage=self.storage,
         )
         return found if isinstance(found, dict) else read_json(self.out / "contest.json")
@@ -80,63 +79,11 @@ class Run(Command):
 
 @dataclass(frozen=True, kw_only=True)
 class List(Command):
-    """List the studies, and the jobs in a storage."""
-
-    storage: str = ""
-    """as given to `accerl study run`"""
+    """List the studies."""
 
     def execute(self) -> dict[str, Any]:
-        """Print a line for each study; of a storage, how many jobs are done, running, waiting."""
-        listed: dict[str, Any] = {"studies": {name: text for name, (_, text) in STUDIES.items()}}
-        if self.storage:
-            with storage_errors(self.storage):
-                listed["jobs"] = job_counts(open_storage(self.storage, create=False))
-        for name, text in listed["studies"].items():
+        """Print a line for each study."""
+        listed = {name: text for name, (_, text) in STUDIES.items()}
+        for name, text in listed.items():
             say(f"{name}: {text}")
-        for name, counts in listed.get("jobs", {}).items():
-            say(
-                f"jobs of {name}: " + ", ".join(f"{many} {state}" for state, many in counts.items())
-            )
-        return listed
-
-
-@dataclass(frozen=True, kw_only=True)
-class Worker(Command):
-    """Do jobs of a study that runs elsewhere.
-
-    For example `accerl study worker --study quickstart --out DIR`.
-    """
-
-    study: str
-    """name of the study"""
-    storage: str = ""
-    """as given to `accerl study run` (default: jobs.journal in --out)"""
-    out: Path | None = None
-    """the study's folder, if this machine sees it; else records travel through the storage"""
-    once: bool = False
-    """end when no job is waiting (default: when the study is finished)"""
-
-    def execute(self) -> dict[str, Any]:
-        """Do jobs until none is left; return a line for each."""
-        if not self.storage and self.out is None:
-            raise UserError(
-                "say where the jobs are: --storage URL, or --out with the study's folder"
-            )
-        where = self.storage or str(Path(self.out or "") / JOURNAL)
-        jobs: list[str] = []
-
-        def on_done(line: str) -> None:
-            jobs.append(line)
-            say(line)
-
-        with storage_errors(where):
-            opened = open_storage(where, create=False)
-            names = list(job_counts(opened))
-            if self.study not in names:
-                raise UserError(
-                    f"{shown(where)} has no jobs of a study {self.study!r}; "
-                    + (did_you_mean(self.study, names) if names else "start the study first")
-                )
-            folder = None if self.out is None else find_folder(self.out)
-            serve(JobStore(opened, self.study), folder, once=self.once, on_done=on_done)
-        return {"study": self.study, "jobs": jobs}
+        return {"studies": listed}

@@ -34,12 +34,21 @@ class StepCosts:
         """
         self._current = {}
         yield
-        self._seconds[name] = max(sum(self._current.values()), self._seconds.get(name, 0.0))
+        self._seconds[name] = max(self.spent, self._seconds.get(name, 0.0))
         write_json(self._path, self._seconds)
 
     def add(self, outcomes: Sequence[Outcome[Any]]) -> None:
         """Count jobs, whether they had to be done or were there already."""
         self._current |= {outcome.key: outcome.cpu_seconds for outcome in outcomes}
+
+    def note(self, key: str, cpu_seconds: float) -> None:
+        """Count what something had cost that is not done again."""
+        self._current[key] = cpu_seconds
+
+    @property
+    def spent(self) -> float:
+        """What the step has cost until now."""
+        return sum(self._current.values())
 
     def __getitem__(self, name: str) -> float:
         return self._seconds[name]

@@ -18,7 +18,7 @@ from controller.env.instances import Instance
 from studies.contest.budget import FP32, Budget
 from studies.contest.study import Study, score, strategy_job
 from studies.contest.tuning import SPACES_BY_NAME, SearchSpace, Tuned, choose_on_validation, tune
-from studies.progress import bar, console
+from studies.progress import Advance, bar, console, silent
 
 ALL, EACH = "one for all", "per instance"
 STATIC = "static"
@@ -120,10 +120,13 @@ def tuned_for_all(study: Study, name: str) -> Tuned:
             runs=budget.inner_runs,
             out=study.out,
             seed=study.seed,
+            plan=study.plan,
+            storage=study.storage,
+            costs=study.costs,
         )
     chosen = choose_on_validation(
         tuned,
-        _evaluator(study, trained, study.validate_seeds, lambda: None),
+        _evaluator(study, trained, study.validate_seeds),
         instances=len(trained) * len(study.validate_seeds),
         count=budget.finalists,
     )
@@ -156,11 +159,14 @@ def tuned_per_instance(
                     runs=budget.instance_runs,
                     out=study.out,
                     seed=study.seed,
+                    plan=study.plan,
+                    storage=study.storage,
+                    costs=study.costs,
                 )
                 spent += tuned.inner_runs
                 chosen = choose_on_validation(
                     tuned,
-                    _evaluator(study, [item], study.validate_seeds, lambda: None),
+                    _evaluator(study, [item], study.validate_seeds),
                     instances=len(study.validate_seeds),
                     count=budget.instance_finalists,
                 )
@@ -178,7 +184,7 @@ def _evaluator(
     study: Study,
     instances: Sequence[Instance],
     seeds: Sequence[int],
-    on_done: Callable[[], object] = lambda: None,
+    on_done: Advance = silent,
 ) -> Callable[[dict[str, Any], Sequence[int]], list[float]]:
     """Return what runs a strategy on numbered pairs of (instance, seed) and scores it."""
     pairs = [(instance, seed) for seed in seeds for instance in instances]

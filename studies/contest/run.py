@@ -56,6 +56,7 @@ from studies.jobs.executor import check_workers, open_executor
 from studies.jobs.inner import StrategyResult, build_strategy
 from studies.profile_tables import print_profile, print_profiles, profile_row
 from studies.progress import Steps, console
+from studies.storage import JOURNAL, open_storage, storage_errors
 
 CLOSEST = ("static", "threshold")
 """kinds of the comparators that the controller has to beat; fp32, say, is far off"""
@@ -68,8 +69,9 @@ def run_contest(
     name: str = "contest",
     budget: str = "default",
     seed: int = 0,
-    workers: int = 2,
+    workers: int = 0,
     profile: str = "",
+    cluster: str = "",
     storage: str = "",
 ) -> Path:
     """Run a contest, or go on with one that was interrupted; return the report's path.
@@ -79,10 +81,12 @@ def run_contest(
         name: contest, or quickstart: the same with less of everything.
         budget: of that study, such as tiny or default.
         seed: of samplers, controller initialisation and action noise.
-        workers: processes for inner runs, which do not disturb each other on the virtual clock; 0
-            leaves all to workers that are started elsewhere.
+        workers: inner runs at once, which do not disturb each other on the virtual clock; 0: one
+            for every core.
         profile: a latency profile for all games, in place of the budget's machines.
-        storage: where jobs are kept, see `studies.jobs.storage`; by default a journal in `out`.
+        cluster: address of a Ray cluster; by default jobs run on this machine.
+        storage: where Optuna keeps its trials, see `studies.storage`; by default a journal in
+            `out`.
 
     Raises:
         UserError: the budget or profile does not exist, the seed is not allowed, or `out` holds
@@ -91,7 +95,9 @@ def run_contest(
     budgets = BUDGETS[name]
     if budget not in budgets:
         raise UserError(f"--budget {budget!r} does not exist; {did_you_mean(budget, [*budgets])}")
-    check_workers(workers, storage)
+    check_workers(workers)
+    if storage:
+        open_storage(storage)  # refused before anything is done
     check_seed(seed)
     # By the name that the profile has itself: it may be given as a file.
     spent = budgets[budget].on(load_profile(profile).name) if profile else budgets[budget]
@@ -113,11 +119,13 @@ def run_contest(
         console.print(
             f"  plan {digest[:12]}: {len(instances)} instances, kept in {out / 'plan.json'}"
         )
-    with open_executor(out, workers, study=name, storage=storage) as executor:
-        study = Study(out, spent, seed, profiles, instances, executor, StepCosts(out))
+    with open_executor(out, workers, cluster=cluster) as executor:
+        study = Study(out, spent, seed, profiles, instances, executor, StepCosts(out), digest)
         with steps.step("reference", "Reference runs without compression"):
             study.instances = add_references(study)
-        with steps.step("tuning", "Tuning the comparators (Optuna)"):
+        where = storage or str(out / JOURNAL)
+        with steps.step("tuning", "Tuning the comparators (Optuna)"), storage_errors(where):
+            study.storage = open_storage(where)
             tuned = tuned_entrants(study)
         with steps.step("meta_training", "Meta-training the controller (policy gradient)"):
             trained, demonstrated = _train(study, tuned)
@@ -131,7 +139,7 @@ def run_contest(
         write_json(out / "effects.json", _effects(study, controller, results))
         _write_variants(study, entrants, trained, results)
         _real(study, entrants)
-    info = _study_json(study, settings, entrants, trained, plan, digest, steps, max(workers, 1))
+    info = _study_json(study, settings, entrants, trained, plan, digest, steps)
     info["shown"] = demonstrated
     info["test_opened"] = opened
     write_json(out / "study.json", info)
@@ -315,7 +323,6 @@ def _study_json(
     plan: Mapping[str, Any],
     digest: str,
     steps: Steps,
-    processes: int,
 ) -> dict[str, Any]:
     """Return what the records say of the whole study."""
     machine = f" --profile {settings['profile']}" if settings["profile"] else ""
@@ -345,8 +352,8 @@ def _study_json(
             "inner_runs": trained[0].entrant.inner_runs,
             "accepted": trained[0].entrant.params["accepted"],
             "meta_cpu_seconds": trained[0].entrant.cpu_seconds,
-            "meta_wall_seconds": trained[0].entrant.cpu_seconds / processes,
-            "processes": processes,
+            "meta_wall_seconds": trained[0].entrant.cpu_seconds / study.executor.workers,
+            "processes": study.executor.workers,
         },
         "wall_seconds": dict(steps.seconds),
         "commands": [

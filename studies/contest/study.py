@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
+from optuna.storages import BaseStorage
 
 from accerl.errors import UserError
 from accerl.presets import load_preset
@@ -32,7 +33,7 @@ from studies.contest.costs import StepCosts
 from studies.contest.plan import TRAINED
 from studies.jobs.executor import Executor, Job, R
 from studies.jobs.inner import StrategyJob, StrategyResult
-from studies.progress import bar, console, share_bar
+from studies.progress import Advance, bar, console, share_bar, silent
 
 UNIT_RUNS = 5
 """fp32 runs of every instance at most, whose mean gain is its unit"""
@@ -51,6 +52,10 @@ class Study:
     instances: list[Instance]
     executor: Executor
     costs: StepCosts
+    plan: str = ""
+    """hash of the plan"""
+    storage: BaseStorage | None = None
+    """where Optuna keeps its trials; None: in `out`"""
 
     @property
     def trained(self) -> list[Instance]:
@@ -81,7 +86,7 @@ class Study:
         """Seeds that nothing was chosen on."""
         return self.budget.test
 
-    def run(self, jobs: Sequence[Job[R]], on_done: Callable[[], object] = lambda: None) -> list[R]:
+    def run(self, jobs: Sequence[Job[R]], on_done: Advance = silent) -> list[R]:
         """Return the result of every job, in order; count what they cost."""
         outcomes = self.executor.map(jobs, on_done)
         self.costs.add(outcomes)

@@ -6,12 +6,14 @@ import json
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import optuna
-from optuna.storages.journal import JournalFileBackend
+from optuna.storages import BaseStorage
+from optuna.trial import FrozenTrial
 
 from accerl.errors import UserError
 from accerl.monitor.strategies import (
@@ -25,9 +27,12 @@ from accerl.monitor.strategies import (
     ThreeStageStrategy,
     all_specs,
 )
+from accerl.records import json_hash
 from accerl.seeds import Role, generator, stream
 from controller.comparators.bandits import SlidingWindowUCB, ThompsonBandit
 from controller.comparators.gp_bandit import GPBandit
+from studies.contest.costs import StepCosts
+from studies.storage import JOURNAL, open_storage
 
 Params = dict[str, Any]
 UNPRUNED = 6
@@ -125,8 +130,11 @@ def tune(
     out: Path,
     seed: int,
     batch: int = 2,
+    plan: str = "",
+    storage: BaseStorage | None = None,
+    costs: StepCosts | None = None,
 ) -> Tuned:
-    """Search `space` until `runs` inner runs are spent, or return what an earlier search found.
+    """Search `space` until `runs` inner runs are spent; trials that had ended are not made again.
 
     Parameters are tried on `UNPRUNED` instances at once, then on a few at a time, in an order that
     is shuffled once. Wilcoxon's signed-rank test against the best so far, paired by instance, gives
@@ -137,14 +145,17 @@ def tune(
     Args:
         space: what to tune.
         actions: the specs to choose from.
-        evaluate: makes inner runs; equal ones must score alike, as a search that was cut short
-            asks for them again.
+        evaluate: makes inner runs; equal ones must score alike, as a trial that was cut short is
+            made again.
         instances: how many there are, such as pairs of game and seed.
         runs: inner runs to spend; the last trial may be left without some of its instances. A grid
             is always tried as a whole: a best of half of it would be a weak comparator.
-        out: folder of the study; the journal and tuning.jsonl are kept there.
+        out: folder of the study; gets tuning.jsonl.
         seed: of the sampler and of the order of instances.
         batch: instances between two tests, after the first.
+        plan: hash of what the scores depend on besides: searches of other plans are others.
+        storage: where ended trials are saved; None: `JOURNAL` in `out`.
+        costs: gets what trials had cost that are not made again.
 
     Raises:
         UserError: not even one parameter set could be tried.
@@ -157,24 +168,37 @@ def tune(
             f"{instances} instances; give it at least {instances}"
         )
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    settings = {"instances": instances, "runs": runs, "seed": seed, "batch": batch}
-    study = _search(space, actions, out, settings)
+    settings = {"plan": plan, "instances": instances, "runs": runs, "seed": seed, "batch": batch}
+    ended = _EndedTrials(
+        f"{space.key} {json_hash(settings)[:12]}",
+        open_storage(str(out / JOURNAL)) if storage is None else storage,
+    )
+    study = _search(space, actions, seed, trials=runs // instances)
     order = generator(seed, Role.TUNING, 0).permutation(instances).tolist()
     first = instances if space.grid else UNPRUNED
     rows = out / "tuning.jsonl"
+    rows.write_text(_rows_of_others(rows, space.key))
     spent = 0
 
     def objective(trial: optuna.Trial) -> float:
         nonlocal spent
         params = space.suggest(trial, actions)
         batches = _batches(order[: runs - spent], first, batch)
-        scores = _try(trial, space.describe(params), evaluate, batches)
+        before = 0.0 if costs is None else costs.spent
+        found = ended.find(trial.number, params)
+        if found is None:
+            scores = _try(trial, batches, partial(evaluate, space.describe(params)))
+        else:
+            scores = _try(trial, batches, found.scores)
+        if found is not None and costs is not None:
+            costs.note(f"{ended.name} {trial.number}", found.cpu_seconds)
         spent += len(scores)
         if spent == runs:
             study.stop()
         complete = len(scores) == instances
         kept = {"params": params, "inner_runs": len(scores), "complete": complete}
-        for name, value in kept.items():
+        cpu_seconds = 0.0 if costs is None else costs.spent - before
+        for name, value in {**kept, "scores": scores, "cpu_seconds": cpu_seconds}.items():
             trial.set_user_attr(name, value)
         score = float(np.mean(scores))
         # Only whole trials may be compared by their score.
@@ -184,10 +208,11 @@ def tune(
             file.write(json.dumps(row) + "\n")
         return score
 
-    if _FINISHED not in study.user_attrs:
-        rows.write_text(_rows_of_others(rows, space.key))
-        study.optimize(objective, n_trials=len(all_specs(actions)) if space.grid else None)
-        study.set_user_attr(_FINISHED, True)
+    study.optimize(
+        objective,
+        n_trials=len(all_specs(actions)) if space.grid else None,
+        callbacks=[lambda _, trial: ended.save(trial)],
+    )
     trials = study.get_trials(deepcopy=False)
     return Tuned(
         space=space,
@@ -197,16 +222,57 @@ def tune(
     )
 
 
+class _Ended:
+    """A trial that was made, here or by another driver."""
+
+    def __init__(self, trial: FrozenTrial) -> None:
+        self.params: Params = trial.user_attrs["params"]
+        self.cpu_seconds: float = trial.user_attrs["cpu_seconds"]
+        self._scores = iter(trial.user_attrs["scores"])
+
+    def scores(self, numbers: Sequence[int]) -> list[float]:
+        """Return the scores on the next instances."""
+        return [next(self._scores) for _ in numbers]
+
+
+class _EndedTrials:
+    """The trials of a search that have ended, in a storage that drivers share.
+
+    A sampler that is given them would not go on as the one that proposed them. So every driver
+    samples anew, from the first trial on, and finds here what was made of its proposals: they are
+    the same for all drivers, as each depends on the seed and on the scores before it alone.
+    """
+
+    def __init__(self, name: str, storage: BaseStorage) -> None:
+        self.name = name
+        self._study = optuna.create_study(
+            study_name=name, storage=storage, direction="maximize", load_if_exists=True
+        )
+        trials = self._study.get_trials(deepcopy=False)
+        # Two drivers may have made one trial at once; their scores are equal.
+        self._known = {trial.user_attrs["number"]: trial for trial in trials}
+
+    def find(self, number: int, params: Params) -> _Ended | None:
+        """Return a trial, if it has ended."""
+        trial = self._known.get(number)
+        return None if trial is None or trial.user_attrs["params"] != params else _Ended(trial)
+
+    def save(self, trial: FrozenTrial) -> None:
+        """Save a trial that has ended."""
+        if self.find(trial.number, trial.user_attrs["params"]) is None:
+            trial.set_user_attr("number", trial.number)
+            self._study.add_trial(trial)
+
+
 def _try(
     trial: optuna.Trial,
-    strategy: dict[str, Any],
-    evaluate: Evaluate,
     batches: Iterable[Sequence[int]],
+    evaluate: Callable[[Sequence[int]], Sequence[float]],
 ) -> list[float]:
     """Return a strategy's scores on instances, batch by batch, until the pruner stops it."""
     scores: list[float] = []
     for batch in batches:
-        for number, value in zip(batch, evaluate(strategy, batch), strict=True):
+        for number, value in zip(batch, evaluate(batch), strict=True):
             trial.report(value, number)
             scores.append(float(value))
         if trial.should_prune():
@@ -243,7 +309,7 @@ def choose_on_validation(
     return replace(tuned, candidates=tuple(ranked))
 
 
-def _ranked(trials: Iterable[optuna.trial.FrozenTrial]) -> tuple[tuple[float, Params], ...]:
+def _ranked(trials: Iterable[FrozenTrial]) -> tuple[tuple[float, Params], ...]:
     """Return the scores and parameters of trials, the best first, and no parameters twice."""
     best: dict[str, tuple[float, Params]] = {}
     for trial in sorted(trials, key=lambda trial: (-trial.values[0], trial.number)):
@@ -252,26 +318,9 @@ def _ranked(trials: Iterable[optuna.trial.FrozenTrial]) -> tuple[tuple[float, Pa
     return tuple(best.values())
 
 
-_FINISHED, _SETTINGS = "finished", "settings"
-
-
-def _search(
-    space: SearchSpace, actions: Levels, out: Path, settings: dict[str, int]
-) -> optuna.Study:
-    """Load a search that had finished; one that was cut short, or is another one, starts again.
-
-    A restarted sampler would repeat its first proposals and skip what was running when it died.
-    Starting again costs little, because inner runs that were done are kept, and ends the same.
-    """
-    storage = optuna.storages.JournalStorage(JournalFileBackend(str(out / "optuna.journal")))
-    if space.key in optuna.study.get_all_study_names(storage):
-        study = optuna.load_study(study_name=space.key, storage=storage)
-        known = study.user_attrs
-        if known.get(_FINISHED) and known.get(_SETTINGS) == settings:
-            return study
-        optuna.delete_study(study_name=space.key, storage=storage)
-    seed = int(stream(settings["seed"], Role.TUNING, 1).generate_state(1)[0])  # 32 bits
-    trials = settings["runs"] // settings["instances"]
+def _search(space: SearchSpace, actions: Levels, seed: int, *, trials: int) -> optuna.Study:
+    """Return a new search, in memory."""
+    seed = int(stream(seed, Role.TUNING, 1).generate_state(1)[0])  # 32 bits
     sampler: optuna.samplers.BaseSampler
     pruner: optuna.pruners.BasePruner
     if space.grid:
@@ -283,15 +332,7 @@ def _search(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             pruner = optuna.pruners.WilcoxonPruner(p_threshold=0.1, n_startup_steps=UNPRUNED)
-    study = optuna.create_study(
-        study_name=space.key,
-        storage=storage,
-        sampler=sampler,
-        pruner=pruner,
-        direction="maximize",
-    )
-    study.set_user_attr(_SETTINGS, settings)
-    return study
+    return optuna.create_study(sampler=sampler, pruner=pruner, direction="maximize")
 
 
 def _rows_of_others(path: Path, key: str) -> str:

@@ -1,26 +1,16 @@
-"""Executors have jobs done; callers know this module, not the processes behind it."""
+"""Executors run jobs; callers know this module, not the processes behind it."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from accerl.errors import UserError
-
-SAME_VERSION = "start workers with the AcceRL that the study was started with"
-JOB_TYPES = {
-    "strategy": ("studies.jobs.inner", "StrategyJob"),
-    "rollout": ("studies.jobs.inner", "RolloutJob"),
-    "static": ("studies.oracle_gap.branching", "StaticJob"),
-    "two-phase": ("studies.oracle_gap.branching", "TwoPhaseJob"),
-    "oracle": ("studies.oracle_gap.branching", "OracleJob"),
-}
-"""kind -> module and class: a storage names no code"""
+from studies.progress import Advance, silent
 
 
 class Result(Protocol):
@@ -36,24 +26,20 @@ R = TypeVar("R", bound=Result)
 
 @dataclass(frozen=True, kw_only=True)
 class Job(ABC, Generic[R]):
-    """Something to do in any process; on the virtual clock its result depends on itself alone."""
+    """Something to do in any process; on the virtual clock its result depends on itself alone.
+
+    It travels as a pickle, so its class lies in a module that can be imported.
+    """
 
     kind: ClassVar[str]
+    is_timed: ClassVar[bool] = False
+    """whether it measures real seconds: then it has a whole machine to itself"""
     out: Path | None = None
-    """the run directory that it writes"""
+    """the run directory that it writes, in the study's folder"""
 
     @abstractmethod
     def to_json(self) -> dict[str, Any]:
-        """Return the job as plain JSON, `kind` and `out` included."""
-
-    @classmethod
-    @abstractmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Read what `to_json` returned.
-
-        Raises:
-            UserError: a preset is another one here.
-        """
+        """Return as plain JSON all that the result depends on: equal jobs are done once."""
 
     @abstractmethod
     def run(self) -> R:
@@ -76,13 +62,17 @@ class Outcome(Generic[R]):
 
 
 class Executor(Protocol):
-    """Has jobs done, somewhere; what was done is never done again."""
+    """Runs jobs, somewhere; what was done is never done again."""
 
-    def map(self, jobs: Sequence[Job[R]], on_done: Callable[[], object] = ...) -> list[Outcome[R]]:
+    workers: int
+    """jobs that may run at once"""
+
+    def map(self, jobs: Sequence[Job[R]], on_done: Advance = silent) -> list[Outcome[R]]:
         """Return the outcome of every job, in order; `on_done` is called for each.
 
         Raises:
-            UserError: a job failed time and again. What was done is saved.
+            UserError: a job raised an exception, or its process died time and again. What was done
+                is saved.
         """
         ...
 
@@ -92,51 +82,36 @@ class Executor(Protocol):
 
 
 def open_executor(
-    out: Path, workers: int, *, study: str, storage: str = ""
+    out: Path, workers: int = 0, *, cluster: str = ""
 ) -> AbstractContextManager[Executor]:
     """Return an executor that is closed at the end of a ``with`` block.
 
     Args:
-        out: the study's folder; jobs write their run directories below it.
-        workers: processes of its own; they start with the first job that is not done yet.
-        study: name under which workers elsewhere find the jobs.
-        storage: see `studies.jobs.storage`; by default a journal in the folder.
+        out: the study's folder; jobs write their run directories below it, and their results are
+            saved there.
+        workers: jobs at once; 0: as many as there are cores and memory for.
+        cluster: address of a Ray cluster; by default jobs run in processes of this machine.
+
+    Raises:
+        UserError: there is no such cluster, or it cannot run the jobs.
     """
-    from studies.jobs.queue_executor import QueueExecutor
+    from studies.jobs.local import LocalExecutor
 
-    return QueueExecutor(out, workers, study=study, storage=storage)
+    return LocalExecutor(out, workers)
 
 
-def check_workers(workers: int, storage: str) -> None:
+def check_workers(workers: int) -> None:
     """Refuse, before anything is done, what `open_executor` could not work with.
 
     Raises:
-        UserError: a number of processes below zero, or a storage that cannot be opened.
+        UserError: a number of processes below zero.
     """
-    from studies.jobs.storage import open_storage
-
     if workers < 0:
-        raise UserError(
-            f"--workers must be at least 0 (all is left to workers elsewhere), got {workers}"
-        )
-    if storage:
-        open_storage(storage)
-
-
-def read_job(data: Mapping[str, Any]) -> Job[Any]:
-    """Return the job that `to_json` wrote.
-
-    Raises:
-        UserError: this version does not know it, or would do it otherwise.
-    """
-    if data["kind"] not in JOB_TYPES:
-        raise UserError(f"{data['kind']!r} jobs are unknown here; {SAME_VERSION}")
-    module, name = JOB_TYPES[data["kind"]]
-    return getattr(import_module(module), name).from_json(data)
+        raise UserError(f"--workers must be at least 0 (one for every core), got {workers}")
 
 
 def describe_job(data: Mapping[str, Any]) -> str:
-    """Return what people call a job."""
+    """Return what people call a job, from its JSON."""
     strategy = data.get("strategy", {}).get("label")
     values = {**data, **data.get("instance", {}), "seed": data.get("seed"), "strategy": strategy}
     names = ("game", "profile", "strategy", "seed", "action_seed")

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
-from pathlib import Path
-from typing import Any, ClassVar, Self
+from dataclasses import asdict, dataclass, fields
+from typing import Any, ClassVar
 
 import numpy as np
 
-from accerl.config import RunConfig
-from accerl.errors import UserError
 from accerl.monitor.monitor import Monitor
 from accerl.monitor.strategies import make_strategy
 from accerl.monitor.strategy import Strategy
-from accerl.presets import load_preset
-from accerl.runtime.latency.profile import LatencyProfile
 from accerl.spec import Decision
 from accerl.training.run import run_training
 from controller.actions import ActionSpace
@@ -26,7 +21,7 @@ from controller.env.instances import Instance, num_actions
 from controller.policy.policy import ControllerPolicy, LearnedStrategy
 from controller.policy.shield import Shielded
 from controller.training.rollouts import RecordedEpisode, Trajectory, rollout
-from studies.jobs.executor import SAME_VERSION, Job, R
+from studies.jobs.executor import Job, R
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,41 +31,18 @@ class InstanceJob(Job[R], ABC):
     instance: Instance
     seed: int
 
-    @classmethod
-    def base_config(cls, game: str) -> RunConfig:
-        """Return the settings of a game that its runs are made with."""
-        return load_preset(game)
-
     def to_json(self) -> dict[str, Any]:
         """Return all fields, the latency profile, and a hash of the run's settings."""
         assert self.instance.latency is not None
-        own = {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
+        names = [field.name for field in fields(self) if field.name != "out"]
+        own = {name: _plain(getattr(self, name)) for name in names}
         config, latency = self.instance.config(self.seed).hash, self.instance.latency.to_json()
         return {"kind": self.kind, "config": config, "latency": latency, **own}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Read what `to_json` returned."""
-        latency = LatencyProfile.from_json(data["latency"])
-        read = Instance.from_json(data["instance"], latency)
-        instance = replace(read, base=cls.base_config(read.game))
-        if instance.config(data["seed"]).hash != data["config"]:
-            raise UserError(f"preset {instance.game!r} is another one here; {SAME_VERSION}")
-        values = {field.name: data[field.name] for field in fields(cls)}
-        out = None if data["out"] is None else Path(data["out"])
-        return cls(**{**values, "instance": instance, "out": out, **cls.read_fields(data)})
-
-    @classmethod
-    def read_fields(cls, data: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the fields that are no plain JSON."""
-        return {}
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
-    if isinstance(value, Path):
-        return str(value)
     return value.to_json() if hasattr(value, "to_json") else value
 
 
@@ -162,11 +134,6 @@ class RolloutJob(InstanceJob[Trajectory]):
     def run(self) -> Trajectory:
         """Play the episode."""
         return rollout(self.policy, self.actions, self.instance, self.seed, self.action_seed)
-
-    @classmethod
-    def read_fields(cls, data: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the action space."""
-        return {"actions": ActionSpace.from_json(data["actions"])}
 
     @classmethod
     def read_result(cls, data: Mapping[str, Any]) -> Trajectory:

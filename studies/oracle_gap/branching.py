@@ -82,14 +82,14 @@ class TwoPhaseResult:
         return cls(switches=tuple(Switch(**row) for row in rows))
 
 
+def base_config(game: str) -> RunConfig:
+    """Return the preset with more episodes in every measurement of J."""
+    return load_preset(game).with_runtime(eval_episodes=REPORT_EPISODES)
+
+
 @dataclass(frozen=True, kw_only=True)
 class BranchingJob(InstanceJob[R], ABC):
     """A kind of schedule for one (game, profile, seed)."""
-
-    @classmethod
-    def base_config(cls, game: str) -> RunConfig:
-        """Return the preset with more episodes in every measurement of J."""
-        return load_preset(game).with_runtime(eval_episodes=REPORT_EPISODES)
 
     def to_json(self) -> dict[str, Any]:
         """Return all fields, and what else the result depends on."""
@@ -107,21 +107,6 @@ class BranchingJob(InstanceJob[R], ABC):
     @abstractmethod
     def play(self, branching: Branching) -> R:
         """Play the schedule."""
-
-    @classmethod
-    def read_fields(cls, data: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the specs."""
-        found: dict[str, Any] = {}
-        for name in SPEC_FIELDS & set(data):
-            value = data[name]
-            many = isinstance(value, list)
-            read = CompressionSpec.from_json
-            found[name] = tuple(map(read, value)) if many else read(value)
-        return found
-
-
-SPEC_FIELDS = {"spec", "first", "seconds", "base", "specs"}
-"""of the jobs below"""
 
 
 class Branching:

@@ -34,11 +34,11 @@ from controller.env.instances import ENV_STEPS, SPLITS, make_instance
 from controller.env.references import load_reference
 from studies.jobs.executor import Executor, check_workers, open_executor
 from studies.oracle_gap.branching import (
-    BranchingJob,
     OracleJob,
     StaticJob,
     TwoPhaseJob,
     TwoPhaseResult,
+    base_config,
 )
 from studies.progress import bar, console
 
@@ -97,8 +97,9 @@ def run_oracle_gap(
     *,
     budget: str = "default",
     seed: int = 0,
-    workers: int = 2,
+    workers: int = 0,
     profile: str = "",
+    cluster: str = "",
     storage: str = "",
 ) -> dict[str, Any]:
     """Run the study, or go on with one that was interrupted; return its result.
@@ -107,17 +108,20 @@ def run_oracle_gap(
         out: the study's folder; gets oracle-gap.json and oracle-gap.png.
         budget: tiny or default.
         seed: first inner seed of each split's.
-        workers: processes, which do not disturb each other on the virtual clock; 0 leaves all to
-            workers that are started elsewhere.
+        workers: jobs at once, which do not disturb each other on the virtual clock; 0: one for
+            every core.
         profile: a latency profile to play all games on, in place of the splits'.
-        storage: where jobs are kept, see `studies.jobs.storage`; by default a journal in `out`.
+        cluster: address of a Ray cluster; by default jobs run on this machine.
+        storage: refused: nothing is tuned.
 
     Raises:
         UserError: the budget or the profile does not exist, or a number is not allowed.
     """
     if budget not in BUDGETS:
         raise UserError(f"--budget {budget!r} does not exist; {did_you_mean(budget, [*BUDGETS])}")
-    check_workers(workers, storage)
+    check_workers(workers)
+    if storage:
+        raise UserError("oracle-gap tunes nothing with Optuna: leave --storage out")
     spent = BUDGETS[budget]
     last = 10 - max(spent.seeds.values())
     if not 0 <= seed <= last:
@@ -128,7 +132,7 @@ def run_oracle_gap(
     _check_profiles(pairs)
     make_out_dir(out)
     rows = []
-    with open_executor(out, workers, study="oracle-gap", storage=storage) as executor:
+    with open_executor(out, workers, cluster=cluster) as executor:
         for game, name in pairs:
             rows.append(_gap(executor, spent, game, name, seed))
             write_json(out / "oracle-gap.json", _result(rows, budget, seed, profile))
@@ -160,7 +164,7 @@ def _gap(
     latency = load_profile(profile)
     scale = load_reference(game).to_json()
     instance = make_instance(game, latency, budget.env_steps[game], **scale)
-    instance = replace(instance, base=BranchingJob.base_config(game))
+    instance = replace(instance, base=base_config(game))
 
     with bar(f"{instance.name}: statics", len(SPECS) * len(seeds)) as advance:
         asked = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +21,8 @@ from studies.contest.training import replay_entrant, train_controller
 from studies.contest.variants import CONTROLLER, VARIANTS
 from studies.jobs.executor import Job, Outcome, R
 from studies.jobs.inner import InstanceJob
-from studies.jobs.queue_executor import QueueExecutor
+from studies.jobs.local import LocalExecutor
+from studies.progress import Advance, silent
 from tests.fixtures.runs.inner_runs import fast_profile
 
 BUDGET = replace(
@@ -59,16 +60,14 @@ def instance(game: str, group: str) -> Instance:
     )
 
 
-class Recorded(QueueExecutor):
+class Recorded(LocalExecutor):
     """Keeps the seeds of the runs that it was asked for."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.asked: list[int] = []
 
-    def map(
-        self, jobs: Sequence[Job[R]], on_done: Callable[[], object] = lambda: None
-    ) -> list[Outcome[R]]:
+    def map(self, jobs: Sequence[Job[R]], on_done: Advance = silent) -> list[Outcome[R]]:
         self.asked += [job.seed for job in jobs if isinstance(job, InstanceJob)]
         return super().map(jobs, on_done)
 
@@ -87,7 +86,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Study]:
         instance("acrobot", NEW_GAME),
     ]
     profiles = {"fast": fast_profile(num_actors=1)}
-    with Recorded(out, 1, study="contest") as executor:
+    with Recorded(out, 1) as executor:
         yield Study(out, BUDGET, 0, profiles, instances, executor, StepCosts(out))
 
 

@@ -1,11 +1,28 @@
-"""Memory of long-lived processes: what the allocator keeps, and what a process holds."""
+"""Memory of long-lived processes: what the allocator keeps, and what is left of the machine's."""
 
 from __future__ import annotations
 
 import ctypes
+import os
+from contextlib import suppress
+from pathlib import Path
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MMAP_MAX = -1, -3, -4  # glibc's malloc.h
 _LARGE_BYTES = 4 * 2**20
+
+
+def available_bytes() -> int:
+    """Return the memory that is free for new processes: the machine's, or a container's."""
+    found = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    with suppress(OSError, StopIteration):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        free = next(line for line in lines if line.startswith("MemAvailable:"))
+        found = 1024 * int(free.split()[1])
+    group = Path("/sys/fs/cgroup")
+    with suppress(OSError, ValueError):  # no container, or one without a limit ("max")
+        limit, used = (int((group / f"memory.{name}").read_text()) for name in ("max", "current"))
+        found = min(found, max(0, limit - used))
+    return found
 
 
 def keep_freed_memory() -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,14 @@ from zlib import crc32
 import numpy as np
 import optuna
 import pytest
+from optuna.storages import BaseStorage
 
 from accerl.errors import UserError
 from accerl.monitor.strategies import STRATEGIES, Levels, all_specs, make_from
 from accerl.spec import CompressionSpec
 from controller.actions import ActionSpace
 from controller.comparators.by_name import COMPARATORS
+from studies.contest.costs import StepCosts
 from studies.contest.entrants import describe
 from studies.contest.tuning import (
     KL_THRESHOLD,
@@ -28,6 +31,8 @@ from studies.contest.tuning import (
     choose_on_validation,
     tune,
 )
+from studies.storage import open_storage
+from tests.fixtures.studies.postgres import Server
 
 ACTIONS = ActionSpace(bits=(32, 8), sparsities=(0.0, 0.5), students=("original", "net3"))
 Score = Callable[[dict[str, Any], int], float]
@@ -49,6 +54,9 @@ def search(
     stop_after: int = 999,
     value: Score = score,
     seed: int = 1,
+    plan: str = "",
+    storage: BaseStorage | None = None,
+    costs: StepCosts | None = None,
 ) -> tuple[Tuned, list[tuple[str, int]]]:
     """Tune; return what was found and the inner runs that were asked for."""
     asked: list[tuple[str, int]] = []
@@ -59,10 +67,23 @@ def search(
             if len(asked) == stop_after:
                 raise KeyboardInterrupt
             asked.append((json.dumps(strategy["params"], sort_keys=True), number))
+            if costs is not None:
+                costs.note(f"{strategy} {number}", 1.0)
         return [value(strategy, number) for number in numbers]
 
     out.mkdir(exist_ok=True)
-    tuned = tune(space, ACTIONS, evaluate, instances=instances, runs=runs, out=out, seed=seed)
+    tuned = tune(
+        space,
+        ACTIONS,
+        evaluate,
+        instances=instances,
+        runs=runs,
+        out=out,
+        seed=seed,
+        plan=plan,
+        storage=storage,
+        costs=costs,
+    )
     return tuned, asked
 
 
@@ -187,9 +208,11 @@ def test_a_search_that_was_cut_short_ends_like_one_that_was_not(
     whole, asked = search(space, tmp_path / "whole", runs=40, instances=7)
     with pytest.raises(KeyboardInterrupt):
         search(space, tmp_path / "parts", runs=40, instances=7, stop_after=23)
-    again, repeated = search(space, tmp_path / "parts", runs=40, instances=7)
+    ended = sum(row["inner_runs"] for row in rows(tmp_path / "parts"))
+    again, made = search(space, tmp_path / "parts", runs=40, instances=7)
     assert again == whole
-    assert repeated == asked  # the same proposals, whose results the caller has kept
+    assert 7 <= ended <= 23
+    assert made == asked[ended:]  # trials that had ended are not made again
     assert rows(tmp_path / "parts") == rows(tmp_path / "whole")
     # A finished search is not searched again, but one with another budget is another search.
     assert search(space, tmp_path / "parts", runs=40, instances=7, stop_after=0)[0] == whole
@@ -218,3 +241,40 @@ def test_parameters_are_told_in_one_line() -> None:
     assert describe(params) == (
         "specs=[net3 INT8, original fp32], aggressive=net3 INT8, window=8, gap=0.123, below=None"
     )
+
+
+@pytest.mark.postgres
+def test_drivers_go_on_with_each_other_s_trials_in_a_database(
+    postgres: Server, tmp_path: Path
+) -> None:
+    whole, asked = search(KL_THRESHOLD, tmp_path / "whole", runs=40, instances=7)
+    storage = open_storage(postgres.new_database())
+    with pytest.raises(KeyboardInterrupt):
+        search(KL_THRESHOLD, tmp_path / "one", runs=40, instances=7, stop_after=23, storage=storage)
+    ended = sum(row["inner_runs"] for row in rows(tmp_path / "one"))
+    found: list[tuple[Tuned, list[tuple[str, int]]]] = []
+
+    def drive(name: str) -> None:
+        found.append(search(KL_THRESHOLD, tmp_path / name, runs=40, instances=7, storage=storage))
+
+    drivers = [threading.Thread(target=drive, args=(name,)) for name in ("two", "three")]
+    for driver in drivers:
+        driver.start()
+    for driver in drivers:
+        driver.join()
+    assert [tuned for tuned, _ in found] == [whole, whole]
+    assert all(made == asked[ended:] for _, made in found)
+    assert rows(tmp_path / "two") == rows(tmp_path / "three") == rows(tmp_path / "whole")
+    other, made = search(KL_THRESHOLD, tmp_path / "four", runs=40, instances=7, storage=storage)
+    assert (other, made) == (whole, [])
+    search(KL_THRESHOLD, tmp_path / "five", runs=40, instances=7, storage=storage, plan="another")
+
+
+def test_what_trials_had_cost_counts_though_they_are_not_made_again(tmp_path: Path) -> None:
+    storage, spent = open_storage(str(tmp_path / "optuna.journal")), []
+    for name in ("one", "two"):
+        costs = StepCosts(tmp_path)
+        with costs.step(name):
+            search(STATIC, tmp_path / name, runs=16, storage=storage, costs=costs)
+        spent.append(costs[name])
+    assert spent == [16.0, 16.0]

@@ -1,4 +1,4 @@
-"""Storages of jobs: what cannot be opened is told in one line, without passwords."""
+"""Storages of trials: what cannot be opened is told in one line, without passwords."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from optuna import create_study, get_all_study_names
 
 from accerl.errors import UserError
-from studies.jobs.storage import open_storage, shown, storage_errors
+from studies.storage import open_storage, shown, storage_errors
 from tests.fixtures.studies.postgres import PASSWORD, Server
 
 SECRET = "hunter2"
@@ -24,7 +24,7 @@ SECRET = "hunter2"
         (f"postgresql://me:{SECRET}/@{SECRET}@host/db", "postgresql://me:***@host/db"),
         (f"postgresql://host/db?password={SECRET}", "postgresql://host/db"),
         (f"postgresql:me:{SECRET}@host/db", "***@host/db"),
-        ("out/jobs.journal", "out/jobs.journal"),
+        ("out/optuna.journal", "out/optuna.journal"),
     ],
 )
 def test_passwords_are_not_shown(where: str, told: str) -> None:
@@ -41,7 +41,7 @@ def test_passwords_are_not_shown(where: str, told: str) -> None:
         (f"oracle://me:{SECRET}@host/db", "pip install 'accerl-control.postgres.'"),
         ("://", "neither a URL"),
         ("jobs.db", "nor a file named .*journal"),
-        ("no/such/folder/jobs.journal", "in a folder that exists"),
+        ("no/such/folder/optuna.journal", "in a folder that exists"),
     ],
 )
 def test_what_cannot_be_opened_is_told_in_one_line(where: str, message: str) -> None:
@@ -57,14 +57,8 @@ def test_a_missing_driver_says_what_to_install(monkeypatch: pytest.MonkeyPatch) 
         open_storage("postgresql://me@127.0.0.1:1/db")
 
 
-def test_a_worker_begins_no_journal(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="start the study first"):
-        open_storage(str(tmp_path / "jobs.journal"), create=False)
-    assert not list(tmp_path.iterdir())
-
-
 def test_half_a_line_that_a_killed_writer_left_is_cut_off(tmp_path: Path) -> None:
-    path = tmp_path / "jobs.journal"
+    path = tmp_path / "optuna.journal"
     create_study(study_name="first", storage=open_storage(str(path)))
     whole = path.read_bytes()
     reader = open_storage(str(path))
@@ -79,7 +73,7 @@ def test_half_a_line_that_a_killed_writer_left_is_cut_off(tmp_path: Path) -> Non
 
 
 def test_a_damaged_journal_is_no_traceback(tmp_path: Path) -> None:
-    path = tmp_path / "jobs.journal"
+    path = tmp_path / "optuna.journal"
     path.write_text("no JSON\n" * 3)
     with pytest.raises(UserError, match="is damaged"):
         open_storage(str(path))

@@ -1,4 +1,4 @@
-"""Where a study keeps its jobs: a journal file in its folder, or a database machines share."""
+"""Where Optuna keeps the trials of a study: a journal in its folder, or a database."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from optuna.storages.journal import JournalFileBackend
 
 from accerl.errors import UserError
 
-JOURNAL = "jobs.journal"
+JOURNAL = "optuna.journal"
 """the default storage, in the study's folder"""
 EXAMPLE = "postgresql+psycopg://user:password@host/database"
 CONNECT_SECONDS = 10
@@ -30,12 +30,11 @@ _ATTEMPTS = 5
 """at making the tables of an empty database: others may be making them too"""
 
 
-def open_storage(where: str, *, create: bool = True) -> BaseStorage:
+def open_storage(where: str) -> BaseStorage:
     """Open a storage.
 
     Args:
         where: path of a ``.journal`` file, or a URL as SQLAlchemy and Optuna take it.
-        create: whether a journal that does not exist is begun.
 
     Raises:
         UserError: it is neither, cannot be reached, or its driver is not installed. Passwords are
@@ -45,10 +44,8 @@ def open_storage(where: str, *, create: bool = True) -> BaseStorage:
     if "://" in where:
         return get_storage(_open_database(where))
     path = Path(where)
-    if path.suffix != ".journal" or (create and not path.parent.is_dir()):
+    if path.suffix != ".journal" or not path.parent.is_dir():
         raise _malformed(where)
-    if not create and not path.is_file():
-        raise UserError(f"{path} does not exist; start the study first (`accerl study run`)")
     try:
         return JournalStorage(JournalFile(path))
     except ValueError as error:

@@ -1,0 +1,176 @@
+"""What all executors share: results are saved as they come, lost jobs are done again."""
+
+from __future__ import annotations
+
+import shutil
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+from accerl.errors import UserError
+from accerl.records import SUMMARY, json_hash
+from studies.jobs.cache import ResultCache
+from studies.jobs.executor import Job, Outcome, R, describe_job
+from studies.jobs.work import SCRATCH, Done, End, Failed, Lost, job_key
+from studies.progress import Advance, say, silent
+from studies.study_folder import make_folder, unpack_records
+
+RESULTS = "jobs"
+"""in a study's folder: a file for the result of every job"""
+MAX_LOSSES = 3
+"""deaths of its processes after which a job is given up: it may need more memory than there is"""
+AGAIN = "all that was done is saved: start the same command again to go on"
+
+
+class CachedExecutor(ABC):
+    """Implements `studies.jobs.executor.Executor` on the four methods that follow it.
+
+    Args:
+        out: the study's folder.
+    """
+
+    workers: int
+
+    def __init__(self, out: Path) -> None:
+        made = make_folder(out)
+        self.folder = replace(made, path=made.path.absolute())
+        self._cache = ResultCache(self.folder.path / RESULTS)
+
+    @abstractmethod
+    def has_room(self, job: Job[Any]) -> bool:
+        """Whether a job can be started beside those that are under way."""
+
+    @abstractmethod
+    def start(self, name: str, job: Job[Any]) -> None:
+        """Start a job. Its result depends on it alone, so it does not matter where."""
+
+    @abstractmethod
+    def ended(self, *, wait: bool) -> list[tuple[str, End]]:
+        """Return what came of the jobs that have ended; if `wait`, of at least one.
+
+        Names are those given to `start`. A name may come twice, or late: that changes nothing.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """End everything at once; what was under way is done again next time."""
+
+    def map(self, jobs: Sequence[Job[R]], on_done: Advance = silent) -> list[Outcome[R]]:
+        """Return the outcome of every job, in order; `on_done` is called for each.
+
+        Raises:
+            UserError: a job raised an exception, its process died `MAX_LOSSES` times, or a result
+                cannot be saved. What was done before is saved.
+        """
+        names = [json_hash(job_key(job, self.folder.path)) for job in jobs]
+        _Asked(self, dict(zip(names, jobs, strict=True)), Counter(names), on_done).run()
+        return [self._outcome(*pair) for pair in zip(names, jobs, strict=True)]
+
+    def is_saved(self, job: Job[Any]) -> bool:
+        """Whether a job's result is there, and its run directory too."""
+        is_whole = job.out is None or (job.out / SUMMARY).is_file()
+        return is_whole and job_key(job, self.folder.path) in self._cache
+
+    def save(self, name: str, job: Job[Any], done: Done) -> None:
+        """Save a result, and the records that came with it."""
+        if job.out is not None and done.records is not None:
+            unpack_records(done.records, job.out)
+        key = job_key(job, self.folder.path)
+        if key not in self._cache:
+            self._cache.save(key, {"value": done.result, "cpu_seconds": done.cpu_seconds})
+        for abandoned in (self.folder.path / SCRATCH).glob(f"{name}-*"):  # of a killed worker
+            shutil.rmtree(abandoned, ignore_errors=True)
+
+    def _outcome(self, name: str, job: Job[R]) -> Outcome[R]:
+        found = self._cache[job_key(job, self.folder.path)]
+        return Outcome(name, job.read_result(found["value"]), found["cpu_seconds"])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _Asked:
+    """The jobs of one call of `map`, from waiting to saved."""
+
+    def __init__(
+        self,
+        executor: CachedExecutor,
+        jobs: dict[str, Job[Any]],
+        times: Counter[str],
+        on_done: Advance,
+    ) -> None:
+        self._executor = executor
+        self._jobs = jobs
+        self._times = times
+        self._on_done = on_done
+        self._running: set[str] = set()
+        self._failed: list[str] = []
+        self._losses: Counter[str] = Counter()
+        # Those that need a machine to themselves come first: others would keep it from them.
+        self._waiting = sorted(jobs, key=lambda name: not jobs[name].is_timed)
+
+    def run(self) -> None:
+        """Do all that is not saved; after a failure, no more than what is under way."""
+        asked, self._waiting = self._waiting, []
+        for name in asked:
+            if self._executor.is_saved(self._jobs[name]):
+                self._finish(name)
+            else:
+                self._waiting.append(name)
+        try:
+            while (self._waiting and not self._failed) or self._running:
+                self._start()
+                self._take(wait=True)
+        except BaseException:
+            self._take(wait=False)  # what has been done until now is not to be lost
+            raise
+        if self._failed:
+            others = f"; so did {len(self._failed) - 1} more" if self._failed[1:] else ""
+            raise UserError(f"{self._failed[0]}{others}; {AGAIN}")
+
+    def _start(self) -> None:
+        while self._waiting and not self._failed:
+            job = self._jobs[self._waiting[0]]
+            if not self._executor.has_room(job):
+                return
+            name = self._waiting.pop(0)
+            self._running.add(name)
+            self._executor.start(name, job)
+
+    def _take(self, *, wait: bool) -> None:
+        ends = {n: end for n, end in self._executor.ended(wait=wait) if n in self._running}
+        done = {name: end for name, end in ends.items() if isinstance(end, Done)}
+        self._running -= ends.keys()
+        for name, end in done.items():  # before anything that may be interrupted
+            self._executor.save(name, self._jobs[name], end)
+        for name, end in ends.items():
+            if isinstance(end, Done):
+                self._finish(name)
+            else:
+                self._miss(name, end)
+
+    def _finish(self, name: str) -> None:
+        for _ in range(self._times[name]):
+            self._on_done()
+
+    def _miss(self, name: str, end: Failed | Lost) -> None:
+        """Have a lost job done again, within a bound; the error of a job would only come again."""
+        told = describe_job(self._jobs[name].to_json())
+        if isinstance(end, Failed):
+            self._failed.append(f"a job failed ({told}): {end.error}")
+            return
+        self._losses[name] += 1
+        if self._losses[name] == MAX_LOSSES:
+            self._failed.append(
+                f"a job was given up ({told}): its process died {MAX_LOSSES} times, the last time "
+                f"because {end.cause}; is there too little memory?"
+            )
+            return
+        say(f"  {told}: {end.cause}; it is done again")
+        self._waiting.insert(0, name)

@@ -1,0 +1,107 @@
+"""An executor on processes of this machine."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from concurrent import futures
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from accerl.runtime.machine.cores import usable_cores
+from accerl.runtime.machine.memory import available_bytes
+from accerl.runtime.process.supervise import hiding_main_module, ignoring_interrupts
+from studies.jobs.cached import CachedExecutor
+from studies.jobs.executor import Job
+from studies.jobs.work import Done, End, Failed, Lost, do, packed
+
+# Never fork: torch and ONNX Runtime hold threads that a fork would leave in mid-step.
+_SPAWN = multiprocessing.get_context("spawn")
+JOB_BYTES = 2**30
+"""memory that a job may need; torch and ONNX Runtime alone take 0.4 GB"""
+
+
+def default_workers() -> int:
+    """Return how many jobs this machine has cores and memory for, at least one."""
+    fitting = available_bytes() // JOB_BYTES
+    return max(1, min(usable_cores(), fitting))
+
+
+class LocalExecutor(CachedExecutor):
+    """Runs jobs in spawned processes; arguments are those of `open_executor`.
+
+    Every process is a pool of its own: one that is killed takes no other job with it, and it is
+    clear which job it had.
+    """
+
+    def __init__(self, out: Path, workers: int) -> None:
+        super().__init__(out)
+        self.workers = workers or default_workers()
+        self._idle: list[ProcessPoolExecutor] = []
+        self._busy: dict[Future[Done | Failed], tuple[str, bool, ProcessPoolExecutor]] = {}
+        # Workers end when this closes, as it also does when this process is killed.
+        self._lifeline, self._hold = _SPAWN.Pipe(duplex=False)
+
+    def has_room(self, job: Job[Any]) -> bool:
+        """Whether a core is free; of timed work, whether all are."""
+        if job.is_timed:
+            return not self._busy
+        is_timed = any(is_timed for _, is_timed, _ in self._busy.values())
+        return len(self._busy) < self.workers and not is_timed
+
+    def start(self, name: str, job: Job[Any]) -> None:
+        """Start a job in a process that is idle, or in a new one."""
+        data = packed(job, self.folder)
+        pool = self._idle.pop() if self._idle else self._new_pool()
+        with ignoring_interrupts(), hiding_main_module():
+            try:
+                future = pool.submit(do, data)
+            except BrokenProcessPool:  # it was killed while it had nothing to do
+                pool.shutdown()
+                pool = self._new_pool()
+                future = pool.submit(do, data)
+        self._busy[future] = (name, job.is_timed, pool)
+
+    def ended(self, *, wait: bool) -> list[tuple[str, End]]:
+        """Return what came of the jobs that have ended."""
+        timeout = None if wait else 0.0
+        found, _ = futures.wait(self._busy, timeout, return_when=futures.FIRST_COMPLETED)
+        return [self._end(future) for future in found]
+
+    def _end(self, future: Future[Done | Failed]) -> tuple[str, End]:
+        name, _, pool = self._busy.pop(future)
+        try:
+            end = future.result()
+        except BrokenProcessPool:
+            pool.shutdown()
+            return name, Lost(cause="its process was killed")
+        self._idle.append(pool)
+        return name, end
+
+    def _new_pool(self) -> ProcessPoolExecutor:
+        return ProcessPoolExecutor(1, _SPAWN, _end_with, (self._lifeline,))
+
+    def close(self) -> None:
+        """End the processes at once; what they were doing is done again next time."""
+        self._hold.close()
+        self._lifeline.close()
+        for pool in (*self._idle, *(pool for _, _, pool in self._busy.values())):
+            pool.shutdown(cancel_futures=True)
+        self._idle.clear()
+        self._busy.clear()
+
+
+def _end_with(lifeline: Connection) -> None:
+    """Have this process end, in mid-job too, when nobody holds the other end of a pipe."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group
+
+    def watch() -> None:
+        lifeline.poll(None)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

@@ -1,0 +1,137 @@
+"""What a worker does with a job, in whatever process and on whatever machine."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+import tempfile
+import traceback
+from dataclasses import dataclass, replace
+from io import BytesIO
+from pathlib import Path
+from time import process_time
+from types import FunctionType
+from typing import Any
+
+from accerl.errors import UserError
+from accerl.records import SUMMARY, json_hash
+from studies.jobs.executor import Job
+from studies.study_folder import StudyFolder, find_folder, pack_records
+
+SCRATCH = ".scratch"
+"""in a study's folder: run directories in the making"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Done:
+    """A job that was done."""
+
+    result: dict[str, Any]
+    """plain JSON"""
+    cpu_seconds: float
+    records: dict[str, str] | None = None
+    """of its run directory, where the worker does not see the study's folder"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failed:
+    """A job that raised an exception."""
+
+    error: str
+    """one line"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lost:
+    """A job whose process died."""
+
+    cause: str
+
+
+End = Done | Failed | Lost
+
+
+def job_key(job: Job[Any], folder: Path) -> dict[str, Any]:
+    """Return what tells a job from all others of a study, wherever its folder lies."""
+    out = None if job.out is None else os.path.relpath(job.out, folder)
+    return {**job.to_json(), "out": out}
+
+
+class _JobPickler(pickle.Pickler):
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, type | FunctionType) and obj.__module__ == "__main__":
+            raise UserError(
+                f"{obj.__qualname__} lies in the script that was started (__main__), which workers "
+                "cannot import; move it into a module of its own"
+            )
+        return NotImplemented
+
+
+def packed(job: Job[Any], folder: StudyFolder) -> bytes:
+    """Return a job as `do` takes it.
+
+    Raises:
+        UserError: it holds a class that other processes cannot find.
+    """
+    data = BytesIO()
+    _JobPickler(data, protocol=5).dump((job, json_hash(job_key(job, folder.path)), folder))
+    return data.getvalue()
+
+
+def do(data: bytes) -> Done | Failed:
+    """Do a job that was `packed`, on one thread: results depend on their number."""
+    import torch
+
+    torch.set_num_threads(1)
+    # What a job costs must not depend on who else uses the machine meanwhile.
+    busy = process_time()
+    try:
+        result, records = _do(*pickle.loads(data))
+    except Exception as error:  # any: it is the study that ends, not this process
+        return Failed(error=_in_one_line(error))
+    return Done(result=result, cpu_seconds=process_time() - busy, records=records)
+
+
+def _do(
+    job: Job[Any], digest: str, folder: StudyFolder
+) -> tuple[dict[str, Any], dict[str, str] | None]:
+    """Return a job's result, and the records that have to travel."""
+    if json_hash(job_key(job, folder.path)) != digest:
+        raise UserError("it would be another job here; give all machines the same AcceRL")
+    if job.out is None:
+        return job.run().to_json(), None
+    is_seen = find_folder(folder.path) == folder
+    if is_seen:
+        (folder.path / SCRATCH).mkdir(exist_ok=True)
+    # A run directory is there once it is whole: a late duplicate must not write into it.
+    place = folder.path / SCRATCH if is_seen else None
+    with tempfile.TemporaryDirectory(prefix=f"{digest}-", dir=place) as scratch:
+        run = Path(scratch) / "run"
+        result = replace(job, out=run).run().to_json()
+        if not is_seen:
+            return result, pack_records(run)
+        _settle(run, job.out)
+    return result, None
+
+
+def _settle(run: Path, out: Path) -> None:
+    """Give a run directory its place, unless a duplicate was faster."""
+    if (out / SUMMARY).is_file():
+        return
+    shutil.rmtree(out, ignore_errors=True)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        run.rename(out)
+    except OSError:
+        if not (out / SUMMARY).is_file():
+            raise
+
+
+def _in_one_line(error: Exception) -> str:
+    message = " ".join(str(error).split())
+    if isinstance(error, UserError):
+        return message
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {message}{place}"

@@ -1,0 +1,231 @@
+"""Jobs in local processes: killed, interrupted, failing, timed; what was done is never repeated."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from accerl.errors import UserError
+from accerl.records import json_hash, read_json
+from studies.jobs.executor import Executor, open_executor
+from studies.jobs.local import LocalExecutor
+from studies.jobs.work import SCRATCH, job_key
+from tests.fixtures.runs.processes import alive, children, wait_for
+from tests.fixtures.studies.diary import DiaryJob, TimedJob, notes
+from tests.fixtures.studies.jobs import catch_job, results_of
+
+
+@pytest.fixture
+def diary(tmp_path: Path) -> Path:
+    folder = tmp_path / "diary"
+    folder.mkdir()
+    return folder
+
+
+def workers_of(pid: int) -> list[int]:
+    """Return a process's workers; Python's resource tracker is none."""
+    return [p for p in children(pid) if b"spawn_main" in Path(f"/proc/{p}/cmdline").read_bytes()]
+
+
+def numbers(executor: Executor, jobs: list[DiaryJob]) -> list[int]:
+    return [result.number for result in results_of(executor.map(jobs))]
+
+
+def test_results_come_in_order_and_nothing_is_done_twice(tmp_path: Path, diary: Path) -> None:
+    jobs = [catch_job(seed) for seed in (5, 3, 4, 3)]
+    ticks: list[float] = []
+
+    def on_done(amount: float = 1.0, note: str = "") -> None:
+        ticks.append(amount)
+
+    with open_executor(tmp_path, 2) as executor:
+        results = results_of(executor.map(jobs, on_done))
+        assert results == [job.run() for job in jobs]
+        assert sum(ticks) == 4
+        again = [DiaryJob(number=1, diary=diary)] * 3
+        assert numbers(executor, again) == [1, 1, 1]
+    with open_executor(tmp_path, 2) as executor:
+        assert results_of(executor.map(jobs[1:], on_done)) == results[1:]
+        assert numbers(executor, again) == [1, 1, 1]
+        assert workers_of(os.getpid()) == []  # there was nothing to do
+    assert sum(ticks) == 7
+    assert len(notes(diary, "begun")) == 1
+
+
+def test_only_the_job_of_a_killed_worker_is_done_again(tmp_path: Path, diary: Path) -> None:
+    jobs = [DiaryJob(number=number, diary=diary, does="wait") for number in range(3)]
+
+    def shoot() -> None:
+        wait_for(lambda: len(notes(diary, "begun")) == 2, "two jobs to begin")
+        os.kill(int(notes(diary, "begun", 0)[0].name.rpartition("-")[2]), signal.SIGKILL)
+        wait_for(lambda: len(notes(diary, "begun", 0)) == 2, "the job to begin again")
+        (diary / "go").touch()
+
+    shooter = threading.Thread(target=shoot)
+    shooter.start()
+    with open_executor(tmp_path, 2) as executor:
+        assert numbers(executor, jobs) == [0, 1, 2]
+    shooter.join()
+    assert [len(notes(diary, "begun", number)) for number in range(3)] == [2, 1, 1]
+    assert workers_of(os.getpid()) == []
+
+
+def test_a_job_whose_process_dies_thrice_is_named_and_the_others_are_saved(
+    tmp_path: Path, diary: Path
+) -> None:
+    jobs = [
+        DiaryJob(number=0, diary=diary, does="die", deaths=2),
+        DiaryJob(number=1, diary=diary),
+        DiaryJob(number=2, diary=diary, does="die"),
+    ]
+    with open_executor(tmp_path, 1) as executor:
+        with pytest.raises(UserError, match=r"given up \(diary, seed 2\).*died 3 times") as error:
+            executor.map(jobs)
+        assert "\n" not in str(error.value)
+        assert numbers(executor, jobs[:2]) == [0, 1]
+    assert [len(notes(diary, "begun", number)) for number in range(3)] == [3, 1, 3]
+
+
+def test_a_job_that_raises_is_named_once_the_others_under_way_are_saved(
+    tmp_path: Path, diary: Path
+) -> None:
+    jobs = [DiaryJob(number=0, diary=diary, does="raise", seconds=0.2)]
+    jobs += [DiaryJob(number=number, diary=diary, seconds=0.4) for number in range(1, 4)]
+    message = (
+        r"a job failed \(diary, seed 0\): ValueError: no such number \(diary.py, line \d+\); all"
+    )
+    with open_executor(tmp_path, 2) as executor:
+        with pytest.raises(UserError, match=message) as error:
+            executor.map(jobs)
+        assert "\n" not in str(error.value)
+        done = len(notes(diary, "ended"))
+        assert len(notes(diary, "begun")) == done + 1 < 4  # nothing was begun that did not end
+        assert numbers(executor, jobs[1:]) == [1, 2, 3]
+    assert len(notes(diary, "begun")) == 4
+
+
+def test_an_interrupted_study_goes_on_and_leaves_no_process(tmp_path: Path) -> None:
+    jobs = [catch_job(seed, seconds=0.1) for seed in range(4)]
+
+    def interrupt(amount: float = 1.0, note: str = "") -> None:
+        if amount:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), open_executor(tmp_path, 1) as executor:
+        executor.map(jobs, interrupt)
+    assert workers_of(os.getpid()) == []
+    saved = len(list((tmp_path / "jobs").iterdir()))
+    assert 1 <= saved < 4
+    with open_executor(tmp_path, 2) as executor:
+        assert results_of(executor.map(jobs)) == [job.run() for job in jobs]
+
+
+@pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGINT])
+def test_a_driver_that_dies_takes_its_workers_along_and_another_goes_on(
+    sign: signal.Signals, tmp_path: Path, diary: Path
+) -> None:
+    jobs = [DiaryJob(number=0, diary=diary), DiaryJob(number=1, diary=diary, does="wait")]
+    code = f"""
+from pathlib import Path
+from studies.jobs.executor import open_executor
+from tests.fixtures.studies.diary import DiaryJob
+diary = Path({str(diary)!r})
+jobs = [DiaryJob(number=0, diary=diary), DiaryJob(number=1, diary=diary, does="wait")]
+with open_executor(Path({str(tmp_path)!r}), 1) as executor:
+    executor.map(jobs)
+"""
+    driver = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        # A suite started in the background ignores SIGINT, and its children would too.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    try:
+        wait_for(lambda: len(notes(diary, "begun", 1)) == 1, "the second job to begin")
+        (worker,) = workers_of(driver.pid)
+        os.killpg(driver.pid, sign) if sign == signal.SIGINT else driver.kill()
+        driver.wait(30)
+    finally:
+        driver.kill()
+    wait_for(lambda: not alive(worker), "the worker to end, in mid-job")
+    (diary / "go").touch()
+    with open_executor(tmp_path, 1) as executor:
+        assert numbers(executor, jobs) == [0, 1]
+    assert [len(notes(diary, "begun", number)) for number in range(2)] == [1, 2]
+
+
+def test_a_run_directory_is_there_once_it_is_whole(tmp_path: Path, diary: Path) -> None:
+    job, out = catch_job(3, tmp_path / "study" / "runs" / "a"), tmp_path / "study"
+    with open_executor(out, 1) as executor:
+        (result,) = results_of(executor.map([job]))
+        assert read_json(out / "runs" / "a" / "summary.json")["seed"] == 3
+        assert (out / "runs" / "a" / "checkpoint").is_dir()
+        assert list((out / SCRATCH).iterdir()) == []
+        (out / "runs" / "a" / "summary.json").unlink()
+        assert results_of(executor.map([job])) == [result]  # it is made again
+        assert (out / "runs" / "a" / "summary.json").is_file()
+    moved = out.rename(tmp_path / "moved")  # a study may be given another place
+    (moved / "folder.id").write_text("seen as another folder")
+    with open_executor(moved, 1) as executor:
+        assert results_of(executor.map([replace(job, out=moved / "runs" / "a")])) == [result]
+        assert workers_of(os.getpid()) == []
+
+
+def test_a_result_that_is_damaged_is_made_again(tmp_path: Path, diary: Path) -> None:
+    job = DiaryJob(number=1, diary=diary)
+    with open_executor(tmp_path, 1) as executor:
+        numbers(executor, [job])
+    (saved,) = (tmp_path / "jobs").iterdir()
+    saved.write_text(saved.read_text()[:-3])
+    with open_executor(tmp_path, 1) as executor:
+        assert numbers(executor, [job]) == [1]
+    assert len(notes(diary, "begun")) == 2
+    assert numbers(LocalExecutor(tmp_path, 1), [job]) == [1]  # it is whole again
+    assert len(notes(diary, "begun")) == 2
+
+
+def test_timed_work_is_alone(tmp_path: Path, diary: Path) -> None:
+    jobs = [DiaryJob(number=n, diary=diary, seconds=0.05) for n in range(4)]
+    jobs[2:2] = [TimedJob(number=n, diary=diary, seconds=0.1) for n in (7, 8)]
+    with open_executor(tmp_path, 3) as executor:
+        assert numbers(executor, jobs) == [0, 1, 7, 8, 2, 3]
+    spans = {
+        n: [int(notes(diary, what, n)[0].name.split("-")[2]) for what in ("begun", "ended")]
+        for n in (0, 1, 2, 3, 7, 8)
+    }
+    for timed in (7, 8):
+        begun, ended = spans.pop(timed)
+        assert all(last < begun or ended < first for first, last in spans.values())
+
+
+def test_what_workers_cannot_import_is_refused(tmp_path: Path, diary: Path) -> None:
+    own = type("Own", (DiaryJob,), {"__module__": "__main__"})
+    with (
+        open_executor(tmp_path, 1) as executor,
+        pytest.raises(UserError, match=r"Own lies in the script that was started \(__main__\)"),
+    ):
+        executor.map([own(number=1, diary=diary)])
+
+
+def test_a_full_disk_is_one_line_and_nothing_is_lost(tmp_path: Path, diary: Path) -> None:
+    jobs = [DiaryJob(number=number, diary=diary) for number in range(2)]
+    with open_executor(tmp_path, 1) as executor:
+        numbers(executor, jobs[:1])
+        full = (
+            tmp_path / "jobs" / f".{json_hash(job_key(jobs[1], tmp_path))}.json.{os.getpid()}.tmp"
+        )
+        full.symlink_to("/dev/full")
+        with pytest.raises(UserError, match=r"cannot save .*No space left.*same command") as error:
+            executor.map(jobs)
+        assert "\n" not in str(error.value)
+    with open_executor(tmp_path, 1) as executor:
+        assert numbers(executor, jobs) == [0, 1]
+    assert [len(notes(diary, "begun", number)) for number in range(2)] == [1, 2]
