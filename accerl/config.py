@@ -15,7 +15,7 @@ from accerl.errors import UserError, require, require_choice, require_fields
 from accerl.learner.config import LearnerConfig, choose_device
 from accerl.networks.observation import ObservationSpec
 from accerl.records import json_hash
-from accerl.spec import STUDENTS
+from accerl.spec import require_network
 
 RUNTIMES = ("serial", "process")
 CLOCKS = ("virtual", "real")
@@ -111,7 +111,8 @@ class RunConfig:
     preset: str
     game: str
     network: str = "original"
-    """the learner's network: original, net1, net2 or net3; uncompressed actors act with it too"""
+    """the learner's network: original, net1, net2 or net3; impala, impala-small or impala-tiny;
+    or module:function, your own (`accerl.networks.make`); uncompressed actors act with it too"""
     seed: int = 0
     pixel_centre: int = 0
     """uint8 observations enter the network as (pixel - pixel_centre) / pixel_unit"""
@@ -126,7 +127,7 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         check_game(self.game)
-        require_choice("network", self.network, STUDENTS)
+        require_network("network", self.network)
         finite = 0.0 < self.seconds < math.inf
         require(finite, "--seconds", "must be positive and finite", self.seconds)
         if not 0 <= self.pixel_centre <= 255 or not 0.0 < self.pixel_unit < math.inf:

@@ -10,7 +10,7 @@ import torch
 from accerl.actor import gumbel_max
 from accerl.compress.engine import Engine
 from accerl.envs import Envs, make_envs
-from accerl.networks.policy_net import PolicyNet
+from accerl.networks.graph_policy import Policy
 from accerl.seeds import Role, generator, number
 
 EVALUATION_SEED = number(0, Role.EVALUATION)
@@ -26,7 +26,7 @@ class Evaluator:
     def __init__(self, game: str, episodes: int) -> None:
         self._envs = make_envs(game, episodes) if episodes else None
 
-    def measure(self, policy: PolicyNet) -> float | None:
+    def measure(self, policy: Policy) -> float | None:
         """Return J, the mean return of the stochastic policy; None when turned off."""
         if self._envs is None:
             return None
@@ -38,7 +38,7 @@ class Evaluator:
             self._envs.close()
 
 
-def policy_infer(policy: PolicyNet) -> Infer:
+def policy_infer(policy: Policy) -> Infer:
     """Return a function that computes a network's logits."""
 
     @torch.no_grad()

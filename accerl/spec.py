@@ -13,6 +13,9 @@ from typing import Any, NamedTuple, TypeVar
 from accerl.errors import UserError, did_you_mean, require, require_choice, require_fields
 
 STUDENTS = ("original", "net1", "net2", "net3")  # largest first: paper, Table 6
+IMPALA_NETWORKS = ("impala", "impala-small", "impala-tiny")  # largest first
+NETWORKS = (*STUDENTS, *IMPALA_NETWORKS)
+"""what a learner's network or a student may be called, besides an import path"""
 BITS = (32, 16, 8)
 GRAPHS = ("eager", "torchscript", "onnx")
 _PRECISION = {32: "fp32", 16: "bf16", 8: "INT8"}
@@ -39,9 +42,9 @@ class CompressionSpec:
     """
 
     student: str = "original"
-    """original: the learner's own network, whatever its size (`RunConfig.network`), undistilled;
-    net1, net2 or net3: that smaller member of the policy family, distilled from the learner;
-    module:function: your own, see `accerl.networks.students.make_student`"""
+    """original: the learner's own network, whatever it is (`RunConfig.network`), undistilled; net1,
+    net2 or net3, impala, impala-small or impala-tiny: that network, distilled from the learner;
+    module:function: your own, see `accerl.networks.make.make_network`"""
     sparsity: float = 0.0
     """fraction of output channels / neurons REMOVED by structured pruning, in [0, 1)"""
     rank: float = 1.0
@@ -52,8 +55,7 @@ class CompressionSpec:
     """eager | torchscript | onnx"""
 
     def __post_init__(self) -> None:
-        if not is_own_student(self.student):
-            require_choice("spec: student", self.student, STUDENTS)
+        require_network("spec: student", self.student)
         whole = not isinstance(self.bits, bool) and self.bits in BITS
         require(whole, "spec: bits", f"must be one of {list(BITS)}", self.bits)
         require_choice("spec: graph", self.graph, GRAPHS)
@@ -114,9 +116,10 @@ class CompressionSpec:
 
     @property
     def size_rank(self) -> float:
-        """Place in the policy family, 0 for the largest; your own network counts as middle."""
-        if self.student in STUDENTS:
-            return float(STUDENTS.index(self.student))
+        """Place in the network's family, 0 for the largest; your own counts as middle."""
+        for family in (STUDENTS, IMPALA_NETWORKS):
+            if self.student in family:
+                return float(family.index(self.student))
         return (len(STUDENTS) - 1) / 2
 
     def to_json(self) -> dict[str, Any]:
@@ -146,10 +149,20 @@ class CompressionSpec:
         return cls(**data)
 
 
-def is_own_student(student: str) -> bool:
-    """Whether `student` is the import path of a user's network, such as ``mynets:small``."""
-    path, colon, name = str(student).partition(":")
-    return bool(colon) and name.isidentifier() and all(map(str.isidentifier, path.split(".")))
+def is_own_network(name: str) -> bool:
+    """Whether `name` is the import path of a user's network, such as ``mynets:small``."""
+    path, colon, function = str(name).partition(":")
+    return bool(colon) and function.isidentifier() and all(map(str.isidentifier, path.split(".")))
+
+
+def require_network(what: str, name: str) -> None:
+    """Refuse what is neither the name of a network nor an import path.
+
+    Raises:
+        UserError: it is neither.
+    """
+    if not is_own_network(name):
+        require_choice(what, name, (*NETWORKS, "module:function") if ":" in str(name) else NETWORKS)
 
 
 def by_label(values: Mapping[CompressionSpec, _Value]) -> dict[str, _Value]:
@@ -226,17 +239,20 @@ class Decision:
         return " + ".join(f"{share:.0%} {spec.label}" for spec, share in self.mix)
 
     def check_students(self, network: str) -> None:
-        """Refuse students that are not smaller than the learner's network.
+        """Refuse students that are not smaller than the learner's network, of the same family.
 
         Args:
-            network: the learner's network, a member of STUDENTS.
+            network: the learner's network, see `RunConfig.network`.
 
         Raises:
             UserError: a spec asks for one.
         """
-        smaller = STUDENTS[STUDENTS.index(network) + 1 :]
+        family = next((names for names in (STUDENTS, IMPALA_NETWORKS) if network in names), ())
         for spec in self.specs:
-            if spec.student not in ("original", *smaller) and not is_own_student(spec.student):
+            if spec.student == "original" or spec.student not in family:
+                continue
+            if family.index(spec.student) <= family.index(network):
+                smaller = family[family.index(network) + 1 :]
                 raise UserError(
                     f"spec: student {spec.student!r} is not smaller than the learner's network, "
                     f"{network!r}; use {' or '.join((*smaller, 'original'))} (its own network), "

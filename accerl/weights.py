@@ -22,7 +22,7 @@ from accerl.compress.artifact import Artifact
 from accerl.rollout import release
 
 if TYPE_CHECKING:
-    from accerl.networks.policy_net import PolicyNet
+    from accerl.networks.graph_policy import Policy
 
 T = TypeVar("T")
 _PREFIX = struct.Struct("<I")
@@ -256,7 +256,7 @@ class WeightVector(SharedBlock):
         """Return what another process needs for `WeightVector(**handle)`."""
         return {"size": self.size, "name": self.name, "gradients": self.gradients}
 
-    def put(self, version: int, policy: PolicyNet) -> None:
+    def put(self, version: int, policy: Policy) -> None:
         """Make the weights of `policy` current; gradients it does not have yet are zeros."""
         arrays = [tensor.detach().cpu().numpy() for tensor in _tensors(policy)]
         if self.gradients:
@@ -268,7 +268,7 @@ class WeightVector(SharedBlock):
             ]
         self.write(version, arrays)
 
-    def load_into(self, policy: PolicyNet) -> int:
+    def load_into(self, policy: Policy) -> int:
         """Copy the current weights into `policy`; return their version.
 
         Raises:
@@ -293,6 +293,15 @@ class WeightVector(SharedBlock):
         return version
 
 
-def _tensors(policy: PolicyNet) -> list[Any]:
-    """Return everything a policy consists of, in a fixed order."""
-    return list(policy.state_dict().values())
+def count_weights(policy: Policy) -> int:
+    """Return the size of a policy's `WeightVector`."""
+    return sum(tensor.numel() for tensor in _tensors(policy))
+
+
+def _tensors(policy: Policy) -> list[Any]:
+    """Return everything a policy consists of, in a fixed order.
+
+    Integers are left out: they count what a batch norm has seen, and in evaluation mode no buffer
+    moves.
+    """
+    return [tensor for tensor in policy.state_dict().values() if tensor.is_floating_point()]

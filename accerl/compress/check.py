@@ -8,8 +8,7 @@ import torch
 from accerl.compress.artifact import Artifact
 from accerl.compress.engine import make_engine
 from accerl.errors import one_line
-from accerl.networks.adopt import OpaquePolicy
-from accerl.networks.policy_net import PolicyNet
+from accerl.networks.graph_policy import Policy
 
 EXPECTED_KL_NATS = {32: 1e-3, 16: 0.1, 8: 0.25}
 """largest mean KL by bits. What was measured is a hundredth of it: this finds what is broken, and
@@ -26,7 +25,7 @@ class EngineMismatchError(RuntimeError):
     """An engine acts unlike its network."""
 
 
-def check_engine(artifact: Artifact, net: PolicyNet | OpaquePolicy, obs: np.ndarray) -> float:
+def check_engine(artifact: Artifact, net: Policy, obs: np.ndarray) -> float:
     """Return the mean KL(net || engine) over states obs [N, *shape], in nats.
 
     Args:

@@ -18,8 +18,8 @@ from accerl.compress.distillation.student_pool import StudentPool
 from accerl.compress.links import CompressionState, Link
 from accerl.compress.quantization.quantize import spread
 from accerl.errors import UserError
+from accerl.networks.graph_policy import Policy
 from accerl.networks.observation import ObservationSpec
-from accerl.networks.policy_net import PolicyNet
 from accerl.spec import CompressionSpec, StudentKey
 
 COMPARED_STATES = 16
@@ -93,7 +93,7 @@ class Compressor:
         self._next = (self._next + len(obs)) % len(self._ring)
         self._filled = min(self._filled + len(obs), len(self._ring))
 
-    def distill(self, policy: PolicyNet, specs: Iterable[CompressionSpec]) -> int:
+    def distill(self, policy: Policy, specs: Iterable[CompressionSpec]) -> int:
         """Do `distill_updates` updates of every student and pruned network that `specs` name.
 
         Returns:
@@ -110,7 +110,7 @@ class Compressor:
             self._pool.train(key, policy, self.states, updates)
         return len(unique) * updates
 
-    def build(self, spec: CompressionSpec, policy: PolicyNet, version: int) -> Artifact:
+    def build(self, spec: CompressionSpec, policy: Policy, version: int) -> Artifact:
         """Compress `policy` as `spec` says.
 
         A student that did not act at the previous publication is warmed up first; `last_build`
@@ -148,7 +148,7 @@ class Compressor:
         self._last_good = spec
         return state.result
 
-    def fallback(self, policy: PolicyNet, version: int) -> Artifact:
+    def fallback(self, policy: Policy, version: int) -> Artifact:
         """Compress `policy` as was last done with success, in place of what failed its check.
 
         If nothing was yet, that is the policy itself in plain torch.
@@ -163,7 +163,7 @@ class Compressor:
         """Act from now on with students that another process distils, see `students`."""
         self._pool.receive(students)
 
-    def student_kl_nats(self, spec: CompressionSpec, policy: PolicyNet) -> float | None:
+    def student_kl_nats(self, spec: CompressionSpec, policy: Policy) -> float | None:
         """Return the mean KL(policy || student or pruned network of `spec`) over recorded states.
 
         None if `spec` acts with the learner's own network, or nothing was built for it yet.

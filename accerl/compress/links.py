@@ -27,9 +27,11 @@ from accerl.compress.quantization.rounding import (
     tune_for_integers,
 )
 from accerl.errors import require, require_choice, require_fields
-from accerl.networks.adopt import OpaquePolicy, as_policy, require_chain
-from accerl.networks.policy_net import PolicyNet, architecture
-from accerl.spec import STUDENTS, CompressionSpec, StudentKey
+from accerl.networks.adopt import as_policy, require_chain
+from accerl.networks.graph_policy import GraphPolicy, Policy
+from accerl.networks.make import name_of
+from accerl.networks.policy_net import PolicyNet
+from accerl.spec import CompressionSpec, StudentKey
 
 PRECISIONS = {"INT8": 8, "BF16": 16}
 REFRESHING_STATES = 8
@@ -51,9 +53,9 @@ class Stage(IntEnum):
 class CompressionState:
     """What one link hands to the next."""
 
-    policy: PolicyNet | OpaquePolicy
+    policy: Policy
     """the learner's policy, the teacher of every distillation"""
-    net: PolicyNet | OpaquePolicy
+    net: Policy
     """the network compressed so far"""
     observations: np.ndarray
     """recorded states [N, *shape] for calibration and distillation"""
@@ -82,7 +84,7 @@ class CompressionState:
         return self.artifact
 
     @property
-    def exact_net(self) -> PolicyNet | OpaquePolicy:
+    def exact_net(self) -> Policy:
         """The float32 network that the artifact has to act like."""
         return self.net if self.unrounded is None else self.unrounded
 
@@ -219,10 +221,10 @@ class Quantizer:
 
     def apply(self, state: CompressionState) -> CompressionState:
         """Return the state with its bits and what was measured on its states."""
-        net = require_chain(state.net)
         if self.bits == 16:
             many = CALIBRATION_STATES if self.tracker is None else REFRESHING_STATES
             return replace(state, bits=16, measured=spread(state.observations, many))
+        net = require_chain(state.net)
         tracker = self.tracker or RangeTracker(self.method.ranges)
         many = REFRESHING_STATES if tracker.used else CALIBRATION_STATES
         measured = spread(state.observations, many)
@@ -258,7 +260,7 @@ class SimulatedQuantizer:
 
     def apply(self, state: CompressionState) -> CompressionState:
         """Return the state with rounded weights."""
-        return replace(state, net=round_weights(require_chain(state.net), self.bits))
+        return replace(state, net=round_weights(state.net, self.bits))
 
 
 @dataclass(frozen=True)
@@ -317,24 +319,24 @@ class Eager:
 
 
 def _torch_export(state: CompressionState, graph: str) -> CompressionState:
-    if isinstance(state.net, OpaquePolicy):
-        payload = pack_script(state.net)
-        return replace(
-            state, artifact=Artifact(state.spec(graph), state.version, "script", payload)
-        )
-    artifact = Artifact(
-        state.spec(graph), state.version, "torch", pack_torch(state.net, bits=state.bits)
-    )
+    net = state.net
+    kind = "script" if isinstance(net, GraphPolicy) else "torch"
+    artifact = Artifact(state.spec(graph), state.version, kind, _pack(net, state.bits))
     if state.bits == 16 and state.measured is not None:
         # As in INT8: rounding errors add up to a bias that all states share.
         states = torch.from_numpy(np.ascontiguousarray(state.measured))
         with torch.no_grad():
-            exact = state.net(states.to(state.net.device))
+            exact = net(states.to(net.device))
         shift = _means(*(output.cpu().numpy() for output in exact))
         shift -= _means(*TorchEngine(artifact).infer(state.measured))
-        payload = pack_torch(state.net, bits=state.bits, head_shift=shift)
-        artifact = replace(artifact, payload=payload)
+        artifact = replace(artifact, payload=_pack(net, state.bits, shift))
     return replace(state, artifact=artifact)
+
+
+def _pack(net: Policy, bits: int, head_shift: np.ndarray | None = None) -> bytes:
+    if isinstance(net, GraphPolicy):
+        return pack_script(net, bits=bits, head_shift=head_shift)
+    return pack_torch(net, bits=bits, head_shift=head_shift)
 
 
 def _means(logits: np.ndarray, values: np.ndarray) -> np.ndarray:
@@ -343,9 +345,7 @@ def _means(logits: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 
 def student_name(net: nn.Module) -> str:
-    """Return which member of the policy family `net` is, or where its class is defined."""
-    if isinstance(net, PolicyNet):
-        for name in STUDENTS:
-            if architecture(name, net.observation) == net.arch:
-                return name
-    return f"{type(net).__module__}:{type(net).__name__}"
+    """Return what a network is called, or where its class is defined."""
+    name = name_of(net) if isinstance(net, Policy) else None
+    own = net.module if isinstance(net, GraphPolicy) else net
+    return name or f"{type(own).__module__}:{type(own).__name__}"

@@ -18,8 +18,8 @@ from accerl.correct import CorrectorChain, Experience, Targets, make_corrector
 from accerl.learner.config import LearnerConfig, choose_device
 from accerl.learner.group import LearnerGroup
 from accerl.monitor.divergence import RolloutMeasures, measure_rollout, updates_between
+from accerl.networks.graph_policy import Policy, count_macs
 from accerl.networks.optimiser_state import load_optimiser_state, optimiser_state
-from accerl.networks.policy_net import PolicyNet, count_macs
 from accerl.rollout import Rollout
 from accerl.seeds import Role, torch_generator
 
@@ -33,7 +33,8 @@ class UpdateStats:
     losses: dict[str, float]
     """mean losses and diagnostics: explained_variance of the targets by the values and value_error
     (root mean square, in the learner's scaled rewards), grad_norm before clipping, dead_units
-    (share of the last hidden layer that no state of the rollout excited), and, where that was
+    (share of the last hidden layer that no state of the rollout excited; 0 for a network
+    whose policy head is not linear), and, where that was
     measured, argmax_agreement, ess_fraction, clipped_share (see `RolloutMeasures`)"""
     monitor_cpu_seconds: float = 0.0
     """processor seconds that measuring took, learning apart"""
@@ -50,7 +51,7 @@ class _Output(NamedTuple):
 class _Network(nn.Module):
     """The policy as it learns: its body perhaps in low precision, one forward for everything."""
 
-    def __init__(self, policy: PolicyNet, precision: str) -> None:
+    def __init__(self, policy: Policy, precision: str) -> None:
         super().__init__()
         self._policy = policy
         self._low = precision == "bf16"
@@ -58,8 +59,7 @@ class _Network(nn.Module):
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return logits [B, A], values [B] and features [B, H] for observations [B, *shape]."""
         with torch.autocast(obs.device.type, dtype=torch.bfloat16, enabled=self._low):
-            hidden = self._policy.features(obs)
-        return *self._policy.heads(hidden), hidden
+            return self._policy.outputs(obs)
 
 
 class Learner:
@@ -67,7 +67,7 @@ class Learner:
 
     def __init__(
         self,
-        policy: PolicyNet,
+        policy: Policy,
         config: LearnerConfig,
         generator: torch.Generator | None = None,
         *,
@@ -130,9 +130,7 @@ class Learner:
         if config.policy_loss == "clipped" and config.proximal == "update":
             for part in parts:
                 part["proximal"] = self._proximal_logp_t(part)
-        alive = torch.zeros(
-            self.policy.policy_head.in_features, dtype=torch.bool, device=self.device
-        )
+        alive = torch.zeros((), dtype=torch.bool, device=self.device)
         outputs: list[_Output] = []
         totals: dict[str, float] = {}
         for epoch in range(config.reuse):
@@ -140,7 +138,7 @@ class Learner:
                 output, losses, loss = self._loss(part)
                 if epoch == 0:
                     outputs.append(output)
-                    alive |= output.alive
+                    alive = alive | output.alive
                     part.setdefault("proximal", output.target_logp_t)
                 self._step(loss, losses)
                 for name, value in losses.items():

@@ -13,11 +13,12 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor, fx, nn
+from torch import fx, nn
 from torch.nn import functional
 from torch.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
 
 from accerl.errors import UserError, first_line
+from accerl.networks.graph_policy import GraphPolicy, Policy
 from accerl.networks.observation import ObservationSpec
 from accerl.networks.policy_net import Architecture, ConvSpec, PolicyNet
 
@@ -31,47 +32,35 @@ _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d)
 KNOWN = "Conv2d, Linear, BatchNorm, ReLU, Flatten and Dropout"
 
 
-class OpaquePolicy(nn.Module):
-    """A user's network that is no chain of layers: it learns and acts as it is, in torch."""
+def as_policy(module: nn.Module, observation: ObservationSpec, name: str | None = None) -> Policy:
+    """Return what `adopt` makes of `module`, or a GraphPolicy that remembers why that refused it.
 
-    def __init__(self, module: nn.Module, observation: ObservationSpec, reason: UserError) -> None:
-        super().__init__()
-        self.module = module
-        self.observation = observation
-        self.reason = reason
-        """why it cannot be pruned, factorised or quantised"""
-        self.traced: dict[str, Any] = {}
-        """its TorchScript, once it was made: torch never frees what it has traced"""
+    Args:
+        module: takes states [B, *shape] as recorded and returns logits [B, A] and values, [B] or
+            [B, 1].
+        observation: of the states.
+        name: what `make_network` makes it of.
 
-    @property
-    def device(self) -> torch.device:
-        """Where its weights are."""
-        return next(self.parameters()).device
-
-    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
-        """Return logits [B, A] and values [B] for states [B, *shape]."""
-        logits, values = self.module(obs)
-        return logits, values.reshape(obs.shape[0])
-
-
-def as_policy(module: nn.Module, observation: ObservationSpec) -> PolicyNet | OpaquePolicy:
-    """Return what `adopt` makes of `module`, or what only remembers why that refused it."""
-    if isinstance(module, OpaquePolicy):
+    Raises:
+        UserError: it cannot act on such states, or returns something else.
+    """
+    if isinstance(module, GraphPolicy):
         return module
     try:
         return adopt(module, observation)
     except UserError as reason:
-        return OpaquePolicy(module, observation, reason).eval()
+        return GraphPolicy(module, observation, name=name, reason=reason)
 
 
-def require_chain(net: PolicyNet | OpaquePolicy) -> PolicyNet:
-    """Return `net` if its layers can be compressed.
+def require_chain(net: Policy) -> PolicyNet:
+    """Return `net` if it is a chain of layers.
 
     Raises:
-        UserError: they cannot; it says why.
+        UserError: it is none; it says why.
     """
-    if isinstance(net, OpaquePolicy):
-        raise UserError(str(net.reason)) from net.reason
+    if isinstance(net, GraphPolicy):
+        given = net.reason or f"{type(net.module).__name__} is no chain of layers"
+        raise UserError(str(given)) from net.reason
     return net
 
 

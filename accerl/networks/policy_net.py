@@ -77,6 +77,8 @@ class PolicyNet(nn.Module):
         self.arch = arch
         self.observation = observation
         self.num_actions = num_actions
+        self.name: str | None = None
+        """what `make_network` makes it of, if that is a user's function"""
         layers: list[nn.Module] = []
         if arch.convs:
             channels, height, width = observation.shape
@@ -106,6 +108,11 @@ class PolicyNet(nn.Module):
         what bfloat16 resolves, so both heads always compute in float32.
         """
         return self.heads(self.features(obs))
+
+    def outputs(self, obs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return logits [B, A], values [B] and what both heads read [B, H]."""
+        hidden = self.features(obs)
+        return *self.heads(hidden), hidden
 
     def features(self, obs: Tensor) -> Tensor:
         """Return what the last hidden layer puts out [B, H] for observations [B, *shape]."""
@@ -167,16 +174,3 @@ def conv_spec(module: nn.Conv2d) -> ConvSpec:
     padding = module.padding[0]
     assert isinstance(padding, int)
     return ConvSpec(module.out_channels, module.kernel_size[0], module.stride[0], padding)
-
-
-def count_macs(net: PolicyNet) -> int:
-    """Return the multiply-accumulates of one forward pass of one observation."""
-    macs = 0
-    sides = net.observation.shape[1:]
-    for module in (*net.body, net.policy_head, net.value_head):
-        if isinstance(module, nn.Conv2d):
-            sides = tuple(conv_spec(module).side(side) for side in sides)
-            macs += module.weight.numel() * math.prod(sides)
-        elif isinstance(module, nn.Linear):
-            macs += module.in_features * module.out_features
-    return macs

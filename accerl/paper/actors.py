@@ -10,16 +10,16 @@ from gymnasium.spaces import Discrete
 from accerl.compress.chain import CompressedPolicy
 from accerl.correct import Corrector, CorrectorChain
 from accerl.envs import make_envs
-from accerl.errors import UserError, require_choice
+from accerl.errors import UserError
+from accerl.networks.graph_policy import Policy
+from accerl.networks.make import make_network
 from accerl.networks.observation import ObservationSpec
-from accerl.networks.policy_net import PolicyNet, make_policy
 from accerl.presets import load_preset
 from accerl.seeds import Role, torch_generator
-from accerl.spec import STUDENTS
 
 
-def policy_for(env: str, network: str = "original", seed: int = 0) -> PolicyNet:
-    """Return a network of the ladder of Table 6 for a game, seeing its observations as its preset.
+def policy_for(env: str, network: str = "original", seed: int = 0) -> Policy:
+    """Return a network by its name for a game, seeing its observations as the game's preset.
 
     Raises:
         UserError: there is no such game or network.
@@ -33,12 +33,12 @@ def policy_for(env: str, network: str = "original", seed: int = 0) -> PolicyNet:
 
 def AtariCNN(
     action_space: Discrete | SupportsIndex, network: str = "original", seed: int = 0
-) -> PolicyNet:
+) -> Policy:
     """Return a network of Table 6 for stacks of four 84 x 84 frames.
 
     Args:
         action_space: of the game, or its number of actions.
-        network: original, net1, net2 or net3.
+        network: original, net1, net2 or net3, or another that a run can learn.
         seed: of its weights.
 
     Raises:
@@ -48,11 +48,10 @@ def AtariCNN(
     return _network(network, ObservationSpec((4, 84, 84), "uint8"), index(given), seed)
 
 
-def _network(network: str, observation: ObservationSpec, num_actions: int, seed: int) -> PolicyNet:
-    require_choice("network", network, STUDENTS)
+def _network(network: str, observation: ObservationSpec, num_actions: int, seed: int) -> Policy:
     if num_actions < 1:
         raise UserError(f"a policy needs at least 1 action, got {num_actions}")
-    return make_policy(network, observation, num_actions, torch_generator(seed, Role.LEARNER))
+    return make_network(network, observation, num_actions, torch_generator(seed, Role.LEARNER))
 
 
 class Actor:

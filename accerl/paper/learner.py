@@ -18,18 +18,19 @@ import torch
 from torch import nn
 
 from accerl.config import RunConfig
-from accerl.correct import name_of
+from accerl.correct import name_of as corrector_name
 from accerl.envs import make_envs
 from accerl.errors import UserError
 from accerl.monitor.indicators import Indicator
-from accerl.networks.adopt import adopt
-from accerl.networks.policy_net import PolicyNet, architecture
+from accerl.networks.adopt import as_policy
+from accerl.networks.graph_policy import Policy
+from accerl.networks.make import name_of
 from accerl.paper.actors import QManager
 from accerl.paper.strategy import Acting
 from accerl.presets import load_preset
 from accerl.runtime.parts import Parts
 from accerl.runtime.run import IntervalReport
-from accerl.spec import STUDENTS
+from accerl.spec import NETWORKS
 from accerl.training.run import RunResult, check_startable, run_training
 
 EVAL_EPISODES = 16
@@ -43,8 +44,9 @@ class Learner:
     ends the run, which can be gone on with from its `out`.
 
     Args:
-        policy: what learns, in place: a network of Table 6's ladder (`AtariCNN`, `policy_for`), or
-            a module of your own with the same layers, of which a copy learns (see `policy`).
+        policy: what learns, in place: a network by its name (`AtariCNN`, `policy_for`), or a
+            module of your own with the same layers as one of Table 6's, of which a copy learns
+            (see `policy`).
         memory: whose actors collect, and whose correctors correct.
         alg: "AC", actor-critic, is the only one.
         ddp: two learner processes share every update (torch DistributedDataParallel over gloo).
@@ -92,7 +94,7 @@ class Learner:
         envs = make_envs(config.game, 1)
         shown, num_actions = envs.observation, envs.num_actions
         envs.close()
-        self.policy = adopt(policy, config.inputs(shown))
+        self.policy = as_policy(policy, config.inputs(shown))
         seen = self.policy.observation
         config = replace(
             config,
@@ -139,7 +141,7 @@ class Learner:
             stopping=self._stopping,
         )
         given = self.config.learner
-        name = name_of(self.memory.correctors, rho=given.clip_rho, c=given.clip_c)
+        name = corrector_name(self.memory.correctors, rho=given.clip_rho, c=given.clip_c)
         config = self.config.with_learner(corrector=name)
         acting = Acting(compressed, measures=config.runtime.eval_episodes > 0)
         if "learner_return" in acting.needs and not config.runtime.eval_episodes:
@@ -221,16 +223,16 @@ class Learner:
             os._exit(2)  # all there is to tidy up the run has tidied up; nothing else sets the code
 
 
-def _network_of(policy: PolicyNet) -> str:
-    """Return which network of Table 6 a policy is.
+def _network_of(policy: Policy) -> str:
+    """Return what a run calls a policy's network.
 
     Raises:
-        UserError: it is none.
+        UserError: it has no name.
     """
-    for name in STUDENTS:
-        if architecture(name, policy.observation) == policy.arch:
-            return name
-    raise UserError(
-        f"Learner: the policy has layers {policy.arch}, which is none of {', '.join(STUDENTS)}; a "
-        "run's other processes can build only those: take AtariCNN() or policy_for()"
-    )
+    name = name_of(policy)
+    if name is None:
+        raise UserError(
+            f"Learner: the policy is none of {', '.join(NETWORKS)}; a run's other processes build "
+            "networks by name: take AtariCNN() or policy_for(), which also takes module:function"
+        )
+    return name

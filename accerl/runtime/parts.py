@@ -11,8 +11,10 @@ from accerl.compress.links import Link, Stage
 from accerl.config import RunConfig
 from accerl.correct import CorrectorChain
 from accerl.errors import UserError
+from accerl.networks.graph_policy import Policy
+from accerl.networks.make import make_network
 from accerl.networks.observation import ObservationSpec
-from accerl.networks.policy_net import PolicyNet, architecture, make_policy
+from accerl.networks.structure import describe
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +27,7 @@ class Parts:
         UserError: a class lies in the script that is run, or a link's stage is a run's own.
     """
 
-    policy: PolicyNet | None = None
+    policy: Policy | None = None
     """what is improved, in place; None: a new network, drawn by the run's seed"""
     corrector: CorrectorChain | None = None
     """how off-policy data is corrected; None: as `LearnerConfig.corrector` says"""
@@ -63,7 +65,7 @@ class Parts:
         observation: ObservationSpec,
         num_actions: int,
         generator: torch.Generator,
-    ) -> PolicyNet:
+    ) -> Policy:
         """Return the learner's policy for a game.
 
         Args:
@@ -77,13 +79,15 @@ class Parts:
         """
         inputs = config.inputs(observation)
         if self.policy is None:
-            return make_policy(config.network, inputs, num_actions, generator)
+            return make_network(config.network, inputs, num_actions, generator)
         policy = self.policy
+        made = make_network(config.network, inputs, num_actions)
+        inputs = made.observation
         if (policy.observation, policy.num_actions) != (inputs, num_actions):
             raise UserError(
                 f"policy: it reads {policy.observation} and has {policy.num_actions} actions, but "
                 f"{config.game} shows {inputs} and has {num_actions}"
             )
-        if policy.arch != architecture(config.network, inputs):
+        if describe(policy) != describe(made):
             raise UserError(f"policy: it is not {config.network!r}; choose it with `network`")
         return policy

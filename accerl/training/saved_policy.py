@@ -16,8 +16,9 @@ from accerl.config import RunConfig
 from accerl.envs import make_envs
 from accerl.errors import UserError
 from accerl.evaluate import engine_infer, play_episodes, policy_infer
+from accerl.networks.graph_policy import Policy
+from accerl.networks.make import make_network
 from accerl.networks.observation import ObservationSpec
-from accerl.networks.policy_net import PolicyNet, make_policy
 from accerl.seeds import Role, number, torch_generator
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 from accerl.training.run_folder import read_config, saved_run
@@ -120,7 +121,7 @@ def evaluate_checkpoint(
     }
 
 
-def _restore(path: Path, spec: CompressionSpec) -> tuple[RunConfig, PolicyNet, Artifact]:
+def _restore(path: Path, spec: CompressionSpec) -> tuple[RunConfig, Policy, Artifact]:
     """Return a run's configuration, its learner's policy, and that policy compressed."""
     config = read_config(path)
     Decision.of(spec).check_students(config.network)
@@ -128,7 +129,7 @@ def _restore(path: Path, spec: CompressionSpec) -> tuple[RunConfig, PolicyNet, A
     envs = make_envs(config.game, 1)
     envs.close()
     inputs, generator = config.inputs(envs.observation), torch_generator(config.seed, Role.LEARNER)
-    policy = make_policy(config.network, inputs, envs.num_actions, generator)
+    policy = make_network(config.network, inputs, envs.num_actions, generator)
     policy.load_state_dict(state["learner"]["policy"])
     compressor = Compressor(inputs, envs.num_actions, config.compression, generator)
     compressor.load_state_dict(state["publishing"]["compressor"])

@@ -16,7 +16,8 @@ from accerl.compress.lowrank import factorise
 from accerl.envs import make_envs
 from accerl.errors import UserError
 from accerl.evaluate import policy_infer
-from accerl.networks.policy_net import PolicyNet, architecture, count_macs
+from accerl.networks.graph_policy import count_macs
+from accerl.networks.policy_net import PolicyNet, architecture
 from accerl.spec import CompressionSpec
 from accerl.training.run_folder import read_config, saved_run
 from studies.benchmarks.pong import fitted_policy, record_states

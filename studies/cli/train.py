@@ -14,11 +14,11 @@ from accerl.envs import check_installed, make_envs
 from accerl.errors import UserError
 from accerl.monitor.strategies import HandSetStrategy
 from accerl.monitor.strategy import Strategy, specs_of
-from accerl.networks.students import check_own_student
+from accerl.networks.make import check_own_student
 from accerl.presets import load_preset
 from accerl.records import make_out_dir
 from accerl.runtime.run import IntervalReport
-from accerl.spec import CompressionSpec, Decision, is_own_student
+from accerl.spec import CompressionSpec, Decision, is_own_network
 from accerl.training.run import check_resumable, check_startable, run_identity, run_training
 from accerl.training.run_folder import holds_run, starting_learner
 from accerl.training.saved_policy import evaluate_checkpoint
@@ -68,7 +68,8 @@ class Train(Command):
     """largest KL in nats (the paper: 14) above which an interval acts with the mildest of the
     strategy's specs, as it does when the strategy fails"""
     network: str | None = None
-    """of the learner: original, net1, net2 or net3 (default: the preset's)"""
+    """of the learner: original, net1, net2 or net3; impala, impala-small or impala-tiny; or
+    module:function, your own (default: the preset's)"""
     precision: str | None = None
     """of the learner: fp32 or bf16 (default: the preset's)"""
     settings: Annotated[
@@ -249,7 +250,7 @@ def _interval_note(report: IntervalReport) -> str:
 
 
 def _check_own_students(config: RunConfig, specs: Sequence[CompressionSpec]) -> None:
-    own = [spec for spec in specs if is_own_student(spec.student)]
+    own = [spec for spec in specs if is_own_network(spec.student)]
     if own:
         envs = make_envs(config.game, 1)
         for spec in own:

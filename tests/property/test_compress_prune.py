@@ -7,13 +7,8 @@ from hypothesis import strategies as st
 
 from accerl.compress.pruning.criteria import BUDGETS, CRITERIA, PruneMethod, kept_units
 from accerl.compress.pruning.prune import masks, prune
-from accerl.networks.policy_net import (
-    Architecture,
-    ConvSpec,
-    ObservationSpec,
-    PolicyNet,
-    count_macs,
-)
+from accerl.networks.graph_policy import count_macs
+from accerl.networks.policy_net import Architecture, ConvSpec, ObservationSpec, PolicyNet
 from tests.fixtures.controllers.masked import masked_copy
 
 IMAGE = ObservationSpec((3, 20, 20), "uint8")

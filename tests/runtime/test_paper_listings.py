@@ -18,7 +18,7 @@ from gymnasium.spaces import Discrete
 from accerl.correct import ISCorrector, VTraceCorrector
 from accerl.errors import UserError
 from accerl.monitor.strategies import KLThresholdStrategy, RewardGapStrategy
-from accerl.networks.policy_net import PolicyNet
+from accerl.networks.graph_policy import Policy
 from accerl.paper import (
     ONNX,
     Actor,
@@ -37,6 +37,7 @@ from accerl.paper import (
 from accerl.presets import load_preset
 from accerl.records import read_json, read_metrics
 from accerl.spec import CompressionSpec
+from tests.fixtures.chains import as_chain
 from tests.fixtures.runs.processes import alive, children, wait_for
 
 LISTING = """
@@ -121,7 +122,7 @@ def test_the_readmes_listing_runs_on_pong(tmp_path: Path) -> None:
     assert {"learner-1", "actor-0", "actor-1"} <= set(reports[-1].cpu_seconds)
 
 
-def chain_of(policy: PolicyNet) -> CompressorChain:
+def chain_of(policy: Policy) -> CompressorChain:
     chain = CompressorChain().add(Pruning(policy, 0.5)).add(Distiller(policy))
     return chain.add(Quantizer("INT8")).add(ONNX())
 
@@ -297,7 +298,8 @@ def test_a_strategy_may_come_late(tmp_path: Path) -> None:
     bits = [report.decision.mix[0][0].bits for report in result.reports]
     assert (bits[0], bits[-1]) == (8, 16)
     # What was learned is in the policy that was given.
-    assert not torch.equal(policy_for("catch").policy_head.weight, policy.policy_head.weight)
+    fresh, learned = as_chain(policy_for("catch")), as_chain(policy)
+    assert not torch.equal(fresh.policy_head.weight, learned.policy_head.weight)
 
 
 def test_what_ends_a_run_is_raised_by_join(tmp_path: Path) -> None:

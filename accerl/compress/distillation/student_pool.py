@@ -13,14 +13,14 @@ from torch import nn
 
 from accerl.compress.config import CompressionConfig
 from accerl.compress.distillation.trainer import StudentTrainer
-from accerl.compress.graphs.torch_artifact import architecture_from_json, architecture_to_json
 from accerl.compress.pruning.criteria import has_gradients
 from accerl.compress.pruning.prune import prune
 from accerl.errors import UserError
-from accerl.networks.adopt import OpaquePolicy, require_chain
+from accerl.networks.adopt import require_chain
+from accerl.networks.graph_policy import Policy
+from accerl.networks.make import make_network
 from accerl.networks.observation import ObservationSpec
-from accerl.networks.policy_net import Architecture, PolicyNet
-from accerl.networks.students import make_student
+from accerl.networks.structure import describe, rebuild
 from accerl.seeds import Role, torch_generator
 from accerl.spec import StudentKey
 
@@ -43,8 +43,8 @@ class StudentPool:
         self.config = config
         self._seed = int(torch.randint(2**31, (), generator=generator))
         self._trainers: dict[StudentKey, StudentTrainer] = {}
-        self._received: dict[StudentKey, PolicyNet | OpaquePolicy] = {}
-        self._policy_arch: Architecture | None = None
+        self._received: dict[StudentKey, Policy] = {}
+        self._learner: dict[str, Any] | None = None  # what `describe` says of its network
         # What acted at the last two publications: what did not must be warmed up again.
         self._version = -1
         self._acting: set[StudentKey] = set()
@@ -65,16 +65,14 @@ class StudentPool:
         return self.config.distill_warmup_updates if rested and key not in self._received else 0
 
     def network(
-        self, key: StudentKey, policy: PolicyNet, states: np.ndarray, updates: int = 0
-    ) -> PolicyNet | OpaquePolicy:
+        self, key: StudentKey, policy: Policy, states: np.ndarray, updates: int = 0
+    ) -> Policy:
         """Return the network as another process sent it, or after `updates` more updates here."""
         if key in self._received:
             return self._received[key]
         return self.train(key, policy, states, updates)
 
-    def train(
-        self, key: StudentKey, policy: PolicyNet, states: np.ndarray, updates: int
-    ) -> PolicyNet | OpaquePolicy:
+    def train(self, key: StudentKey, policy: Policy, states: np.ndarray, updates: int) -> Policy:
         """Return the network after `updates` more updates towards `policy` on `states`."""
         if key not in self._trainers:
             self._trainers[key] = self._create(key, policy, states)
@@ -83,16 +81,16 @@ class StudentPool:
             trainer.update(torch.from_numpy(states), policy, updates)
         return trainer.net
 
-    def _create(self, key: StudentKey, policy: PolicyNet, states: np.ndarray) -> StudentTrainer:
+    def _create(self, key: StudentKey, policy: Policy, states: np.ndarray) -> StudentTrainer:
         # A seed of its own: the order of creation must not change the others.
         name = f"{key.student}@{key.sparsity!r}"
         generator = torch_generator(self._seed, Role.STUDENT, zlib.crc32(name.encode()))
         net, is_student = policy, key.student != "original"
         if is_student:
-            net = make_student(key.student, self.observation, self.num_actions, generator)
+            net = make_network(key.student, self.observation, self.num_actions, generator)
             net = net.to(policy.device)
             _require_smaller(net, policy, key.student)
-        self._policy_arch = policy.arch
+        self._learner = describe(policy)
         if key.sparsity or not is_student:
             chain, method = require_chain(net), self.config.prune_method
             if method.criterion == "taylor" and not has_gradients(chain):
@@ -100,9 +98,7 @@ class StudentPool:
             net = prune(chain, key.sparsity, method, obs=states)
         return self._trainer(net, policy, generator)
 
-    def _trainer(
-        self, net: PolicyNet | OpaquePolicy, policy: PolicyNet, generator: torch.Generator
-    ) -> StudentTrainer:
+    def _trainer(self, net: Policy, policy: Policy, generator: torch.Generator) -> StudentTrainer:
         return StudentTrainer(
             net,
             policy,
@@ -117,7 +113,7 @@ class StudentPool:
         """Return the networks of `keys` that were trained here, for `receive`."""
         wanted = set(keys)
         return [
-            {**_description(key, trainer.net), "weights": trainer.net.state_dict()}
+            {**_entry(key, trainer.net), "weights": trainer.net.state_dict()}
             for key, trainer in self._trainers.items()
             if key in wanted
         ]
@@ -126,26 +122,20 @@ class StudentPool:
         """Act from now on with networks that another process trains, see `send`."""
         for entry in students:
             key = StudentKey(*entry["student"])
-            net = self._received.get(key) or self._empty(entry).eval()
+            net = self._received.get(key) or self._rebuild(entry["network"]).eval()
             net.load_state_dict(entry["weights"])
             self._received[key] = net
 
-    def _empty(self, entry: Mapping[str, Any]) -> PolicyNet | OpaquePolicy:
-        """Return a network for the weights of an entry of `state_dict` or `send`."""
-        if entry["arch"] is None:
-            student = StudentKey(*entry["student"]).student
-            return make_student(student, self.observation, self.num_actions, torch.Generator())
-        arch = architecture_from_json(entry["arch"])
-        return PolicyNet(arch, self.observation, self.num_actions)
+    def _rebuild(self, description: Mapping[str, Any]) -> Policy:
+        return rebuild(description, self.observation, self.num_actions)
 
     def state_dict(self) -> dict[str, Any]:
         """Return copies of everything that an exact resume needs, as a plain tree."""
-        arch = self._policy_arch
         return {
             "seed": self._seed,
-            "policy_arch": None if arch is None else architecture_to_json(arch),
+            "learner": self._learner,
             "distillers": [
-                {**_description(key, trainer.net), "state": trainer.state_dict()}
+                {**_entry(key, trainer.net), "state": trainer.state_dict()}
                 for key, trainer in self._trainers.items()
             ],
             "version": self._version,
@@ -160,22 +150,22 @@ class StudentPool:
         self._acting = {StudentKey(*key) for key in state["acting"]}
         self._acted = {StudentKey(*key) for key in state["acted"]}
         self._trainers, self._received = {}, {}
-        if state["policy_arch"] is not None:
-            self._policy_arch = architecture_from_json(state["policy_arch"])
-            learner = PolicyNet(self._policy_arch, self.observation, self.num_actions)
+        self._learner = state["learner"]
+        if self._learner is not None:
+            learner = self._rebuild(self._learner)
             for entry in state["distillers"]:
-                trainer = self._trainer(self._empty(entry), learner, torch.Generator())
+                net = self._rebuild(entry["network"])
+                trainer = self._trainer(net, learner, torch.Generator())
                 trainer.load_state_dict(entry["state"])
                 self._trainers[StudentKey(*entry["student"])] = trainer
 
 
-def _description(key: StudentKey, net: PolicyNet | OpaquePolicy) -> dict[str, Any]:
-    """Return what `StudentPool._empty` makes such a network of; no sizes if it is no chain."""
-    arch = architecture_to_json(net.arch) if isinstance(net, PolicyNet) else None
-    return {"student": list(key), "arch": arch}
+def _entry(key: StudentKey, net: Policy) -> dict[str, Any]:
+    """Return whose network that is, and what `StudentPool._rebuild` makes an empty one of."""
+    return {"student": list(key), "network": describe(net)}
 
 
-def _require_smaller(net: nn.Module, policy: PolicyNet, student: str) -> None:
+def _require_smaller(net: nn.Module, policy: Policy, student: str) -> None:
     """Refuse a student with more weights than the learner's network.
 
     Raises:

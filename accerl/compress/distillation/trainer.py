@@ -10,9 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from accerl.networks.adopt import OpaquePolicy
+from accerl.networks.graph_policy import Policy
 from accerl.networks.optimiser_state import load_optimiser_state, optimiser_state
-from accerl.networks.policy_net import PolicyNet
 
 
 def distillation_loss(
@@ -65,8 +64,8 @@ class StudentTrainer:
 
     def __init__(
         self,
-        student: PolicyNet | OpaquePolicy,
-        learner_policy: PolicyNet | OpaquePolicy,
+        student: Policy,
+        learner_policy: Policy,
         *,
         learning_rate: float,
         entropy_cost: float,
@@ -85,9 +84,7 @@ class StudentTrainer:
         self._teacher = copy.deepcopy(learner_policy).requires_grad_(False)
         self._adam = torch.optim.Adam(student.parameters(), lr=learning_rate)
 
-    def update(
-        self, obs: Tensor, learner_policy: PolicyNet | OpaquePolicy, updates: int = 1
-    ) -> float:
+    def update(self, obs: Tensor, learner_policy: Policy, updates: int = 1) -> float:
         """Do `updates` Adam steps on states obs [N, *shape] and return the last loss.
 
         The teacher may be synchronised at the start of a call, never within it: it looks at every

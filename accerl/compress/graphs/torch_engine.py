@@ -22,7 +22,8 @@ class TorchEngine:
         self.spec = artifact.spec
         self.version = artifact.version
         if artifact.kind == "script":
-            self._module: nn.Module = unpack_script(artifact.payload)
+            frozen = artifact.spec.graph == "torchscript"
+            self._module: nn.Module = unpack_script(artifact.payload, frozen=frozen)
             return
         net = unpack_torch(artifact.payload).eval()
         low = next(net.body.parameters()).dtype

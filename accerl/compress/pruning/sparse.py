@@ -16,9 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from accerl.compress.layers import body_layers
 from accerl.errors import UserError, require_choice, require_fields
-from accerl.networks.policy_net import PolicyNet
+from accerl.networks.graph_policy import Policy, hidden_layers
 
 METHODS = ("static", "set", "rigl")
 DENSITIES = ("erk", "uniform")
@@ -63,11 +62,11 @@ class SparseTopology:
     A learner calls `before_step` between backward and the optimiser, and `after_step` behind it.
     """
 
-    def __init__(self, net: PolicyNet, config: TopologyConfig, generator: torch.Generator) -> None:
+    def __init__(self, net: Policy, config: TopologyConfig, generator: torch.Generator) -> None:
         self.config = config
         self.steps = 0
         self._generator = generator
-        self._weights = [layer.module.weight for layer in body_layers(net)]
+        self._weights = [layer.weight for layer in hidden_layers(net).values()]
         for weight in self._weights:
             if weight[0].numel() % config.block:
                 raise UserError(

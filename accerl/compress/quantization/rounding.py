@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -14,6 +15,8 @@ from accerl.compress.quantization.quantize import affine
 from accerl.compress.quantization.ranges import ActivationRanges, rounded_layers
 from accerl.errors import require
 from accerl.networks.policy_net import PolicyNet
+
+_Net = TypeVar("_Net", bound=nn.Module)
 
 SIMULATED_BITS = range(2, 9)
 
@@ -47,7 +50,7 @@ def affine_rounded(weight: Tensor, bits: int, *, per_channel: bool) -> Tensor:
     return (delta * (integers - zero)).view(weight.shape)
 
 
-def round_weights(net: PolicyNet, bits: int) -> PolicyNet:
+def round_weights(net: _Net, bits: int) -> _Net:
     """Return a copy of `net` whose weights, those of the heads too, have `bits` bits.
 
     Raises:

@@ -23,7 +23,8 @@ from accerl.compress.compressor import Compressor
 from accerl.config import RunConfig, actors_beside
 from accerl.envs import Envs, make_envs
 from accerl.learner.learner import Learner
-from accerl.networks.policy_net import PolicyNet, make_policy
+from accerl.networks.graph_policy import Policy
+from accerl.networks.make import make_network
 from accerl.presets import load_preset
 from accerl.records import fingerprint
 from accerl.rollout import Rollout, RolloutShape
@@ -33,7 +34,7 @@ from accerl.runtime.latency.profiles import standard_specs
 from accerl.runtime.machine.cores import LearnersCores
 from accerl.runtime.machine.memory import keep_freed_memory
 from accerl.spec import STUDENTS, CompressionSpec, StudentKey
-from accerl.weights import Mailbox, Publication, WeightVector
+from accerl.weights import Mailbox, Publication, WeightVector, count_weights
 
 BATCHES = (1, 16, 32)
 BACKGROUND = CompressionSpec(bits=8)
@@ -126,7 +127,7 @@ class _Measuring:
         }
         once = replace(config.learner, minibatches=1, reuse=1, proximal="update")
         self._beside = Learner(self._policy(networks[0]), once, torch.Generator())
-        numbers = sum(tensor.numel() for tensor in self._policy_net.state_dict().values())
+        numbers = count_weights(self._policy_net)
         self._vector = WeightVector(numbers)
         stack.callback(self._vector.close)
         self._mailbox = Mailbox(4 * numbers + MAILBOX_SLACK_BYTES)
@@ -149,9 +150,9 @@ class _Measuring:
         rollout.obs[:] = self._states[np.arange(shape.num_envs) % len(self._states)]
         return rollout
 
-    def _policy(self, network: str) -> PolicyNet:
+    def _policy(self, network: str) -> Policy:
         generator = torch.Generator().manual_seed(0)
-        return make_policy(network, self._inputs, self._num_actions, generator)
+        return make_network(network, self._inputs, self._num_actions, generator)
 
     def profile(
         self, name: str, specs: list[CompressionSpec], batches: Sequence[int]

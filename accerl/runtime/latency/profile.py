@@ -15,7 +15,7 @@ import numpy as np
 from accerl.errors import UserError
 from accerl.json_fields import JsonFields
 from accerl.records import json_hash
-from accerl.spec import IDENTITY, STUDENTS, CompressionSpec, is_own_student
+from accerl.spec import IDENTITY, STUDENTS, CompressionSpec, is_own_network
 
 FORMAT = 2
 
@@ -212,7 +212,7 @@ class LatencyProfile(JsonFields):
         )
         if not rows:
             hint = "choose a spec it lists (`accerl profile show`) or measure another profile"
-            if is_own_student(spec.student):
+            if is_own_network(spec.student):
                 hint = "your own students act on the real clock: add --clock real"
             raise UserError(
                 f"latency profile {self.name!r} has no times for {spec.label!r}; {hint}"

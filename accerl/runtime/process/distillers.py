@@ -55,7 +55,7 @@ class DistillerPool:
         self.charges = Charges(len(distillers))
         self.known: dict[StudentKey, Any] = {}
         """entries of the compressor's `state_dict`, by network"""
-        self._policy_arch: Any = None
+        self._learner: Any = None
 
     @property
     def workers(self) -> list[Worker]:
@@ -110,7 +110,7 @@ class DistillerPool:
                 found = {StudentKey(*entry["student"]): entry for entry in state["distillers"]}
                 own = self.charges.keys(self.distillers.index(distiller))
                 self.known |= {key: found[key] for key in own if key in found}
-                self._policy_arch = state["policy_arch"]
+                self._learner = state["learner"]
                 distiller.fresh = True
             case Done(distill_seconds):
                 distiller.idle = True
@@ -136,8 +136,8 @@ class DistillerPool:
         entries = {
             StudentKey(*entry["student"]): entry for entry in state["distillers"]
         } | self.known
-        arch = state["policy_arch"] or self._policy_arch
-        return {**state, "policy_arch": arch, "distillers": list(entries.values())}
+        learner = state["learner"] or self._learner
+        return {**state, "learner": learner, "distillers": list(entries.values())}
 
     def close(self) -> None:
         """Let go of the shared memory."""

@@ -241,6 +241,6 @@ def policy_and_compressor(
 
 def empty_policy(network: str, observation: ObservationSpec, num_actions: int) -> Any:
     """Return a network to copy weights into."""
-    from accerl.networks.policy_net import PolicyNet, architecture
+    from accerl.networks.make import make_network
 
-    return PolicyNet(architecture(network, observation), observation, num_actions)
+    return make_network(network, observation, num_actions)

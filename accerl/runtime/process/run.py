@@ -14,7 +14,7 @@ from accerl.compress.compressor import Compressor
 from accerl.config import RunConfig
 from accerl.envs import make_envs
 from accerl.learner.learner import Learner
-from accerl.networks.policy_net import PolicyNet, count_macs
+from accerl.networks.graph_policy import count_macs
 from accerl.rollout import RolloutShape, Slab
 from accerl.runtime.interval import IntervalRecorder
 from accerl.runtime.machine.memory import keep_freed_memory
@@ -42,7 +42,7 @@ from accerl.runtime.slots import Slots
 from accerl.runtime.wiring import Wiring
 from accerl.seeds import Role, number, torch_generator
 from accerl.spec import IDENTITY, Decision
-from accerl.weights import Mailbox, WeightVector
+from accerl.weights import Mailbox, WeightVector, count_weights
 
 PUBLISHING = ("compressor", "distiller")
 """roles that make what actors act with"""
@@ -104,9 +104,9 @@ class ProcessRun:
             observation=observation,
         )
         self._slab = Slab(shape, len(self._slots))
-        self._mailbox = Mailbox(_MAX_SPECS * (4 * _size(policy) + _SLACK_BYTES))
+        self._mailbox = Mailbox(_MAX_SPECS * (4 * count_weights(policy) + _SLACK_BYTES))
         taylor = config.compression.prune_criterion == "taylor"
-        self._weights = WeightVector(_size(policy), gradients=taylor)
+        self._weights = WeightVector(count_weights(policy), gradients=taylor)
         self._samples = SampleRing(observation, config.compression.calibration_states)
         self._actors = [self._make_actor(index) for index in range(wiring.actors)]
         self._ranks = learner_ranks(config, wiring, self.learner, self._slab, self._supervisor)
@@ -168,7 +168,7 @@ class ProcessRun:
     def _make_distillers(self) -> DistillerPool:
         """Return the processes that distil beside the compressor, with their shared memory."""
         config = self.config.compression
-        capacity = STUDENTS_EACH * (4 * _size(self.learner.policy) + _SLACK_BYTES)
+        capacity = STUDENTS_EACH * (4 * count_weights(self.learner.policy) + _SLACK_BYTES)
         found = []
         for index in range(self._wiring.distillers):
             samples = SampleRing(self.learner.policy.observation, config.calibration_states)
@@ -392,8 +392,3 @@ class ProcessRun:
         for block in (self._samples, self._weights, self._mailbox, self._slab):
             block.close()
         self.publishing.pool.close()
-
-
-def _size(policy: PolicyNet) -> int:
-    """Return how many numbers the weights of a network are."""
-    return sum(tensor.numel() for tensor in policy.state_dict().values())

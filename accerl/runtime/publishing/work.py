@@ -13,7 +13,7 @@ from accerl.compress.check import EngineMismatchError
 from accerl.compress.compressor import Compressor
 from accerl.compress.config import CompressionConfig
 from accerl.compress.graphs.onnx_payload import same_integers
-from accerl.networks.policy_net import PolicyNet
+from accerl.networks.graph_policy import Policy
 from accerl.rollout import Rollout
 from accerl.runtime.publishing.delivery import Delivery, Order, Tag
 from accerl.runtime.publishing.probe import KLProbe
@@ -55,7 +55,7 @@ def sample_states(rollout: Rollout, config: CompressionConfig) -> np.ndarray:
 
 
 def distill_students(
-    compressor: Compressor, policy: PolicyNet, specs: Iterable[CompressionSpec]
+    compressor: Compressor, policy: Policy, specs: Iterable[CompressionSpec]
 ) -> list[tuple[CompressionSpec, int]]:
     """Distil every student in use; return the specs that needed it and the states it took."""
     # Two specs that differ in bits alone share their student.
@@ -67,7 +67,7 @@ def distill_students(
 def make_publication(
     compressor: Compressor,
     probe: KLProbe,
-    policy: PolicyNet,
+    policy: Policy,
     order: Order,
     current: Publication | None = None,
     send: Callable[[Publication | None], None] | None = None,
@@ -109,7 +109,7 @@ def make_publication(
 
 
 def _make_part(
-    compressor: Compressor, policy: PolicyNet, spec: CompressionSpec, order: Order
+    compressor: Compressor, policy: Policy, spec: CompressionSpec, order: Order
 ) -> MadePart:
     before = perf_counter()
     rejected = None

@@ -24,7 +24,7 @@ from accerl.config import RunConfig
 from accerl.envs import make_envs
 from accerl.evaluate import Evaluator
 from accerl.learner.learner import Learner
-from accerl.networks.policy_net import count_macs
+from accerl.networks.graph_policy import count_macs
 from accerl.rollout import Rollout, RolloutShape
 from accerl.runtime.interval import IntervalRecorder
 from accerl.runtime.machine.memory import keep_freed_memory

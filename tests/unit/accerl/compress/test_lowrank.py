@@ -15,7 +15,8 @@ from accerl.compress.lowrank import (
     truncated_svd,
 )
 from accerl.errors import UserError
-from accerl.networks.policy_net import ObservationSpec, PolicyNet, count_macs, make_policy
+from accerl.networks.graph_policy import count_macs
+from accerl.networks.policy_net import ObservationSpec, PolicyNet, make_policy
 
 VECTOR = ObservationSpec((8,), "float32")
 PIXELS = ObservationSpec((4, 84, 84), "uint8")

@@ -12,7 +12,8 @@ from accerl.compress.pruning.compensate import compensate
 from accerl.compress.pruning.criteria import PruneMethod
 from accerl.compress.pruning.prune import masks, prune
 from accerl.errors import UserError
-from accerl.networks.policy_net import ObservationSpec, PolicyNet, count_macs, make_policy
+from accerl.networks.graph_policy import count_macs
+from accerl.networks.policy_net import ObservationSpec, PolicyNet, make_policy
 
 VECTOR = ObservationSpec((8,), "float32")
 PIXELS = ObservationSpec((4, 84, 84), "uint8")

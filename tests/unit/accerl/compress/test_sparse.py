@@ -30,6 +30,7 @@ from accerl.networks.policy_net import ObservationSpec, PolicyNet, make_policy
 from accerl.rollout import Rollout, RolloutShape
 from accerl.spec import CompressionSpec
 from accerl.training.run import run_training
+from tests.fixtures.chains import as_chain
 from tests.fixtures.runs.inner_runs import fast_profile, tiny_catch
 
 VECTOR = ObservationSpec((8,), "float32")
@@ -88,7 +89,9 @@ def test_what_is_masked_stays_zero_while_the_rest_learns(method: str, block: int
     assert topology.steps == 24
     assert topology.sparsity() == pytest.approx(0.75, abs=0.01)
     moved = 0
-    for layer, mask, old in zip(body_layers(learner.policy), topology.masks, before, strict=True):
+    for layer, mask, old in zip(
+        body_layers(as_chain(learner.policy)), topology.masks, before, strict=True
+    ):
         weight = layer.module.weight.detach()
         assert not weight[~mask].any()
         assert weight[mask].abs().min() >= 0.0

@@ -16,6 +16,7 @@ from accerl.errors import UserError
 from accerl.learner.config import LearnerConfig
 from accerl.learner.learner import Learner
 from accerl.rollout import Rollout
+from tests.fixtures.chains import as_chain
 from tests.fixtures.runs.learners import CONFIG, A, B, T, make_learner, make_rollout, tensors
 
 
@@ -179,7 +180,7 @@ def test_one_update_moves_every_weight_towards_what_paid() -> None:
 
 def test_dead_units_are_counted_over_the_whole_rollout() -> None:
     learner, rollout = make_learner(replace(CONFIG, minibatches=2)), make_rollout()
-    last = learner.policy.body[-2]
+    last = as_chain(learner.policy).body[-2]
     assert isinstance(last, nn.Linear)
     with torch.no_grad():
         last.bias[:32] = -1e6  # a quarter of 128
@@ -192,14 +193,14 @@ def test_the_second_pass_is_clipped_around_the_first() -> None:
     config = replace(CONFIG, policy_loss="clipped", proximal="pass", reuse=2, entropy_cost=0.0)
     learner, batch = make_learner(replace(config, value_cost=0.0)), tensors(make_rollout())
     output, _, loss = learner._loss(batch)
-    first = torch.autograd.grad(loss, list(learner.policy.policy_head.parameters()))
+    first = torch.autograd.grad(loss, list(as_chain(learner.policy).policy_head.parameters()))
     assert sum(gradient.abs().sum() for gradient in first) > 0.0
     with torch.no_grad():
         values = learner._forward(batch["obs"])[1]
         advantages = learner._targets(batch, values, output.target_logp_t).advantages
     batch["proximal"] = output.target_logp_t - 0.5 * advantages.sign()
     _, _, loss = learner._loss(batch)
-    again = torch.autograd.grad(loss, list(learner.policy.policy_head.parameters()))
+    again = torch.autograd.grad(loss, list(as_chain(learner.policy).policy_head.parameters()))
     assert all(not gradient.any() for gradient in again)
 
 
@@ -213,7 +214,7 @@ def test_minibatches_cover_every_environment_in_every_pass() -> None:
         if torch.is_grad_enabled():
             seen.append(sorted(int(number) for number in arguments[0][:, 0]))
 
-    learner.policy.body[0].register_forward_pre_hook(note)
+    as_chain(learner.policy).body[0].register_forward_pre_hook(note)
     stats = learner.update(rollout)
     assert len(seen) == 6
     for first in (0, 3):
@@ -274,8 +275,8 @@ def test_heads_stay_in_float32_under_bf16() -> None:
     """Early values differ by less than bfloat16 resolves (0.016 near -2.4)."""
     learner = make_learner(replace(CONFIG, precision="bf16"))
     with torch.no_grad():
-        learner.policy.value_head.weight.mul_(0.005)
-        learner.policy.value_head.bias.fill_(-2.4)
+        as_chain(learner.policy).value_head.weight.mul_(0.005)
+        as_chain(learner.policy).value_head.bias.fill_(-2.4)
     obs = torch.from_numpy(make_rollout().obs)
     logits, values, _ = learner._forward(obs)
     assert (logits.dtype, values.dtype) == (torch.float32, torch.float32)

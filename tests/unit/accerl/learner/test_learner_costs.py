@@ -8,6 +8,7 @@ import pytest
 from torch.distributions import Categorical, kl_divergence
 
 from accerl.errors import UserError
+from tests.fixtures.chains import as_chain
 from tests.fixtures.runs.learners import CONFIG, make_learner, make_rollout, tensors
 
 
@@ -22,9 +23,11 @@ def test_learning_rate_and_entropy_cost_fall_linearly_and_stay() -> None:
     for updates in (0, 4):
         learner = make_learner(still)
         learner.updates = updates
-        before = learner.policy.policy_head.weight.detach().clone()
+        before = as_chain(learner.policy).policy_head.weight.detach().clone()
         learner.update(make_rollout())
-        moved[updates] = (learner.policy.policy_head.weight - before).abs().median().item()
+        moved[updates] = (
+            (as_chain(learner.policy).policy_head.weight - before).abs().median().item()
+        )
     assert moved[4] == pytest.approx(0.2 * moved[0], rel=0.05)
     learner = make_learner(replace(config, entropy_cost=0.1))
     batch = tensors(make_rollout())

@@ -9,6 +9,7 @@ from torch import fx
 from accerl.errors import UserError
 from accerl.networks.impala import IMPALA, ImpalaNet, make_impala
 from accerl.networks.observation import ObservationSpec
+from accerl.spec import IMPALA_NETWORKS
 
 ATARI = ObservationSpec((4, 84, 84), "uint8", 87, 47.0)
 BOARD = ObservationSpec((6, 10, 10), "uint8")
@@ -75,3 +76,7 @@ def test_a_graph_can_be_read_from_it() -> None:
     traced = fx.symbolic_trace(net)
     for read, given in zip(traced(obs), net(obs), strict=True):
         torch.testing.assert_close(read, given)
+
+
+def test_spec_and_family_name_the_same_networks() -> None:
+    assert tuple(IMPALA) == IMPALA_NETWORKS

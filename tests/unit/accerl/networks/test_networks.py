@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from accerl.networks.graph_policy import count_macs
 from accerl.networks.policy_net import (
     MINATAR,
     PIXELS,
@@ -17,7 +18,6 @@ from accerl.networks.policy_net import (
     ObservationSpec,
     PolicyNet,
     architecture,
-    count_macs,
     make_policy,
 )
 from accerl.spec import STUDENTS

@@ -1,0 +1,123 @@
+"""Networks by name, for learners and as students: this package's, or a user's from an import path.
+
+Other processes of a run make the same network again, by the same name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import torch
+from torch import nn
+
+from accerl.errors import UserError, first_line
+from accerl.networks.adopt import as_policy, require_chain
+from accerl.networks.graph_policy import GraphPolicy, Policy
+from accerl.networks.impala import IMPALA, ImpalaNet, make_impala
+from accerl.networks.observation import ObservationSpec
+from accerl.networks.policy_net import PolicyNet, architecture, make_policy
+from accerl.spec import STUDENTS, CompressionSpec, is_own_network, require_network
+
+
+def make_network(
+    name: str,
+    observation: ObservationSpec,
+    num_actions: int,
+    generator: torch.Generator | None = None,
+) -> Policy:
+    """Return a fresh network.
+
+    Args:
+        name: original, net1, net2 or net3; impala, impala-small or impala-tiny; or
+            ``module:function``, where the function (or class) takes an `ObservationSpec` and the
+            number of actions and returns a module. That takes states as they are recorded and
+            returns logits [B, A] and values, [B] or [B, 1]. If it is a chain of layers (see
+            `adopt`), batch norms are folded away before it learns.
+        observation: of the states.
+        num_actions: A.
+        generator: of the weights; None: they will be overwritten.
+
+    Raises:
+        UserError: there is no such network, or it does not fit the game.
+    """
+    if is_own_network(name):
+        return _own(name, observation, num_actions, generator or torch.Generator())
+    require_network("network", name)
+    if name in IMPALA:
+        if generator is None:
+            net = ImpalaNet(IMPALA[name], observation, num_actions)
+        else:
+            net = make_impala(name, observation, num_actions, generator)
+        return as_policy(net, observation, name)
+    if generator is None:
+        return PolicyNet(architecture(name, observation), observation, num_actions)
+    return make_policy(name, observation, num_actions, generator)
+
+
+def find_network(name: str) -> Callable[[ObservationSpec, int], Any]:
+    """Return the function at an import path such as ``mynets:small``.
+
+    Raises:
+        UserError: there is none.
+    """
+    path, _, function = name.partition(":")
+    try:
+        return getattr(import_module(path), function)
+    except (ImportError, AttributeError) as error:
+        raise UserError(
+            f"network {name!r}: {error}; give the import path of a function, as in "
+            "mynets:small, of a module that can be imported from here"
+        ) from error
+
+
+def check_own_student(
+    spec: CompressionSpec, observation: ObservationSpec, num_actions: int
+) -> None:
+    """Refuse a spec that asks for a user's own student which cannot be made, or not like that.
+
+    Raises:
+        UserError: there is none, it does not fit, or it is no chain of layers and should be one.
+    """
+    net = make_network(spec.student, observation, num_actions)
+    in_torch = spec.bits == 16 or spec.graph != "onnx"
+    if not in_torch or spec.sparsity or spec.rank < 1.0:
+        require_chain(net)
+
+
+def _own(
+    name: str, observation: ObservationSpec, num_actions: int, generator: torch.Generator
+) -> Policy:
+    make = find_network(name)
+    seed = int(torch.randint(2**31, (), generator=generator))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        try:
+            module = make(observation, num_actions)
+        except Exception as error:  # a user's own code may fail in any way
+            raise UserError(
+                f"network {name!r} cannot be made for {observation} and {num_actions} actions: "
+                f"{first_line(error)}"
+            ) from error
+    if not isinstance(module, nn.Module):
+        raise UserError(f"network {name!r} returned {type(module).__name__}, not a torch module")
+    try:
+        policy = as_policy(module, observation, name)
+    except UserError as error:
+        raise UserError(f"network {name!r}: {error}") from error
+    if policy.num_actions != num_actions:
+        raise UserError(
+            f"network {name!r} returns logits of {policy.num_actions} actions, and the game has "
+            f"{num_actions}"
+        )
+    policy.name = name
+    return policy
+
+
+def name_of(policy: Policy) -> str | None:
+    """Return what `make_network` makes a network like `policy` of; None: nothing does."""
+    if policy.name is not None or isinstance(policy, GraphPolicy):
+        return policy.name
+    shown = policy.observation
+    return next((name for name in STUDENTS if architecture(name, shown) == policy.arch), None)
