@@ -11,6 +11,7 @@ from typing import Any
 from accerl.compress.config import CompressionConfig
 from accerl.compress.pruning.sparse import TopologyConfig
 from accerl.envs import check_game
+from accerl.envs.config import AS_IT_IS, EnvConfig
 from accerl.errors import UserError, require, require_choice, require_fields
 from accerl.learner.config import LearnerConfig, choose_device
 from accerl.networks.observation import ObservationSpec
@@ -121,12 +122,13 @@ class RunConfig:
     """length of the run on its own clock"""
     start: str = ""
     """run directory whose learner, with its optimiser, this run begins with"""
+    env: EnvConfig = field(default_factory=EnvConfig)
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
     compression: CompressionConfig = field(default_factory=CompressionConfig)
 
     def __post_init__(self) -> None:
-        check_game(self.game)
+        check_game(self.game, self.env)
         require_network("network", self.network)
         finite = 0.0 < self.seconds < math.inf
         require(finite, "--seconds", "must be positive and finite", self.seconds)
@@ -151,7 +153,10 @@ class RunConfig:
     @property
     def hash(self) -> str:
         """Identity of the resolved configuration."""
-        return json_hash(asdict(self))[:12]
+        data = asdict(self)
+        if self.env == AS_IT_IS:  # as every game was shown before there was a choice
+            del data["env"]
+        return json_hash(data)[:12]
 
     def to_json(self) -> dict[str, Any]:
         """Return the resolved configuration with its hash."""
@@ -166,6 +171,7 @@ class RunConfig:
             if learner.get("sparse") is not None:
                 learner["sparse"] = TopologyConfig(**learner["sparse"])
             values["learner"] = LearnerConfig(**learner)
+            values["env"] = EnvConfig(**values.get("env", {}))
             values["runtime"] = RuntimeConfig(**values["runtime"])
             values["compression"] = CompressionConfig(**values["compression"])
             return cls(**values)

@@ -9,6 +9,19 @@ class UserError(Exception):
     """A mistake of the user: the message is one line that says what to do; exit code 2."""
 
 
+class GameError(UserError):
+    """An environment raised, or returned NaN, while it was played.
+
+    Args:
+        text: one line that names the environment and the step.
+        details: the environment's own traceback; empty if it raised nothing.
+    """
+
+    def __init__(self, text: str, details: str = "") -> None:
+        super().__init__(text)
+        self.details = details
+
+
 def one_line(error: BaseException) -> str:
     """Return what another's error says, on one line; its type where it says nothing."""
     return " ".join(str(error).split()) or type(error).__name__

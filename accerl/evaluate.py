@@ -9,7 +9,8 @@ import torch
 
 from accerl.actor import gumbel_max
 from accerl.compress.engine import Engine
-from accerl.envs import Envs, make_envs
+from accerl.envs import EnvConfig, Envs, make_envs
+from accerl.envs.config import AS_IT_IS
 from accerl.networks.graph_policy import Policy
 from accerl.seeds import Role, generator, number
 
@@ -23,8 +24,8 @@ Infer = Callable[[np.ndarray], np.ndarray]
 class Evaluator:
     """Plays the same `episodes` starts again at every measurement."""
 
-    def __init__(self, game: str, episodes: int) -> None:
-        self._envs = make_envs(game, episodes) if episodes else None
+    def __init__(self, game: str, episodes: int, env: EnvConfig = AS_IT_IS) -> None:
+        self._envs = make_envs(game, episodes, env) if episodes else None
 
     def measure(self, policy: Policy) -> float | None:
         """Return J, the mean return of the stochastic policy; None when turned off."""

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from accerl.compress.config import CompressionConfig
 from accerl.config import RunConfig, RuntimeConfig
 from accerl.envs.minatar import MINATAR_GAMES
-from accerl.errors import require_choice
+from accerl.families import PIXELS, SMALL_COMPRESSION, SMALL_IMAGE, family_defaults
 from accerl.learner.config import LearnerConfig
 
 _SMALL_RUNTIME = RuntimeConfig(
     num_envs=32, queue_rollouts=1, publish_every=2, interval_seconds=1.0, eval_episodes=64
-)
-# A student must follow a small network that changes fast: one update is not enough.
-_SMALL_COMPRESSION = CompressionConfig(
-    distill_updates=4, distill_learning_rate=1e-2, distill_sync_every=1
 )
 _CARTPOLE_LEARNER = LearnerConfig(
     unroll=32,
@@ -29,55 +27,19 @@ _CARTPOLE_LEARNER = LearnerConfig(
     # Episodes of up to 500 points: keeps values near 10, where one learning rate fits all.
     reward_scale=0.1,
 )
-# The same for all five games; 10x10 boards need no pixel statistics.
-_MINATAR_LEARNER = LearnerConfig(
-    unroll=32,
-    learning_rate=1e-3,
-    policy_loss="clipped",
-    minibatches=4,
-    normalise_advantages=True,
-    value_cost=0.5,
-    entropy_cost=0.02,  # with 0.01, one run of Breakout in three soon had no entropy left
-)
 _MINATAR_RUNTIME = replace(_SMALL_RUNTIME, interval_seconds=30.0, eval_episodes=16)
-_MINATAR_COMPRESSION = replace(_SMALL_COMPRESSION, distill_learning_rate=3e-3)
 
 
 def _minatar(game: str) -> RunConfig:
-    """Return the preset of a MinAtar game."""
+    """Return the preset of a MinAtar game; 10x10 boards need no pixel statistics."""
     return RunConfig(
         preset=game,
         game=game,
-        seconds=900.0,
-        learner=_MINATAR_LEARNER,
+        seconds=SMALL_IMAGE.seconds,
+        learner=SMALL_IMAGE.learner,
         runtime=_MINATAR_RUNTIME,
-        compression=_MINATAR_COMPRESSION,
+        compression=SMALL_IMAGE.compression,
     )
-
-
-_ATARI_LEARNER = LearnerConfig(
-    unroll=32,
-    learning_rate=5e-4,
-    policy_loss="clipped",
-    proximal="pass",
-    normalise_advantages=True,
-    reuse=3,
-    minibatches=4,
-    precision="bf16",
-    life_loss_ends=True,
-    anneal_updates=4000,  # 4.1M samples; Pong is learned in fewer, and better without (README)
-)
-_ATARI_COMPRESSION = CompressionConfig(calibration_states=128, distill_updates=2, distill_batch=64)
-_ATARI_RUNTIME = RuntimeConfig(
-    runtime="process",
-    clock="real",
-    num_actors=0,
-    # An update is twelve gradient steps on 1,024 samples: actors must not lag many of those.
-    queue_rollouts=0,
-    publish_every=1,
-    interval_seconds=5.0,
-    eval_episodes=0,
-)
 
 
 def _atari(
@@ -85,20 +47,20 @@ def _atari(
     *,
     pixel_centre: int,
     pixel_unit: float,
-    seconds: float = 3600.0,
-    anneal_updates: int = _ATARI_LEARNER.anneal_updates,
+    seconds: float = PIXELS.seconds,
+    anneal_updates: int = PIXELS.learner.anneal_updates,
 ) -> RunConfig:
     """Return the preset of an Atari game; its pixels were measured with `measure_pixels`."""
     return RunConfig(
         preset=game,
         game=game,
-        network="net1",
+        network=PIXELS.network,
         pixel_centre=pixel_centre,
         pixel_unit=pixel_unit,
         seconds=seconds,
-        learner=replace(_ATARI_LEARNER, anneal_updates=anneal_updates),
-        runtime=_ATARI_RUNTIME,
-        compression=_ATARI_COMPRESSION,
+        learner=replace(PIXELS.learner, anneal_updates=anneal_updates),
+        runtime=PIXELS.runtime,
+        compression=PIXELS.compression,
     )
 
 
@@ -122,7 +84,7 @@ _PAPER_PONG = RunConfig(
         lam=1.0,
         precision="fp32",  # as its GTX 1080 Ti had to
     ),
-    runtime=replace(_ATARI_RUNTIME, num_actors=12, num_distillers=4, num_envs=32, infer_batch=1),
+    runtime=replace(PIXELS.runtime, num_actors=12, num_distillers=4, num_envs=32, infer_batch=1),
     compression=CompressionConfig(),
 )
 
@@ -134,10 +96,10 @@ _ALD_PONG = replace(
     _atari("pong", pixel_centre=87, pixel_unit=47.0, seconds=1200.0, anneal_updates=0),
     preset="ald-pong",
     network="original",
-    learner=replace(_ATARI_LEARNER, anneal_updates=0, actor_kl_cost=0.01),
-    runtime=replace(_ATARI_RUNTIME, num_distillers=1),
+    learner=replace(PIXELS.learner, anneal_updates=0, actor_kl_cost=0.01),
+    runtime=replace(PIXELS.runtime, num_distillers=1),
     compression=replace(
-        _ATARI_COMPRESSION, distill_sync_every=1, distill_updates=8, distill_entropy_cost=0.0
+        PIXELS.compression, distill_sync_every=1, distill_updates=8, distill_entropy_cost=0.0
     ),
 )
 
@@ -154,7 +116,7 @@ _PRESETS = [
             entropy_cost=0.003,
         ),
         runtime=_SMALL_RUNTIME,
-        compression=_SMALL_COMPRESSION,
+        compression=SMALL_COMPRESSION,
     ),
     RunConfig(
         preset="cartpole",
@@ -162,7 +124,7 @@ _PRESETS = [
         seconds=90.0,
         learner=_CARTPOLE_LEARNER,
         runtime=replace(_SMALL_RUNTIME, interval_seconds=5.0, eval_episodes=16),
-        compression=_SMALL_COMPRESSION,
+        compression=SMALL_COMPRESSION,
     ),
     RunConfig(
         preset="acrobot",
@@ -170,7 +132,7 @@ _PRESETS = [
         seconds=300.0,
         learner=replace(_CARTPOLE_LEARNER, learning_rate=1e-3, clip_ratio=0.2),
         runtime=replace(_SMALL_RUNTIME, interval_seconds=15.0, eval_episodes=16),
-        compression=_SMALL_COMPRESSION,
+        compression=SMALL_COMPRESSION,
     ),
     *map(_minatar, MINATAR_GAMES),
     # The twelve games of the paper's Table 4.
@@ -192,11 +154,17 @@ _PRESETS = [
 PRESETS = {config.preset: config for config in _PRESETS}
 
 
-def load_preset(name: str) -> RunConfig:
-    """Return a preset by name.
+def load_preset(name: str, env: Mapping[str, Any] | None = None) -> RunConfig:
+    """Return a preset by name, or the configuration of any other game, see `family_defaults`.
+
+    Args:
+        name: a preset, an Atari game in snake case, or an id of Gymnasium's registry.
+        env: settings of `EnvConfig` that are given.
 
     Raises:
-        UserError: there is none of that name.
+        UserError: there is none of that name, or the game cannot be made or learned.
     """
-    require_choice("preset", name, PRESETS)
-    return PRESETS[name]
+    if name not in PRESETS:
+        return family_defaults(name, env or {})
+    preset = PRESETS[name]
+    return replace(preset, env=replace(preset.env, **env)) if env else preset

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 
 import pytest
 
+from tests.fixtures.own_games import write_package
 from tests.fixtures.studies.postgres import Server, programs, started_server
 
 # Pools read these once, when they are imported: set them before torch and ONNX Runtime load.
@@ -53,3 +55,13 @@ def postgres() -> Iterator[Server]:
     """A PostgreSQL server."""
     with started_server() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def own_games(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A package of environments on the path, see `tests.fixtures.own_games`."""
+    folder = tmp_path_factory.mktemp("games")
+    write_package(folder)
+    sys.path.insert(0, str(folder))
+    yield
+    sys.path.remove(str(folder))

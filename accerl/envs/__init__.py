@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import difflib
-
 import numpy as np
 
 from accerl.envs.atari import AtariEnvs, atari_games
 from accerl.envs.base import Envs, Step
 from accerl.envs.catch import CatchEnvs
 from accerl.envs.classic import AcrobotEnvs, CartPoleEnvs
+from accerl.envs.config import AS_IT_IS, EnvConfig
 from accerl.envs.minatar import MINATAR_GAMES, MinAtarEnvs, require_minatar
-from accerl.errors import UserError, did_you_mean
+from accerl.envs.registry import find_spec, nearest
+from accerl.errors import UserError
 
 __all__ = [
     "AcrobotEnvs",
     "AtariEnvs",
     "CartPoleEnvs",
     "CatchEnvs",
+    "EnvConfig",
     "Envs",
     "MinAtarEnvs",
     "Step",
@@ -31,18 +32,32 @@ __all__ = [
 OWN_GAMES = {"catch": CatchEnvs, "cartpole": CartPoleEnvs, "acrobot": AcrobotEnvs}
 
 
-def check_game(game: str) -> None:
-    """Refuse a game that does not exist.
+def check_game(game: str, env: EnvConfig = AS_IT_IS) -> None:
+    """Refuse a game that does not exist, or that is not shown in other ways.
 
     Raises:
-        UserError: with the closest spelling.
+        UserError: with the nearest names.
     """
-    if game in OWN_GAMES or game in MINATAR_GAMES or game in atari_games():
-        return
-    small = [*OWN_GAMES, *MINATAR_GAMES]
-    close = difflib.get_close_matches(game, [*small, *atari_games()], n=3)
-    hint = f"did you mean {', '.join(close)}?" if close else did_you_mean(game, small)
-    raise UserError(f"game {game!r} does not exist; {hint} (or any Atari game in snake_case)")
+    if is_built_in(game):
+        if env != AS_IT_IS:
+            raise UserError(
+                f"game {game!r} is shown in one way; settings of env go with ids of Gymnasium's "
+                "registry, such as ALE/Pong-v5"
+            )
+    elif find_spec(game) is None:
+        small = [*OWN_GAMES, *MINATAR_GAMES]
+        first, *others = [*map(repr, nearest(game, [*small, *atari_games()])), ""]
+        hint = f"did you mean {first}?" if first else f"allowed: {', '.join(small)}"
+        near = f"or {', '.join(filter(None, others))}, " if any(others) else "or "
+        raise UserError(
+            f"game {game!r} does not exist; {hint} ({near}any Atari game in snake_case, any id of "
+            "Gymnasium's registry, module:Id for one of your own)"
+        )
+
+
+def is_built_in(game: str) -> bool:
+    """Whether a game is played without Gymnasium's registry."""
+    return game in OWN_GAMES or game in MINATAR_GAMES or game in atari_games()
 
 
 def check_installed(game: str) -> None:
@@ -55,33 +70,41 @@ def check_installed(game: str) -> None:
         require_minatar()
 
 
-def make_envs(game: str, num_envs: int) -> Envs:
-    """Return `num_envs` environments of `game`: catch, acrobot, a MinAtar or Atari game, ...
+def make_envs(game: str, num_envs: int, env: EnvConfig = AS_IT_IS) -> Envs:
+    """Return `num_envs` environments of `game`: catch, a MinAtar or Atari game, a Gymnasium id.
 
     Raises:
-        UserError: the game does not exist, or its package is not installed.
+        UserError: the game does not exist, its package is not installed, or it has spaces that
+            nothing here can learn.
     """
-    check_game(game)
+    check_game(game, env)
     if game in OWN_GAMES:
         return OWN_GAMES[game](num_envs)
     if game in MINATAR_GAMES:
         return MinAtarEnvs(game, num_envs)
-    return AtariEnvs(game, num_envs)
+    if is_built_in(game):
+        return AtariEnvs(game, num_envs)
+    from accerl.envs.gymnasium import GymnasiumEnvs  # Gymnasium is slow to import
+
+    return GymnasiumEnvs(game, num_envs, env)
 
 
-def measure_pixels(game: str, *, steps: int = 300, seed: int = 0) -> tuple[int, float]:
-    """Return (centre, unit) of a game's pixels under random play, as presets hold them.
+def measure_pixels(
+    game: str, env: EnvConfig = AS_IT_IS, *, steps: int = 300, seed: int = 0
+) -> tuple[int, float]:
+    """Return (centre, unit) of a game's pixels under random play, as configurations hold them.
 
     The centre is the median, so that background becomes exactly 0; the unit is the standard
     deviation. See `ObservationSpec`.
     """
-    envs, generator = make_envs(game, 4), np.random.default_rng(seed)
+    envs, generator = make_envs(game, 4, env), np.random.default_rng(seed)
     envs.reset(seed)
     frames = []
     for step in range(steps):
         obs = envs.step(generator.integers(envs.num_actions, size=envs.num_envs)).obs
         if step % 10 == 0:
-            frames.append(obs[:, -1].copy())
+            # Of stacked frames the newest: the others were it before.
+            frames.append(obs[:, -1].copy() if envs.observation.is_pixels else obs.copy())
     envs.close()
     pixels = np.concatenate(frames)
-    return int(np.median(pixels)), float(pixels.std())
+    return int(np.median(pixels)), float(pixels.std()) or 255.0

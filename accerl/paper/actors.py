@@ -25,7 +25,7 @@ def policy_for(env: str, network: str = "original", seed: int = 0) -> Policy:
         UserError: there is no such game or network.
     """
     config = load_preset(env)
-    envs = make_envs(config.game, 1)
+    envs = make_envs(config.game, 1, config.env)
     observation, num_actions = config.inputs(envs.observation), envs.num_actions
     envs.close()
     return _network(network, observation, num_actions, seed)

@@ -83,7 +83,7 @@ class Learner:
             raise UserError(f"Learner: give it a QManager, got {type(memory).__name__}")
         preset = load_preset(memory.env)
         config = config or preset
-        if config.game != preset.game:
+        if (config.game, config.env) != (preset.game, preset.env):
             raise UserError(
                 f"Learner: the actors play {preset.game} and the configuration is for {config.game}"
             )
@@ -91,7 +91,7 @@ class Learner:
         self.out = None if out is None else Path(out)
         self.resume = resume
         self.indicators = tuple(indicators)
-        envs = make_envs(config.game, 1)
+        envs = make_envs(config.game, 1, config.env)
         shown, num_actions = envs.observation, envs.num_actions
         envs.close()
         self.policy = as_policy(policy, config.inputs(shown))

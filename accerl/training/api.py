@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import accerl
 from accerl.config import RunConfig
 from accerl.errors import UserError, did_you_mean, require_choice
 from accerl.monitor.strategies import STRATEGIES, FixedStrategy, HandSetStrategy, make_strategy
 from accerl.monitor.strategy import Strategy
-from accerl.presets import load_preset
+from accerl.settings import configure
 from accerl.training.run import RunResult, run_training
 from accerl.training.run_folder import holds_run
-
-SECTIONS = ("learner", "runtime", "compression")
 
 
 def train(
@@ -32,24 +30,22 @@ def train(
     """Train on a game and return what came of it.
 
     Args:
-        game: a preset.
-        network: the learner's network; None: the preset's.
+        game: a preset, an Atari game in snake case, or an id of Gymnasium's registry, where
+            ``module:Id`` imports the module first.
+        network: the learner's network; None: the game's.
         strategy: an object, the name of a hand-set strategy, or the folder of a schedule bundle;
             None acts without compression.
-        seconds: length of the run on its own clock; None: the preset's.
+        seconds: length of the run on its own clock; None: the game's.
         seed: of everything random.
         out: folder to record the run in; None records nothing.
-        settings: any setting of a preset, as ``section__name``: ``runtime__num_envs=8``.
+        settings: any setting of the configuration, as ``section__name``: ``runtime__num_envs=8``.
 
     Raises:
         UserError: a name or value is not allowed, or `out` holds a run already.
     """
-    config = replace(load_preset(game), seed=seed)
-    if network is not None:
-        config = replace(config, network=network)
-    if seconds is not None:
-        config = replace(config, seconds=seconds)
-    config = with_settings(config, settings)
+    config = configure(
+        game, _by_path(settings), label="setting", network=network, seconds=seconds, seed=seed
+    )
     folder = None if out is None else Path(out)
     if folder is not None and holds_run(folder):
         raise UserError(f"{folder} already holds a run; give another out")
@@ -59,26 +55,18 @@ def train(
     return run_training(config, chosen, strategy_name=name, out=folder)
 
 
-def with_settings(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig:
-    """Return `config` with other settings, by ``section__name``.
-
-    Raises:
-        UserError: there is no such setting, or a value is not allowed.
-    """
-    changes: dict[str, dict[str, Any]] = {section: {} for section in SECTIONS}
+def _by_path(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings by ``section.name``, where they are given by ``section__name``."""
+    names = get_type_hints(RunConfig)
     known = [
         f"{section}__{item.name}"
-        for section in SECTIONS
-        for item in fields(getattr(config, section))
+        for section, kind in names.items()
+        if is_dataclass(kind)
+        for item in fields(kind)
     ]
-    for setting, value in settings.items():
+    for setting in settings:
         require_choice("setting", setting, known)
-        section, _, name = setting.partition("__")
-        changes[section][name] = value
-    sections: dict[str, Any] = {
-        section: replace(getattr(config, section), **given) for section, given in changes.items()
-    }
-    return replace(config, **sections)
+    return {setting.replace("__", ".", 1): value for setting, value in settings.items()}
 
 
 def _strategy(strategy: Strategy | str | Path | None) -> Strategy:

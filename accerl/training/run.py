@@ -37,7 +37,7 @@ PROFILE = "profile.json"
 CHECKPOINT_EVERY = 6  # intervals
 _FIXED = (
     "game", "network", "seed", "pixel_centre", "pixel_unit", "start",
-    "learner", "runtime", "compression",
+    "env", "learner", "runtime", "compression",
 )  # fmt: skip
 """settings that a resumed run may not change"""
 OnInterval = Callable[[IntervalReport], None]

@@ -52,7 +52,7 @@ def starting_learner(config: RunConfig) -> dict[str, Any]:
     """
     path = Path(config.start)
     other = read_config(path)
-    names = ("game", "network", "pixel_centre", "pixel_unit")
+    names = ("game", "env", "network", "pixel_centre", "pixel_unit")
     for name in names:
         theirs, ours = getattr(other, name), getattr(config, name)
         if theirs != ours:

@@ -107,7 +107,7 @@ def evaluate_checkpoint(
         raise UserError(f"--episodes must be at least 1, got {episodes}")
     config, policy, artifact = _restore(path, spec)
     infer = policy_infer(policy) if spec == IDENTITY else engine_infer(make_engine(artifact))
-    envs = make_envs(config.game, episodes)
+    envs = make_envs(config.game, episodes, config.env)
     try:
         scores = play_episodes(envs, infer, number(seed, Role.PLAYED_CHECKPOINT))
     finally:
@@ -126,7 +126,7 @@ def _restore(path: Path, spec: CompressionSpec) -> tuple[RunConfig, Policy, Arti
     config = read_config(path)
     Decision.of(spec).check_students(config.network)
     state = saved_run(path)
-    envs = make_envs(config.game, 1)
+    envs = make_envs(config.game, 1, config.env)
     envs.close()
     inputs, generator = config.inputs(envs.observation), torch_generator(config.seed, Role.LEARNER)
     policy = make_network(config.network, inputs, envs.num_actions, generator)

@@ -229,7 +229,8 @@ def make_instance(game: str, latency: LatencyProfile, env_steps: int, **fields: 
 @cache
 def num_actions(game: str) -> int:
     """Return the number of actions of a game."""
-    envs = make_envs(game, 1)
+    config = load_preset(game)
+    envs = make_envs(config.game, 1, config.env)
     envs.close()
     return envs.num_actions
 

@@ -49,8 +49,10 @@ def load_reference(game: str) -> GameReference:
 def random_return(game: str, episodes: int = 512) -> float:
     """Return the mean score of uniformly random play."""
     from accerl.evaluate import EVALUATION_SEED, play_episodes
+    from accerl.presets import load_preset
 
-    envs = make_envs(game, episodes)
+    config = load_preset(game)
+    envs = make_envs(config.game, episodes, config.env)
     logits = np.zeros((episodes, envs.num_actions), dtype=np.float32)
     scores = play_episodes(envs, lambda _: logits, EVALUATION_SEED)
     envs.close()

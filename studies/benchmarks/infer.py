@@ -75,7 +75,7 @@ def trained(path: Path, seed: int) -> Subject:
             "train one with --network original"
         )
     weights = saved_run(path)["learner"]["policy"]
-    envs = make_envs(config.game, 8)
+    envs = make_envs(config.game, 8, config.env)
     generator = np.random.default_rng(seed)
     try:
         observation = config.inputs(envs.observation)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,19 +12,20 @@ import tyro
 from accerl.config import RunConfig
 from accerl.envs import check_installed, make_envs
 from accerl.errors import UserError
+from accerl.families import describe_game
 from accerl.monitor.strategies import HandSetStrategy
 from accerl.monitor.strategy import Strategy, specs_of
 from accerl.networks.make import check_own_student
-from accerl.presets import load_preset
+from accerl.presets import PRESETS
 from accerl.records import make_out_dir
 from accerl.runtime.run import IntervalReport
+from accerl.settings import configure, read_settings, to_text
 from accerl.spec import CompressionSpec, Decision, is_own_network
 from accerl.training.run import check_resumable, check_startable, run_identity, run_training
 from accerl.training.run_folder import holds_run, starting_learner
 from accerl.training.saved_policy import evaluate_checkpoint
 from controller.policy.shield import Shielded
 from studies.cli.command import Command, save_result
-from studies.cli.settings import with_settings
 from studies.cli.strategies import choose_strategy, clock_profile
 from studies.progress import bar, say
 
@@ -36,17 +37,23 @@ class Train(Command):
     For example `accerl train pong --seconds 120 --spec '{"bits": 8}'`.
     """
 
-    preset: tyro.conf.Positional[str]
-    """a small game (catch, cartpole, acrobot, minatar-breakout, minatar-asterix, minatar-freeway,
-    minatar-seaquest, minatar-space-invaders), an Atari game (pong, breakout, alien, amidar,
-    bank_heist, beam_rider, hero, name_this_game, riverraid, road_runner, seaquest,
-    space_invaders), paper-pong (the paper's settings), or ald-pong (Actor-Learner Distillation)"""
+    game: tyro.conf.Positional[str]
+    """a preset: a small game (catch, cartpole, acrobot, minatar-breakout, minatar-asterix,
+    minatar-freeway, minatar-seaquest, minatar-space-invaders), an Atari game (pong, breakout,
+    alien, amidar, bank_heist, beam_rider, hero, name_this_game, riverraid, road_runner, seaquest,
+    space_invaders), paper-pong (the paper's settings), or ald-pong (Actor-Learner Distillation);
+    any other Atari game in snake_case; or any id of Gymnasium's registry, such as LunarLander-v3 or
+    mypackage:MyEnv-v0, which imports mypackage first"""
+    config: Path | None = None
+    """TOML or JSON file with settings, as --print-config prints them; options go before it"""
+    print_config: bool = False
+    """print the whole configuration as JSON, and train nothing"""
     seconds: float | None = None
-    """length of the run on its own clock (default: the preset's)"""
-    seed: int = 0
-    """of everything random"""
+    """length of the run on its own clock (default: the game's)"""
+    seed: int | None = None
+    """of everything random (default: 0)"""
     runtime: str | None = None
-    """serial or process (default: the preset's)"""
+    """serial or process (default: the game's)"""
     clock: str | None = None
     """virtual or real; the serial runtime defaults to virtual"""
     profile: str | None = None
@@ -69,18 +76,18 @@ class Train(Command):
     strategy's specs, as it does when the strategy fails"""
     network: str | None = None
     """of the learner: original, net1, net2 or net3; impala, impala-small or impala-tiny; or
-    module:function, your own (default: the preset's)"""
+    module:function, your own (default: the game's)"""
     precision: str | None = None
-    """of the learner: fp32 or bf16 (default: the preset's)"""
+    """of the learner: fp32 or bf16 (default: the game's)"""
     settings: Annotated[
         tyro.conf.UseAppendAction[tuple[str, ...]],
         tyro.conf.arg(name="set", metavar="SECTION.NAME=VALUE"),
     ] = ()
-    """other settings of the preset, such as compression.prune_criterion=taylor"""
+    """other settings, such as compression.prune_criterion=taylor or env.frame_stack=4"""
     start: Path | None = None
     """run directory whose learner this run begins with"""
     out: Path | None = None
-    """run directory (default: runs/PRESET-seedN)"""
+    """run directory (default: runs/GAME-seedN)"""
     resume: bool = False
     """go on with the run in --out from its last checkpoint"""
     wandb: bool = False
@@ -88,7 +95,11 @@ class Train(Command):
 
     def execute(self) -> dict[str, Any]:
         """Resolve the options and train."""
-        config = self.config()
+        config = self.run_config()
+        if self.print_config:
+            if not self.json:
+                print(to_text(config))
+            return config.to_json()
         chosen = choose_strategy(
             self.strategy,
             config,
@@ -97,7 +108,8 @@ class Train(Command):
             bundle_mode=self.bundle_mode,
             strict=self.strict,
         )
-        out = self.out or free_folder(Path("runs") / f"{self.preset}-seed{self.seed}", self.resume)
+        default = Path("runs") / f"{_as_file_name(config.preset)}-seed{config.seed}"
+        out = self.out or free_folder(default, self.resume)
         if holds_run(out) and not self.resume:
             raise UserError(f"{out} already holds a run; add --resume, or give another --out")
         name = chosen.label if isinstance(chosen, HandSetStrategy) else self.strategy
@@ -112,21 +124,29 @@ class Train(Command):
                 say(f"wrote {folder} (upload with `wandb sync {folder}`)")
         return summary
 
-    def config(self) -> RunConfig:
-        """Return the preset with every option that was given."""
-        config = replace(load_preset(self.preset), seed=self.seed)
+    def run_config(self) -> RunConfig:
+        """Return the game's configuration with every option that was given."""
         clock = self.clock
         if clock is None and self.runtime is not None:
             clock = "virtual" if self.runtime == "serial" else "real"
-        start = None if self.start is None else str(self.start.absolute())
-        given = {"seconds": self.seconds, "network": self.network, "start": start}
-        config = replace(config, **_known(given))
-        runtime = {"runtime": self.runtime, "clock": clock, "profile": self.profile}
-        config = config.with_runtime(**_known(runtime))
+        options = {
+            "runtime.runtime": self.runtime,
+            "runtime.clock": clock,
+            "runtime.profile": self.profile,
+            "learner.precision": self.precision,
+        }
+        config = configure(
+            self.game,
+            {**_known(options), **read_settings(self.settings)},
+            self.config,
+            seconds=self.seconds,
+            seed=self.seed,
+            network=self.network,
+            start=None if self.start is None else str(self.start.absolute()),
+        )
         if self.profile is not None and config.runtime.clock == "real":
             raise UserError("--profile goes with the virtual clock; add --runtime serial")
-        config = config.with_learner(**_known({"precision": self.precision}))
-        return with_settings(config, self.settings)
+        return config
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,6 +178,11 @@ class Eval(Command):
         return save_result(result, self.out, "eval.json")
 
 
+def _as_file_name(game: str) -> str:
+    """Return the name of a game without what folders cannot be named."""
+    return game.replace("/", "-").replace(":", "-")
+
+
 def _known(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options that were given."""
     return {name: value for name, value in options.items() if value is not None}
@@ -175,6 +200,8 @@ def run_recorded(
     profile = clock_profile(config)
     # What the run would refuse when it comes to it is refused before anything is written.
     check_installed(config.game)
+    if config.preset not in PRESETS:
+        say(describe_game(config))
     if config.start and not resume:
         starting_learner(config)
     check_startable(config, strategy)
@@ -252,7 +279,7 @@ def _interval_note(report: IntervalReport) -> str:
 def _check_own_students(config: RunConfig, specs: Sequence[CompressionSpec]) -> None:
     own = [spec for spec in specs if is_own_network(spec.student)]
     if own:
-        envs = make_envs(config.game, 1)
+        envs = make_envs(config.game, 1, config.env)
         for spec in own:
             check_own_student(spec, config.inputs(envs.observation), envs.num_actions)
         envs.close()

@@ -19,7 +19,16 @@ PARAMS = "--strategy-params"
 KL = ["--strategy", "kl-threshold", PARAMS]
 
 MISTAKES: list[tuple[list[str], str]] = [
-    (["train", "pongg"], "preset 'pongg' does not exist; did you mean 'pong'?"),
+    (["train", "pongg"], "game 'pongg' does not exist; did you mean 'pong'?"),
+    (["train", "LunarLandr-v3"], "did you mean 'LunarLander-v3'? (or 'LunarLanderContinuous-v3',"),
+    (["train", "Pendulum-v1"], "its actions are continuous"),
+    (["train", "Blackjack-v1"], "flatten them with --set env.wrappers=FlattenObservation"),
+    (["train", "nobody:Has-v0"], "importing 'nobody' failed, ModuleNotFoundError"),
+    (["train", "CartPole-v1", "--set", "env.wrap=x"], "did you mean 'wrappers'?"),
+    (["train", "CartPole-v1", "--set", "env.wrappers=3"], "a value like [] is needed, got 3"),
+    (["train", "CartPole-v1", "--set", "env.resize=84"], "go with images"),
+    ([*TRAIN, "--set", "env.frame_stack=4"], "game 'catch' is shown in one way"),
+    ([*TRAIN, "--config", "nothing.toml"], "--config nothing.toml: [Errno 2] No such file"),
     (["traine", "pong"], "command 'traine' does not exist; did you mean 'train'?"),
     (["profile", "shoow"], "command 'profile' has no 'shoow'; did you mean 'show'?"),
     ([*TRAIN, "--spec", '{"bit": 8}'], "spec: unknown key 'bit'; did you mean 'bits'?"),
@@ -67,7 +76,7 @@ MISTAKES: list[tuple[list[str], str]] = [
     ([*TRAIN, "--set", "compressor.prune_criterion=l1"], "did you mean 'compression'?"),
     ([*TRAIN, "--set", "prune_criterion=l1"], "write it like compression.prune_criterion=taylor"),
     ([*TRAIN, "--set", "runtime.num_envs=many"], "a value like 32 is needed, got 'many'"),
-    ([*TRAIN, "--set", "learner.sparse=0.9"], "a value like null is needed, got '0.9'"),
+    ([*TRAIN, "--set", "learner.sparse=0.9"], "a value like null is needed, got 0.9"),
     ([*TRAIN, "--start", "no-such-run"], "no-such-run is not a run directory"),
     ([*TRAIN, "--spec", '{"student": "os:walk"}'], "student 'os:walk' cannot be made for"),
     (
@@ -91,7 +100,7 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["profile", "measure", "--name", "a/b"], "use letters, digits, - and _"),
     (["profile", "diff", "paper", "papper"], "latency profile 'papper' does not exist"),
     (["profile", "advise", "--profile", "papper"], "latency profile 'papper' does not exist"),
-    (["profile", "advise", "--env", "pongg"], "preset 'pongg' does not exist; did you mean"),
+    (["profile", "advise", "--env", "pongg"], "game 'pongg' does not exist; did you mean"),
     (["profile", "advise", "--network", "net4"], "network 'net4' does not exist; did you mean"),
     (["bench", "pipelines"], "command 'bench' has no 'pipelines'; did you mean 'pipeline'?"),
     (["bench", "pipeline", "--configs", "int9"], "configuration 'int9' does not exist; did you"),
@@ -317,5 +326,5 @@ def test_the_installed_command_exits_with_2_and_without_a_traceback() -> None:
     )
     assert done.returncode == 2
     assert done.stdout == ""
-    assert done.stderr.startswith("accerl: preset 'pongg'")
+    assert done.stderr.startswith("accerl: game 'pongg'")
     assert len(done.stderr.splitlines()) == 1

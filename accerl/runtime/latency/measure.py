@@ -107,7 +107,7 @@ class _Measuring:
         self.machine = fingerprint()
         self.spread: dict[str, float] = {}
         self._on_progress = on_progress
-        envs = make_envs(config.game, config.runtime.num_envs)
+        envs = make_envs(config.game, config.runtime.num_envs, config.env)
         stack.callback(envs.close)
         self._inputs = config.inputs(envs.observation)
         self._num_actions = envs.num_actions

@@ -17,7 +17,7 @@ import torch
 
 from accerl.actor import Actor
 from accerl.config import RunConfig
-from accerl.envs import make_envs
+from accerl.envs import EnvConfig, make_envs
 from accerl.rollout import Rollout, RolloutShape
 from accerl.runtime.machine.cores import LearnersCores
 from accerl.runtime.machine.memory import give_back_large_blocks
@@ -78,7 +78,8 @@ class Acting:
         self._pipe, theirs = context.Pipe()
         runtime = config.runtime
         rows = config.learner.unroll * (2 + runtime.queue_rollouts)
-        arguments = (theirs, mailbox.handle(), config.game, runtime.num_envs, rows, beside)
+        game = (config.game, config.env, runtime.num_envs)
+        arguments = (theirs, mailbox.handle(), *game, rows, beside)
         self._process = context.Process(target=act, args=arguments, daemon=True)
         with nullcontext() if cores is None else cores.place("actor"):
             self._process.start()
@@ -109,6 +110,7 @@ def act(
     pipe: Connection,
     mailbox_handle: dict[str, Any],
     game: str,
+    env: EnvConfig,
     num_envs: int,
     rows: int,
     beside: bool,
@@ -119,7 +121,7 @@ def act(
     processor's caches.
     """
     give_back_large_blocks()
-    envs = make_envs(game, num_envs)
+    envs = make_envs(game, num_envs, env)
     mailbox = Mailbox(**mailbox_handle)
     shape = RolloutShape.of(envs, STEPS)
     rollouts = cycle([Rollout.allocate(shape) for _ in range(max(rows // STEPS, 1))])

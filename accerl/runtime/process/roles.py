@@ -13,7 +13,7 @@ from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Any
 
 from accerl.actor import Actor
-from accerl.envs import make_envs
+from accerl.envs import EnvConfig, make_envs
 from accerl.networks.observation import ObservationSpec
 from accerl.rollout import Slab
 from accerl.runtime.machine.memory import give_back_large_blocks, keep_freed_memory
@@ -44,6 +44,7 @@ def collect_rollouts(
     slab_handle: dict[str, Any],
     mailbox_handle: dict[str, Any],
     game: str,
+    env: EnvConfig,
     threads: int,
     infer_batch: int,
     patience_seconds: float,
@@ -59,7 +60,7 @@ def collect_rollouts(
     slab = Slab(**slab_handle)
     mailbox = Mailbox(**mailbox_handle)
     try:
-        envs = make_envs(game, slab.shape.num_envs)
+        envs = make_envs(game, slab.shape.num_envs, env)
         actor = Actor(envs, seed, threads=threads, infer_batch=infer_batch)
         channel.send(Ready())
         while True:
@@ -193,6 +194,7 @@ def measure_returns(
     observation: ObservationSpec,
     num_actions: int,
     game: str,
+    env: EnvConfig,
     episodes: int,
     weights_handle: dict[str, Any],
 ) -> None:
@@ -203,7 +205,7 @@ def measure_returns(
 
     torch.set_num_threads(1)
     policy = empty_policy(network, observation, num_actions)
-    evaluator = Evaluator(game, episodes)
+    evaluator = Evaluator(game, episodes, env)
     weights = WeightVector(**weights_handle)
     try:
         channel.send(Ready())

@@ -75,7 +75,7 @@ class ProcessRun:
         runtime = config.runtime
         torch.set_num_threads(runtime.learner_threads)
         keep_freed_memory()
-        probe = make_envs(config.game, 1)
+        probe = make_envs(config.game, 1, config.env)
         generator = torch_generator(config.seed, Role.LEARNER)
         observation = config.inputs(probe.observation)
         policy = parts.make_policy(config, probe.observation, probe.num_actions, generator)
@@ -139,13 +139,14 @@ class ProcessRun:
             seed = number(self.config.seed, Role.ACTOR, index, restarts, updates)
             handles = (self._slab.handle(), self._mailbox.handle())
             acting = (runtime.actor_threads, runtime.infer_batch, runtime.patience_seconds)
-            return *handles, self.config.game, *acting, seed
+            return *handles, self.config.game, self.config.env, *acting, seed
 
         return Worker("actor", index, collect_rollouts, arguments)
 
     def _make_evaluator(self) -> Worker:
-        game, episodes = self.config.game, self.config.runtime.eval_episodes
-        arguments = (*self._network, game, episodes, self._weights.handle())
+        config = self.config
+        game = (config.game, config.env, config.runtime.eval_episodes)
+        arguments = (*self._network, *game, self._weights.handle())
         return Worker("evaluator", None, measure_returns, lambda _: arguments)
 
     def _make_publishing(self, compressor: Compressor) -> RemotePublishing:

@@ -100,7 +100,7 @@ class SerialRun:
         self._actors = [
             _ModelledActor(
                 Actor(
-                    make_envs(config.game, runtime.num_envs),
+                    make_envs(config.game, runtime.num_envs, config.env),
                     number(config.seed, Role.ACTOR, index, 0, 0),
                     threads=runtime.actor_threads,
                     infer_batch=runtime.infer_batch,
@@ -129,7 +129,7 @@ class SerialRun:
         samples = config.learner.unroll * runtime.num_envs
         check_every = KLProbe.check_every(samples, count_macs(policy) if real else math.inf)
         self.orders = PublicationOrders(runtime.publish_every, check_every)
-        self.evaluator = Evaluator(config.game, runtime.eval_episodes)
+        self.evaluator = Evaluator(config.game, runtime.eval_episodes, config.env)
         self.num_actions = envs.num_actions
         self.recorder = IntervalRecorder(envs.num_actions, times_itself=real)
         names = [LEARNER, COMPRESSOR, *map(distiller_name, range(wiring.distillers))]

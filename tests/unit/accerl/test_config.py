@@ -45,7 +45,7 @@ def test_runtime_settings_out_of_range_are_refused(changes: dict[str, Any], mess
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"game": "katch"}, "did you mean catch"),
+        ({"game": "katch"}, "did you mean 'catch'"),
         ({"seconds": 0.0}, "--seconds must be positive and finite, got 0.0"),
         ({"seconds": float("nan")}, "--seconds must be positive"),
         ({"seconds": float("inf")}, "--seconds must be positive and finite, got inf"),

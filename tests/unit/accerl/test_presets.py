@@ -78,7 +78,7 @@ def test_a_preset_that_does_not_exist() -> None:
         ("SpaceInvaders", "space_invaders"),
         ("riveraid", "riverraid"),
     ):
-        with pytest.raises(UserError, match=f"preset '{wrong}' does not exist") as refused:
+        with pytest.raises(UserError, match=f"game '{wrong}' does not exist") as refused:
             load_preset(wrong)
         assert f"did you mean '{right}'?" in str(refused.value)
         assert "\n" not in str(refused.value)

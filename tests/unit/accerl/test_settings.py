@@ -8,30 +8,31 @@ from pathlib import Path
 import pytest
 import torch
 
+from accerl.config import RunConfig
+from accerl.envs import EnvConfig
 from accerl.errors import UserError
 from accerl.monitor.strategies import FixedStrategy
 from accerl.presets import load_preset
+from accerl.settings import configure, read_settings, to_text
 from accerl.spec import IDENTITY, CompressionSpec
 from accerl.training.run import run_training
 from accerl.training.run_folder import read_config, saved_run, starting_learner
-from studies.cli.settings import with_settings
 from tests.fixtures.runs.inner_runs import fast_profile, tiny_catch
 
-CATCH = load_preset("catch")
+
+def configured(*settings: str, file: Path | None = None) -> RunConfig:
+    return configure("catch", read_settings(settings), file)
 
 
 def test_settings_of_every_kind_are_changed() -> None:
-    config = with_settings(
-        CATCH,
-        [
-            "compression.prune_criterion=taylor",
-            "compression.prune_round_to=8",
-            "compression.prune_compensate=true",
-            "compression.rank_energy=1",
-            "compression.quantise_reduce_range=false",
-            'learner.sparse={"method": "set", "sparsity": 0.5}',
-            "runtime.num_distillers=2",
-        ],
+    config = configured(
+        "compression.prune_criterion=taylor",
+        "compression.prune_round_to=8",
+        "compression.prune_compensate=true",
+        "compression.rank_energy=1",
+        "compression.quantise_reduce_range=false",
+        'learner.sparse={"method": "set", "sparsity": 0.5}',
+        "runtime.num_distillers=2",
     )
     assert config.compression.prune_criterion == "taylor"
     assert config.compression.prune_round_to == 8
@@ -41,7 +42,7 @@ def test_settings_of_every_kind_are_changed() -> None:
     assert config.learner.sparse is not None
     assert config.learner.sparse.method == "set"
     assert config.runtime.num_distillers == 2
-    assert with_settings(CATCH, []) == CATCH
+    assert configured() == load_preset("catch")
 
 
 @pytest.mark.parametrize(
@@ -58,7 +59,50 @@ def test_settings_of_every_kind_are_changed() -> None:
 )
 def test_settings_that_do_not_fit_are_refused(setting: str, reason: str) -> None:
     with pytest.raises(UserError, match=reason):
-        with_settings(CATCH, [setting])
+        configured(setting)
+
+
+@pytest.mark.parametrize("game", ["pong", "Acrobot-v1", "qbert"])
+def test_a_printed_configuration_reads_back_as_itself(game: str, tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    settings = read_settings(['learner.sparse={"method": "set"}', "learner.unroll=10"])
+    config = configure(game, settings, seconds=7.0, seed=4)
+    path.write_text(to_text(config))
+    assert configure(game, {}, path) == config
+    assert to_text(configure(game, {}, path)) == to_text(config)
+
+
+def test_a_file_goes_before_settings_and_after_the_game(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        'seconds = 5\nnetwork = "net1"\n[env]\nframe_stack = 2\nwrappers = ["FlattenObservation"]\n'
+        "[runtime]\nnum_envs = 8\nnum_learners = 2\n[learner]\nunroll = 9\n"
+    )
+    config = configure("CartPole-v1", {"runtime.num_envs": 16}, path, network="net2")
+    assert (config.seconds, config.network) == (5.0, "net2")
+    assert config.env == EnvConfig(frame_stack=2, wrappers=("FlattenObservation",))
+    assert (config.runtime.num_envs, config.runtime.num_learners) == (16, 2)
+    assert config.learner == replace(configure("CartPole-v1", {}).learner, unroll=9)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("seconds = ", "Invalid value"),
+        ("pixel_units = 5", "has no 'pixel_units'; did you mean 'pixel_unit'"),
+        ("seconds = 'long'", "config.toml.seconds: a value like"),
+        ("[learner]\nunrol = 5", "learner has no 'unrol'; did you mean 'unroll'"),
+        ("[lerner]\nunroll = 5", "'lerner' does not exist; did you mean 'learner'"),
+        ('game = "pong"', "is for 'pong'; give that game"),
+    ],
+)
+def test_a_file_that_does_not_fit_is_refused(content: str, reason: str, tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text(content)
+    with pytest.raises(UserError, match=reason) as refused:
+        configured(file=path)
+    assert str(refused.value).startswith("--config")
+    assert "\n" not in str(refused.value)
 
 
 def test_a_run_starts_with_the_learner_of_another(tmp_path: Path) -> None:

@@ -1,0 +1,258 @@
+"""Any environment of Gymnasium's registry with Box observations and discrete actions."""
+
+from __future__ import annotations
+
+import itertools
+import traceback
+from collections.abc import Callable
+from importlib import import_module
+from inspect import signature
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.envs.registration import load_env_creator
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from accerl.envs.base import Step
+from accerl.envs.config import AS_IT_IS, EnvConfig
+from accerl.envs.observations import Observations
+from accerl.envs.registry import bare_id, find_spec, missing_package
+from accerl.errors import GameError, UserError, did_you_mean, one_line
+from accerl.networks.observation import ObservationSpec
+from accerl.seeds import Role, number
+
+MAX_ACTIONS = 1024
+"""combinations of a MultiDiscrete space that become actions of their own, at most"""
+_OF_VECTOR_ENVS = {
+    "autoreset_mode": AutoresetMode.SAME_STEP,
+    "reward_clipping": False,  # raw scores are recorded; the learner clips
+    "num_threads": 1,  # more than one per process only steals cores
+}
+"""given to an environment's own vector entry point, as far as it takes them"""
+
+
+class GymnasiumEnvs:
+    """A batch of one Gymnasium environment, by its own vector entry point or one after another.
+
+    Args:
+        game: an id in Gymnasium's registry; ``module:Id`` imports the module first.
+        num_envs: how many.
+        config: how observations are shown.
+
+    Raises:
+        UserError: it cannot be made, or has spaces that no network here can take.
+    """
+
+    def __init__(self, game: str, num_envs: int, config: EnvConfig = AS_IT_IS) -> None:
+        self._game = game
+        self._env = _make(game, num_envs, config)
+        self.num_envs = num_envs
+        space = self._env.single_observation_space
+        if not isinstance(space, spaces.Box):
+            self._env.close()
+            raise _unsupported_observations(game, space)
+        self._actions = _Actions(game, self._env.single_action_space)
+        self.num_actions = self._actions.count
+        self._observations = Observations(space, num_envs, config)
+        self.observation: ObservationSpec = self._observations.spec
+        self.exact_resume = False
+        self._seed = self._steps = 0
+        self._lives = np.zeros(num_envs, np.int64)
+
+    def reset(self, seed: int) -> np.ndarray:
+        """See `Envs.reset`."""
+        self._seed, self._steps = seed, 0
+        # Environments take consecutive seeds, and some hold them in 32 bits.
+        obs, info = self._call(self._env.reset, seed=seed % (2**31 - self.num_envs))
+        self._check(obs, "its first observation")
+        self._lives = np.array(info.get("lives", self._lives), np.int64)
+        return self._observations.first(obs)
+
+    def step(self, actions: np.ndarray) -> Step:
+        """See `Envs.step`."""
+        self._steps += 1
+        obs, reward, terminated, truncated, info = self._call(
+            self._env.step, self._actions.own(actions)
+        )
+        self._check(obs, "its observation")
+        self._check(reward, "its reward")
+        terminated, truncated = np.array(terminated), np.array(truncated)
+        done = terminated | truncated
+        life_lost = None
+        if "lives" in info:
+            # Where a game ended, the count is already the next one's: there are more, not fewer.
+            lives = np.array(info["lives"], np.int64)
+            life_lost, self._lives = (lives < self._lives) & ~done, lives
+        shown = self._observations.next(obs, done)
+        return Step(shown, np.asarray(reward, np.float32), terminated, truncated, life_lost)
+
+    def _call(self, method: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        """Call the environments; what they raise names the game, and keeps its traceback."""
+        try:
+            return method(*args, **options)
+        except GameError:
+            raise
+        except Exception as error:  # a user's own code may fail in any way
+            where = f"step {self._steps}" if self._steps else "reset"
+            raise _failure(self._game, "one of the environments", where, error) from error
+
+    def _check(self, values: Any, what: str) -> None:
+        """Refuse NaN and infinity: a network that learns from one is spoilt."""
+        values = np.asarray(values)
+        if values.dtype.kind != "f":
+            return
+        finite = np.isfinite(values).reshape(self.num_envs, -1).all(axis=1)
+        if not finite.all():
+            which = int(np.argmin(finite))
+            raise GameError(
+                f"game {self._game!r}: environment {which} returned NaN or infinity in {what}, "
+                f"in step {self._steps}"
+            )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the next seed: environments of this kind cannot be saved."""
+        return {"seed": number(self._seed, Role.RESUMED_EPISODES)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> np.ndarray:
+        """Start new episodes from a seed that has not been used yet."""
+        return self.reset(state["seed"])
+
+    def close(self) -> None:
+        """See `Envs.close`."""
+        self._env.close()
+
+
+class _Actions:
+    """Actions 0, 1, ... as the environment's own: Discrete from any start, or MultiDiscrete."""
+
+    def __init__(self, game: str, space: Any) -> None:
+        self._start: Any = getattr(space, "start", 0)
+        self._sizes: tuple[int, ...] | None = None
+        if isinstance(space, spaces.Discrete):
+            self.count = int(space.n)
+            return
+        if not isinstance(space, spaces.MultiDiscrete) or space.nvec.ndim != 1:
+            kind = "continuous" if isinstance(space, spaces.Box) else "of another kind"
+            raise UserError(
+                f"game {game!r}: its actions are {kind}, {space}; Discrete and MultiDiscrete "
+                "actions can be learned"
+            )
+        self._sizes = tuple(map(int, space.nvec))
+        self.count = int(np.prod(space.nvec))
+        if self.count > MAX_ACTIONS:
+            raise UserError(
+                f"game {game!r}: {space} has {self.count} combinations, and at most {MAX_ACTIONS} "
+                "can be learned; leave some out by a wrapper of your own (--set env.wrappers)"
+            )
+
+    def own(self, actions: np.ndarray) -> np.ndarray:
+        """Return what the environments take for actions [B] in 0 .. count - 1."""
+        if self._sizes is None:
+            return actions + self._start
+        return np.stack(np.unravel_index(actions, self._sizes), axis=-1) + self._start
+
+
+class _Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Names the environment that raises; its own traceback goes with the error."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any], game: str, index: int) -> None:
+        super().__init__(env)
+        self._who, self._game, self._steps = f"environment {index}", game, 0
+
+    def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
+        """Reset the environment."""
+        try:
+            return self.env.reset(**options)
+        except Exception as error:  # a user's own code may fail in any way
+            raise _failure(self._game, self._who, "reset", error) from error
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Step the environment."""
+        self._steps += 1
+        try:
+            return self.env.step(action)
+        except Exception as error:  # a user's own code may fail in any way
+            raise _failure(self._game, self._who, f"step {self._steps}", error) from error
+
+
+def _failure(game: str, who: str, where: str, error: Exception) -> GameError:
+    return GameError(
+        f"game {game!r}: {who} raised {type(error).__name__} in {where}: {one_line(error)}",
+        "".join(traceback.format_exception(error)),
+    )
+
+
+def _make(game: str, num_envs: int, config: EnvConfig) -> VectorEnv[Any, Any, Any]:
+    """Return the environments, with same-step autoreset."""
+    spec, name = find_spec(game), bare_id(game)
+    wrappers = [_find_wrapper(wrapper) for wrapper in config.wrappers]
+    count = itertools.count()
+    try:
+        options = _own_vector_options(spec) if config == AS_IT_IS else None
+        if options is not None:
+            return gymnasium.make_vec(
+                name, num_envs, vectorization_mode="vector_entry_point", **options
+            )
+        return gymnasium.make_vec(
+            name,
+            num_envs,
+            vectorization_mode="sync",
+            vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP, "copy": False},
+            wrappers=[*wrappers, lambda env: _Guard(env, game, next(count))],
+            disable_env_checker=True,
+        )
+    except UserError:
+        raise
+    except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
+        raise missing_package(game, spec, error) from error
+    except Exception as error:  # a user's own code may fail in any way
+        hint = f"; env.wrappers is {', '.join(config.wrappers)}" if wrappers else ""
+        raise UserError(
+            f"game {game!r} cannot be made: {type(error).__name__}: {one_line(error)}{hint}"
+        ) from error
+
+
+def _own_vector_options(spec: Any) -> dict[str, Any] | None:
+    """Return what an environment's own vector entry point is given; None: it is not used.
+
+    It must reset in the same step: otherwise an episode's end leaves a junk row.
+    """
+    if spec.vector_entry_point is None or spec.additional_wrappers:
+        return None
+    creator = spec.vector_entry_point
+    if isinstance(creator, str):
+        creator = load_env_creator(creator)
+    known = signature(creator).parameters
+    if "autoreset_mode" not in known:
+        return None
+    return {option: value for option, value in _OF_VECTOR_ENVS.items() if option in known}
+
+
+def _find_wrapper(name: str) -> Callable[[Any], Any]:
+    """Return a wrapper by its name in gymnasium.wrappers, or by ``module:Class``."""
+    module, colon, attribute = name.rpartition(":")
+    if not colon:
+        # Autoreset would reset before the vector environment sees the end: no episode would end.
+        names = [
+            each for each in gymnasium.wrappers.__all__ if each[0].isupper() and each != "Autoreset"
+        ]
+        if name not in names:
+            raise UserError(
+                f"env: wrapper {name!r} does not exist; {did_you_mean(name, names)}, "
+                "or module:Class of your own"
+            )
+        return getattr(gymnasium.wrappers, name)
+    try:
+        return getattr(import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise UserError(f"env: wrapper {name!r}: {one_line(error)}") from error
+
+
+def _unsupported_observations(game: str, space: Any) -> UserError:
+    kind = type(space).__name__
+    return UserError(
+        f"game {game!r}: observations are {kind}, and networks take a Box; flatten them with "
+        "--set env.wrappers=FlattenObservation"
+    )

@@ -1,0 +1,174 @@
+"""Settings by name, ``section.name``: from the command line, Python or a configuration file."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, is_dataclass, replace
+from pathlib import Path
+from typing import Any, get_args, get_origin, get_type_hints
+
+from accerl.config import RunConfig
+from accerl.errors import UserError, did_you_mean, first_line
+from accerl.presets import load_preset
+
+
+def read_settings(texts: Sequence[str]) -> dict[str, Any]:
+    """Return settings such as ``compression.prune_criterion=taylor``; values are JSON, or words.
+
+    Raises:
+        UserError: one is not written like that.
+    """
+    settings = {}
+    for text in texts:
+        path, equals, value = text.partition("=")
+        if not (equals and "." in path):
+            raise UserError(f"--set {text}: write it like compression.prune_criterion=taylor")
+        try:
+            settings[path] = json.loads(value)
+        except json.JSONDecodeError:
+            settings[path] = value
+    return settings
+
+
+def read_file(path: Path, game: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what a TOML or JSON file says of a run: fields of `RunConfig`, and its settings.
+
+    Args:
+        path: ends in .toml or .json; what it leaves out stays as it is.
+        game: that it must be for, if it names one.
+
+    Raises:
+        UserError: it cannot be read, has unknown entries, or is for another game.
+    """
+    try:
+        text = path.read_text()
+        data = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+    except (OSError, ValueError) as error:
+        raise UserError(f"--config {path}: {first_line(error)}") from error
+    if not isinstance(data, dict):
+        raise UserError(f"--config {path}: an object such as --print-config prints is needed")
+    named = data.get("preset", data.get("game", game))
+    if named != game:
+        raise UserError(f"--config {path} is for {named!r}; give that game, or another file")
+    settings, own = {}, {}
+    for name, value in data.items():
+        if name in ("hash", "preset", "game"):
+            continue
+        if isinstance(value, dict):
+            settings |= {f"{name}.{each}": setting for each, setting in value.items()}
+        else:
+            own[name] = value
+    return _fitted(RunConfig, own, f"--config {path}"), settings
+
+
+def configure(
+    game: str,
+    settings: Mapping[str, Any],
+    file: Path | None = None,
+    *,
+    label: str = "--set",
+    **own: Any,
+) -> RunConfig:
+    """Return a game's configuration: its defaults, then a file, then settings.
+
+    Sections are the parts of `RunConfig` that are dataclasses; names and types are those of their
+    fields. An object fills a setting that is a dataclass itself, as in
+    ``{"learner.sparse": {"method": "set"}}``; a list, or a word with commas, one that holds words.
+
+    Args:
+        game: see `load_preset`.
+        settings: values by ``section.name``.
+        file: see `read_file`.
+        label: what errors about `settings` begin with.
+        own: fields of `RunConfig` itself; None leaves one as it is.
+
+    Raises:
+        UserError: the game, the file or a setting is not allowed.
+    """
+    filed_own, filed = ({}, {}) if file is None else read_file(file, game)
+    changes = _checked(filed, f"--config {file}")
+    for section, given in _checked(settings, label).items():
+        changes[section] = {**changes.get(section, {}), **given}
+    # What the networks see decides which defaults a game has.
+    config = _replaced(load_preset(game, changes.pop("env", {})), changes)
+    given = {name: value for name, value in own.items() if value is not None}
+    return replace(config, **{**filed_own, **given})
+
+
+def to_text(config: RunConfig) -> str:
+    """Return the whole configuration as JSON; `read_file` reads it back."""
+    return json.dumps(asdict(config), indent=2)
+
+
+def _checked(settings: Mapping[str, Any], label: str) -> dict[str, dict[str, Any]]:
+    """Return values of the right types, by section and name.
+
+    Raises:
+        UserError: there is no such setting, or a value is of another type.
+    """
+    kinds: dict[str, Any] = {
+        name: kind for name, kind in get_type_hints(RunConfig).items() if is_dataclass(kind)
+    }
+    sections: defaultdict[str, dict[str, Any]] = defaultdict(dict)
+    for path, value in settings.items():
+        section, _, name = path.partition(".")
+        if section not in kinds:
+            hint = did_you_mean(section, list(kinds))
+            raise UserError(f"{label} {path}: {section!r} does not exist; {hint}")
+        sections[section][name] = value
+    return {
+        section: _fitted(kinds[section], given, f"{label} {section}")
+        for section, given in sections.items()
+    }
+
+
+def _fitted(owner: type[Any], given: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return values for fields of a dataclass, as the types of those fields."""
+    kinds, values = _check_names(owner, given, where), {}
+    for name, value in given.items():
+        try:
+            values[name] = _fit(value, kinds[name], where)
+        except TypeError as error:
+            needed = json.dumps(getattr(owner, name, None))
+            message = f"{where}.{name}: a value like {needed} is needed, got {value!r}"
+            raise UserError(message) from error
+    return values
+
+
+def _replaced(config: RunConfig, changes: Mapping[str, Mapping[str, Any]]) -> RunConfig:
+    parts = {name: replace(getattr(config, name), **given) for name, given in changes.items()}
+    return replace(config, **parts)
+
+
+def _fit(value: Any, kind: Any, where: str) -> Any:
+    """Return `value` as the type `kind`, which may be a union.
+
+    Raises:
+        TypeError: it is of another type.
+    """
+    if get_origin(kind) is tuple:  # of words
+        words = value.split(",") if isinstance(value, str) else value
+        if isinstance(words, list | tuple) and all(isinstance(word, str) for word in words):
+            return tuple(words)
+        raise TypeError
+    for allowed in get_args(kind) or (kind,):
+        if isinstance(value, dict) and isinstance(allowed, type) and is_dataclass(allowed):
+            _check_names(allowed, value, where)
+            return allowed(**value)
+        if allowed is float and type(value) is int:
+            return float(value)
+        if type(value) is allowed:  # a bool is an int to isinstance
+            return value
+    raise TypeError
+
+
+def _check_names(owner: type[Any], names: Iterable[str], where: str) -> dict[str, Any]:
+    """Return the types of a dataclass's fields by name, once `names` are among them."""
+    types = get_type_hints(owner)
+    for name in names:
+        if name not in types:
+            raise UserError(f"{where} has no {name!r}; {did_you_mean(name, list(types))}")
+    return types

@@ -1,0 +1,230 @@
+"""Any Gymnasium environment: no junk rows, raw scores, every space, and refusals in one line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+from accerl.envs import EnvConfig, make_envs
+from accerl.envs.config import AS_IT_IS
+from accerl.errors import GameError, UserError
+from tests.fixtures.own_games import own
+
+pytestmark = pytest.mark.usefixtures("own_games")
+FLAT = EnvConfig(wrappers=("FlattenObservation",))
+
+
+def test_every_row_is_a_real_transition() -> None:
+    """An environment that counts its episodes and steps, against a count of our own."""
+    envs, rng = make_envs(own("Counting-v0"), 3), np.random.default_rng(0)
+    assert (envs.num_actions, envs.observation.shape, envs.exact_resume) == (3, (3,), False)
+    obs = envs.reset(0)
+    episode, steps = np.ones(3, int), np.zeros(3, int)
+    terminated = truncated = 0
+    for _ in range(40):
+        actions = rng.integers(3, size=3)
+        before, step = obs.copy(), envs.step(actions)
+        np.testing.assert_array_equal(before, obs)  # nobody writes into what was handed out
+        steps += 1
+        np.testing.assert_array_equal(step.reward, 10 * episode + steps)
+        over = steps == 3 + episode % 3
+        np.testing.assert_array_equal(step.terminated, over & (episode % 2 == 0))
+        np.testing.assert_array_equal(step.truncated, over & (episode % 2 == 1))
+        terminated, truncated = terminated + step.terminated.sum(), truncated + step.truncated.sum()
+        episode, steps = episode + over, np.where(over, 0, steps)
+        shown = np.stack([episode, steps, np.where(over, 0, actions + 5)], axis=1)
+        np.testing.assert_array_equal(step.obs, shown)
+        obs = step.obs
+    assert obs.dtype == np.float32
+    assert terminated > 5
+    assert truncated > 5
+    envs.close()
+
+
+def test_stacks_begin_anew_with_each_episode() -> None:
+    envs = make_envs(own("Counting-v0"), 2, EnvConfig(frame_stack=3))
+    assert envs.observation.shape == (3, 3)
+    history = [envs.reset(0)[0]]
+    np.testing.assert_array_equal(history[0], [[1, 0, 0]] * 3)
+    for _ in range(12):
+        step = envs.step(np.zeros(2, int))
+        new = step.obs[0, -1]
+        begins = step.terminated[0] or step.truncated[0]
+        expected = [new] * 3 if begins else [*history[-1][1:], new]
+        np.testing.assert_array_equal(step.obs[0], expected)
+        history.append(step.obs[0])
+    envs.close()
+
+
+def test_an_environment_s_own_wrappers_go_by_import_path() -> None:
+    wrapped = EnvConfig(wrappers=(own("Doubled"), "FlattenObservation"))
+    envs, plain = (make_envs(own("Counting-v0"), 2, env) for env in (wrapped, AS_IT_IS))
+    np.testing.assert_array_equal(envs.reset(0), 2 * plain.reset(0))
+
+
+@pytest.mark.parametrize(
+    ("game", "env", "shape"),
+    [
+        ("ShownImage-v0", AS_IT_IS, (3, 7, 9)),
+        ("ShownImage-v0", EnvConfig(grayscale=True, frame_stack=2), (2, 7, 9)),
+        ("ShownImage-v0", EnvConfig(frame_stack=2), (6, 7, 9)),
+        ("ShownFrames-v0", AS_IT_IS, (3, 40, 60)),
+        ("ShownFrames-v0", EnvConfig(resize=84, frame_stack=4), (12, 84, 84)),
+        ("ShownGrey-v0", AS_IT_IS, (1, 20, 30)),
+        ("ShownBytes-v0", AS_IT_IS, (12,)),
+        ("ShownDict-v0", FLAT, (5,)),
+        ("ShownTuple-v0", FLAT, (6,)),
+        ("ShownMulti-v0", AS_IT_IS, (2,)),
+    ],
+)
+def test_spaces_of_every_kind(game: str, env: EnvConfig, shape: tuple[int, ...]) -> None:
+    envs = make_envs(own(game), 2, env)
+    assert envs.observation.shape == shape
+    assert envs.reset(0).shape == (2, *shape)
+    for _ in range(6):
+        obs = envs.step(np.ones(2, int)).obs
+        assert obs.shape == (2, *shape)
+        assert obs.dtype == envs.observation.dtype
+    envs.close()
+
+
+def test_the_actions_of_a_multidiscrete_space_are_all_its_combinations() -> None:
+    envs: Any = make_envs(own("ShownMulti-v0"), 6)
+    assert envs.num_actions == 6
+    taken = envs._actions.own(np.arange(6)).tolist()
+    assert taken == [[0, 4], [0, 5], [0, 6], [1, 4], [1, 5], [1, 6]]
+
+
+@pytest.mark.parametrize("side", [5, 30, 84])
+def test_images_are_resized_by_averaging_areas(side: int) -> None:
+    """Against a slow average over a grid in which pixels and cells are both whole."""
+    raw, shown = (
+        make_envs(own("ShownFrames-v0"), 1, env).reset(3)
+        for env in (AS_IT_IS, EnvConfig(resize=side))
+    )
+    fine = raw[0].astype(float).repeat(side, axis=1).repeat(side, axis=2)
+    slow = fine.reshape(3, side, 40, side, 60).mean(axis=(2, 4))
+    np.testing.assert_allclose(shown[0], slow, atol=0.51)
+
+
+def test_an_image_in_grey_weighs_its_channels_by_luminance() -> None:
+    rgb, grey = (
+        make_envs(own("ShownImage-v0"), 1, env).reset(3)
+        for env in (AS_IT_IS, EnvConfig(grayscale=True))
+    )
+    slow = 0.299 * rgb[0, 0] + 0.587 * rgb[0, 1] + 0.114 * rgb[0, 2]
+    np.testing.assert_allclose(grey[0, 0], slow, atol=0.51)
+
+
+def test_seeds_decide_everything() -> None:
+    def play(seed: int) -> np.ndarray:
+        envs, rng = make_envs("CartPole-v1", 4), np.random.default_rng(0)
+        rows = [envs.reset(seed), *(envs.step(rng.integers(2, size=4)).obs for _ in range(60))]
+        return np.stack(rows)
+
+    np.testing.assert_array_equal(play(5), play(5))
+    assert not np.array_equal(play(5), play(6))
+
+
+def test_atari_has_its_own_vector_entry_point_with_lives_and_raw_scores() -> None:
+    envs, own_envs = make_envs("ALE/Breakout-v5", 2), make_envs("breakout", 2)
+    assert envs.observation == own_envs.observation
+    assert envs.num_actions == own_envs.num_actions
+    envs.reset(3)
+    rng, lost, over = np.random.default_rng(0), 0, 0
+    while over < 2:
+        step = envs.step(rng.integers(envs.num_actions, size=2))
+        assert step.life_lost is not None
+        lost += int(step.life_lost.sum())
+        over += int(step.terminated.sum())
+    assert lost >= 8  # the fifth life ends the game
+    envs.close()
+    own_envs.close()
+
+
+@pytest.mark.parametrize(
+    ("game", "env", "message"),
+    [
+        ("Pendulum-v1", AS_IT_IS, "its actions are continuous, Box"),
+        (own("ShownContinuous-v0"), AS_IT_IS, "its actions are continuous, Box"),
+        (own("ShownHuge-v0"), AS_IT_IS, "has 6561 combinations, and at most 1024"),
+        (own("ShownDict-v0"), AS_IT_IS, r"Dict, .*--set env\.wrappers=FlattenObservation"),
+        (own("ShownTuple-v0"), AS_IT_IS, r"Tuple, .*--set env\.wrappers=FlattenObservation"),
+        ("LunarLandr-v3", AS_IT_IS, "does not exist; did you mean 'LunarLander-v3'"),
+        ("ALE/Pogn-v5", AS_IT_IS, "does not exist; did you mean 'ALE/Pong-v5'"),
+        ("no_such_package:My-v0", AS_IT_IS, "importing 'no_such_package' failed"),
+        (own("Countin-v0"), AS_IT_IS, "did you mean 'Counting-v0'"),
+        (own("Needy-v0"), AS_IT_IS, "pip install 'accerl_package_that_nobody_has'"),
+        ("CartPole-v1", EnvConfig(resize=84), "go with images"),
+        (own("ShownGrey-v0"), EnvConfig(grayscale=True), "needs images of 3 channels"),
+        ("CartPole-v1", EnvConfig(wrappers=("Flaten",)), "wrapper 'Flaten' does not exist"),
+        ("CartPole-v1", EnvConfig(wrappers=("Autoreset",)), "wrapper 'Autoreset' does not exist"),
+        ("CartPole-v1", EnvConfig(wrappers=("TimeLimit",)), r"'max_episode_steps'; env\.wrappers"),
+        ("CartPole-v1", EnvConfig(wrappers=("nobody:Has",)), "wrapper 'nobody:Has': No module"),
+        ("pong", EnvConfig(resize=84), "is shown in one way"),
+    ],
+)
+def test_what_cannot_be_learned_is_refused_in_one_line(
+    game: str, env: EnvConfig, message: str
+) -> None:
+    with pytest.raises(UserError, match=message) as refused:
+        make_envs(game, 2, env)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_missing_dependency_is_named_with_its_pip_line() -> None:
+    code = (
+        "import sys; sys.modules['Box2D'] = None\n"
+        "from accerl.envs import make_envs\n"
+        "try: make_envs('LunarLander-v3', 1)\n"
+        "except Exception as error: print(type(error).__name__, error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("UserError game 'LunarLander-v3' needs a package")
+    assert done.stdout.endswith("run `pip install 'accerl-control[box2d]'`\n")
+
+
+@pytest.mark.parametrize(
+    ("game", "message"),
+    [
+        ("Failing-raises-v0", "environment 1 raised RuntimeError in step 30: the simulator cra"),
+        ("Failing-nan-obs-v0", "environment 1 returned NaN or infinity in its observation, in ste"),
+        (
+            "Failing-nan-reward-v0",
+            "environment 1 returned NaN or infinity in its reward, in step",
+        ),
+    ],
+)
+def test_an_environment_that_fails_is_named(game: str, message: str) -> None:
+    envs = make_envs(own(game), 4)
+    envs.reset(0)
+    for _ in range(29):
+        envs.step(np.zeros(4, int))
+    with pytest.raises(GameError, match=message) as failed:
+        envs.step(np.zeros(4, int))
+    assert "\n" not in str(failed.value)
+    assert ("the simulator crashed\nfor good" in failed.value.details) == ("raises" in game)
+
+
+def test_resuming_starts_new_episodes() -> None:
+    envs = make_envs("CartPole-v1", 2)
+    first = envs.reset(7)
+    again = envs.load_state_dict(envs.state_dict())
+    assert again.shape == first.shape
+    assert not np.array_equal(again, first)
+
+
+def test_a_game_is_an_id_of_gymnasium_s_registry_as_gymnasium_knows_it() -> None:
+    envs = make_envs("Acrobot-v1", 2)
+    raw: Any = gymnasium.make("Acrobot-v1")
+    obs, single = envs.reset(11), raw.reset(seed=11)[0]
+    np.testing.assert_array_equal(obs[0], single)
+    for action in (0, 2, 2, 1, 0):
+        step, (single, reward, *_) = envs.step(np.full(2, action)), raw.step(action)
+        np.testing.assert_array_equal(step.obs[0], single)
+        assert step.reward[0] == reward

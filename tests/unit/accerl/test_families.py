@@ -1,0 +1,63 @@
+"""Families: defaults for games without a preset, by what their observations are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from accerl.families import PIXELS, SMALL_IMAGE, VECTOR, Family, describe_game, family_of
+from accerl.networks.observation import ObservationSpec
+from accerl.presets import load_preset
+from tests.fixtures.own_games import own
+
+pytestmark = pytest.mark.usefixtures("own_games")
+
+
+@pytest.mark.parametrize(
+    ("shape", "family"),
+    [
+        ((8,), VECTOR),
+        ((4, 8), VECTOR),
+        ((3, 7, 7), SMALL_IMAGE),
+        ((4, 84, 84), PIXELS),
+        ((3, 210, 160), PIXELS),
+    ],
+)
+def test_observations_choose_the_family(shape: tuple[int, ...], family: Family) -> None:
+    assert family_of(ObservationSpec(shape, "uint8")) is family
+
+
+@pytest.mark.parametrize(
+    ("game", "family", "shown"),
+    [
+        ("CartPole-v1", VECTOR, {}),
+        (own("ShownImage-v0"), SMALL_IMAGE, {}),
+        (own("ShownFrames-v0"), PIXELS, {"resize": 84, "grayscale": True, "frame_stack": 4}),
+        (own("ShownGrey-v0"), PIXELS, {"resize": 84, "frame_stack": 4}),
+        ("qbert", PIXELS, {}),
+    ],
+)
+def test_a_game_without_a_preset_has_its_family_s_defaults(
+    game: str, family: Family, shown: dict[str, object]
+) -> None:
+    config = load_preset(game)
+    assert (config.preset, config.game) == (game, game)
+    assert config.env == replace(config.env, **shown)
+    assert (config.env.resize == 0) == (not shown)
+    assert config.learner == family.learner
+    assert f"family {family.name!r}" in describe_game(config)
+    assert "\n" not in describe_game(config)
+
+
+def test_given_settings_of_env_stay_and_choose_the_family() -> None:
+    config = load_preset(own("ShownFrames-v0"), {"resize": 10, "grayscale": False})
+    assert (config.env.resize, config.env.grayscale, config.env.frame_stack) == (10, False, 1)
+    assert config.learner == SMALL_IMAGE.learner
+
+
+def test_pixels_are_centred_and_scaled_by_what_random_play_shows() -> None:
+    config = load_preset(own("ShownBytes-v0"))  # uniform bytes
+    assert config.pixel_centre == pytest.approx(127, abs=4)
+    assert config.pixel_unit == pytest.approx(73.9, abs=2)
+    assert load_preset("CartPole-v1").pixel_unit == 255.0  # floats enter as they are
