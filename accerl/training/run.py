@@ -11,7 +11,7 @@ from typing import Any
 from accerl.checkpoint import has_checkpoint, load_checkpoint, save_checkpoint
 from accerl.config import RunConfig
 from accerl.correct import make_corrector
-from accerl.errors import UserError
+from accerl.errors import GameError, UserError
 from accerl.monitor.indicators import Indicator
 from accerl.monitor.strategy import Strategy, check_needs, events_of
 from accerl.records import (
@@ -34,6 +34,7 @@ from accerl.training.run_folder import CHECKPOINT, read_config, starting_learner
 from accerl.training.summary import summarise
 
 PROFILE = "profile.json"
+TRACEBACK = "environment-traceback.txt"
 CHECKPOINT_EVERY = 6  # intervals
 _FIXED = (
     "game", "network", "seed", "pixel_centre", "pixel_unit", "start",
@@ -108,6 +109,7 @@ def run_training(
     Raises:
         UserError: the strategy could never act, the output cannot be written, or there is nothing
             to resume.
+        GameError: an environment raised, or returned NaN; with `out`, there is a checkpoint.
     """
     check_startable(config, strategy, parts, indicators)
     if config.runtime.clock == "virtual" and profile is None:
@@ -206,8 +208,19 @@ def _drive_recorded(
             note(report)
             if episode.intervals == 1 or episode.intervals % CHECKPOINT_EVERY == 0:
                 save_checkpoint(checkpoint, state)
+    except GameError as error:
+        raise GameError(f"{error}; {_ended(writer.path, error)}", error.details) from error
     finally:
         save_checkpoint(checkpoint, state)
+
+
+def _ended(path: Path, error: GameError) -> str:
+    """Write an environment's traceback into the run's folder; say where, and how to go on."""
+    resume = "--resume goes on from the checkpoint"
+    if not error.details:
+        return resume
+    (path / TRACEBACK).write_text(error.details)
+    return f"its traceback is in {path / TRACEBACK}; {resume}"
 
 
 def _resume(episode: Episode, strategy: Strategy, writer: RunWriter) -> list[IntervalReport]:

@@ -38,6 +38,8 @@ class Mistake(Message):
     """The sender ends because of a mistake of the user's."""
 
     text: str
+    details: str | None = None
+    """of an environment that failed: its traceback, see `GameError`; None: something else"""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from time import monotonic
 from typing import Any
 
-from accerl.errors import UserError
+from accerl.errors import GameError, UserError
 from accerl.runtime.events import RunEvent
 from accerl.runtime.machine.cores import LearnersCores
 from accerl.runtime.process.messages import Message, Mistake, Ready
@@ -72,7 +72,7 @@ def process_main(body: Body, channel: Channel, arguments: tuple[Any, ...]) -> No
         with suppress(PeerGoneError):
             body(channel, *arguments)
     except UserError as error:  # a mistake of the user's is no death: the parent shall say it
-        channel.send(Mistake(str(error)))
+        channel.send(Mistake(str(error), getattr(error, "details", None)))
     sys.stderr.flush()
     os._exit(0)  # the body has tidied up; taking torch down would last longer than a second
 
@@ -135,9 +135,12 @@ class Worker:
         Raises:
             PeerGoneError: the process has died.
             UserError: it has found a mistake of the user's.
+            GameError: its environments have failed.
         """
         message = self.channel.receive()
         if isinstance(message, Mistake):
+            if message.details is not None:
+                raise GameError(f"{self.name}: {message.text}", message.details)
             raise UserError(message.text)
         if isinstance(message, Ready):
             self.ready = True

@@ -33,6 +33,7 @@ from accerl.networks.policy_net import ObservationSpec, make_policy
 from accerl.records import read_json
 from accerl.training.saved_policy import evaluate_checkpoint
 from tests.fixtures.controllers.made_bundles import make_bundle
+from tests.fixtures.own_games import own
 
 README = Path(accerl.__file__).parent / "README.md"
 INT8 = CompressionSpec(bits=8)
@@ -104,6 +105,32 @@ def test_strategies_go_by_name_or_folder_and_networks_by_name(tmp_path: Path) ->
     by_object = accerl.train("catch", strategy=accerl.load_bundle(bundle), seconds=0.5, **SHORT)
     assert by_path.summary["decisions"] == by_object.summary["decisions"]
     assert by_path.summary["strategy"] == str(bundle)
+
+
+@pytest.mark.usefixtures("own_games")
+def test_games_of_gymnasium_train_and_play_like_presets(tmp_path: Path) -> None:
+    """Small images that are stacked, with a strategy by name; the saved policy knows the view."""
+    game, out = own("ShownImage-v0"), tmp_path / "run"
+    result = accerl.train(
+        game,
+        network="net1",
+        strategy="kl-threshold",
+        seconds=1.0,
+        out=out,
+        env__frame_stack=2,
+        runtime__runtime="serial",
+        runtime__clock="virtual",
+        runtime__num_envs=4,
+        runtime__interval_seconds=0.5,
+        learner__unroll=5,
+        compression__distill_updates=1,
+    )
+    assert result.summary["env"] == game
+    assert result.summary["final_return"] == 5.0  # raw: an episode is 5 steps of 1
+    assert result.summary["learner_updates"] > 0
+    policy = accerl.load_policy(out, INT8)
+    assert policy.observation.shape == (6, 7, 9)
+    assert evaluate_checkpoint(out, 3)["returns"] == [5.0] * 3
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,55 @@
+"""Environments that fail end a run with one line, a traceback and a checkpoint."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from accerl.errors import GameError
+from accerl.monitor.strategies import FixedStrategy
+from accerl.presets import load_preset
+from accerl.records import read_json
+from accerl.training.run import TRACEBACK, run_training
+from accerl.training.run_folder import saved_run
+from tests.fixtures.own_games import own
+from tests.fixtures.runs.inner_runs import fast_profile
+
+pytestmark = pytest.mark.usefixtures("own_games")
+
+
+@pytest.mark.parametrize(
+    ("how", "runtime"),
+    [
+        ("raises", "serial"),
+        ("nan-obs", "serial"),
+        ("nan-reward", "serial"),
+        ("raises", "process"),
+        ("nan-obs", "process"),
+    ],
+)
+def test_a_run_ends_with_a_checkpoint(how: str, runtime: str, tmp_path: Path) -> None:
+    base = load_preset(own(f"Failing-{how}-v0")).with_learner(unroll=4)
+    config = replace(base, seconds=60.0).with_runtime(
+        runtime=runtime,
+        clock="real" if runtime == "process" else "virtual",
+        num_envs=4,
+        num_actors=1,
+    )
+    out = tmp_path / "run"
+    profile = None if runtime == "process" else fast_profile()
+    with pytest.raises(GameError, match=r"environment \d (raised|returned)") as failed:
+        run_training(config, FixedStrategy(), out=out, profile=profile)
+    message = str(failed.value)
+    assert "\n" not in message
+    assert ("actor-0: " in message) == (runtime == "process")
+    assert "--resume goes on from the checkpoint" in message
+    assert saved_run(out)["learner"]["updates"] == 0  # it failed in the first interval
+    assert read_json(out / "config.json")["game"] == config.game
+    traceback = out / TRACEBACK
+    assert traceback.exists() == (how == "raises")
+    if how == "raises":
+        assert str(traceback) in message
+        assert "the simulator crashed\nfor good" in traceback.read_text()
+        assert "in step" in traceback.read_text()
