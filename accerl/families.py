@@ -162,6 +162,11 @@ def describe_game(config: RunConfig) -> str:
     )
 
 
+def shown(config: RunConfig) -> ObservationSpec:
+    """Return what a game shows with the configuration's settings of `env`."""
+    return _look(config.game, config.env, frozenset(vars(config.env))).observation
+
+
 @cache
 def _look(game: str, env: EnvConfig, given: frozenset[str]) -> _View:
     """Make the game once to see what it shows; `given` are the settings that must stay."""

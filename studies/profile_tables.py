@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rich.console import Console
@@ -12,7 +13,7 @@ from rich.table import Table
 from accerl.config import RunConfig
 from accerl.runtime.latency.compare import Difference, describe_wiring
 from accerl.runtime.latency.predict import STALE_UPDATES, WORTHWHILE, Advice, Prediction, mildness
-from accerl.runtime.latency.profile import LatencyProfile, SpecLatency
+from accerl.runtime.latency.profile import PIXELS, LatencyProfile, SpecLatency
 from accerl.spec import CompressionSpec
 from studies.progress import numbers_table
 
@@ -62,13 +63,33 @@ def profile_row(profile: LatencyProfile) -> dict[str, Any]:
         "cores": profile.cores,
         "env_step_us": profile.env_step_us,
         "learner_us_per_sample": profile.learner_us_per_sample,
+        "games": [_times_of(times) for times in (profile, *profile.games)],
         "machine": profile.fingerprint.get("cpu", ""),
         "hash": profile.hash,
     }
 
 
 def print_profile(profile: LatencyProfile, console: Console) -> None:
-    """Print a latency profile: one row per spec, the shared times and the wiring below."""
+    """Print a latency profile: for each game whose times it holds, one row per spec, and below."""
+    for times in (profile, *profile.games):
+        _print_times(replace(times, name=profile.name), console)
+    _print_facts(
+        console,
+        {
+            "wiring": "; ".join(describe_wiring(profile)),
+            "holds times of": "; ".join(_times_of(times) for times in (profile, *profile.games)),
+            "hash": profile.hash,
+        },
+    )
+
+
+def _times_of(times: LatencyProfile) -> str:
+    """Say which game's times these are, and of which networks' learners."""
+    networks = ", ".join((times.network, *times.small_learner_us))
+    return f"{times.game} ({'x'.join(map(str, times.observation or PIXELS))}; {networks})"
+
+
+def _print_times(profile: LatencyProfile, console: Console) -> None:
     batches = sorted({batch for row in profile.specs for batch in row.infer_us})
     columns: dict[str, Callable[[SpecLatency], float | None]] = {
         f"infer us\nbatch {batch}": lambda row, batch=batch: row.infer_us.get(batch)
@@ -81,7 +102,7 @@ def print_profile(profile: LatencyProfile, console: Console) -> None:
         "sent\nkB": lambda row: row.size_bytes / 1e3,
     }
     shown = {name: of for name, of in columns.items() if any(of(row) for row in profile.specs)}
-    table = numbers_table(f"Latency profile {profile.name!r}", "spec", *shown)
+    table = numbers_table(f"Latency profile {profile.name!r}: {profile.game}", "spec", *shown)
     ordered = sorted(profile.specs, key=lambda row: mildness(row.spec))
     for row, after in zip(ordered, [*ordered[1:], ordered[-1]], strict=True):
         cells = [_number(of(row)) for of in shown.values()]
@@ -89,17 +110,15 @@ def print_profile(profile: LatencyProfile, console: Console) -> None:
         table.add_row(row.spec.label, *cells, end_section=is_last)
     console.print(table)
     smaller = [f"{network} {us:,.1f}" for network, us in profile.small_learner_us.items()]
-    learners = ", ".join([f"original {profile.learner_us_per_sample:,.1f}", *smaller])
+    learners = ", ".join([f"{profile.network} {profile.learner_us_per_sample:,.1f}", *smaller])
     _print_facts(
         console,
         {
             "per env step": f"env {profile.env_step_us:,.1f} us, write {profile.write_us:,.1f} us",
             "learner, us per sample": learners,
-            "wiring": "; ".join(describe_wiring(profile)),
             "spread (quartiles / median)": _spreads(profile.spread),
             "times are of": f"{profile.game}; inference and distilling per state",
             "source": profile.source,
-            "hash": profile.hash,
         },
     )
 
@@ -177,7 +196,8 @@ def print_advice(
             "policy lag": "in learner updates, roughly; limited by network or publication: weights "
             f"arrive more than {STALE_UPDATES:g} updates late",
             "wiring": "; ".join(describe_wiring(profile)),
-            "times": f"of {profile.game} and its networks, whatever the game: {profile.source}",
+            "times": f"of {profile.game} and its networks"
+            f"{'' if profile.game == config.game else ', whatever the game'}: {profile.source}",
             "not shown": f"{other} specs (--json has all)" if other else "",
         },
     )

@@ -22,6 +22,7 @@ from accerl.records import (
     read_metrics,
     versions,
 )
+from accerl.runtime.latency.games import times_of_run
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.latency.profiles import load_profile, save_profile
 from accerl.runtime.parts import Parts
@@ -79,7 +80,7 @@ def make_run(
         run = SerialRun(config, RealClock(), parts=parts)
     else:
         profile = profile or load_profile(config.runtime.profile)
-        clock = VirtualClock(profile.for_network(config.network), config.runtime.infer_batch)
+        clock = VirtualClock(times_of_run(profile, config), config.runtime.infer_batch)
         run = SerialRun(config, clock, parts=parts)
     if learner is not None:
         run.learner.load_state_dict(learner)

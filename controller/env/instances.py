@@ -15,6 +15,7 @@ from accerl.config import RunConfig
 from accerl.envs import make_envs
 from accerl.errors import UserError, did_you_mean
 from accerl.presets import load_preset
+from accerl.runtime.latency.games import times_of_run
 from accerl.runtime.latency.predict import uncompressed_seconds_per_step
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.latency.profiles import load_profile
@@ -104,9 +105,10 @@ class Instance:
 
     def has(self, spec: CompressionSpec) -> bool:
         """Whether actors can act with `spec` beside this learner, and it has a price."""
-        network = (self.base or load_preset(self.game)).network
+        config = self.base or load_preset(self.game)
         latency = None if self.tier == "real" else self.latency
-        return incompatibility(network, latency and latency.for_network(network), spec) is None
+        times = latency and times_of_run(latency, config)
+        return incompatibility(config.network, times, spec) is None
 
     def to_json(self) -> dict[str, Any]:
         """Return all that is plain data."""
@@ -178,6 +180,8 @@ ENV_STEPS = {
     "minatar-space-invaders": 200_000,
 }
 """by game: environment steps that uncompressed actors make within the horizon"""
+EVAL_EPISODES = 16
+"""of each measurement of J, in games whose configuration measures none"""
 INTERVALS = 12
 """decisions per episode"""
 TIERS = ("analytic", "virtual", "real")
@@ -203,11 +207,11 @@ def choose_horizon(
 
     Args:
         config: the inner run.
-        profile: of its machine, as any learner's (`LatencyProfile.for_network` is applied here).
+        profile: of its machine, as any learner's (`times_of_run` is applied here).
         env_steps: environment steps of the whole run.
         intervals: decisions of the whole run.
     """
-    per_step = uncompressed_seconds_per_step(profile.for_network(config.network), config)
+    per_step = uncompressed_seconds_per_step(times_of_run(profile, config), config)
     interval = float(f"{env_steps * per_step / intervals:.2g}")
     return interval * intervals, interval
 
@@ -216,12 +220,16 @@ def make_instance(game: str, latency: LatencyProfile, env_steps: int, **fields: 
     """Return a game on a machine for as long as uncompressed actors take for `env_steps`.
 
     Args:
-        game: a preset's name.
+        game: a preset, or any other game, see `load_preset`.
         latency: of the machine.
         env_steps: environment steps of the whole run.
         fields: others of `Instance`.
     """
-    horizon, interval = choose_horizon(load_preset(game), latency, env_steps)
+    config = load_preset(game)
+    if not config.runtime.eval_episodes:  # rewards are differences of J
+        config = config.with_runtime(eval_episodes=EVAL_EPISODES)
+        fields = {"base": config, **fields}
+    horizon, interval = choose_horizon(config, latency, env_steps)
     lengths = {"horizon_seconds": horizon, "interval_seconds": interval}
     return Instance(game=game, profile=latency.name, latency=latency, **lengths, **fields)
 

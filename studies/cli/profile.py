@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import tyro
 
@@ -12,7 +12,8 @@ from accerl.errors import UserError
 from accerl.presets import load_preset
 from accerl.records import fingerprint, versions
 from accerl.runtime.latency.compare import compare, describe_wiring
-from accerl.runtime.latency.measure import measure_profile
+from accerl.runtime.latency.games import note_on_times, times_of_game
+from accerl.runtime.latency.measure import measure_game, measure_profile
 from accerl.runtime.latency.predict import advise
 from accerl.runtime.latency.profiles import (
     TAKEN,
@@ -22,6 +23,7 @@ from accerl.runtime.latency.profiles import (
     save_profile,
     this_machine,
 )
+from accerl.settings import configure, read_settings
 from studies import profile_tables as tables
 from studies.cli.command import Command, check_positive
 from studies.progress import console, say, share_bar
@@ -29,10 +31,23 @@ from studies.progress import console, say, share_bar
 
 @dataclass(frozen=True, kw_only=True)
 class Measure(Command):
-    """Measure this machine's latency profile."""
+    """Measure this machine's latency profile.
+
+    Without --game, all networks of the paper on Pong. With it, that game's own step, network and
+    learner, beside what the profile of that name holds already.
+    """
 
     name: str = "measured"
     """to load it by: `accerl train catch --profile NAME`"""
+    game: str | None = None
+    """as `accerl train` takes it"""
+    network: str | None = None
+    """of the learner (default: the game's)"""
+    settings: Annotated[
+        tyro.conf.UseAppendAction[tuple[str, ...]],
+        tyro.conf.arg(name="set", metavar="SECTION.NAME=VALUE"),
+    ] = ()
+    """other settings, such as env.frame_stack=4"""
     repeats: int = 5
     """interleaved rounds of inference"""
     out: Path | None = None
@@ -47,9 +62,18 @@ class Measure(Command):
             raise UserError(
                 f"--name {self.name!r}: use letters, digits, - and _; {', '.join(TAKEN)} are taken"
             )
-        with share_bar("latency profile") as on_progress:
-            profile = measure_profile(self.name, repeats=self.repeats, on_progress=on_progress)
+        if self.game is None and (self.network or self.settings):
+            raise UserError("--network and --set go with --game")
         path = (self.out or profile_folder()) / f"{self.name}.json"
+        options: dict[str, Any] = {"repeats": self.repeats}
+        with share_bar("latency profile") as options["on_progress"]:
+            if self.game is None:
+                profile = measure_profile(self.name, **options)
+            else:
+                settings = read_settings(self.settings)
+                config = configure(self.game, settings, network=self.network)
+                base = load_profile(str(path)) if path.is_file() else None
+                profile = measure_game(config, base, self.name, **options)
         save_profile(profile, path)
         tables.print_profile(profile, console)
         say(f"wrote {path}; use it with --profile {self.name if self.out is None else path}")
@@ -66,9 +90,10 @@ class Advise(Command):
     profile: str | None = None
     """name or JSON file (default: measured, if this machine was, else two-core)"""
     env: str = "pong"
-    """preset, which gives environments, unroll, reuse and how often to publish"""
+    """game as `accerl train` takes it: gives environments, unroll, reuse and how often to publish;
+    its own times count if the profile holds them"""
     network: str | None = None
-    """of the learner: original, net1, net2 or net3 (default: the preset's)"""
+    """of the learner (default: the game's)"""
     out: Path | None = None
     """folder to look in"""
 
@@ -78,9 +103,12 @@ class Advise(Command):
         config = load_preset(self.env)
         config = replace(config, network=self.network or config.network)
         advice = advise(profile, config)
-        tables.print_advice(advice, profile, config, console)
+        if (note := note_on_times(profile, config)) is not None:
+            say(note)
+        times = times_of_game(profile, config)
+        tables.print_advice(advice, times, config, console)
         return {
-            "profile": {"name": profile.name, "hash": profile.hash, "game": profile.game},
+            "profile": {"name": profile.name, "hash": profile.hash, "game": times.game},
             "env": self.env,
             "network": config.network,
             "pays": advice.pays,

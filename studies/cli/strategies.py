@@ -10,6 +10,7 @@ from accerl.config import RunConfig
 from accerl.errors import UserError, did_you_mean
 from accerl.monitor.strategies import STRATEGIES, make_strategy
 from accerl.monitor.strategy import Strategy
+from accerl.runtime.latency.games import times_of_game, times_of_run
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.latency.profiles import load_profile
 from controller.bundle.bundle import is_bundle
@@ -56,7 +57,7 @@ def choose_strategy(
         return make_strategy(name, **given)
     if name in COMPARATORS:
         profile = clock_profile(config)
-        times = None if profile is None else profile.for_network(config.network)
+        times = None if profile is None else times_of_run(profile, config)
         specs = existing_presets(config.network, times)
         return make_comparator(name, **{"specs": specs, **_read_params(params)})
     if is_bundle(name):
@@ -91,7 +92,7 @@ def bundle_strategy(path: str, config: RunConfig, *, mode: str, strict: bool) ->
     served = serve_bundle(
         path,
         network=config.network,
-        profile=profile,
+        profile=None if profile is None else times_of_game(profile, config),
         mode=mode,
         names=tuple(names),
         strict=strict,

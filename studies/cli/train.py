@@ -18,6 +18,7 @@ from accerl.monitor.strategy import Strategy, specs_of
 from accerl.networks.make import check_own_student
 from accerl.presets import PRESETS
 from accerl.records import make_out_dir
+from accerl.runtime.latency.games import note_on_times, times_of_run
 from accerl.runtime.run import IntervalReport
 from accerl.settings import configure, read_settings, to_text
 from accerl.spec import CompressionSpec, Decision, is_own_network
@@ -202,6 +203,8 @@ def run_recorded(
     check_installed(config.game)
     if config.preset not in PRESETS:
         say(describe_game(config))
+    if profile is not None and (note := note_on_times(profile, config)) is not None:
+        say(note)
     if config.start and not resume:
         starting_learner(config)
     check_startable(config, strategy)
@@ -210,7 +213,7 @@ def run_recorded(
         Decision.of(spec).check_students(config.network)
     _check_own_students(config, specs)
     if profile is not None:
-        times = profile.for_network(config.network)
+        times = times_of_run(profile, config)
         for spec in specs:
             times.infer_seconds(spec, config.runtime.num_envs)
     if resume:

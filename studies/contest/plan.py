@@ -16,6 +16,7 @@ from typing import Any
 from accerl.errors import UserError
 from accerl.presets import load_preset
 from accerl.records import json_hash, read_json, write_json
+from accerl.runtime.latency.games import times_of_run
 from accerl.runtime.latency.predict import predict
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.spec import IDENTITY
@@ -73,7 +74,7 @@ def find_instances(budget: Budget, profiles: Mapping[str, LatencyProfile]) -> li
     found = []
     for game, name in budget.pairs:
         latency, config = profiles[name], load_preset(game)
-        limit = LIMITS[predict(latency.for_network(config.network), config, IDENTITY).limit]
+        limit = LIMITS[predict(times_of_run(latency, config), config, IDENTITY).limit]
         group = find_group((game, name), budget.trained)
         instance = make_instance(game, latency, budget.env_steps[game], limit=limit, group=group)
         found.append(replace(instance, profile=name))

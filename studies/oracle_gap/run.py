@@ -26,6 +26,7 @@ from scipy.stats import t as student_t
 from accerl.errors import UserError, did_you_mean
 from accerl.presets import load_preset
 from accerl.records import fingerprint, make_out_dir, versions, write_json
+from accerl.runtime.latency.games import times_of_run
 from accerl.runtime.latency.profiles import load_profile
 from accerl.spec import CompressionSpec
 from analysis.figures.bench import oracle_gap
@@ -146,7 +147,7 @@ def run_oracle_gap(
 def _check_profiles(pairs: Sequence[tuple[str, str]]) -> None:
     """Refuse, before anything runs, a profile that does not exist or lacks a spec's times."""
     for game, name in pairs:
-        profile = load_profile(name).for_network(load_preset(game).network)
+        profile = times_of_run(load_profile(name), load_preset(game))
         missing = [spec.label for spec in SPECS if not profile.has(spec)]
         if missing:
             raise UserError(

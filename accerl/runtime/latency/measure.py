@@ -22,6 +22,7 @@ from accerl.compress.artifact import Artifact
 from accerl.compress.compressor import Compressor
 from accerl.config import RunConfig, actors_beside
 from accerl.envs import Envs, make_envs
+from accerl.errors import UserError
 from accerl.learner.learner import Learner
 from accerl.networks.graph_policy import Policy
 from accerl.networks.make import make_network
@@ -81,10 +82,65 @@ def measure_profile(
         torch.set_num_threads(threads)
 
 
+def measure_game(
+    config: RunConfig,
+    base: LatencyProfile | None,
+    name: str,
+    *,
+    repeats: int = 5,
+    on_progress: OnProgress | None = None,
+) -> LatencyProfile:
+    """Return a profile that holds this machine's times of a run's game, network and learner.
+
+    The network's smaller relatives are measured with it: learners, and students that act.
+
+    Args:
+        config: of the run.
+        base: what they are added to; None: they are all that the profile holds.
+        name: what to call it.
+        repeats: see `measure_profile`.
+        on_progress: see `measure_profile`.
+
+    Raises:
+        UserError: `base` was measured on another machine.
+    """
+    machine = fingerprint()
+    if base is not None and base.fingerprint.get("id") != machine["id"]:
+        raise UserError(
+            f"latency profile {base.name!r} was not measured on this machine; give another --name"
+        )
+    network, family = config.network, STUDENTS
+    networks = family[family.index(network) :] if network in family else (network,)
+    acting = ("original", *networks[1:])
+    times = measure_profile(
+        name,
+        config=config.with_learner(precision=_precision(config)),
+        specs=[spec for spec in standard_specs() if spec.student in acting],
+        networks=networks,
+        repeats=repeats,
+        on_progress=on_progress,
+    )
+    if base is None:
+        return times
+
+    def key(profile: LatencyProfile) -> tuple[Any, ...]:
+        return profile.game, profile.observation, profile.network
+
+    others = tuple(game for game in base.games if key(game) != key(times))
+    if key(base) == key(times):
+        return replace(times, games=others)
+    return replace(base, games=(*others, times))
+
+
 def _pong() -> RunConfig:
     config = load_preset("pong")
-    precision = "bf16" if "avx512_bf16" in fingerprint()["features"] else "fp32"
-    return config.with_learner(precision=precision)
+    return config.with_learner(precision=_precision(config))
+
+
+def _precision(config: RunConfig) -> str:
+    """Return the learner's precision, and float32 where bfloat16 would not be faster."""
+    fast = "avx512_bf16" in fingerprint()["features"]
+    return config.learner.precision if fast else "fp32"
 
 
 def _quiet(what: str, done: int, total: int) -> None:
@@ -208,6 +264,7 @@ class _Measuring:
             copy_bytes_per_second=4 * self._vector.size / copy_seconds,
             game=self.config.game,
             network=main,
+            observation=self._inputs.shape,
             spread={**self.spread, **acted.spreads()},
             fingerprint=self.machine,
         )

@@ -35,6 +35,7 @@ from typing import Any
 
 from accerl.compress.config import CompressionConfig
 from accerl.config import RunConfig
+from accerl.runtime.latency.games import times_of_run
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.wiring import Wiring
 from accerl.spec import IDENTITY, STUDENTS, CompressionSpec
@@ -115,7 +116,7 @@ def advise(profile: LatencyProfile, config: RunConfig) -> Advice:
     Raises:
         UserError: the profile has no times for the network, or none of fp32.
     """
-    profile = profile.for_network(config.network)
+    profile = times_of_run(profile, config)
     fp32 = predict(profile, config, IDENTITY)
     others = {row.spec for row in profile.specs} - {IDENTITY}
     predicted = [fp32, *(predict(profile, config, spec) for spec in sorted(others, key=mildness))]

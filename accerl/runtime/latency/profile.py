@@ -1,11 +1,13 @@
 """LatencyProfile: what every operation of a run costs, measured on one machine or published.
 
-The virtual clock charges from a profile. Its times are those of the 84x84 networks of the paper's
-Table 6, whatever game is played, so that small games keep the trade-offs of the real ones.
+The virtual clock charges from a profile. Presets are charged the times of the 84x84 networks of the
+paper's Table 6, whatever game is played, so that small games keep the trade-offs of the real ones.
+A profile can also hold times that were measured with other games (`LatencyProfile.games`).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -18,6 +20,13 @@ from accerl.records import json_hash
 from accerl.spec import IDENTITY, STUDENTS, CompressionSpec, is_own_network
 
 FORMAT = 2
+PIXELS = (4, 84, 84)
+"""what the paper's networks see"""
+_WIRING = (
+    "name", "num_actors", "actors_per_batch", "num_distillers", "cores",
+    "network_bytes_per_second",
+)  # fmt: skip
+"""what belongs to a machine and not to what is played on it"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +86,10 @@ class LatencyProfile(JsonFields):
     """the game whose environments and networks the times are of"""
     network: str = "original"
     """the learner's network, which its students "original" are"""
+    observation: tuple[int, ...] = ()
+    """shape of what those networks see; empty: 84x84 pixels"""
+    games: tuple[LatencyProfile, ...] = ()
+    """the same of other games, on the same machine; their wiring is not used"""
     spread: dict[str, float] = field(default_factory=dict)
     """interquartile range of a measured time over its median, by operation"""
     fingerprint: dict[str, Any] = field(default_factory=dict)
@@ -111,6 +124,33 @@ class LatencyProfile(JsonFields):
     def hash(self) -> str:
         """Identity of the numbers: seconds under different profiles are never mixed."""
         return json_hash(self.to_json())[:12]
+
+    def for_game(
+        self, game: str, network: str, observation: tuple[int, ...] | None = None
+    ) -> LatencyProfile:
+        """Return the profile with the times of a game: its own, or those of the nearest.
+
+        Nearest is an observation with as many axes, then the one whose size is nearest.
+
+        Args:
+            game: in `games`, or any other.
+            network: the learner's: times that know it come first.
+            observation: shape of what the game's networks see; None: where the game has no times
+                of its own, those that the profile begins with count.
+        """
+
+        def strangeness(times: LatencyProfile) -> tuple[bool, int, float, bool]:
+            shape = times.observation or PIXELS
+            knows = network in (times.network, *times.small_learner_us)
+            if observation is None:
+                return times.game != game, 0, float(times is not self), not knows
+            size = abs(math.log(math.prod(shape) / math.prod(observation)))
+            own = times.game == game and shape == observation
+            return not own, abs(len(shape) - len(observation)), size, not knows
+
+        times = min((self, *self.games), key=strangeness)
+        wiring = {name: getattr(self, name) for name in _WIRING}
+        return self if times is self else replace(times, **wiring)
 
     def for_network(self, network: str) -> LatencyProfile:
         """Return the profile as a learner of that network sees it.
@@ -222,7 +262,11 @@ class LatencyProfile(JsonFields):
 
     def to_json(self) -> dict[str, Any]:
         """Return the profile as one JSON object."""
-        return {"format": FORMAT, **super().to_json()}
+        data = {"format": FORMAT, **super().to_json()}
+        for name in ("observation", "games"):
+            if not data[name]:
+                del data[name]  # a profile of one game reads as it always did
+        return data
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> LatencyProfile:

@@ -1,0 +1,38 @@
+"""Which times of a latency profile a run is charged: its own game's, or the nearest."""
+
+from __future__ import annotations
+
+from accerl.config import RunConfig
+from accerl.families import shown
+from accerl.presets import PRESETS
+from accerl.runtime.latency.profile import LatencyProfile
+
+
+def times_of_game(profile: LatencyProfile, config: RunConfig) -> LatencyProfile:
+    """Return a profile as a run's game sees it, for any network.
+
+    A preset without times of its own is charged those that the profile begins with: small games
+    keep the trade-offs of the real ones.
+    """
+    shape = None if config.preset in PRESETS else shown(config).shape
+    return profile.for_game(config.game, config.network, shape)
+
+
+def times_of_run(profile: LatencyProfile, config: RunConfig) -> LatencyProfile:
+    """Return a profile as a run sees it: the times of its game and of its learner's network.
+
+    Raises:
+        UserError: there are no times for a learner of this network.
+    """
+    return times_of_game(profile, config).for_network(config.network)
+
+
+def note_on_times(profile: LatencyProfile, config: RunConfig) -> str | None:
+    """Say of a game without a preset that it has no times of its own; None: it has."""
+    times = times_of_game(profile, config)
+    if config.preset in PRESETS or times.game == config.game:
+        return None
+    return (
+        f"latency profile {profile.name!r} has no times of {config.game}: those of {times.game} "
+        f"are charged (`accerl profile measure --game {config.game}` adds its own)"
+    )

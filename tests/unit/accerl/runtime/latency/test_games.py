@@ -1,0 +1,148 @@
+"""Times of several games in one profile: which a run is charged, and how they are measured."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from accerl.errors import UserError
+from accerl.monitor.strategies import FixedStrategy
+from accerl.presets import load_preset
+from accerl.runtime.latency import measure
+from accerl.runtime.latency.games import note_on_times, times_of_game, times_of_run
+from accerl.runtime.latency.measure import measure_game
+from accerl.runtime.latency.predict import advise
+from accerl.runtime.latency.profile import LatencyProfile
+from accerl.runtime.latency.profiles import load_profile, paper_profile, save_profile
+from accerl.spec import IDENTITY
+from accerl.training.run import run_training
+from controller.env.control_env import CompressionControlEnv
+from controller.env.instances import make_instance
+from tests.fixtures.runs.inner_runs import fast_profile
+
+BASE = fast_profile()
+
+
+def times(game: str, observation: tuple[int, ...], env_step_us: float) -> LatencyProfile:
+    return replace(
+        BASE,
+        name="elsewhere",
+        game=game,
+        observation=observation,
+        env_step_us=env_step_us,
+        num_actors=1,
+    )
+
+
+CARTPOLE = times("CartPole-v1", (4,), 7.0)
+MIXED = replace(
+    BASE,
+    games=(
+        CARTPOLE,
+        times("CartPole-v1", (2, 4), 8.0),
+        times("Big-v0", (100,), 9.0),
+        times("catch", (10, 5), 10.0),
+        replace(times("CartPole-v1", (4,), 11.0), network="net3", small_learner_us={}),
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("game", "env", "network", "charged"),
+    [
+        ("CartPole-v1", {}, "original", 7.0),
+        ("CartPole-v1", {}, "net1", 7.0),
+        ("CartPole-v1", {"frame_stack": 2}, "original", 8.0),
+        ("Acrobot-v1", {}, "original", 7.0),  # six numbers: four are nearer than a hundred
+        ("qbert", {}, "net1", BASE.env_step_us),
+        ("catch", {}, "original", 10.0),
+        ("cartpole", {}, "original", BASE.env_step_us),  # presets keep what they always had
+    ],
+)
+def test_a_run_is_charged_its_own_times_or_the_nearest(
+    game: str, env: dict[str, int], network: str, charged: float
+) -> None:
+    config = replace(load_preset(game, env), network=network)
+    found = times_of_game(MIXED, config)
+    assert found.env_step_us == charged
+    assert (found.name, found.num_actors) == (BASE.name, BASE.num_actors)  # one machine
+    assert times_of_run(MIXED, config).network == network
+
+
+def test_times_that_know_the_network_come_first() -> None:
+    only_net3 = replace(MIXED, games=(MIXED.games[-1], replace(CARTPOLE, small_learner_us={})))
+    for network, charged in (("net3", 11.0), ("original", 7.0)):
+        config = replace(load_preset("CartPole-v1"), network=network)
+        assert times_of_run(only_net3, config).env_step_us == charged
+    with pytest.raises(UserError, match="has no times for a learner of 'net2'"):
+        times_of_run(only_net3, replace(load_preset("CartPole-v1"), network="net2"))
+
+
+def test_whoever_is_charged_another_game_s_times_hears_of_it() -> None:
+    other, own = load_preset("Acrobot-v1"), load_preset("CartPole-v1")
+    note = note_on_times(MIXED, other)
+    assert note is not None
+    assert "no times of Acrobot-v1: those of CartPole-v1 are charged" in note
+    assert "--game Acrobot-v1" in note
+    assert note_on_times(MIXED, own) is None
+    assert note_on_times(BASE, load_preset("catch")) is None
+
+
+def test_profiles_of_one_game_read_and_hash_as_they_always_did(tmp_path: Path) -> None:
+    assert not {"games", "observation"} & paper_profile().to_json().keys()
+    save_profile(MIXED, tmp_path / "mixed.json")
+    read = load_profile(str(tmp_path / "mixed.json"))
+    assert read == MIXED
+    assert read.hash == MIXED.hash != BASE.hash
+
+
+def test_the_virtual_clock_charges_the_game_s_own_step() -> None:
+    config = replace(load_preset("CartPole-v1"), seconds=0.04)
+    config = config.with_runtime(
+        runtime="serial", clock="virtual", interval_seconds=0.02, num_envs=4
+    ).with_learner(unroll=8)
+    slow = replace(CARTPOLE, env_step_us=1000.0)
+    found = {}
+    for env_us, profile in ((1000.0, slow), (7.0, CARTPOLE)):
+        held = replace(BASE, num_actors=1, games=(profile,))
+        summary = run_training(config, FixedStrategy(IDENTITY), profile=held).summary
+        found[env_us] = summary["phases"]["env"] / summary["env_steps"] * 1e6
+    assert found[1000.0] == pytest.approx(1000.0, rel=0.1)
+    assert found[7.0] == pytest.approx(7.0, rel=0.3)
+
+
+def test_advice_and_the_control_environment_take_any_game() -> None:
+    config = load_preset("CartPole-v1")
+    own = advise(MIXED, config).fp32.env_steps_per_second
+    assert own > advise(BASE, config).fp32.env_steps_per_second
+    instance = make_instance("CartPole-v1", MIXED, 2_000, seed=3, reference_return=100.0)
+    env = CompressionControlEnv([instance])
+    env.reset(seed=0)
+    _, _, _, _, info = env.step(env.action_space.sample())
+    assert info["learner_return"] > 5.0  # J is measured although the game's defaults do not
+    env.close()
+
+
+def test_a_game_is_measured_beside_what_a_profile_holds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its own network and learner, the smallest of them so that it takes seconds."""
+    few = [spec for spec in measure.standard_specs() if spec.label == "original INT8"]
+    monkeypatch.setattr(measure, "standard_specs", lambda: [IDENTITY, *few])
+    config = replace(load_preset("CartPole-v1"), network="net3").with_runtime(num_envs=8)
+    alone = measure_game(config, None, "mine", repeats=1)
+    assert (alone.game, alone.network, alone.observation) == ("CartPole-v1", "net3", (4,))
+    assert {row.spec.student for row in alone.specs} == {"original"}
+    assert alone.small_learner_us == {}
+    with pytest.raises(UserError, match="not measured on this machine"):
+        measure_game(config, BASE, "mine", repeats=1)
+    base = replace(BASE, fingerprint=alone.fingerprint, games=(CARTPOLE, alone))
+    both = measure_game(config, base, "mine", repeats=1)
+    assert [(game.game, game.network) for game in both.games] == [
+        ("CartPole-v1", "original"), ("CartPole-v1", "net3"),
+    ]  # fmt: skip
+    assert both.games[0] == CARTPOLE
+    assert both.games[1] != alone  # measured anew
+    assert replace(both, games=()) == replace(base, games=())
