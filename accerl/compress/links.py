@@ -129,7 +129,7 @@ class Pruning:
 
     def apply(self, state: CompressionState) -> CompressionState:
         """Return the state with a narrower network."""
-        net = prune(require_chain(state.net), self.sparsity, self.method, obs=state.observations)
+        net = prune(state.net, self.sparsity, self.method, obs=state.observations)
         return replace(state, net=net, sparsity=self.sparsity)
 
 
@@ -196,7 +196,7 @@ class LowRank:
     def apply(self, state: CompressionState) -> CompressionState:
         """Return the state with thin layers."""
         factoriser = self.factoriser or Factoriser(self.rank, self.method)
-        net = factoriser.factorise(require_chain(state.net))
+        net = factoriser.factorise(state.net)
         return replace(state, net=net, rank=self.rank)
 
 

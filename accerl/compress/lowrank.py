@@ -10,13 +10,21 @@ import copy
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard, overload
 
 import torch
 from torch import Tensor, nn
 
-from accerl.errors import require, require_fields
+from accerl.errors import UserError, first_line, require, require_fields
+from accerl.networks.graph_policy import (
+    GraphPolicy,
+    Policy,
+    Scripts,
+    blank_states,
+    hidden_layers,
+)
 from accerl.networks.policy_net import PolicyNet, conv_spec
+from accerl.networks.structure import describe
 
 OVERSAMPLING = 8
 POWER_ITERATIONS = 2
@@ -52,7 +60,17 @@ def kept_rank(rows: int, columns: int, rank: float) -> int | None:
     return kept if kept * (rows + columns) < rows * columns else None
 
 
-def factorise(net: PolicyNet, rank: float, method: LowRankMethod = LowRankMethod()) -> PolicyNet:
+@overload
+def factorise(
+    net: PolicyNet, rank: float, method: LowRankMethod = LowRankMethod()
+) -> PolicyNet: ...
+
+
+@overload
+def factorise(net: Policy, rank: float, method: LowRankMethod = LowRankMethod()) -> Policy: ...
+
+
+def factorise(net: Policy, rank: float, method: LowRankMethod = LowRankMethod()) -> Policy:
     """Return a copy of `net` with thin layers in place of large ones; see `Factoriser`."""
     return Factoriser(rank, method).factorise(net)
 
@@ -81,10 +99,23 @@ class Factoriser:
         check_rank(rank)
         self.rank = rank
         self.method = method
-        self._bases: dict[str, Tensor] = {}  # by the layer's place in the body
+        self._bases: dict[str, Tensor] = {}  # by the layer's name, or its place in the body
+        self._scripts: dict[str, Scripts] = {}  # of what is no chain, by the sizes of its layers
 
-    def factorise(self, net: PolicyNet) -> PolicyNet:
-        """Return a copy of `net`; layers where it would not save multiplications stay."""
+    @overload
+    def factorise(self, net: PolicyNet) -> PolicyNet: ...
+
+    @overload
+    def factorise(self, net: Policy) -> Policy: ...
+
+    def factorise(self, net: Policy) -> Policy:
+        """Return a copy of `net`; layers where it would not save multiplications stay.
+
+        Raises:
+            UserError: its forward does more with a layer than call it.
+        """
+        if isinstance(net, GraphPolicy):
+            return self._factorise_graph(copy.deepcopy(net))
         copied = copy.deepcopy(net)
         modules: list[nn.Module] = []
         size = net.observation.shape[1:] if net.arch.convs else ()
@@ -100,6 +131,29 @@ class Factoriser:
         copied.body = nn.Sequential(*modules)
         return copied
 
+    def _factorise_graph(self, net: GraphPolicy) -> GraphPolicy:
+        """Replace the large layers of `net` but its heads, and return it."""
+        seen = input_sizes(net)
+        first = next(iter(seen), "")  # of the convolutions, in the order in which they run
+        for name, layer in hidden_layers(net).items():
+            thin: list[nn.Module] = [layer]
+            if type(layer) is nn.Linear:
+                thin = self._thin_linear(name, layer)
+            elif self.method.convolutions and name in seen and name != first and _is_plain(layer):
+                thin = _thin_convolution(layer, self.rank, self.method.energy, seen[name])
+            if len(thin) > 1:
+                net.set_submodule(name, nn.Sequential(*thin))
+        net.scripts = self._scripts.setdefault(str(describe(net)["sizes"]), Scripts())
+        try:
+            with torch.no_grad():
+                net(blank_states(net.observation, 2, net.device))
+        except Exception as error:  # a user's forward may look into its layers
+            raise UserError(
+                f"{type(net.module).__name__} cannot be factorised: {first_line(error)}; have its "
+                "forward call its layers, and nothing else with them"
+            ) from error
+        return net
+
     def _thin_linear(self, name: str, layer: nn.Linear) -> list[nn.Module]:
         """Return the two layers that replace `layer`; the second one carries the bias."""
         kept = kept_rank(layer.out_features, layer.in_features, self.rank)
@@ -111,12 +165,13 @@ class Factoriser:
         kept = _enough(s, weight, self.method.energy)
         u, s, v = u[:, :kept], s[:kept], v[:, :kept]
         first = nn.Linear(layer.in_features, kept, bias=False)
-        second = nn.Linear(kept, layer.out_features)
+        second = nn.Linear(kept, layer.out_features, bias=layer.bias is not None)
         root = s.sqrt()  # split evenly, so that both factors quantise equally well
         with torch.no_grad():
             first.weight.copy_(root[:, None] * v.T)
             second.weight.copy_(u * root)
-            second.bias.copy_(layer.bias)
+            if layer.bias is not None:
+                second.bias.copy_(layer.bias)
         return [first.to(weight.device), second.to(weight.device)]
 
     def state_dict(self) -> dict[str, Any]:
@@ -126,6 +181,35 @@ class Factoriser:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state returned by `state_dict`."""
         self._bases = {name: basis.clone() for name, basis in state.items()}
+
+
+@torch.no_grad()
+def input_sizes(net: GraphPolicy) -> dict[str, tuple[int, ...]]:
+    """Return height and width of what each convolution reads, in the order in which they run."""
+    names = {layer: name for name, layer in net.named_modules() if isinstance(layer, nn.Conv2d)}
+    seen: dict[str, tuple[int, ...]] = {}
+
+    def note(layer: nn.Module, given: tuple[Tensor, ...]) -> None:
+        assert isinstance(layer, nn.Conv2d)
+        seen[names[layer]] = tuple(given[0].shape[2:])
+
+    handles = [layer.register_forward_pre_hook(note) for layer in names]
+    net(blank_states(net.observation, 1, net.device))
+    for handle in handles:
+        handle.remove()
+    return seen
+
+
+def _is_plain(layer: nn.Module) -> TypeGuard[nn.Conv2d]:
+    """Whether a layer is a convolution of equal sides, one group and no holes."""
+    if type(layer) is not nn.Conv2d:
+        return False
+    square = all(
+        isinstance(size, tuple) and len(set(size)) == 1
+        for size in (layer.kernel_size, layer.stride, layer.padding)
+    )
+    plain = layer.groups == 1 and layer.dilation == (1, 1)
+    return square and plain and layer.padding_mode == "zeros"
 
 
 def _thin_convolution(
@@ -163,14 +247,13 @@ def _thin_convolution(
     core = torch.einsum("oikl,or,is->rskl", weight, out_basis, in_basis)
     first = nn.Conv2d(inputs, narrow_in, 1, bias=False)
     middle = nn.Conv2d(narrow_in, narrow_out, kernel, sizes.stride, sizes.padding, bias=False)
-    last = nn.Conv2d(narrow_out, outputs, 1)
+    last = nn.Conv2d(narrow_out, outputs, 1, bias=layer.bias is not None)
     with torch.no_grad():
         first.weight.copy_(in_basis.T[:, :, None, None])
         middle.weight.copy_(core)
         last.weight.copy_(out_basis[:, :, None, None])
-        assert last.bias is not None
-        assert layer.bias is not None
-        last.bias.copy_(layer.bias)
+        if last.bias is not None and layer.bias is not None:
+            last.bias.copy_(layer.bias)
     return [module.to(weight.device) for module in (first, middle, last)]
 
 

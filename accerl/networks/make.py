@@ -81,8 +81,7 @@ def check_own_student(
         UserError: there is none, it does not fit, or it is no chain of layers and should be one.
     """
     net = make_network(spec.student, observation, num_actions)
-    in_torch = spec.bits == 16 or spec.graph != "onnx"
-    if not in_torch or spec.sparsity or spec.rank < 1.0:
+    if spec.bits == 8 or (spec.bits == 32 and spec.graph == "onnx"):
         require_chain(net)
 
 

@@ -16,7 +16,6 @@ from accerl.compress.distillation.trainer import StudentTrainer
 from accerl.compress.pruning.criteria import has_gradients
 from accerl.compress.pruning.prune import prune
 from accerl.errors import UserError
-from accerl.networks.adopt import require_chain
 from accerl.networks.graph_policy import Policy
 from accerl.networks.make import make_network
 from accerl.networks.observation import ObservationSpec
@@ -92,10 +91,10 @@ class StudentPool:
             _require_smaller(net, policy, key.student)
         self._learner = describe(policy)
         if key.sparsity or not is_student:
-            chain, method = require_chain(net), self.config.prune_method
-            if method.criterion == "taylor" and not has_gradients(chain):
+            method = self.config.prune_method
+            if method.criterion == "taylor" and not has_gradients(net):
                 method = replace(method, criterion="l1")  # nothing was learned yet
-            net = prune(chain, key.sparsity, method, obs=states)
+            net = prune(net, key.sparsity, method, obs=states)
         return self._trainer(net, policy, generator)
 
     def _trainer(self, net: Policy, policy: Policy, generator: torch.Generator) -> StudentTrainer:

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from accerl.compress.layers import body_layers
 from accerl.errors import UserError, require_choice, require_fields
+from accerl.networks.graph_policy import Policy, hidden_layers
 from accerl.networks.policy_net import PolicyNet
 
 CRITERIA = ("l1", "l2", "taylor", "geometric-median", "random")
@@ -54,32 +55,47 @@ def unit_scores(net: PolicyNet, method: PruneMethod) -> list[Tensor]:
         UserError: the criterion needs gradients and the network has none.
     """
     generator = torch.Generator().manual_seed(method.seed)
-    scores = []
-    for index, layer in enumerate(body_layers(net)):
-        weight = _rows(layer.module.weight, layer.module.bias)
-        if method.criterion == "random":
-            scores.append(torch.rand(len(weight), generator=generator).to(weight.device))
-        elif method.criterion == "taylor":
-            slope = layer.module.weight.grad
-            bias = layer.module.bias
-            if slope is None or (bias is not None and bias.grad is None):
-                raise UserError(
-                    f"prune: criterion 'taylor' needs gradients and layer {index} has none; the "
-                    "learner's policy has them after an update, any other after backward()"
-                )
-            gradient = _rows(slope, None if bias is None else bias.grad)
-            scores.append((weight * gradient).sum(1).abs())
-        elif method.criterion == "geometric-median":
-            scores.append(torch.cdist(weight, weight).sum(1))
-        else:
-            power = 1 if method.criterion == "l1" else 2
-            scores.append(weight.abs().pow(power).sum(1))
-    return scores
+    return [
+        layer_scores(f"layer {index}", layer.module, method, generator)
+        for index, layer in enumerate(body_layers(net))
+    ]
 
 
-def has_gradients(net: PolicyNet) -> bool:
+def layer_scores(
+    name: str, module: nn.Conv2d | nn.Linear, method: PruneMethod, generator: torch.Generator
+) -> Tensor:
+    """Return how much each unit of a layer matters [units].
+
+    Args:
+        name: what to call the layer.
+        module: the layer.
+        method: says what matters.
+        generator: of the random criterion.
+
+    Raises:
+        UserError: the criterion needs gradients and the layer has none.
+    """
+    weight = _rows(module.weight, module.bias)
+    if method.criterion == "random":
+        return torch.rand(len(weight), generator=generator).to(weight.device)
+    if method.criterion == "taylor":
+        slope, bias = module.weight.grad, module.bias
+        if slope is None or (bias is not None and bias.grad is None):
+            raise UserError(
+                f"prune: criterion 'taylor' needs gradients and {name} has none; the learner's "
+                "policy has them after an update, any other after backward()"
+            )
+        gradient = _rows(slope, None if bias is None else bias.grad)
+        return (weight * gradient).sum(1).abs()
+    if method.criterion == "geometric-median":
+        return torch.cdist(weight, weight).sum(1)
+    power = 1 if method.criterion == "l1" else 2
+    return weight.abs().pow(power).sum(1)
+
+
+def has_gradients(net: Policy) -> bool:
     """Whether a network's hidden layers have gradients, and not all of them zero."""
-    slopes = [layer.module.weight.grad for layer in body_layers(net)]
+    slopes = [layer.weight.grad for layer in hidden_layers(net).values()]
     return all(slope is not None and bool(slope.any()) for slope in slopes)
 
 

@@ -5,7 +5,9 @@ What remains is a narrower, dense network, so it is faster on any hardware (pape
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
+from typing import overload
 
 import numpy as np
 import torch
@@ -14,7 +16,9 @@ from torch import Tensor, nn
 from accerl.compress.layers import body_layers
 from accerl.compress.pruning.compensate import compensate
 from accerl.compress.pruning.criteria import PruneMethod, keep_best, kept_counts, unit_scores
+from accerl.compress.pruning.graph import prune_graph
 from accerl.errors import UserError, require
+from accerl.networks.graph_policy import GraphPolicy, Policy
 from accerl.networks.policy_net import PolicyNet
 
 
@@ -51,17 +55,38 @@ def check_sparsity(sparsity: float) -> None:
     require(0.0 <= sparsity < 1.0, "prune: sparsity", rule, sparsity)
 
 
+@overload
 def prune(
     net: PolicyNet,
     sparsity: float,
     method: PruneMethod = PruneMethod(),
     *,
     obs: np.ndarray | None = None,
-) -> PolicyNet:
+) -> PolicyNet: ...
+
+
+@overload
+def prune(
+    net: Policy,
+    sparsity: float,
+    method: PruneMethod = PruneMethod(),
+    *,
+    obs: np.ndarray | None = None,
+) -> Policy: ...
+
+
+def prune(
+    net: Policy,
+    sparsity: float,
+    method: PruneMethod = PruneMethod(),
+    *,
+    obs: np.ndarray | None = None,
+) -> Policy:
     """Return `net` without the fraction `sparsity` of its hidden units.
 
     Every consumer of a removed unit is rewired: the next convolution, the linear layer behind a
-    flatten, the next linear layer and both heads. The order of the units that stay is kept.
+    flatten, the next linear layer and both heads. The order of the units that stay is kept. What
+    is no chain of layers is pruned by `prune_graph`.
 
     Args:
         net: the network to prune; it stays as it is.
@@ -70,8 +95,12 @@ def prune(
         obs: recorded states [N, *shape], for a method that compensates.
 
     Raises:
-        UserError: the sparsity is not allowed, or what the method needs is missing.
+        UserError: the sparsity is not allowed, what the method needs is missing, or the network
+            cannot be pruned.
     """
+    check_sparsity(sparsity)
+    if isinstance(net, GraphPolicy):
+        return prune_graph(net, sparsity, method) if sparsity else copy.deepcopy(net)
     keep = masks(net, sparsity, method)
     if method.compensate and (obs is None or len(obs) == 0):
         raise UserError("prune: compensating needs recorded states; call observe() first")

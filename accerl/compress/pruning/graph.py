@@ -1,0 +1,261 @@
+"""Structured pruning of networks that are no chains, along Torch-Pruning's dependency graph.
+
+What is added up or concatenated is pruned together (Fang et al. 2023, DepGraph). Torch-Pruning
+finds such groups of layers in the autograd graph, by rules that a user's forward may break; so
+every pruned network is compared with the whole one whose removed channels nothing reads.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from accerl.compress.pruning.criteria import (
+    PruneMethod,
+    keep_best,
+    kept_units,
+    layer_scores,
+)
+from accerl.errors import UserError, first_line
+from accerl.networks.graph_policy import GraphPolicy, Scripts
+
+CHECKED_STATES = 4
+TOLERANCE = 1e-3
+"""share of the largest output by which two ways to compute it may differ"""
+_NORMS = (nn.LayerNorm, nn.GroupNorm, nn.InstanceNorm2d)
+
+Removal = tuple[nn.Module, list[int]]
+"""a layer of the pruned network, and which of its output channels go"""
+
+
+def prune_graph(net: GraphPolicy, sparsity: float, method: PruneMethod) -> GraphPolicy:
+    """Return a copy of `net` without the fraction `sparsity` of each layer's output channels.
+
+    Args:
+        net: the network to prune; it stays as it is.
+        sparsity: fraction removed, in (0, 1).
+        method: how to choose; its budget must be uniform, and nothing is compensated.
+
+    Raises:
+        UserError: the network cannot be pruned, or not like that; it says why.
+    """
+    kind = type(net.module).__name__
+    if method.compensate:
+        raise UserError(f"{kind} is no chain of layers: prune it with prune_compensate false")
+    if method.budget != "uniform":
+        raise UserError(f"{kind} is no chain of layers: prune it with prune_budget uniform")
+    if not net.heads:
+        raise UserError(
+            f"{kind} cannot be pruned: its logits and values are not what two linear layers put out"
+        )
+    pruned, masked = _copy(net), copy.deepcopy(net)
+    states = random_states(net)
+    try:
+        with torch.enable_grad():
+            _remove(pruned, masked, states, sparsity, method)
+        with torch.no_grad():
+            logits, values = pruned(states)
+            shapes = (logits.shape, values.shape)
+            difference = _difference(pruned, masked, states)
+    except UserError:
+        raise
+    except Exception as error:  # whatever Torch-Pruning, or the user's forward, makes of it
+        raise UserError(
+            f"{kind} cannot be pruned: {first_line(error)}; write its forward so that it works "
+            "with any number of channels"
+        ) from error
+    if shapes != ((len(states), net.num_actions), (len(states),)) or difference > TOLERANCE:
+        raise UserError(
+            f"{kind} cannot be pruned: what reads the channels that go was not found; flatten "
+            "with the channels first, and mix channels by layers only"
+        )
+    return pruned
+
+
+def random_states(net: GraphPolicy) -> Tensor:
+    """Return a few states of a network, equal at every call."""
+    generator = torch.Generator().manual_seed(0)
+    shape = (CHECKED_STATES, *net.observation.shape)
+    if net.observation.dtype == "uint8":
+        states = torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8)
+    else:
+        states = torch.randn(shape, generator=generator)
+    return states.to(net.device)
+
+
+def _copy(net: GraphPolicy) -> GraphPolicy:
+    """Return a copy with gradients, whose layers may change."""
+    copied = copy.deepcopy(net).requires_grad_(True)
+    copied.scripts = Scripts()
+    for mine, given in zip(copied.parameters(), net.parameters(), strict=True):
+        mine.grad = None if given.grad is None else given.grad.clone()
+    return copied
+
+
+def _remove(
+    pruned: GraphPolicy, masked: GraphPolicy, states: Tensor, sparsity: float, method: PruneMethod
+) -> None:
+    """Remove channels of `pruned`, and have nothing in `masked` read them."""
+    import torch_pruning
+
+    graph: Any = torch_pruning.DependencyGraph()
+    graph.build_dependency(
+        pruned.module,
+        example_inputs=states,
+        customized_pruners={nn.LayerNorm: _layer_norm_pruner()},
+        verbose=False,
+    )
+    _map_concatenations(graph)
+    names = {module: name for name, module in pruned.module.named_modules()}
+    groups = list(graph.get_all_groups(list(pruned.heads), (nn.Conv2d, nn.Linear)))
+    generator = torch.Generator().manual_seed(method.seed)
+    # By places in the whole network: all that a layer loses goes at once, at the end.
+    gone: dict[tuple[nn.Module, Any], set[int]] = {}
+    for group in groups:
+        layer, channels = _choose(graph, group, sparsity, method, generator)
+        prune = graph.get_pruner_of_module(layer).prune_out_channels
+        for dependency, places in graph.get_pruning_group(layer, prune, channels):
+            target = dependency.target.module
+            if isinstance(target, nn.Parameter):
+                raise ValueError("its channels meet a parameter that is in no layer of torch's")
+            if target in names:
+                gone.setdefault((target, dependency.handler), set()).update(places)
+    if not any(gone.values()):
+        raise ValueError("it has no channels that could go")
+    for (layer, remove), places in gone.items():
+        if graph.is_in_channel_pruning_fn(remove):
+            _stop_reading(masked.module.get_submodule(names[layer]), sorted(places))
+        if places:
+            remove(layer, sorted(places))
+
+
+def _map_concatenations(graph: Any) -> None:
+    """Say where the channels of each concatenated image go.
+
+    Torch-Pruning does so itself, unless a flattening follows: then it counts what is flattened and
+    concludes that something other than channels was concatenated.
+    """
+    for node in list(graph.module2node.values()):
+        sizes = getattr(node.module, "concat_sizes", None)
+        if not sizes or None in sizes or getattr(node.grad_fn, "_saved_dim", None) != 1:
+            continue
+        start = 0
+        for given, size in zip(node.inputs, sizes, strict=True):
+            back = [edge for edge in node.dependencies if edge.target is given]
+            forth = [edge for edge in given.dependencies if edge.target is node]
+            for edges, mapping in ((back, _taken(start, size)), (forth, _put(start))):
+                unmapped = [edge for edge in edges if edge.index_mapping[1] is None]
+                if unmapped:
+                    unmapped[0].index_mapping[1] = mapping
+            start += size
+
+
+def _taken(start: int, size: int) -> Callable[[Any], Any]:
+    """Return what maps places in a concatenation to places in one of its parts."""
+
+    def mapping(places: Any) -> Any:
+        inside = [place for place in places if start <= place.idx < start + size]
+        return [place._replace(idx=place.idx - start) for place in inside]
+
+    return mapping
+
+
+def _put(start: int) -> Callable[[Any], Any]:
+    """Return what maps places in a part to places in the concatenation."""
+    return lambda places: [place._replace(idx=place.idx + start) for place in places]
+
+
+def _choose(
+    graph: Any, group: Any, sparsity: float, method: PruneMethod, generator: torch.Generator
+) -> Removal:
+    """Return the first layer of a group of coupled layers, and which of its channels go."""
+    root = group[0].dep.target.module
+    width = len(group[0].idxs)
+    scores = torch.zeros(width)
+    parts = 1  # equal parts of the channels that must lose the same places, as group norms want
+    for item in group:
+        layer = item.dep.target.module
+        pruner = graph.get_pruner_of_module(layer)
+        out = graph.is_out_channel_pruning_fn(item.dep.handler)
+        depthwise = isinstance(layer, nn.Conv2d) and layer.groups == layer.out_channels
+        if not depthwise:
+            divided = pruner.get_out_channel_groups if out else pruner.get_in_channel_groups
+            parts = math.lcm(parts, divided(layer))
+        if out and isinstance(layer, nn.Conv2d | nn.Linear):
+            rows = layer_scores(str(layer), layer, method, generator).cpu()
+            scores.scatter_add_(0, torch.tensor(item.root_idxs), rows[item.idxs])
+    if width % parts:
+        return root, []
+    scores = scores.view(parts, -1).sum(0)
+    keep = keep_best(scores, kept_units(len(scores), sparsity, round_to=method.round_to))
+    return root, torch.nonzero(~keep.repeat(parts)).flatten().tolist()
+
+
+@torch.no_grad()
+def _stop_reading(layer: nn.Module, channels: list[int]) -> None:
+    """Zero the weights by which a layer reads some of its input channels."""
+    if isinstance(layer, nn.Linear):
+        layer.weight[:, channels] = 0.0
+    elif isinstance(layer, nn.Conv2d) and layer.groups != layer.out_channels:
+        inputs, outputs = layer.weight.shape[1], layer.out_channels // layer.groups
+        for channel in channels:
+            part = channel // inputs
+            rows = slice(part * outputs, (part + 1) * outputs)
+            layer.weight[rows, channel % inputs] = 0.0
+
+
+def _difference(pruned: GraphPolicy, masked: GraphPolicy, states: Tensor) -> float:
+    """Return by what share the outputs of two networks differ when norms let all numbers pass.
+
+    Norms mix channels, so fewer of them are another norm; all else must stay as it was.
+    """
+    outputs = []
+    for net in (pruned, masked):
+        handles = [
+            module.register_forward_hook(_let_pass)
+            for module in net.modules()
+            if isinstance(module, _NORMS)
+        ]
+        outputs.append(torch.cat([output.flatten() for output in net(states)]))
+        for handle in handles:
+            handle.remove()
+    first, second = outputs
+    if not bool(torch.isfinite(second).all()):
+        raise UserError("prune: the weights are not finite, so training has diverged")
+    return float((first - second).abs().max() / second.abs().max().clamp_min(1e-6))
+
+
+def _let_pass(module: nn.Module, given: tuple[Tensor, ...], output: Tensor) -> Tensor:
+    return given[0]
+
+
+def _layer_norm_pruner() -> Any:
+    """Return what removes channels of a layer norm, whether it sees vectors or images."""
+    from torch_pruning import BasePruningFunc
+
+    class LayerNormPruner(BasePruningFunc):
+        TARGET_MODULES = nn.LayerNorm
+
+        def prune_out_channels(self, layer: nn.Module, idxs: Any) -> nn.Module:
+            assert isinstance(layer, nn.LayerNorm)
+            gone = set(idxs)
+            keep = [place for place in range(layer.normalized_shape[0]) if place not in gone]
+            for name, weight in list(layer.named_parameters()):
+                setattr(layer, name, self._prune_parameter_and_grad(weight, keep, 0))
+            layer.normalized_shape = (len(keep), *layer.normalized_shape[1:])
+            return layer
+
+        prune_in_channels = prune_out_channels
+
+        def get_out_channels(self, layer: nn.Module) -> int:
+            assert isinstance(layer, nn.LayerNorm)
+            return layer.normalized_shape[0]
+
+        get_in_channels = get_out_channels
+
+    return LayerNormPruner()

@@ -1,0 +1,188 @@
+"""Networks that are no chains: what can be done to them, in runs too, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from accerl.compress import (
+    CompressionConfig,
+    Compressor,
+    LowRank,
+    Pruning,
+    SimulatedQuantizer,
+    make_engine,
+)
+from accerl.compress.chain import CompressorChain
+from accerl.compress.lowrank import LowRankMethod, factorise
+from accerl.compress.pruning.criteria import PruneMethod
+from accerl.compress.pruning.prune import prune
+from accerl.compress.quantization.rounding import affine_rounded
+from accerl.errors import UserError
+from accerl.networks.graph_policy import GraphPolicy, hidden_layers
+from accerl.networks.make import make_network
+from accerl.networks.observation import ObservationSpec
+from accerl.networks.structure import describe, rebuild
+from accerl.spec import CompressionSpec
+from tests.fixtures.own_networks import OwnConv
+
+BOARD = ObservationSpec((2, 10, 10), "uint8")
+ACTIONS = 4
+
+
+def impala(name: str = "impala-tiny") -> GraphPolicy:
+    made = make_network(name, BOARD, ACTIONS, torch.Generator().manual_seed(0))
+    assert isinstance(made, GraphPolicy)
+    return made
+
+
+def boards(count: int = 64) -> np.ndarray:
+    shape = (count, *BOARD.shape)
+    return np.random.default_rng(0).integers(0, 256, shape).astype(np.uint8)
+
+
+def compressor(**settings: Any) -> Compressor:
+    config = CompressionConfig(calibration_states=64, **settings)
+    made = Compressor(BOARD, ACTIONS, config, torch.Generator().manual_seed(0))
+    made.observe(boards())
+    return made
+
+
+def test_residual_groups_lose_the_same_channels() -> None:
+    net = impala("impala")
+    pruned = prune(net, 0.5)
+    assert isinstance(pruned, GraphPolicy)
+    widths = [layer.weight.shape[0] for layer in hidden_layers(net).values()]
+    halves = [layer.weight.shape[0] for layer in hidden_layers(pruned).values()]
+    assert halves == [width // 2 for width in widths]
+    assert [head.weight.shape[0] for head in pruned.heads] == [ACTIONS, 1]
+
+
+def test_a_pruned_network_is_built_again_from_json_and_weights() -> None:
+    pruned = prune(impala(), 0.4)
+    again = rebuild(describe(pruned), BOARD, ACTIONS)
+    again.load_state_dict(pruned.state_dict())
+    obs = torch.from_numpy(boards(3))
+    for mine, theirs in zip(pruned(obs), again(obs), strict=True):
+        assert torch.equal(mine, theirs)
+
+
+class Changed(OwnConv):
+    """A residual network with one thing changed."""
+
+    def __init__(self, change: str) -> None:
+        super().__init__(BOARD, ACTIONS, residual=True)
+        self.change = change
+        self.scale = nn.Parameter(torch.ones(8, 1, 1))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        image = torch.relu(self.conv1(x.float() / 255.0))
+        if self.change == "parameter":
+            image = image * self.scale
+        image = image + self.conv2(image)
+        if self.change == "permuted":
+            image = image.permute(0, 2, 3, 1)
+        flat = image.reshape(-1, 800) if self.change == "fixed" else image.flatten(1)
+        if self.change == "unrolled":
+            hidden = torch.relu(nn.functional.linear(flat, self.hidden.weight, self.hidden.bias))
+        else:
+            hidden = torch.relu(self.hidden(flat))
+        logits = self.policy(hidden)
+        return logits * 2.0 if self.change == "scaled" else logits, self.value(hidden)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ("fixed", "works with any number of channels"),
+        ("permuted", "what reads the channels that go was not found"),
+        ("parameter", "its channels meet a parameter that is in no layer"),
+        ("scaled", "not what two linear layers put out"),
+    ],
+)
+def test_what_cannot_be_pruned_is_refused_with_the_reason(change: str, reason: str) -> None:
+    net = GraphPolicy(Changed(change), BOARD)
+    with pytest.raises(UserError, match=reason) as error:
+        prune(net, 0.5)
+    assert str(error.value).startswith("Changed cannot be pruned: ")
+    assert "\n" not in str(error.value)
+    prune(GraphPolicy(Changed(""), BOARD), 0.5)
+
+
+@pytest.mark.parametrize(
+    ("method", "reason"),
+    [
+        (PruneMethod(compensate=True), "prune_compensate false"),
+        (PruneMethod(budget="global"), "prune_budget uniform"),
+        (PruneMethod(criterion="taylor"), "needs gradients"),
+    ],
+)
+def test_methods_that_only_chains_know_are_refused(method: PruneMethod, reason: str) -> None:
+    with pytest.raises(UserError, match=reason):
+        prune(impala(), 0.5, method)
+
+
+def test_layers_that_are_not_called_cannot_be_factorised() -> None:
+    with pytest.raises(UserError, match=r"^Changed cannot be factorised: .*call its layers"):
+        factorise(GraphPolicy(Changed("unrolled"), BOARD), 0.25)
+
+
+def test_convolutions_behind_the_first_are_factorised_if_asked() -> None:
+    kept = dict(hidden_layers(impala("impala")))
+    thin = hidden_layers(factorise(impala("impala"), 0.25, LowRankMethod(convolutions=True)))
+    first = "module.sections.0"
+    assert first in thin
+    assert any(name not in thin for name in kept if "conv" in name)
+
+
+def test_weights_are_rounded_as_those_of_chains_are() -> None:
+    net = impala()
+    artifact = CompressorChain([SimulatedQuantizer(4)]).compress(net, observations=boards())
+    for layer in (*hidden_layers(net).values(), *net.heads):
+        with torch.no_grad():
+            convolution = isinstance(layer, nn.Conv2d)
+            layer.weight.copy_(affine_rounded(layer.weight, 4, per_channel=convolution))
+    with torch.no_grad():
+        wanted = net(torch.from_numpy(boards()))[0].numpy()
+    np.testing.assert_allclose(make_engine(artifact).infer(boards())[0], wanted, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        CompressionSpec(sparsity=0.5, graph="eager"),
+        CompressionSpec(sparsity=0.5, rank=0.5, graph="torchscript"),
+        CompressionSpec(sparsity=0.25, bits=16),
+        CompressionSpec(student="impala-tiny", graph="eager"),
+        CompressionSpec(student="impala-tiny", sparsity=0.5, graph="torchscript"),
+        CompressionSpec(student="net3", sparsity=0.5, bits=8),
+    ],
+    ids=lambda spec: spec.label,
+)
+def test_a_run_compresses_it_and_goes_on_from_its_state(spec: CompressionSpec) -> None:
+    policy, made = impala("impala-small"), compressor()
+    with torch.no_grad():
+        policy.heads[0].weight.mul_(100.0)
+    first = made.build(spec, policy, 1)
+    assert first.spec == spec
+    made.distill(policy, [spec])
+    other = compressor()
+    other.load_state_dict(made.state_dict())
+    third = compressor()
+    third.take_students(made.students([spec]))
+    assert made.student_kl_nats(spec, policy) == third.student_kl_nats(spec, policy)
+    engines = [make_engine(each.build(spec, policy, 2)) for each in (made, other)]
+    first_logits, again = (engine.infer(boards(5))[0] for engine in engines)
+    assert np.array_equal(first_logits, again)
+
+
+def test_links_leave_the_policy_they_are_given_as_it_is() -> None:
+    net = impala()
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    chain = CompressorChain([Pruning(net, 0.5), LowRank(0.5)])
+    chain.compress(observations=boards())
+    assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
