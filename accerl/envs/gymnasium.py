@@ -52,7 +52,7 @@ class GymnasiumEnvs:
         space = self._env.single_observation_space
         if not isinstance(space, spaces.Box):
             self._env.close()
-            raise _unsupported_observations(game, space)
+            raise _unsupported_observations(game, space, config)
         self._actions = _Actions(game, self._env.single_action_space)
         self.num_actions = self._actions.count
         self._observations = Observations(space, num_envs, config)
@@ -208,10 +208,13 @@ def _make(game: str, num_envs: int, config: EnvConfig) -> VectorEnv[Any, Any, An
     except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
         raise missing_package(game, spec, error) from error
     except Exception as error:  # a user's own code may fail in any way
-        hint = f"; env.wrappers is {', '.join(config.wrappers)}" if wrappers else ""
-        raise UserError(
-            f"game {game!r} cannot be made: {type(error).__name__}: {one_line(error)}{hint}"
-        ) from error
+        hint = ""
+        if wrappers:
+            given = ", ".join(config.wrappers)
+            hint = f"; env.wrappers is {given}, and may name others, also module:Class of your own"
+        kind, said = type(error).__name__, one_line(error)
+        reason = said if said == kind else f"{kind}: {said}"
+        raise UserError(f"game {game!r} cannot be made: {reason}{hint}") from error
 
 
 def _own_vector_options(spec: Any) -> dict[str, Any] | None:
@@ -250,9 +253,10 @@ def _find_wrapper(name: str) -> Callable[[Any], Any]:
         raise UserError(f"env: wrapper {name!r}: {one_line(error)}") from error
 
 
-def _unsupported_observations(game: str, space: Any) -> UserError:
-    kind = type(space).__name__
+def _unsupported_observations(game: str, space: Any, config: EnvConfig) -> UserError:
+    advice = "flatten them with --set env.wrappers=FlattenObservation"
+    if "FlattenObservation" in config.wrappers:
+        advice = "show one by a wrapper of your own, --set env.wrappers=module:Class"
     return UserError(
-        f"game {game!r}: observations are {kind}, and networks take a Box; flatten them with "
-        "--set env.wrappers=FlattenObservation"
+        f"game {game!r}: observations are {type(space).__name__}, and networks take a Box; {advice}"
     )

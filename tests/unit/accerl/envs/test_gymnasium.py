@@ -152,6 +152,7 @@ def test_atari_has_its_own_vector_entry_point_with_lives_and_raw_scores() -> Non
     [
         ("Pendulum-v1", AS_IT_IS, "its actions are continuous, Box"),
         (own("ShownContinuous-v0"), AS_IT_IS, "its actions are continuous, Box"),
+        (own("ShownText-v0"), FLAT, "show one by a wrapper of your own, --set"),
         (own("ShownHuge-v0"), AS_IT_IS, "has 6561 combinations, and at most 1024"),
         (own("ShownDict-v0"), AS_IT_IS, r"Dict, .*--set env\.wrappers=FlattenObservation"),
         (own("ShownTuple-v0"), AS_IT_IS, r"Tuple, .*--set env\.wrappers=FlattenObservation"),
