@@ -10,12 +10,11 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-import onnx
 import torch
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto
 from torch import Tensor, nn
 
-from accerl.compress.graphs.onnx_payload import Template, TemplateCache
+from accerl.compress.graphs.builder import MICROSOFT, Builder, Mapping8
 from accerl.compress.layers import (
     Layer,
     body_layers,
@@ -37,9 +36,6 @@ from accerl.networks.policy_net import PolicyNet, conv_spec
 
 OPSET = 17
 IR_VERSION = 8
-MICROSOFT = "com.microsoft"  # ONNX Runtime's own operators, QGemm among them
-TEMPLATES = TemplateCache()
-"""of this process; pruning to ever new widths must not fill its memory"""
 
 
 def onnx_fp32(
@@ -172,37 +168,22 @@ def _conv_attributes(conv: nn.Conv2d) -> dict[str, Any]:
     }
 
 
-class _Mapping:
-    """An activation's quantisation, and the constants that hold it."""
-
-    def __init__(self, affine: Affine, names: list[str]) -> None:
-        self.affine = affine
-        self.names = names
-
-
-class _Graph:
-    """Collects the constants of one policy graph, and its nodes if its template is not known."""
+class _Graph(Builder):
+    """One policy graph of a chain of layers."""
 
     def __init__(self, net: PolicyNet, kind: str, batch: int | None) -> None:
-        self.net = net
-        self._batch = batch or "batch"
         layers = tuple(_signature(module) for module in net.body)
-        self._key = (kind, self._batch, layers, net.observation, net.num_actions)
-        self._nodes: list[tuple[str, list[str], list[str], dict[str, Any]]] = []
-        self._constants: dict[str, np.ndarray] = {}
-
-    def constant(self, name: str, value: np.ndarray | np.generic | Tensor) -> str:
-        self._constants[name] = value.numpy() if isinstance(value, Tensor) else np.asarray(value)
-        return name
-
-    def mapping(self, name: str, affine: Affine) -> _Mapping:
-        scale = self.constant(f"{name}_scale", np.float32(affine.scale))
-        zero = self.constant(f"{name}_zero", np.uint8(affine.zero_point))
-        return _Mapping(affine, [scale, zero])
-
-    def add(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> str:
-        self._nodes.append((kind, inputs, [output], attributes))
-        return output
+        # Of the other kinds, ONNX Runtime fuses ReLUs, packs channels and unfolds weights.
+        super().__init__(
+            (kind, layers),
+            net.observation,
+            net.num_actions,
+            opset=OPSET,
+            ir_version=IR_VERSION,
+            batch=batch,
+            finished=kind == "int8",
+        )
+        self.net = net
 
     def add_integers(
         self,
@@ -210,8 +191,8 @@ class _Graph:
         layer: Layer,
         integers: _Integers,
         current: str,
-        x: _Mapping,
-        y: _Mapping | None,
+        x: Mapping8,
+        y: Mapping8 | None,
     ) -> str:
         """Add an integer layer; its ReLU is folded into `y`, without which it puts out float32."""
         scales = integers.scales
@@ -240,39 +221,10 @@ class _Graph:
             bias += shift.of(weight)
         heads = [self.constant("heads_w", weight), self.constant("heads_b", bias)]
         self.add("Gemm", [features, *heads], "heads", transB=1)
-        sizes = ["heads", "head_sizes"]
-        self._nodes.append(("Split", sizes, ["logits", "values"], {"axis": 1}))
-        self.add("Squeeze", ["values", "value_axis"], "value")
-        return self._template().fill(self._constants)
-
-    def _template(self) -> Template:
-        return TEMPLATES.get(self._key, self._make_template)
-
-    def _make_template(self) -> Template:
-        # Of the other kinds, ONNX Runtime fuses ReLUs, packs channels and unfolds weights.
-        finished = self._key[0] == "int8"
-        return Template.of(self._model(), self._constants, finished=finished)
-
-    def _model(self) -> onnx.ModelProto:
-        actions, observation = self.net.num_actions, self.net.observation
-        sizes = numpy_helper.from_array(np.array([actions, 1], np.int64), "head_sizes")
-        axis = numpy_helper.from_array(np.array([1], np.int64), "value_axis")
-        kind = TensorProto.UINT8 if observation.dtype == "uint8" else TensorProto.FLOAT
-        graph = helper.make_graph(
-            [
-                helper.make_node(kind, inputs, outputs, name=outputs[0], **attributes)
-                for kind, inputs, outputs, attributes in self._nodes
-            ],
-            "policy",
-            [helper.make_tensor_value_info("obs", kind, [self._batch, *observation.shape])],
-            [
-                helper.make_tensor_value_info("logits", TensorProto.FLOAT, [self._batch, actions]),
-                helper.make_tensor_value_info("value", TensorProto.FLOAT, [self._batch]),
-            ],
-            [sizes, axis],
-        )
-        opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(MICROSOFT, 1)]
-        return helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
+        sizes = self.axes("head_sizes", self.net.num_actions, 1)
+        self.split("Split", ["heads", sizes], ["logits", "values"], axis=1)
+        self.add("Squeeze", ["values", self.axes("value_axis", 1)], "value")
+        return self.payload()
 
 
 def _signature(module: nn.Module) -> tuple[Any, ...]:

@@ -81,6 +81,10 @@ class TemplateCache:
     def __len__(self) -> int:
         return len(self._known)
 
+    def clear(self) -> None:
+        """Forget all of them."""
+        self._known.clear()
+
     def get(self, key: Hashable, make: Callable[[], Template]) -> Template:
         """Return the template of `key`, made by `make` if it is not known."""
         template = self._known.pop(key, None) or make()

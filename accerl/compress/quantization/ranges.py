@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -35,6 +35,8 @@ class ActivationRanges:
     in front of the heads, which is never rounded"""
     features: Tensor | None = field(default=None, compare=False, repr=False)
     """what enters that last linear layer (or the heads, if there is none) for each state [N, F]"""
+    means: np.ndarray | None = field(default=None, compare=False, repr=False)
+    """of a general graph: mean logits and, last, the mean value of the states [A + 1]"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,28 +86,46 @@ class RangeTracker:
         Raises:
             UserError: there are no states, or something is NaN or infinite.
         """
-        if len(obs) == 0:
-            raise UserError("quantise: no recorded states to calibrate on; call observe() first")
-        self._input = self._blend(self._input, _input_range(obs))
+        require_states(obs)
         outputs, features = _outputs(net, obs)
-        seen = [_finite_range(values) for values in outputs]
-        if len(self._layers) != len(seen):
-            self._layers = list(seen)  # the first, or another network
-            self._histograms = [_Histogram() for _ in seen]
-        if self.method.name == "entropy":
-            for histogram, values in zip(self._histograms, outputs, strict=True):
-                histogram.add(values, self.method.memory)
-            limits = [histogram.threshold() for histogram in self._histograms]
-            seen = [_clipped(pair, limit) for pair, limit in zip(seen, limits, strict=True)]
+        ranges = self.update(obs, outputs, len(outputs))
+        unused = [(0.0, 0.0)] * (len(body_layers(net)) - len(outputs))
+        return ActivationRanges(ranges.input, (*ranges.layers, *unused), features)
+
+    def update(self, obs: np.ndarray, outputs: Iterable[Tensor], count: int) -> ActivationRanges:
+        """Return the ranges of a network after some states, whatever its form.
+
+        Args:
+            obs: recorded states [N, *shape].
+            outputs: what is rounded, for these states, always in the same order.
+            count: how many tensors that are.
+
+        Raises:
+            UserError: there are no states, or something is NaN or infinite.
+        """
+        require_states(obs)
+        self._input = self._blend(self._input, _input_range(obs))
+        if len(self._layers) != count:  # the first, or another network
+            self._layers = []
+            self._histograms = [_Histogram() for _ in range(count)]
+        pairs = zip(outputs, self._histograms, strict=True)
+        seen = [self._seen(values, histogram) for values, histogram in pairs]
+        if self.method.name == "entropy" or not self._layers:
             self._layers = seen
         else:
-            if self.method.name == "percentile":
-                limits = [_percentile(values, self.method.percentile) for values in outputs]
-                seen = [_clipped(pair, limit) for pair, limit in zip(seen, limits, strict=True)]
-            pairs = zip(self._layers, seen, strict=True)
-            self._layers = [self._blend(old, new) for old, new in pairs]
-        unused = [(0.0, 0.0)] * (len(body_layers(net)) - len(seen))
-        return ActivationRanges(self._input, (*self._layers, *unused), features)
+            olds = zip(self._layers, seen, strict=True)
+            self._layers = [self._blend(old, new) for old, new in olds]
+        return ActivationRanges(self._input, tuple(self._layers))
+
+    def _seen(self, values: Tensor, histogram: _Histogram) -> Range:
+        """Return the range of `values`, clipped as the method says."""
+        pair = _finite_range(values)
+        if self.method.name == "entropy":
+            histogram.add(values, self.method.memory)
+            return _clipped(pair, histogram.threshold())
+        if self.method.name == "percentile":
+            return _clipped(pair, _percentile(values, self.method.percentile))
+        return pair
 
     def _blend(self, old: Range | None, new: Range) -> Range:
         if old is None:
@@ -206,6 +226,12 @@ def rounded_layers(layers: Sequence[Layer]) -> int:
     return len(layers) - 1 if last else len(layers)
 
 
+def require_states(obs: np.ndarray) -> None:
+    """Refuse to measure anything on no states at all."""
+    if len(obs) == 0:
+        raise UserError("quantise: no recorded states to calibrate on; call observe() first")
+
+
 def _input_range(obs: np.ndarray) -> Range:
     if obs.dtype == np.uint8:
         return 0.0, 0.0
@@ -218,7 +244,7 @@ def _input_range(obs: np.ndarray) -> Range:
 
 
 def _finite_range(values: Tensor) -> Range:
-    low, high = float(values.min()), float(values.max())  # NaN if there is one
+    low, high = map(float, values.aminmax())  # NaN if there is one
     if not (math.isfinite(low) and math.isfinite(high)):
         raise UserError(
             "quantise: a layer outputs NaN or infinite values, so training has diverged; "

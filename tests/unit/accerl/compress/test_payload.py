@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from accerl.compress.engine import graph_of, open_session
-from accerl.compress.graphs.onnx_export import TEMPLATES, onnx_fp32, onnx_int8
+from accerl.compress.graphs.builder import TEMPLATES
+from accerl.compress.graphs.onnx_export import onnx_fp32, onnx_int8
 from accerl.compress.graphs.onnx_payload import Template, TemplateCache, read_constants, standalone
 from accerl.compress.layers import body_layers
 from accerl.compress.pruning.prune import prune

@@ -1,0 +1,180 @@
+"""The float32 ONNX graph of any module that torch.export can read.
+
+Why not torch.onnx: its graph would have to be searched for what became of each weight (batch norms
+fold, divisors move) before a publication could exchange them; here every constant is written down
+with what it is computed from. And its current exporter takes seconds and needs onnxscript.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from accerl.compress.graphs.builder import Builder
+from accerl.compress.graphs.operators import (
+    OPERATORS,
+    Unsupported,
+    adaptive_window,
+    convolution_window,
+)
+from accerl.compress.graphs.traced import LAYERS, Op, Ref, Traced, Weight, trace
+from accerl.compress.quantization.quantize import quantise_weight
+from accerl.networks.observation import ObservationSpec
+
+OPSET, IR_VERSION = 21, 10  # the first with group norms
+HINT = "act in torch with it (graph 'torchscript' or 'eager')"
+
+
+def graph_fp32(
+    module: nn.Module,
+    observation: ObservationSpec,
+    *,
+    weights_only_int8: bool = False,
+    batch: int | None = None,
+) -> bytearray:
+    """Return the float32 graph of `module` in evaluation mode, as a payload.
+
+    Args:
+        module: takes states [B, *shape] as recorded; returns logits [B, A] and values.
+        observation: of the states.
+        weights_only_int8: send the weights of its layers as integers of 8 bits, symmetric per
+            output channel, which a session turns into float32 once, when it is made.
+        batch: states per call, if it is always the same number; None: any.
+
+    Raises:
+        UserError: an operation has no counterpart, or weights are not finite.
+    """
+    structure, traced = trace(module, observation)
+    kind = "weights-only" if weights_only_int8 else "fp32"
+    graph = policy_builder((kind, structure), traced, batch)
+    lowering = FloatLowering(traced, traced.weights(module), graph, rounded=weights_only_int8)
+    for op in traced.ops:
+        lowering.names[op.name] = lowering.lower(op)
+    finish(graph, traced, lowering.names)
+    return graph.payload()
+
+
+def policy_builder(
+    key: object, traced: Traced, batch: int | None, *, finished: bool = False
+) -> Builder:
+    """Return an empty builder for the graph of `traced`."""
+    return Builder(
+        key,
+        traced.observation,
+        traced.shapes[traced.logits][0],
+        opset=OPSET,
+        ir_version=IR_VERSION,
+        batch=batch,
+        finished=finished,
+    )
+
+
+def finish(graph: Builder, traced: Traced, names: Mapping[str, str]) -> None:
+    """Give the graph its outputs, `logits` [B, A] and `value` [B]."""
+    logits, values = names[traced.logits], names[traced.values]
+    if traced.shapes[traced.values]:
+        values = graph.add("Squeeze", [values, graph.axes("value_axis", 1)], "value_flat")
+    if logits == values:  # one action
+        values = graph.add("Identity", [values], "value_copy")
+    graph.rename({logits: "logits", values: "value"})
+
+
+class FloatLowering:
+    """Writes operations on float32 tensors; images are [B, C, H, W]."""
+
+    def __init__(
+        self,
+        traced: Traced,
+        weights: Mapping[str, Tensor],
+        graph: Builder,
+        *,
+        rounded: bool = False,
+    ) -> None:
+        self.traced = traced
+        self.graph = graph
+        self.names = {traced.obs: "obs"}
+        """of the values that hold what each operation puts out"""
+        self._weights = weights
+        self._rounded = rounded
+
+    def lower(self, op: Op) -> str:
+        """Write one operation; return the name of its output.
+
+        Raises:
+            UserError: there is no counterpart; it says for what.
+        """
+        try:
+            if op.kind in LAYERS:
+                return self._layer(op)
+            if op.kind == "adaptive_avg_pool2d":
+                return self._adaptive_average(op)
+            if op.kind in OPERATORS:
+                return OPERATORS[op.kind](op, self.graph, self.tensor)
+            reason = "is not known here"
+        except Unsupported as error:
+            reason = str(error)
+        raise self.traced.refusal(f"{op.kind!r} ({op.name}) {reason}", HINT)
+
+    def tensor(self, which: Ref | Weight) -> str:
+        """Return the name of a value, or of a weight as a constant."""
+        if isinstance(which, Ref):
+            return self.names[which.name]
+        return self.graph.constant(which.name, self._weights[which.name])
+
+    def weight_and_bias(self, op: Op) -> tuple[Tensor, Tensor]:
+        """Return weight and bias of a layer and the batch norm behind it; zeros for no bias."""
+        weight = self._weights[op.args["weight"].name]
+        bias = op.args["bias"]
+        shift = torch.zeros(len(weight)) if bias is None else self._weights[bias.name]
+        norm = op.args.get("norm")
+        if norm is None:
+            return weight, shift
+        mean, variance = (self._weights[norm[f"running_{name}"].name] for name in ("mean", "var"))
+        scale = (variance + norm["eps"]).rsqrt()
+        if norm["weight"] is not None:
+            scale = scale * self._weights[norm["weight"].name]
+        shift = (shift - mean) * scale
+        if norm["bias"] is not None:
+            shift = shift + self._weights[norm["bias"].name]
+        return weight * scale.view(-1, *([1] * (weight.ndim - 1))), shift
+
+    def _layer(self, op: Op) -> str:
+        inputs = op.args["input"]
+        if not isinstance(op.args["weight"], Weight):
+            raise Unsupported("takes weights that are computed from others")
+        weight, bias = self.weight_and_bias(op)
+        flat = op.kind == "linear" and len(op.shape) == 1
+        if op.kind == "linear" and not flat:
+            weight = weight.t().contiguous()
+        name = f"{op.name}.weight"
+        if self._rounded:
+            rows = weight if op.kind != "linear" or flat else weight.t()
+            integers, scales = quantise_weight(rows, torch.zeros(len(rows)), 1.0)
+            axis = 0 if rows is weight else 1
+            integers = integers if rows is weight else integers.t().contiguous()
+            names = [self.graph.constant(f"{name}.integers", integers)]
+            names.append(self.graph.constant(f"{name}.scales", scales))
+            self.graph.add("DequantizeLinear", names, name, axis=axis)
+        else:
+            self.graph.constant(name, weight)
+        shift = self.graph.constant(f"{op.name}.bias", bias)
+        current = self.tensor(inputs)
+        if op.kind == "conv2d":
+            kernel = tuple(weight.shape[2:])
+            attributes = convolution_window(op, kernel).attributes() | {"group": op.args["groups"]}
+            return self.graph.add("Conv", [current, name, shift], op.name, **attributes)
+        if flat:
+            return self.graph.add("Gemm", [current, name, shift], op.name, transB=1)
+        product = self.graph.add("MatMul", [current, name], f"{op.name}.product")
+        return self.graph.add("Add", [product, shift], op.name)
+
+    def _adaptive_average(self, op: Op) -> str:
+        current = self.tensor(op.args["self"])
+        if op.shape[1:] == (1, 1):
+            return self.graph.add("GlobalAveragePool", [current], op.name)
+        window = adaptive_window(op, self.traced.shapes[op.args["self"].name])
+        attributes = window.attributes()
+        del attributes["dilations"]
+        return self.graph.add("AveragePool", [current], op.name, **attributes)

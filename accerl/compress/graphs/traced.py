@@ -1,0 +1,369 @@
+"""A module's forward as a list of ATen operations, read once per structure, for any batch size.
+
+torch.export reads it: it takes half a second, so what it found is remembered for modules that
+differ in their weights only. Nothing of a weight's value is part of what is found.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import operator
+import warnings
+from collections import OrderedDict
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, fx, nn
+from torch.export import Dim, ExportedProgram
+from torch.export.graph_signature import InputKind
+
+from accerl.compress.layers import refuse_diverged
+from accerl.errors import UserError, first_line
+from accerl.networks.observation import ObservationSpec
+
+LAYERS = ("conv2d", "linear")
+_MOST_STATES = 1 << 20
+_MOST_KNOWN = 32
+_SAME = {"clone", "dropout", "feature_dropout", "alias", "detach", "lift_fresh_copy", "contiguous"}
+_NORM = "_native_batch_norm_legit_no_training"
+_RESHAPES = {"view", "reshape", "flatten", "squeeze"}
+_OWN = set(vars(nn.Module()))  # what any module has
+_SPLITS = {"split", "split_with_sizes", "chunk"}
+
+
+class Ref(NamedTuple):
+    """What another operation puts out, or the states."""
+
+    name: str
+
+
+class Weight(NamedTuple):
+    """A parameter, buffer or constant tensor."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Op:
+    """One operation on a batch of states."""
+
+    name: str
+    kind: str
+    """ATen's name for it, such as conv2d"""
+    args: Mapping[str, Any]
+    """by their names in ATen's schema; `Ref` and `Weight` stand for tensors"""
+    shape: tuple[int, ...]
+    """of its output for one state"""
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the operations that it reads, in order."""
+        return tuple(ref.name for ref in _flat(self.args.values()) if isinstance(ref, Ref))
+
+
+class Traced:
+    """The operations of a module between the states and its logits and values."""
+
+    def __init__(self, module: nn.Module, observation: ObservationSpec) -> None:
+        """Read what `module` does with states [B, *shape] as they are recorded.
+
+        Raises:
+            UserError: it cannot be read; the message says why.
+        """
+        self.name = type(module).__name__
+        self.observation = observation
+        program = self._export(module)
+        self._nodes = list(program.graph.nodes)
+        self._sources: dict[str, tuple[InputKind, str]] = {}
+        self._constants: dict[str, Any] = dict(program.constants)
+        self._same: dict[str, str] = {}  # what only passes on what another node puts out
+        self.obs = ""
+        """name of the states"""
+        for spec in program.graph_signature.input_specs:
+            if spec.kind == InputKind.USER_INPUT:
+                self.obs = str(getattr(spec.arg, "name", ""))
+            else:
+                self._sources[str(getattr(spec.arg, "name", ""))] = (spec.kind, str(spec.target))
+        placed = next(node for node in self._nodes if node.name == self.obs)
+        self._batch = str(placed.meta["val"].shape[0])
+        self.ops = self._fold_norms(list(self._read()))
+        """in the order in which they run"""
+        self.logits, self.values = self._results()
+        """names of the operations that put them out"""
+        self.ops = self._needed()
+        self._drop = self._last_uses()
+
+    @functools.cached_property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """What each operation, and the states, look like for one state."""
+        return {self.obs: self.observation.shape, **{op.name: op.shape for op in self.ops}}
+
+    @functools.cached_property
+    def users(self) -> dict[str, list[Op]]:
+        """The operations that read each operation, and the states."""
+        found: dict[str, list[Op]] = {name: [] for name in self.shapes}
+        for op in self.ops:
+            for name in dict.fromkeys(op.inputs):
+                found[name].append(op)
+        return found
+
+    @functools.cached_property
+    def heads(self) -> tuple[Op, ...]:
+        """The linear layers that put out the logits and the values; empty if they are no two."""
+        known, found = {op.name: op for op in self.ops}, []
+        for name, units in ((self.logits, self.shapes[self.logits]), (self.values, (1,))):
+            op = known[name]
+            while op.kind in _RESHAPES and op.inputs[0] in known:
+                op = known[op.inputs[0]]
+            if op.kind == "linear" and op.shape == units and len(self.users[op.name]) <= 1:
+                found.append(op)
+        return tuple(found) if len({op.name for op in found}) == 2 else ()
+
+    def refusal(self, what: str, hint: str) -> UserError:
+        """Return the error that says why this module cannot become a graph."""
+        return UserError(f"{self.name} cannot be exported to ONNX: {what}; {hint}")
+
+    def weights(self, module: nn.Module) -> dict[str, Tensor]:
+        """Return the tensors of a module of this structure in float32 on the CPU, by name.
+
+        Raises:
+            UserError: a value is NaN or infinite: training has diverged.
+        """
+        found = {}
+        for name, (kind, target) in self._sources.items():
+            if kind == InputKind.PARAMETER:
+                tensor = module.get_parameter(target)
+            elif kind == InputKind.BUFFER:
+                tensor = module.get_buffer(target)
+            else:
+                tensor = self._constants[target]
+            found[name] = tensor.detach().cpu()
+            if found[name].is_floating_point():
+                found[name] = found[name].float()
+                refuse_diverged(target, found[name])
+        return found
+
+    def follow(self, module: nn.Module, obs: np.ndarray) -> Iterator[tuple[str, Tensor]]:
+        """Yield what each operation puts out for states obs [N, *shape], in evaluation mode.
+
+        Batch norms that were folded into a layer come out under that operation's name.
+        """
+        # Convolutions take half the time where channels are the last axis in memory.
+        values: dict[str, Any] = {
+            name: tensor.to(memory_format=torch.channels_last) if tensor.ndim == 4 else tensor
+            for name, tensor in self.weights(module).items()
+        }
+        values[self.obs] = torch.from_numpy(np.ascontiguousarray(obs))
+        for node in self._nodes:
+            if node.op != "call_function" or node.name not in self._drop:
+                continue
+            view = node.target == torch.ops.aten.view.default  # impossible in such memory
+            run = torch.ops.aten.reshape.default if view else node.target
+            with torch.no_grad():
+                found = values[node.name] = run(  # pyright: ignore
+                    *fx.map_arg(node.args, lambda other: values[other.name]),
+                    **fx.map_arg(node.kwargs, lambda other: values[other.name]),
+                )
+            if isinstance(found, Tensor):
+                yield node.name, found
+            for name in self._drop[node.name]:
+                del values[name]
+
+    def _export(self, module: nn.Module) -> ExportedProgram:
+        spec = self.observation
+        states = torch.zeros((2, *spec.shape), dtype=getattr(torch, spec.dtype))
+        batch = {0: Dim("batch", min=1, max=_MOST_STATES)}
+        try:
+            with warnings.catch_warnings(), torch.no_grad():
+                warnings.simplefilter("ignore")  # what torch's parts say to each other
+                copied = copy.deepcopy(module).cpu().eval()
+                program = torch.export.export(
+                    copied, (states,), dynamic_shapes=(batch,), strict=False
+                )
+                # Without a table it only writes operations in place as what they compute.
+                return program.run_decompositions({})
+        except Exception as error:  # whatever a user's forward does with what is no tensor
+            raise self.refusal("torch.export cannot read its forward", first_line(error)) from error
+
+    def _read(self) -> Iterator[Op]:
+        for node in self._nodes:
+            value = node.meta.get("val")
+            if node.op != "call_function" or not isinstance(value, Tensor):
+                continue
+            args = self._args(node)
+            if node.target is operator.getitem:
+                op = self._part(node)
+            else:
+                kind = node.target._schema.name.partition("::")[2]
+                op = Op(node.name, kind, args, ())
+            if op is None:
+                continue
+            shape = tuple(value.shape)
+            one_state = shape[1:]
+            if (
+                not shape
+                or str(shape[0]) != self._batch
+                or not all(isinstance(size, int) for size in one_state)
+            ):
+                raise self.refusal(
+                    f"{op.kind!r} ({op.name}) puts out {tuple(map(str, shape))}, and the first "
+                    "axis must be the states",
+                    "keep the states apart, and weights as plain parameters",
+                )
+            if op.kind in ("_to_copy", "to"):
+                before = node.args[0].meta["val"].dtype  # pyright: ignore
+                op = replace(op, kind="cast" if before != value.dtype else "clone")
+                if value.dtype != torch.float32:
+                    raise self.refusal(f"{op.name} is computed in {value.dtype}", "use float32")
+            if op.kind in _SAME:
+                self._same[node.name] = next(iter(op.inputs))
+            else:
+                yield replace(op, shape=one_state)
+
+    def _part(self, node: fx.Node) -> Op | None:
+        """Return what an item of another node's outputs is."""
+        source, index = node.args
+        assert isinstance(source, fx.Node)
+        kind = source.target._schema.name.partition("::")[2]  # pyright: ignore
+        args = self._args(source)
+        if kind == _NORM and index == 0:
+            return Op(node.name, "batch_norm", args, ())
+        if kind in _SPLITS:
+            axis = int(args["dim"]) % source.args[0].meta["val"].ndim  # pyright: ignore
+            sizes = [part.shape[axis] for part in source.meta["val"]]
+            start = sum(sizes[:index])  # pyright: ignore
+            cut = {"self": args["self"], "dim": axis, "start": start, "step": 1}
+            return Op(node.name, "slice", {**cut, "end": start + sizes[index]}, ())  # pyright: ignore
+        raise self.refusal(f"{kind!r} ({source.name}) has several outputs", "none of it is known")
+
+    def _args(self, node: fx.Node) -> dict[str, Any]:
+        if node.target is operator.getitem:
+            return {}
+        arguments = node.target._schema.arguments  # pyright: ignore
+        given = {argument.name: argument.default_value for argument in arguments}
+        given |= dict(zip(given, node.args, strict=False)) | dict(node.kwargs)
+        return {name: self._plain(value) for name, value in given.items()}
+
+    def _plain(self, value: Any) -> Any:
+        if isinstance(value, fx.Node):
+            if value.name in self._sources:
+                return Weight(value.name)
+            if not isinstance(value.meta.get("val"), Tensor):
+                return None  # the number of states
+            return Ref(self._same.get(value.name, value.name))
+        if isinstance(value, list | tuple):
+            return [self._plain(item) for item in value]
+        return value
+
+    def _fold_norms(self, ops: list[Op]) -> list[Op]:
+        """Return `ops` with each batch norm that follows a layer as a part of that layer."""
+        readers: dict[str, int] = {}
+        for op in ops:
+            for name in op.inputs:
+                readers[name] = readers.get(name, 0) + 1
+        outputs = {name for name, _ in self._output_nodes()}
+        known = {op.name: op for op in ops}
+        for op in ops:
+            before = known.get(op.inputs[0]) if op.kind == "batch_norm" and op.inputs else None
+            if before is None or before.kind not in LAYERS:
+                continue
+            if readers[before.name] == 1 and before.name not in outputs:
+                # Under the norm's name, which is what others read.
+                args = {**before.args, "norm": {**op.args, "input": None}}
+                known[op.name] = replace(before, name=op.name, args=args)
+                del known[before.name]
+        return [known[op.name] for op in ops if op.name in known]
+
+    def _output_nodes(self) -> list[tuple[str, torch.Size]]:
+        results = next(node for node in self._nodes if node.op == "output").args[0]
+        if not isinstance(results, tuple | list) or len(results) != 2:
+            raise self.refusal("its forward does not return two tensors", "return logits, values")
+        nodes = [node for node in results if isinstance(node, fx.Node)]
+        return [(self._same.get(node.name, node.name), node.meta["val"].shape) for node in nodes]
+
+    def _results(self) -> tuple[str, str]:
+        (logits, first), (values, second) = self._output_nodes()
+        known = {op.name for op in self.ops}
+        if {logits, values} - known or len(first) != 2 or tuple(second[1:]) not in ((), (1,)):
+            raise self.refusal(
+                f"it returns {tuple(map(str, first))} and {tuple(map(str, second))}",
+                "return logits [B, A] and values [B]",
+            )
+        return logits, values
+
+    def _needed(self) -> list[Op]:
+        """Return the operations that logits and values depend on."""
+        wanted, kept = {self.logits, self.values}, []
+        for op in reversed(self.ops):
+            if op.name in wanted:
+                wanted.update(op.inputs)
+                kept.append(op)
+        return kept[::-1]
+
+    def _last_uses(self) -> dict[str, list[str]]:
+        """Return, for each node that runs, the nodes whose values nobody reads behind it."""
+        drop: dict[str, list[str]] = {}
+        read: set[str] = set()
+        for node in reversed(self._nodes):
+            if node.op != "call_function" or not (node.name in read or node.op == "output"):
+                if node.op == "output":
+                    read.update(other.name for other in node.all_input_nodes)
+                continue
+            now = [other.name for other in node.all_input_nodes if other.name not in read]
+            read.update(now)
+            drop[node.name] = [name for name in now if name not in self._sources]
+        return drop
+
+
+_KNOWN: OrderedDict[Hashable, Traced] = OrderedDict()
+
+
+def trace(module: nn.Module, observation: ObservationSpec) -> tuple[Hashable, Traced]:
+    """Return what identifies the structure of `module`, and its operations.
+
+    Raises:
+        UserError: it cannot be read; the message says why.
+    """
+    key = (structure(module), observation)
+    found = _KNOWN.pop(key, None) or Traced(module, observation)
+    _KNOWN[key] = found
+    if len(_KNOWN) > _MOST_KNOWN:
+        _KNOWN.popitem(last=False)
+    return key, found
+
+
+def structure(module: nn.Module) -> Hashable:
+    """Return all that a module's forward can depend on besides the values of its weights."""
+    modules = tuple(
+        (name, type(part), tuple(_settings(part))) for name, part in module.named_modules()
+    )
+    tensors = (*module.named_parameters(), *module.named_buffers())
+    return modules, tuple((name, tuple(one.shape), one.dtype) for name, one in tensors)
+
+
+def _settings(module: nn.Module) -> Iterator[tuple[str, Any]]:
+    """Yield what a module remembers besides its parts and weights."""
+    for name, value in sorted(vars(module).items()):
+        if name in _OWN:
+            continue
+        if isinstance(value, Tensor):
+            yield name, value.detach().cpu().numpy().tobytes()
+        elif callable(value):
+            yield name, value  # itself: functions may share a name
+        else:
+            plain = type(value).__repr__ is not object.__repr__
+            yield name, repr(value) if plain else type(value)
+
+
+def _flat(values: Any) -> Iterator[Any]:
+    for value in values:
+        if isinstance(value, list):
+            yield from _flat(value)
+        elif isinstance(value, dict):
+            yield from _flat(value.values())
+        else:
+            yield value
