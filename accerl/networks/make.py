@@ -13,12 +13,12 @@ import torch
 from torch import nn
 
 from accerl.errors import UserError, first_line
-from accerl.networks.adopt import as_policy, require_chain
+from accerl.networks.adopt import as_policy
 from accerl.networks.graph_policy import GraphPolicy, Policy
 from accerl.networks.impala import IMPALA, ImpalaNet, make_impala
 from accerl.networks.observation import ObservationSpec
 from accerl.networks.policy_net import PolicyNet, architecture, make_policy
-from accerl.spec import STUDENTS, CompressionSpec, is_own_network, require_network
+from accerl.spec import STUDENTS, is_own_network, require_network
 
 
 def make_network(
@@ -70,19 +70,6 @@ def find_network(name: str) -> Callable[[ObservationSpec, int], Any]:
             f"network {name!r}: {error}; give the import path of a function, as in "
             "mynets:small, of a module that can be imported from here"
         ) from error
-
-
-def check_own_student(
-    spec: CompressionSpec, observation: ObservationSpec, num_actions: int
-) -> None:
-    """Refuse a spec that asks for a user's own student which cannot be made, or not like that.
-
-    Raises:
-        UserError: there is none, it does not fit, or it is no chain of layers and should be one.
-    """
-    net = make_network(spec.student, observation, num_actions)
-    if spec.bits == 8 or (spec.bits == 32 and spec.graph == "onnx"):
-        require_chain(net)
 
 
 def _own(

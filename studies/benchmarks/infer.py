@@ -16,12 +16,13 @@ from accerl.compress.lowrank import factorise
 from accerl.envs import make_envs
 from accerl.errors import UserError
 from accerl.evaluate import policy_infer
-from accerl.networks.graph_policy import count_macs
-from accerl.networks.policy_net import PolicyNet, architecture
-from accerl.spec import CompressionSpec
+from accerl.networks.graph_policy import Policy, count_macs
+from accerl.networks.make import make_network
+from accerl.networks.policy_net import PolicyNet
+from accerl.spec import STUDENTS, CompressionSpec
 from accerl.training.run_folder import read_config, saved_run
-from studies.benchmarks.pong import fitted_policy, record_states
-from studies.benchmarks.publish import network
+from studies.benchmarks.pong import fitted_network, record_states
+from studies.benchmarks.publish import compressed_network
 from studies.benchmarks.repeats import SPREAD, interleaved, per_item, result_of, torch_threads
 
 EAGER, FP32 = CompressionSpec(graph="eager"), CompressionSpec()
@@ -38,6 +39,13 @@ SPECS = (
     ),
     CompressionSpec(student="net1", sparsity=0.5, bits=8),  # the paper's Code 1
 )
+GRAPH_SPECS = (
+    EAGER,
+    FP32,
+    *(CompressionSpec(bits=bits) for bits in (16, 8)),
+    *(CompressionSpec(sparsity=0.5, bits=bits) for bits in (32, 8)),
+)
+"""of a network that is no chain of layers"""
 BATCHES = (1, 8, 16, 32)
 STATES, COMPARED = 640, 256
 EVERY = 5  # steps between two recorded states of a game
@@ -48,17 +56,17 @@ SETTLING = 400  # steps before the first one
 class Subject:
     """A policy that reacts to what it sees, and states from its games."""
 
-    policy: PolicyNet
+    policy: Policy
     states: np.ndarray
     """[N, *shape], in random order"""
     origin: str
 
 
-def fitted(seed: int) -> Subject:
-    """Return Original with a random body and heads fitted to a simple rule of Pong."""
+def fitted(seed: int, network: str = "original") -> Subject:
+    """Return a network with a random body and heads fitted to a simple rule of Pong."""
     states = record_states(STATES, seed)
     generator = torch.Generator().manual_seed(seed)
-    policy = fitted_policy("original", states[COMPARED:], generator)
+    policy = fitted_network(network, states[COMPARED:], generator)
     return Subject(policy, states, "heads fitted to follow the ball")
 
 
@@ -66,20 +74,20 @@ def trained(path: Path, seed: int) -> Subject:
     """Return the policy of a run's checkpoint and states of games that it plays.
 
     Raises:
-        UserError: there is no such run or checkpoint, or it does not learn the paper's Original.
+        UserError: there is no such run or checkpoint, or it learns one of the paper's students.
     """
     config = read_config(path)
-    if config.network != "original":
+    if config.network in STUDENTS[1:]:
         raise UserError(
             f"{path}: bench infer compares with Original and this run learns {config.network}; "
-            "train one with --network original"
+            "train one with --network original or impala"
         )
     weights = saved_run(path)["learner"]["policy"]
     envs = make_envs(config.game, 8, config.env)
     generator = np.random.default_rng(seed)
     try:
         observation = config.inputs(envs.observation)
-        policy = PolicyNet(architecture("original", observation), observation, envs.num_actions)
+        policy = make_network(config.network, observation, envs.num_actions, torch.Generator())
         policy.load_state_dict(weights)
         infer = policy_infer(policy)
         obs = envs.reset(seed)
@@ -102,6 +110,7 @@ def bench_infer(
     seed: int = 0,
     run: Path | None = None,
     distill_updates: int = 150,
+    network: str = "original",
 ) -> dict[str, Any]:
     """Measure acting: microseconds per state of each compression, and its distance from Original.
 
@@ -114,18 +123,21 @@ def bench_infer(
         seed: of the recorded states and of new weights.
         run: a run directory whose policy is compressed; None: see `fitted`.
         distill_updates: gradient steps of each student.
+        network: what is compressed if there is no run: original, or impala, impala-small or
+            impala-tiny.
 
     Returns:
-        `rows` as in the command line's contract; ratios are speed-ups over Original in eager
+        `rows` as in the command line's contract; ratios are speed-ups over that network in eager
         torch and in ONNX Runtime float32, at the same batch.
     """
-    subject = fitted(seed) if run is None else trained(run, seed)
+    subject = fitted(seed, network) if run is None else trained(run, seed)
+    specs = SPECS if isinstance(subject.policy, PolicyNet) else GRAPH_SPECS
     compared, seen = subject.states[:COMPARED], subject.states[COMPARED:]
     with torch_threads(1):
-        artifacts = compressed(subject.policy, seen, SPECS, distill_updates, seed)
+        artifacts = compressed(subject.policy, seen, specs, distill_updates, seed)
         engines = {spec: make_engine(artifact) for spec, artifact in artifacts.items()}
-        losses = {spec: _loss(subject.policy, artifacts[spec], compared) for spec in SPECS}
-        macs = {spec: _macs(spec, subject.policy) for spec in SPECS}
+        losses = {spec: _loss(subject.policy, artifacts[spec], compared) for spec in specs}
+        macs = {spec: _macs(spec, subject.policy) for spec in specs}
         rows = []
         for batch in batches:
             calls = {
@@ -144,7 +156,7 @@ def bench_infer(
                     "kl_mean": losses[spec][0],
                     "argmax_agreement": losses[spec][1],
                 }
-                for spec in SPECS
+                for spec in specs
             ]
     return result_of(
         "infer",
@@ -157,7 +169,7 @@ def bench_infer(
 
 
 def compressed(
-    policy: PolicyNet,
+    policy: Policy,
     states: np.ndarray,
     specs: Sequence[CompressionSpec],
     distill_updates: int,
@@ -173,8 +185,8 @@ def compressed(
     return {spec: compressor.build(spec, policy, 0) for spec in specs}
 
 
-def _macs(spec: CompressionSpec, policy: PolicyNet) -> int:
-    net = network(spec, policy)
+def _macs(spec: CompressionSpec, policy: Policy) -> int:
+    net = compressed_network(spec, policy)
     return count_macs(factorise(net, spec.rank) if spec.rank < 1.0 else net)
 
 
@@ -185,7 +197,7 @@ def _call(
     return lambda: infer(contiguous)
 
 
-def _loss(policy: PolicyNet, artifact: Artifact, states: np.ndarray) -> tuple[float, float]:
+def _loss(policy: Policy, artifact: Artifact, states: np.ndarray) -> tuple[float, float]:
     """Return mean KL(policy || artifact) in nats and the agreement of their greedy actions."""
     logits = policy_infer(policy)(states)
     acted, _ = make_engine(artifact).infer(states)

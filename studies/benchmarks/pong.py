@@ -13,6 +13,8 @@ from torch import Tensor
 
 from accerl.compress.pruning.prune import prune
 from accerl.envs import make_envs
+from accerl.networks.graph_policy import Policy
+from accerl.networks.make import make_network
 from accerl.networks.policy_net import ObservationSpec, PolicyNet, make_policy
 
 PIXELS = ObservationSpec((4, 84, 84), "uint8")
@@ -78,27 +80,42 @@ def fitted_policy(
     sparsity: float = 0.0,
     observation: ObservationSpec = PIXELS,
 ) -> PolicyNet:
-    """Return a policy whose heads are fitted to `rule` on states [N, 4, 84, 84].
+    """Return a policy of the paper's whose heads are fitted, see `fit_heads`.
 
     Args:
         student: member of the pixel family.
-        states: recorded states.
+        states: recorded states [N, 4, 84, 84].
         generator: of the random body.
         sparsity: fraction of its units that are pruned before the fit.
         observation: how the network sees pixels.
     """
     net = prune(make_policy(student, observation, ACTIONS, generator), sparsity)
+    fit_heads(net, states)
+    return net
+
+
+def fitted_network(network: str, states: np.ndarray, generator: torch.Generator) -> Policy:
+    """Return any network of this package with a random body and fitted heads."""
+    net = make_network(network, PIXELS, ACTIONS, generator)
+    fit_heads(net, states)
+    return net
+
+
+@torch.no_grad()
+def fit_heads(net: Policy, states: np.ndarray) -> None:
+    """Fit both heads of a network to `rule` on states [N, 4, 84, 84]."""
     actions, values = rule(states)
     logits = torch.eye(ACTIONS)[torch.from_numpy(actions)] * LOGIT_GAP
     targets = torch.cat([logits, torch.from_numpy(values).float()[:, None]], dim=1)
-    with torch.no_grad():
-        features = net.body(net.scale(torch.from_numpy(states)))
-        weight, bias = ridge(features, targets)
-        net.policy_head.weight.copy_(weight[:ACTIONS])
-        net.policy_head.bias.copy_(bias[:ACTIONS])
-        net.value_head.weight.copy_(weight[ACTIONS:])
-        net.value_head.bias.copy_(bias[ACTIONS:])
-    return net
+    pixels = torch.from_numpy(states)
+    if isinstance(net, PolicyNet):
+        heads, features = (net.policy_head, net.value_head), net.body(net.scale(pixels))
+    else:
+        heads, features = net.heads, torch.cat([net.outputs(part)[2] for part in pixels.split(64)])
+    weight, bias = ridge(features, targets)
+    for head, rows in zip(heads, (slice(ACTIONS), slice(ACTIONS, None)), strict=True):
+        head.weight.copy_(weight[rows])
+        head.bias.copy_(bias[rows])
 
 
 def ridge(features: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:

@@ -6,6 +6,7 @@ import os
 import tempfile
 import time
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,13 @@ import torch
 from accerl.compress import CompressionConfig, Compressor, make_engine
 from accerl.compress.pruning.prune import prune
 from accerl.compress.quantization.quantize import spread
-from accerl.networks.policy_net import PolicyNet, make_policy
+from accerl.networks.graph_policy import Policy
+from accerl.networks.make import make_network
+from accerl.networks.policy_net import PolicyNet
 from accerl.runtime.machine.memory import keep_freed_memory
 from accerl.runtime.machine.usage import memory
 from accerl.spec import CompressionSpec
-from studies.benchmarks.pong import ACTIONS, PIXELS, fitted_policy, record_states
+from studies.benchmarks.pong import ACTIONS, PIXELS, fitted_network, record_states
 from studies.benchmarks.repeats import SPREAD, result_of, torch_threads
 
 SPECS = (
@@ -32,7 +35,13 @@ SPECS = (
 STATES = 256
 
 
-def bench_publish(repeats: int = 5, seed: int = 0, publications: int = 0) -> dict[str, Any]:
+GRAPH_SPECS = (CompressionSpec(), CompressionSpec(bits=8), CompressionSpec(sparsity=0.5, bits=8))
+"""of a network that is no chain of layers"""
+
+
+def bench_publish(
+    repeats: int = 5, seed: int = 0, publications: int = 0, network: str = "original"
+) -> dict[str, Any]:
     """Measure publishing: from a policy's weights to an engine that acts, in milliseconds.
 
     What is measured is every publication but the first: its graph is known, its ranges are
@@ -45,16 +54,18 @@ def bench_publish(repeats: int = 5, seed: int = 0, publications: int = 0) -> dic
         seed: of the weights and states.
         publications: then publish so often, with changing weights and specs, and report how much
             memory this process holds after every tenth of them.
+        network: the learner's: original, or impala, impala-small or impala-tiny.
     """
     keep_freed_memory()  # as the process that compresses does
     states = record_states(STATES, seed)
     rows = []
     with torch_threads(1):
-        policy = fitted_policy("original", states, torch.Generator().manual_seed(seed))
+        policy = fitted_network(network, states, torch.Generator().manual_seed(seed))
         config = CompressionConfig(calibration_states=len(states), distill_warmup_updates=1)
         compressor = Compressor(PIXELS, ACTIONS, config, torch.Generator().manual_seed(seed))
         compressor.observe(states)
-        for spec in SPECS:
+        specs = SPECS if isinstance(policy, PolicyNet) else GRAPH_SPECS
+        for spec in specs:
             compressor.build(spec, policy, 0)
             own, naive, payload_bytes = [], [], 0
             for _ in range(repeats):
@@ -63,7 +74,7 @@ def bench_publish(repeats: int = 5, seed: int = 0, publications: int = 0) -> dic
                 make_engine(artifact)
                 own.append(time.perf_counter() - start)
                 start = time.perf_counter()
-                naive_session(spec, network(spec, policy), states)
+                naive_session(spec, compressed_network(spec, policy), states)
                 naive.append(time.perf_counter() - start)
                 payload_bytes = len(artifact.payload)
             rows.append(
@@ -75,19 +86,25 @@ def bench_publish(repeats: int = 5, seed: int = 0, publications: int = 0) -> dic
                     "bytes": payload_bytes,
                 }
             )
-        held = _memory_over(publications, compressor, policy)
+        held = _memory_over(publications, compressor, policy, specs)
     return result_of(
-        "publish", spread_is=SPREAD, rows=rows, **({"memory_mb": held} if held else {})
+        "publish",
+        spread_is=SPREAD,
+        rows=rows,
+        network=network,
+        **({"memory_mb": held} if held else {}),
     )
 
 
-def _memory_over(publications: int, compressor: Compressor, policy: PolicyNet) -> list[float]:
+def _memory_over(
+    publications: int, compressor: Compressor, policy: Policy, specs: Sequence[CompressionSpec]
+) -> list[float]:
     """Return resident megabytes of this process after each tenth of so many publications."""
     held, generator = [], torch.Generator().manual_seed(0)
     for number in range(1, publications + 1):
-        spec = SPECS[number % len(SPECS)]
+        spec = specs[number % len(specs)]
         with torch.no_grad():
-            head = policy.policy_head.weight
+            head = next(policy.parameters())
             head += 1e-3 * torch.randn(head.shape, generator=generator)
         make_engine(compressor.build(spec, policy, number))
         if number % max(publications // 10, 1) == 0:
@@ -96,17 +113,17 @@ def _memory_over(publications: int, compressor: Compressor, policy: PolicyNet) -
     return held
 
 
-def network(spec: CompressionSpec, policy: PolicyNet) -> PolicyNet:
+def compressed_network(spec: CompressionSpec, policy: Policy) -> Policy:
     """Return a network with the layers of `policy` compressed to `spec`; its weights are new."""
     net = policy
     if spec.student != "original":
         generator = torch.Generator()
-        net = make_policy(spec.student, policy.observation, policy.num_actions, generator)
-    return prune(net, spec.sparsity)
+        net = make_network(spec.student, policy.observation, policy.num_actions, generator)
+    return prune(net, spec.sparsity) if spec.sparsity else net
 
 
 def naive_session(
-    spec: CompressionSpec, net: PolicyNet, states: np.ndarray
+    spec: CompressionSpec, net: Policy, states: np.ndarray
 ) -> onnxruntime.InferenceSession:
     """Return what torch's exporter and ONNX Runtime's quantiser make of `net` (32 or 8 bits)."""
     from onnxruntime.quantization import QuantType, quantize_static

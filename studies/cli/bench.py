@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from accerl.errors import UserError
+from accerl.errors import UserError, require_choice
 from accerl.records import make_out_dir
+from accerl.spec import IMPALA_NETWORKS
 from analysis.figures.bench import clock_fidelity, pareto
 from analysis.figures.export import write_pngs
 from analysis.figures.theme import Figure
@@ -27,9 +28,11 @@ from studies.progress import console, say
 class Infer(Command):
     """Time inference with every compression, and its KL.
 
-    Compressions are interleaved; KL is from Original.
+    Compressions are interleaved; KL is from the network that is compressed.
     """
 
+    network: str = "original"
+    """what is compressed without a run: original; or impala, impala-small, impala-tiny"""
     run: Path | None = None
     """run directory whose learner's policy is compressed (without one, a policy that was fitted to
     follow Pong's ball)"""
@@ -49,7 +52,11 @@ class Infer(Command):
             given = " ".join(map(str, self.batches)) or "none"
             raise UserError(f"--batches must be positive, got {given}")
         result = bench_infer(
-            self.batches, self.repeats, run=self.run, distill_updates=self.distill_updates
+            self.batches,
+            self.repeats,
+            run=self.run,
+            distill_updates=self.distill_updates,
+            network=_measured(self.network),
         )
         print_rows(result, console)
         _draw((pareto(result, batch) for batch in self.batches), self.out)
@@ -60,6 +67,8 @@ class Infer(Command):
 class Publish(Command):
     """Time publications: compress, export, load."""
 
+    network: str = "original"
+    """whose publications: original; or impala, impala-small, impala-tiny"""
     repeats: int = 3
     """interleaved rounds"""
     publications: int = 0
@@ -69,7 +78,9 @@ class Publish(Command):
 
     def execute(self) -> dict[str, Any]:
         """Measure and print."""
-        result = bench_publish(self.repeats, publications=self.publications)
+        result = bench_publish(
+            self.repeats, publications=self.publications, network=_measured(self.network)
+        )
         print_rows(result, console)
         return save_result(result, self.out, "bench-publish.json")
 
@@ -165,6 +176,12 @@ class Clock(Command):
         print_clock(result, console)
         _draw([clock_fidelity(result)], self.out)
         return save_result(result, self.out, "bench-clock.json")
+
+
+def _measured(network: str) -> str:
+    """Return `network` if it can be measured; the paper's students are, beside Original."""
+    require_choice("--network", network, ("original", *IMPALA_NETWORKS))
+    return network
 
 
 def _draw(figures: Iterable[Figure], out: Path | None) -> None:

@@ -9,13 +9,13 @@ from typing import Annotated, Any
 
 import tyro
 
+from accerl.compress.graphs.policy_graph import check_own_student
 from accerl.config import RunConfig
 from accerl.envs import check_installed, make_envs
 from accerl.errors import UserError
 from accerl.families import describe_game
 from accerl.monitor.strategies import HandSetStrategy
 from accerl.monitor.strategy import Strategy, specs_of
-from accerl.networks.make import check_own_student
 from accerl.presets import PRESETS
 from accerl.records import make_out_dir
 from accerl.runtime.latency.games import note_on_times, times_of_run

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 
 from accerl.compress.check import kl_nats
 from accerl.compress.engine import open_session
@@ -45,24 +45,24 @@ def integers(net: Branched, observation: ObservationSpec, obs: np.ndarray) -> by
     return graph_int8(net, observation, ranges, states=obs)
 
 
-@settings(max_examples=12)
+@settings(max_examples=10, phases=[Phase.generate])  # to shrink an example takes minutes
 @given(branched())
 def test_graphs_equal_torch_and_integers_act_alike(
     drawn: tuple[Branched, ObservationSpec],
 ) -> None:
     net, observation = drawn
     seen = states(observation, 64)
-    with torch.no_grad():  # a policy that depends on the state: logits around 0 of size one
-        logits = net(torch.from_numpy(seen))[0]
-        net.policy.weight /= logits.std(0)[:, None]
-        net.policy.bias -= net(torch.from_numpy(seen))[0].mean(0)
     logits, values = exact(net, seen)
     found, value = run(graph_fp32(net, observation), seen)
     np.testing.assert_allclose(found, logits, atol=1e-4)
     np.testing.assert_allclose(value, values, atol=1e-4)
 
+    with torch.no_grad():  # a policy that depends on the state: logits around 0 of size one
+        net.policy.weight.div_(torch.from_numpy(logits.std(0))[:, None])
+        net.policy.bias.sub_(torch.from_numpy(exact(net, seen)[0].mean(0)))
+    logits, _ = exact(net, seen)
     rounded, _ = run(integers(net, observation, seen), seen)
-    assert kl_nats(logits, rounded).mean() < 0.02
+    assert kl_nats(logits, rounded).mean() < 0.01
     assert kl_nats(logits, np.roll(logits, 1, 0)).mean() > 0.2
 
     # New weights: the template of the old ones and a new one hold the same numbers.

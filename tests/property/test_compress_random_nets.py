@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,7 +20,6 @@ from accerl.compress import (
 from accerl.compress.check import kl_nats
 from accerl.compress.links import Link
 from accerl.compress.pruning.prune import masks, prune
-from accerl.errors import UserError
 from accerl.networks.adopt import adopt
 from accerl.networks.observation import ObservationSpec
 from tests.fixtures.controllers.masked import masked_copy
@@ -141,14 +139,14 @@ def test_low_rank_is_exact_at_full_rank_and_finite_below(
         np.testing.assert_allclose(found, logits, atol=1e-3 * max(1.0, float(np.abs(logits).max())))
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(drawn=networks(shortcuts=True))
-def test_residual_networks_act_in_torch_and_are_refused_elsewhere(
+def test_residual_networks_act_in_any_graph_and_can_be_compressed(
     drawn: tuple[Stack, ObservationSpec],
 ) -> None:
     module, obs, logits = ready(drawn)
-    found = acted(module, [TorchScript()], obs)
-    assert float(kl_nats(logits, found).max()) < 1e-6
-    for link in (Pruning(None, 0.5), LowRank(0.5), Quantizer("INT8"), ONNX()):
-        with pytest.raises(UserError, match=r"Stack cannot be compressed: .*residual"):
-            acted(module, [link], obs)
+    for export in (TorchScript(), ONNX()):
+        found = acted(module, [export], obs)
+        assert float(kl_nats(logits, found).max()) < 1e-6
+    for link in (Pruning(None, 0.5), LowRank(0.5), Quantizer("INT8")):
+        assert np.isfinite(acted(module, [link, ONNX()], obs)).all()

@@ -12,7 +12,19 @@ from torch import Tensor, nn
 from accerl.compress.graphs.traced import trace
 from accerl.compress.quantization.graph_plan import plan_of
 from accerl.compress.quantization.ranges import ActivationRanges, RangeTracker, require_states
+from accerl.networks.graph_policy import GraphPolicy, Policy
 from accerl.networks.observation import ObservationSpec
+
+
+def measure(tracker: RangeTracker, net: Policy, obs: np.ndarray) -> ActivationRanges:
+    """Return the ranges of a policy after `tracker` has seen it on recorded states obs too.
+
+    Raises:
+        UserError: there are no states, something is NaN or infinite, or `net` cannot be read.
+    """
+    if isinstance(net, GraphPolicy):
+        return measure_graph(tracker, net.module, net.observation, obs)
+    return tracker.measure(net, obs)
 
 
 def measure_graph(

@@ -122,11 +122,11 @@ def test_what_is_no_import_path_is_no_student(student: str) -> None:
         CompressionSpec(student=student)
 
 
-@pytest.mark.parametrize("change", [{"bits": 8}, {"graph": "onnx"}])
-def test_what_is_no_chain_is_compressed_no_further(change: dict[str, Any]) -> None:
-    spec = CompressionSpec.from_json({**TANH.to_json(), "graph": "onnx", **change})
-    with pytest.raises(UserError, match="OwnMLP cannot be compressed: 'Tanh'"):
-        compressor().build(spec, decided_policy(VECTOR), 0)
+@pytest.mark.parametrize("bits", [32, 8])
+def test_what_is_no_chain_acts_in_onnx_runtime(bits: int) -> None:
+    spec = CompressionSpec.from_json({**TANH.to_json(), "graph": "onnx", "bits": bits})
+    artifact = compressor().build(spec, decided_policy(VECTOR), 0)
+    assert (artifact.kind, artifact.spec) == ("onnx", spec)
 
 
 def test_a_student_larger_than_the_learner_is_refused() -> None:
