@@ -49,7 +49,7 @@ class CachedExecutor(ABC):
 
     @abstractmethod
     def ended(self, *, wait: bool) -> list[tuple[str, End]]:
-        """Return what came of the jobs that have ended; if `wait`, of at least one.
+        """Return what came of the jobs that have ended; if `wait`, wait for one, or for a while.
 
         Names are those given to `start`. A name may come twice, or late: that changes nothing.
         """

@@ -95,6 +95,10 @@ def open_executor(
     Raises:
         UserError: there is no such cluster, or it cannot run the jobs.
     """
+    if cluster:
+        from studies.jobs.on_ray import RayExecutor
+
+        return RayExecutor(out, workers, cluster)
     from studies.jobs.local import LocalExecutor
 
     return LocalExecutor(out, workers)

@@ -1,0 +1,229 @@
+"""An executor on the nodes of a Ray cluster."""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import accerl
+from accerl.errors import UserError
+from studies.jobs.cached import MAX_LOSSES, CachedExecutor
+from studies.jobs.executor import Job
+from studies.jobs.local import JOB_BYTES
+from studies.jobs.work import Done, End, Failed, Lost, packed
+
+WHOLE_NODE = "accerl_whole_node"
+"""custom resource of the nodes on which may be timed"""
+NEEDS = {"CPU": 1.0, "memory": float(JOB_BYTES)}
+CONNECT_SECONDS = 5.0
+LOOK_SECONDS = 1.0
+"""between two looks at whether nodes have joined"""
+
+
+class RayExecutor(CachedExecutor):
+    """Runs jobs as Ray tasks; arguments are those of `open_executor`.
+
+    A job takes one CPU. Timed work takes all CPUs of a node that has the resource `WHOLE_NODE`,
+    always of the same one: seconds of two machines are not to be mixed. Nodes may come and go.
+
+    Raises:
+        UserError: there is no such cluster, or none of its nodes has room for a job.
+    """
+
+    def __init__(self, out: Path, workers: int, cluster: str) -> None:
+        self._ray, self._is_own = connect(cluster)
+        self._limit = workers
+        self._timed_node: Mapping[str, Any] | None = None
+        self._running: dict[Any, str] = {}
+        self._quiet = redirect_stdout(_WithoutRay())
+        self._quiet.__enter__()
+        try:
+            super().__init__(out)
+            self._node_with(NEEDS, advice="start nodes with more: `ray start --num-cpus --memory`")
+            self._task = self._ray.remote(max_retries=MAX_LOSSES - 1)(_task())
+            self.workers = self._room()
+        except BaseException:
+            self.close()
+            raise
+
+    def has_room(self, job: Job[Any]) -> bool:
+        """Whether a CPU of the cluster, as it is now, is free of this study's jobs."""
+        self.workers = self._room()
+        return len(self._running) < self.workers
+
+    def start(self, name: str, job: Job[Any]) -> None:
+        """Have Ray run a job wherever there is room."""
+        options: dict[str, Any] = {"num_cpus": NEEDS["CPU"], "memory": NEEDS["memory"]}
+        if job.is_timed:
+            options |= self._alone()
+        task = self._task.options(**options)
+        self._running[task.remote(accerl.__version__, packed(job, self.folder))] = name
+
+    def ended(self, *, wait: bool) -> list[tuple[str, End]]:
+        """Return what came of the jobs that have ended."""
+        if not self._running:
+            return []
+        timeout = LOOK_SECONDS if wait else 0
+        ready, _ = self._ray.wait([*self._running], num_returns=1, timeout=timeout)
+        return [(self._running.pop(ref), self._end(ref)) for ref in ready]
+
+    def _end(self, ref: Any) -> End:
+        try:
+            end = self._ray.get(ref)
+        except self._ray.exceptions.RayTaskError as error:
+            return Failed(error=str(error.cause).partition("\n")[0])
+        except self._ray.exceptions.RayError as error:
+            return Lost(cause=f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}")
+        if isinstance(end, Done | Failed):
+            return end
+        raise UserError(
+            f"node {end['node']} of the cluster has {end['found']}, this is AcceRL "
+            f"{accerl.__version__}; install the same everywhere"
+        )
+
+    def _room(self) -> int:
+        return self._limit or max(1, int(self._ray.cluster_resources().get("CPU", 0.0)))
+
+    def _alone(self) -> dict[str, Any]:
+        """Return what gives a task a node to itself."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        if self._timed_node is None:
+            needs = {**NEEDS, WHOLE_NODE: 1.0}
+            start = f"ray start --resources='{{\"{WHOLE_NODE}\": 1}}'"
+            self._timed_node = self._node_with(needs, advice=f"start one by {start}")
+        return {
+            "num_cpus": self._timed_node["Resources"]["CPU"],
+            "resources": {WHOLE_NODE: 1.0},
+            "scheduling_strategy": NodeAffinitySchedulingStrategy(
+                self._timed_node["NodeID"], soft=False
+            ),
+        }
+
+    def _node_with(self, needs: Mapping[str, float], *, advice: str) -> Mapping[str, Any]:
+        """Return a node that has all that a job needs.
+
+        Raises:
+            UserError: none has.
+        """
+        nodes = [node for node in self._ray.nodes() if node["Alive"]]
+        for node in nodes:
+            if all(node["Resources"].get(name, 0.0) >= many for name, many in needs.items()):
+                return node
+        wanted = ", ".join(f"{name} {many:g}" for name, many in needs.items())
+        raise UserError(
+            f"none of the cluster's {len(nodes)} nodes has room for a job ({wanted}); {advice}"
+        )
+
+    def close(self) -> None:
+        """End the jobs at once; what was under way is done again next time."""
+        for ref in self._running:
+            self._ray.cancel(ref, force=True)
+        self._running.clear()
+        if self._is_own:
+            self._ray.shutdown()
+        self._quiet.__exit__(None, None, None)
+
+
+class _WithoutRay(io.TextIOBase):
+    """Standard output without what Ray's threads print there, such as the log of a node that died.
+
+    It is also where results go, as JSON.
+    """
+
+    def __init__(self) -> None:
+        self._out = sys.stdout
+
+    def write(self, text: str, /) -> int:
+        if threading.current_thread().name.startswith("ray_"):
+            return len(text)
+        return self._out.write(text)
+
+    def flush(self) -> None:
+        self._out.flush()
+
+
+def _task() -> Callable[[str, bytes], Any]:
+    """Return what a node runs. It travels by value: a node without AcceRL can say so."""
+
+    def accerl_job(version: str, data: bytes) -> Any:
+        import platform
+
+        try:
+            import accerl
+
+            found = f"AcceRL {accerl.__version__}"
+        except ImportError:
+            found = "no AcceRL"
+        if found != f"AcceRL {version}":
+            return {"node": platform.node(), "found": found}
+        from studies.jobs.work import do
+
+        return do(data)
+
+    return accerl_job
+
+
+def connect(cluster: str) -> tuple[Any, bool]:
+    """Return Ray, connected to a cluster, and whether it was not before.
+
+    Args:
+        cluster: auto, ``host:port`` or ``ray://host:port``.
+
+    Raises:
+        UserError: Ray is not installed, or there is no such cluster, or one of another version.
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # else it warns
+    try:
+        import ray
+    except ImportError as error:
+        raise UserError("--cluster needs Ray: pip install 'accerl-control[ray]'") from error
+    if ray.is_initialized():
+        return ray, False
+    if cluster != "auto":
+        _check_listens(cluster)
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        ray.init(address=cluster, logging_level=logging.ERROR, log_to_driver=False)
+    except Exception as error:  # any: what it raises depends on the way it is connected to
+        raise _refusal(cluster, error) from error
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)  # Ray sets its own
+    return ray, True
+
+
+def _check_listens(cluster: str) -> None:
+    """Refuse an address at which nobody listens: Ray itself would try for minutes."""
+    host, _, port = cluster.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdigit():
+        raise UserError(f"--cluster {cluster!r} is none of auto, HOST:PORT and ray://HOST:10001")
+    try:
+        socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise UserError(
+            f"no Ray cluster answers at {cluster} ({error}); is its head node running "
+            "(`ray start --head`)?"
+        ) from error
+
+
+def _refusal(cluster: str, error: Exception) -> UserError:
+    message = " ".join(str(error).split())
+    if isinstance(error, ConnectionError) and cluster == "auto":
+        return UserError(
+            "no Ray cluster runs on this machine; start one (`ray start --head`), or name another "
+            "by --cluster ray://HOST:10001"
+        )
+    if "ersion mismatch" in message:
+        return UserError(f"the cluster at {cluster} has another Ray or Python: {message}")
+    return UserError(f"cannot connect to the cluster at {cluster}: {message[:300]}")
