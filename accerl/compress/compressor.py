@@ -14,7 +14,9 @@ from accerl.compress.artifact import Artifact
 from accerl.compress.chain import ChainMemory, CompressorChain
 from accerl.compress.check import check_engine, kl_nats
 from accerl.compress.config import CompressionConfig
+from accerl.compress.distillation.state_ring import StateRing
 from accerl.compress.distillation.student_pool import StudentPool
+from accerl.compress.distillation.trainer import FixedStates, StateSource
 from accerl.compress.links import CompressionState, Link
 from accerl.compress.quantization.quantize import spread
 from accerl.errors import UserError
@@ -48,6 +50,7 @@ class Compressor:
         config: CompressionConfig,
         generator: torch.Generator,
         links: Sequence[Link] = (),
+        ring: StateRing | None = None,
     ) -> None:
         """Start without states.
 
@@ -57,8 +60,11 @@ class Compressor:
             config: how to distil, prune and quantise.
             generator: what its own dice are seeded from.
             links: of the user's own, which become part of every chain.
+            ring: the states that students learn from, once it holds some; without it those that
+                are calibrated on.
         """
         self.links = tuple(links)
+        self._states_to_learn = ring
         self.observation = observation
         self.num_actions = num_actions
         self.config = config
@@ -93,8 +99,13 @@ class Compressor:
         self._next = (self._next + len(obs)) % len(self._ring)
         self._filled = min(self._filled + len(obs), len(self._ring))
 
-    def distill(self, policy: Policy, specs: Iterable[CompressionSpec]) -> int:
+    def distill(self, policy: Policy, specs: Iterable[CompressionSpec], version: int = 0) -> int:
         """Do `distill_updates` updates of every student and pruned network that `specs` name.
+
+        Args:
+            policy: the learner's.
+            specs: which.
+            version: learner updates of `policy`.
 
         Returns:
             How many updates it did in all.
@@ -107,8 +118,20 @@ class Compressor:
         updates = self.config.distill_updates
         for key in unique:
             self._require_states()
-            self._pool.train(key, policy, self.states, updates)
+            self._pool.network(key, policy, self.states)
+            self._pool.train(key, policy, self._source(), updates, version)
         return len(unique) * updates
+
+    @property
+    def states_per_update(self) -> int:
+        """How many states one distillation update uses."""
+        batch, ring = self.config.distill_batch, self._states_to_learn
+        return min(batch, len(self.states)) if ring is None or not len(ring) else batch
+
+    def _source(self) -> StateSource:
+        """Return where students find the states that they learn from."""
+        ring = self._states_to_learn
+        return FixedStates(self.states) if ring is None or not len(ring) else ring
 
     def build(self, spec: CompressionSpec, policy: Policy, version: int) -> Artifact:
         """Compress `policy` as `spec` says.
@@ -129,7 +152,10 @@ class Compressor:
         self._require_states()
         key = spec.student_key
         updates = self._pool.warm_up_updates(key, version)
-        net = policy if key is None else self._pool.network(key, policy, self.states, updates)
+        net = policy
+        if key is not None:
+            net = self._pool.network(key, policy, self.states)
+            self._pool.train(key, policy, self._source(), updates, version)
         self.last_build = BuildReport(distill_updates=updates)
         if self.links:  # they may write to what they are given; the learner's weights must not move
             net = copy.deepcopy(net)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
+from accerl.compress.distillation.trainer import DistillMethod
 from accerl.compress.lowrank import LowRankMethod
 from accerl.compress.pruning.criteria import PruneMethod
 from accerl.compress.quantization.quantize import QuantiseMethod
@@ -22,15 +23,18 @@ class CompressionConfig:
     """
 
     calibration_states: int = 256
-    """newest states kept for calibration and distillation"""
+    """newest states kept for calibration, a sample of each rollout"""
+    distill_states: int = 4096
+    """newest states kept for distillation, all of each rollout"""
     distill_learning_rate: float = 1e-3
-    """step size of each student's Adam"""
+    """these eight: see `DistillMethod`"""
     distill_entropy_cost: float = 1e-3
-    """beta of the distillation loss (paper, equation 1)"""
+    distill_value_cost: float = 0.0
+    distill_temperature: float = 1.0
     distill_sync_every: int = 4
-    """distillation updates between two copies of the learner into the teacher"""
+    distill_recorded_updates: int = 0
     distill_batch: int = 128
-    """states per distillation update"""
+    distill_precision: str = "fp32"
     distill_updates: int = 4
     """distillation updates of every student in use after each learner update"""
     distill_warmup_updates: int = 20
@@ -57,15 +61,27 @@ class CompressionConfig:
 
     def __post_init__(self) -> None:
         # They refuse what is not allowed.
-        _ = self.prune_method, self.rank_method, self.quantise_method
+        _ = self.prune_method, self.rank_method, self.quantise_method, self.distill_method
         if self.simulated_bits:
             check_simulated_bits(self.simulated_bits)
         check = partial(require_fields, self, "compression")
-        counts = "calibration_states distill_sync_every distill_batch distill_updates"
+        counts = "calibration_states distill_states distill_updates"
         check(counts, "must be at least 1", lambda count: count >= 1)
-        check("distill_learning_rate", "must be positive", lambda rate: rate > 0.0)
-        costs = "distill_entropy_cost distill_warmup_updates"
-        check(costs, "must not be negative", lambda cost: cost >= 0)
+        check("distill_warmup_updates", "must not be negative", lambda updates: updates >= 0)
+
+    @property
+    def distill_method(self) -> DistillMethod:
+        """How students follow the learner."""
+        return DistillMethod(
+            batch=self.distill_batch,
+            learning_rate=self.distill_learning_rate,
+            entropy_cost=self.distill_entropy_cost,
+            value_cost=self.distill_value_cost,
+            temperature=self.distill_temperature,
+            sync_every=self.distill_sync_every,
+            recorded_updates=self.distill_recorded_updates,
+            precision=self.distill_precision,
+        )
 
     @property
     def prune_method(self) -> PruneMethod:

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from accerl.compress.artifact import Artifact
-from accerl.compress.distillation.trainer import StudentTrainer
+from accerl.compress.distillation.trainer import DistillMethod, FixedStates, StudentTrainer
 from accerl.compress.graphs.policy_graph import policy_fp32, policy_int8
 from accerl.compress.graphs.torch_artifact import pack_script, pack_torch
 from accerl.compress.graphs.torch_engine import TorchEngine
@@ -171,14 +171,15 @@ class Distillation:
         trainer = StudentTrainer(
             copy.deepcopy(state.net),  # the learner's own policy must not move
             state.policy,
-            learning_rate=self.learning_rate,
-            entropy_cost=self.entropy_cost,
-            sync_every=max(1, self.updates),
-            generator=torch.Generator(),
+            DistillMethod(
+                batch=len(state.observations),
+                learning_rate=self.learning_rate,
+                entropy_cost=self.entropy_cost,
+                value_cost=1.0,
+            ),
+            torch.Generator(),
         )
-        states = torch.from_numpy(np.ascontiguousarray(state.observations))
-        for _ in range(self.updates):
-            trainer.update(states, state.policy)
+        trainer.update(FixedStates(state.observations), state.policy, self.updates)
         return replace(state, net=trainer.net)
 
 

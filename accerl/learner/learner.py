@@ -30,6 +30,7 @@ class UpdateStats:
 
     kl_nats: Tensor  # [T, B] KL(learner || actor), eq. 5; empty where it was not measured
     entropy_nats: Tensor  # [T, B] of the learner's policy; likewise
+    logits: Tensor  # [T, B, A] of the learner's policy, each before the step that used it
     losses: dict[str, float]
     """mean losses and diagnostics: explained_variance of the targets by the values and value_error
     (root mean square, in the learner's scaled rewards), grad_norm before clipping, dead_units
@@ -144,8 +145,10 @@ class Learner:
                 for name, value in losses.items():
                     totals[name] = totals.get(name, 0.0) + value
         passes = config.reuse * len(parts)
+        gather = self._group.gather
+        logits = torch.cat([gather(output.logits, dim=1) for output in outputs], dim=1)
         before = thread_time()
-        measured = self._measured(batch, outputs)
+        measured = self._measured(batch, logits, outputs)
         monitor_cpu_seconds = thread_time() - before
         alive = self._group.mean(alive.float()) > 0.0
         # Also the members' last word to each other: by then all have read the rollout.
@@ -155,17 +158,21 @@ class Learner:
         losses["dead_units"] = 1.0 - alive.float().mean().item()
         self.updates += 1
         if measured is None:
-            return UpdateStats(torch.empty(0), torch.empty(0), losses, monitor_cpu_seconds)
+            nothing = torch.empty(0)
+            return UpdateStats(nothing, nothing, logits.cpu(), losses, monitor_cpu_seconds)
         names = ("argmax_agreement", "ess_fraction", "clipped_share")
         losses |= {name: getattr(measured, name) for name in names}
         return UpdateStats(
             kl_nats=measured.kl_nats.cpu(),
             entropy_nats=measured.entropy_nats.cpu(),
+            logits=logits.cpu(),
             losses=losses,
             monitor_cpu_seconds=monitor_cpu_seconds,
         )
 
-    def _measured(self, batch: dict[str, Tensor], outputs: list[_Output]) -> RolloutMeasures | None:
+    def _measured(
+        self, batch: dict[str, Tensor], logits: Tensor, outputs: list[_Output]
+    ) -> RolloutMeasures | None:
         """Return how the first pass compares with the acting policy, in every environment.
 
         None where nobody would read it, and between the updates that are measured.
@@ -173,10 +180,8 @@ class Learner:
         macs = self._macs * batch["action"].numel() * self.config.reuse
         if self._sparse_monitoring and self.updates % updates_between(macs):
             return None
-        gather = self._group.gather
-        logits = torch.cat([gather(output.logits, dim=1) for output in outputs], dim=1)
         target_logp_t = torch.cat(
-            [gather(output.target_logp_t, dim=1) for output in outputs], dim=1
+            [self._group.gather(output.target_logp_t, dim=1) for output in outputs], dim=1
         )
         if not self._group.leads:
             return None

@@ -127,8 +127,8 @@ def measure(pipeline: Pipeline, seconds: float, seed: int) -> dict[str, Any]:
 
 def hand_back(rollout: Rollout) -> UpdateStats:
     """Learn nothing from a rollout: its slot is free at once, and the actor never waits."""
-    nothing = torch.zeros(rollout.action.shape)
-    return UpdateStats(kl_nats=nothing, entropy_nats=nothing, losses={})
+    nothing, logits = torch.zeros(rollout.action.shape), torch.from_numpy(rollout.logits)
+    return UpdateStats(kl_nats=nothing, entropy_nats=nothing, logits=logits, losses={})
 
 
 def leave_it(rollout: Rollout) -> None:

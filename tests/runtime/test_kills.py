@@ -43,7 +43,7 @@ def shoot(kills: int, config: RunConfig, seed: int) -> Killer:
         assert weights_hash(run.learner.policy) != before
         killer.check()
         # It acts with what was asked for last, made from recent weights.
-        published = run._mailbox.get()
+        published = run._blocks.mailbox.get()
         tag = run.orders.tag(published.number, 0)
         assert run.orders.decision is not None
         assert (tag.spec,) == run.orders.decision.specs

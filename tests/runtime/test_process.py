@@ -46,7 +46,7 @@ class Witness:
 
         def updating(rollout: Rollout) -> UpdateStats:
             # One is ordered after an update at most, and none while another is being made.
-            publication = run._mailbox.get()
+            publication = run._blocks.mailbox.get()
             self.published[publication.number] = publication
             slots = range(run._slab.slots)
             self.slots.update(slot for slot in slots if run._slab[slot] is rollout)

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from accerl.compress.config import CompressionConfig
-from accerl.compress.distillation.trainer import StudentTrainer
+from accerl.compress.distillation.trainer import StateSource, StudentTrainer
 from accerl.compress.pruning.criteria import has_gradients
 from accerl.compress.pruning.prune import prune
 from accerl.errors import UserError
@@ -63,22 +63,31 @@ class StudentPool:
         self._acting.add(key)
         return self.config.distill_warmup_updates if rested and key not in self._received else 0
 
-    def network(
-        self, key: StudentKey, policy: Policy, states: np.ndarray, updates: int = 0
-    ) -> Policy:
-        """Return the network as another process sent it, or after `updates` more updates here."""
+    def network(self, key: StudentKey, policy: Policy, states: np.ndarray) -> Policy:
+        """Return the network as another process sent it, or as it is here.
+
+        It is made if there is none; `states` [N, *shape] may be needed for that.
+        """
         if key in self._received:
             return self._received[key]
-        return self.train(key, policy, states, updates)
-
-    def train(self, key: StudentKey, policy: Policy, states: np.ndarray, updates: int) -> Policy:
-        """Return the network after `updates` more updates towards `policy` on `states`."""
         if key not in self._trainers:
             self._trainers[key] = self._create(key, policy, states)
-        trainer = self._trainers[key]
+        return self._trainers[key].net
+
+    def train(
+        self, key: StudentKey, policy: Policy, source: StateSource, updates: int, version: int
+    ) -> None:
+        """Do `updates` more updates of a network that was made here towards `policy`.
+
+        Args:
+            key: which.
+            policy: the learner's.
+            source: of the states.
+            updates: how many.
+            version: learner updates of `policy`.
+        """
         if updates:
-            trainer.update(torch.from_numpy(states), policy, updates)
-        return trainer.net
+            self._trainers[key].update(source, policy, updates, version=version)
 
     def _create(self, key: StudentKey, policy: Policy, states: np.ndarray) -> StudentTrainer:
         # A seed of its own: the order of creation must not change the others.
@@ -98,15 +107,7 @@ class StudentPool:
         return self._trainer(net, policy, generator)
 
     def _trainer(self, net: Policy, policy: Policy, generator: torch.Generator) -> StudentTrainer:
-        return StudentTrainer(
-            net,
-            policy,
-            learning_rate=self.config.distill_learning_rate,
-            entropy_cost=self.config.distill_entropy_cost,
-            sync_every=self.config.distill_sync_every,
-            generator=generator,
-            batch=self.config.distill_batch,
-        )
+        return StudentTrainer(net, policy, self.config.distill_method, generator)
 
     def send(self, keys: Iterable[StudentKey | None]) -> list[dict[str, Any]]:
         """Return the networks of `keys` that were trained here, for `receive`."""

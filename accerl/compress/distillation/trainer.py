@@ -1,17 +1,25 @@
-"""Policy distillation into a smaller network from a teacher that stands still (Figure 3)."""
+"""Policy distillation into a smaller network: the loss, and who takes the steps (Figure 3)."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from accerl.compress.distillation.state_ring import StateBatch
+from accerl.errors import require_choice, require_fields
 from accerl.networks.graph_policy import Policy
 from accerl.networks.optimiser_state import load_optimiser_state, optimiser_state
+
+NEVER = -(2**40)
+"""learner updates at which logits were put out that do not exist"""
 
 
 def distillation_loss(
@@ -20,10 +28,16 @@ def distillation_loss(
     student_logits: Tensor,
     student_values: Tensor,
     entropy_cost: float,
+    *,
+    value_cost: float = 1.0,
+    temperature: float = 1.0,
 ) -> Tensor:
     """Return the paper's equation 1, averaged over states.
 
-    KL(pi_teacher || pi_student) + 1/2 (v_teacher - v_student)^2 - beta H(pi_student)
+    KL(pi_teacher || pi_student) + c/2 (v_teacher - v_student)^2 - beta H(pi_student)
+
+    where the paper's c is 1. At a temperature t the KL is that of both policies with their logits
+    divided by t, times t^2, which keeps the size of its gradients (Hinton et al. 2015).
 
     Args:
         teacher_logits: [B, A]; no gradient flows into the teacher.
@@ -31,6 +45,8 @@ def distillation_loss(
         student_logits: [B, A]
         student_values: [B]
         entropy_cost: beta.
+        value_cost: c. Nobody reads a student's values; without them its policy has more room.
+        temperature: t.
 
     Raises:
         ValueError: shapes differ, or there are no states.
@@ -47,65 +63,143 @@ def distillation_loss(
         )
     if len(teacher_logits) == 0:
         raise ValueError("distillation needs at least one state")
-    log_p = functional.log_softmax(teacher_logits.detach(), dim=-1)
-    log_q = functional.log_softmax(student_logits, dim=-1)
-    kl_nats = (log_p.exp() * (log_p - log_q)).sum(-1)
-    entropy_nats = -(log_q.exp() * log_q).sum(-1)
-    error = teacher_values.detach() - student_values
-    return (kl_nats + 0.5 * error.square() - entropy_cost * entropy_nats).mean()
+    log_p = functional.log_softmax(teacher_logits.detach() / temperature, dim=-1)
+    log_q = functional.log_softmax(student_logits / temperature, dim=-1)
+    loss = temperature**2 * (log_p.exp() * (log_p - log_q)).sum(-1)
+    if value_cost:
+        loss = loss + 0.5 * value_cost * (teacher_values.detach() - student_values).square()
+    if entropy_cost:
+        log_pi = log_q if temperature == 1.0 else functional.log_softmax(student_logits, dim=-1)
+        loss = loss + entropy_cost * (log_pi.exp() * log_pi).sum(-1)
+    return loss.mean()
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistillMethod:
+    """How a student follows the learner.
+
+    Raises:
+        UserError: a value is not allowed.
+    """
+
+    batch: int = 128
+    """states per update"""
+    learning_rate: float = 1e-3
+    """of Adam"""
+    entropy_cost: float = 1e-3
+    """beta of the loss (paper, equation 1)"""
+    value_cost: float = 0.0
+    """weight of the values in the loss; the paper's is 1"""
+    temperature: float = 1.0
+    """by which both policies' logits are divided"""
+    sync_every: int = 4
+    """updates between two copies of the learner into the teacher"""
+    recorded_updates: int = 0
+    """learner updates for which the logits that the learner itself put out stand in for the
+    teacher's, which then need no forward pass; 0: never"""
+    precision: str = "fp32"
+    """fp32, or bf16 (autocast, channels last)"""
+
+    def __post_init__(self) -> None:
+        require_choice("distil: precision", self.precision, ("fp32", "bf16"))
+        check = partial(require_fields, self, "distil")
+        check("batch sync_every", "must be at least 1", lambda count: count >= 1)
+        check("learning_rate temperature", "must be positive", lambda value: value > 0.0)
+        costs = "entropy_cost value_cost recorded_updates"
+        check(costs, "must not be negative", lambda cost: cost >= 0)
+
+
+class StateSource(Protocol):
+    """Where states to learn from come from; a `StateRing` is one."""
+
+    def draw(self, count: int, generator: torch.Generator) -> StateBatch:
+        """Return `count` states."""
+        ...
+
+
+class FixedStates:
+    """The same few states, again and again."""
+
+    def __init__(self, obs: np.ndarray) -> None:
+        """Take states obs [N, *shape]."""
+        self._obs = obs
+
+    def draw(self, count: int, generator: torch.Generator) -> StateBatch:
+        """Return `count` of the states, or all if there are no more."""
+        obs = self._obs
+        if len(obs) == 0:
+            raise ValueError("distillation needs at least one state")
+        if count < len(obs):
+            obs = obs[torch.randperm(len(obs), generator=generator)[:count].numpy()]
+        return StateBatch(obs, np.zeros((len(obs), 0), np.float32), np.full(len(obs), NEVER))
 
 
 class StudentTrainer:
     """Owns one student, its Adam, and a frozen copy of the learner's policy.
 
     The learner never stands still, which would make the target drift within every step; so the
-    teacher is a copy that is synchronised only every `sync_every` updates.
+    teacher is a copy that is synchronised only every `sync_every` updates. Where the learner's own
+    logits came with the states and are recent enough, they take the copy's place.
     """
 
     def __init__(
         self,
         student: Policy,
         learner_policy: Policy,
-        *,
-        learning_rate: float,
-        entropy_cost: float,
-        sync_every: int,
+        method: DistillMethod,
         generator: torch.Generator,
-        batch: int | None = None,
     ) -> None:
-        """Take over `student`; `update` draws `batch` states from `generator` (None: uses all)."""
+        """Take over `student`; states are drawn from `generator`."""
+        self.method = method
         self.net = student
-        self.entropy_cost = entropy_cost
-        self.sync_every = sync_every
-        self.batch = batch
+        self._low = method.precision == "bf16"
+        if self._low:  # twice as fast on a CPU, where channels are few
+            self.net = student.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
         self.updates = 0
         self.generator = generator
         self._synchronised = 0  # value of `updates` when the teacher was last copied
         self._teacher = copy.deepcopy(learner_policy).requires_grad_(False)
-        self._adam = torch.optim.Adam(student.parameters(), lr=learning_rate)
+        self._adam = torch.optim.Adam(student.parameters(), lr=method.learning_rate)
 
-    def update(self, obs: Tensor, learner_policy: Policy, updates: int = 1) -> float:
-        """Do `updates` Adam steps on states obs [N, *shape] and return the last loss.
+    def update(
+        self,
+        source: StateSource,
+        learner_policy: Policy,
+        updates: int = 1,
+        *,
+        version: int = 0,
+    ) -> float:
+        """Do `updates` Adam steps and return the last loss.
 
-        The teacher may be synchronised at the start of a call, never within it: it looks at every
-        state once, however many steps follow.
+        The teacher may be synchronised at the start of a call, never within it.
+
+        Args:
+            source: of the states.
+            learner_policy: whom to follow.
+            updates: how many steps.
+            version: learner updates of `learner_policy`.
 
         Raises:
-            ValueError: `obs` holds no state.
+            ValueError: there is no state.
         """
-        if self.updates - self._synchronised >= self.sync_every or self.updates == 0:
+        if self.updates - self._synchronised >= self.method.sync_every or self.updates == 0:
             self._teacher.load_state_dict(learner_policy.state_dict())
             self._synchronised = self.updates
-        obs = obs.to(self.net.device)
-        with torch.no_grad():
-            teacher_logits, teacher_values = self._teacher(obs)
         loss = torch.zeros(())
         self.net.train()
         for _ in range(updates):
-            drawn = self._draw(len(obs))
-            logits, values = self.net(obs[drawn])
+            batch = source.draw(self.method.batch, self.generator)
+            obs = torch.from_numpy(batch.obs).to(self.net.device)
+            teacher_logits, teacher_values = self._taught(batch, obs, version)
+            logits, values = self._forward(self.net, obs)
             loss = distillation_loss(
-                teacher_logits[drawn], teacher_values[drawn], logits, values, self.entropy_cost
+                teacher_logits,
+                teacher_values,
+                logits,
+                values,
+                self.method.entropy_cost,
+                value_cost=self.method.value_cost,
+                temperature=self.method.temperature,
             )
             self._adam.zero_grad(set_to_none=True)
             loss.backward()
@@ -114,11 +208,25 @@ class StudentTrainer:
         self.updates += updates
         return loss.item()
 
-    def _draw(self, states: int) -> Tensor | slice:
-        """Return which states to learn from: `batch` of them, or all."""
-        if self.batch is None or states <= self.batch:
-            return slice(None)
-        return torch.randperm(states, generator=self.generator)[: self.batch]
+    def _forward(self, net: Policy, obs: Tensor) -> tuple[Tensor, Tensor]:
+        if self._low and obs.ndim == 4:
+            obs = obs.to(memory_format=torch.channels_last)
+        with torch.autocast(obs.device.type, torch.bfloat16, enabled=self._low):
+            logits, values = net(obs)
+        return logits.float(), values.float()
+
+    @torch.no_grad()
+    def _taught(self, batch: StateBatch, obs: Tensor, version: int) -> tuple[Tensor, Tensor]:
+        """Return the logits [N, A] and values [N] to follow; values only if they are learned."""
+        method = self.method
+        old = version - batch.version >= method.recorded_updates
+        if method.value_cost or old.all():
+            return self._forward(self._teacher, obs)
+        logits = torch.from_numpy(batch.logits).to(obs.device)
+        if old.any():
+            rows = torch.from_numpy(np.flatnonzero(old)).to(obs.device)
+            logits[rows] = self._forward(self._teacher, obs[rows])[0]
+        return logits, torch.zeros(len(logits), device=obs.device)
 
     def state_dict(self) -> dict[str, Any]:
         """Return copies of everything that an exact resume needs, as a plain tree."""

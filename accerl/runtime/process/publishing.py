@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from time import perf_counter
 from typing import Any
 
 from accerl.compress.compressor import Compressor
+from accerl.compress.links import Link
+from accerl.config import RunConfig
 from accerl.learner.learner import Learner
+from accerl.networks.graph_policy import count_macs
 from accerl.rollout import Rollout
 from accerl.runtime.interval import IntervalRecorder
-from accerl.runtime.process.distillers import DistillerPool
+from accerl.runtime.process.blocks import SharedBlocks, board_bytes, network_of
+from accerl.runtime.process.board import Board
+from accerl.runtime.process.distillers import DistillerPool, DistillerProcess
 from accerl.runtime.process.messages import (
     AskState,
     Done,
@@ -20,12 +26,14 @@ from accerl.runtime.process.messages import (
     Taken,
     Work,
 )
+from accerl.runtime.process.roles import compress_weights, distill_repeatedly
 from accerl.runtime.process.samples import SampleRing
 from accerl.runtime.process.supervise import Worker
 from accerl.runtime.publishing.delivery import Order
 from accerl.runtime.publishing.orders import PublicationOrders
+from accerl.runtime.publishing.probe import KLProbe
 from accerl.runtime.publishing.work import sample_states
-from accerl.weights import WeightVector
+from accerl.runtime.wiring import Wiring
 
 
 class RemotePublishing:
@@ -46,8 +54,7 @@ class RemotePublishing:
         learner: Learner,
         recorder: IntervalRecorder,
         *,
-        weights: WeightVector,
-        samples: SampleRing,
+        blocks: SharedBlocks,
         pool: DistillerPool,
     ) -> None:
         self.orders = orders
@@ -64,8 +71,8 @@ class RemotePublishing:
         self._order: Order | None = None
         self._learner = learner
         self._recorder = recorder
-        self._weights = weights
-        self._samples = samples
+        self._weights = blocks.weights
+        self._samples = blocks.samples
 
     def after_update(self, rollout: Rollout) -> None:
         """Record states; if the compressor has nothing to do, give it what there is."""
@@ -157,3 +164,49 @@ class RemotePublishing:
         """Go on from a state returned by `state_dict`; only before the process starts."""
         self._known, self._known_update = state["compressor"], self._learner.updates
         self.orders.load_state_dict(state["orders"])
+
+
+def make_publishing(
+    config: RunConfig,
+    links: Sequence[Link],
+    wiring: Wiring,
+    samples: int,
+    compressor: Compressor,
+    learner: Learner,
+    recorder: IntervalRecorder,
+    blocks: SharedBlocks,
+) -> RemotePublishing:
+    """Return the compressor's process and the distillers', not started yet.
+
+    Args:
+        config: of the run.
+        links: of the user's own.
+        wiring: how many distillers there are.
+        samples: of a rollout.
+        compressor: what the process begins with.
+        learner: whose weights are compressed.
+        recorder: of the run.
+        blocks: the run's shared memory.
+    """
+    network, compression = network_of(config, learner.policy), config.compression
+    shared = (blocks.weights.handle(), blocks.states.handle())
+    found = []
+    for index in range(wiring.distillers):
+        ring = SampleRing(learner.policy.observation, compression.calibration_states)
+        board = Board(board_bytes(learner.policy))
+        given = (*network, compression, *shared, ring.handle(), board.handle())
+        worker = Worker("distiller", index, distill_repeatedly, lambda _, given=given: given)
+        found.append(DistillerProcess(worker, ring, board))
+    handles = (*shared, blocks.samples.handle(), blocks.mailbox.handle())
+    boards = [distiller.board.handle() for distiller in found]
+    arguments = (*network, compression, links, *handles, boards)
+    check_every = KLProbe.check_every(samples, count_macs(learner.policy))
+    return RemotePublishing(
+        PublicationOrders(config.runtime.publish_every, check_every),
+        compressor,
+        Worker("compressor", None, compress_weights, lambda _: arguments),
+        learner,
+        recorder,
+        blocks=blocks,
+        pool=DistillerPool(found),
+    )

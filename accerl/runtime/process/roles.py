@@ -36,6 +36,7 @@ from accerl.weights import Mailbox, Publication, WeightVector
 
 if TYPE_CHECKING:
     from accerl.compress.config import CompressionConfig
+    from accerl.compress.distillation.state_ring import StateRing
     from accerl.compress.links import Link
 
 
@@ -95,6 +96,7 @@ def compress_weights(
     config: CompressionConfig,
     links: Sequence[Link],
     weights_handle: dict[str, Any],
+    states_handle: dict[str, Any],
     samples_handle: dict[str, Any],
     mailbox_handle: dict[str, Any],
     board_handles: list[dict[str, Any]],
@@ -106,10 +108,14 @@ def compress_weights(
     that took and made; asked for its `State`, it sends it. What other processes distil it finds on
     their boards.
     """
+    from accerl.compress.distillation.state_ring import StateRing
     from accerl.runtime.publishing.probe import KLProbe
     from accerl.runtime.publishing.work import distill_students, make_publication
 
-    policy, compressor = policy_and_compressor(network, observation, num_actions, config, links)
+    ring = StateRing(**states_handle)
+    policy, compressor = policy_and_compressor(
+        network, observation, num_actions, config, links, ring
+    )
     probe = KLProbe()
     weights = WeightVector(**weights_handle)
     samples = SampleRing(**samples_handle)
@@ -120,13 +126,13 @@ def compress_weights(
         _start_from_state(channel, compressor)
         while True:
             work = _next_work(channel, compressor)
-            weights.load_into(policy)
+            version = weights.load_into(policy)
             compressor.observe(samples.lent(*work.states))
             channel.send(Taken())
             for board in boards:
                 compressor.take_students(board.news())
             before = perf_counter()
-            distilled = distill_students(compressor, policy, work.distill)
+            distilled = distill_students(compressor, policy, work.distill, version)
             distill_seconds = perf_counter() - before if distilled else 0.0
             delivery = None
             if work.order is not None:
@@ -135,7 +141,7 @@ def compress_weights(
                 current, delivery = made.publication or current, made.delivery
             channel.send(Done(distill_seconds, delivery))
     finally:
-        for block in (mailbox, samples, weights, *boards):
+        for block in (mailbox, samples, ring, weights, *boards):
             block.close()
 
 
@@ -146,6 +152,7 @@ def distill_repeatedly(
     num_actions: int,
     config: CompressionConfig,
     weights_handle: dict[str, Any],
+    states_handle: dict[str, Any],
     samples_handle: dict[str, Any],
     board_handle: dict[str, Any],
 ) -> None:
@@ -153,7 +160,10 @@ def distill_repeatedly(
 
     It is never sent an order, and starts from the compressor's state.
     """
-    policy, compressor = policy_and_compressor(network, observation, num_actions, config)
+    from accerl.compress.distillation.state_ring import StateRing
+
+    ring = StateRing(**states_handle)
+    policy, compressor = policy_and_compressor(network, observation, num_actions, config, ring=ring)
     weights, samples = WeightVector(**weights_handle), SampleRing(**samples_handle)
     board = Board(**board_handle)
     try:
@@ -161,14 +171,14 @@ def distill_repeatedly(
         while True:
             work = _next_work(channel, compressor)
             before = perf_counter()
-            weights.load_into(policy)
+            version = weights.load_into(policy)
             compressor.observe(samples.lent(*work.states))
             channel.send(Taken())
-            compressor.distill(policy, work.distill)
+            compressor.distill(policy, work.distill, version)
             board.put(compressor.students(work.distill))
             channel.send(Done(perf_counter() - before))
     finally:
-        for block in (board, samples, weights):
+        for block in (board, samples, ring, weights):
             block.close()
 
 
@@ -224,6 +234,7 @@ def policy_and_compressor(
     num_actions: int,
     config: CompressionConfig,
     links: Sequence[Link] = (),
+    ring: StateRing | None = None,
 ) -> tuple[Any, Any]:
     """Return what a process that compresses or distils begins with, before anybody waits for it.
 
@@ -238,7 +249,7 @@ def policy_and_compressor(
     policy = empty_policy(network, observation, num_actions)
     # With the first optimiser torch imports its compiler: a second that belongs to the start.
     torch.optim.Adam(policy.parameters())
-    return policy, Compressor(observation, num_actions, config, torch.Generator(), links)
+    return policy, Compressor(observation, num_actions, config, torch.Generator(), links, ring)
 
 
 def empty_policy(network: str, observation: ObservationSpec, num_actions: int) -> Any:

@@ -14,42 +14,28 @@ from accerl.compress.compressor import Compressor
 from accerl.config import RunConfig
 from accerl.envs import make_envs
 from accerl.learner.learner import Learner
-from accerl.networks.graph_policy import count_macs
 from accerl.rollout import RolloutShape, Slab
 from accerl.runtime.interval import IntervalRecorder
 from accerl.runtime.machine.memory import keep_freed_memory
 from accerl.runtime.machine.usage import CpuMeter, memory_by_name
 from accerl.runtime.parts import Parts
-from accerl.runtime.process.board import Board
-from accerl.runtime.process.distillers import DistillerPool, DistillerProcess
+from accerl.runtime.process.blocks import SharedBlocks, network_of
 from accerl.runtime.process.messages import Fill, Filled, Measure, Measured, Message
-from accerl.runtime.process.publishing import RemotePublishing
+from accerl.runtime.process.publishing import make_publishing
 from accerl.runtime.process.ranks import learner_ranks
-from accerl.runtime.process.roles import (
-    collect_rollouts,
-    compress_weights,
-    distill_repeatedly,
-    measure_returns,
-)
-from accerl.runtime.process.samples import SampleRing
+from accerl.runtime.process.roles import collect_rollouts, measure_returns
 from accerl.runtime.process.supervise import Supervisor, Worker
 from accerl.runtime.process.wire import PeerGoneError
 from accerl.runtime.publishing.orders import PublicationOrders
-from accerl.runtime.publishing.probe import KLProbe
 from accerl.runtime.run import IntervalReport, Snapshot
 from accerl.runtime.safeguard import Safeguard
 from accerl.runtime.slots import Slots
 from accerl.runtime.wiring import Wiring
 from accerl.seeds import Role, number, torch_generator
 from accerl.spec import IDENTITY, Decision
-from accerl.weights import Mailbox, WeightVector, count_weights
 
 PUBLISHING = ("compressor", "distiller")
 """roles that make what actors act with"""
-STUDENTS_EACH = 4
-"""networks that a distiller may be in charge of, each of the learner's size at most"""
-_MAX_SPECS = 2  # specs in one decision: the paper mixes two networks
-_SLACK_BYTES = 262_144  # of an artifact besides its weights
 
 
 class ProcessRun:
@@ -104,15 +90,21 @@ class ProcessRun:
             observation=observation,
         )
         self._slab = Slab(shape, len(self._slots))
-        self._mailbox = Mailbox(_MAX_SPECS * (4 * count_weights(policy) + _SLACK_BYTES))
-        taylor = config.compression.prune_criterion == "taylor"
-        self._weights = WeightVector(count_weights(policy), gradients=taylor)
-        self._samples = SampleRing(observation, config.compression.calibration_states)
+        self._blocks = SharedBlocks.of(config, policy, shape)
         self._actors = [self._make_actor(index) for index in range(wiring.actors)]
         self._ranks = learner_ranks(config, wiring, self.learner, self._slab, self._supervisor)
         self._evaluator = self._make_evaluator() if runtime.eval_episodes else None
         self._learner_return: float | None = None  # what the evaluator has just measured
-        self.publishing = self._make_publishing(compressor)
+        self.publishing = make_publishing(
+            config,
+            parts.links,
+            wiring,
+            shape.samples,
+            compressor,
+            self.learner,
+            self.recorder,
+            self._blocks,
+        )
         self._started = False
         self._acting = False  # whether actors have been given slots
         self._closed = False
@@ -137,7 +129,7 @@ class ProcessRun:
             # those of the one that died.
             updates = self.learner.updates
             seed = number(self.config.seed, Role.ACTOR, index, restarts, updates)
-            handles = (self._slab.handle(), self._mailbox.handle())
+            handles = (self._slab.handle(), self._blocks.mailbox.handle())
             acting = (runtime.actor_threads, runtime.infer_batch, runtime.patience_seconds)
             return *handles, self.config.game, self.config.env, *acting, seed
 
@@ -145,46 +137,10 @@ class ProcessRun:
 
     def _make_evaluator(self) -> Worker:
         config = self.config
+        network = network_of(config, self.learner.policy)
         game = (config.game, config.env, config.runtime.eval_episodes)
-        arguments = (*self._network, *game, self._weights.handle())
+        arguments = (*network, *game, self._blocks.weights.handle())
         return Worker("evaluator", None, measure_returns, lambda _: arguments)
-
-    def _make_publishing(self, compressor: Compressor) -> RemotePublishing:
-        check_every = KLProbe.check_every(self._slab.shape.samples, count_macs(self.learner.policy))
-        pool = self._make_distillers()
-        boards = [distiller.board.handle() for distiller in pool.distillers]
-        handles = [block.handle() for block in (self._weights, self._samples, self._mailbox)]
-        arguments = (*self._network, self.config.compression, self._parts.links, *handles, boards)
-        return RemotePublishing(
-            PublicationOrders(self.config.runtime.publish_every, check_every),
-            compressor,
-            Worker("compressor", None, compress_weights, lambda _: arguments),
-            self.learner,
-            self.recorder,
-            weights=self._weights,
-            samples=self._samples,
-            pool=pool,
-        )
-
-    def _make_distillers(self) -> DistillerPool:
-        """Return the processes that distil beside the compressor, with their shared memory."""
-        config = self.config.compression
-        capacity = STUDENTS_EACH * (4 * count_weights(self.learner.policy) + _SLACK_BYTES)
-        found = []
-        for index in range(self._wiring.distillers):
-            samples = SampleRing(self.learner.policy.observation, config.calibration_states)
-            board = Board(capacity)
-            handles = (self._weights.handle(), samples.handle(), board.handle())
-            given = (*self._network, config, *handles)
-            worker = Worker("distiller", index, distill_repeatedly, lambda _, given=given: given)
-            found.append(DistillerProcess(worker, samples, board))
-        return DistillerPool(found)
-
-    @property
-    def _network(self) -> tuple[Any, ...]:
-        """What another process needs to build the learner's network."""
-        policy = self.learner.policy
-        return self.config.network, policy.observation, policy.num_actions
 
     def apply(self, decision: Decision) -> None:
         """See `InnerRun.apply`."""
@@ -206,7 +162,7 @@ class ProcessRun:
         self._cpu.forget({"learner": os.getpid()})
         self._began = perf_counter()
         deadline = self._began + seconds
-        while self._mailbox.latest < 0:
+        while self._blocks.mailbox.latest < 0:
             self._publish_first()
         if not self._acting:
             self._acting = True
@@ -257,7 +213,7 @@ class ProcessRun:
     def _publish_first(self) -> None:
         """Have the first weights published, or wait until they are."""
         self.publishing.publish()
-        if self._mailbox.latest < 0:
+        if self._blocks.mailbox.latest < 0:
             self._receive(timeout_seconds=1.0)
 
     def _turn(self, deadline: float) -> None:
@@ -279,6 +235,9 @@ class ProcessRun:
         if stats is not None:
             fill = min(waiting / max(self.config.runtime.queue_rollouts, 1), 1.0)
             self.recorder.add_rollout(rollout, tag.spec, stats, lag=lag, queue_fill=fill)
+            self._blocks.states.add(
+                rollout.obs[:-1], stats.logits.numpy(), self.learner.updates - 1
+            )
             self._receive(timeout_seconds=0.0)  # whoever has finished meanwhile gets work now
             self.publishing.after_update(rollout)
         self._slots.done(slot)
@@ -344,7 +303,7 @@ class ProcessRun:
             return None
         while self.publishing.reading:
             self._receive(timeout_seconds=1.0)
-        self._weights.put(self.learner.updates, self.learner.policy)
+        self._blocks.weights.put(self.learner.updates, self.learner.policy)
         self._learner_return = None
         asked = -1  # restarts of the evaluator that was asked
         while self._learner_return is None:
@@ -367,6 +326,7 @@ class ProcessRun:
             "learner": learner,
             "publishing": publishing.state_dict(),
             "recorder": self.recorder.state_dict(),
+            "ring": self._blocks.states.state_dict(),
         }
 
     def restore(self, snapshot: Snapshot) -> None:
@@ -378,6 +338,7 @@ class ProcessRun:
         self._safeguard.keep(snapshot["learner"])
         self.publishing.load_state_dict(snapshot["publishing"])
         self.recorder.load_state_dict(snapshot["recorder"])
+        self._blocks.states.load_state_dict(snapshot["ring"])
 
     def close(self) -> None:
         """See `InnerRun.close`."""
@@ -390,6 +351,6 @@ class ProcessRun:
         for worker in self.workers:
             worker.end()
         self._supervisor.unpin()
-        for block in (self._samples, self._weights, self._mailbox, self._slab):
-            block.close()
+        self._blocks.close()
+        self._slab.close()
         self.publishing.pool.close()

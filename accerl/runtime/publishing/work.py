@@ -55,13 +55,13 @@ def sample_states(rollout: Rollout, config: CompressionConfig) -> np.ndarray:
 
 
 def distill_students(
-    compressor: Compressor, policy: Policy, specs: Iterable[CompressionSpec]
+    compressor: Compressor, policy: Policy, specs: Iterable[CompressionSpec], version: int
 ) -> list[tuple[CompressionSpec, int]]:
     """Distil every student in use; return the specs that needed it and the states it took."""
     # Two specs that differ in bits alone share their student.
     unique = {spec.student_key: spec for spec in specs}.values()
-    done = [(spec, compressor.distill(policy, [spec])) for spec in unique]
-    return [(spec, updates * _states_per_update(compressor)) for spec, updates in done if updates]
+    done = [(spec, compressor.distill(policy, [spec], version)) for spec in unique]
+    return [(spec, updates * compressor.states_per_update) for spec, updates in done if updates]
 
 
 def make_publication(
@@ -118,13 +118,8 @@ def _make_part(
     except EngineMismatchError as error:
         artifact, rejected = compressor.fallback(policy, order.updates), str(error)
     seconds = perf_counter() - before
-    warmup = compressor.last_build.distill_updates * _states_per_update(compressor)
+    warmup = compressor.last_build.distill_updates * compressor.states_per_update
     return MadePart(spec, artifact, seconds, warmup, rejected)
-
-
-def _states_per_update(compressor: Compressor) -> int:
-    """Return how many states one distillation update uses."""
-    return min(compressor.config.distill_batch, len(compressor.states))
 
 
 def _act_alike(publication: Publication, current: Publication) -> bool:

@@ -152,7 +152,8 @@ class ModelledPublishing:
     def _distill_seconds(self, compressor: Compressor, specs: Sequence[CompressionSpec]) -> float:
         """Distil, and return what the clock charges for it."""
         before = perf_counter()
-        done = distill_students(compressor, self._learner.policy, specs)
+        learner = self._learner
+        done = distill_students(compressor, learner.policy, specs, learner.updates)
         measured = (perf_counter() - before) / max(len(done), 1)
         return sum(self._clock.distill(spec, states, measured) for spec, states in done)
 

@@ -20,6 +20,7 @@ import torch
 
 from accerl.actor import Actor
 from accerl.compress.compressor import Compressor
+from accerl.compress.distillation.state_ring import StateRing
 from accerl.config import RunConfig
 from accerl.envs import make_envs
 from accerl.evaluate import Evaluator
@@ -117,16 +118,23 @@ class SerialRun:
             policy, config.learner, generator, corrector=parts.corrector, sparse_monitoring=real
         )
         self._safeguard = Safeguard(self.learner)
+        samples = config.learner.unroll * runtime.num_envs
+        kept = max(config.compression.distill_states, samples)
+        self._ring = StateRing(observation, envs.num_actions, kept)
 
         def make_compressor(generator: torch.Generator) -> Compressor:
             compressor = Compressor(
-                observation, envs.num_actions, config.compression, generator, parts.links
+                observation,
+                envs.num_actions,
+                config.compression,
+                generator,
+                parts.links,
+                self._ring,
             )
             compressor.observe(self.actors[0].obs)
             return compressor
 
         compressor = make_compressor(torch_generator(config.seed, Role.COMPRESSOR))
-        samples = config.learner.unroll * runtime.num_envs
         check_every = KLProbe.check_every(samples, count_macs(policy) if real else math.inf)
         self.orders = PublicationOrders(runtime.publish_every, check_every)
         self.evaluator = Evaluator(config.game, runtime.eval_episodes, config.env)
@@ -247,6 +255,7 @@ class SerialRun:
         if stats is not None:
             self.recorder.add_rollout(rollout, tag.spec, stats, lag=lag, queue_fill=self._fill)
             self.publishing.observe(rollout)
+            self._ring.add(rollout.obs[:-1], stats.logits.numpy(), self.learner.updates - 1)
 
     def _learner_finished(self, seconds: float) -> None:
         """The learner learns, copies its weights if somebody needs them, and lends the slot."""
@@ -349,6 +358,7 @@ class SerialRun:
             "idle_since": self._idle_since,
             "publishing": self.publishing.state_dict(),
             "recorder": self.recorder.state_dict(),
+            "ring": self._ring.state_dict(),
             "actors": [modelled.state_dict() for modelled in self._actors],
             "slots": self._slots.state_dict(),
             "rollouts": [rollout.copy().state_dict() for rollout in self._rollouts],
@@ -366,6 +376,7 @@ class SerialRun:
         self._idle_since = snapshot["idle_since"]
         self.publishing.load_state_dict(snapshot["publishing"])
         self.recorder.load_state_dict(snapshot["recorder"])
+        self._ring.load_state_dict(snapshot["ring"])
         for modelled, state in zip(self._actors, snapshot["actors"], strict=True):
             modelled.load_state_dict(state)
         self._slots.load_state_dict(snapshot["slots"])

@@ -1,11 +1,21 @@
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from accerl.compress.distillation.trainer import StudentTrainer, distillation_loss
+from accerl.compress.distillation.state_ring import StateBatch
+from accerl.compress.distillation.trainer import (
+    DistillMethod,
+    FixedStates,
+    StudentTrainer,
+    distillation_loss,
+)
 from accerl.networks.policy_net import ObservationSpec, PolicyNet, make_policy
 
 OBSERVATION = ObservationSpec((6,), "float32")
@@ -81,20 +91,22 @@ def make(student: str, seed: int) -> PolicyNet:
     return net
 
 
-def make_trainer(teacher: PolicyNet, *, sync_every: int = 10) -> StudentTrainer:
+def make_trainer(teacher: PolicyNet, *, sync_every: int = 10, **settings: Any) -> StudentTrainer:
     return StudentTrainer(
         make("net3", 5),
         teacher,
-        learning_rate=3e-3,
-        entropy_cost=1e-3,
-        sync_every=sync_every,
-        generator=torch.Generator().manual_seed(3),
-        batch=32,
+        DistillMethod(
+            batch=32, learning_rate=3e-3, value_cost=1.0, sync_every=sync_every, **settings
+        ),
+        torch.Generator().manual_seed(3),
     )
 
 
 def observations() -> torch.Tensor:
     return torch.randn(64, 6, generator=torch.Generator().manual_seed(9))
+
+
+STATES = FixedStates(observations().numpy())
 
 
 def mean_kl(teacher: nn.Module, student: nn.Module) -> float:
@@ -108,7 +120,7 @@ def test_distilling_brings_the_student_to_the_teacher() -> None:
     teacher = make("original", 1)
     trainer = make_trainer(teacher)
     before = mean_kl(teacher, trainer.net)
-    losses = [trainer.update(observations(), teacher) for _ in range(200)]
+    losses = [trainer.update(STATES, teacher) for _ in range(200)]
     assert mean_kl(teacher, trainer.net) < 0.1 * before
     assert np.mean(losses[-10:]) < np.mean(losses[:10])
 
@@ -116,13 +128,13 @@ def test_distilling_brings_the_student_to_the_teacher() -> None:
 def test_teacher_stands_still_between_synchronisations() -> None:
     learner = make("original", 1)
     trainer = make_trainer(learner, sync_every=3)
-    trainer.update(observations(), learner)
+    trainer.update(STATES, learner)
     first = learner.policy_head.bias.detach().clone()
     with torch.no_grad():
         learner.policy_head.bias.add_(1.0)
     seen = []
     for _ in range(3):
-        trainer.update(observations(), learner)
+        trainer.update(STATES, learner)
         seen.append(trainer.state_dict()["teacher"]["policy_head.bias"])
     assert torch.equal(seen[0], first)
     assert torch.equal(seen[1], first)
@@ -134,12 +146,63 @@ def test_resuming_is_bit_exact() -> None:
     teacher = make("original", 1)
     one = make_trainer(teacher)
     for _ in range(5):
-        one.update(observations(), teacher)
+        one.update(STATES, teacher)
     saved = one.state_dict()
     other = make_trainer(make("original", 2))
     other.load_state_dict(saved)
     for _ in range(7):  # across a synchronisation
-        assert one.update(observations(), teacher) == other.update(observations(), teacher)
+        assert one.update(STATES, teacher) == other.update(STATES, teacher)
     for name, value in one.net.state_dict().items():
         assert torch.equal(value, other.net.state_dict()[name])
     assert saved["updates"] == 5  # the saved tree holds copies
+
+
+class Recorded:
+    """Always the same states, with logits that were put out at update 10."""
+
+    def __init__(self, logits: np.ndarray) -> None:
+        self.logits = logits
+
+    def draw(self, count: int, generator: torch.Generator) -> StateBatch:
+        states = observations().numpy()[:count]
+        return StateBatch(states, self.logits[: len(states)], np.full(len(states), 10))
+
+
+@pytest.mark.parametrize(
+    ("version", "followed"), [(11, "recorded"), (13, "recorded"), (14, "copy")]
+)
+def test_recent_logits_of_the_learner_take_the_place_of_its_copy(
+    version: int, followed: str
+) -> None:
+    learner, other = make("original", 1), make("original", 2)
+    with torch.no_grad():
+        logits = other(observations())[0].numpy()
+    trainer = make_trainer(learner, recorded_updates=4)
+    trainer.method = replace(trainer.method, value_cost=0.0)
+    for _ in range(200):
+        trainer.update(Recorded(logits), learner, version=version)
+    nearer, further = (other, learner) if followed == "recorded" else (learner, other)
+    assert mean_kl(nearer, trainer.net) < 0.5 * mean_kl(further, trainer.net)
+
+
+def test_values_cost_what_they_are_asked_to_and_temperature_keeps_the_gradients_size() -> None:
+    teacher, student = make("original", 1), make("net3", 2)
+    with torch.no_grad():
+        (given, values), (learned, own_values) = teacher(observations()), student(observations())
+    loss = partial(distillation_loss, given, values, learned, own_values, 0.0)
+    error = float((values - own_values).square().mean())
+    assert float(loss(value_cost=3.0)) == pytest.approx(
+        float(loss(value_cost=0.0)) + 1.5 * error, rel=1e-5
+    )
+    # At high temperatures the KL becomes half the variance of the difference of the logits.
+    spread = float(0.5 * (given - learned).var(-1, unbiased=False).mean())
+    assert float(loss(value_cost=0.0, temperature=1e3)) == pytest.approx(spread, rel=0.02)
+
+
+def test_in_low_precision_a_student_gets_as_near() -> None:
+    teacher = make("original", 1)
+    trainer = make_trainer(teacher, precision="bf16")
+    before = mean_kl(teacher, trainer.net)
+    for _ in range(200):
+        trainer.update(STATES, teacher)
+    assert mean_kl(teacher, trainer.net) < 0.1 * before

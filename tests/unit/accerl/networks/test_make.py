@@ -20,7 +20,7 @@ from accerl.compress import (
     make_engine,
 )
 from accerl.compress.compliance import VECTOR, decided_policy, random_states
-from accerl.compress.distillation.trainer import StudentTrainer
+from accerl.compress.distillation.trainer import DistillMethod, FixedStates, StudentTrainer
 from accerl.compress.links import ONNX, TorchScript
 from accerl.errors import UserError
 from accerl.networks.adopt import as_policy
@@ -166,10 +166,8 @@ def test_a_policy_that_is_no_chain_can_teach_a_student() -> None:
     trainer = StudentTrainer(
         student,
         teacher,
-        learning_rate=1e-2,
-        entropy_cost=0.0,
-        sync_every=1,
-        generator=torch.Generator().manual_seed(2),
+        DistillMethod(learning_rate=1e-2, entropy_cost=0.0, sync_every=1),
+        torch.Generator().manual_seed(2),
     )
 
     def distance() -> float:
@@ -179,5 +177,5 @@ def test_a_policy_that_is_no_chain_can_teach_a_student() -> None:
 
     before = distance()
     for _ in range(60):
-        trainer.update(states, teacher)
+        trainer.update(FixedStates(states.numpy()), teacher)
     assert distance() < 0.3 * before

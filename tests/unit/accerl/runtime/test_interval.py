@@ -33,7 +33,9 @@ def rollout(*scores: float, seconds: tuple[float, float, float] = (1.0, 2.0, 0.5
 
 
 def stats(kl: float, entropy: float, **losses: float) -> UpdateStats:
-    return UpdateStats(torch.full((2, 3), kl), torch.full((2, 3), entropy), losses)
+    return UpdateStats(
+        torch.full((2, 3), kl), torch.full((2, 3), entropy), torch.zeros(2, 3, 4), losses
+    )
 
 
 def report(recorder: IntervalRecorder, total: float = 10.0) -> IntervalReport:

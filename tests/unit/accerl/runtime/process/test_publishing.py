@@ -16,12 +16,14 @@ from accerl.compress.artifact import Artifact
 from accerl.compress.check import EngineMismatchError
 from accerl.compress.compressor import Compressor
 from accerl.compress.config import CompressionConfig
+from accerl.compress.distillation.state_ring import StateRing
 from accerl.learner.config import LearnerConfig
 from accerl.learner.learner import Learner
 from accerl.networks.observation import ObservationSpec
 from accerl.networks.policy_net import make_policy
 from accerl.rollout import Rollout, RolloutShape
 from accerl.runtime.interval import IntervalRecorder
+from accerl.runtime.process.blocks import SharedBlocks
 from accerl.runtime.process.distillers import DistillerPool
 from accerl.runtime.process.messages import AskState, Done, Hello, Message, Ready, State, Taken
 from accerl.runtime.process.publishing import RemotePublishing
@@ -53,9 +55,12 @@ class Room:
         policy = make_policy("original", OBSERVATION, 3, torch.Generator().manual_seed(0))
         self.learner = Learner(policy, LearnerConfig(device="cpu"))
         self.recorder = IntervalRecorder(3)
-        self.mailbox = Mailbox(200_000)
-        self.weights = WeightVector(sum(t.numel() for t in policy.state_dict().values()))
-        self.samples = SampleRing(OBSERVATION, CONFIG.calibration_states)
+        self.blocks = SharedBlocks(
+            weights=WeightVector(sum(t.numel() for t in policy.state_dict().values())),
+            samples=SampleRing(OBSERVATION, CONFIG.calibration_states),
+            states=StateRing(OBSERVATION, 3, SHAPE.samples, shared=True),
+            mailbox=Mailbox(200_000),
+        )
         self._rng = np.random.default_rng(5)
 
     def compressor(self) -> Compressor:
@@ -84,8 +89,7 @@ class Room:
         return dict(report.phase_seconds)
 
     def close(self) -> None:
-        for block in (self.mailbox, self.weights, self.samples):
-            block.close()
+        self.blocks.close()
 
 
 class ThreadWorker(Worker):
@@ -100,7 +104,9 @@ class ThreadWorker(Worker):
         self.channel = Channel(ours)
         self.ready = False
         room = self._room
-        handles = [block.handle() for block in (room.weights, room.samples, room.mailbox)]
+        blocks = room.blocks
+        used = (blocks.weights, blocks.states, blocks.samples, blocks.mailbox)
+        handles = [block.handle() for block in used]
         arguments = (Channel(theirs), "original", OBSERVATION, 3, CONFIG, (), *handles, [])
         self.thread = threading.Thread(target=self._run, args=arguments, daemon=True)
         self.thread.start()
@@ -130,8 +136,7 @@ class Remote(RemotePublishing):
             self.thread,
             room.learner,
             room.recorder,
-            weights=room.weights,
-            samples=room.samples,
+            blocks=room.blocks,
             pool=DistillerPool([]),
         )
 
@@ -156,7 +161,7 @@ class Here:
     def after_update(self, rollout: Rollout) -> None:
         room, orders = self._room, self.orders
         self.compressor.observe(sample_states(rollout, CONFIG))
-        distill_students(self.compressor, room.learner.policy, orders.acting)
+        distill_students(self.compressor, room.learner.policy, orders.acting, room.learner.updates)
         if orders.is_due(room.learner.updates):
             order = orders.order(room.learner.updates)
             policy = room.learner.policy
@@ -198,9 +203,9 @@ def test_another_process_publishes_the_same_bytes(room: Room, remote: Remote) ->
         if not remote.idle:
             remote.take(Taken, Done)
         assert here.current is not None
-        assert room.mailbox.get().to_bytes() == here.current.to_bytes(), step
-        published.append(room.mailbox.get().artifacts[0].spec)
-        number = room.mailbox.latest
+        assert room.blocks.mailbox.get().to_bytes() == here.current.to_bytes(), step
+        published.append(room.blocks.mailbox.get().artifacts[0].spec)
+        number = room.blocks.mailbox.latest
         assert remote.orders.tag(number, 0) == here.orders.tag(number, 0)
     assert set(published) == {IDENTITY, NET3, INT8}
     remote.ask_state()
@@ -228,13 +233,13 @@ def test_nothing_queues_while_work_is_under_way(room: Room, remote: Remote) -> N
         remote.publish()
     remote.take(Taken, Done)
     assert remote.idle
-    assert room.mailbox.latest == 0
+    assert room.blocks.mailbox.latest == 0
     assert remote.orders.tag(0, 0) == Tag(IDENTITY, 1)
     assert remote.orders.decision == Decision.of(INT8)
     remote.after_update(room.update())
     remote.take(Taken, Done)
     assert remote.orders.tag(1, 0) == Tag(INT8, 7)
-    assert room.mailbox.get().artifacts[0].version == 7
+    assert room.blocks.mailbox.get().artifacts[0].version == 7
     assert remote.orders.take_switch_seconds() > 0.0
 
 
@@ -249,11 +254,11 @@ def test_a_request_that_is_taken_back_while_it_is_made_is_made_undone(
     remote.after_update(room.update())
     remote.orders.request(Decision.of(IDENTITY))
     remote.take(Taken, Done)
-    assert room.mailbox.get().artifacts[0].spec == INT8
+    assert room.blocks.mailbox.get().artifacts[0].spec == INT8
     assert remote.orders.is_due(room.learner.updates)
     remote.after_update(room.update())
     remote.take(Taken, Done)
-    assert room.mailbox.get().artifacts[0].spec == IDENTITY
+    assert room.blocks.mailbox.get().artifacts[0].spec == IDENTITY
     assert not remote.orders.is_due(room.learner.updates)
 
 
@@ -273,12 +278,12 @@ def test_an_order_of_a_dead_compressor_is_given_again(room: Room, published: boo
     remote.orders.request(Decision.of(INT8))
     if published:
         remote.after_update(room.update())
-        wait_for(lambda: room.mailbox.latest == 1, "a publication")
+        wait_for(lambda: room.blocks.mailbox.latest == 1, "a publication")
         remote.thread.stop()
     else:
         remote.thread.stop()
         remote.after_update(room.update())
-    assert room.mailbox.latest == int(published)
+    assert room.blocks.mailbox.latest == int(published)
     assert remote.died(remote.worker) == "with the students of update 2"
     assert not remote.idle
     remote.after_update(room.update())  # nobody is there: nothing happens
@@ -286,8 +291,8 @@ def test_an_order_of_a_dead_compressor_is_given_again(room: Room, published: boo
     remote.take(Hello, Ready)
     remote.after_update(room.update())
     remote.take(Taken, Done)
-    assert room.mailbox.latest == 2  # number 1 is not used again
-    assert room.mailbox.get().artifacts[0].spec == INT8
+    assert room.blocks.mailbox.latest == 2  # number 1 is not used again
+    assert room.blocks.mailbox.get().artifacts[0].spec == INT8
     assert remote.orders.tag(2, 0) == Tag(INT8, 5)
     remote.ask_state()
     remote.take(State)
@@ -330,7 +335,7 @@ def test_rollouts_are_tagged_with_what_really_acted(
         for _ in range(2):
             remote.after_update(room.update())
         remote.take(Taken, Done)
-    assert room.mailbox.latest == 3
+    assert room.blocks.mailbox.latest == 3
     tags = [remote.orders.tag(number, 0) for number in range(4)]
     assert tags == [Tag(IDENTITY, version) for version in (1, 2, 4, 6)]
     (event,) = remote.orders.take_events(7.0)

@@ -59,7 +59,7 @@ class Publisher(PublicationOrders):
         return made
 
     def distill(self, policy: PolicyNet) -> list[tuple[CompressionSpec, int]]:
-        return distill_students(self.compressor, policy, self.acting)
+        return distill_students(self.compressor, policy, self.acting, 0)
 
 
 def test_publications_are_due_every_so_many_updates_and_at_once_after_a_decision(

@@ -1,0 +1,64 @@
+"""SharedBlocks: the memory through which a run's learner, compressor, distillers and actors share.
+
+What the learner has learned (`weights`) and seen (`states`, and a sample of them to calibrate on)
+goes to whoever compresses and distils; what they made of it goes to the actors (`mailbox`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from accerl.compress.distillation.state_ring import StateRing
+from accerl.config import RunConfig
+from accerl.networks.graph_policy import Policy
+from accerl.rollout import RolloutShape
+from accerl.runtime.process.samples import SampleRing
+from accerl.weights import Mailbox, WeightVector, count_weights
+
+STUDENTS_EACH = 4
+"""networks that a distiller may be in charge of, each of the learner's size at most"""
+_MAX_SPECS = 2  # specs in one decision: the paper mixes two networks
+_SLACK_BYTES = 262_144  # of an artifact besides its weights
+
+
+@dataclass(frozen=True)
+class SharedBlocks:
+    """The blocks of one run, owned by the learner's process."""
+
+    weights: WeightVector
+    samples: SampleRing
+    states: StateRing
+    mailbox: Mailbox
+
+    @classmethod
+    def of(cls, config: RunConfig, policy: Policy, shape: RolloutShape) -> SharedBlocks:
+        """Make the blocks for a learner's policy and its rollouts."""
+        compression = config.compression
+        taylor = compression.prune_criterion == "taylor"
+        kept = max(compression.distill_states, shape.samples)
+        return cls(
+            weights=WeightVector(count_weights(policy), gradients=taylor),
+            samples=SampleRing(shape.observation, compression.calibration_states),
+            states=StateRing(shape.observation, shape.num_actions, kept, shared=True),
+            mailbox=Mailbox(_MAX_SPECS * _artifact_bytes(policy)),
+        )
+
+    def close(self) -> None:
+        """Let go of the memory and remove it. Safe to call twice."""
+        for block in (self.weights, self.samples, self.states, self.mailbox):
+            block.close()
+
+
+def board_bytes(policy: Policy) -> int:
+    """Return how many bytes a distiller's board may hold."""
+    return STUDENTS_EACH * _artifact_bytes(policy)
+
+
+def network_of(config: RunConfig, policy: Policy) -> tuple[Any, ...]:
+    """Return what another process needs to build the learner's network."""
+    return config.network, policy.observation, policy.num_actions
+
+
+def _artifact_bytes(policy: Policy) -> int:
+    return 4 * count_weights(policy) + _SLACK_BYTES
