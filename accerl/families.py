@@ -58,7 +58,13 @@ PIXELS = Family(
         anneal_updates=4000,  # 4.1M samples; Pong is learned in fewer, and better without (README)
     ),
     runtime=_BESIDE,
-    compression=CompressionConfig(calibration_states=128, distill_updates=2, distill_batch=64),
+    compression=CompressionConfig(
+        calibration_states=128,
+        distill_states=16_384,
+        distill_updates=2,
+        distill_batch=128,
+        distill_precision="bf16",
+    ),
 )
 # A student must follow a small network that changes fast: one update is not enough.
 SMALL_COMPRESSION = CompressionConfig(

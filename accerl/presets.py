@@ -85,7 +85,7 @@ _PAPER_PONG = RunConfig(
         precision="fp32",  # as its GTX 1080 Ti had to
     ),
     runtime=replace(PIXELS.runtime, num_actors=12, num_distillers=4, num_envs=32, infer_batch=1),
-    compression=CompressionConfig(),
+    compression=CompressionConfig(distill_value_cost=1.0),  # equation 1
 )
 
 # Actor-Learner Distillation (Parisotto and Salakhutdinov 2021), without its transformers: the large

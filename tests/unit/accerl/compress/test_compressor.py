@@ -229,18 +229,21 @@ def test_the_saved_tree_is_plain() -> None:
 
 
 @pytest.mark.parametrize(
-    "settings",
+    ("settings", "said"),
     [
-        {"calibration_states": 0},
-        {"distill_sync_every": 0},
-        {"distill_batch": -1},
-        {"distill_learning_rate": 0.0},
-        {"distill_entropy_cost": -1e-3},
-        {"distill_warmup_updates": -1},
+        ({"calibration_states": 0}, "compression: calibration_states"),
+        ({"distill_states": 0}, "compression: distill_states"),
+        ({"distill_warmup_updates": -1}, "compression: distill_warmup_updates"),
+        ({"distill_sync_every": 0}, "distil: sync_every"),
+        ({"distill_batch": -1}, "distil: batch"),
+        ({"distill_learning_rate": 0.0}, "distil: learning_rate"),
+        ({"distill_temperature": 0.0}, "distil: temperature"),
+        ({"distill_entropy_cost": -1e-3}, "distil: entropy_cost"),
+        ({"distill_value_cost": -1.0}, "distil: value_cost"),
     ],
 )
-def test_configuration_is_validated(settings: dict[str, Any]) -> None:
-    with pytest.raises(UserError, match=f"compression: {next(iter(settings))} must"):
+def test_configuration_is_validated(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(UserError, match=f"{said} must"):
         CompressionConfig(**settings)
 
 
