@@ -7,6 +7,7 @@ actor acts.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -34,12 +35,12 @@ from accerl.runtime.latency.profile import LatencyProfile, SpecLatency
 from accerl.runtime.latency.profiles import standard_specs
 from accerl.runtime.machine.cores import LearnersCores
 from accerl.runtime.machine.memory import keep_freed_memory
-from accerl.spec import STUDENTS, CompressionSpec, StudentKey
+from accerl.spec import IDENTITY, STUDENTS, CompressionSpec, StudentKey
 from accerl.weights import Mailbox, Publication, WeightVector, count_weights
 
 BATCHES = (1, 16, 32)
 BACKGROUND = CompressionSpec(bits=8)
-"""what the actor acts with while this process times its own work"""
+"""what the actor acts with while this process times its own work, if its network can"""
 PUBLICATIONS = 3
 """of each spec that are timed"""
 MAILBOX_SLACK_BYTES = 1_000_000
@@ -92,7 +93,8 @@ def measure_game(
 ) -> LatencyProfile:
     """Return a profile that holds this machine's times of a run's game, network and learner.
 
-    The network's smaller relatives are measured with it: learners, and students that act.
+    The network's smaller relatives are measured with it: learners, and students that act. Specs
+    that cannot be made of the network are left out.
 
     Args:
         config: of the run.
@@ -215,8 +217,7 @@ class _Measuring:
     ) -> LatencyProfile:
         """Measure everything."""
         total = 1 + len(self._learners) + len(specs) * (1 + self.repeats)
-        background = self._compressor.build(BACKGROUND, self._policy_net, 0)
-        self._show(background)
+        self._show(self._background())
         self._actor.ask(self.config.runtime.infer_batch or self.config.runtime.num_envs)
         self._actor.answer()
         copy_seconds = self._seconds("copy", self._copy, 2 * self.repeats)
@@ -229,12 +230,18 @@ class _Measuring:
         publish_ms = []
         artifacts = []
         for index, spec in enumerate(specs):
-            if spec.student_key not in distill_us:
-                distill_us[spec.student_key] = self._time_distilling(spec)
-            artifact, milliseconds = self._time_publishing(spec)
+            try:
+                if spec.student_key not in distill_us:
+                    distill_us[spec.student_key] = self._time_distilling(spec)
+                artifact, milliseconds = self._time_publishing(spec)
+            except UserError:
+                if spec == IDENTITY:
+                    raise
+                continue  # no run with this network can act with it either
             publish_ms.append(milliseconds)
             artifacts.append(artifact)
             self._on_progress(f"publish {spec.label}", 2 + len(learners) + index, total)
+        specs = [artifact.spec for artifact in artifacts]
         acted = self._time_acting(artifacts, batches, total)
         us_per_sample = {network: seconds * 1e6 for network, seconds in learners.items()}
         rows = tuple(
@@ -269,6 +276,13 @@ class _Measuring:
             fingerprint=self.machine,
         )
 
+    def _background(self) -> Artifact:
+        """Return what the actor acts with while this process times its own work."""
+        try:
+            return self._compressor.build(BACKGROUND, self._policy_net, 0)
+        except UserError:  # a network that cannot be rounded
+            return self._compressor.build(IDENTITY, self._policy_net, 0)
+
     def _copy(self) -> None:
         self._vector.put(next(self._versions), self._policy_net)
 
@@ -289,7 +303,12 @@ class _Measuring:
         """Return microseconds per state of one distillation update."""
         # Pruned copies of Original are distilled too; the identity stands for a full-size student.
         trained = CompressionSpec(student=spec.student, sparsity=spec.sparsity or 1e-9)
-        self._compressor.distill(self._policy_net, [trained])  # creates it
+        try:
+            self._compressor.distill(self._policy_net, [trained])  # creates it
+        except UserError:
+            if spec.student_key is not None:
+                raise
+            return math.ulp(0.0)  # so little may be no channel: never charged, but no time is 0
         compression = self._compressor.config
         states = min(compression.distill_batch, len(self._compressor.states))
         seconds = self._seconds(

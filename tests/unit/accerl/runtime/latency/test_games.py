@@ -20,6 +20,7 @@ from accerl.spec import IDENTITY
 from accerl.training.run import run_training
 from controller.env.control_env import CompressionControlEnv
 from controller.env.instances import make_instance
+from tests.fixtures.own_games import own
 from tests.fixtures.runs.inner_runs import fast_profile
 
 BASE = fast_profile()
@@ -56,13 +57,13 @@ MIXED = replace(
         ("CartPole-v1", {}, "net1", 7.0),
         ("CartPole-v1", {"frame_stack": 2}, "original", 8.0),
         ("Acrobot-v1", {}, "original", 7.0),  # six numbers: four are nearer than a hundred
-        ("qbert", {}, "net1", BASE.env_step_us),
+        (own("ShownGrey-v0"), {}, "net1", BASE.env_step_us),  # shown like Atari's
         ("catch", {}, "original", 10.0),
         ("cartpole", {}, "original", BASE.env_step_us),  # presets keep what they always had
     ],
 )
 def test_a_run_is_charged_its_own_times_or_the_nearest(
-    game: str, env: dict[str, int], network: str, charged: float
+    game: str, env: dict[str, int], network: str, charged: float, own_games: None
 ) -> None:
     config = replace(load_preset(game, env), network=network)
     found = times_of_game(MIXED, config)

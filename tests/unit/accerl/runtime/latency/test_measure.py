@@ -9,6 +9,7 @@ from accerl.runtime.latency.measure import measure_profile
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.spec import IDENTITY, CompressionSpec
 
+IMPOSSIBLE = CompressionSpec(student="tests.fixtures.own_networks:wrong")
 SPECS = [IDENTITY, CompressionSpec(bits=8), CompressionSpec(student="net3", sparsity=0.5)]
 
 
@@ -16,11 +17,16 @@ SPECS = [IDENTITY, CompressionSpec(bits=8), CompressionSpec(student="net3", spar
 def measured() -> LatencyProfile:
     config = load_preset("catch").with_runtime(num_envs=8)
     return measure_profile(
-        "mine", config=config, specs=SPECS, batches=(1, 8), networks=("net1", "net2"), repeats=2
+        "mine",
+        config=config,
+        specs=[*SPECS, IMPOSSIBLE],
+        batches=(1, 8),
+        networks=("net1", "net2"),
+        repeats=2,
     )
 
 
-def test_everything_that_was_asked_for_has_a_time(measured: LatencyProfile) -> None:
+def test_everything_that_can_be_made_of_the_network_has_a_time(measured: LatencyProfile) -> None:
     assert [row.spec for row in measured.specs] == SPECS
     for row in measured.specs:
         assert set(row.infer_us) == {1, 8}
