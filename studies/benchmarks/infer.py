@@ -21,7 +21,7 @@ from accerl.networks.make import make_network
 from accerl.networks.policy_net import PolicyNet
 from accerl.spec import STUDENTS, CompressionSpec
 from accerl.training.run_folder import read_config, saved_run
-from studies.benchmarks.pong import fitted_network, record_states
+from studies.benchmarks.pong import imitator, record_states
 from studies.benchmarks.publish import compressed_network
 from studies.benchmarks.repeats import SPREAD, interleaved, per_item, result_of, torch_threads
 
@@ -63,11 +63,11 @@ class Subject:
 
 
 def fitted(seed: int, network: str = "original") -> Subject:
-    """Return a network with a random body and heads fitted to a simple rule of Pong."""
+    """Return a network that follows Pong's ball, and states of games."""
     states = record_states(STATES, seed)
     generator = torch.Generator().manual_seed(seed)
-    policy = fitted_network(network, states[COMPARED:], generator)
-    return Subject(policy, states, "heads fitted to follow the ball")
+    policy = imitator(network, states[COMPARED:], generator)
+    return Subject(policy, states, "fitted to follow the ball")
 
 
 def trained(path: Path, seed: int) -> Subject:

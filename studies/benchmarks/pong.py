@@ -3,6 +3,7 @@
 A freshly initialised policy is uniform and constant, so nothing that compression does to it shows.
 Here the body stays orthogonal and random, and both heads are fitted in closed form (ridge
 regression) to a rule that follows the ball: less than a second, and logits that differ by state.
+Residual networks imitate that rule for half a minute instead.
 """
 
 from __future__ import annotations
@@ -10,14 +11,18 @@ from __future__ import annotations
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from accerl.compress.pruning.prune import prune
 from accerl.envs import make_envs
 from accerl.networks.graph_policy import Policy
 from accerl.networks.make import make_network
 from accerl.networks.policy_net import ObservationSpec, PolicyNet, make_policy
+from accerl.spec import STUDENTS
 
 PIXELS = ObservationSpec((4, 84, 84), "uint8")
+CENTRED = ObservationSpec((4, 84, 84), "uint8", centre=87, unit=60.0)
+"""Pong's background taken away, as in training"""
 ACTIONS = 6
 STAY, UP, DOWN = 0, 2, 3
 TOP, BOTTOM = 14, 76  # the playing field's rows in an 84 x 84 frame
@@ -27,6 +32,7 @@ CONTRAST = 20
 DEAD_ZONE_PIXELS = 3.0
 LOGIT_GAP = 3.0
 RIDGE = 0.3
+IMITATION_UPDATES = 120
 
 
 def record_states(states: int, seed: int, *, envs: int = 8, every: int = 5) -> np.ndarray:
@@ -94,25 +100,38 @@ def fitted_policy(
     return net
 
 
-def fitted_network(network: str, states: np.ndarray, generator: torch.Generator) -> Policy:
-    """Return any network of this package with a random body and fitted heads."""
-    net = make_network(network, PIXELS, ACTIONS, generator)
-    fit_heads(net, states)
+def imitator(network: str, states: np.ndarray, generator: torch.Generator) -> Policy:
+    """Return a network of this package that reacts to Pong states [N, 4, 84, 84].
+
+    A chain's heads are fitted. What a deep network's random body makes of two states hardly
+    differs, and no rounding leaves that difference alone; so it imitates `rule` for some updates.
+    """
+    if network in STUDENTS:
+        return fitted_policy(network, states, generator)
+    net = make_network(network, CENTRED, ACTIONS, generator)
+    actions, values = map(torch.from_numpy, rule(states))
+    optimiser = torch.optim.Adam(net.parameters(), lr=1e-3, eps=1e-5)
+    for _ in range(IMITATION_UPDATES):
+        batch = torch.randint(len(states), (32,), generator=generator)
+        logits, found = net(torch.from_numpy(states)[batch])
+        loss = cross_entropy(logits, actions[batch])
+        loss = loss + 0.1 * (found - values[batch]).square().mean()
+        optimiser.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(net.parameters(), 0.5)
+        optimiser.step()
     return net
 
 
 @torch.no_grad()
-def fit_heads(net: Policy, states: np.ndarray) -> None:
+def fit_heads(net: PolicyNet, states: np.ndarray) -> None:
     """Fit both heads of a network to `rule` on states [N, 4, 84, 84]."""
     actions, values = rule(states)
     logits = torch.eye(ACTIONS)[torch.from_numpy(actions)] * LOGIT_GAP
     targets = torch.cat([logits, torch.from_numpy(values).float()[:, None]], dim=1)
-    pixels = torch.from_numpy(states)
-    if isinstance(net, PolicyNet):
-        heads, features = (net.policy_head, net.value_head), net.body(net.scale(pixels))
-    else:
-        heads, features = net.heads, torch.cat([net.outputs(part)[2] for part in pixels.split(64)])
+    features = net.body(net.scale(torch.from_numpy(states)))
     weight, bias = ridge(features, targets)
+    heads = (net.policy_head, net.value_head)
     for head, rows in zip(heads, (slice(ACTIONS), slice(ACTIONS, None)), strict=True):
         head.weight.copy_(weight[rows])
         head.bias.copy_(bias[rows])

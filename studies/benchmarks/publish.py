@@ -23,7 +23,7 @@ from accerl.networks.policy_net import PolicyNet
 from accerl.runtime.machine.memory import keep_freed_memory
 from accerl.runtime.machine.usage import memory
 from accerl.spec import CompressionSpec
-from studies.benchmarks.pong import ACTIONS, PIXELS, fitted_network, record_states
+from studies.benchmarks.pong import ACTIONS, PIXELS, imitator, record_states
 from studies.benchmarks.repeats import SPREAD, result_of, torch_threads
 
 SPECS = (
@@ -60,7 +60,7 @@ def bench_publish(
     states = record_states(STATES, seed)
     rows = []
     with torch_threads(1):
-        policy = fitted_network(network, states, torch.Generator().manual_seed(seed))
+        policy = imitator(network, states, torch.Generator().manual_seed(seed))
         config = CompressionConfig(calibration_states=len(states), distill_warmup_updates=1)
         compressor = Compressor(PIXELS, ACTIONS, config, torch.Generator().manual_seed(seed))
         compressor.observe(states)

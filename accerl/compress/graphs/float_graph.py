@@ -20,6 +20,7 @@ from accerl.compress.graphs.operators import (
     convolution_window,
 )
 from accerl.compress.graphs.traced import LAYERS, Op, Ref, Traced, Weight, trace
+from accerl.compress.layers import refuse_diverged
 from accerl.compress.quantization.quantize import quantise_weight
 from accerl.networks.observation import ObservationSpec
 
@@ -138,6 +139,7 @@ class FloatLowering:
         shift = (shift - mean) * scale
         if norm["bias"] is not None:
             shift = shift + self._weights[norm["bias"].name]
+        refuse_diverged(op.name, scale, shift)
         return weight * scale.view(-1, *([1] * (weight.ndim - 1))), shift
 
     def _layer(self, op: Op) -> str:

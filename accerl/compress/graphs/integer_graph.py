@@ -25,7 +25,6 @@ from accerl.compress.graphs.operators import (
 )
 from accerl.compress.graphs.traced import Op, Traced, trace
 from accerl.compress.graphs.widen import Wider, widen
-from accerl.compress.layers import refuse_diverged
 from accerl.compress.quantization.graph_plan import Plan, plan_of
 from accerl.compress.quantization.quantize import (
     LEVELS,
@@ -205,7 +204,6 @@ class IntegerLowering:
         target = None if op.name in self._plan.floating_layers else self._own(op.name)
         scale = _mapping(source).affine.scale
         integers, scales = quantise_weight(weight, bias, scale, levels=self._levels)
-        refuse_diverged(op.name, scales, bias)
         rounded = quantise_bias(bias, scale, scales)
         if op.kind == "linear" and source.last:
             # Columns in the order in which the image lies in memory.
