@@ -16,7 +16,7 @@ from accerl.networks.observation import ObservationSpec
 
 SMALL_SIDE = 16
 """images with a longer side are shown like Atari's, unless `env` says otherwise"""
-ATARI_VIEW = {"grayscale": True, "resize": 84, "frame_stack": 4}
+PIXELS_SIDES = (84, 84)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,17 +109,6 @@ VECTOR = Family(
 )
 
 
-@dataclass(frozen=True)
-class _View:
-    """A game as its networks see it."""
-
-    env: EnvConfig
-    observation: ObservationSpec
-    num_actions: int
-    pixel_centre: int
-    pixel_unit: float
-
-
 def family_of(observation: ObservationSpec) -> Family:
     """Return the family of a game that shows `observation`."""
     if observation.is_pixels:
@@ -140,16 +129,18 @@ def family_defaults(game: str, env: Mapping[str, Any]) -> RunConfig:
     Raises:
         UserError: the game cannot be made, or nothing here can learn it.
     """
-    view = _look(game, EnvConfig(**env), frozenset(env))
-    family = family_of(view.observation)
+    view = _default_view(game, env)
+    observation, _ = _look(game, view)
+    family = family_of(observation)
+    centre, unit = _pixels(game, view) if observation.dtype == "uint8" else (0, 255.0)
     return RunConfig(
         preset=game,
         game=game,
         network=family.network,
-        pixel_centre=view.pixel_centre,
-        pixel_unit=view.pixel_unit,
+        pixel_centre=centre,
+        pixel_unit=unit,
         seconds=family.seconds,
-        env=view.env,
+        env=view,
         learner=family.learner,
         runtime=family.runtime,
         compression=family.compression,
@@ -158,11 +149,10 @@ def family_defaults(game: str, env: Mapping[str, Any]) -> RunConfig:
 
 def describe_game(config: RunConfig) -> str:
     """Say in one line what a game shows, and which family's defaults it has."""
-    view = _look(config.game, config.env, frozenset(vars(config.env)))
-    observation = view.observation
+    observation, num_actions = _look(config.game, config.env)
     shape = "x".join(map(str, observation.shape))
     return (
-        f"{config.game}: observations {shape} {observation.dtype}, {view.num_actions} actions; "
+        f"{config.game}: observations {shape} {observation.dtype}, {num_actions} actions; "
         f"defaults of the family {family_of(observation).name!r} (--print-config lists them, "
         "--set changes them)"
     )
@@ -170,25 +160,30 @@ def describe_game(config: RunConfig) -> str:
 
 def shown(config: RunConfig) -> ObservationSpec:
     """Return what a game shows with the configuration's settings of `env`."""
-    return _look(config.game, config.env, frozenset(vars(config.env))).observation
+    return _look(config.game, config.env)[0]
+
+
+def _default_view(game: str, given: Mapping[str, Any]) -> EnvConfig:
+    """Return how a game is shown: large images like Atari's, but for what is given."""
+    env = EnvConfig(**given)
+    shape = _look(game, env)[0].shape
+    if len(shape) != 3 or shape[1:] == PIXELS_SIDES or max(shape[1:]) <= SMALL_SIDE:
+        return env
+    colours = shape[0] == 3 * env.frame_stack
+    view = {"resize": PIXELS_SIDES[0], "grayscale": colours, "frame_stack": 4}
+    return EnvConfig(**{**view, **given})
 
 
 @cache
-def _look(game: str, env: EnvConfig, given: frozenset[str]) -> _View:
-    """Make the game once to see what it shows; `given` are the settings that must stay."""
+def _look(game: str, env: EnvConfig) -> tuple[ObservationSpec, int]:
+    """Make the game once; return what it shows, and how many actions it has."""
     envs = make_envs(game, 1, env)
     envs.close()
-    shape = envs.observation.shape
-    if len(shape) == 3 and shape[1:] != (84, 84) and max(shape[1:]) > SMALL_SIDE:
-        colours = shape[0] == 3 * env.frame_stack
-        view = {
-            name: value
-            for name, value in ATARI_VIEW.items()
-            if name not in given and (name != "grayscale" or colours)
-        }
-        if view:
-            return _look(game, replace(env, **view), given | frozenset(view))
-    centre, unit = 0, 255.0
-    if envs.observation.dtype == "uint8":
-        centre, unit = measure_pixels(game, env)
-    return _View(env, envs.observation, envs.num_actions, centre, round(unit, 2))
+    return envs.observation, envs.num_actions
+
+
+@cache
+def _pixels(game: str, env: EnvConfig) -> tuple[int, float]:
+    """Return what `measure_pixels` does, to two digits."""
+    centre, unit = measure_pixels(game, env)
+    return centre, round(unit, 2)

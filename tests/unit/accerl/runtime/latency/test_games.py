@@ -10,13 +10,14 @@ import pytest
 from accerl.errors import UserError
 from accerl.monitor.strategies import FixedStrategy
 from accerl.presets import load_preset
+from accerl.records import fingerprint
 from accerl.runtime.latency import measure
 from accerl.runtime.latency.games import note_on_times, times_of_game, times_of_run
 from accerl.runtime.latency.measure import measure_game
 from accerl.runtime.latency.predict import advise
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.latency.profiles import load_profile, paper_profile, save_profile
-from accerl.spec import IDENTITY
+from accerl.spec import IDENTITY, CompressionSpec
 from accerl.training.run import run_training
 from controller.env.control_env import CompressionControlEnv
 from controller.env.instances import make_instance
@@ -126,24 +127,20 @@ def test_advice_and_the_control_environment_take_any_game() -> None:
     env.close()
 
 
-def test_a_game_is_measured_beside_what_a_profile_holds(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_game_is_measured_beside_what_a_profile_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its own network and learner, the smallest of them so that it takes seconds."""
-    few = [spec for spec in measure.standard_specs() if spec.label == "original INT8"]
-    monkeypatch.setattr(measure, "standard_specs", lambda: [IDENTITY, *few])
+    few = [IDENTITY, CompressionSpec(bits=8), CompressionSpec(student="net2")]
+    monkeypatch.setattr(measure, "standard_specs", lambda: few)
     config = replace(load_preset("CartPole-v1"), network="net3").with_runtime(num_envs=8)
-    alone = measure_game(config, None, "mine", repeats=1)
-    assert (alone.game, alone.network, alone.observation) == ("CartPole-v1", "net3", (4,))
-    assert {row.spec.student for row in alone.specs} == {"original"}
-    assert alone.small_learner_us == {}
     with pytest.raises(UserError, match="not measured on this machine"):
         measure_game(config, BASE, "mine", repeats=1)
-    base = replace(BASE, fingerprint=alone.fingerprint, games=(CARTPOLE, alone))
+    stale = replace(CARTPOLE, network="net3", small_learner_us={})
+    base = replace(BASE, fingerprint=fingerprint(), games=(CARTPOLE, stale))
     both = measure_game(config, base, "mine", repeats=1)
-    assert [(game.game, game.network) for game in both.games] == [
-        ("CartPole-v1", "original"), ("CartPole-v1", "net3"),
-    ]  # fmt: skip
-    assert both.games[0] == CARTPOLE
-    assert both.games[1] != alone  # measured anew
     assert replace(both, games=()) == replace(base, games=())
+    kept, measured = both.games
+    assert kept == CARTPOLE
+    assert measured != stale
+    assert (measured.game, measured.network, measured.observation) == ("CartPole-v1", "net3", (4,))
+    assert [row.spec for row in measured.specs] == few[:2]  # net2 is not smaller
+    assert measured.small_learner_us == {}
