@@ -20,12 +20,14 @@ if TYPE_CHECKING:
         CompressorChain,
         Distillation,
         Eager,
+        EnginePolicy,
         LowRank,
         Pruning,
         Quantizer,
         SimulatedQuantizer,
         TorchScript,
     )
+    from accerl.compress.policy import compress_policy as compress
     from accerl.config import RunConfig
     from accerl.correct import (
         CorrectorChain,
@@ -52,7 +54,7 @@ if TYPE_CHECKING:
     from accerl.spec import CompressionSpec, Decision
     from accerl.training.api import train
     from accerl.training.run import RunResult
-    from accerl.training.saved_policy import SavedPolicy, load_policy
+    from accerl.training.saved_policy import load_policy
 
     def load_bundle(path: str | Path) -> Strategy:
         """Return the strategy that a schedule bundle holds."""
@@ -69,6 +71,7 @@ __all__ = [
     "Decision",
     "Distillation",
     "Eager",
+    "EnginePolicy",
     "FirstThatFires",
     "FixedStrategy",
     "ISCorrector",
@@ -85,7 +88,6 @@ __all__ = [
     "RewardGapStrategy",
     "RunConfig",
     "RunResult",
-    "SavedPolicy",
     "SimulatedQuantizer",
     "Strategy",
     "ThreeStageStrategy",
@@ -93,6 +95,7 @@ __all__ = [
     "TreeBackupCorrector",
     "TruncatedISCorrector",
     "VTraceCorrector",
+    "compress",
     "load_bundle",
     "load_policy",
     "load_preset",
@@ -106,6 +109,7 @@ _HOMES = {
     "Decision": "accerl.spec",
     "Distillation": "accerl.compress",
     "Eager": "accerl.compress",
+    "EnginePolicy": "accerl.compress",
     "FirstThatFires": "accerl.monitor.strategies",
     "FixedStrategy": "accerl.monitor.strategies",
     "ISCorrector": "accerl.correct",
@@ -123,7 +127,6 @@ _HOMES = {
     "RewardGapStrategy": "accerl.monitor.strategies",
     "RunConfig": "accerl.config",
     "RunResult": "accerl.training.run",
-    "SavedPolicy": "accerl.training.saved_policy",
     "SimulatedQuantizer": "accerl.compress",
     "Strategy": "accerl.monitor.strategy",
     "ThreeStageStrategy": "accerl.monitor.strategies",
@@ -141,6 +144,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "compress":  # the package, which can be called
+        return import_module("accerl.compress")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

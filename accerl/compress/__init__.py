@@ -1,11 +1,14 @@
 """Compressor: prune, distil, factorise, quantise and export the policy that actors act with.
 
-Names are imported when they are first used: an actor that acts in ONNX Runtime needs no torch.
+Names are imported when they are first used: an actor that acts in ONNX Runtime needs no torch. The
+package itself can be called: `accerl.compress(module, spec, observations)` is `compress_policy`.
 """
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
         SimulatedQuantizer,
         TorchScript,
     )
+    from accerl.compress.policy import EnginePolicy, compress_policy
 
 __all__ = [
     "ONNX",
@@ -36,11 +40,13 @@ __all__ = [
     "Distillation",
     "Eager",
     "Engine",
+    "EnginePolicy",
     "LowRank",
     "Pruning",
     "Quantizer",
     "SimulatedQuantizer",
     "TorchScript",
+    "compress_policy",
     "make_engine",
 ]
 
@@ -50,6 +56,8 @@ _ELSEWHERE = {
     "CompressionConfig": "config",
     "Compressor": "compressor",
     "Engine": "engine",
+    "EnginePolicy": "policy",
+    "compress_policy": "policy",
     "make_engine": "engine",
 }
 
@@ -58,3 +66,13 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_ELSEWHERE.get(name, 'links')}"), name)
+
+
+class _CallablePackage(ModuleType):
+    """A package that is a function too: both have the right name."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> EnginePolicy:
+        return import_module(f"{__name__}.policy").compress_policy(*args, **kwargs)
+
+
+sys.modules[__name__].__class__ = _CallablePackage

@@ -14,8 +14,9 @@ from torch import nn
 from accerl.compress.artifact import Artifact
 from accerl.compress.distillation.trainer import DistillMethod, FixedStates, StudentTrainer
 from accerl.compress.graphs.policy_graph import policy_fp32, policy_int8
-from accerl.compress.graphs.torch_artifact import pack_script, pack_torch
+from accerl.compress.graphs.torch_artifact import pack_torch
 from accerl.compress.graphs.torch_engine import TorchEngine
+from accerl.compress.graphs.torch_script import pack_script
 from accerl.compress.lowrank import Factoriser, LowRankMethod, check_rank
 from accerl.compress.pruning.criteria import PruneMethod
 from accerl.compress.pruning.prune import check_sparsity, prune

@@ -5,92 +5,31 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
-from accerl.actor import gumbel_max
 from accerl.compress.artifact import Artifact
 from accerl.compress.compressor import Compressor
 from accerl.compress.engine import make_engine
+from accerl.compress.policy import EnginePolicy
 from accerl.config import RunConfig
 from accerl.envs import make_envs
 from accerl.errors import UserError
 from accerl.evaluate import engine_infer, play_episodes, policy_infer
 from accerl.networks.graph_policy import Policy
 from accerl.networks.make import make_network
-from accerl.networks.observation import ObservationSpec
 from accerl.seeds import Role, number, torch_generator
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 from accerl.training.run_folder import read_config, saved_run
 
 
-class SavedPolicy:
-    """States in, actions out: a run's policy in the engine that its spec asks for.
-
-    ``policy(obs)`` returns the most probable action of every state; with a generator, actions are
-    drawn as actors draw them.
-    """
-
-    def __init__(self, artifact: Artifact, observation: ObservationSpec) -> None:
-        self._artifact = artifact
-        self._engine = make_engine(artifact)
-        self.observation = observation
-        """of one state"""
-
-    @property
-    def spec(self) -> CompressionSpec:
-        """How it is compressed."""
-        return self._engine.spec
-
-    def logits(self, obs: np.ndarray) -> np.ndarray:
-        """Return the logits [B, A] of states [B, *shape].
-
-        Raises:
-            UserError: they have another shape or type.
-        """
-        shape, dtype = self.observation.shape, self.observation.dtype
-        if obs.shape[1:] != shape or obs.dtype != dtype:
-            raise UserError(
-                f"policy: states must be {dtype} [B, {', '.join(map(str, shape))}], got "
-                f"{obs.dtype} {list(obs.shape)}"
-            )
-        return self._engine.infer(obs)[0]
-
-    def __call__(self, obs: np.ndarray, generator: np.random.Generator | None = None) -> np.ndarray:
-        """Return an action for each of the states [B, *shape], int64 [B]."""
-        logits = self.logits(obs)
-        if generator is None:
-            return logits.argmax(-1)
-        actions = np.empty(len(logits), dtype=np.int64)
-        gumbel_max(logits, generator.random(logits.shape, dtype=np.float32), out=actions)
-        return actions
-
-    def save(self, path: str | Path) -> None:
-        """Write one ordinary ONNX file: ``obs`` in, ``logits`` and ``value`` out.
-
-        Raises:
-            UserError: the spec runs in torch.
-        """
-        if self._artifact.kind != "onnx":
-            raise UserError(
-                f"policy: {self.spec.label} runs in torch; load it with graph 'onnx' and 32 or 8 "
-                "bits to save it as ONNX"
-            )
-        import onnx  # slow to import, and needed here alone
-
-        from accerl.compress.graphs.onnx_payload import standalone
-
-        onnx.save(standalone(self._artifact.payload), str(path))
-
-
-def load_policy(run: str | Path, spec: CompressionSpec = IDENTITY) -> SavedPolicy:
+def load_policy(run: str | Path, spec: CompressionSpec = IDENTITY) -> EnginePolicy:
     """Return the policy of a run directory's checkpoint, compressed as `spec` says.
 
     Raises:
         UserError: there is no such run or checkpoint, or its network cannot act with `spec`.
     """
     _, policy, artifact = _restore(Path(run), spec)
-    return SavedPolicy(artifact, policy.observation)
+    return EnginePolicy(artifact, policy.observation)
 
 
 def evaluate_checkpoint(

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from accerl.compress import CompressorChain, Eager, LowRank, Pruning, Quantizer, make_engine
 from accerl.compress.lowrank import LowRankMethod, factorise
-from accerl.compress.pruning.criteria import CRITERIA, PruneMethod, kept_units
+from accerl.compress.pruning.criteria import CRITERIA, PruneMethod
 from accerl.compress.pruning.prune import prune
 from accerl.networks.graph_policy import GraphPolicy, Policy, count_macs, hidden_layers
 from tests.fixtures.random_networks import (
@@ -82,8 +82,8 @@ def test_pruning_leaves_the_right_share_of_every_layer(
     parts = 2 if {"grouped", "group norm"} & set(plan.blocks) else 1
     for name, units in survivors(net, pruned).items():
         width = hidden_layers(net)[name].weight.shape[0]
-        allowed = {kept_units(width, sparsity), parts * kept_units(width // parts, sparsity)}
-        assert len(units) in allowed, name
+        rounded = 0.5 * parts * max(1, width // 8)  # each part of each concatenated image
+        assert abs(len(units) - width * (1.0 - sparsity)) <= rounded, name
         assert units == sorted(units)
     assert count_macs(pruned) <= count_macs(net)
 
@@ -124,13 +124,12 @@ def test_factors_of_full_rank_or_all_energy_compute_the_same(
     net, obs = network(plan), boards(plan.seed)
     method = LowRankMethod(convolutions=convolutions)
     assert_equal(factorise(net, 1.0, method), net, obs)
-    with torch.no_grad():  # rank 3, so that a third of the singular values hold everything
+    with torch.no_grad():  # rank 2, so that a third of the singular values hold everything
         weight = hidden_layers(net)["module.hidden"].weight
         u, s, v = torch.linalg.svd(weight, full_matrices=False)
-        weight.copy_((u[:, :3] * s[:3]) @ v[:3])
+        weight.copy_((u[:, :2] * s[:2]) @ v[:2])
     thin = factorise(net, 0.3, method)
-    if weight.shape[1] > 6:
-        assert count_macs(thin) < count_macs(net)
+    assert count_macs(thin) < count_macs(net)
     if not convolutions:
         assert_equal(thin, net, obs)
 

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from accerl.compress.artifact import Artifact
-from accerl.compress.graphs.torch_artifact import unpack_script, unpack_torch
+from accerl.compress.graphs.torch_artifact import unpack_torch
+from accerl.compress.graphs.torch_script import unpack_script
 from accerl.networks.policy_net import PolicyNet
 
 

@@ -8,7 +8,7 @@ every pruned network is compared with the whole one whose removed channels nothi
 from __future__ import annotations
 
 import copy
-import math
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -28,9 +28,6 @@ CHECKED_STATES = 4
 TOLERANCE = 1e-3
 """share of the largest output by which two ways to compute it may differ"""
 _NORMS = (nn.LayerNorm, nn.GroupNorm, nn.InstanceNorm2d)
-
-Removal = tuple[nn.Module, list[int]]
-"""a layer of the pruned network, and which of its output channels go"""
 
 
 def prune_graph(net: GraphPolicy, sparsity: float, method: PruneMethod) -> GraphPolicy:
@@ -113,11 +110,10 @@ def _remove(
     _map_concatenations(graph)
     names = {module: name for name, module in pruned.module.named_modules()}
     groups = list(graph.get_all_groups(list(pruned.heads), (nn.Conv2d, nn.Linear)))
-    generator = torch.Generator().manual_seed(method.seed)
     # By places in the whole network: all that a layer loses goes at once, at the end.
     gone: dict[tuple[nn.Module, Any], set[int]] = {}
-    for group in groups:
-        layer, channels = _choose(graph, group, sparsity, method, generator)
+    for group, channels in zip(groups, _choose(graph, groups, sparsity, method), strict=True):
+        layer = group[0].dep.target.module
         prune = graph.get_pruner_of_module(layer).prune_out_channels
         for dependency, places in graph.get_pruning_group(layer, prune, channels):
             target = dependency.target.module
@@ -170,30 +166,66 @@ def _put(start: int) -> Callable[[Any], Any]:
     return lambda places: [place._replace(idx=place.idx + start) for place in places]
 
 
-def _choose(
-    graph: Any, group: Any, sparsity: float, method: PruneMethod, generator: torch.Generator
-) -> Removal:
-    """Return the first layer of a group of coupled layers, and which of its channels go."""
-    root = group[0].dep.target.module
-    width = len(group[0].idxs)
-    scores = torch.zeros(width)
-    parts = 1  # equal parts of the channels that must lose the same places, as group norms want
-    for item in group:
-        layer = item.dep.target.module
-        pruner = graph.get_pruner_of_module(layer)
-        out = graph.is_out_channel_pruning_fn(item.dep.handler)
-        depthwise = isinstance(layer, nn.Conv2d) and layer.groups == layer.out_channels
-        if not depthwise:
-            divided = pruner.get_out_channel_groups if out else pruner.get_in_channel_groups
-            parts = math.lcm(parts, divided(layer))
-        if out and isinstance(layer, nn.Conv2d | nn.Linear):
-            rows = layer_scores(str(layer), layer, method, generator).cpu()
-            scores.scatter_add_(0, torch.tensor(item.root_idxs), rows[item.idxs])
-    if width % parts:
-        return root, []
-    scores = scores.view(parts, -1).sum(0)
-    keep = keep_best(scores, kept_units(len(scores), sparsity, round_to=method.round_to))
-    return root, torch.nonzero(~keep.repeat(parts)).flatten().tolist()
+def _choose(graph: Any, groups: list[Any], sparsity: float, method: PruneMethod) -> list[list[int]]:
+    """Return which channels of the first layer of each group of coupled layers go.
+
+    Channels that stand at the same place in each part of a group convolution or a group norm go
+    together. Where several images were concatenated, each of them loses the same fraction.
+    """
+    generator = torch.Generator().manual_seed(method.seed)
+    starts = list(itertools.accumulate((len(group[0].idxs) for group in groups), initial=0))
+    scores = torch.zeros(starts[-1])
+    owners: list[list[nn.Module]] = [[] for _ in range(starts[-1])]
+    tied = list(range(starts[-1]))  # by channel of all groups, one that goes together with it
+    first: dict[tuple[nn.Module, bool, int], int] = {}
+    for start, group in zip(starts, groups, strict=False):
+        for item in group:
+            layer = item.dep.target.module
+            places = [start + place for place in item.root_idxs]
+            out = graph.is_out_channel_pruning_fn(item.dep.handler)
+            if out and isinstance(layer, nn.Conv2d | nn.Linear):
+                rows = layer_scores(str(layer), layer, method, generator).cpu()
+                scores.scatter_add_(0, torch.tensor(places), rows[item.idxs])
+                for place in set(places):
+                    owners[place].append(layer)
+            if size := _part(graph, layer, out):
+                for place, own in zip(places, item.idxs, strict=True):
+                    other = first.setdefault((layer, out, own % size), place)
+                    tied[_last(tied, place)] = _last(tied, other)
+    together: dict[int, list[int]] = {}
+    for place in range(starts[-1]):
+        together.setdefault(_last(tied, place), []).append(place)
+    alike: dict[tuple[nn.Module, ...], list[list[int]]] = {}
+    for members in together.values():
+        owning = tuple(layer for place in members for layer in owners[place])
+        alike.setdefault(owning, []).append(members)
+    gone: set[int] = set()
+    for choices in alike.values():
+        sums = torch.stack([scores[members].sum() for members in choices])
+        keep = keep_best(sums, kept_units(len(choices), sparsity, round_to=method.round_to))
+        for stays, members in zip(keep.tolist(), choices, strict=True):
+            gone.update(() if stays else members)
+    return [
+        [place - start for place in range(start, end) if place in gone]
+        for start, end in itertools.pairwise(starts)
+    ]
+
+
+def _part(graph: Any, layer: nn.Module, out: bool) -> int:
+    """Return the channels of each part of a layer that must lose the same places, 0 if none."""
+    depthwise = isinstance(layer, nn.Conv2d) and layer.groups == layer.out_channels
+    pruner = graph.get_pruner_of_module(layer)
+    parts = (pruner.get_out_channel_groups if out else pruner.get_in_channel_groups)(layer)
+    if depthwise or parts == 1:
+        return 0
+    return (pruner.get_out_channels if out else pruner.get_in_channels)(layer) // parts
+
+
+def _last(tied: list[int], place: int) -> int:
+    """Return what stands for all channels that go together with one."""
+    while tied[place] != place:
+        place = tied[place]
+    return place
 
 
 @torch.no_grad()

@@ -1,0 +1,131 @@
+"""A compressed policy in one object: states in, actions out; and any torch policy made one."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+from accerl.actor import gumbel_max
+from accerl.compress.artifact import Artifact
+from accerl.compress.compressor import Compressor
+from accerl.compress.config import CompressionConfig
+from accerl.compress.engine import make_engine
+from accerl.errors import UserError
+from accerl.networks.adopt import as_policy
+from accerl.networks.observation import ObservationSpec
+from accerl.networks.sb3 import ActorCritic, is_sb3_policy
+from accerl.spec import IDENTITY, CompressionSpec
+
+
+class EnginePolicy:
+    """States in, actions out: a policy in the engine that its spec asks for.
+
+    ``policy(obs)`` returns the most probable action of every state; with a generator, actions are
+    drawn as actors draw them.
+    """
+
+    def __init__(self, artifact: Artifact, observation: ObservationSpec) -> None:
+        self._artifact = artifact
+        self._engine = make_engine(artifact)
+        self.observation = observation
+        """of one state"""
+
+    @property
+    def spec(self) -> CompressionSpec:
+        """How it is compressed."""
+        return self._engine.spec
+
+    def infer(self, obs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the logits [B, A] and values [B] of states [B, *shape], float32.
+
+        Raises:
+            UserError: they have another shape or type.
+        """
+        shape, dtype = self.observation.shape, self.observation.dtype
+        if obs.shape[1:] != shape or obs.dtype != dtype:
+            raise UserError(
+                f"policy: states must be {dtype} [B, {', '.join(map(str, shape))}], got "
+                f"{obs.dtype} {list(obs.shape)}"
+            )
+        return self._engine.infer(obs)
+
+    def logits(self, obs: np.ndarray) -> np.ndarray:
+        """Return the logits [B, A] of states [B, *shape], see `infer`."""
+        return self.infer(obs)[0]
+
+    def __call__(self, obs: np.ndarray, generator: np.random.Generator | None = None) -> np.ndarray:
+        """Return an action for each of the states [B, *shape], int64 [B]."""
+        logits = self.logits(obs)
+        if generator is None:
+            return logits.argmax(-1)
+        actions = np.empty(len(logits), dtype=np.int64)
+        gumbel_max(logits, generator.random(logits.shape, dtype=np.float32), out=actions)
+        return actions
+
+    def save(self, path: str | Path) -> None:
+        """Write one ordinary ONNX file: ``obs`` in, ``logits`` and ``value`` out.
+
+        Raises:
+            UserError: the spec runs in torch.
+        """
+        if self._artifact.kind != "onnx":
+            raise UserError(
+                f"policy: {self.spec.label} runs in torch; load it with graph 'onnx' and 32 or 8 "
+                "bits to save it as ONNX"
+            )
+        import onnx  # slow to import, and needed here alone
+
+        from accerl.compress.graphs.onnx_payload import standalone
+
+        onnx.save(standalone(self._artifact.payload), str(path))
+
+
+def compress_policy(
+    module: nn.Module,
+    spec: CompressionSpec = IDENTITY,
+    observations: np.ndarray | None = None,
+    *,
+    distill_updates: int = 200,
+    config: CompressionConfig = CompressionConfig(),
+    seed: int = 0,
+) -> EnginePolicy:
+    """Compress a policy that was trained elsewhere: `accerl.compress(module, spec, observations)`.
+
+    Args:
+        module: takes states [B, *shape] and returns logits [B, A] and values, [B] or [B, 1]; or
+            the `policy` of a Stable-Baselines3 PPO or A2C. It stays as it is.
+        spec: how hard to compress.
+        observations: recorded states [N, *shape], uint8 or float32, as the policy meets them:
+            integers are calibrated on them, and students and pruned networks learn from them.
+        distill_updates: gradient steps of a student or a pruned network.
+        config: how to prune, distil, factorise and quantise.
+        seed: of students' weights and of the distillation.
+
+    Raises:
+        UserError: there are no such states, or the policy cannot act or be compressed; it says why.
+    """
+    if observations is None or len(observations) == 0:
+        raise UserError("compress: give recorded states [N, *shape] as `observations`")
+    if observations.dtype not in (np.uint8, np.float32):
+        raise UserError(
+            f"compress: observations must be uint8 or float32, not {observations.dtype}; "
+            "use observations.astype(np.float32)"
+        )
+    kind = ObservationSpec(observations.shape[1:], str(observations.dtype))
+    given = ActorCritic(module) if is_sb3_policy(module) else module
+    policy = as_policy(copy.deepcopy(given).cpu().eval(), kind)
+    config = replace(
+        config,
+        calibration_states=len(observations),
+        distill_warmup_updates=distill_updates,
+        distill_batch=min(config.distill_batch, len(observations)),
+    )
+    generator = torch.Generator().manual_seed(seed)
+    compressor = Compressor(policy.observation, policy.num_actions, config, generator)
+    compressor.observe(observations)
+    return EnginePolicy(compressor.build(spec, policy, 0), kind)
