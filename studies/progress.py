@@ -1,6 +1,6 @@
 """What people see, on standard error: lines, tables and progress.
 
-Progress is a bar on a terminal, and a line at each end of a phase elsewhere.
+Progress is a bar on a terminal; elsewhere it is a line at each end of a phase and every minute.
 """
 
 from __future__ import annotations
@@ -40,6 +40,10 @@ def numbers_table(title: str, *columns: str) -> Table:
     for index, column in enumerate(columns):
         table.add_column(column, justify="right" if index else "left", no_wrap=True)
     return table
+
+
+LINE_SECONDS = 60.0
+"""between two lines of a phase, where there is no terminal"""
 
 
 class Advance(Protocol):
@@ -84,10 +88,12 @@ class Steps:
 def bar(title: str, total: float) -> Iterator[Advance]:
     """Show progress towards `total` with the time left; when done, print how long it took."""
     started, last_note = perf_counter(), ""
+    done, last_line = 0.0, perf_counter()
     columns = (
         TextColumn("  {task.description}"),
         BarColumn(),
         TaskProgressColumn(),
+        TextColumn("{task.fields[count]}"),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
         TextColumn("left"),
@@ -97,16 +103,26 @@ def bar(title: str, total: float) -> Iterator[Advance]:
     if is_file:
         say(f"  {title} ...")
     with Progress(*columns, console=console, transient=True, disable=is_file) as progress:
-        task = progress.add_task(title, total=total, note="")
+        task = progress.add_task(title, total=total, note="", count=_count(0.0, total))
 
         def advance(amount: float = 1.0, note: str = "") -> None:
-            nonlocal last_note
-            last_note = note
-            progress.update(task, advance=amount, note=note)
+            nonlocal last_note, done, last_line
+            last_note, done = note, done + amount
+            progress.update(task, advance=amount, note=note, count=_count(done, total))
+            now = perf_counter()
+            if is_file and now - last_line > LINE_SECONDS and 0.0 < done < total:
+                last_line = now
+                left = duration((now - started) * (total - done) / done)
+                say(f"  {title}: {_count(done, total)} {note}, {left} left".replace(" ,", ","))
 
         yield advance
     took = duration(perf_counter() - started)
     say(f"  {title}: {took} {last_note}".rstrip())
+
+
+def _count(done: float, total: float) -> str:
+    """Return jobs or seconds that are done of all, or a share."""
+    return f"{done:.0%}" if total == 1.0 else f"{done:.0f}/{total:.0f}"
 
 
 @contextmanager

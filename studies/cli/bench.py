@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from accerl.errors import UserError, require_choice
 from accerl.records import make_out_dir
 from accerl.spec import IMPALA_NETWORKS
-from analysis.figures.bench import clock_fidelity, pareto
-from analysis.figures.export import write_pngs
-from analysis.figures.theme import Figure
 from studies.benchmarks.clock import bench_clock
 from studies.benchmarks.infer import bench_infer
 from studies.benchmarks.learner import bench_learner
@@ -22,6 +19,9 @@ from studies.benchmarks.tables import print_clock, print_pipeline, print_rows
 from studies.cli.command import Command, check_positive, save_result
 from studies.jobs.cache import ResultCache
 from studies.progress import console, say
+
+if TYPE_CHECKING:
+    from analysis.figures.theme import Figure
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +59,10 @@ class Infer(Command):
             network=_measured(self.network),
         )
         print_rows(result, console)
-        _draw((pareto(result, batch) for batch in self.batches), self.out)
+        if self.out is not None:
+            from analysis.figures.bench import pareto  # brings Altair, which seconds do not need
+
+            _draw((pareto(result, batch) for batch in self.batches), self.out)
         return save_result(result, self.out, "bench-infer.json")
 
 
@@ -174,7 +177,10 @@ class Clock(Command):
             kept=ResultCache(None if self.out is None else self.out / "clock_runs"),
         )
         print_clock(result, console)
-        _draw([clock_fidelity(result)], self.out)
+        if self.out is not None:
+            from analysis.figures.bench import clock_fidelity
+
+            _draw([clock_fidelity(result)], self.out)
         return save_result(result, self.out, "bench-clock.json")
 
 
@@ -184,9 +190,10 @@ def _measured(network: str) -> str:
     return network
 
 
-def _draw(figures: Iterable[Figure], out: Path | None) -> None:
-    """Write figures to --out, if given, as PNG."""
-    if out is not None:
-        make_out_dir(out)
-        for path in write_pngs({figure.name: figure for figure in figures}, out):
-            say(f"wrote {path}")
+def _draw(figures: Iterable[Figure], out: Path) -> None:
+    """Write figures as PNG."""
+    from analysis.figures.export import write_pngs
+
+    make_out_dir(out)
+    for path in write_pngs({figure.name: figure for figure in figures}, out):
+        say(f"wrote {path}")

@@ -27,7 +27,7 @@ COMMANDS = {
     "profile show": ("profile.Show", "Show a latency profile as a table."),
     "profile diff": ("profile.Diff", "Compare two latency profiles."),
     "study run": ("study.Run", "Run a study, or go on with an interrupted one."),
-    "study list": ("study.List", "List the studies."),
+    "study list": ("study.List", "List the studies, or show how one stands."),
     "controller train": ("controller.Train", "Train a controller on the analytic tier."),
     "controller eval": ("controller.Eval", "Compare the strategies of a finished study."),
     "schedule export": ("schedule.Export", "Copy the bundle that a study learned."),

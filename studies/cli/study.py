@@ -1,4 +1,4 @@
-"""`accerl study`: run a study, list the studies."""
+"""`accerl study`: run a study, list the studies, show how one stands."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from accerl.errors import UserError, did_you_mean
 from accerl.records import read_json
 from studies.cli.command import Command
 from studies.contest.run import run_contest
+from studies.jobs.cached import job_counts
 from studies.oracle_gap.run import run_oracle_gap
-from studies.progress import say
+from studies.progress import duration, say
 
 STUDIES = {
     "quickstart": (
@@ -79,11 +80,27 @@ class Run(Command):
 
 @dataclass(frozen=True, kw_only=True)
 class List(Command):
-    """List the studies."""
+    """List the studies, or show how one stands."""
+
+    study: tyro.conf.Positional[Path | None] = None
+    """a study's folder: how many of its jobs are done, running, failed and left"""
 
     def execute(self) -> dict[str, Any]:
-        """Print a line for each study."""
+        """Print a line for each study, or for the jobs of one."""
+        if self.study is not None:
+            jobs = job_counts(self.study)
+            say(f"{self.study}: {jobs['saved']} results saved" + _step(jobs["step"]))
+            return {"study": str(self.study), "jobs": jobs}
         listed = {name: text for name, (_, text) in STUDIES.items()}
         for name, text in listed.items():
             say(f"{name}: {text}")
         return {"studies": listed}
+
+
+def _step(step: dict[str, Any] | None) -> str:
+    if step is None:
+        return ""
+    seconds = step["seconds_left"]
+    time = f", {duration(seconds)} left" if seconds else ""
+    counts = ", ".join(f"{step[name]} {name}" for name in ("done", "running", "failed", "left"))
+    return f"; of the jobs of its step {counts}{time} (as of {step['at']})"

@@ -7,21 +7,27 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
+from time import monotonic
 from typing import Any, Self
 
 from accerl.errors import UserError
-from accerl.records import SUMMARY, json_hash
+from accerl.records import SUMMARY, json_hash, read_json, write_json
 from studies.jobs.cache import ResultCache
 from studies.jobs.executor import Job, Outcome, R, describe_job
 from studies.jobs.work import SCRATCH, Done, End, Failed, Lost, job_key
 from studies.progress import Advance, say, silent
-from studies.study_folder import make_folder, unpack_records
+from studies.study_folder import find_folder, make_folder, unpack_records
 
 RESULTS = "jobs"
 """in a study's folder: a file for the result of every job"""
 MAX_LOSSES = 3
 """deaths of its processes after which a job is given up: it may need more memory than there is"""
+PROGRESS = "progress.json"
+"""in a study's folder: how many jobs of the present step are done, running, failed and left"""
+TELL_SECONDS = 1.0
+"""between two times that it is written"""
 AGAIN = "all that was done is saved: start the same command again to go on"
 
 
@@ -112,6 +118,9 @@ class _Asked:
         self._running: set[str] = set()
         self._failed: list[str] = []
         self._losses: Counter[str] = Counter()
+        self._began = monotonic()
+        self._told = 0.0
+        self._made = 0
         # Those that need a machine to themselves come first: others would keep it from them.
         self._waiting = sorted(jobs, key=lambda name: not jobs[name].is_timed)
 
@@ -126,7 +135,9 @@ class _Asked:
         try:
             while (self._waiting and not self._failed) or self._running:
                 self._start()
+                self._tell()
                 self._take(wait=True)
+                self._tell()
         except BaseException:
             self._take(wait=False)  # what has been done until now is not to be lost
             raise
@@ -147,6 +158,7 @@ class _Asked:
         ends = {n: end for n, end in self._executor.ended(wait=wait) if n in self._running}
         done = {name: end for name, end in ends.items() if isinstance(end, Done)}
         self._running -= ends.keys()
+        self._made += len(done)
         for name, end in done.items():  # before anything that may be interrupted
             self._executor.save(name, self._jobs[name], end)
         for name, end in ends.items():
@@ -154,6 +166,26 @@ class _Asked:
                 self._finish(name)
             else:
                 self._miss(name, end)
+
+    def _tell(self) -> None:
+        """Show how many jobs are under way; now and then, also write it for others to read."""
+        running, failed = len(self._running), len(self._failed)
+        note = f"{running} running" if running else ""
+        self._on_done(0.0, f"{note}, {failed} failed".lstrip(", ") if failed else note)
+        now, left = monotonic(), len(self._waiting) + running
+        is_over = not running and (not self._waiting or failed > 0)
+        if now - self._told < TELL_SECONDS and not is_over:
+            return
+        self._told = now
+        counts = {
+            "done": len(self._jobs) - left - failed,
+            "running": running,
+            "failed": failed,
+            "left": left - running,
+            "seconds_left": (now - self._began) / self._made * left if self._made else None,
+            "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        }
+        write_json(self._executor.folder.path / PROGRESS, counts)
 
     def _finish(self, name: str) -> None:
         for _ in range(self._times[name]):
@@ -174,3 +206,20 @@ class _Asked:
             return
         say(f"  {told}: {end.cause}; it is done again")
         self._waiting.insert(0, name)
+
+
+def job_counts(out: Path) -> dict[str, Any]:
+    """Return how the jobs of a study stand.
+
+    Returns:
+        `saved`: results in its folder; `step`: of the step that was last under way, how many jobs
+        are done, running, failed and left, about how many seconds are left, and when that was.
+
+    Raises:
+        UserError: the folder holds no study.
+    """
+    if find_folder(out) is None:
+        raise UserError(f"{out} holds no study; give the --out of `accerl study run`")
+    saved = sum(1 for _ in (out / RESULTS).glob("*.json"))
+    step = read_json(out / PROGRESS) if (out / PROGRESS).is_file() else None
+    return {"saved": saved, "step": step}

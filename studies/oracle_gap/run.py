@@ -29,8 +29,6 @@ from accerl.records import fingerprint, make_out_dir, versions, write_json
 from accerl.runtime.latency.games import times_of_run
 from accerl.runtime.latency.profiles import load_profile
 from accerl.spec import CompressionSpec
-from analysis.figures.bench import oracle_gap
-from analysis.figures.export import write_pngs
 from controller.env.instances import ENV_STEPS, SPLITS, make_instance
 from controller.env.references import load_reference
 from studies.jobs.executor import Executor, check_workers, open_executor
@@ -138,6 +136,9 @@ def run_oracle_gap(
             rows.append(_gap(executor, spent, game, name, seed))
             write_json(out / "oracle-gap.json", _result(rows, budget, seed, profile))
             console.print(_sentence(rows[-1]), highlight=False)
+    from analysis.figures.bench import oracle_gap  # brings Altair, which no job needs
+    from analysis.figures.export import write_pngs
+
     figure = oracle_gap(rows)
     for path in write_pngs({figure.name: figure}, out):
         console.print(f"wrote {path} and {out / 'oracle-gap.json'}")

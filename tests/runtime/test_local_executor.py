@@ -14,6 +14,7 @@ import pytest
 
 from accerl.errors import UserError
 from accerl.records import json_hash, read_json
+from studies.jobs.cached import job_counts
 from studies.jobs.executor import Executor, open_executor
 from studies.jobs.local import LocalExecutor
 from studies.jobs.work import SCRATCH, job_key
@@ -49,6 +50,8 @@ def test_results_come_in_order_and_nothing_is_done_twice(tmp_path: Path, diary: 
         results = results_of(executor.map(jobs, on_done))
         assert results == [job.run() for job in jobs]
         assert sum(ticks) == 4
+        step = job_counts(tmp_path)["step"]
+        assert (step["done"], step["running"], step["failed"], step["left"]) == (3, 0, 0, 0)
         again = [DiaryJob(number=1, diary=diary)] * 3
         assert numbers(executor, again) == [1, 1, 1]
     with open_executor(tmp_path, 2) as executor:
@@ -107,7 +110,11 @@ def test_a_job_that_raises_is_named_once_the_others_under_way_are_saved(
         assert "\n" not in str(error.value)
         done = len(notes(diary, "ended"))
         assert len(notes(diary, "begun")) == done + 1 < 4  # nothing was begun that did not end
+        step = job_counts(tmp_path)["step"]
+        counts = {"done": done, "running": 0, "failed": 1, "left": 3 - done}
+        assert {name: step[name] for name in counts} == counts
         assert numbers(executor, jobs[1:]) == [1, 2, 3]
+        assert job_counts(tmp_path)["saved"] == 3
     assert len(notes(diary, "begun")) == 4
 
 

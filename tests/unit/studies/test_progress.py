@@ -57,6 +57,18 @@ def test_without_a_terminal_a_phase_prints_a_line_at_each_end(screen: StringIO) 
     ]
 
 
+def test_without_a_terminal_a_long_phase_prints_a_line_now_and_then(
+    screen: StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
+    with bar("runs", 2) as advance:
+        advance(0.0, "2 running")
+        advance(1.0, "1 running")
+        advance(1.0)
+    lines = screen.getvalue().splitlines()
+    assert lines == ["  runs ...", "  runs: 1/2 1 running, 0.0 s left", "  runs: 0.0 s"]
+
+
 def test_a_phase_that_fails_has_no_last_line(screen: StringIO) -> None:
     with pytest.raises(KeyboardInterrupt), bar("training", 4):
         raise KeyboardInterrupt
@@ -68,6 +80,7 @@ def test_a_terminal_shows_a_bar_with_the_time_left_and_then_one_line(screen: Str
     with bar("training", 4) as advance:
         advance(2, "half")
     assert "50%" in screen.getvalue()
+    assert "2/4" in screen.getvalue()
     assert "left" in screen.getvalue()
     assert "training: 0.0 s half" in screen.getvalue().splitlines()[-1]
     assert "training ..." not in screen.getvalue()
