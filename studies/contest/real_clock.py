@@ -7,7 +7,6 @@ networks, measured just before.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,18 +15,20 @@ from typing import Any
 import torch
 
 from accerl.config import RunConfig
-from accerl.monitor.strategy import Strategy
+from accerl.errors import UserError
 from accerl.presets import load_preset
 from accerl.records import SUMMARY, fingerprint, read_json, read_metrics, write_json
-from accerl.runtime.latency.measure import measure_profile
 from accerl.runtime.latency.profile import LatencyProfile
-from accerl.runtime.latency.profiles import load_profile, save_profile
+from accerl.runtime.latency.profiles import save_profile
 from accerl.runtime.run import IntervalReport
 from accerl.spec import CompressionSpec
 from accerl.training.run import run_training
-from controller.env.instances import INTERVALS
+from controller.env.instances import INTERVALS, Instance
 from studies.benchmarks.pipelines import base_config
-from studies.progress import bar, console, share_bar
+from studies.jobs.executor import Executor
+from studies.jobs.inner import build_strategy
+from studies.jobs.timed import ProfileJob, RealRunJob
+from studies.progress import bar, console
 
 REAL = "real.json"
 SEEDS = range(320, 340)
@@ -35,8 +36,8 @@ WARM_UP_INTERVALS = 2
 """left out of speeds: actors import torch, and everything happens for the first time"""
 EVAL_EPISODES = 16
 
-Make = Callable[[str], Strategy]
-"""a game -> a new strategy, in the units of its scores"""
+Describe = Callable[[str], tuple[Mapping[str, Any], Instance]]
+"""a game -> a strategy as `build_strategy` takes it, and the units of the game's scores"""
 PONG_RANGE = (-21.0, 21.0)
 """of its scores: nobody measured a reference of it within a contest's horizon"""
 
@@ -62,7 +63,8 @@ def real_config(game: str, seconds: float) -> RunConfig:
 
 def real_contest(
     out: Path,
-    strategies: Mapping[str, Make],
+    executor: Executor,
+    strategies: Mapping[str, Describe],
     specs: Sequence[CompressionSpec],
     *,
     games: Sequence[str],
@@ -74,38 +76,39 @@ def real_contest(
 
     Args:
         out: the study's folder; run directories go to real/GAME/STRATEGY/seed-N.
-        strategies: by name; a new one is made for every run of a game.
+        executor: makes the runs on the real clock, one after another on one machine.
+        strategies: by name.
         specs: all that they may act with.
         games: what is played.
         seeds: how many.
         seconds: length of each run.
         repeats: rounds in which a game's latencies are measured.
+
+    Raises:
+        UserError: runs of two machines lie in the folder.
     """
-    rows = []
-    profiles = {game: _profile(out, game, specs, seconds, repeats) for game in games}
-    total = seeds * len(games) * len(strategies)
-    with bar("real clock", total) as advance:
-        for index, seed in enumerate(list(SEEDS)[:seeds]):
-            for game in games:
-                for name in _rotated(list(strategies), index):
-                    folder = out / "real" / game / name / f"seed-{seed}"
-                    config = replace(real_config(game, seconds), seed=seed)
-                    summary = _real_run(config, strategies[name](game), name, folder)
-                    predicted = _predict(config, strategies[name](game), profiles[game])
-                    rows.append(
-                        {
-                            "game": game,
-                            "strategy": name,
-                            "seed": seed,
-                            "env_steps_per_second": summary["speed"],
-                            "predicted_env_steps_per_second": predicted,
-                            "final_return": summary["final_return"],
-                            "spec_seconds": summary["spec_seconds"],
-                            "cpu_seconds": sum(summary.get("cpu_seconds", {}).values()) or None,
-                            "publication_bytes": summary.get("publication_bytes"),
-                        }
+    profiles = _profiles(out, executor, games, specs, seconds, repeats)
+    jobs = []
+    for index, seed in enumerate(list(SEEDS)[:seeds]):
+        for game in games:
+            for name in _rotated(list(strategies), index):
+                strategy, instance = strategies[name](game)
+                jobs.append(
+                    RealRunJob(
+                        config=replace(real_config(game, seconds), seed=seed),
+                        instance=instance,
+                        strategy={**strategy, "label": name},
+                        out=out / "real" / game / name / f"seed-{seed}",
                     )
-                    advance(1, f"{game}, {name}: {summary['speed']:,.0f} steps/s")
+                )
+    with bar("real clock", len(jobs)) as advance:
+        made = executor.map(jobs, advance)
+    if len({outcome.result.fingerprint for outcome in made}) > 1:
+        raise UserError(
+            f"{out / 'real'} holds runs of several machines, whose seconds are not to be mixed; "
+            "remove it, and start the same command again"
+        )
+    rows = [_row(job, profiles[job.config.game]) for job in jobs]
     result = {
         "seconds": seconds,
         "rows": rows,
@@ -118,45 +121,64 @@ def real_contest(
     return result
 
 
+def _row(job: RealRunJob, profile: LatencyProfile) -> dict[str, Any]:
+    """Return what a run showed, and what the virtual clock predicts."""
+    assert job.out is not None
+    summary = read_json(job.out / SUMMARY)
+    return {
+        "game": job.config.game,
+        "strategy": job.strategy["label"],
+        "seed": job.config.seed,
+        "env_steps_per_second": _speed(list(read_metrics(job.out))),
+        "predicted_env_steps_per_second": _predict(job, profile),
+        "final_return": summary["final_return"],
+        "spec_seconds": summary["spec_seconds"],
+        "cpu_seconds": sum(summary.get("cpu_seconds", {}).values()) or None,
+        "publication_bytes": summary.get("publication_bytes"),
+    }
+
+
 def _rotated(names: list[str], by: int) -> list[str]:
     by %= len(names)
     return names[by:] + names[:by]
 
 
-def _profile(
-    out: Path, game: str, specs: Sequence[CompressionSpec], seconds: float, repeats: int
-) -> LatencyProfile:
-    """Return the latencies of a game's environments and networks; kept in the study's folder."""
-    path = out / "real" / f"profile-{game}.json"
-    if not path.is_file():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        config = real_config(game, seconds)
-        with share_bar(f"latency profile of {game}") as on_progress:
-            measured = measure_profile(
-                f"real-{game}",
-                config=config,
-                specs=specs,
-                batches=(config.runtime.infer_batch or config.runtime.num_envs,),
-                networks=(config.network,),
-                repeats=repeats,
-                on_progress=on_progress,
-            )
-        save_profile(replace(measured, num_actors=config.runtime.num_actors), path)
-    return load_profile(str(path))
+def _profiles(
+    out: Path,
+    executor: Executor,
+    games: Sequence[str],
+    specs: Sequence[CompressionSpec],
+    seconds: float,
+    repeats: int,
+) -> dict[str, LatencyProfile]:
+    """Return the latencies of each game's environments and networks; also saved for the report."""
+    configs = {game: real_config(game, seconds) for game in games}
+    jobs = [
+        ProfileJob(
+            name=f"real-{game}",
+            config=config,
+            specs=tuple(specs),
+            batches=(config.runtime.infer_batch or config.runtime.num_envs,),
+            networks=(config.network,),
+            repeats=repeats,
+        )
+        for game, config in configs.items()
+    ]
+    with bar("latency profiles", len(jobs)) as advance:
+        made = [outcome.result for outcome in executor.map(jobs, advance)]
+    (out / "real").mkdir(exist_ok=True)
+    found = {}
+    for game, measured in zip(games, made, strict=True):
+        found[game] = replace(measured, num_actors=configs[game].runtime.num_actors)
+        save_profile(found[game], out / "real" / f"profile-{game}.json")
+    return found
 
 
-def _real_run(config: RunConfig, strategy: Strategy, name: str, folder: Path) -> dict[str, Any]:
-    """Run on the real clock, unless that is done; return its summary and its speed."""
-    if not (folder / SUMMARY).is_file():
-        shutil.rmtree(folder, ignore_errors=True)  # a run that was cut short starts again
-        run_training(config, strategy, strategy_name=name, out=folder)
-    return {**read_json(folder / SUMMARY), "speed": _speed(list(read_metrics(folder)))}
-
-
-def _predict(config: RunConfig, strategy: Strategy, profile: LatencyProfile) -> float:
+def _predict(job: RealRunJob, profile: LatencyProfile) -> float:
     """Return the env steps per second of the same run on the virtual clock."""
     torch.set_num_threads(1)
-    config = config.with_runtime(runtime="serial", clock="virtual")
+    config = job.config.with_runtime(runtime="serial", clock="virtual")
+    strategy = build_strategy(job.strategy, job.instance)
     return _speed(run_training(config, strategy, profile=profile).reports)
 
 

@@ -21,12 +21,11 @@ from typing import Any
 import numpy as np
 
 from accerl.errors import UserError, did_you_mean
-from accerl.monitor.strategy import Strategy
 from accerl.records import fingerprint, make_out_dir, read_json, versions, write_json
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.latency.profiles import load_profile
 from accerl.seeds import Role, generator
-from controller.bundle.bundle import load_bundle
+from controller.env.instances import Instance
 from studies.contest import deliver
 from studies.contest.budget import BUDGETS, MEASURED, check_seed
 from studies.contest.costs import StepCosts
@@ -53,7 +52,7 @@ from studies.contest.training import (
 )
 from studies.contest.variants import CONTROLLER, VARIANTS
 from studies.jobs.executor import check_workers, open_executor
-from studies.jobs.inner import StrategyResult, build_strategy
+from studies.jobs.inner import StrategyResult
 from studies.profile_tables import print_profile, print_profiles, profile_row
 from studies.progress import Steps, console
 from studies.storage import JOURNAL, open_storage, storage_errors
@@ -95,7 +94,7 @@ def run_contest(
     budgets = BUDGETS[name]
     if budget not in budgets:
         raise UserError(f"--budget {budget!r} does not exist; {did_you_mean(budget, [*budgets])}")
-    check_workers(workers)
+    check_workers(workers, cluster)
     if storage:
         open_storage(storage)  # refused before anything is done
     check_seed(seed)
@@ -106,20 +105,20 @@ def run_contest(
     claim(out, settings)
     started = perf_counter()
     steps = Steps(7, out / "wall.json")
-    with steps.step("plan", "Writing the plan"):
-        profiles = find_profiles(out, spent, profile)
-        _print_machines(profiles)
-        instances = find_instances(spent, profiles)
-        for item in instances:
-            console.print(f"  {item.name}: {item.group}, limited by the {item.limit}")
-        if spent.held_out:
-            check_rule(instances)
-        plan = make_plan(spent, instances, profiles, seed=seed, primary=primary_names(spent))
-        digest = write_plan(out, plan)
-        console.print(
-            f"  plan {digest[:12]}: {len(instances)} instances, kept in {out / 'plan.json'}"
-        )
     with open_executor(out, workers, cluster=cluster) as executor:
+        with steps.step("plan", "Writing the plan"):
+            profiles = find_profiles(out, spent, profile, executor)
+            _print_machines(profiles)
+            instances = find_instances(spent, profiles)
+            for item in instances:
+                console.print(f"  {item.name}: {item.group}, limited by the {item.limit}")
+            if spent.held_out:
+                check_rule(instances)
+            plan = make_plan(spent, instances, profiles, seed=seed, primary=primary_names(spent))
+            digest = write_plan(out, plan)
+            console.print(
+                f"  plan {digest[:12]}: {len(instances)} instances, kept in {out / 'plan.json'}"
+            )
         study = Study(out, spent, seed, profiles, instances, executor, StepCosts(out), digest)
         with steps.step("reference", "Reference runs without compression"):
             study.instances = add_references(study)
@@ -133,12 +132,12 @@ def run_contest(
         opened = open_test(out, digest)
         with steps.step("test", "Testing on held-out seeds and instances, paired by seed"):
             results = _test(study, entrants)
-    controller = trained[0]
-    with steps.step("replay", "Exporting the controller; running it on the real clock"):
-        _export(study, controller, entrants, results, digest)
-        write_json(out / "effects.json", _effects(study, controller, results))
-        _write_variants(study, entrants, trained, results)
-        _real(study, entrants)
+        controller = trained[0]
+        with steps.step("replay", "Exporting the controller; running it on the real clock"):
+            _export(study, controller, entrants, results, digest)
+            write_json(out / "effects.json", _effects(study, controller, results))
+            _write_variants(study, entrants, trained, results)
+            _real(study, entrants)
     info = _study_json(study, settings, entrants, trained, plan, digest, steps)
     info["shown"] = demonstrated
     info["test_opened"] = opened
@@ -290,15 +289,14 @@ def _real(study: Study, entrants: Sequence[Entrant]) -> None:
     lowest, highest = PONG_RANGE
     pong = replace(study.trained[0], game="pong", random_return=lowest, reference_return=highest)
 
-    def make(entrant: Entrant, game: str) -> Strategy:
-        if entrant.name == CONTROLLER.name:
-            return load_bundle(study.out / "bundle")
+    def describe(entrant: Entrant, game: str) -> tuple[Mapping[str, Any], Instance]:
         instance = instances.get(game, pong)
-        return build_strategy(entrant.strategy(instance.name), instance)
+        return entrant.strategy(instance.name), instance
 
     real_contest(
         study.out,
-        {item.name: partial(make, item) for item in wanted},
+        study.executor,
+        {item.name: partial(describe, item) for item in wanted},
         budget.actions.all_specs,
         games=budget.real_games,
         seeds=budget.real_seeds,

@@ -13,7 +13,6 @@ from optuna.storages import BaseStorage
 
 from accerl.errors import UserError
 from accerl.presets import load_preset
-from accerl.runtime.latency.measure import measure_profile
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.latency.profiles import PAPER, load_profile, save_profile
 from accerl.spec import STUDENTS, CompressionSpec
@@ -33,7 +32,8 @@ from studies.contest.costs import StepCosts
 from studies.contest.plan import TRAINED
 from studies.jobs.executor import Executor, Job, R
 from studies.jobs.inner import StrategyJob, StrategyResult
-from studies.progress import Advance, bar, console, share_bar, silent
+from studies.jobs.timed import ProfileJob
+from studies.progress import Advance, bar, console, silent
 
 UNIT_RUNS = 5
 """fp32 runs of every instance at most, whose mean gain is its unit"""
@@ -105,7 +105,9 @@ def strategy_job(
     return StrategyJob(instance=instance, seed=seed, strategy=dict(strategy), out=out)
 
 
-def find_profiles(out: Path, budget: Budget, name: str) -> dict[str, LatencyProfile]:
+def find_profiles(
+    out: Path, budget: Budget, name: str, executor: Executor
+) -> dict[str, LatencyProfile]:
     """Return the machines to play on: those that the budget names, or the named profile alone.
 
     Where learner and actors share the cores the learner is often the bottleneck, on the paper's
@@ -118,7 +120,8 @@ def find_profiles(out: Path, budget: Budget, name: str) -> dict[str, LatencyProf
     names = list(dict.fromkeys(profile for _, profile in budget.pairs))
     found = {}
     for wanted in names:
-        found[wanted] = _measured(out, budget) if wanted == MEASURED else load_profile(wanted)
+        is_ours = wanted == MEASURED
+        found[wanted] = _measured(out, budget, executor) if is_ours else load_profile(wanted)
     if MEASURED not in names:
         save_profile(found[names[0]], out / "profile.json")
     return _saved(out, found)
@@ -132,18 +135,19 @@ def _saved(out: Path, profiles: dict[str, LatencyProfile]) -> dict[str, LatencyP
     return profiles
 
 
-def _measured(out: Path, budget: Budget) -> LatencyProfile:
+def _measured(out: Path, budget: Budget, executor: Executor) -> LatencyProfile:
     path = out / "profile.json"
     if not path.is_file():
-        with share_bar("latency profile") as on_progress:
-            measured = measure_profile(
-                specs=_needed_specs(budget),
-                batches=sorted({load_preset(game).runtime.num_envs for game in budget.env_steps}),
-                networks=STUDENTS[:1],
-                repeats=budget.profile_repeats,
-                on_progress=on_progress,
-            )
-        save_profile(measured, path)
+        job = ProfileJob(
+            name="measured",
+            specs=tuple(_needed_specs(budget)),
+            batches=tuple(sorted({load_preset(g).runtime.num_envs for g in budget.env_steps})),
+            networks=STUDENTS[:1],
+            repeats=budget.profile_repeats,
+        )
+        with bar("latency profile", 1) as advance:
+            (outcome,) = executor.map([job], advance)
+        save_profile(outcome.result, path)
     return load_profile(str(path))
 
 

@@ -104,14 +104,20 @@ def open_executor(
     return LocalExecutor(out, workers)
 
 
-def check_workers(workers: int) -> None:
+def check_workers(workers: int, cluster: str = "") -> None:
     """Refuse, before anything is done, what `open_executor` could not work with.
 
     Raises:
-        UserError: a number of processes below zero.
+        UserError: a number of processes below zero, or no such cluster.
     """
     if workers < 0:
         raise UserError(f"--workers must be at least 0 (one for every core), got {workers}")
+    if cluster:
+        from studies.jobs.on_ray import connect
+
+        ray, is_own = connect(cluster)
+        if is_own:
+            ray.shutdown()
 
 
 def describe_job(data: Mapping[str, Any]) -> str:

@@ -57,7 +57,8 @@ class LocalExecutor(CachedExecutor):
     def start(self, name: str, job: Job[Any]) -> None:
         """Start a job in a process that is idle, or in a new one."""
         data = packed(job, self.folder)
-        pool = self._idle.pop() if self._idle else self._new_pool()
+        # What is timed gets a fresh process, which it leaves no memory behind in.
+        pool = self._idle.pop() if self._idle and not job.is_timed else self._new_pool()
         with ignoring_interrupts(), hiding_main_module():
             try:
                 future = pool.submit(do, data)
@@ -74,13 +75,16 @@ class LocalExecutor(CachedExecutor):
         return [self._end(future) for future in found]
 
     def _end(self, future: Future[Done | Failed]) -> tuple[str, End]:
-        name, _, pool = self._busy.pop(future)
+        name, is_timed, pool = self._busy.pop(future)
         try:
             end = future.result()
         except BrokenProcessPool:
             pool.shutdown()
             return name, Lost(cause="its process was killed")
-        self._idle.append(pool)
+        if is_timed:
+            pool.shutdown()
+        else:
+            self._idle.append(pool)
         return name, end
 
     def _new_pool(self) -> ProcessPoolExecutor:

@@ -118,7 +118,7 @@ def run_oracle_gap(
     """
     if budget not in BUDGETS:
         raise UserError(f"--budget {budget!r} does not exist; {did_you_mean(budget, [*BUDGETS])}")
-    check_workers(workers)
+    check_workers(workers, cluster)
     if storage:
         raise UserError("oracle-gap tunes nothing with Optuna: leave --storage out")
     spent = BUDGETS[budget]

@@ -4,25 +4,28 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from accerl.monitor.strategies import FixedStrategy
 from accerl.records import read_json
 from accerl.spec import IDENTITY
 from studies.contest.real_clock import REAL, real_contest, told
+from studies.jobs.executor import open_executor
+from tests.fixtures.studies.jobs import INSTANCE
 
 GAME = "minatar-breakout"
 
 
 def test_speeds_are_measured_predicted_and_kept(tmp_path: Path) -> None:
     def contest(strategies: tuple[str, ...]) -> list[dict[str, object]]:
-        result = real_contest(
-            tmp_path,
-            dict.fromkeys(strategies, lambda game: FixedStrategy()),
-            [IDENTITY],
-            games=(GAME,),
-            seeds=1,
-            seconds=3.0,
-            repeats=1,
-        )
+        with open_executor(tmp_path, 1) as executor:
+            result = real_contest(
+                tmp_path,
+                executor,
+                dict.fromkeys(strategies, lambda game: ({"name": "fixed", "params": {}}, INSTANCE)),
+                [IDENTITY],
+                games=(GAME,),
+                seeds=1,
+                seconds=3.0,
+                repeats=1,
+            )
         assert read_json(tmp_path / REAL)["rows"] == result["rows"]
         return result["rows"]
 

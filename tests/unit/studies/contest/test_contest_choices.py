@@ -47,7 +47,7 @@ def planned(out: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> dict[
     def stop(*_: Any, **__: Any) -> None:
         raise PlanWrittenError
 
-    monkeypatch.setattr(contest, "open_executor", stop)
+    monkeypatch.setattr(contest, "add_references", stop)
     with pytest.raises(PlanWrittenError):
         run_contest(out, **options)
     return read_json(out / "plan.json")["plan"]
