@@ -78,7 +78,7 @@ MISTAKES: list[tuple[list[str], str]] = [
     ([*TRAIN, "--set", "runtime.num_envs=many"], "a value like 32 is needed, got 'many'"),
     ([*TRAIN, "--set", "learner.sparse=0.9"], "a value like null is needed, got 0.9"),
     ([*TRAIN, "--start", "no-such-run"], "no-such-run is not a run directory"),
-    ([*TRAIN, "--spec", '{"student": "os:walk"}'], "student 'os:walk' cannot be made for"),
+    ([*TRAIN, "--spec", '{"student": "os:walk"}'], "network 'os:walk' cannot be made for"),
     (
         ["train", "cartpole", "--spec", '{"student": "tests.fixtures.own_networks:small"}'],
         "act on the real clock: add --clock real",
@@ -86,7 +86,7 @@ MISTAKES: list[tuple[list[str], str]] = [
     ([*TRAIN, "--clock", "real", "--spec", '{"student": "no.such:net"}'], "give the import path"),
     (
         [*TRAIN, "--clock", "real", "--spec", '{"student": "tests.fixtures.own_networks:tanh"}'],
-        "student 'tests.fixtures.own_networks:tanh' cannot be made for",
+        "network 'tests.fixtures.own_networks:tanh' cannot be made for",
     ),
     ([*TRAIN, "--precision", "fp8"], "precision must be fp32 or bf16"),
     (["train", "catch", "--spec", '{"rank": 0.5, "bits": 16}'], "has no times for"),
