@@ -16,12 +16,13 @@ from accerl.errors import UserError
 from accerl.families import describe_game
 from accerl.monitor.strategies import HandSetStrategy
 from accerl.monitor.strategy import Strategy, specs_of
+from accerl.networks.make import make_network
 from accerl.presets import PRESETS
 from accerl.records import make_out_dir
 from accerl.runtime.latency.games import note_on_times, times_of_run
 from accerl.runtime.run import IntervalReport
 from accerl.settings import configure, read_settings, to_text
-from accerl.spec import CompressionSpec, Decision, is_own_network
+from accerl.spec import STUDENTS, CompressionSpec, Decision, is_own_network
 from accerl.training.run import check_resumable, check_startable, run_identity, run_training
 from accerl.training.run_folder import holds_run, starting_learner
 from accerl.training.saved_policy import evaluate_checkpoint
@@ -211,7 +212,7 @@ def run_recorded(
     specs = specs_of(strategy)
     for spec in specs:
         Decision.of(spec).check_students(config.network)
-    _check_own_students(config, specs)
+    _check_networks(config, specs)
     if profile is not None:
         times = times_of_run(profile, config)
         for spec in specs:
@@ -279,12 +280,17 @@ def _interval_note(report: IntervalReport) -> str:
     return " ".join(part for part in (note, memory, result) if part)
 
 
-def _check_own_students(config: RunConfig, specs: Sequence[CompressionSpec]) -> None:
-    own = [spec for spec in specs if is_own_network(spec.student)]
-    if own:
+def _check_networks(config: RunConfig, specs: Sequence[CompressionSpec]) -> None:
+    """Refuse networks that the game does not fit; the paper's fit any."""
+    named = {config.network, *(spec.student for spec in specs)}.difference(STUDENTS)
+    if named:
         envs = make_envs(config.game, 1, config.env)
-        for spec in own:
-            check_own_student(spec, config.inputs(envs.observation), envs.num_actions)
+        inputs = config.inputs(envs.observation)
+        for name in sorted(named):
+            make_network(name, inputs, envs.num_actions)
+        for spec in specs:
+            if is_own_network(spec.student):
+                check_own_student(spec, inputs, envs.num_actions)
         envs.close()
 
 

@@ -167,7 +167,8 @@ class LatencyProfile(JsonFields):
         if network not in self.small_learner_us:
             raise UserError(
                 f"latency profile {self.name!r} has no times for a learner of {network!r}; "
-                f"measure it again (`accerl profile measure`), or use --network {self.network}"
+                f"measure it again (`accerl profile measure`), add --clock real, or use --network "
+                f"{self.network}"
             )
         own = [row for row in self.specs if row.spec.student == network]
         smaller = STUDENTS[STUDENTS.index(network) + 1 :]
