@@ -74,8 +74,15 @@ def open_page(browser: Browser, report: Path, console: list[str], width: int, sc
     return page
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize(
+    ("width", "scheme"),
+    [
+        (1280, "light"),
+        (390, "dark"),
+        pytest.param(1280, "dark", marks=pytest.mark.slow),
+        pytest.param(390, "light", marks=pytest.mark.slow),
+    ],
+)
 def test_every_section_can_be_reached_and_read(
     browser: Browser, contest: Path, console: list[str], width: int, scheme: str
 ) -> None:

@@ -108,6 +108,7 @@ def test_the_listing_runs_on_catch_and_its_monitor_objects(tmp_path: Path) -> No
     assert config["runtime"]["num_learners"] == 2
 
 
+@pytest.mark.slow
 def test_the_readmes_listing_runs_on_pong(tmp_path: Path) -> None:
     readme = (ROOT / "accerl" / "paper" / "README.md").read_text()
     text = readme.split("```python\n")[1].split("```")[0]

@@ -50,6 +50,7 @@ def span(diary: Path, number: int) -> tuple[int, int]:
     return int(begun.name.split("-")[2]), int(ended.name.split("-")[2])
 
 
+@pytest.mark.slow
 def test_a_cluster_finds_what_processes_here_find(ray_nodes: Any, tmp_path: Path) -> None:
     def jobs(out: Path) -> list[Any]:
         return [catch_job(3, out / "runs" / "a"), catch_job(4), catch_job(5)]

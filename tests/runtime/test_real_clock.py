@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from accerl.records import read_json
 from accerl.spec import IDENTITY
 from studies.contest.real_clock import REAL, real_contest, told
@@ -13,6 +15,7 @@ from tests.fixtures.studies.jobs import INSTANCE
 GAME = "minatar-breakout"
 
 
+@pytest.mark.slow
 def test_speeds_are_measured_predicted_and_kept(tmp_path: Path) -> None:
     def contest(strategies: tuple[str, ...]) -> list[dict[str, object]]:
         with open_executor(tmp_path, 1) as executor:

@@ -76,6 +76,7 @@ def test_mistakes_are_refused_before_anything_runs(changes: dict[str, Any], mess
         bench_pipeline(**changes)
 
 
+@pytest.mark.slow
 def test_a_real_run_measures_what_it_says() -> None:
     names = ("int8", "actor-int8", "actor-env-only")
     result = bench_pipeline(names=names, network="net1", seconds=1.0, repeats=1)
