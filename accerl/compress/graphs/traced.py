@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import functools
 import operator
+import threading
 import warnings
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Mapping
@@ -20,6 +21,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.export import Dim, ExportedProgram
 from torch.export.graph_signature import InputKind
+from tqdm import tqdm
 
 from accerl.compress.layers import refuse_diverged
 from accerl.errors import UserError, first_line
@@ -179,6 +181,9 @@ class Traced:
 
     def _export(self, module: nn.Module) -> ExportedProgram:
         spec = self.observation
+        # tqdm, which torch.fx uses, would make a semaphore of the system: a process that ends
+        # without a farewell, as those of a run do, would leave it behind.
+        tqdm.set_lock(threading.RLock())
         states = torch.zeros((2, *spec.shape), dtype=getattr(torch, spec.dtype))
         batch = {0: Dim("batch", min=1, max=_MOST_STATES)}
         try:

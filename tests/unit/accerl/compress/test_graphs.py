@@ -9,6 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from tqdm import tqdm
+from tqdm.std import TqdmDefaultWriteLock
 
 from accerl.compress.check import kl_nats
 from accerl.compress.engine import open_session
@@ -248,3 +250,12 @@ def test_ranges_of_a_graph_shrink_slowly_and_resume_exactly() -> None:
     for old, new, fresh in zip(first.layers, second.layers, alone.layers, strict=True):
         assert new[1] == pytest.approx(0.9 * old[1] + 0.1 * fresh[1])
         assert fresh[1] < new[1] < old[1]
+
+
+def test_reading_a_network_leaves_no_semaphore_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+    monkeypatch.delattr(tqdm, "_lock", raising=False)
+    monkeypatch.setattr(TqdmDefaultWriteLock, "create_mp_lock", lambda: made.append(1))
+    monkeypatch.setattr(TqdmDefaultWriteLock, "mp_lock", None, raising=False)
+    trace(Net(lambda x: x * 0.123), IMAGES)
+    assert made == []
