@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from tqdm import tqdm
-from tqdm.std import TqdmDefaultWriteLock
 
 from accerl.compress.check import kl_nats
 from accerl.compress.engine import open_session
@@ -255,7 +254,8 @@ def test_ranges_of_a_graph_shrink_slowly_and_resume_exactly() -> None:
 def test_reading_a_network_leaves_no_semaphore_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
     monkeypatch.delattr(tqdm, "_lock", raising=False)
-    monkeypatch.setattr(TqdmDefaultWriteLock, "create_mp_lock", lambda: made.append(1))
-    monkeypatch.setattr(TqdmDefaultWriteLock, "mp_lock", None, raising=False)
+    lock = "tqdm.std.TqdmDefaultWriteLock"
+    monkeypatch.setattr(f"{lock}.create_mp_lock", lambda: made.append(1))
+    monkeypatch.setattr(f"{lock}.mp_lock", None, raising=False)
     trace(Net(lambda x: x * 0.123), IMAGES)
     assert made == []
