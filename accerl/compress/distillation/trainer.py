@@ -175,7 +175,7 @@ class StudentTrainer:
 
         Args:
             source: of the states.
-            learner_policy: whom to follow.
+            learner_policy: what to follow.
             updates: how many steps.
             version: learner updates of `learner_policy`.
 
