@@ -211,8 +211,7 @@ class Learner:
         with torch.no_grad():
             targets, advantages, weights = self._targets(batch, values, target_logp_t)
         if config.normalise_advantages:
-            whole = self._group.gather(advantages, dim=1)
-            advantages = (advantages - whole.mean()) / (whole.std() + 1e-8)
+            advantages = self._normalised(advantages, weights)
         if config.policy_loss == "importance":
             policy_loss = -(weights * advantages * target_logp_t).mean()
         else:
@@ -238,6 +237,19 @@ class Learner:
             "explained_variance": (1.0 - residual).item(),
         }
         return _Output(logits.detach(), target_logp_t.detach(), alive), losses, total
+
+    def _normalised(self, advantages: Tensor, weights: Tensor) -> Tensor:
+        """Return advantages [T, B] whose weighted mean is 0 and weighted deviation 1.
+
+        The gradient is that of sum(w A log pi): only with moments under the same w does the mean
+        cancel as a baseline where actors and learner differ.
+        """
+        gather = self._group.gather
+        whole, shares = gather(advantages, dim=1), gather(weights, dim=1)
+        shares = shares / shares.sum().clamp_min(1e-8)
+        mean = (shares * whole).sum()
+        deviation = (shares * (whole - mean).square()).sum().sqrt()
+        return (advantages - mean) / (deviation + 1e-8)
 
     def _forward(self, obs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return logits [T + 1, B, A], values [T + 1, B] and live units for obs [T + 1, B, *]."""

@@ -57,9 +57,11 @@ def oracle_gradients(learner: Learner, rollout: Rollout) -> list[Tensor]:
     ).view(T, B)
     numbers = chosen.detach().double().numpy()
     targets, advantages = slow_targets(config, rollout, values.detach().double().numpy(), numbers)
-    if config.normalise_advantages:
-        advantages = (advantages - advantages.mean()) / (advantages.std(ddof=1) + 1e-8)
     weights = np.minimum(np.exp(numbers - rollout.log_prob), config.clip_rho)
+    if config.normalise_advantages:
+        mean = np.average(advantages, weights=weights)
+        spread = np.sqrt(np.average((advantages - mean) ** 2, weights=weights))
+        advantages = (advantages - mean) / (spread + 1e-8)
     constant = torch.from_numpy(weights * advantages).float()
     policy_loss = -(constant * chosen).mean()
     value_loss = 0.5 * (torch.from_numpy(targets).float() - values[:-1]).square().mean()
@@ -92,6 +94,17 @@ def test_gradients_equal_the_slow_oracle(changes: dict[str, Any], seed: int) -> 
     gradients = torch.autograd.grad(total, list(learner.policy.parameters()))
     for mine, slow in zip(gradients, oracle_gradients(learner, rollout), strict=True):
         torch.testing.assert_close(mine, slow, rtol=2e-4, atol=2e-6)
+
+
+def test_what_all_advantages_share_cancels_where_actors_and_learner_differ() -> None:
+    learner = make_learner()
+    generator = torch.Generator().manual_seed(0)
+    advantages = 3.0 + torch.randn((T, B), generator=generator)
+    weights = torch.rand((T, B), generator=generator)
+    normalised = learner._normalised(advantages, weights)
+    assert float((weights * normalised).mean().abs()) < 1e-6
+    assert float((weights * normalised.square()).sum() / weights.sum()) == pytest.approx(1.0)
+    torch.testing.assert_close(learner._normalised(10.0 * advantages - 7.0, weights), normalised)
 
 
 def test_no_gradient_reaches_the_bootstrap_observation() -> None:
