@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -42,7 +42,7 @@ class StudentPool:
         self.config = config
         self._seed = int(torch.randint(2**31, (), generator=generator))
         self._trainers: dict[StudentKey, StudentTrainer] = {}
-        self._received: dict[StudentKey, Policy] = {}
+        self._received: dict[StudentKey, _Received] = {}
         self._learner: dict[str, Any] | None = None  # what `describe` says of its network
         # What acted at the last two publications: what did not must be warmed up again.
         self._version = -1
@@ -69,7 +69,7 @@ class StudentPool:
         It is made if there is none; `states` [N, *shape] may be needed for that.
         """
         if key in self._received:
-            return self._received[key]
+            return self._received[key].net
         if key not in self._trainers:
             self._trainers[key] = self._create(key, policy, states)
         return self._trainers[key].net
@@ -88,6 +88,12 @@ class StudentPool:
         """
         if updates:
             self._trainers[key].update(source, policy, updates, version=version)
+
+    def generation(self, key: StudentKey) -> int:
+        """Return how often the network of `key` was begun anew; 0 if there is none yet."""
+        if key in self._received:
+            return self._received[key].generation
+        return self._trainers[key].generation if key in self._trainers else 0
 
     def _create(self, key: StudentKey, policy: Policy, states: np.ndarray) -> StudentTrainer:
         # A seed of its own: the order of creation must not change the others.
@@ -113,18 +119,24 @@ class StudentPool:
         """Return the networks of `keys` that were trained here, for `receive`."""
         wanted = set(keys)
         return [
-            {**_entry(key, trainer.net), "weights": trainer.net.state_dict()}
+            {**_entry(key, trainer), "weights": trainer.net.state_dict()}
             for key, trainer in self._trainers.items()
             if key in wanted
         ]
 
     def receive(self, students: Iterable[Mapping[str, Any]]) -> None:
-        """Act from now on with networks that another process trains, see `send`."""
+        """Act from now on with networks that another process trains, see `send`.
+
+        Whoever mixes the entries of several processes takes those of the highest `generation`
+        alone: a network that was begun anew has nothing in common with what it was before.
+        """
         for entry in students:
-            key = StudentKey(*entry["student"])
-            net = self._received.get(key) or self._rebuild(entry["network"]).eval()
-            net.load_state_dict(entry["weights"])
-            self._received[key] = net
+            key, generation = StudentKey(*entry["student"]), int(entry["generation"])
+            known = self._received.get(key)
+            if known is None or known.generation != generation:  # its widths may be others
+                known = _Received(generation, self._rebuild(entry["network"]).eval())
+            known.net.load_state_dict(entry["weights"])
+            self._received[key] = known
 
     def _rebuild(self, description: Mapping[str, Any]) -> Policy:
         return rebuild(description, self.observation, self.num_actions)
@@ -135,7 +147,7 @@ class StudentPool:
             "seed": self._seed,
             "learner": self._learner,
             "distillers": [
-                {**_entry(key, trainer.net), "state": trainer.state_dict()}
+                {**_entry(key, trainer), "state": trainer.state_dict()}
                 for key, trainer in self._trainers.items()
             ],
             "version": self._version,
@@ -157,12 +169,24 @@ class StudentPool:
                 net = self._rebuild(entry["network"])
                 trainer = self._trainer(net, learner, torch.Generator())
                 trainer.load_state_dict(entry["state"])
+                trainer.generation = int(entry["generation"])
                 self._trainers[StudentKey(*entry["student"])] = trainer
 
 
-def _entry(key: StudentKey, net: Policy) -> dict[str, Any]:
+class _Received(NamedTuple):
+    """A network that another process trains."""
+
+    generation: int
+    net: Policy
+
+
+def _entry(key: StudentKey, trainer: StudentTrainer) -> dict[str, Any]:
     """Return whose network that is, and what `StudentPool._rebuild` makes an empty one of."""
-    return {"student": list(key), "network": describe(net)}
+    return {
+        "student": list(key),
+        "generation": trainer.generation,
+        "network": describe(trainer.net),
+    }
 
 
 def _require_smaller(net: nn.Module, policy: Policy, student: str) -> None:

@@ -156,6 +156,8 @@ class StudentTrainer:
         if self._low:  # twice as fast on a CPU, where channels are few
             self.net = student.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
         self.updates = 0
+        self.generation = 0
+        """how often the network was begun anew"""
         self.generator = generator
         self._synchronised = 0  # value of `updates` when the teacher was last copied
         self._teacher = copy.deepcopy(learner_policy).requires_grad_(False)
