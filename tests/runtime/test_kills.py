@@ -15,7 +15,7 @@ from accerl.errors import UserError
 from accerl.monitor.strategies import FixedStrategy
 from accerl.records import read_json, read_metrics
 from accerl.runtime.process.run import ProcessRun
-from accerl.runtime.process.supervise import Supervisor, Worker
+from accerl.runtime.process.supervise import Supervised, Supervisor
 from accerl.runtime.run import IntervalReport
 from accerl.spec import CompressionSpec, Decision
 from accerl.training.run import run_training
@@ -139,7 +139,7 @@ def test_a_process_that_hangs_at_the_start_is_noticed() -> None:
     supervisor = Supervisor(clock=lambda: seconds[0])
     start = supervisor.start
 
-    def start_frozen(worker: Worker) -> None:
+    def start_frozen(worker: Supervised) -> None:
         start(worker)
         os.kill(run.workers[0].pid, signal.SIGSTOP)
         seconds[0] += 121.0

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from time import monotonic
-from typing import Any
+from typing import Any, Protocol
 
 from accerl.errors import GameError, UserError
 from accerl.runtime.events import RunEvent
@@ -172,6 +172,24 @@ class Worker:
         return exit_code
 
 
+class Supervised(Protocol):
+    """What a `Supervisor` watches: a process, wherever it runs."""
+
+    role: str
+    index: int | None
+    name: str
+    restarts: int
+    ready: bool
+
+    def start(self) -> None:
+        """Start it; it gets ready by itself."""
+        ...
+
+    def end(self, patience_seconds: float = 2.0) -> int | None:
+        """End it, whatever it does; return its exit code, if that is known."""
+        ...
+
+
 class Supervisor:
     """Replaces processes that die or never get ready, until too many do; keeps the events.
 
@@ -210,35 +228,46 @@ class Supervisor:
             self._cores.release()
             self._cores = None
 
-    def start(self, worker: Worker) -> None:
+    def start(self, worker: Supervised) -> None:
         """Start a process and watch it from now on."""
         with nullcontext() if self._cores is None else self._cores.place(worker.role):
             worker.start()
         self._started[worker.name] = self._clock()
 
-    def await_ready(self, worker: Worker) -> None:
+    def await_ready(self, worker: Supervised) -> None:
         """Have a process say anew, within the time of a start, that it is ready."""
         worker.ready = False
         self._started[worker.name] = self._clock()
 
-    def hangs(self, worker: Worker) -> bool:
+    def hangs(self, worker: Supervised) -> bool:
         """Whether a process should have become ready by now."""
         if worker.ready:
             self._hung.discard(worker.name)
             return False
         return self._clock() - self._started[worker.name] > self.start_up_seconds
 
-    def replace(self, worker: Worker, *, seconds: float, recovered: str) -> None:
+    def replace(
+        self,
+        worker: Supervised,
+        *,
+        seconds: float,
+        recovered: str,
+        found: str = "",
+        counts: bool = True,
+    ) -> None:
         """Start a new process in place of one that died or hangs.
 
         Args:
             worker: what to replace.
             seconds: the run's clock, for the event.
             recovered: what was done besides, in words.
+            found: what it died of, where there is no exit code.
+            counts: whether it is a death of its own, and not one of several that a node's death
+                brought about.
         """
         hangs = self.hangs(worker)
         exit_code = worker.end(patience_seconds=0.0 if hangs else 2.0)
-        cause = f"died (exit code {exit_code})"
+        cause = f"died ({found or f'exit code {exit_code}'})"
         if hangs:
             cause = f"was not ready after {self.start_up_seconds:.0f} seconds"
             if worker.name in self._hung:
@@ -248,8 +277,9 @@ class Supervisor:
                 )
             self._hung.add(worker.name)
         now = self._clock()
-        self._deaths.append(now)
-        while now - self._deaths[0] > self.window_seconds:
+        if counts:
+            self._deaths.append(now)
+        while self._deaths and now - self._deaths[0] > self.window_seconds:
             self._deaths.popleft()
         if len(self._deaths) >= self.max_deaths:
             raise UserError(

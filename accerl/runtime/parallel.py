@@ -1,0 +1,300 @@
+"""ParallelRun: what runs share whose actors, compressor and evaluator work beside the learner."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from time import perf_counter
+from typing import Any, Protocol
+
+import torch
+
+from accerl.compress.compressor import Compressor
+from accerl.config import RunConfig
+from accerl.envs import make_envs
+from accerl.learner.learner import Learner, UpdateStats
+from accerl.rollout import Rollout, RolloutShape
+from accerl.runtime.interval import IntervalRecorder
+from accerl.runtime.machine.memory import keep_freed_memory
+from accerl.runtime.machine.usage import CpuMeter, memory_by_name
+from accerl.runtime.parts import Parts
+from accerl.runtime.process.supervise import Supervised, Supervisor
+from accerl.runtime.publishing.orders import PublicationOrders
+from accerl.runtime.run import IntervalReport, Snapshot
+from accerl.runtime.safeguard import Safeguard
+from accerl.runtime.slots import Slots
+from accerl.runtime.wiring import Wiring
+from accerl.seeds import Role, number, torch_generator
+from accerl.spec import IDENTITY, Decision
+
+
+class Publishing(Protocol):
+    """Whoever compresses, as the learner's process sees it."""
+
+    @property
+    def orders(self) -> PublicationOrders:
+        """What was asked for and published."""
+        ...
+
+    @property
+    def is_known(self) -> bool:
+        """Whether `state_dict` would be up to date."""
+        ...
+
+    def after_update(self, rollout: Rollout) -> None:
+        """Record states; if the compressor has nothing to do, give it what there is."""
+        ...
+
+    def publish(self) -> None:
+        """Order a publication of the learner's weights, if the compressor has nothing to do."""
+        ...
+
+    def ask_state(self) -> None:
+        """Ask for what `state_dict` is to return."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return orders, and the compressor's state as it was last known."""
+        ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a state returned by `state_dict`; only before anything starts."""
+        ...
+
+
+class ParallelRun(ABC):
+    """An `InnerRun` on the real clock, whose learner works in this process and the rest beside it.
+
+    Every actor owns a few slots and fills those that it is lent. The learner lends a slot again
+    when it has used what was in it, so an actor that runs ahead waits by itself (back-pressure).
+
+    A kind of run says how it starts, lends and receives, where a slot's rollout is found and what
+    is done besides.
+    """
+
+    def __init__(
+        self, config: RunConfig, *, supervisor: Supervisor | None, parts: Parts | None
+    ) -> None:
+        """Make the learner, and what the compressor begins with; start nothing."""
+        self.config = config
+        self._parts = parts = parts or Parts()
+        runtime = config.runtime
+        torch.set_num_threads(runtime.learner_threads)
+        keep_freed_memory()
+        probe = make_envs(config.game, 1, config.env)
+        generator = torch_generator(config.seed, Role.LEARNER)
+        observation = config.inputs(probe.observation)
+        policy = parts.make_policy(config, probe.observation, probe.num_actions, generator)
+        self.learner = Learner(
+            policy, config.learner, generator, corrector=parts.corrector, sparse_monitoring=True
+        )
+        self._safeguard = Safeguard(self.learner)
+        drawn = torch_generator(config.seed, Role.COMPRESSOR)
+        self._compressor = Compressor(
+            observation, probe.num_actions, config.compression, drawn, parts.links
+        )
+        self._compressor.observe(probe.reset(number(config.seed, Role.FIRST_STATES)))
+        probe.close()
+        self.num_actions = policy.num_actions
+        self.recorder = IntervalRecorder(policy.num_actions)
+        self.now = 0.0
+        self._began = 0.0  # perf_counter when the clock was last started
+        self._supervisor = supervisor or Supervisor()
+        self._cpu = CpuMeter()
+        self._wiring = wiring = Wiring.of(runtime)
+        self._slots = Slots(wiring.actors, wiring.slots_each(runtime.queue_rollouts))
+        self._shape = RolloutShape(
+            unroll=config.learner.unroll,
+            num_envs=runtime.num_envs,
+            num_actions=policy.num_actions,
+            observation=observation,
+        )
+        self._started = False
+        self._acting = False  # whether actors have been given slots
+        self._closed = False
+
+    @property
+    @abstractmethod
+    def publishing(self) -> Publishing:
+        """Whoever compresses."""
+
+    @property
+    def orders(self) -> PublicationOrders:
+        """What was asked for and published."""
+        return self.publishing.orders
+
+    @property
+    @abstractmethod
+    def workers(self) -> Sequence[Supervised]:
+        """Everything of this run that has a process of its own."""
+
+    @property
+    @abstractmethod
+    def _is_published(self) -> bool:
+        """Whether there is anything to act with."""
+
+    @abstractmethod
+    def _start_workers(self) -> None:
+        """Start all workers; each gets ready by itself."""
+
+    @abstractmethod
+    def _lend_to_actors(self) -> None:
+        """Give every actor the slots that it may fill."""
+
+    @abstractmethod
+    def _receive(self, timeout_seconds: float) -> None:
+        """Take what the workers have sent; replace those that died or hang."""
+
+    @abstractmethod
+    def _rollout(self, slot: int) -> Rollout:
+        """Return what is in a slot."""
+
+    @abstractmethod
+    def _learn(self, slot: int, rollout: Rollout, seconds: float) -> UpdateStats | None:
+        """Improve the learner with a slot's rollout at that time; None if that failed."""
+
+    @abstractmethod
+    def _learned(self, slot: int, rollout: Rollout, stats: UpdateStats) -> None:
+        """Show what students learn from: the rollout, and the learner's logits."""
+
+    @abstractmethod
+    def _done(self, slot: int) -> None:
+        """The learner needs a slot no more: lend it again."""
+
+    @abstractmethod
+    def _measure(self) -> float | None:
+        """Return J, measured by the evaluator; None when turned off."""
+
+    @abstractmethod
+    def _pids(self) -> dict[str, int]:
+        """Return the processes on this machine by name, the learner's first."""
+
+    def apply(self, decision: Decision) -> None:
+        """See `InnerRun.apply`."""
+        decision.check_students(self.config.network)
+        self.orders.request(decision)
+
+    def advance(self, seconds: float) -> IntervalReport:
+        """See `InnerRun.advance`.
+
+        Starting the workers is off the clock, publishing the first weights is on it. Between two
+        calls (while J is measured or a checkpoint is written) the clock stands still, and actors
+        can fill no more than the slots they have.
+
+        Raises:
+            UserError: workers keep dying, or one of them was asked for what cannot be.
+        """
+        if not self._started:
+            self._start()
+        self._cpu.forget({"learner": os.getpid()})
+        self._began = perf_counter()
+        deadline = self._began + seconds
+        while not self._is_published:
+            self._publish_first()
+        if not self._acting:
+            self._acting = True
+            self._lend_to_actors()
+        while perf_counter() < deadline:
+            self._parts.check_stop()
+            self._turn(deadline)
+        elapsed = perf_counter() - self._began
+        self.now += elapsed
+        self._began = 0.0
+        self._cpu.note(self._pids())
+        learner_return = self._measure()
+        decision = self.orders.decision
+        assert decision is not None
+        return self.recorder.report(
+            seconds=elapsed,
+            total_seconds=self.now,
+            learner_return=learner_return,
+            decision=decision,
+            switch_seconds=self.orders.take_switch_seconds(),
+            events=(
+                *self._supervisor.take_events(),
+                *self._safeguard.take_events(),
+                *self.orders.take_events(self.now),
+            ),
+            memory=memory_by_name(self._pids()),
+            cpu_seconds=self._cpu.take(),
+        )
+
+    @property
+    def _seconds(self) -> float:
+        """The run's clock now."""
+        return self.now + (perf_counter() - self._began if self._began else 0.0)
+
+    def _start(self) -> None:
+        """Start all workers and wait until each is ready."""
+        if self.orders.decision is None:
+            self.orders.request(Decision.of(IDENTITY))
+        self._start_workers()
+        while not all(worker.ready for worker in self.workers):
+            self._receive(timeout_seconds=1.0)
+        self._started = True
+        self._cpu.forget(self._pids())
+        self._cpu.take()
+
+    def _publish_first(self) -> None:
+        """Have the first weights published, or wait until they are."""
+        self.publishing.publish()
+        if not self._is_published:
+            self._receive(timeout_seconds=1.0)
+
+    def _turn(self, deadline: float) -> None:
+        """Use one rollout, or wait for one until `deadline`."""
+        before = perf_counter()
+        self._receive(timeout_seconds=0.0 if self._slots.waiting else max(deadline - before, 0.0))
+        self.recorder.add_seconds("wait", perf_counter() - before)
+        waiting = self._slots.waiting
+        if not waiting:
+            return
+        slot = self._slots.take()
+        rollout = self._rollout(slot)
+        tag = self.orders.tag(rollout.publication, rollout.spec_index)
+        lag = self.learner.updates - tag.version
+        before = perf_counter()
+        stats = self._learn(slot, rollout, self.now + before - self._began)
+        self.recorder.add_seconds("learn", perf_counter() - before)
+        if stats is not None:
+            fill = min(waiting / max(self.config.runtime.queue_rollouts, 1), 1.0)
+            self.recorder.add_rollout(rollout, tag.spec, stats, lag=lag, queue_fill=fill)
+            self._learned(slot, rollout, stats)
+            self._receive(timeout_seconds=0.0)  # whoever has finished meanwhile gets work now
+            self.publishing.after_update(rollout)
+        self._slots.done(slot)
+        self._done(slot)
+
+    def _know_publishing(self) -> dict[str, Any]:
+        """Return the state of who compresses, when it is known."""
+        self.publishing.ask_state()
+        while not self.publishing.is_known:
+            self._receive(timeout_seconds=1.0)
+        return self.publishing.state_dict()
+
+    def snapshot(self) -> Snapshot:
+        """Return learner, compressor and counters; episodes in progress are not part of it."""
+        publishing = self._know_publishing()
+        learner = self.learner.state_dict()
+        self._safeguard.keep(learner)
+        return {
+            "now": self.now,
+            "learner": learner,
+            "publishing": publishing,
+            "recorder": self.recorder.state_dict(),
+        }
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Go on learning from `snapshot` with new episodes; only before the first `advance`."""
+        if self._started:
+            raise RuntimeError("a run on the real clock can only be restored before it advances")
+        self.now = snapshot["now"]
+        self.learner.load_state_dict(snapshot["learner"])
+        self._safeguard.keep(snapshot["learner"])
+        self.publishing.load_state_dict(snapshot["publishing"])
+        self.recorder.load_state_dict(snapshot["recorder"])
+
+    @abstractmethod
+    def close(self) -> None:
+        """See `InnerRun.close`."""
