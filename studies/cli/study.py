@@ -16,6 +16,7 @@ from studies.contest.run import run_contest
 from studies.jobs.cached import job_counts
 from studies.oracle_gap.run import run_oracle_gap
 from studies.progress import duration, say
+from studies.students.run import run_learning_study
 
 STUDIES = {
     "quickstart": (
@@ -30,6 +31,14 @@ STUDIES = {
         run_oracle_gap,
         "for each game and machine, how much there is for a controller to win",
     ),
+    "students": (
+        partial(run_learning_study, name="students"),
+        "what small actors cost in env steps and save in seconds on real games",
+    ),
+    "correctors": (
+        partial(run_learning_study, name="correctors"),
+        "which off-policy correction suits small actors",
+    ),
 }
 """by name: what runs it, and what it does"""
 
@@ -42,11 +51,11 @@ class Run(Command):
     """
 
     name: tyro.conf.Positional[str]
-    """quickstart, contest or oracle-gap"""
+    """quickstart, contest, oracle-gap, students or correctors"""
     out: Path
     """the study's folder"""
     budget: str = "default"
-    """tiny (minutes; shows that everything works) or default"""
+    """tiny (minutes; shows that everything works) or default; students also has short"""
     seed: int = 0
     """of samplers and controller; of oracle-gap, the first of each split's inner seeds"""
     workers: int = 0

@@ -1,0 +1,108 @@
+"""What is compared: games, machines, learners, specs, and ways to correct what small actors do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from accerl.spec import IDENTITY, CompressionSpec
+
+INT8 = CompressionSpec(bits=8)
+NET1 = CompressionSpec(bits=8, student="net1")
+NET2 = CompressionSpec(bits=8, student="net2")
+NET3 = CompressionSpec(bits=8, student="net3")
+PRUNED = CompressionSpec(bits=8, sparsity=0.5)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    """A way to act and to learn that is compared with the first of its case."""
+
+    label: str
+    spec: CompressionSpec
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """of `RunConfig`, by ``section.name``, on top of the case's"""
+
+
+def acting(*specs: CompressionSpec) -> tuple[Variant, ...]:
+    """Return a variant of each spec, and nothing else changed."""
+    return tuple(Variant(label=spec.label, spec=spec) for spec in specs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A game on a machine, with a learner's network."""
+
+    game: str
+    profile: str
+    network: str
+    env_steps: int
+    scores: tuple[float, ...]
+    """that every variant is to reach, as means of 20 episodes that its actors play"""
+    variants: tuple[Variant, ...]
+    """the first is what the others are compared with"""
+    seeds: int
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """Game, machine and learner."""
+        return f"{self.game} on {self.profile}, learner {self.network}"
+
+
+SCORES = {"breakout": (5.0, 10.0), "pong": (-10.0, 0.0)}
+"""on the way to what the presets reach in a million env steps"""
+MACHINES = ("gpu-learner", "paper-1080ti")
+
+
+def _atari(machine: str, game: str, variants: tuple[Variant, ...], **changes: Any) -> Case:
+    values: dict[str, Any] = {"network": "net1", "env_steps": 500_000, "seeds": 3} | changes
+    return Case(game=game, profile=machine, scores=SCORES[game], variants=variants, **values)
+
+
+_SMALL_ACTORS = acting(IDENTITY, INT8, NET2, PRUNED, NET3)
+_CATCH = {"game": "catch", "profile": "paper-1080ti", "network": "original", "scores": (0.0,)}
+_CORRECTORS = ("vtrace+importance", "truncated-importance", "retrace+importance", "importance")
+
+
+def _correctors(actor: CompressionSpec) -> tuple[Variant, ...]:
+    """Return every way to correct what one small actor does."""
+    found = [
+        Variant(label=name, spec=actor, settings={"learner.corrector": name})
+        for name in _CORRECTORS
+    ]
+    wider = {"learner.corrector": _CORRECTORS[0], "learner.clip_rho": 2.0}
+    return (*found, Variant(label=f"{_CORRECTORS[0]}, rho-bar 2", spec=actor, settings=wider))
+
+
+STUDENTS: Mapping[str, tuple[Case, ...]] = {
+    "tiny": (Case(**_CATCH, env_steps=80_000, variants=acting(IDENTITY, NET3, PRUNED), seeds=2),),
+    "short": tuple(
+        _atari("gpu-learner", game, acting(IDENTITY, NET2, PRUNED, NET3), seeds=1)
+        for game in SCORES
+    ),
+    "default": (
+        *(_atari(machine, game, _SMALL_ACTORS) for machine in MACHINES for game in SCORES),
+        *(
+            _atari(
+                "paper-1080ti",
+                game,
+                acting(INT8, NET1, NET2, PRUNED, NET3),
+                network="original",
+                seeds=2,
+            )
+            for game in SCORES
+        ),
+        *(_atari("two-core", game, _SMALL_ACTORS, seeds=1) for game in SCORES),
+    ),
+}
+"""cases by budget: do small actors cost env steps, and do they save seconds?"""
+CORRECTORS: Mapping[str, tuple[Case, ...]] = {
+    "tiny": (Case(**_CATCH, env_steps=16_000, variants=_correctors(NET3)[:2], seeds=2),),
+    "default": tuple(
+        _atari("gpu-learner", "breakout", _correctors(actor), env_steps=250_000, seeds=2)
+        for actor in (NET2, NET3)
+    ),
+}
+"""likewise: which correction suits actors that differ from the learner?"""

@@ -1,0 +1,163 @@
+"""The studies of small actors: what is read off learning curves, and a real job of each kind."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from accerl.errors import UserError
+from accerl.runtime.latency.profiles import load_profile
+from accerl.spec import IDENTITY, CompressionSpec
+from analysis.figures.students import learning_figures
+from studies.students.job import INTERVALS, LearningCurve, LearningJob
+from studies.students.plan import CORRECTORS, STUDENTS, Case, acting
+from studies.students.run import run_learning_study
+from studies.students.table import compare, reached, row_of
+
+
+def curve(scores: list[float | None], seconds_each: float = 1.0) -> LearningCurve:
+    count = len(scores)
+    return LearningCurve(
+        seconds=[seconds_each * (i + 1) for i in range(count)],
+        env_steps=[100 * (i + 1) for i in range(count)],
+        scores=scores,
+        compression_kl_nats=[None, 9.0, *[0.5] * (count - 2)],
+        kl_nats=[0.1] * count,
+        distill_core_seconds=2.0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("scores", "where"),
+    [
+        ([None, 0.0, 4.0], (250.0, True)),  # halfway between two points
+        ([None, 3.0, 1.0], (200.0, True)),  # the first score that is known is there already
+        ([0.0, 1.0, 1.5], (300.0, False)),
+        ([2.0, 0.0, 0.0], (100.0, True)),  # what was reached counts, whatever follows
+        ([None, None, None], (300.0, False)),
+    ],
+)
+def test_a_score_is_reached_where_the_line_first_crosses_it(
+    scores: list[float | None], where: tuple[float, bool]
+) -> None:
+    assert reached([100, 200, 300], scores, 2.0) == where
+
+
+def test_ratios_are_geometric_means_of_pairs_and_say_where_they_are_bounds() -> None:
+    slow, fast, never = curve([0.0, 1.0, 2.0, 3.0]), curve([2.0] * 4, 0.5), curve([0.0] * 4)
+    base = [row_of(slow, (2.0,), 0), row_of(slow, (2.0,), 1)]
+    same = compare(base, base, (2.0,))["to_score"][0]
+    assert (same["env_steps_ratio"], same["seconds_ratio"], same["is_bound"]) == (1.0, 1.0, False)
+    other = compare([row_of(fast, (2.0,), 0), row_of(never, (2.0,), 1)], base, (2.0,))
+    found = other["to_score"][0]
+    assert found["env_steps_ratio"] == pytest.approx((100 / 300 * 400 / 300) ** 0.5)
+    assert found["seconds_ratio"] == pytest.approx((0.5 / 3.0 * 4.0 / 3.0) ** 0.5)
+    assert (found["reached"], found["is_bound"]) == (1, True)
+    assert other["compression_kl_nats"] == 0.5  # of the last half alone
+    assert other["distill_cores"] == pytest.approx(4.0 / 6.0)
+
+
+def job(**changes: object) -> LearningJob:
+    values = {
+        "game": "catch",
+        "network": "original",
+        "latency": load_profile("paper-1080ti"),
+        "spec": CompressionSpec(bits=8, student="net3"),
+        "settings": {},
+        "env_steps": 8_000,
+        "seed": 0,
+    }
+    return LearningJob(**{**values, **changes})  # pyright: ignore[reportArgumentType]
+
+
+def test_a_job_makes_about_the_env_steps_that_it_was_given_and_repeats_itself() -> None:
+    first = job().run()
+    assert len(first.seconds) == INTERVALS
+    assert 0.75 * 8_000 < first.env_steps[-1] < 1.25 * 8_000
+    assert first.distill_core_seconds > 0.0
+    again = job().run()
+    assert again == first
+    assert LearningJob.read_result(json.loads(json.dumps(first.to_json()))) == first
+
+
+def test_jobs_differ_by_whatever_their_result_depends_on() -> None:
+    others = [
+        job(),
+        job(seed=1),
+        job(spec=IDENTITY),
+        job(settings={"learner.clip_rho": 2.0}),
+        job(latency=load_profile("gpu-learner")),
+        job(env_steps=9_000),
+    ]
+    assert len({json.dumps(each.to_json(), sort_keys=True) for each in others}) == len(others)
+
+
+@pytest.mark.parametrize("plans", [STUDENTS, CORRECTORS], ids=["students", "correctors"])
+def test_every_planned_run_has_settings_and_times(plans: dict[str, tuple[Case, ...]]) -> None:
+    for case in (case for cases in plans.values() for case in cases):
+        assert len({variant.label for variant in case.variants}) == len(case.variants)
+        for variant in case.variants:
+            planned = job(
+                game=case.game,
+                network=case.network,
+                latency=load_profile(case.profile),
+                spec=variant.spec,
+                settings={**case.settings, **variant.settings},
+            )
+            assert planned.config().seconds > 0.0
+
+
+@pytest.mark.slow
+def test_a_study_compares_draws_and_goes_on_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = Case(
+        game="catch",
+        profile="paper-1080ti",
+        network="original",
+        env_steps=2_000,
+        scores=(-2.0,),
+        variants=acting(IDENTITY, CompressionSpec(bits=8)),
+        seeds=1,
+    )
+    monkeypatch.setitem(STUDENTS, "tiny", (case,))  # pyright: ignore[reportArgumentType]
+    result = run_learning_study(tmp_path, name="students", budget="tiny", workers=1)
+    fp32, int8 = result["cases"][0]["variants"]
+    assert fp32["to_score"][0]["env_steps_ratio"] == 1.0
+    assert int8["seeds"] == 1
+    assert (tmp_path / "students-scores.png").read_bytes()[1:4] == b"PNG"
+    jobs = sorted((tmp_path / "jobs").iterdir())
+    before = [path.stat().st_mtime_ns for path in jobs]
+    assert run_learning_study(tmp_path, name="students", budget="tiny", workers=1) == result
+    assert [path.stat().st_mtime_ns for path in jobs] == before
+
+
+def test_runs_without_a_sample_leave_no_gap_in_the_figures() -> None:
+    entry = {"seed": 0, "env_steps": [1, 2], "scores": [None, 1.0]}
+    entry["compression_kl_nats"] = [None, 0.0]
+    variant = {"label": "net3", "curves": [entry]}
+    case = {"game": "catch", "profile": "p", "network": "net1", "variants": [variant]}
+    scores, kl = learning_figures("students", [case])
+    assert (scores.name, kl.name) == ("students-scores", "students-kl")
+    assert [row["kl"] for row in kl.table] == [None, 1e-4]
+    assert learning_figures("students", []) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"budget": "tine"}, "tiny"),
+        ({"seed": -1}, "--seed"),
+        ({"storage": "sqlite://"}, "Optuna"),
+        ({"profile": "nowhere"}, "nowhere"),
+    ],
+)
+def test_mistakes_are_refused_before_anything_runs(
+    tmp_path: Path, changes: dict[str, object], text: str
+) -> None:
+    given = {"name": "students", "budget": "tiny", **changes}
+    with pytest.raises(UserError, match=text):
+        run_learning_study(tmp_path / "s", **given)  # pyright: ignore[reportArgumentType]
+    assert not (tmp_path / "s" / "jobs").exists()
