@@ -9,16 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 from accerl.errors import UserError, require_choice
 from accerl.records import make_out_dir
-from accerl.spec import IMPALA_NETWORKS
+from accerl.spec import IMPALA_NETWORKS, CompressionSpec
 from studies.benchmarks.clock import bench_clock
 from studies.benchmarks.infer import bench_infer
 from studies.benchmarks.learner import bench_learner
 from studies.benchmarks.pipeline import bench_pipeline
 from studies.benchmarks.publish import bench_publish
 from studies.benchmarks.tables import print_clock, print_pipeline, print_rows
+from studies.benchmarks.training import bench_training
 from studies.cli.command import Command, check_positive, save_result
 from studies.jobs.cache import ResultCache
 from studies.progress import console, say
+from studies.students.table import case_table
 
 if TYPE_CHECKING:
     from analysis.figures.theme import Figure
@@ -182,6 +184,55 @@ class Clock(Command):
 
             _draw([clock_fidelity(result)], self.out)
         return save_result(result, self.out, "bench-clock.json")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training(Command):
+    """Train with compressed actors on this machine, and compare what they cost and save.
+
+    Every spec has its runs of the process runtime, interleaved. Run it on an idle machine.
+    """
+
+    env: str = "breakout"
+    """game; of breakout and pong it is known which scores are worth the name"""
+    network: str = "net1"
+    """the learner's network"""
+    specs: tuple[str, ...] = (
+        "{}",
+        '{"bits": 8}',
+        '{"student": "net2", "bits": 8}',
+        '{"sparsity": 0.5, "bits": 8}',
+        '{"student": "net3", "bits": 8}',
+    )
+    """what actors act with, each as JSON; the first is what the others are compared with"""
+    seconds: float = 300.0
+    """of each run"""
+    seeds: int = 2
+    """runs of each spec"""
+    seed: int = 0
+    """the first seed"""
+    out: Path | None = None
+    """folder to write bench-training.json and curves to; what was interrupted goes on there"""
+
+    def execute(self) -> dict[str, Any]:
+        """Train, print, and draw the curves."""
+        if self.out is not None:
+            make_out_dir(self.out)
+        result = bench_training(
+            game=self.env,
+            network=self.network,
+            specs=[CompressionSpec.from_json(text) for text in self.specs],
+            seconds=self.seconds,
+            seeds=self.seeds,
+            seed=self.seed,
+            kept=ResultCache(None if self.out is None else self.out / "training_runs"),
+        )
+        console.print(case_table(result["cases"][0]))
+        if self.out is not None:
+            from analysis.figures.students import learning_figures
+
+            _draw(learning_figures("training", result["cases"]), self.out)
+        return save_result(result, self.out, "bench-training.json")
 
 
 def _measured(network: str) -> str:

@@ -11,13 +11,11 @@ from accerl.errors import UserError, did_you_mean
 from accerl.records import fingerprint, make_out_dir, versions, write_json
 from accerl.runtime.latency.profiles import load_profile
 from studies.jobs.executor import check_workers, open_executor
-from studies.progress import bar, console, numbers_table
+from studies.progress import bar, console
 from studies.students.job import LearningCurve, LearningJob
 from studies.students.plan import CORRECTORS, STUDENTS, Case, Variant
-from studies.students.table import compare, row_of
+from studies.students.table import case_result, case_table
 
-CURVES_POINTS = 25
-"""of each curve that is kept beside the table"""
 Curves = Mapping[tuple[int, str, int], LearningCurve]
 """by number of the case, label of the variant, and seed"""
 
@@ -88,7 +86,7 @@ def run_learning_study(
         console.print(f"wrote {path}")
     console.print(f"wrote {out / name}.json")
     for case in result["cases"]:
-        console.print(_table(case))
+        console.print(case_table(case))
     return result
 
 
@@ -119,7 +117,10 @@ def _write(
         "study": name,
         "budget": budget,
         "seed": seed,
-        "cases": [_case(number, case, curves, profile) for number, case in enumerate(cases)],
+        "cases": [
+            case_result(case, _of_case(number, curves), profile)
+            for number, case in enumerate(cases)
+        ],
         "fingerprint": fingerprint(),
         "versions": versions(),
         "command": f"accerl study run {name} {options} --out DIR",
@@ -128,76 +129,7 @@ def _write(
     return result
 
 
-def _case(number: int, case: Case, curves: Curves, profile: str) -> dict[str, Any]:
-    found = {
-        variant.label: {
-            each: curve
-            for (place, label, each), curve in curves.items()
-            if place == number and label == variant.label
-        }
-        for variant in case.variants
-    }
-    rows = {
-        label: [row_of(curve, case.scores, each) for each, curve in own.items()]
-        for label, own in found.items()
-    }
-    first = case.variants[0].label
+def _of_case(number: int, curves: Curves) -> dict[tuple[str, int], LearningCurve]:
     return {
-        "game": case.game,
-        "profile": profile or case.profile,
-        "network": case.network,
-        "scores": list(case.scores),
-        "env_steps": case.env_steps,
-        "baseline": first,
-        "variants": [
-            {
-                "label": variant.label,
-                "spec": variant.spec.to_json(),
-                "settings": {**case.settings, **variant.settings},
-                **compare(rows[variant.label], rows[first], case.scores),
-                "runs": rows[variant.label],
-                "curves": [_thinned(each, curve) for each, curve in found[variant.label].items()],
-            }
-            for variant in case.variants
-            if rows[variant.label]
-        ],
+        (label, seed): curve for (place, label, seed), curve in curves.items() if place == number
     }
-
-
-def _thinned(seed: int, curve: LearningCurve) -> dict[str, Any]:
-    every = max(len(curve.seconds) // CURVES_POINTS, 1)
-    names = ("seconds", "env_steps", "scores", "compression_kl_nats", "kl_nats")
-    return {"seed": seed} | {
-        name: [_short(value) for value in list(getattr(curve, name))[every - 1 :: every]]
-        for name in names
-    }
-
-
-def _short(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.4g}")
-
-
-def _table(case: Mapping[str, Any]) -> Any:
-    title = f"{case['game']} on {case['profile']}, learner {case['network']}"
-    columns = ["KL", "live KL"]
-    for score in case["scores"]:
-        columns += [f"to {score:g}", "env steps", "ratio", "seconds", "ratio"]
-    table = numbers_table(title, "actors", *columns, "last", "distilling")
-    for row in case["variants"]:
-        cells = [_number(row[name], ".3f") for name in ("compression_kl_nats", "kl_nats")]
-        for found in row["to_score"]:
-            mark = ">" if found["is_bound"] else ""
-            cells += [
-                f"{found['reached']}/{row['seeds']}",
-                f"{found['env_steps']:,.0f}",
-                mark + _number(found["env_steps_ratio"], ".2f"),
-                f"{found['seconds']:,.1f}",
-                mark + _number(found["seconds_ratio"], ".2f"),
-            ]
-        last = _number(row["last_score"], ".1f")
-        table.add_row(row["label"], *cells, last, f"{row['distill_cores']:.2f} cores")
-    return table
-
-
-def _number(value: float | None, form: str) -> str:
-    return "-" if value is None else format(value, form)

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from rich.table import Table
 
+from studies.progress import numbers_table
 from studies.students.job import LearningCurve
+from studies.students.plan import Case
+
+CURVES_POINTS = 25
+"""of each curve that is kept beside the table"""
 
 
 def reached(
@@ -106,3 +112,86 @@ def _to_score(
         "seconds_ratio": ratio("seconds"),
         "is_bound": not all(mine["reached"] and first["reached"] for mine, first in pairs),
     }
+
+
+def case_result(
+    case: Case, curves: Mapping[tuple[str, int], LearningCurve], profile: str = ""
+) -> dict[str, Any]:
+    """Return what is known of a case as plain JSON, curves included.
+
+    Args:
+        case: what is compared.
+        curves: by label of the variant, and seed.
+        profile: what took the place of the case's machine.
+    """
+    found = {
+        variant.label: {
+            each: curve for (label, each), curve in curves.items() if label == variant.label
+        }
+        for variant in case.variants
+    }
+    rows = {
+        label: [row_of(curve, case.scores, each) for each, curve in own.items()]
+        for label, own in found.items()
+    }
+    first = case.variants[0].label
+    return {
+        "game": case.game,
+        "profile": profile or case.profile,
+        "network": case.network,
+        "scores": list(case.scores),
+        "env_steps": case.env_steps,
+        "baseline": first,
+        "variants": [
+            {
+                "label": variant.label,
+                "spec": variant.spec.to_json(),
+                "settings": {**case.settings, **variant.settings},
+                **compare(rows[variant.label], rows[first], case.scores),
+                "runs": rows[variant.label],
+                "curves": [_thinned(each, curve) for each, curve in found[variant.label].items()],
+            }
+            for variant in case.variants
+            if rows[variant.label]
+        ],
+    }
+
+
+def _thinned(seed: int, curve: LearningCurve) -> dict[str, Any]:
+    every = max(len(curve.seconds) // CURVES_POINTS, 1)
+    names = ("seconds", "env_steps", "scores", "compression_kl_nats", "kl_nats")
+    return {"seed": seed} | {
+        name: [_short(value) for value in list(getattr(curve, name))[every - 1 :: every]]
+        for name in names
+    }
+
+
+def _short(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.4g}")
+
+
+def case_table(case: Mapping[str, Any]) -> Table:
+    """Return what `case_result` says as a table."""
+    title = f"{case['game']} on {case['profile']}, learner {case['network']}"
+    columns = ["KL", "live KL"]
+    for score in case["scores"]:
+        columns += [f"to {score:g}", "env steps", "ratio", "seconds", "ratio"]
+    table = numbers_table(title, "actors", *columns, "last", "distilling")
+    for row in case["variants"]:
+        cells = [_number(row[name], ".3f") for name in ("compression_kl_nats", "kl_nats")]
+        for found in row["to_score"]:
+            mark = ">" if found["is_bound"] else ""
+            cells += [
+                f"{found['reached']}/{row['seeds']}",
+                f"{found['env_steps']:,.0f}",
+                mark + _number(found["env_steps_ratio"], ".2f"),
+                f"{found['seconds']:,.1f}",
+                mark + _number(found["seconds_ratio"], ".2f"),
+            ]
+        last = _number(row["last_score"], ".1f")
+        table.add_row(row["label"], *cells, last, f"{row['distill_cores']:.2f} cores")
+    return table
+
+
+def _number(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)
