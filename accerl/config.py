@@ -16,9 +16,10 @@ from accerl.errors import UserError, require, require_choice, require_fields
 from accerl.learner.config import LearnerConfig, choose_device
 from accerl.networks.observation import ObservationSpec
 from accerl.records import json_hash
+from accerl.runtime.ray.config import RayConfig
 from accerl.spec import require_network
 
-RUNTIMES = ("serial", "process")
+RUNTIMES = ("serial", "process", "ray")
 CLOCKS = ("virtual", "real")
 
 
@@ -31,7 +32,8 @@ class RuntimeConfig:
     """
 
     runtime: str = "serial"
-    """serial (one deterministic process) or process (one process per actor)"""
+    """serial (one deterministic process), process (one process per actor) or ray (actors on the
+    nodes of a Ray cluster)"""
     clock: str = "virtual"
     """virtual (charged from a latency profile; serial only) or real"""
     profile: str = "paper-1080ti"
@@ -74,19 +76,25 @@ class RuntimeConfig:
     def __post_init__(self) -> None:
         require_choice("runtime", self.runtime, RUNTIMES)
         require_choice("clock", self.clock, CLOCKS)
-        if self.runtime == "process" and self.clock == "virtual":
+        if self.runtime != "serial" and self.clock == "virtual":
             raise UserError(
-                "the process runtime runs on the real clock: use --clock real, or --runtime serial"
+                f"the {self.runtime} runtime runs on the real clock: use --clock real, or "
+                "--runtime serial"
             )
         check = partial(require_fields, self, "runtime")
         counts = "num_envs num_learners publish_every actor_threads learner_threads"
         check(counts, "must be at least 1", lambda count: count >= 1)
         counts = "queue_rollouts num_distillers num_actors eval_episodes"
         check(counts, "must not be negative", lambda count: count >= 0)
-        if self.runtime == "process" and not self.compressor_process:
+        if self.runtime != "serial" and not self.compressor_process:
             raise UserError(
-                "runtime: the process runtime always has a compressor process; leave "
+                f"runtime: the {self.runtime} runtime always has a compressor process; leave "
                 "compressor_process true, or use --runtime serial"
+            )
+        if self.runtime == "ray" and (self.num_distillers or self.pin_cores):
+            raise UserError(
+                "runtime: on Ray the compressor distils too, and Ray places actors; set "
+                "num_distillers 0 and pin_cores false, or use --runtime process"
             )
         if self.num_distillers and not self.compressor_process:
             raise UserError("runtime: num_distillers needs a compressor process")
@@ -126,6 +134,7 @@ class RunConfig:
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
     compression: CompressionConfig = field(default_factory=CompressionConfig)
+    ray: RayConfig = field(default_factory=RayConfig)
 
     def __post_init__(self) -> None:
         check_game(self.game, self.env)
@@ -154,6 +163,7 @@ class RunConfig:
     def hash(self) -> str:
         """Identity of the resolved configuration."""
         data = asdict(self)
+        del data["ray"]  # where a run takes place
         if self.env == AS_IT_IS:  # as every game was shown before there was a choice
             del data["env"]
         return json_hash(data)[:12]
@@ -174,6 +184,7 @@ class RunConfig:
             values["env"] = EnvConfig(**values.get("env", {}))
             values["runtime"] = RuntimeConfig(**values["runtime"])
             values["compression"] = CompressionConfig(**values["compression"])
+            values["ray"] = RayConfig(**values.get("ray", {}))
             return cls(**values)
         except (KeyError, TypeError) as error:
             raise UserError(f"config.json is not of this version of AcceRL ({error})") from error
@@ -188,11 +199,11 @@ class RunConfig:
         Raises:
             UserError: the learner is to use a GPU that is not there, or where it cannot.
         """
-        beside = self.runtime.runtime == "process"
+        beside = self.runtime.runtime != "serial"
         if self.learner.device == "cuda" and not beside:
             raise UserError(
-                "learner: device cuda needs the process runtime: what compresses in the learner's "
-                "own process does so on the CPU"
+                "learner: device cuda needs the process runtime, or Ray's: what compresses in "
+                "the learner's own process does so on the CPU"
             )
         alone = self.runtime.num_learners == 1
         device = choose_device(self.learner.device if beside and alone else "cpu").type

@@ -258,14 +258,7 @@ class WeightVector(SharedBlock):
 
     def put(self, version: int, policy: Policy) -> None:
         """Make the weights of `policy` current; gradients it does not have yet are zeros."""
-        arrays = [tensor.detach().cpu().numpy() for tensor in _tensors(policy)]
-        if self.gradients:
-            arrays += [
-                np.zeros(tuple(weight.shape), np.float32)
-                if weight.grad is None
-                else weight.grad.cpu().numpy()
-                for weight in policy.parameters()
-            ]
+        arrays = weight_arrays(policy, gradients=self.gradients)
         self.write(version, arrays)
 
     def load_into(self, policy: Policy) -> int:
@@ -278,19 +271,47 @@ class WeightVector(SharedBlock):
         def copy(data: np.ndarray) -> None:
             offset = 0
             vector = data.view(np.float32)
-            tensors = _tensors(policy)
-            if self.gradients:
-                for weight in policy.parameters():
-                    if weight.grad is None:
-                        weight.grad = weight.detach().clone()
-                    tensors.append(weight.grad)
-            for tensor in tensors:
-                target = tensor.detach().numpy()
+            for target in _weights_to_write(policy, gradients=self.gradients):
                 target[...] = vector[offset : offset + target.size].reshape(target.shape)
                 offset += target.size
 
         version, _ = self.read(copy)
         return version
+
+
+def weight_arrays(policy: Policy, *, gradients: bool = False) -> list[np.ndarray]:
+    """Return the arrays that a policy consists of; on the CPU they are its own, not copies.
+
+    Args:
+        policy: whose.
+        gradients: whether those of its last step follow; what has none yet has zeros.
+    """
+    arrays = [tensor.detach().cpu().numpy() for tensor in _tensors(policy)]
+    if gradients:
+        arrays += [
+            np.zeros(tuple(weight.shape), np.float32)
+            if weight.grad is None
+            else weight.grad.cpu().numpy()
+            for weight in policy.parameters()
+        ]
+    return arrays
+
+
+def load_weights(policy: Policy, arrays: Sequence[np.ndarray], *, gradients: bool = False) -> None:
+    """Copy what `weight_arrays` returned into another policy of the same network, on the CPU."""
+    targets = _weights_to_write(policy, gradients=gradients)
+    for target, array in zip(targets, arrays, strict=True):
+        target[...] = array
+
+
+def _weights_to_write(policy: Policy, *, gradients: bool) -> list[np.ndarray]:
+    tensors = _tensors(policy)
+    if gradients:
+        for weight in policy.parameters():
+            if weight.grad is None:
+                weight.grad = weight.detach().clone()
+            tensors.append(weight.grad)
+    return [tensor.detach().numpy() for tensor in tensors]
 
 
 def count_weights(policy: Policy) -> int:

@@ -27,6 +27,7 @@ from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.latency.profiles import load_profile, save_profile
 from accerl.runtime.parts import Parts
 from accerl.runtime.process.run import ProcessRun
+from accerl.runtime.ray.run import RayRun
 from accerl.runtime.run import IntervalReport
 from accerl.runtime.serial.clock import RealClock, VirtualClock
 from accerl.runtime.serial.run import SerialRun
@@ -61,7 +62,7 @@ class RunResult:
 
 def make_run(
     config: RunConfig, profile: LatencyProfile | None = None, parts: Parts | None = None
-) -> SerialRun | ProcessRun:
+) -> SerialRun | ProcessRun | RayRun:
     """Return the inner run that `config` describes, with the learner of `config.start` if named.
 
     Args:
@@ -76,6 +77,8 @@ def make_run(
     config = config.adapted()
     if config.runtime.runtime == "process":
         run = ProcessRun(config, parts=parts)
+    elif config.runtime.runtime == "ray":
+        run = RayRun(config, parts=parts)
     elif config.runtime.clock == "real":
         run = SerialRun(config, RealClock(), parts=parts)
     else:

@@ -20,7 +20,7 @@ from accerl.errors import UserError, did_you_mean
 from accerl.learner.learner import UpdateStats
 from accerl.records import fingerprint
 from accerl.rollout import Rollout
-from accerl.runtime.process.run import ProcessRun
+from accerl.runtime.parallel import ParallelRun
 from accerl.runtime.run import PHASES, IntervalReport
 from accerl.runtime.serial.run import SerialRun
 from accerl.seeds import Role, generator, number
@@ -117,7 +117,7 @@ def measure(pipeline: Pipeline, seconds: float, seed: int) -> dict[str, Any]:
             run.learner.update = hand_back
         run.apply(Decision.of(pipeline.spec))
         run.advance(WARM_UP_SECONDS)
-        if not pipeline.learns and isinstance(run, ProcessRun):
+        if not pipeline.learns and isinstance(run, ParallelRun):
             run.publishing.after_update = leave_it  # nothing new: nothing to distil either
         report = run.advance(seconds)
     finally:
@@ -136,7 +136,7 @@ def leave_it(rollout: Rollout) -> None:
 
 
 def _measured(
-    report: IntervalReport, pipeline: Pipeline, run: SerialRun | ProcessRun
+    report: IntervalReport, pipeline: Pipeline, run: SerialRun | ParallelRun
 ) -> dict[str, Any]:
     steps = max(report.env_steps, 1)
     runtime = pipeline.config.runtime

@@ -55,7 +55,10 @@ class Train(Command):
     seed: int | None = None
     """of everything random (default: 0)"""
     runtime: str | None = None
-    """serial or process (default: the game's)"""
+    """serial, process or ray (default: the game's)"""
+    cluster: str | None = None
+    """of --runtime ray: auto (the Ray cluster that this machine is a node of) or HOST:PORT of its
+    head (default: one of this machine alone, for the time of the run)"""
     clock: str | None = None
     """virtual or real; the serial runtime defaults to virtual"""
     profile: str | None = None
@@ -136,6 +139,7 @@ class Train(Command):
             "runtime.clock": clock,
             "runtime.profile": self.profile,
             "learner.precision": self.precision,
+            "ray.address": self.cluster,
         }
         config = configure(
             self.game,
@@ -146,6 +150,8 @@ class Train(Command):
             network=self.network,
             start=None if self.start is None else str(self.start.absolute()),
         )
+        if self.cluster is not None and config.runtime.runtime != "ray":
+            raise UserError("--cluster goes with --runtime ray")
         if self.profile is not None and config.runtime.clock == "real":
             raise UserError("--profile goes with the virtual clock; add --runtime serial")
         return config

@@ -113,7 +113,7 @@ def check_workers(workers: int, cluster: str = "") -> None:
     if workers < 0:
         raise UserError(f"--workers must be at least 0 (one for every core), got {workers}")
     if cluster:
-        from studies.jobs.on_ray import connect
+        from accerl.runtime.ray.cluster import connect
 
         ray, is_own = connect(cluster)
         if is_own:

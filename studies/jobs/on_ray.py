@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import io
-import logging
-import os
-import signal
-import socket
-import sys
-import threading
 from collections.abc import Callable, Mapping
-from contextlib import redirect_stdout
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import accerl
 from accerl.errors import UserError
+from accerl.runtime.ray.cluster import (
+    alive_nodes,
+    connect,
+    found_version,
+    on_node,
+    quiet,
+    wrong_version,
+)
 from studies.jobs.cached import MAX_LOSSES, CachedExecutor
 from studies.jobs.executor import Job
 from studies.jobs.local import JOB_BYTES
@@ -24,7 +25,6 @@ from studies.jobs.work import Done, End, Failed, Lost, packed
 WHOLE_NODE = "accerl_whole_node"
 """custom resource of the nodes on which may be timed"""
 NEEDS = {"CPU": 1.0, "memory": float(JOB_BYTES)}
-CONNECT_SECONDS = 5.0
 LOOK_SECONDS = 1.0
 """between two looks at whether nodes have joined"""
 
@@ -44,8 +44,8 @@ class RayExecutor(CachedExecutor):
         self._limit = workers
         self._timed_node: Mapping[str, Any] | None = None
         self._running: dict[Any, str] = {}
-        self._quiet = redirect_stdout(_WithoutRay())
-        self._quiet.__enter__()
+        self._quiet = ExitStack()
+        self._quiet.enter_context(quiet())
         try:
             super().__init__(out)
             self._node_with(NEEDS, advice="start nodes with more: `ray start --num-cpus --memory`")
@@ -66,7 +66,7 @@ class RayExecutor(CachedExecutor):
         if job.is_timed:
             options |= self._alone()
         task = self._task.options(**options)
-        self._running[task.remote(accerl.__version__, packed(job, self.folder))] = name
+        self._running[task.remote(packed(job, self.folder))] = name
 
     def ended(self, *, wait: bool) -> list[tuple[str, End]]:
         """Return what came of the jobs that have ended."""
@@ -85,18 +85,13 @@ class RayExecutor(CachedExecutor):
             return Lost(cause=f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}")
         if isinstance(end, Done | Failed):
             return end
-        raise UserError(
-            f"node {end['node']} of the cluster has {end['found']}, this is AcceRL "
-            f"{accerl.__version__}; install the same everywhere"
-        )
+        raise wrong_version(end["node"], end["found"])
 
     def _room(self) -> int:
         return self._limit or max(1, int(self._ray.cluster_resources().get("CPU", 0.0)))
 
     def _alone(self) -> dict[str, Any]:
         """Return what gives a task a node to itself."""
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
         if self._timed_node is None:
             needs = {**NEEDS, WHOLE_NODE: 1.0}
             start = f"ray start --resources='{{\"{WHOLE_NODE}\": 1}}'"
@@ -104,9 +99,7 @@ class RayExecutor(CachedExecutor):
         return {
             "num_cpus": self._timed_node["Resources"]["CPU"],
             "resources": {WHOLE_NODE: 1.0},
-            "scheduling_strategy": NodeAffinitySchedulingStrategy(
-                self._timed_node["NodeID"], soft=False
-            ),
+            "scheduling_strategy": on_node(self._timed_node["NodeID"]),
         }
 
     def _node_with(self, needs: Mapping[str, float], *, advice: str) -> Mapping[str, Any]:
@@ -115,7 +108,7 @@ class RayExecutor(CachedExecutor):
         Raises:
             UserError: none has.
         """
-        nodes = [node for node in self._ray.nodes() if node["Alive"]]
+        nodes = alive_nodes(self._ray)
         for node in nodes:
             if all(node["Resources"].get(name, 0.0) >= many for name, many in needs.items()):
                 return node
@@ -131,99 +124,21 @@ class RayExecutor(CachedExecutor):
         self._running.clear()
         if self._is_own:
             self._ray.shutdown()
-        self._quiet.__exit__(None, None, None)
+        self._quiet.close()
 
 
-class _WithoutRay(io.TextIOBase):
-    """Standard output without what Ray's threads print there, such as the log of a node that died.
-
-    It is also where results go, as JSON.
-    """
-
-    def __init__(self) -> None:
-        self._out = sys.stdout
-
-    def write(self, text: str, /) -> int:
-        if threading.current_thread().name.startswith("ray_"):
-            return len(text)
-        return self._out.write(text)
-
-    def flush(self) -> None:
-        self._out.flush()
-
-
-def _task() -> Callable[[str, bytes], Any]:
+def _task() -> Callable[[bytes], Any]:
     """Return what a node runs. It travels by value: a node without AcceRL can say so."""
+    other_version = found_version(accerl.__version__)
 
-    def accerl_job(version: str, data: bytes) -> Any:
+    def accerl_job(data: bytes) -> Any:
         import platform
 
-        try:
-            import accerl
-
-            found = f"AcceRL {accerl.__version__}"
-        except ImportError:
-            found = "no AcceRL"
-        if found != f"AcceRL {version}":
+        found = other_version()
+        if found is not None:
             return {"node": platform.node(), "found": found}
         from studies.jobs.work import do
 
         return do(data)
 
     return accerl_job
-
-
-def connect(cluster: str) -> tuple[Any, bool]:
-    """Return Ray, connected to a cluster, and whether it was not before.
-
-    Args:
-        cluster: auto, ``host:port`` or ``ray://host:port``.
-
-    Raises:
-        UserError: Ray is not installed, or there is no such cluster, or one of another version.
-    """
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # else it warns
-    try:
-        import ray
-    except ImportError as error:
-        raise UserError("--cluster needs Ray: pip install 'accerl-control[ray]'") from error
-    if ray.is_initialized():
-        return ray, False
-    if cluster != "auto":
-        _check_listens(cluster)
-    handler = signal.getsignal(signal.SIGTERM)
-    try:
-        ray.init(address=cluster, logging_level=logging.ERROR, log_to_driver=False)
-    except Exception as error:  # any: what it raises depends on the way it is connected to
-        raise _refusal(cluster, error) from error
-    finally:
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, handler)  # Ray sets its own
-    return ray, True
-
-
-def _check_listens(cluster: str) -> None:
-    """Refuse an address at which nobody listens: Ray itself would try for minutes."""
-    host, _, port = cluster.removeprefix("ray://").rpartition(":")
-    if not host or not port.isdigit():
-        raise UserError(f"--cluster {cluster!r} is none of auto, HOST:PORT and ray://HOST:10001")
-    try:
-        socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
-    except (OSError, OverflowError) as error:
-        raise UserError(
-            f"no Ray cluster answers at {cluster} ({error}); is its head node running "
-            "(`ray start --head`)?"
-        ) from error
-
-
-def _refusal(cluster: str, error: Exception) -> UserError:
-    message = " ".join(str(error).split())
-    if isinstance(error, ConnectionError) and cluster == "auto":
-        return UserError(
-            "no Ray cluster runs on this machine; start one (`ray start --head`), or name another "
-            "by --cluster ray://HOST:10001"
-        )
-    if "ersion mismatch" in message:
-        return UserError(f"the cluster at {cluster} has another Ray or Python: {message}")
-    return UserError(f"cannot connect to the cluster at {cluster}: {message[:300]}")

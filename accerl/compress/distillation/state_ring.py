@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from accerl.frames import new_frames, stack_size
 from accerl.networks.observation import ObservationSpec
 from accerl.rollout import release
 
@@ -64,8 +65,8 @@ class StateRing:
         self.observation = observation
         self.num_actions = num_actions
         self.capacity = capacity
-        stacked = observation.is_pixels and observation.shape[0] > 1
-        self.stack = observation.shape[0] if stacked else 1
+        self.stack = stack_size(observation)
+        stacked = self.stack > 1
         frame = observation.shape[1:] if stacked else observation.shape
         self._frames_kept = math.ceil(capacity * FRAMES_PER_STATE) if stacked else capacity
         self._fields: dict[str, tuple[tuple[int, ...], np.dtype]] = {
@@ -138,11 +139,7 @@ class StateRing:
         """
         steps, envs = obs.shape[:2]
         pieces = obs.reshape(steps, envs, self.stack, -1)
-        is_new = np.zeros((steps, envs, self.stack), bool)
-        is_new[0] = True
-        is_new[1:, :, -1] = True
-        if self.stack > 1 and steps > 1:
-            is_new[1:] |= ~_continues(pieces)[:, :, None]
+        is_new = new_frames(pieces)
         by_env = is_new.transpose(1, 0, 2)  # [B, T, stack]
         count, states = int(is_new.sum()), steps * envs
         if count > self._frames_kept or states > self.capacity:
@@ -255,13 +252,6 @@ class StateRing:
         self._arrays, self._header = {}, np.zeros(len(_HEADER), np.int64)
         release(self._segment, unlink=self._owner)
         self._segment = None
-
-
-def _continues(pieces: np.ndarray) -> np.ndarray:
-    """Return whether each stack [T - 1, B] begins with the frames that the one before ends with."""
-    if pieces.shape[-1] * pieces.itemsize % 8 == 0 and pieces.flags.c_contiguous:
-        pieces = pieces.view(np.uint64)  # an eighth of the comparisons
-    return (pieces[1:, :, :-1] == pieces[:-1, :, 1:]).all(axis=(2, 3))
 
 
 def _write(ring: np.ndarray, number: int, values: np.ndarray) -> None:

@@ -1,0 +1,143 @@
+"""RayCluster: the cluster of one run, and where on it each of its actors goes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from accerl.config import RunConfig
+from accerl.errors import UserError
+from accerl.rollout import RolloutShape
+from accerl.runtime.ray.cluster import (
+    alive_nodes,
+    check_versions,
+    connect,
+    on_node,
+    quiet,
+    start_here,
+)
+from accerl.runtime.ray.roles import BESIDE
+
+OTHER_BYTES = 128 * 2**20
+"""of an object store that a run starts, for weights, publications and states"""
+SHARED_MEMORY = "/dev/shm"
+
+
+class RayCluster:
+    """The cluster that a run has connected to, or has started.
+
+    Raises:
+        UserError: there is no such cluster, or it has other versions, or no room.
+    """
+
+    def __init__(self, config: RunConfig, shape: RolloutShape, slots: int) -> None:
+        """Connect, and look whether the run has room.
+
+        Args:
+            config: of the run.
+            shape: of its rollouts.
+            slots: rollouts that there may be at once.
+        """
+        self.config = config.ray
+        self._actors = config.runtime.num_actors
+        need = slots * rollout_bytes(shape)
+        with ExitStack() as stack:
+            stack.enter_context(quiet())
+            if self.config.address:
+                self.ray, own = connect(self.config.address)
+            else:
+                _check_shared_memory(need + OTHER_BYTES)
+                cpus = max(os.cpu_count() or 1, round(self._actors * self.config.actor_cpus))
+                self.ray, own = start_here(cpus, need + OTHER_BYTES)
+            if own:
+                stack.callback(self.ray.shutdown)
+            self.node = self.ray.get_runtime_context().get_node_id()
+            """the learner's node"""
+            self._check_room(need)
+            if self.config.address:
+                check_versions(self.ray)
+            self._open = stack.pop_all()
+
+    def room(self) -> int:
+        """Return how many actors the nodes that are alive have CPUs for."""
+        each = self.config.actor_cpus
+        cpus = [node["Resources"].get("CPU", 0.0) for node in alive_nodes(self.ray)]
+        return self._actors if each == 0.0 else sum(int(many / each + 1e-9) for many in cpus)
+
+    def _check_room(self, need: int) -> None:
+        nodes, room = alive_nodes(self.ray), self.room()
+        if room < self._actors:
+            raise UserError(
+                f"the cluster's {len(nodes)} nodes have CPUs for {room} of {self._actors} actors "
+                f"({self.config.actor_cpus:g} each); start more nodes (`ray start "
+                "--address=HOST:PORT`), or lower runtime.num_actors or ray.actor_cpus"
+            )
+        wanted = self.config.helper_resource
+        if wanted and not any(node["Resources"].get(wanted) for node in nodes):
+            raise UserError(
+                f"none of the cluster's {len(nodes)} nodes has the resource {wanted!r} that "
+                "ray.helper_resource names; start one by `ray start "
+                f"--resources='{{\"{wanted}\": 1}}'`"
+            )
+        store = sum(node["Resources"].get("object_store_memory", 0.0) for node in nodes)
+        if store < need:
+            raise UserError(
+                f"the cluster's object store holds {store / 2**20:,.0f} MB, and this run's "
+                f"rollouts may take {need / 2**20:,.0f} MB; start its nodes with more "
+                "(`ray start --object-store-memory`), or lower runtime.num_actors, "
+                "runtime.num_envs or runtime.queue_rollouts"
+            )
+
+    def start(self, role: str, kind: type) -> Any:
+        """Create an actor for a role: actors anywhere, helpers on the learner's node or theirs."""
+        options: dict[str, Any] = {"max_restarts": 0, "concurrency_groups": {BESIDE: 1}}
+        helper = self.config.helper_resource
+        if role == "actor":
+            options["num_cpus"] = self.config.actor_cpus
+            options["scheduling_strategy"] = "SPREAD"
+        elif helper:
+            options |= {"num_cpus": 0, "resources": {helper: 1e-3}}
+        else:
+            options |= {"num_cpus": 0, "scheduling_strategy": on_node(self.node)}
+        return self.ray.remote(**options)(kind).remote()
+
+    @property
+    def home(self) -> str:
+        """Node on which all read rollouts as they are; none if the compressor is elsewhere."""
+        return "" if self.config.helper_resource else self.node
+
+    def ready(self, refs: Sequence[Any], timeout_seconds: float) -> list[Any]:
+        """Return those of `refs` whose values are here; wait for one of them at most."""
+        many = len(refs) if timeout_seconds == 0.0 else 1
+        found, _ = self.ray.wait([*refs], num_returns=many, timeout=timeout_seconds)
+        return found
+
+    def close(self) -> None:
+        """Let go of the cluster, and end it if the run has started it. Safe to call twice."""
+        self._open.close()
+
+
+def rollout_bytes(shape: RolloutShape) -> int:
+    """Return what a rollout takes in the object store of the learner's node."""
+    fields = shape.fields().values()
+    sizes = [dtype.itemsize for _, dtype in fields]
+    for index, (size, _) in enumerate(fields):
+        for many in size:
+            sizes[index] *= many
+    return sum(sizes)
+
+
+def _check_shared_memory(need: int) -> None:
+    """Refuse what would end in Ray's own error, or on a disk."""
+    if not os.path.isdir(SHARED_MEMORY):
+        return
+    free = shutil.disk_usage(SHARED_MEMORY).free
+    if free < need:
+        raise UserError(
+            f"an object store for this run's rollouts takes {need / 2**20:,.0f} MB, and "
+            f"{SHARED_MEMORY} has {free / 2**20:,.0f} MB; lower runtime.num_actors, "
+            "runtime.num_envs or runtime.queue_rollouts"
+        )

@@ -1,0 +1,257 @@
+"""Ray runtime: actors, compressor and evaluator on the nodes of a cluster, the learner here."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from accerl.config import RunConfig
+from accerl.errors import GameError, UserError
+from accerl.learner.learner import UpdateStats
+from accerl.networks.graph_policy import count_macs
+from accerl.rollout import Rollout
+from accerl.runtime.parallel import ParallelRun
+from accerl.runtime.parts import Parts
+from accerl.runtime.process.supervise import Supervisor
+from accerl.runtime.publishing.orders import PublicationOrders
+from accerl.runtime.publishing.probe import KLProbe
+from accerl.runtime.ray.cluster import described, wrong_version
+from accerl.runtime.ray.packing import unpack
+from accerl.runtime.ray.placement import RayCluster
+from accerl.runtime.ray.publishing import RayPublishing
+from accerl.runtime.ray.roles import CompressorActor, EvaluatorActor, RolloutActor, Started
+from accerl.runtime.ray.worker import Call, RayWorker
+from accerl.seeds import Role, number
+from accerl.weights import weight_arrays
+
+
+class RayRun(ParallelRun):
+    """A run whose workers are Ray actors, on this machine or on many.
+
+    A slot that is lent to an actor is a call whose answer, a rollout, comes through the object
+    store; without free slots there are no calls, and the actor waits. Rollouts of the learner's
+    node are read where they were written. A publication is put into the object store once; each
+    node fetches it once.
+
+    Any actor or node but the learner's may die at any moment, as in the process runtime.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        *,
+        supervisor: Supervisor | None = None,
+        parts: Parts | None = None,
+    ) -> None:
+        super().__init__(config, supervisor=supervisor, parts=parts)
+        _let_torch_read_only()
+        self._cluster = RayCluster(config, self._shape, len(self._slots))
+        policy, runtime = self.learner.policy, config.runtime
+        check_every = KLProbe.check_every(self._shape.samples, count_macs(policy))
+        self._publishing = RayPublishing(
+            self._cluster,
+            PublicationOrders(runtime.publish_every, check_every),
+            self._compressor,
+            self.learner,
+            self.recorder,
+        )
+        self._actors = [self._make_actor(index) for index in range(self._wiring.actors)]
+        self._publishing.worker = self._make_compressor()
+        self._evaluator = self._make_evaluator() if runtime.eval_episodes else None
+        self._rollouts: dict[int, tuple[Any, Mapping[str, np.ndarray]]] = {}  # by slot
+        self._learner_return: float | None = None
+        self._dead_nodes: set[str] = set()
+
+    @property
+    def publishing(self) -> RayPublishing:
+        """The compressor."""
+        return self._publishing
+
+    @property
+    def workers(self) -> list[RayWorker]:
+        """Every Ray actor of this run."""
+        workers = [*self._actors, self.publishing.worker]
+        return workers if self._evaluator is None else [*workers, self._evaluator]
+
+    def _make_actor(self, index: int) -> RayWorker:
+        def arguments(restarts: int) -> tuple[Any, ...]:
+            config, runtime = self.config, self.config.runtime
+            # See `ProcessRun`: no episodes are replayed.
+            seed = number(config.seed, Role.ACTOR, index, restarts, self.learner.updates)
+            acting = (runtime.actor_threads, runtime.infer_batch, runtime.patience_seconds)
+            return config.game, config.env, self._shape, *acting, seed, self._cluster.home
+
+        return RayWorker(self._cluster, "actor", index, RolloutActor, arguments)
+
+    @property
+    def _network(self) -> tuple[Any, ...]:
+        policy = self.learner.policy
+        return self.config.network, policy.observation, policy.num_actions
+
+    def _make_compressor(self) -> RayWorker:
+        compression = self.config.compression
+        kept = max(compression.distill_states, self._shape.samples)
+        given = (*self._network, compression, self._parts.links, kept)
+
+        def arguments(_: int) -> tuple[Any, ...]:
+            return *given, self.publishing.start_state()
+
+        return RayWorker(self._cluster, "compressor", None, CompressorActor, arguments)
+
+    def _make_evaluator(self) -> RayWorker:
+        config = self.config
+        given = (*self._network, config.game, config.env, config.runtime.eval_episodes)
+        return RayWorker(self._cluster, "evaluator", None, EvaluatorActor, lambda _: given)
+
+    @property
+    def _is_published(self) -> bool:
+        return self.publishing.is_published
+
+    def _pids(self) -> dict[str, int]:
+        here = {
+            worker.name: worker.started.pid
+            for worker in self.workers
+            if worker.started is not None and worker.started.node == self._cluster.node
+        }
+        return {"learner": os.getpid(), **here}
+
+    def _start_workers(self) -> None:
+        for worker in self.workers:
+            self._supervisor.start(worker)
+
+    def _rollout(self, slot: int) -> Rollout:
+        return unpack(self._rollouts[slot][1], self._shape.observation)
+
+    def _learn(self, slot: int, rollout: Rollout, seconds: float) -> UpdateStats | None:
+        return self._safeguard.update(rollout, seconds=seconds)
+
+    def _learned(self, slot: int, rollout: Rollout, stats: UpdateStats) -> None:
+        self.publishing.see(self._rollouts[slot][0], stats.logits.numpy())
+
+    def _done(self, slot: int) -> None:
+        del self._rollouts[slot]
+        self._lend(self._actors[self._slots.owner(slot)])
+
+    def _lend_to_actors(self) -> None:
+        for actor in self._actors:
+            self._lend(actor)
+
+    def _lend(self, actor: RayWorker) -> None:
+        """Ask an actor for a rollout for each slot that it may fill, unless it is starting."""
+        assert actor.index is not None
+        if self._acting and actor.ready:
+            for slot in self._slots.lend(actor.index):
+                actor.call("collect", self.orders.last_ordered, slot=slot)
+
+    def _receive(self, timeout_seconds: float) -> None:
+        asked = {worker.calls[0].ref: worker for worker in self.workers if worker.calls}
+        for ref in self._cluster.ready([*asked], timeout_seconds) if asked else ():
+            worker = asked[ref]
+            if not worker.calls or worker.calls[0].ref != ref:
+                continue  # it was replaced meanwhile
+            call = worker.calls[0]
+            try:
+                answer = self._cluster.ray.get(ref)
+            except self._cluster.ray.exceptions.RayError as error:
+                self._replace(worker, error)
+            else:
+                worker.calls.popleft()
+                self._handle(worker, call, answer)
+        for worker in self.workers:
+            if self._supervisor.hangs(worker):
+                if worker.role == "actor" and self._cluster.room() < len(self._actors):
+                    self._supervisor.await_ready(worker)  # it waits for a node to join
+                else:
+                    self._replace(worker)
+
+    def _handle(self, worker: RayWorker, call: Call, answer: Any) -> None:
+        if isinstance(answer, Started):
+            self._is_ready(worker, answer)
+        elif worker.role == "actor":
+            assert worker.index is not None
+            self._slots.filled(worker.index, call.slot)
+            self._rollouts[call.slot] = (call.ref, answer)
+        elif worker.role == "compressor":
+            self.publishing.handle(call, answer)
+        else:
+            self._learner_return = answer
+
+    def _is_ready(self, worker: RayWorker, started: Started) -> None:
+        import accerl
+
+        if started.version != accerl.__version__:
+            raise wrong_version(started.node, f"AcceRL {started.version}")
+        worker.started, worker.ready = started, True
+        if worker.role in ("actor", "compressor"):
+            ready = [actor for actor in self._actors if actor.ready]
+            self.publishing.hear({f"{w.name}.{w.restarts}": w.handle for w in ready})
+        if worker.role == "actor":
+            self._lend(worker)
+
+    def _replace(self, worker: RayWorker, error: Exception | None = None) -> None:
+        """Put a new Ray actor in the place of `worker`'s; take back what that one held."""
+        cause = getattr(error, "cause", None)
+        if isinstance(cause, GameError):
+            raise GameError(f"{worker.name}: {cause}", cause.details) from error
+        if isinstance(cause, UserError):
+            raise cause
+        found, counts = "", True
+        if error is not None:
+            found, node_died = described(self._cluster.ray, error)
+            if cause is not None:
+                print(str(error), file=sys.stderr)  # its traceback
+            if node_died and worker.started is not None:
+                counts = worker.started.node not in self._dead_nodes
+                self._dead_nodes.add(worker.started.node)
+        self._cpu.note(self._pids())
+        replace = partial(
+            self._supervisor.replace, worker, seconds=self._seconds, found=found, counts=counts
+        )
+        if worker.role == "actor":
+            assert worker.index is not None
+            slots = self._slots.reclaim(worker.index)
+            replace(recovered=f"{slots} of its slots reclaimed")
+        elif worker.role == "compressor":
+            replace(recovered=self.publishing.died())
+        else:
+            replace(recovered="its measurement is repeated")
+
+    def _measure(self) -> float | None:
+        evaluator = self._evaluator
+        if evaluator is None:
+            return None
+        self._learner_return = None
+        while self._learner_return is None:
+            if evaluator.ready and not evaluator.calls:
+                evaluator.call("measure", weight_arrays(self.learner.policy))
+            self._receive(timeout_seconds=1.0)
+        return self._learner_return
+
+    def close(self) -> None:
+        """See `InnerRun.close`."""
+        if self._closed:
+            return
+        self._closed = True
+        for worker in self.workers:
+            worker.end()
+        self._rollouts.clear()
+        self._cluster.close()
+
+
+def _let_torch_read_only() -> None:
+    """Have torch say now, unheard, what it says once: that arrays of an object store are read-only.
+
+    Nothing writes to a rollout.
+    """
+    array = np.zeros(1)
+    array.flags.writeable = False
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.from_numpy(array)

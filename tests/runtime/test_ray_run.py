@@ -1,0 +1,125 @@
+"""The Ray runtime on this machine: it learns, tags, switches, survives, and leaves nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from accerl.actor import action_log_prob
+from accerl.compress.engine import make_engine
+from accerl.errors import UserError
+from accerl.monitor.strategies import FixedStrategy
+from accerl.records import read_metrics
+from accerl.runtime.ray.run import RayRun
+from accerl.runtime.run import IntervalReport
+from accerl.spec import IDENTITY, CompressionSpec, Decision
+from accerl.training.run import run_training
+from tests.fixtures.runs.inner_runs import weights_hash
+from tests.fixtures.runs.process_runs import immortal
+from tests.fixtures.runs.ray_runs import Witness, advance_until, ray_catch, ray_here
+
+INT8 = CompressionSpec(bits=8)
+NET3 = CompressionSpec(student="net3", bits=8)
+
+
+@pytest.fixture(scope="module")
+def ray() -> Iterator[Any]:
+    with ray_here() as started:
+        yield started
+
+
+def test_what_acted_is_what_the_learner_is_told(ray: Any) -> None:
+    """Its logits are the engine's bit for bit, and what the corrector reads follows from them."""
+    run = RayRun(ray_catch(eval_episodes=4))
+    try:
+        witness = Witness(ray, run)
+        run.apply(Decision.of(IDENTITY))
+        before = weights_hash(run.learner.policy)
+        reports = advance_until(run, 20)
+        assert weights_hash(run.learner.policy) != before
+        run.apply(Decision.of(NET3))
+        while not {NET3} & set(reports[-1].spec_seconds):
+            reports += advance_until(run, run.learner.updates + 1)
+        published = witness.published()
+    finally:
+        run.close()
+        run.close()  # twice is once
+    assert [report.index for report in reports] == list(range(len(reports)))
+    assert reports[-1].total_env_steps == run.learner.updates * 72
+    assert all(report.learner_return is not None for report in reports)
+    assert {spec for report in reports for spec in report.spec_seconds} == {IDENTITY, NET3}
+    assert reports[-1].rss_bytes["actor-0"] > 0
+    specs, versions = set(), []
+    for update, rollout in enumerate(witness.rollouts):
+        artifact = published[rollout.publication].artifacts[rollout.spec_index]
+        specs.add(artifact.spec)
+        versions.append(artifact.version)
+        assert artifact.version <= update
+        if update % 7 and update < len(witness.rollouts) - 3:
+            continue
+        logits, _ = make_engine(artifact).infer(rollout.obs[4])
+        np.testing.assert_array_equal(rollout.logits[4], logits)
+        expected = action_log_prob(rollout.logits, rollout.action)
+        np.testing.assert_array_equal(rollout.log_prob, expected)
+    assert specs == {IDENTITY, NET3}
+    assert len(set(versions)) > 3  # weights did travel
+
+
+@pytest.mark.slow
+def test_a_run_survives_the_death_of_every_role(
+    ray: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run = RayRun(ray_catch(num_actors=2, eval_episodes=4), supervisor=immortal())
+    killed = ["actor-1", "compressor", "evaluator"]
+    try:
+        run.apply(Decision.of(NET3))
+        reports = advance_until(run, 5)
+        for name in killed:
+            (worker,) = (worker for worker in run.workers if worker.name == name)
+            assert worker.started is not None
+            os.kill(worker.started.pid, signal.SIGKILL)
+            while not worker.restarts:
+                reports.append(run.advance(0.1))
+            reports += advance_until(run, run.learner.updates + 5)
+    finally:
+        run.close()
+    events = [event for report in reports for event in report.events]
+    names = [e["role"] if e["index"] is None else f"{e['role']}-{e['index']}" for e in events]
+    assert names == killed
+    assert reports[-1].total_env_steps == run.learner.updates * 72
+    assert "compressor died (its process ended); started it again, with" in capfd.readouterr().err
+
+
+@pytest.mark.slow
+def test_five_deaths_in_a_minute_end_the_run_with_a_checkpoint_to_resume_from(
+    ray: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs: list[RayRun] = []
+    started = RayRun._start_workers
+    monkeypatch.setattr(RayRun, "_start_workers", lambda run: (runs.append(run), started(run))[1])
+
+    def kill_an_actor(_: IntervalReport) -> None:
+        where = runs[0]._actors[0].started
+        if where is not None:
+            os.kill(where.pid, signal.SIGKILL)
+
+    config, out = ray_catch(), tmp_path / "run"
+    with pytest.raises(UserError, match=r"5 processes died within 60 seconds") as error:
+        run_training(
+            replace(config, seconds=600.0), FixedStrategy(INT8), out=out, on_interval=kill_an_actor
+        )
+    assert "\n" not in str(error.value)
+    before = list(read_metrics(out))
+    assert sum(len(report.events) for report in before) == 4  # the fifth ended it
+    longer = replace(config, seconds=before[-1].total_seconds + 0.3)
+    result = run_training(longer, FixedStrategy(INT8), out=out, resume=True)
+    assert result.reports[: len(before)] == before
+    assert result.reports[-1].total_learner_updates > before[-1].total_learner_updates
+    assert result.summary["runtime"] == "ray"
