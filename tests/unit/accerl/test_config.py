@@ -137,7 +137,7 @@ def test_what_is_left_to_the_machine_is_decided_when_a_run_is_made(
     adapted = pong.adapted()
     assert (adapted.runtime.num_actors, adapted.learner.device) == (16, "cuda")
     assert load_preset("catch").adapted().learner.device == "cpu"
-    with pytest.raises(UserError, match="needs the process runtime: what compresses"):
+    with pytest.raises(UserError, match="needs the process runtime, or Ray's: what compresses"):
         load_preset("catch").with_learner(device="cuda").adapted()
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     with pytest.raises(UserError, match="torch sees none"):
