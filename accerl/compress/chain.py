@@ -228,17 +228,22 @@ class ChainMemory:
 
     factoriser: Factoriser
     tracker: RangeTracker
+    generation: int = 0
+    """of the network; what was learned about an earlier one does not hold"""
 
     @classmethod
-    def of(cls, rank: float, config: CompressionConfig) -> ChainMemory:
+    def of(cls, rank: float, config: CompressionConfig, generation: int = 0) -> ChainMemory:
         """Return an empty memory."""
-        return cls(
-            Factoriser(rank, config.rank_method), RangeTracker(config.quantise_method.ranges)
-        )
+        factoriser = Factoriser(rank, config.rank_method)
+        return cls(factoriser, RangeTracker(config.quantise_method.ranges), generation)
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything that an exact resume needs, as a plain tree."""
-        return {"factoriser": self.factoriser.state_dict(), "tracker": self.tracker.state_dict()}
+        return {
+            "factoriser": self.factoriser.state_dict(),
+            "tracker": self.tracker.state_dict(),
+            "generation": self.generation,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Become the memory that `state` was taken from."""

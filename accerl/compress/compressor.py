@@ -72,7 +72,7 @@ class Compressor:
         self._ring = np.zeros((config.calibration_states, *observation.shape), observation.dtype)
         self._next = 0
         self._filled = 0
-        self._pool = StudentPool(observation, num_actions, config, generator)
+        self._pool = StudentPool(observation, num_actions, config, generator, ring)
         self._memories: dict[tuple[StudentKey | None, float], ChainMemory] = {}
         self._checked: set[CompressionSpec] = set()
         self._last_good: CompressionSpec | None = None
@@ -108,19 +108,22 @@ class Compressor:
             version: learner updates of `policy`.
 
         Returns:
-            How many updates it did in all.
+            How many updates that took the time of, the beginnings of networks included.
 
         Raises:
             UserError: no state was recorded yet.
         """
         keys = [spec.student_key for spec in specs]
         unique = dict.fromkeys(key for key in keys if key is not None)
-        updates = self.config.distill_updates
+        updates, done = self.config.distill_updates, 0
         for key in unique:
             self._require_states()
             self._pool.network(key, policy, self.states)
-            self._pool.train(key, policy, self._source(), updates, version)
-        return len(unique) * updates
+            done += self._train(key, policy, updates, version)
+        return done
+
+    def _train(self, key: StudentKey, policy: Policy, updates: int, version: int) -> int:
+        return self._pool.train(key, policy, self._source(), updates, version, self.states)
 
     @property
     def states_per_update(self) -> int:
@@ -155,7 +158,7 @@ class Compressor:
         net = policy
         if key is not None:
             net = self._pool.network(key, policy, self.states)
-            self._pool.train(key, policy, self._source(), updates, version)
+            updates = self._train(key, policy, updates, version)
         self.last_build = BuildReport(distill_updates=updates)
         if self.links:  # they may write to what they are given; the learner's weights must not move
             net = copy.deepcopy(net)
@@ -231,14 +234,18 @@ class Compressor:
         for entry in state["memories"]:
             named = entry["student"]
             key = None if named is None else StudentKey(*named)
-            self._memory(key, float(entry["rank"])).load_state_dict(entry)
+            memory = ChainMemory.of(float(entry["rank"]), self.config, int(entry["generation"]))
+            memory.load_state_dict(entry)
+            self._memories[key, float(entry["rank"])] = memory
         self._pool.load_state_dict(state)
 
     def _memory(self, key: StudentKey | None, rank: float) -> ChainMemory:
         """Return what is remembered of that network, factorised to that rank."""
-        if (key, rank) not in self._memories:
-            self._memories[key, rank] = ChainMemory.of(rank, self.config)
-        return self._memories[key, rank]
+        generation = 0 if key is None else self._pool.generation(key)
+        memory = self._memories.get((key, rank))
+        if memory is None or memory.generation != generation:
+            memory = self._memories[key, rank] = ChainMemory.of(rank, self.config, generation)
+        return memory
 
     def _require_states(self) -> None:
         if self._filled == 0:

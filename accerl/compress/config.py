@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
+from accerl.compress.distillation.beginnings import BeginMethod
 from accerl.compress.distillation.trainer import DistillMethod
 from accerl.compress.lowrank import LowRankMethod
 from accerl.compress.pruning.criteria import PruneMethod
@@ -27,7 +28,9 @@ class CompressionConfig:
     distill_states: int = 4096
     """newest states kept for distillation, all of each rollout"""
     distill_learning_rate: float = 1e-3
-    """these eight: see `DistillMethod`"""
+    """these ten: see `DistillMethod`"""
+    distill_decay_updates: int = 0
+    distill_decay_to: float = 0.1
     distill_entropy_cost: float = 1e-3
     distill_value_cost: float = 0.0
     distill_temperature: float = 1.0
@@ -39,6 +42,12 @@ class CompressionConfig:
     """distillation updates of every student in use after each learner update"""
     distill_warmup_updates: int = 20
     """distillation updates before a student acts for the first time, or acts again"""
+    distill_start: str = "random"
+    """these five: see `BeginMethod`"""
+    distill_start_states: int = 1024
+    distill_renew_every: int = 0
+    distill_renew_share: float = 0.1
+    distill_renew_margin: float = 0.1
     prune_criterion: str = "l1"
     """these four: see `PruneMethod`"""
     prune_budget: str = "uniform"
@@ -61,7 +70,8 @@ class CompressionConfig:
 
     def __post_init__(self) -> None:
         # They refuse what is not allowed.
-        _ = self.prune_method, self.rank_method, self.quantise_method, self.distill_method
+        _ = self.prune_method, self.rank_method, self.quantise_method
+        _ = self.distill_method, self.begin_method
         if self.simulated_bits:
             check_simulated_bits(self.simulated_bits)
         check = partial(require_fields, self, "compression")
@@ -75,12 +85,25 @@ class CompressionConfig:
         return DistillMethod(
             batch=self.distill_batch,
             learning_rate=self.distill_learning_rate,
+            decay_updates=self.distill_decay_updates,
+            decay_to=self.distill_decay_to,
             entropy_cost=self.distill_entropy_cost,
             value_cost=self.distill_value_cost,
             temperature=self.distill_temperature,
             sync_every=self.distill_sync_every,
             recorded_updates=self.distill_recorded_updates,
             precision=self.distill_precision,
+        )
+
+    @property
+    def begin_method(self) -> BeginMethod:
+        """What students start from."""
+        return BeginMethod(
+            start=self.distill_start,
+            states=self.distill_start_states,
+            renew_every=self.distill_renew_every,
+            renew_share=self.distill_renew_share,
+            renew_margin=self.distill_renew_margin,
         )
 
     @property

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor
 
 from accerl.compress.config import CompressionConfig
+from accerl.compress.distillation.beginnings import Beginnings, changed_share, key_generator
+from accerl.compress.distillation.state_ring import StateRing
 from accerl.compress.distillation.trainer import StateSource, StudentTrainer
-from accerl.compress.pruning.criteria import has_gradients
-from accerl.compress.pruning.prune import prune
-from accerl.errors import UserError
 from accerl.networks.graph_policy import Policy
-from accerl.networks.make import make_network
 from accerl.networks.observation import ObservationSpec
 from accerl.networks.structure import describe, rebuild
-from accerl.seeds import Role, torch_generator
 from accerl.spec import StudentKey
 
 
@@ -36,12 +31,19 @@ class StudentPool:
         num_actions: int,
         config: CompressionConfig,
         generator: torch.Generator,
+        ring: StateRing | None = None,
     ) -> None:
         self.observation = observation
         self.num_actions = num_actions
         self.config = config
         self._seed = int(torch.randint(2**31, (), generator=generator))
+        self._beginnings = Beginnings(
+            observation, num_actions, config.begin_method, config.prune_method, ring
+        )
         self._trainers: dict[StudentKey, StudentTrainer] = {}
+        # Which of the learner's units each began with, when that was last looked at.
+        self._units: dict[StudentKey, list[Tensor]] = {}
+        self._owed: dict[StudentKey, int] = {}  # updates that beginnings took the time of
         self._received: dict[StudentKey, _Received] = {}
         self._learner: dict[str, Any] | None = None  # what `describe` says of its network
         # What acted at the last two publications: what did not must be warmed up again.
@@ -71,13 +73,22 @@ class StudentPool:
         if key in self._received:
             return self._received[key].net
         if key not in self._trainers:
-            self._trainers[key] = self._create(key, policy, states)
+            self._create(key, policy, states)
         return self._trainers[key].net
 
     def train(
-        self, key: StudentKey, policy: Policy, source: StateSource, updates: int, version: int
-    ) -> None:
+        self,
+        key: StudentKey,
+        policy: Policy,
+        source: StateSource,
+        updates: int,
+        version: int,
+        states: np.ndarray,
+    ) -> int:
         """Do `updates` more updates of a network that was made here towards `policy`.
+
+        Before that, the network begins anew if it is time to look and a new copy of the learner is
+        closer to it. With no updates, nothing but the creation of the network is charged.
 
         Args:
             key: which.
@@ -85,9 +96,15 @@ class StudentPool:
             source: of the states.
             updates: how many.
             version: learner updates of `policy`.
+            states: [N, *shape] that a new beginning may need.
+
+        Returns:
+            How many updates that took the time of, beginnings included.
         """
         if updates:
+            self._renew(key, policy, states)
             self._trainers[key].update(source, policy, updates, version=version)
+        return updates + self._owed.pop(key, 0)
 
     def generation(self, key: StudentKey) -> int:
         """Return how often the network of `key` was begun anew; 0 if there is none yet."""
@@ -95,22 +112,37 @@ class StudentPool:
             return self._received[key].generation
         return self._trainers[key].generation if key in self._trainers else 0
 
-    def _create(self, key: StudentKey, policy: Policy, states: np.ndarray) -> StudentTrainer:
-        # A seed of its own: the order of creation must not change the others.
-        name = f"{key.student}@{key.sparsity!r}"
-        generator = torch_generator(self._seed, Role.STUDENT, zlib.crc32(name.encode()))
-        net, is_student = policy, key.student != "original"
-        if is_student:
-            net = make_network(key.student, self.observation, self.num_actions, generator)
-            net = net.to(policy.device)
-            _require_smaller(net, policy, key.student)
+    def _create(self, key: StudentKey, policy: Policy, states: np.ndarray) -> None:
+        generator = key_generator(self._seed, key)
+        net = self._begin(key, policy, states, generator)
         self._learner = describe(policy)
-        if key.sparsity or not is_student:
-            method = self.config.prune_method
-            if method.criterion == "taylor" and not has_gradients(net):
-                method = replace(method, criterion="l1")  # nothing was learned yet
-            net = prune(net, key.sparsity, method, obs=states)
-        return self._trainer(net, policy, generator)
+        self._trainers[key] = self._trainer(net, policy, generator)
+
+    def _begin(
+        self, key: StudentKey, policy: Policy, states: np.ndarray, generator: torch.Generator
+    ) -> Policy:
+        trained = {other: trainer.net for other, trainer in self._trainers.items()}
+        net = self._beginnings.make(key, policy, states, generator, trained)
+        self._units[key] = self._beginnings.units(net, policy)
+        cost = self._beginnings.cost_updates(key, self.config.distill_batch)
+        self._owed[key] = self._owed.get(key, 0) + cost
+        return net
+
+    def _renew(self, key: StudentKey, policy: Policy, states: np.ndarray) -> None:
+        """Put a new copy of the learner in the place of a network that has fallen behind it."""
+        method, trainer = self.config.begin_method, self._trainers[key]
+        if not method.renew_every or trainer.updates < trainer.looked + method.renew_every:
+            return
+        trainer.looked = trainer.updates
+        units = self._beginnings.units(trainer.net, policy)
+        if changed_share(self._units[key], units) < method.renew_share or not units:
+            return
+        generator = trainer.generator
+        fresh = self._begin(key, policy, states, generator)
+        now, then = self._beginnings.kl_nats(policy, [trainer.net, fresh], states)
+        if then < (1.0 - method.renew_margin) * now:
+            self._trainers[key] = self._trainer(fresh, policy, generator)
+            self._trainers[key].continue_from(trainer)
 
     def _trainer(self, net: Policy, policy: Policy, generator: torch.Generator) -> StudentTrainer:
         return StudentTrainer(net, policy, self.config.distill_method, generator)
@@ -147,7 +179,11 @@ class StudentPool:
             "seed": self._seed,
             "learner": self._learner,
             "distillers": [
-                {**_entry(key, trainer), "state": trainer.state_dict()}
+                {
+                    **_entry(key, trainer),
+                    "state": trainer.state_dict(),
+                    "units": [mask.clone() for mask in self._units[key]],
+                }
                 for key, trainer in self._trainers.items()
             ],
             "version": self._version,
@@ -161,7 +197,7 @@ class StudentPool:
         self._version = int(state["version"])
         self._acting = {StudentKey(*key) for key in state["acting"]}
         self._acted = {StudentKey(*key) for key in state["acted"]}
-        self._trainers, self._received = {}, {}
+        self._trainers, self._received, self._units, self._owed = {}, {}, {}, {}
         self._learner = state["learner"]
         if self._learner is not None:
             learner = self._rebuild(self._learner)
@@ -170,7 +206,9 @@ class StudentPool:
                 trainer = self._trainer(net, learner, torch.Generator())
                 trainer.load_state_dict(entry["state"])
                 trainer.generation = int(entry["generation"])
-                self._trainers[StudentKey(*entry["student"])] = trainer
+                key = StudentKey(*entry["student"])
+                self._trainers[key] = trainer
+                self._units[key] = [mask.clone() for mask in entry["units"]]
 
 
 class _Received(NamedTuple):
@@ -187,17 +225,3 @@ def _entry(key: StudentKey, trainer: StudentTrainer) -> dict[str, Any]:
         "generation": trainer.generation,
         "network": describe(trainer.net),
     }
-
-
-def _require_smaller(net: nn.Module, policy: Policy, student: str) -> None:
-    """Refuse a student with more weights than the learner's network.
-
-    Raises:
-        UserError: it has.
-    """
-    own, learners = (sum(weight.numel() for weight in m.parameters()) for m in (net, policy))
-    if own > learners:
-        raise UserError(
-            f"student {student!r} has {own:,} weights, more than the learner's network "
-            f"({learners:,}); give a smaller one"
-        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -85,7 +86,11 @@ class DistillMethod:
     batch: int = 128
     """states per update"""
     learning_rate: float = 1e-3
-    """of Adam"""
+    """of Adam, when a network has just begun"""
+    decay_updates: int = 0
+    """updates over which the learning rate falls along half a cosine; 0: it never does"""
+    decay_to: float = 0.1
+    """share of the learning rate that it falls to"""
     entropy_cost: float = 1e-3
     """beta of the loss (paper, equation 1)"""
     value_cost: float = 0.0
@@ -105,8 +110,17 @@ class DistillMethod:
         check = partial(require_fields, self, "distil")
         check("batch sync_every", "must be at least 1", lambda count: count >= 1)
         check("learning_rate temperature", "must be positive", lambda value: value > 0.0)
-        costs = "entropy_cost value_cost recorded_updates"
+        check("decay_to", "must lie in (0, 1]", lambda share: 0.0 < share <= 1.0)
+        costs = "entropy_cost value_cost recorded_updates decay_updates"
         check(costs, "must not be negative", lambda cost: cost >= 0)
+
+    def rate(self, updates: int) -> float:
+        """Return the learning rate so many updates after a network began."""
+        if not self.decay_updates:
+            return self.learning_rate
+        done = min(updates / self.decay_updates, 1.0)
+        share = self.decay_to + (1.0 - self.decay_to) * 0.5 * (1.0 + math.cos(math.pi * done))
+        return self.learning_rate * share
 
 
 class StateSource(Protocol):
@@ -158,10 +172,18 @@ class StudentTrainer:
         self.updates = 0
         self.generation = 0
         """how often the network was begun anew"""
+        self.looked = 0
+        """value of `updates` when it was last asked whether it should be"""
+        self._begun = 0  # value of `updates` when it last was
         self.generator = generator
         self._synchronised = 0  # value of `updates` when the teacher was last copied
         self._teacher = copy.deepcopy(learner_policy).requires_grad_(False)
         self._adam = torch.optim.Adam(student.parameters(), lr=method.learning_rate)
+
+    def continue_from(self, other: StudentTrainer) -> None:
+        """Count on from the trainer of a network that the own one takes the place of."""
+        self.updates = self.looked = self._begun = self._synchronised = other.updates
+        self.generation = other.generation + 1
 
     def update(
         self,
@@ -205,9 +227,12 @@ class StudentTrainer:
             )
             self._adam.zero_grad(set_to_none=True)
             loss.backward()
+            if self.method.decay_updates:
+                for group in self._adam.param_groups:
+                    group["lr"] = self.method.rate(self.updates - self._begun)
             self._adam.step()
+            self.updates += 1
         self.net.eval()
-        self.updates += updates
         return loss.item()
 
     def _forward(self, net: Policy, obs: Tensor) -> tuple[Tensor, Tensor]:
@@ -239,6 +264,8 @@ class StudentTrainer:
             "generator": self.generator.get_state(),
             "updates": self.updates,
             "synchronised": self._synchronised,
+            "looked": self.looked,
+            "begun": self._begun,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -249,6 +276,7 @@ class StudentTrainer:
         self.generator.set_state(state["generator"])
         self.updates = int(state["updates"])
         self._synchronised = int(state["synchronised"])
+        self.looked, self._begun = int(state["looked"]), int(state["begun"])
 
 
 def _copies(net: nn.Module) -> dict[str, Tensor]:

@@ -2,64 +2,88 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from accerl.compress.layers import body_layers
+from accerl.compress.pruning.matching import Match
+from accerl.compress.quantization.quantize import spread
+from accerl.errors import UserError
+from accerl.networks.graph_policy import GraphPolicy, Policy
 from accerl.networks.policy_net import PolicyNet, conv_spec
 
 RIDGE = 1e-2
 """share of the mean squared activation that is added to each: recorded states are few"""
 ROWS = 4096
 """equations per layer at most: a convolution has one for every place of every state"""
+GRAPH_STATES = 256
+"""states to which the head of a network that is no chain is fitted: its forward may be slow"""
 
 
 @torch.no_grad()
 def compensate(
-    pruned: PolicyNet, original: PolicyNet, keep: list[Tensor], obs: np.ndarray
+    small: PolicyNet, original: PolicyNet, matches: Sequence[Match | None], obs: np.ndarray
 ) -> PolicyNet:
-    """Adjust `pruned` in place so that its layers put out what `original`'s do; return it.
+    """Adjust `small` in place so that its layers put out what `original`'s do; return it.
 
     Layer by layer, weights and bias become those nearest to the old ones that best map what the
-    pruned network now puts in to what the original put out before its ReLU: channel pruning's
+    small network now puts in to what the original put out before its ReLU: channel pruning's
     reconstruction (He et al. 2017), in one step, without training.
 
     Args:
-        pruned: `original` without the units that `keep` leaves out.
-        original: the network that was pruned.
-        keep: which units of each hidden layer stayed, as `masks` returns them.
+        small: has some of the units of `original`.
+        original: the network to act like.
+        matches: which units each hidden layer of `small` has; a layer without stays as it is.
         obs: recorded states [N, *shape].
+
+    Raises:
+        UserError: the weights are not finite.
     """
-    device = original.device
-    states = torch.from_numpy(np.ascontiguousarray(obs)).to(device)
-    before, after = original.scale(states), pruned.scale(states)
-    for index, (old, new, mask) in enumerate(
-        zip(body_layers(original), body_layers(pruned), keep, strict=True)
-    ):
-        if old.flatten:
-            before, after = before.flatten(1), after.flatten(1)
-        before = old.module(before)
-        if index > 0:  # the first layer's inputs are all there
-            _fit(new.module, after, before[:, mask.to(device)])
-        after = new.module(after)
-        if old.relu:
-            before, after = before.relu(), after.relu()
-    before, after = before.flatten(1), after.flatten(1)
-    for old_head, new_head in (
-        (original.policy_head, pruned.policy_head),
-        (original.value_head, pruned.value_head),
-    ):
-        _fit(new_head, after, old_head(before))
-    return pruned
+    states = torch.from_numpy(np.ascontiguousarray(obs)).to(original.device)
+    scaled = original.scale(states)  # most of the time goes into turning pixels into floats
+    wanted, logits, values = _outputs(original, scaled)
+    alike = small.observation == original.observation
+    inputs, previous = scaled if alike else small.scale(states), -1
+    for layer, match in zip(body_layers(small), matches, strict=True):
+        if layer.flatten:
+            inputs = inputs.flatten(1)
+        # What reads the states themselves has all its inputs.
+        if match is not None and not (match.layer == 0 and previous == -1):
+            fit(layer.module, inputs, wanted[match.layer][:, match.keep.to(inputs.device)])
+        previous = -2 if match is None else match.layer
+        inputs = layer.module(inputs)
+        if layer.relu:
+            inputs = inputs.relu()
+    inputs = inputs.flatten(1)
+    fit(small.policy_head, inputs, logits)
+    fit(small.value_head, inputs, values)
+    return small
 
 
-def _fit(layer: nn.Conv2d | nn.Linear, inputs: Tensor, wanted: Tensor) -> None:
+def _outputs(net: PolicyNet, scaled: Tensor) -> tuple[list[Tensor], Tensor, Tensor]:
+    """Return what each hidden layer puts out before its ReLU, and both heads."""
+    outputs: list[Tensor] = []
+    current = scaled
+    for layer in body_layers(net):
+        current = layer.module(current.flatten(1) if layer.flatten else current)
+        outputs.append(current)
+        current = current.relu() if layer.relu else current
+    current = current.flatten(1)
+    return outputs, net.policy_head(current), net.value_head(current)
+
+
+def fit(layer: nn.Conv2d | nn.Linear, inputs: Tensor, wanted: Tensor) -> None:
     """Change weight and bias of `layer` so that it maps `inputs` to `wanted`, by ridge regression.
 
     With X the inputs and a column of ones, and R what is missing, the change is
     (X'X + kI)^-1 X'R, which equals X'(XX' + kI)^-1 R: the smaller of both systems is solved.
+
+    Raises:
+        UserError: the numbers are not finite.
     """
     missing = wanted - layer(inputs)
     if isinstance(layer, nn.Conv2d):
@@ -73,19 +97,49 @@ def _fit(layer: nn.Conv2d | nn.Linear, inputs: Tensor, wanted: Tensor) -> None:
     if len(rows) > ROWS:
         chosen = torch.linspace(0, len(rows) - 1, ROWS, device=rows.device).long()
         rows, targets = rows[chosen], targets[chosen]
-    rows = functional.pad(rows, (0, 1), value=1.0).double()
-    targets = targets.double()
+    rows = functional.pad(rows, (0, 1), value=1.0)
+    if not (bool(rows.isfinite().all()) and bool(targets.isfinite().all())):
+        raise UserError("compress: the weights are not finite, so training has diverged")
     count, width = rows.shape
     # k relative to the mean square of an input: the same answer whatever the scale.
     ridge = RIDGE * count * rows.square().mean()
     if count < width:
-        gram = rows @ rows.T
-        gram.diagonal().add_(ridge)
-        change = rows.T @ torch.linalg.solve(gram, targets)
+        change = rows.T @ _solve(rows @ rows.T, ridge, targets)
     else:
-        gram = rows.T @ rows
-        gram.diagonal().add_(ridge)
-        change = torch.linalg.solve(gram, rows.T @ targets)
-    layer.weight += change[:-1].T.reshape(layer.weight.shape).to(layer.weight.dtype)
+        change = _solve(rows.T @ rows, ridge, rows.T @ targets)
+    layer.weight.add_(change[:-1].T.reshape(layer.weight.shape))
     if layer.bias is not None:
-        layer.bias += change[-1].to(layer.bias.dtype)
+        layer.bias.add_(change[-1])
+
+
+def _solve(gram: Tensor, ridge: Tensor, targets: Tensor) -> Tensor:
+    """Return (gram + ridge I)^-1 targets; float32 resolves the products, but not the solution."""
+    exact = gram.double()
+    exact.diagonal().add_(ridge)
+    factor = torch.linalg.cholesky(exact)
+    return torch.cholesky_solve(targets.double(), factor).to(targets.dtype)
+
+
+@torch.no_grad()
+def fit_policy_head(net: Policy, original: Policy, obs: np.ndarray) -> None:
+    """Fit the layer that puts out the logits of `net` to those of `original`, in place.
+
+    It is all that is known of networks whose layers do not correspond. A network whose logits no
+    linear layer of their own puts out stays as it is.
+
+    Args:
+        net: the network to change.
+        original: the network to act like.
+        obs: recorded states [N, *shape]; some of them are used.
+
+    Raises:
+        UserError: the weights are not finite.
+    """
+    heads = net.heads if isinstance(net, GraphPolicy) else (net.policy_head,)
+    if not heads or heads[0].out_features != net.num_actions:
+        return
+    states = torch.from_numpy(np.ascontiguousarray(spread(obs, GRAPH_STATES))).to(net.device)
+    wanted = original(states)[0]
+    features = net.outputs(states)[2]
+    heads[0].weight.zero_()
+    fit(heads[0], features, wanted)

@@ -36,14 +36,12 @@ def prune_graph(net: GraphPolicy, sparsity: float, method: PruneMethod) -> Graph
     Args:
         net: the network to prune; it stays as it is.
         sparsity: fraction removed, in (0, 1).
-        method: how to choose; its budget must be uniform, and nothing is compensated.
+        method: how to choose; its budget must be uniform, and nothing is compensated here.
 
     Raises:
         UserError: the network cannot be pruned, or not like that; it says why.
     """
     kind = type(net.module).__name__
-    if method.compensate:
-        raise UserError(f"{kind} is no chain of layers: prune it with prune_compensate false")
     if method.budget != "uniform":
         raise UserError(f"{kind} is no chain of layers: prune it with prune_budget uniform")
     if not net.heads:

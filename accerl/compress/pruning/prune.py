@@ -6,17 +6,20 @@ What remains is a narrower, dense network, so it is faster on any hardware (pape
 from __future__ import annotations
 
 import copy
+import itertools
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import overload
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from accerl.compress.layers import body_layers
-from accerl.compress.pruning.compensate import compensate
+from accerl.compress.pruning.compensate import compensate, fit_policy_head
 from accerl.compress.pruning.criteria import PruneMethod, keep_best, kept_counts, unit_scores
 from accerl.compress.pruning.graph import prune_graph
+from accerl.compress.pruning.matching import Match, copy_units, match_units
 from accerl.errors import UserError, require
 from accerl.networks.graph_policy import GraphPolicy, Policy
 from accerl.networks.policy_net import PolicyNet
@@ -100,10 +103,8 @@ def prune(
     """
     check_sparsity(sparsity)
     if isinstance(net, GraphPolicy):
-        return prune_graph(net, sparsity, method) if sparsity else copy.deepcopy(net)
+        return _prune_graph(net, sparsity, method, obs) if sparsity else copy.deepcopy(net)
     keep = masks(net, sparsity, method)
-    if method.compensate and (obs is None or len(obs) == 0):
-        raise UserError("prune: compensating needs recorded states; call observe() first")
     counts = [int(mask.sum()) for mask in keep]
     convs = len(net.arch.convs)
     if len(keep) != convs + len(net.arch.hidden):
@@ -119,30 +120,66 @@ def prune(
     with torch.device("meta"):  # every weight is copied below: do not draw random ones first
         narrow = PolicyNet(arch, net.observation, net.num_actions)
     narrow = narrow.to_empty(device=net.device)
-    inputs: Tensor | None = None  # mask over the input columns of the layer at hand; None: all
-    with torch.no_grad():
-        for old, new, mask in zip(body_layers(net), body_layers(narrow), keep, strict=True):
-            _copy_units(old.module, new.module, mask, inputs)
-            inputs = mask
-        for old, new in (
-            (net.policy_head, narrow.policy_head),
-            (net.value_head, narrow.value_head),
-        ):
-            _copy_units(old, new, torch.ones(len(old.weight), dtype=torch.bool), inputs)
-    if method.compensate and sparsity and obs is not None:
-        compensate(narrow, net, keep, obs)
+    matches = list(itertools.starmap(Match, enumerate(keep)))
+    imitate(narrow, net, matches, method.compensate and sparsity > 0.0, obs)
     return narrow
 
 
-def _copy_units(
-    old: nn.Conv2d | nn.Linear, new: nn.Conv2d | nn.Linear, units: Tensor, inputs: Tensor | None
+def _prune_graph(
+    net: GraphPolicy, sparsity: float, method: PruneMethod, obs: np.ndarray | None
+) -> GraphPolicy:
+    pruned = prune_graph(net, sparsity, method)
+    if method.compensate:
+        fit_policy_head(pruned, net, _given(obs))
+    return pruned
+
+
+def shrink(
+    small: PolicyNet, net: PolicyNet, method: PruneMethod, obs: np.ndarray | None
+) -> PolicyNet:
+    """Make of `small` the copy of `net` that its sizes allow, in place; return it.
+
+    It gets the units of `net` that matter most. Layers that do not correspond to one of `net` stay
+    as they are; what reads them is fitted, if the method compensates.
+
+    Args:
+        small: the network to change.
+        net: the network to act like.
+        method: how to choose units.
+        obs: recorded states [N, *shape], for a method that compensates.
+
+    Raises:
+        UserError: what the method needs is missing.
+    """
+    matches = match_units(small.arch, net.arch, unit_scores(net, method))
+    imitate(small, net, matches, method.compensate, obs)
+    return small
+
+
+def imitate(
+    small: PolicyNet,
+    net: PolicyNet,
+    matches: Sequence[Match | None],
+    fitted: bool,
+    obs: np.ndarray | None,
 ) -> None:
-    """Copy the rows `units` and the columns `inputs` of one layer."""
-    units = units.to(old.weight.device)
-    weight = old.weight[units]
-    if inputs is not None:
-        # Flatten is channel-major: behind it every channel owns height x width columns.
-        weight = weight[:, inputs.repeat_interleave(weight.shape[1] // len(inputs))]
-    new.weight.copy_(weight)
-    if old.bias is not None and new.bias is not None:
-        new.bias.copy_(old.bias[units])
+    """Copy those units of `net` into `small`, and fit its layers to recorded states if asked to.
+
+    Raises:
+        UserError: there are no states to fit to.
+    """
+    states = _given(obs) if fitted else None
+    copy_units(net, small, matches, blank=fitted)
+    if states is not None:
+        compensate(small, net, matches, states)
+
+
+def _given(obs: np.ndarray | None) -> np.ndarray:
+    """Return the states to fit to.
+
+    Raises:
+        UserError: there are none.
+    """
+    if obs is None or len(obs) == 0:
+        raise UserError("prune: compensating needs recorded states; call observe() first")
+    return obs

@@ -62,6 +62,22 @@ def test_residual_groups_lose_the_same_channels() -> None:
     assert [head.weight.shape[0] for head in pruned.heads] == [ACTIONS, 1]
 
 
+def test_the_policy_head_of_a_pruned_network_is_fitted_to_the_logits() -> None:
+    net = impala()
+    seen, unseen = boards()[:48], torch.from_numpy(boards()[48:])
+    with torch.no_grad():
+        wanted = net(unseen)[0]
+        errors = [
+            (prune(net, 0.5, PruneMethod(compensate=fitted), obs=seen)(unseen)[0] - wanted)
+            .square()
+            .mean()
+            for fitted in (False, True)
+        ]
+    assert errors[1] < 0.5 * errors[0]
+    with pytest.raises(UserError, match="compensating needs recorded states"):
+        prune(net, 0.5, PruneMethod(compensate=True))
+
+
 def test_a_pruned_network_is_built_again_from_json_and_weights() -> None:
     pruned = prune(impala(), 0.4)
     again = rebuild(describe(pruned), BOARD, ACTIONS)
@@ -116,7 +132,6 @@ def test_what_cannot_be_pruned_is_refused_with_the_reason(change: str, reason: s
 @pytest.mark.parametrize(
     ("method", "reason"),
     [
-        (PruneMethod(compensate=True), "prune_compensate false"),
         (PruneMethod(budget="global"), "prune_budget uniform"),
         (PruneMethod(criterion="taylor"), "needs gradients"),
     ],

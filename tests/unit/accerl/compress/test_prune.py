@@ -10,7 +10,8 @@ from accerl.compress.layers import body_layers
 from accerl.compress.lowrank import factorise
 from accerl.compress.pruning.compensate import compensate
 from accerl.compress.pruning.criteria import PruneMethod
-from accerl.compress.pruning.prune import masks, prune
+from accerl.compress.pruning.matching import Match
+from accerl.compress.pruning.prune import masks, prune, shrink
 from accerl.errors import UserError
 from accerl.networks.graph_policy import count_macs
 from accerl.networks.policy_net import ObservationSpec, PolicyNet, make_policy
@@ -144,16 +145,10 @@ def test_compensation_brings_a_pruned_network_back_to_its_original(
 ) -> None:
     """Also on states that it has not seen."""
     net = make("net1" if observation is PIXELS else "original", observation)
-    rng = np.random.default_rng(0)
     if observation is PIXELS:
-        # Pictures of a few bright rectangles, as games have them: noise has nothing in common.
-        obs = np.zeros((96, 4, 84, 84), np.uint8)
-        for picture in obs:
-            for _ in range(5):
-                top, left = rng.integers(70, size=2)
-                picture[:, top : top + 20, left : left + 8] = rng.integers(40, 256)
+        obs = rectangles(96)  # noise has nothing in common
     else:
-        obs = rng.normal(size=(1024, 8)).astype(np.float32)
+        obs = np.random.default_rng(0).normal(size=(1024, 8)).astype(np.float32)
     seen, unseen = obs[: len(obs) // 2], torch.from_numpy(obs[len(obs) // 2 :])
     with torch.no_grad():
         wanted = net.features(unseen)
@@ -172,9 +167,82 @@ def test_compensating_for_nothing_changes_nothing() -> None:
     obs = np.random.default_rng(0).normal(size=(64, 8)).astype(np.float32)
     kept = prune(net, 0.0, PruneMethod(compensate=True), obs=obs)
     assert all(torch.equal(a, b) for a, b in zip(net.parameters(), kept.parameters(), strict=True))
-    compensate(kept, net, masks(net, 0.0), obs)
+    matches = [Match(layer, mask) for layer, mask in enumerate(masks(net, 0.0))]
+    compensate(kept, net, matches, obs)
     for a, b in zip(net.parameters(), kept.parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=0.0, atol=1e-6)
+
+
+def rectangles(count: int, shown: int = 5) -> np.ndarray:
+    """Return pictures of a few bright rectangles, as games have them."""
+    rng = np.random.default_rng(0)
+    obs = np.zeros((count, 4, 84, 84), np.uint8)
+    for picture in obs:
+        for _ in range(shown):
+            top, left = rng.integers(70, size=2)
+            picture[:, top : top + 20, left : left + 8] = rng.integers(40, 256)
+    return obs
+
+
+@pytest.mark.parametrize(
+    ("learner", "student", "observation"),
+    [
+        ("net1", "net2", PIXELS),
+        ("original", "net2", PIXELS),  # without a layer of the learner's
+        ("original", "net1", VECTOR),
+    ],
+)
+def test_a_student_begins_as_a_copy_of_the_learner(
+    learner: str, student: str, observation: ObservationSpec
+) -> None:
+    net = make(learner, observation)
+    with torch.no_grad():
+        net.policy_head.weight.mul_(200.0)
+    obs = (
+        rectangles(192, shown=1)
+        if observation is PIXELS
+        else np.random.default_rng(0).normal(size=(512, 8)).astype(np.float32)
+    )
+    half = len(obs) - 64
+    seen, unseen = obs[:half], torch.from_numpy(obs[half:])
+    with torch.no_grad():
+        wanted = net(unseen)[0]
+        spread = (wanted - wanted.mean(0)).square().mean()
+        small = shrink(make(student, observation), net, PruneMethod(compensate=True), seen)
+        assert (small(unseen)[0] - wanted).square().mean() < 0.8 * spread
+
+
+def test_without_states_only_corresponding_layers_are_copied() -> None:
+    net, small = make("original", PIXELS), make("net2", PIXELS)
+    before = {name: value.clone() for name, value in small.state_dict().items()}
+    after = shrink(small, net, PruneMethod(), None).state_dict()
+    same = {name for name, value in before.items() if torch.equal(value, after[name])}
+    # Behind the convolution that is missing, nothing corresponds; zero biases are equal anyway.
+    assert {name for name in same if name.endswith("weight")} == {"body.5.weight"}
+    first = masks(net, 0.75)[0]
+    torch.testing.assert_close(after["body.0.weight"], body_layers(net)[0].module.weight[first])
+
+
+def test_dead_units_do_not_make_weights_explode() -> None:
+    net = make()
+    first, second = (layer.module for layer in body_layers(net))
+    assert first.bias is not None
+    with torch.no_grad():
+        first.bias[:120] = -1e3  # hardly any input is left, and the norm does not see it
+        second.weight[:64] = second.weight[64:]  # what reads them sees everything twice
+    obs = np.random.default_rng(0).normal(size=(64, 8)).astype(np.float32)
+    kept = prune(net, 0.5, PruneMethod(compensate=True), obs=obs)
+    for old, new in zip(net.parameters(), kept.parameters(), strict=True):
+        assert new.abs().max() < 10.0 * old.abs().max() + 1.0
+
+
+def test_weights_that_are_not_finite_are_refused() -> None:
+    net = make()
+    with torch.no_grad():
+        net.policy_head.weight[0, 0] = torch.nan
+    obs = np.random.default_rng(0).normal(size=(64, 8)).astype(np.float32)
+    with pytest.raises(UserError, match="training has diverged"):
+        prune(net, 0.5, PruneMethod(compensate=True), obs=obs)
 
 
 def test_a_factorised_network_is_not_pruned() -> None:

@@ -7,7 +7,10 @@ import pytest
 import torch
 
 from accerl.compress import CompressionConfig
+from accerl.compress.check import kl_nats
 from accerl.compress.distillation.student_pool import StudentPool
+from accerl.compress.distillation.trainer import DistillMethod, FixedStates, StudentTrainer
+from accerl.networks.graph_policy import Policy
 from accerl.networks.policy_net import ObservationSpec, PolicyNet, make_policy
 from accerl.spec import StudentKey
 
@@ -62,3 +65,126 @@ def test_a_resumed_pool_knows_how_often_it_began(key: StudentKey) -> None:
     resumed.load_state_dict(state)
     assert resumed.generation(key) == 3
     assert resumed.send([key])[0]["generation"] == 3
+
+
+def kl(learner: PolicyNet, net: Policy) -> float:
+    unseen = torch.from_numpy(states(256, seed=1))
+    with torch.no_grad():
+        return float(kl_nats(learner(unseen)[0].numpy(), net(unseen)[0].numpy()).mean())
+
+
+NET3 = StudentKey("net3", 0.0)
+
+
+def test_students_of_the_learner_are_closer_than_random_ones() -> None:
+    learner, obs = make_learner(), states(512)
+    random, copied = (
+        kl(learner, make_pool(distill_start=start).network(NET3, learner, obs))
+        for start in ("random", "learner")
+    )
+    assert copied < 0.5 * random
+
+
+def test_beginnings_are_charged_once() -> None:
+    learner, obs = make_learner(), states()
+    pool = make_pool(distill_start="learner", distill_start_states=64)
+    pool.network(NET3, learner, obs)
+    charged = [pool.train(NET3, learner, FixedStates(obs), 2, 0, obs) for _ in range(2)]
+    assert charged == [10, 2]  # 64 states, four times as long as 32 of an update
+    pool = make_pool()
+    pool.network(NET3, learner, obs)
+    assert pool.train(NET3, learner, FixedStates(obs), 2, 0, obs) == 2
+
+
+def another(learner: PolicyNet, seed: int) -> PolicyNet:
+    """Return a learner whose weights have become those of quite another policy."""
+    other = make_learner(seed)
+    learner.load_state_dict(other.state_dict())
+    return learner
+
+
+RENEWED = {
+    "distill_start": "learner",
+    "distill_renew_every": 4,
+    "prune_compensate": True,
+    "distill_learning_rate": 1e-4,
+}
+
+
+@pytest.mark.parametrize("key", [PRUNED, NET3])
+def test_a_network_begins_anew_when_the_learner_has_left_it_behind(key: StudentKey) -> None:
+    learner, obs, pool = make_learner(), states(512), make_pool(**RENEWED)
+    pool.network(key, learner, obs)
+    for _ in range(3):  # the learner stands still: its units stay the most important ones
+        pool.train(key, learner, FixedStates(obs), 4, 0, obs)
+    assert pool.generation(key) == 0
+    another(learner, 1)
+    before = kl(learner, pool.network(key, learner, obs))
+    pool.train(key, learner, FixedStates(obs), 4, 0, obs)
+    assert pool.generation(key) == 1
+    assert kl(learner, pool.network(key, learner, obs)) < 0.5 * before
+    assert pool.state_dict()["distillers"][0]["state"]["updates"] == 16
+
+
+def test_a_network_that_is_closer_than_a_new_copy_stays() -> None:
+    learner, obs, pool = make_learner(), states(512), make_pool(**RENEWED)
+    pool.network(PRUNED, learner, obs)
+    another(learner, 1)
+    keep = make_pool(distill_start="learner", distill_learning_rate=3e-3, prune_compensate=True)
+    keep.network(PRUNED, learner, obs)
+    for _ in range(150):
+        keep.train(PRUNED, learner, FixedStates(obs), 4, 0, obs)
+    state = keep.state_dict()
+    state["distillers"][0]["units"] = [~mask for mask in state["distillers"][0]["units"]]
+    pool.load_state_dict(state)
+    pool.train(PRUNED, learner, FixedStates(obs), 4, 0, obs)
+    assert pool.generation(PRUNED) == 0
+
+
+def test_a_resumed_pool_goes_on_exactly_through_a_new_beginning() -> None:
+    outcomes = []
+    for resumed in (False, True):
+        learner, obs, pool = make_learner(), states(512), make_pool(**RENEWED)
+        pool.network(PRUNED, learner, obs)
+        pool.train(PRUNED, learner, FixedStates(obs), 3, 0, obs)
+        if resumed:
+            state, pool = pool.state_dict(), make_pool(**RENEWED)
+            pool.load_state_dict(state)
+        another(learner, 1)
+        for _ in range(3):
+            pool.train(PRUNED, learner, FixedStates(obs), 3, 0, obs)
+        outcomes.append(pool.network(PRUNED, learner, obs).state_dict())
+        assert pool.generation(PRUNED) == 1
+    for name, weight in outcomes[0].items():
+        assert torch.equal(weight, outcomes[1][name])
+
+
+def test_more_sparsity_begins_from_what_was_distilled_if_that_is_closer() -> None:
+    """Of an untrained copy nothing is gained; a trained one has learned to do without units."""
+    learner, obs = make_learner(), states(512)
+    found = []
+    for updates in (0, 300):
+        pool = make_pool(distill_start="learner", distill_learning_rate=3e-3)  # no compensation
+        pool.network(PRUNED, learner, obs)
+        for _ in range(updates):
+            pool.train(PRUNED, learner, FixedStates(obs), 1, 0, obs)
+        harder = StudentKey("original", 0.6)
+        found.append(kl(learner, pool.network(harder, learner, obs)))
+    assert found[1] < 0.8 * found[0]
+
+
+def test_the_learning_rate_falls_behind_a_beginning() -> None:
+    method = DistillMethod(learning_rate=1e-2, decay_updates=10, decay_to=0.1)
+    assert [method.rate(updates) for updates in (0, 5, 10, 99)] == pytest.approx(
+        [1e-2, 5.5e-3, 1e-3, 1e-3]
+    )
+    learner, obs = make_learner(), states()
+    net = make_learner(1)
+    trainer = StudentTrainer(net, learner, method, torch.Generator().manual_seed(0))
+    moved = []
+    for _ in range(30):
+        before = net.policy_head.weight.detach().clone()
+        trainer.update(FixedStates(obs), learner)
+        moved.append(float((net.policy_head.weight - before).abs().max()))
+    assert moved[0] == pytest.approx(1e-2, rel=0.01)  # the first step of Adam
+    assert max(moved[-5:]) < 3e-3
