@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.fixtures.runs.ray_runs import Witness, advance_until, ray_catch, ray_here
 
 from accerl.actor import action_log_prob
 from accerl.compress.engine import make_engine
@@ -24,6 +23,7 @@ from accerl.spec import IDENTITY, CompressionSpec, Decision
 from accerl.training.run import run_training
 from tests.fixtures.runs.inner_runs import weights_hash
 from tests.fixtures.runs.process_runs import immortal
+from tests.fixtures.runs.ray_runs import Witness, advance_until, ray_catch, ray_here
 
 INT8 = CompressionSpec(bits=8)
 NET3 = CompressionSpec(student="net3", bits=8)
