@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
+from importlib.util import find_spec
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -54,7 +55,7 @@ def bench_pipeline(
     Args:
         game: an Atari game.
         network: the learner's network.
-        names: configurations to compare; all if empty.
+        names: configurations to compare; all if empty, on Ray if that is installed.
         wiring: vary how the INT8 pipeline is wired instead.
         seconds: measured in each run, after a warm-up.
         repeats: runs of each configuration.
@@ -72,7 +73,9 @@ def bench_pipeline(
         if name not in known:
             hint = did_you_mean(name, list(known))
             raise UserError(f"configuration {name!r} does not exist; {hint}")
-    chosen = {name: known[name] for name in names or known}
+    # Ray is an extra: without it the others are still compared.
+    here = [name for name in known if name != "ray" or find_spec("ray") is not None]
+    chosen = {name: known[name] for name in names or here}
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in chosen}
     order = list(chosen)
     with bar("pipelines", len(order) * repeats) as advance:
@@ -154,6 +157,9 @@ def _measured(
         "policy_lag": report.policy_lag,
         "kl_mean_nats": report.kl_mean_nats,
         "rss_mb": {name: held / 2**20 for name, held in report.rss_bytes.items()},
+        "cpu_by_process": {
+            name: 1000.0 * seconds / steps for name, seconds in report.cpu_seconds.items()
+        },
         "actors": runtime.num_actors,
         "serial": runtime.runtime == "serial",
     }
@@ -192,6 +198,7 @@ def _measure_emulators(pipeline: Pipeline, seconds: float, seed: int) -> dict[st
         "policy_lag": 0.0,
         "kl_mean_nats": 0.0,
         "rss_mb": {},
+        "cpu_by_process": {},
         "actors": pipeline.emulators,
         "serial": False,
     }
@@ -252,7 +259,7 @@ def _medians(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             "kl_mean_nats",
         )
     }
-    for name in ("phases", "rss_mb"):
+    for name in ("phases", "rss_mb", "cpu_by_process"):
         values: defaultdict[str, list[float]] = defaultdict(list)
         for row in rows:
             for key, value in row[name].items():

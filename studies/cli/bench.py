@@ -118,7 +118,7 @@ class Pipeline(Command):
     network: str = "original"
     """the learner's network"""
     configs: tuple[str, ...] = ()
-    """names to compare, all if none (paper, fp32, int8, net3+int8, env-only, ...)"""
+    """names to compare, all if none (paper, fp32, int8, ray, net3+int8, env-only, ...)"""
     wiring: bool = False
     """vary how the INT8 pipeline is wired instead"""
     seconds: float = 20.0

@@ -6,6 +6,7 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,6 +28,22 @@ def memory(pid: int) -> Memory | None:
     if "RssAnon" not in fields:
         return None
     return Memory(*(1024 * int(fields[name].split()[0]) for name in ("VmRSS", "RssAnon")))
+
+
+def descendants(pid: int) -> dict[int, str]:
+    """Return the command lines of what a process has started, and of what those have, by pid."""
+    parents = {
+        int(entry.name): int(_lines(entry / "status").get("PPid", "0"))
+        for entry in Path("/proc").glob("[0-9]*")
+    }
+    found, latest = {}, {pid}
+    while latest:
+        latest = {child for child, parent in parents.items() if parent in latest}
+        for child in sorted(latest):
+            with suppress(OSError):  # it has just ended
+                line = Path(f"/proc/{child}/cmdline").read_bytes()
+                found[child] = line.replace(b"\0", b" ").decode(errors="replace").strip()
+    return found
 
 
 def memory_by_name(pids: Mapping[str, int]) -> dict[str, Memory]:
@@ -67,7 +84,7 @@ def cpu_seconds(pid: int) -> float | None:
     return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
-def _lines(path: str) -> dict[str, str]:
+def _lines(path: str | Path) -> dict[str, str]:
     try:
         text = Path(path).read_text()
     except (FileNotFoundError, ProcessLookupError):

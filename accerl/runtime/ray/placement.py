@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
+from pathlib import PurePath
 from typing import Any
 
 from accerl.config import RunConfig
 from accerl.errors import UserError
 from accerl.rollout import RolloutShape
+from accerl.runtime.machine.usage import descendants
 from accerl.runtime.ray.cluster import (
     alive_nodes,
     check_versions,
@@ -108,6 +110,23 @@ class RayCluster:
     def home(self) -> str:
         """Node on which all read rollouts as they are; none if the compressor is elsewhere."""
         return "" if self.config.helper_resource else self.node
+
+    def processes(self, workers: Collection[int]) -> dict[str, int]:
+        """Return Ray's own processes by name, if the run has started them.
+
+        Args:
+            workers: processes that are known already.
+        """
+        if self.config.address:
+            return {}
+        found: dict[str, int] = {}
+        for pid, line in descendants(os.getpid()).items():
+            if pid not in workers and (line.startswith("ray::") or "/ray/" in line):
+                part = next((part for part in line.split() if "/ray/" in part), line)
+                name = "ray-" + PurePath(part.removeprefix("ray::")).stem.lower()
+                same = sum(other.partition(" ")[0] == name for other in found)
+                found[f"{name} {same}" if same else name] = pid
+        return found
 
     def ready(self, refs: Sequence[Any], timeout_seconds: float) -> list[Any]:
         """Return those of `refs` whose values are here; wait for one of them at most."""

@@ -56,7 +56,15 @@ class Started(NamedTuple):
         return cls(this_node(), os.getpid(), accerl.__version__)
 
 
-class RolloutActor:
+class _Reachable:
+    """What every role has."""
+
+    def reach(self) -> Started:
+        """Say that it is still there, after its node could not be reached for a while."""
+        return Started.here()
+
+
+class RolloutActor(_Reachable):
     """Fills one rollout a call, and takes news of weights meanwhile."""
 
     def __init__(self) -> None:
@@ -124,7 +132,7 @@ class RolloutActor:
         return self._settled >= publication
 
 
-class CompressorActor:
+class CompressorActor(_Reachable):
     """Does one piece of work a call: take weights and states, distil, compress, publish."""
 
     def start(
@@ -238,7 +246,7 @@ def _tell(actor: Any, number: int, publication: Any) -> None:
     actor.news.options(concurrency_group=BESIDE).remote(number, publication)
 
 
-class EvaluatorActor:
+class EvaluatorActor(_Reachable):
     """Measures J of the weights it is sent."""
 
     def start(

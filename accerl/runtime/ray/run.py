@@ -6,7 +6,6 @@ import os
 import sys
 import warnings
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -120,7 +119,7 @@ class RayRun(ParallelRun):
             for worker in self.workers
             if worker.started is not None and worker.started.node == self._cluster.node
         }
-        return {"learner": os.getpid(), **here}
+        return {"learner": os.getpid(), **here, **self._cluster.processes(here.values())}
 
     def _start_workers(self) -> None:
         for worker in self.workers:
@@ -159,6 +158,8 @@ class RayRun(ParallelRun):
             call = worker.calls[0]
             try:
                 answer = self._cluster.ray.get(ref)
+            except self._cluster.ray.exceptions.ActorUnavailableError:
+                self._reach(worker)
             except self._cluster.ray.exceptions.RayError as error:
                 self._replace(worker, error)
             else:
@@ -170,6 +171,13 @@ class RayRun(ParallelRun):
                     self._supervisor.await_ready(worker)  # it waits for a node to join
                 else:
                     self._replace(worker)
+
+    def _reach(self, worker: RayWorker) -> None:
+        """Ask an actor that cannot be reached whether it is there; if not, Ray will say so."""
+        self._take_back(worker)
+        worker.calls.clear()
+        self._supervisor.await_ready(worker)
+        worker.call("reach")
 
     def _handle(self, worker: RayWorker, call: Call, answer: Any) -> None:
         if isinstance(answer, Started):
@@ -211,17 +219,22 @@ class RayRun(ParallelRun):
                 counts = worker.started.node not in self._dead_nodes
                 self._dead_nodes.add(worker.started.node)
         self._cpu.note(self._pids())
-        replace = partial(
-            self._supervisor.replace, worker, seconds=self._seconds, found=found, counts=counts
+        self._supervisor.replace(
+            worker,
+            seconds=self._seconds,
+            recovered=self._take_back(worker),
+            found=found,
+            counts=counts,
         )
+
+    def _take_back(self, worker: RayWorker) -> str:
+        """Take back what a worker held; return that in words."""
         if worker.role == "actor":
             assert worker.index is not None
-            slots = self._slots.reclaim(worker.index)
-            replace(recovered=f"{slots} of its slots reclaimed")
-        elif worker.role == "compressor":
-            replace(recovered=self.publishing.died())
-        else:
-            replace(recovered="its measurement is repeated")
+            return f"{self._slots.reclaim(worker.index)} of its slots reclaimed"
+        if worker.role == "compressor":
+            return self.publishing.died()
+        return "its measurement is repeated"
 
     def _measure(self) -> float | None:
         evaluator = self._evaluator

@@ -1,0 +1,158 @@
+"""Runs on a Ray cluster of several nodes: nodes that die, and what is refused in one line."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import accerl
+from accerl.compress.links import CompressionState, Stage
+from accerl.config import RunConfig
+from accerl.errors import UserError
+from accerl.runtime.parts import Parts
+from accerl.runtime.ray import placement
+from accerl.runtime.ray.cluster import described
+from accerl.runtime.ray.config import RayConfig
+from accerl.runtime.ray.run import RayRun
+from accerl.spec import CompressionSpec, Decision
+from tests.fixtures.runs.ray_runs import advance_until, ray_catch
+from tests.fixtures.studies.clusters import add_node, cluster
+
+NET3 = CompressionSpec(student="net3", bits=8)
+
+
+@pytest.fixture(scope="module")
+def head() -> Iterator[Any]:
+    with cluster(1, num_cpus=2) as made:
+        yield made
+
+
+def on(address: str, config: RunConfig | None = None, **changes: Any) -> RunConfig:
+    return replace(config or ray_catch(), ray=RayConfig(address=address, **changes))
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("127.0.0.1:1", r"no Ray cluster answers at 127.0.0.1:1 \(.*ray start --head"),
+        ("somewhere", "'somewhere' is none of auto, HOST:PORT"),
+    ],
+)
+def test_an_address_without_a_cluster_is_refused(address: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        RayRun(on(address))
+
+
+def test_a_client_cannot_hold_the_learner() -> None:
+    with pytest.raises(UserError, match=r"make this machine a node .* use --cluster auto"):
+        RayConfig(address="ray://127.0.0.1:10001")
+
+
+def test_without_ray_the_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)  # as if it were not installed
+    with pytest.raises(UserError, match=r"^--runtime ray needs Ray: pip install 'accerl-control"):
+        RayRun(ray_catch())
+
+
+def test_a_cluster_that_does_not_fit_is_refused_in_one_line(
+    head: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ray
+
+    address = head.address
+    refusals = {
+        r"1 nodes have CPUs for 2 of 5 actors \(1 each\); start more nodes": on(
+            address, ray_catch(num_actors=5)
+        ),
+        r"none of the cluster's 1 nodes has the resource 'gpu_box'": on(
+            address, helper_resource="gpu_box"
+        ),
+        r"object store holds 80 MB, .* may take .* runtime.queue_rollouts": on(
+            address, ray_catch(queue_rollouts=50_000)
+        ),
+    }
+    for message, config in refusals.items():
+        with pytest.raises(UserError, match=message) as error:
+            RayRun(config)
+        assert "\n" not in str(error.value)
+        assert not ray.is_initialized()
+    with monkeypatch.context() as patched:
+        patched.setattr(accerl, "__version__", "0.0.7")
+        with pytest.raises(UserError, match=r"node .* has AcceRL .*, this is AcceRL 0\.0\.7"):
+            RayRun(on(address))
+        assert not ray.is_initialized()
+    with monkeypatch.context() as patched:
+        patched.setattr(ray, "__version__", "2.0.0")
+        with pytest.raises(UserError, match=r"has another Ray or Python: .*2\.0\.0"):
+            RayRun(on(address))
+    assert not ray.is_initialized()
+
+
+def test_a_full_object_store_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    import ray
+    from ray.exceptions import ObjectStoreFullError, OutOfDiskError
+
+    for error in (ObjectStoreFullError("full"), OutOfDiskError("full")):
+        with pytest.raises(UserError, match=r"^the cluster's object store is full.*queue_rollouts"):
+            described(ray, error)
+    monkeypatch.setattr(placement.shutil, "disk_usage", lambda _: SimpleNamespace(free=2**20))
+    with pytest.raises(UserError, match=r"/dev/shm has 1 MB; lower runtime.num_actors"):
+        RayRun(ray_catch())
+    assert not ray.is_initialized()
+
+
+class Mine:
+    """A link of the user's own."""
+
+    stage = Stage.TUNE
+
+    def apply(self, state: CompressionState) -> CompressionState:
+        """Change nothing."""
+        return state
+
+
+def test_a_class_of_the_script_itself_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Mine, "__module__", "__main__")
+    with pytest.raises(UserError, match=r"^Mine: .* move class Mine to a module of its own"):
+        RayRun(ray_catch(), parts=Parts(links=(Mine(),)))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_run_outlives_a_node_and_its_actors_come_back_when_one_joins() -> None:
+    """The head is the learner's; two nodes of one CPU hold the actors; one dies, one joins."""
+    with cluster(1, num_cpus=0) as made:
+        add_node(made)
+        doomed = add_node(made)
+        made.wait_for_nodes()
+        run = RayRun(on(made.address, ray_catch(num_actors=2, eval_episodes=4)))
+        try:
+            run.apply(Decision.of(NET3))
+            reports = advance_until(run, 10)
+            nodes = [actor.started.node for actor in run._actors if actor.started is not None]
+            assert len(set(nodes)) == 2
+            assert run._cluster.node not in nodes
+            (dying,) = (
+                a for a, node in zip(run._actors, nodes, strict=True) if node == doomed.node_id
+            )
+            made.remove_node(doomed, allow_graceful=False)
+            while not dying.restarts:
+                reports.append(run.advance(0.2))
+            updates = run.learner.updates
+            while run.learner.updates < updates + 5:  # with the actor that is left
+                reports.append(run.advance(0.2))
+            assert not dying.ready
+            add_node(made)
+            reports += advance_until(run, updates + 20)
+            (event,) = [event for report in reports for event in report.events]
+            assert event["role"] == "actor"
+            assert "its node died" in event["cause"]
+            assert "of its slots reclaimed" in event["action"]
+            assert reports[-1].total_env_steps == run.learner.updates * 72
+        finally:
+            run.close()
