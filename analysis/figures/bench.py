@@ -13,6 +13,7 @@ from analysis.figures.parts import make_figure, marks, point_colour, points, row
 from analysis.figures.theme import BASELINE_COLOUR, COLOURS, INK, SUBJECT_COLOUR, Figure
 
 SIDES = ("real", "virtual")
+START_NAMES = {"random": "random start", "learner": "learner's start"}
 KL_FLOOR_NATS = 1e-6  # what is exact needs a place on a logarithmic axis
 
 
@@ -69,6 +70,39 @@ def pareto(result: Mapping[str, Any], batch: int) -> Figure:
         "Left and below is better; what is beaten has no name. Students and pruned "
         "networks were distilled.",
         layers.encode(x=x, y=y).properties(width=640, height=380),
+        table,
+    )
+
+
+def students_kl(result: Mapping[str, Any]) -> Figure:
+    """KL of networks against their distillation updates, from a `bench students` result."""
+    table = [
+        {
+            "panel": row["network"],
+            "curve": f"{START_NAMES[row['start']]}, batch {row['batch']}",
+            "updates": row["updates"],
+            "kl": max(row["kl_mean"], KL_FLOOR_NATS),
+        }
+        for row in result["curves"]
+    ]
+    names = values_of(table, "curve")
+    hues = [COLOURS[index % len(COLOURS)] for index in range(len(names))]
+    y = alt.Y("kl:Q").scale(type="log").title("KL from the policy (nats)")
+    panels = []
+    for panel in values_of(table, "panel"):
+        chart = marks("panel", panel).encode(
+            x=alt.X("updates:Q").title("Distillation updates"),
+            y=y,
+            color=point_colour("curve", names, hues, orient="bottom", columns=2),
+        )
+        layers = alt.layer(chart.mark_line(strokeWidth=1.5), points(30, 1, chart))
+        panels.append(layers.properties(title=panel, width=220, height=240))
+    return make_figure(
+        "students-kl",
+        "Students of a policy that stands still",
+        "On states that nothing was fitted to. A learner's start: its most important units, "
+        "fitted by least squares.",
+        alt.hconcat(*panels, spacing=24, data=marks().data),
         table,
     )
 

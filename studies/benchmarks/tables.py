@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -87,6 +87,61 @@ def print_pipeline(result: Mapping[str, Any], console: Console) -> None:
         f"cores). RSS: learner, then the others. Machine: {result['fingerprint']['cpu']}, "
         f"{result['fingerprint']['cores']} cores."
     )
+
+
+def print_students(result: Mapping[str, Any], console: Console) -> None:
+    """Print pruned copies, KL against updates, and each compression's KL and size."""
+    fitted = values_in(result["pruned"], "fitted_states")
+    table = numbers_table(
+        f"bench students: copies of {result['policy']} before any distillation, KL in nats",
+        *("pruned", "criterion", "budget", "not fitted"),
+        *(f"{count:,} states" for count in fitted if count),
+    )
+    for key in values_in(result["pruned"], "sparsity", "criterion", "budget"):
+        sparsity, *names = key
+        table.add_row(f"{sparsity:.0%}", *names, *_kls(result["pruned"], fitted, key))
+    console.print(table)
+    updates = values_in(result["curves"], "updates")
+    table = numbers_table(
+        "KL after so many distillation updates, in nats",
+        *("network", "start", "batch"),
+        *(f"{count:,}" for count in updates),
+    )
+    for key in values_in(result["curves"], "network", "start", "batch"):
+        shown = [row for row in result["curves"] if _has(row, key)]
+        table.add_row(*map(str, key), *(f"{row['kl_mean']:.3g}" for row in shown))
+    console.print(table)
+    table = numbers_table("Compressions", "spec", "KL", "bytes of weights", "MACs", "smallest")
+    for row in result["specs"]:
+        size, macs = f"{row['weight_bytes']:,}", f"{row['macs']:,}"
+        mark = "yes" if row["smallest"] else ""
+        table.add_row(row["network"], f"{row['kl_mean']:.3g}", size, macs, mark)
+    console.print(table)
+    console.print(
+        f"KL from a policy that stands still, on {result['compared']:,} states of later steps "
+        f"than the {result['states']:,} that networks learn from. fitted: least squares on so many "
+        "states (compression.prune_compensate). start: random weights, or the policy's most "
+        "important units, fitted (compression.distill_start); the pruned network's random start is "
+        "its units as they are. smallest: nothing that is as close has fewer bytes."
+    )
+
+
+def values_in(rows: Sequence[Mapping[str, Any]], *fields: str) -> list[Any]:
+    """Return the values of one field, or tuples of several, each once, in the rows' order."""
+    found = [tuple(row[field] for field in fields) for row in rows]
+    unique = list(dict.fromkeys(found))
+    return unique if len(fields) > 1 else [value for (value,) in unique]
+
+
+def _has(row: Mapping[str, Any], values: tuple[Any, ...]) -> bool:
+    return tuple(row.values())[: len(values)] == values
+
+
+def _kls(
+    rows: Sequence[Mapping[str, Any]], fitted: Sequence[int], key: tuple[Any, ...]
+) -> list[str]:
+    found = {row["fitted_states"]: row["kl_mean"] for row in rows if _has(row, key)}
+    return [f"{found[count]:.3g}" for count in fitted]
 
 
 def print_clock(result: Mapping[str, Any], console: Console) -> None:

@@ -15,7 +15,8 @@ from studies.benchmarks.infer import bench_infer
 from studies.benchmarks.learner import bench_learner
 from studies.benchmarks.pipeline import bench_pipeline
 from studies.benchmarks.publish import bench_publish
-from studies.benchmarks.tables import print_clock, print_pipeline, print_rows
+from studies.benchmarks.students import CHECKPOINTS, bench_students
+from studies.benchmarks.tables import print_clock, print_pipeline, print_rows, print_students
 from studies.benchmarks.training import bench_training
 from studies.cli.command import Command, check_positive, save_result
 from studies.jobs.cache import ResultCache
@@ -104,6 +105,42 @@ class Learner(Command):
         result = bench_learner(repeats=self.repeats)
         print_rows(result, console)
         return save_result(result, self.out, "bench-learner.json")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Students(Command):
+    """Compare how close small networks come to a trained policy, and how fast.
+
+    The policy stands still. Shown are pruned copies with and without compensation, the KL of
+    students against distillation updates, and the KL and size of each compression.
+    """
+
+    run: Path
+    """run directory whose learner's policy is compressed: original or a student, no network of
+    your own"""
+    states: int = 20_000
+    """states to learn from, of games that the policy plays"""
+    quick: bool = False
+    """fewer states and a tenth of the updates"""
+    seed: int = 0
+    """of the games and of random weights"""
+    out: Path | None = None
+    """folder to write bench-students.json to, and students-kl.png: KL against updates"""
+
+    def execute(self) -> dict[str, Any]:
+        """Measure, print, and draw KL against updates."""
+        check_positive(states=self.states)
+        size: dict[str, Any] = {"states": self.states}
+        if self.quick:
+            size = {"states": min(self.states, 4096), "compared": 256, "batches": (128,)}
+            size["updates"] = tuple(count // 10 for count in CHECKPOINTS)
+        result = bench_students(self.run, seed=self.seed, **size)
+        print_students(result, console)
+        if self.out is not None:
+            from analysis.figures.bench import students_kl
+
+            _draw([students_kl(result)], self.out)
+        return save_result(result, self.out, "bench-students.json")
 
 
 @dataclass(frozen=True, kw_only=True)

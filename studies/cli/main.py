@@ -21,6 +21,10 @@ COMMANDS = {
     "bench learner": ("bench.Learner", "Time learner updates in float32 and bfloat16."),
     "bench pipeline": ("bench.Pipeline", "Compare the speed of whole pipelines."),
     "bench clock": ("bench.Clock", "Compare the virtual clock with the real one."),
+    "bench students": (
+        "bench.Students",
+        "Compare how close small networks come to a trained policy, and how fast.",
+    ),
     "bench training": (
         "bench.Training",
         "Train with compressed actors on this machine, and compare what they cost and save.",
