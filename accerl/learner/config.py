@@ -16,6 +16,7 @@ CHOICES = {
     "device": ("auto", "cpu", "cuda"),
     "policy_loss": ("importance", "clipped"),
     "proximal": ("update", "pass"),
+    "advantage_moments": ("plain", "weighted"),
 }
 
 
@@ -52,8 +53,9 @@ class LearnerConfig:
     clip_ratio: float = 0.2
     """width of the clipped surrogate"""
     normalise_advantages: bool = False
-    """scale advantages of each minibatch to mean 0 and standard deviation 1, each weighed as the
-    corrector weighs it in the policy gradient"""
+    """scale advantages of each minibatch to mean 0 and standard deviation 1"""
+    advantage_moments: str = "plain"
+    """plain, or weighted as the corrector weighs each advantage in the policy gradient"""
     reuse: int = 1
     """passes over each rollout; the corrector also corrects what the passes change"""
     minibatches: int = 1

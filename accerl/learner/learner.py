@@ -239,13 +239,18 @@ class Learner:
         return _Output(logits.detach(), target_logp_t.detach(), alive), losses, total
 
     def _normalised(self, advantages: Tensor, weights: Tensor) -> Tensor:
-        """Return advantages [T, B] whose weighted mean is 0 and weighted deviation 1.
+        """Return advantages [T, B] with mean 0 and deviation 1, weighted or not.
 
-        The gradient is that of sum(w A log pi): only with moments under the same w does the mean
-        cancel as a baseline where actors and learner differ.
+        The gradient is that of sum(w A log pi). Only moments under the same w make the mean cancel
+        as a baseline where actors and learner differ. Plain ones leave a share of
+        sum(w log pi) in it, which pulls the learner back towards the actors wherever w is
+        truncated.
         """
         gather = self._group.gather
-        whole, shares = gather(advantages, dim=1), gather(weights, dim=1)
+        whole = gather(advantages, dim=1)
+        if self.config.advantage_moments == "plain":
+            return (advantages - whole.mean()) / (whole.std() + 1e-8)
+        shares = gather(weights, dim=1)
         shares = shares / shares.sum().clamp_min(1e-8)
         mean = (shares * whole).sum()
         deviation = (shares * (whole - mean).square()).sum().sqrt()

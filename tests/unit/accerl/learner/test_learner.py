@@ -59,8 +59,11 @@ def oracle_gradients(learner: Learner, rollout: Rollout) -> list[Tensor]:
     targets, advantages = slow_targets(config, rollout, values.detach().double().numpy(), numbers)
     weights = np.minimum(np.exp(numbers - rollout.log_prob), config.clip_rho)
     if config.normalise_advantages:
-        mean = np.average(advantages, weights=weights)
-        spread = np.sqrt(np.average((advantages - mean) ** 2, weights=weights))
+        plain = config.advantage_moments == "plain"
+        counted = None if plain else weights
+        mean = np.average(advantages, weights=counted)
+        spread = np.sqrt(np.average((advantages - mean) ** 2, weights=counted))
+        spread *= np.sqrt(T * B / (T * B - 1)) if plain else 1.0
         advantages = (advantages - mean) / (spread + 1e-8)
     constant = torch.from_numpy(weights * advantages).float()
     policy_loss = -(constant * chosen).mean()
@@ -77,6 +80,7 @@ def oracle_gradients(learner: Learner, rollout: Rollout) -> list[Tensor]:
         {"reward_clip": 0.0, "discount": 0.9, "lam": 1.0},
         {"clip_rho": 2.0, "clip_c": 1.5, "reward_scale": 0.1, "value_cost": 1.0},
         {"normalise_advantages": True, "entropy_cost": 0.0},
+        {"normalise_advantages": True, "advantage_moments": "weighted"},
         {"policy_loss": "clipped"},  # on the first pass its gradient is that of the ratio
     ],
     ids=str,
@@ -97,7 +101,7 @@ def test_gradients_equal_the_slow_oracle(changes: dict[str, Any], seed: int) -> 
 
 
 def test_what_all_advantages_share_cancels_where_actors_and_learner_differ() -> None:
-    learner = make_learner()
+    learner = make_learner(replace(CONFIG, advantage_moments="weighted"))
     generator = torch.Generator().manual_seed(0)
     advantages = 3.0 + torch.randn((T, B), generator=generator)
     weights = torch.rand((T, B), generator=generator)
