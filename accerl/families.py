@@ -64,6 +64,7 @@ PIXELS = Family(
         distill_updates=2,
         distill_batch=128,
         distill_precision="bf16",
+        admit_kl_nats=0.5,
     ),
 )
 # A student must follow a small network that changes fast: one update is not enough.

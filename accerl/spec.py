@@ -122,6 +122,18 @@ class CompressionSpec:
                 return float(family.index(self.student))
         return (len(STUDENTS) - 1) / 2
 
+    @property
+    def mildness(self) -> tuple[float, float, float, int, str]:
+        """A key that sorts specs by how much they change: network, then width, then numbers.
+
+        Your own networks come last: how large they are, a name does not tell.
+        """
+        place = 0.0
+        if self.student != STUDENTS[0]:
+            place = 1.0 + (self.size_rank if self.student in NETWORKS else len(STUDENTS))
+        graph = "" if self.graph == GRAPHS[-1] else self.graph
+        return place, self.sparsity, -self.rank, -self.bits, graph
+
     def to_json(self) -> dict[str, Any]:
         """Return all fields as a JSON object."""
         return asdict(self)

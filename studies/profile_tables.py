@@ -12,7 +12,7 @@ from rich.table import Table
 
 from accerl.config import RunConfig
 from accerl.runtime.latency.compare import Difference, describe_wiring
-from accerl.runtime.latency.predict import STALE_UPDATES, WORTHWHILE, Advice, Prediction, mildness
+from accerl.runtime.latency.predict import STALE_UPDATES, WORTHWHILE, Advice, Prediction
 from accerl.runtime.latency.profile import PIXELS, LatencyProfile, SpecLatency
 from accerl.spec import CompressionSpec
 from studies.progress import numbers_table
@@ -103,7 +103,7 @@ def _print_times(profile: LatencyProfile, console: Console) -> None:
     }
     shown = {name: of for name, of in columns.items() if any(of(row) for row in profile.specs)}
     table = numbers_table(f"Latency profile {profile.name!r}: {profile.game}", "spec", *shown)
-    ordered = sorted(profile.specs, key=lambda row: mildness(row.spec))
+    ordered = sorted(profile.specs, key=lambda row: row.spec.mildness)
     for row, after in zip(ordered, [*ordered[1:], ordered[-1]], strict=True):
         cells = [_number(of(row)) for of in shown.values()]
         is_last = after.spec.student != row.spec.student

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from accerl.compress.admission import Admission, Verdict
 from accerl.compress.artifact import Artifact
 from accerl.compress.chain import ChainMemory, CompressorChain
 from accerl.compress.check import check_engine, kl_nats
@@ -64,6 +65,7 @@ class Compressor:
                 are calibrated on.
         """
         self.links = tuple(links)
+        self.admission = Admission(config.admit_kl_nats, ring)
         self._states_to_learn = ring
         self.observation = observation
         self.num_actions = num_actions
@@ -108,11 +110,14 @@ class Compressor:
             version: learner updates of `policy`.
 
         Returns:
-            How many updates that took the time of, the beginnings of networks included.
+            How many updates that took the time of, the beginnings of networks included: none where
+            students are admitted and too few states were played, which they would learn by heart.
 
         Raises:
             UserError: no state was recorded yet.
         """
+        if self.admission.enabled and not self.admission.has_states:
+            return 0
         keys = [spec.student_key for spec in specs]
         unique = dict.fromkeys(key for key in keys if key is not None)
         updates, done = self.config.distill_updates, 0
@@ -137,11 +142,11 @@ class Compressor:
         return FixedStates(self.states) if ring is None or not len(ring) else ring
 
     def build(self, spec: CompressionSpec, policy: Policy, version: int) -> Artifact:
-        """Compress `policy` as `spec` says.
+        """Compress `policy` as `spec` says, whether it is admitted or not.
 
-        A student that did not act at the previous publication is warmed up first; `last_build`
-        then says with how many updates. What is built for the first time is checked against its
-        network, see `check_engine`.
+        A student that did not act at the previous publication is warmed up first, unless students
+        are admitted; `last_build` then says with how many updates. What is built for the first
+        time is checked against its network, see `check_engine`.
 
         Args:
             spec: how hard to compress.
@@ -154,7 +159,8 @@ class Compressor:
         """
         self._require_states()
         key = spec.student_key
-        updates = self._pool.warm_up_updates(key, version)
+        admits = self.admission.enabled
+        updates = 0 if admits else self._pool.warm_up_updates(key, version)
         net = policy
         if key is not None:
             net = self._pool.network(key, policy, self.states)
@@ -176,6 +182,26 @@ class Compressor:
             self._checked.add(spec)
         self._last_good = spec
         return state.result
+
+    def admit(
+        self, spec: CompressionSpec, policy: Policy, version: int
+    ) -> tuple[Artifact | None, Verdict]:
+        """Compress `policy` as `spec` says if that may act; see `Admission`, and `build`.
+
+        Returns:
+            The artifact, None if `spec` must wait; and why.
+        """
+        if not self.admission.concerns(spec):
+            return self.build(spec, policy, version), Verdict()
+        if not self.admission.has_states:
+            return None, Verdict(admitted=False)
+        good = self._last_good
+        artifact = self.build(spec, policy, version)
+        verdict = self.admission.judge(artifact, policy)
+        if verdict.admitted:
+            return artifact, verdict
+        self._last_good = good  # it does not act, nor in place of another
+        return None, verdict
 
     def fallback(self, policy: Policy, version: int) -> Artifact:
         """Compress `policy` as was last done with success, in place of what failed its check.
@@ -217,6 +243,7 @@ class Compressor:
                 {"student": None if key is None else list(key), "rank": rank, **memory.state_dict()}
                 for (key, rank), memory in self._memories.items()
             ],
+            "admission": self.admission.state_dict(),
             "checked": sorted((spec.to_json() for spec in self._checked), key=str),
             "last_good": None if self._last_good is None else self._last_good.to_json(),
         }
@@ -228,6 +255,7 @@ class Compressor:
         self._filled = len(ring)
         self._next = int(state["next"])
         self._checked = set(map(CompressionSpec.from_json, state["checked"]))
+        self.admission.load_state_dict(state["admission"])
         good = state["last_good"]
         self._last_good = None if good is None else CompressionSpec.from_json(good)
         self._memories = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import partial
 
@@ -41,13 +42,17 @@ class CompressionConfig:
     distill_updates: int = 4
     """distillation updates of every student in use after each learner update"""
     distill_warmup_updates: int = 20
-    """distillation updates before a student acts for the first time, or acts again"""
+    """distillation updates before a student acts for the first time, or acts again; none where
+    students are admitted"""
     distill_start: str = "random"
     """these five: see `BeginMethod`"""
     distill_start_states: int = 1024
     distill_renew_every: int = 0
     distill_renew_share: float = 0.1
     distill_renew_margin: float = 0.1
+    admit_kl_nats: float = 0.0
+    """a student or pruned network acts once its KL on held-out states is at most this, see
+    `Admission`; 0: at once, whatever its KL"""
     prune_criterion: str = "l1"
     """these four: see `PruneMethod`"""
     prune_budget: str = "uniform"
@@ -78,6 +83,11 @@ class CompressionConfig:
         counts = "calibration_states distill_states distill_updates"
         check(counts, "must be at least 1", lambda count: count >= 1)
         check("distill_warmup_updates", "must not be negative", lambda updates: updates >= 0)
+        check(
+            "admit_kl_nats",
+            "must be a number that is not negative",
+            lambda kl: 0.0 <= kl < math.inf,
+        )
 
     @property
     def distill_method(self) -> DistillMethod:

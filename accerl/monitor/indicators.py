@@ -76,7 +76,10 @@ class KLIndicator:
     def update(self, report: IntervalReport, raw: Raw) -> Raw:
         """See `Indicator.update`."""
         self._by_spec.update(report.compression_kl_nats)
-        mix = [(self._by_spec.get(spec), share) for spec, share in report.decision.mix]
+        # While something waits to be admitted, another acts than what was decided.
+        waits = report.waiting_kl_nats
+        acted = tuple(report.spec_seconds.items()) if waits else report.decision.mix
+        mix = [(self._by_spec.get(spec), share) for spec, share in acted]
         shares = [(kl_nats, share) for kl_nats, share in mix if kl_nats is not None]
         total = sum(share for _, share in shares)
         compression = sum(kl * share for kl, share in shares) / total if shares else None
@@ -290,10 +293,11 @@ def decision_levels(decision: Decision) -> dict[str, float]:
 
 
 class DecisionIndicator:
-    """What has been acting, see `decision_levels`, and whether it was there all along.
+    """What was decided, see `decision_levels`, and whether it acted all along.
 
     `served_share` is the part of the actors' seconds in which they acted with what was decided:
-    compressing and publishing take their time, and until then they act with what they have.
+    compressing and publishing take their time, and until then they act with what they have; while
+    a student waits to be admitted, something milder acts.
     """
 
     names = (

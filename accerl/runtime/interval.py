@@ -17,7 +17,7 @@ from accerl.rollout import Rollout
 from accerl.runtime.events import RunEvent
 from accerl.runtime.machine.usage import Memory
 from accerl.runtime.publishing.delivery import Delivery
-from accerl.runtime.run import PHASES, IntervalReport
+from accerl.runtime.run import PHASES, IntervalReport, Takeover
 from accerl.spec import CompressionSpec, Decision
 
 
@@ -41,6 +41,8 @@ class _Sums(JsonFields):
     publication_bytes: int = 0
     student_kl_nats: dict[CompressionSpec, float] = field(default_factory=dict)
     compression_kl_nats: dict[CompressionSpec, float] = field(default_factory=dict)
+    waiting_kl_nats: dict[CompressionSpec, float | None] = field(default_factory=dict)
+    takeovers: tuple[Takeover, ...] = ()
     staleness: tuple[float | None, int] = (None, 0)
     monitor_cpu_seconds: defaultdict[str, float] = field(
         default_factory=partial(defaultdict, float)
@@ -93,17 +95,22 @@ class IntervalRecorder:
         if self.times_itself:
             self._sums.monitor_cpu_seconds[process] += seconds
 
-    def add_publication(self, delivery: Delivery, *, by: str = "learner") -> None:
+    def add_publication(
+        self, delivery: Delivery, takeovers: Sequence[Takeover] = (), *, by: str = "learner"
+    ) -> None:
         """Book a publication: its bytes, and how far what acts is from the learner, and why.
 
         Args:
             delivery: what was published.
+            takeovers: what began to act with it.
             by: the process that made it.
         """
         split = delivery.split
         self._sums.publications += 1
         self._sums.unchanged += delivery.unchanged
         self._sums.publication_bytes += delivery.size_bytes
+        self._sums.waiting_kl_nats = dict(delivery.waiting)  # as it is at the end
+        self._sums.takeovers += tuple(takeovers)
         self._sums.student_kl_nats.update(delivery.student_kl_nats)
         self._sums.compression_kl_nats.update(split.compression_nats)
         if split.staleness_nats is not None:
@@ -158,13 +165,15 @@ class IntervalRecorder:
             publication_bytes=sums.publication_bytes,
             student_kl_nats=sums.student_kl_nats,
             compression_kl_nats=sums.compression_kl_nats,
+            waiting_kl_nats=sums.waiting_kl_nats,
+            takeovers=sums.takeovers,
             staleness_kl_nats=sums.staleness[0],
             staleness_updates=sums.staleness[1],
             monitor_cpu_seconds=dict(sums.monitor_cpu_seconds),
             lag_rollouts={str(lag): count for lag, count in sorted(sums.lags.items())},
         )
         self._index += 1
-        self._sums = _Sums()
+        self._sums = _Sums(waiting_kl_nats=dict(sums.waiting_kl_nats))  # until it is known better
         return report
 
     def state_dict(self) -> dict[str, Any]:

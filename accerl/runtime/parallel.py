@@ -20,6 +20,7 @@ from accerl.runtime.machine.memory import keep_freed_memory
 from accerl.runtime.machine.usage import CpuMeter, memory_by_name
 from accerl.runtime.parts import Parts
 from accerl.runtime.process.supervise import Supervised, Supervisor
+from accerl.runtime.publishing.delivery import Tag
 from accerl.runtime.publishing.orders import PublicationOrders
 from accerl.runtime.run import IntervalReport, Snapshot
 from accerl.runtime.safeguard import Safeguard
@@ -150,6 +151,10 @@ class ParallelRun(ABC):
     def _rollout(self, slot: int) -> Rollout:
         """Return what is in a slot."""
 
+    def _tag(self, rollout: Rollout) -> Tag:
+        """Return what acted in a rollout."""
+        return self.orders.tag(rollout.publication, rollout.spec_index)
+
     @abstractmethod
     def _learn(self, slot: int, rollout: Rollout, seconds: float) -> UpdateStats | None:
         """Improve the learner with a slot's rollout at that time; None if that failed."""
@@ -252,7 +257,7 @@ class ParallelRun(ABC):
             return
         slot = self._slots.take()
         rollout = self._rollout(slot)
-        tag = self.orders.tag(rollout.publication, rollout.spec_index)
+        tag = self._tag(rollout)
         lag = self.learner.updates - tag.version
         before = perf_counter()
         stats = self._learn(slot, rollout, self.now + before - self._began)

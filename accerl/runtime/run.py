@@ -17,6 +17,23 @@ compress is distilling; both are the learner's seconds too, unless a process of 
 
 
 @dataclass(frozen=True, kw_only=True)
+class Takeover(JsonFields):
+    """A spec has begun to act that did not act before."""
+
+    spec: CompressionSpec
+    asked_seconds: float
+    """the run's clock when it was decided for"""
+    seconds: float
+    """from then until actors found it: distilling, compressing and sending"""
+    kl_nats: float | None = None
+    """KL(learner || engine) on held-out states when it was admitted; None: it needed not be"""
+
+    def __str__(self) -> str:
+        kl = "" if self.kl_nats is None else f" (KL {self.kl_nats:.2g})"
+        return f"{self.spec.label} acts after {self.seconds:.3g} s{kl}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class IntervalReport(JsonFields):
     """What happened between two decisions; one line of metrics.jsonl.
 
@@ -52,7 +69,7 @@ class IntervalReport(JsonFields):
     decision: Decision
     """what the actors were asked to act with during this interval"""
     spec_seconds: Mapping[CompressionSpec, float]
-    """actor seconds by spec; JSON has the spec's label for a key, here and below"""
+    """actor seconds by the spec that really acted; JSON has its label for a key, here and below"""
     switch_seconds: float
     """seconds that the last change of decision cost (compress + publish); 0 without a change"""
     losses: Mapping[str, float] = field(default_factory=dict)
@@ -78,6 +95,11 @@ class IntervalReport(JsonFields):
     compression_kl_nats: Mapping[CompressionSpec, float] = field(default_factory=dict)
     """KL(learner || what was published of the same weights) on sampled states, by spec; empty
     where no publication of the interval was sampled"""
+    waiting_kl_nats: Mapping[CompressionSpec, float | None] = field(default_factory=dict)
+    """specs that were asked for and not admitted yet at the last publication, see `Admission`: KL
+    on held-out states; None: too few were played"""
+    takeovers: tuple[Takeover, ...] = ()
+    """what began to act, and how long that took from the decision"""
     staleness_kl_nats: float | None = None
     """KL(learner || itself one publication earlier) on sampled states; None: not sampled"""
     staleness_updates: int = 0

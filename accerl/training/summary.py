@@ -36,6 +36,11 @@ def summarise(config: Mapping[str, Any], reports: Sequence[IntervalReport]) -> d
     spec_seconds: Counter[CompressionSpec] = Counter()
     decisions: list[dict[str, Any]] = []
     events = Counter(str(event["role"]) for report in reports for event in report.events)
+    takeovers = [
+        {**vars(taken), "spec": taken.spec.label}
+        for report in reports
+        for taken in report.takeovers
+    ]
     for report in reports:
         phases.update(report.phase_seconds)
         spec_seconds.update(report.spec_seconds)
@@ -60,6 +65,7 @@ def summarise(config: Mapping[str, Any], reports: Sequence[IntervalReport]) -> d
         "phases": dict(phases),
         "spec_seconds": by_label(spec_seconds),
         "decisions": decisions,
+        "takeovers": takeovers,
         "events": dict(events),
         "publications": sum(report.publications for report in reports),
         "publications_unchanged": sum(report.publications_unchanged for report in reports),

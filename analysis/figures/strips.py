@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import altair as alt
@@ -36,6 +36,8 @@ BINS = 40
 """of the traces of reward and KL"""
 COLUMNS = 4
 """games side by side in one figure; more than these would leave no room for the strips"""
+GAP, WAITING = 0.06, 0.14
+"""between a strip and the band of what waits, and that band, as shares of the strip's height"""
 PERCENT_AXIS: Mapping[str, Any] = {"values": [0, 25, 50, 75, 100], "grid": False}
 
 Shares = Mapping[tuple[float, float], Mapping[str, float]]
@@ -76,7 +78,7 @@ def study_strips(
 
 
 def run_strips(labelled: Mapping[str, RunRecord]) -> Figure:
-    """Which specs acted when, one row a run."""
+    """Which specs acted when, one row a run; above it what was decided and not admitted yet."""
     shares = {
         label: _shares(
             [run], max(report.seconds for report in run.reports), run.reports[-1].total_seconds
@@ -88,10 +90,24 @@ def run_strips(labelled: Mapping[str, RunRecord]) -> Figure:
     table = [
         {"row": label, "column": column, **item}
         for label, share in shares.items()
-        for item in _stacked(share, order)
+        for item in (*_stacked(share, order), *_waiting(labelled[label], order))
     ]
-    title = "Which compression acted when"
-    return _strips("strips", title, "one row a run", table, list(labelled), [column], order)
+    title, what = "Which compression acted when", "one row a run"
+    return _strips("strips", title, what, table, list(labelled), [column], order)
+
+
+def _waiting(run: RunRecord, order: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Yield one rectangle above the strip for each interval and spec that waited at its end."""
+    percent = 100.0 / run.reports[-1].total_seconds
+    for report in run.reports:
+        start = round(percent * (report.total_seconds - report.seconds), 4)
+        end = round(percent * report.total_seconds, 4)
+        height = WAITING / max(len(report.waiting_kl_nats), 1)
+        for index, spec in enumerate(report.waiting_kl_nats):
+            low = round(1.0 + GAP + index * height, 4)
+            label = spec.label if spec.label in order else OTHER
+            place = {"low": low, "high": round(low + height, 4)}
+            yield {"start": start, "end": end, "spec": label, **place}
 
 
 def _study_shares(study: StudyRecord) -> tuple[Mapping[tuple[str, str], Shares], list[str]]:
@@ -136,13 +152,17 @@ def _label_seconds(report: IntervalReport) -> Mapping[str, float]:
     if any(report.spec_seconds.values()):
         return by_label(report.spec_seconds)
     # An interval in which no rollout began: what was asked for is the best account there is.
-    return {spec.label: share * report.seconds for spec, share in report.decision.mix}
+    asked, waiting = report.decision.mix, report.waiting_kl_nats
+    return {spec.label: share * report.seconds for spec, share in asked if spec not in waiting}
 
 
 def _shown_specs(shares: Iterable[Shares], runs: Iterable[RunRecord]) -> list[str]:
     """The most used labels, from no compression to the hardest; the rest become OTHER."""
     specs = {
-        spec.label: spec for run in runs for report in run.reports for spec in report.decision.specs
+        spec.label: spec
+        for run in runs
+        for report in run.reports
+        for spec in (*report.decision.specs, *report.spec_seconds)
     }
     totals: dict[str, float] = defaultdict(float)
     for intervals in shares:
@@ -197,16 +217,19 @@ def _strips(
     small = alt.Header(labelFontSize=11 if len(columns) > 3 else 13)
     time = alt.X("start:Q").title("Time (% of the run)").scale(domain=[0, 100], nice=False)
     strips = marks().mark_rect()
+    top = max([1, *(row["high"] for row in table if row["high"] > 1.0 + GAP)])
     chart = strips.encode(
         row=alt.Row("row:N", sort=list(rows)).title(None).header(header).spacing(8),
         column=alt.Column("column:N", sort=list(columns)).title(None).header(small),
         x=time.axis(**PERCENT_AXIS),
         x2="end",
-        y=alt.Y("low:Q").axis(None).scale(domain=[0, 1]),
+        y=alt.Y("low:Q").axis(None).scale(domain=[0, top]),
         y2="high",
         color=_spec_colour(order, table),
     ).properties(width={1: 620, 2: 330, 3: 220}.get(len(columns), 165), height=30)
     caption = f"Share of actor seconds by spec over the run, {what}. Full height is 100%."
+    if top > 1.0:
+        caption += " The thin band above is what was decided and had to wait to be admitted."
     return make_figure(name, title, caption, chart, table)
 
 

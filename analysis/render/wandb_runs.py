@@ -202,6 +202,11 @@ def _report_values(report: IntervalReport) -> dict[str, float]:
         "kl/var": report.kl_var,
     }
     values |= {f"kl/student {spec.label}": kl for spec, kl in report.student_kl_nats.items()}
+    values |= {
+        f"kl/waiting {spec.label}": kl
+        for spec, kl in report.waiting_kl_nats.items()
+        if kl is not None
+    }
     values |= {f"losses/{key}": float(value) for key, value in report.losses.items()}
     return values | {f"monitor/{key}": value for key, value in report.indicators.items()}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from accerl.runtime.run import Takeover
 from analysis import formats
 from analysis.comparison.scores import default_levels, first_reached, score_curve
 from analysis.figures import runs as figures
@@ -50,7 +51,7 @@ def run_sections(
             [*curves, score_table(runs, levels)],
         ),
         "Indicators": ("What the monitor measured.", [figures.run_indicators(runs)]),
-        "Schedules": ("Which compression acted when.", [run_strips(runs)]),
+        "Schedules": ("Which compression acted when.", [run_strips(runs), takeover_table(runs)]),
         "Phases": ("Where the seconds go.", [phase_bars(runs), speed_and_phases(runs)]),
         "Provenance": ("Machines, versions, settings.", provenance),
     }
@@ -95,6 +96,24 @@ def run_table(labelled: Mapping[str, RunRecord]) -> Table:
         )
     columns = ("Run", "Environment", "Clock", "#Seed", "#Seconds", "#Env steps", "#Steps / s")
     return Table("Runs", (*columns, "#Final return", "#Best return", "Most used spec"), tuple(rows))
+
+
+def takeover_table(labelled: Mapping[str, RunRecord]) -> Table | None:
+    """What each run began to act with, and how long that took from the decision."""
+    rows = []
+    for label, run in labelled.items():
+        found: dict[str, list[Takeover]] = {}
+        for report in run.reports:
+            for taken in report.takeovers:
+                found.setdefault(taken.spec.label, []).append(taken)
+        for spec, all_taken in found.items():
+            seconds = [taken.seconds for taken in all_taken]
+            kls = [taken.kl_nats for taken in all_taken if taken.kl_nats is not None]
+            times = (len(seconds), sum(seconds) / len(seconds), max(seconds))
+            kl = sum(kls) / len(kls) if kls else None
+            rows.append((Cell(label), Cell(spec), *map(number, times), number(kl)))
+    columns = ("Run", "Spec", "#Times", "#Mean seconds", "#Longest", "#KL when admitted")
+    return Table("From decision to acting", columns, tuple(rows)) if rows else None
 
 
 def score_table(labelled: Mapping[str, RunRecord], levels: Sequence[float] | None = None) -> Table:

@@ -281,6 +281,8 @@ def _interval_note(report: IntervalReport) -> str:
     if not result and scores:
         result = f"return {sum(scores) / len(scores):.1f}"
     note = f"{report.env_steps / report.seconds:,.0f} steps/s, {report.decision.label}"
+    waiting = [spec.label for spec in report.waiting_kl_nats]
+    note += f" ({', '.join(waiting)} not yet admitted)" if waiting else ""
     held = "+".join(f"{rss / 1e6:.0f}" for rss in report.rss_bytes.values())
     memory = f"{held} MB" if held else ""
     return " ".join(part for part in (note, memory, result) if part)

@@ -38,7 +38,7 @@ from accerl.config import RunConfig
 from accerl.runtime.latency.games import times_of_run
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.wiring import Wiring
-from accerl.spec import IDENTITY, STUDENTS, CompressionSpec
+from accerl.spec import IDENTITY, CompressionSpec
 
 WORTHWHILE = 1.05
 """a smaller gain is none: profiles drift by as much"""
@@ -119,7 +119,13 @@ def advise(profile: LatencyProfile, config: RunConfig) -> Advice:
     profile = times_of_run(profile, config)
     fp32 = predict(profile, config, IDENTITY)
     others = {row.spec for row in profile.specs} - {IDENTITY}
-    predicted = [fp32, *(predict(profile, config, spec) for spec in sorted(others, key=mildness))]
+    predicted = [
+        fp32,
+        *(
+            predict(profile, config, spec)
+            for spec in sorted(others, key=lambda spec: spec.mildness)
+        ),
+    ]
     rows = tuple(
         replace(row, speedup=row.env_steps_per_second / fp32.env_steps_per_second)
         for row in predicted
@@ -276,13 +282,6 @@ def choose(rows: Sequence[Prediction]) -> Prediction:
     if fresh[0] is rows[0]:
         enough = max(enough, rows[0].env_steps_per_second * WORTHWHILE)
     return next((row for row in fresh if row.env_steps_per_second >= enough), fresh[0])
-
-
-def mildness(spec: CompressionSpec) -> tuple[float, float, float, int, str]:
-    """Return a key that sorts specs by how much they change: network, then width, then numbers."""
-    place = STUDENTS.index(spec.student) if spec.student in STUDENTS else len(STUDENTS)
-    graph = "" if spec.graph == IDENTITY.graph else spec.graph
-    return place, spec.sparsity, -spec.rank, -spec.bits, graph
 
 
 def _distill_seconds(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any
 
@@ -29,7 +29,7 @@ from accerl.runtime.process.messages import (
 from accerl.runtime.process.roles import compress_weights, distill_repeatedly
 from accerl.runtime.process.samples import SampleRing
 from accerl.runtime.process.supervise import Worker
-from accerl.runtime.publishing.delivery import Order
+from accerl.runtime.publishing.delivery import Order, Tag
 from accerl.runtime.publishing.orders import PublicationOrders
 from accerl.runtime.publishing.probe import KLProbe
 from accerl.runtime.publishing.work import sample_states
@@ -73,6 +73,25 @@ class RemotePublishing:
         self._recorder = recorder
         self._weights = blocks.weights
         self._samples = blocks.samples
+        self._mailbox = blocks.mailbox
+        self._found = -1  # number of the last publication that was looked for there
+
+    def tag(self, publication: int, spec_index: int) -> Tag:
+        """Return what acted in a rollout, by the two numbers of its header.
+
+        Actors may be done with it before its delivery arrives; then the mailbox says what they
+        found there, which need not be what was ordered.
+        """
+        if self._order is not None and publication == self._order.number:
+            self._look()
+        return self.orders.tag(publication, spec_index)
+
+    def _look(self) -> None:
+        """Note what the order that is under way has become, if actors can see it already."""
+        number = -1 if self._order is None else self._order.number
+        if self._found < number == self._mailbox.latest:
+            self._found = number
+            self.orders.found(self._mailbox.get())
 
     def after_update(self, rollout: Rollout) -> None:
         """Record states; if the compressor has nothing to do, give it what there is."""
@@ -132,6 +151,7 @@ class RemotePublishing:
         self.idle, self._fresh = False, True
         self._returned()
         if self._order is not None:
+            self._look()
             self._order = None
             self.orders.lost()
         return f"with the students of update {self._known_update}"
@@ -175,6 +195,7 @@ def make_publishing(
     learner: Learner,
     recorder: IntervalRecorder,
     blocks: SharedBlocks,
+    clock: Callable[[], float],
 ) -> RemotePublishing:
     """Return the compressor's process and the distillers', not started yet.
 
@@ -187,6 +208,7 @@ def make_publishing(
         learner: whose weights are compressed.
         recorder: of the run.
         blocks: the run's shared memory.
+        clock: returns the run's seconds.
     """
     network, compression = network_of(config, learner.policy), config.compression
     shared = (blocks.weights.handle(), blocks.states.handle())
@@ -202,7 +224,7 @@ def make_publishing(
     arguments = (*network, compression, links, *handles, boards)
     check_every = KLProbe.check_every(samples, count_macs(learner.policy))
     return RemotePublishing(
-        PublicationOrders(config.runtime.publish_every, check_every),
+        PublicationOrders(config.runtime.publish_every, check_every, clock),
         compressor,
         Worker("compressor", None, compress_weights, lambda _: arguments),
         learner,

@@ -19,6 +19,7 @@ from accerl.runtime.process.ranks import learner_ranks
 from accerl.runtime.process.roles import collect_rollouts, measure_returns
 from accerl.runtime.process.supervise import Supervisor, Worker
 from accerl.runtime.process.wire import PeerGoneError
+from accerl.runtime.publishing.delivery import Tag
 from accerl.runtime.run import Snapshot
 from accerl.seeds import Role, number
 
@@ -60,6 +61,7 @@ class ProcessRun(ParallelRun):
             self.learner,
             self.recorder,
             self._blocks,
+            lambda: self._seconds,
         )
 
     @property
@@ -110,6 +112,9 @@ class ProcessRun(ParallelRun):
 
     def _rollout(self, slot: int) -> Rollout:
         return self._slab[slot]
+
+    def _tag(self, rollout: Rollout) -> Tag:
+        return self.publishing.tag(rollout.publication, rollout.spec_index)
 
     def _learn(self, slot: int, rollout: Rollout, seconds: float) -> UpdateStats | None:
         return self._ranks.update(slot, partial(self._safeguard.update, rollout, seconds=seconds))

@@ -62,15 +62,20 @@ class Delivery(JsonFields):
 
     order: Order
     acted: tuple[Tag, ...]
-    """what it holds, in the order of the decision's specs"""
+    """what it holds, in the order of its engines: what really acts"""
     unchanged: bool = False
     """whether what acts already would act alike, so that nothing was sent"""
     size_bytes: int = 0
     """what was sent to each actor"""
     rejected: Mapping[CompressionSpec, str] = field(default_factory=dict)
     """why specs that were ordered are not in it"""
+    waiting: Mapping[CompressionSpec, float | None] = field(default_factory=dict)
+    """specs that were ordered and not admitted yet: KL(learner || engine) on held-out states, None
+    where too few were played; something milder acts for them"""
+    admitted: Mapping[CompressionSpec, float] = field(default_factory=dict)
+    """the same KL of what was admitted just now"""
     student_kl_nats: Mapping[CompressionSpec, float] = field(default_factory=dict)
-    """KL(learner || student or pruned network) by the spec that acts with it"""
+    """KL(learner || student or pruned network) by the spec that acts with it, or is to"""
     split: KLSplit = field(default_factory=KLSplit)
     seconds: float = 0.0
     """what compressing and sending took, on the run's clock"""

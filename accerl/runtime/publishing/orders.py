@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from accerl.runtime.events import RunEvent
 from accerl.runtime.interval import IntervalRecorder
 from accerl.runtime.publishing.delivery import Delivery, Order, Tag
+from accerl.runtime.run import Takeover
 from accerl.spec import CompressionSpec, Decision
+from accerl.weights import Publication
 
 
 class PublicationOrders:
@@ -15,8 +18,20 @@ class PublicationOrders:
 
     REMEMBERED = 1024  # publications; actors are never that far behind
 
-    def __init__(self, publish_every: int, check_every: int = 1) -> None:
-        """Publish, and check what was published, when that many updates have passed."""
+    def __init__(
+        self,
+        publish_every: int,
+        check_every: int = 1,
+        clock: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        """Publish, and check what was published, when that many updates have passed.
+
+        Args:
+            publish_every: learner updates between two publications.
+            check_every: learner updates between two that are measured.
+            clock: returns the run's seconds.
+        """
+        self._clock = clock
         self.publish_every = publish_every
         self.check_every = check_every
         self._last_check: int | None = None
@@ -28,6 +43,9 @@ class PublicationOrders:
         self._last_ordered = -1
         self._last_update = 0
         self._switch_seconds = 0.0
+        self._acting: tuple[CompressionSpec, ...] = ()  # by the last delivery
+        self._waiting: tuple[CompressionSpec, ...] = ()
+        self._asked_at: dict[CompressionSpec, float] = {}  # of what does not act yet
         self._rejected: set[CompressionSpec] = set()
         self._events: list[str] = []
 
@@ -43,12 +61,16 @@ class PublicationOrders:
 
     @property
     def acting(self) -> tuple[CompressionSpec, ...]:
-        """The specs of the decision that is in effect."""
-        return () if self._decision is None else self._decision.specs
+        """The specs of the decision that is in effect, and what acts for those that wait."""
+        asked = () if self._decision is None else self._decision.specs
+        return (*asked, *(spec for spec in self._acting if spec not in asked))
 
     def request(self, decision: Decision) -> None:
         """Act with `decision` from the next publication on."""
         self._asked = decision
+        now, asked = self._clock(), self._asked_at
+        specs = [spec for spec in decision.specs if spec not in self._acting]
+        self._asked_at = {spec: asked.get(spec, now) for spec in specs}
 
     def is_due(self, updates: int) -> bool:
         """Whether a publication should follow update number `updates`."""
@@ -79,7 +101,8 @@ class PublicationOrders:
     def book(self, delivery: Delivery, recorder: IntervalRecorder, *, by: str = "learner") -> None:
         """Note what a publication really holds and what it cost, here and in the interval's report.
 
-        If it changed the decision in effect, its seconds are those of switching.
+        If it changed the decision in effect, or let act what had waited, its seconds are those of
+        switching.
 
         Args:
             delivery: what was made of an order.
@@ -97,10 +120,31 @@ class PublicationOrders:
             news = {s: cause for s, cause in delivery.rejected.items() if s not in self._rejected}
             self._events += news.values()
             self._rejected |= set(news)
-        if decision != self._decision and self._decision is not None:
+        first, changed = self._decision is None, decision != self._decision
+        if not first and (changed or any(spec in self._waiting for spec in delivery.admitted)):
             self._switch_seconds += delivery.seconds
         self._decision = decision
-        recorder.add_publication(delivery, by=by)
+        recorder.add_publication(delivery, self._take_over(delivery), by=by)
+
+    def _take_over(self, delivery: Delivery) -> list[Takeover]:
+        """Note what acts and what waits from now on; return what was asked for and has begun to."""
+        now = self._clock()
+        self._acting = tuple(tag.spec for tag in delivery.acted)
+        self._waiting = tuple(delivery.waiting)
+        taken = [
+            Takeover(
+                spec=spec,
+                asked_seconds=asked,
+                seconds=now - asked,
+                kl_nats=delivery.admitted.get(spec),
+            )
+            for spec, asked in self._asked_at.items()
+            if spec in self._acting
+        ]
+        specs = () if self._asked is None else self._asked.specs
+        missing = [spec for spec in specs if spec not in self._acting]
+        self._asked_at = {spec: self._asked_at.get(spec, now) for spec in missing}
+        return taken
 
     def lost(self) -> None:
         """The last order will not be delivered, or nobody will say so: order again soon."""
@@ -120,6 +164,11 @@ class PublicationOrders:
         seconds, self._switch_seconds = self._switch_seconds, 0.0
         return seconds
 
+    def found(self, publication: Publication) -> None:
+        """Note what actors have found, while the delivery that says so is still on its way."""
+        artifacts = publication.artifacts
+        self._tags[publication.number] = tuple(Tag(a.spec, a.version) for a in artifacts)
+
     def tag(self, publication: int, spec_index: int) -> Tag:
         """Return what acted in a rollout, by the two numbers of its header."""
         return self._tags[publication][spec_index]
@@ -137,6 +186,9 @@ class PublicationOrders:
             "last_update": self._last_update,
             "last_check": self._last_check,
             "switch_seconds": self._switch_seconds,
+            "acting": [spec.to_json() for spec in self._acting],
+            "waiting": [spec.to_json() for spec in self._waiting],
+            "asked_at": [[spec.to_json(), seconds] for spec, seconds in self._asked_at.items()],
             "rejected": sorted(spec.label for spec in self._rejected),
         }
 
@@ -152,4 +204,7 @@ class PublicationOrders:
         self._last_update = state["last_update"]
         self._last_check = state["last_check"]
         self._switch_seconds = state["switch_seconds"]
+        self._acting = tuple(map(CompressionSpec.from_json, state["acting"]))
+        self._waiting = tuple(map(CompressionSpec.from_json, state["waiting"]))
+        self._asked_at = {CompressionSpec.from_json(s): seconds for s, seconds in state["asked_at"]}
         self._rejected = set(map(CompressionSpec.from_label, state["rejected"]))

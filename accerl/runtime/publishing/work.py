@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import perf_counter
 
 import numpy as np
 
+from accerl.compress.admission import Verdict
 from accerl.compress.artifact import Artifact
 from accerl.compress.check import EngineMismatchError
 from accerl.compress.compressor import Compressor
@@ -23,14 +25,20 @@ from accerl.weights import Publication
 
 @dataclass(frozen=True)
 class MadePart:
-    """One artifact of a publication and what it took."""
+    """What a publication holds for one spec of the decision, and what it took."""
 
     asked: CompressionSpec
     artifact: Artifact
+    """what acts for it"""
     seconds: float
     """measured by the process that made it, warm-up included"""
+    built: tuple[CompressionSpec, ...]
+    """the engines that were built for it: none if another part has the same, two if the one that
+    was asked for must wait"""
     warmup_states: int
     """states that were distilled before a student could act (again)"""
+    verdict: Verdict = field(default_factory=Verdict)
+    """whether the spec may act; if not, `artifact` is of a milder one"""
     rejected: str | None = None
     """why the engine that was asked for does not act; `artifact` stands in for it"""
 
@@ -74,8 +82,10 @@ def make_publication(
 ) -> Made:
     """Compress the policy as `order` says, send it, and measure how far it is from the learner.
 
-    What fails its check is replaced (`Compressor.fallback`). Nobody waits for the measurements:
-    they follow when the publication is sent.
+    What is not admitted yet is replaced by something milder (`Admission`), which takes as long as
+    it takes: its engine is built and compared with the learner first. What fails its check is
+    replaced too (`Compressor.fallback`). Nobody waits for the other measurements: they follow when
+    the publication is sent.
 
     Args:
         compressor: what compresses.
@@ -86,20 +96,31 @@ def make_publication(
         send: called with what actors are to act with; None if `current` serves on.
     """
     before = perf_counter()
-    parts = tuple(_make_part(compressor, policy, spec, order) for spec in order.decision.specs)
-    shares = [share for _, share in order.decision.mix]
-    publication = Publication(order.number, [part.artifact for part in parts], shares)
+    made: dict[CompressionSpec, Artifact] = {}
+    specs = order.decision.specs
+    parts = tuple(_make_part(compressor, policy, spec, order.updates, made) for spec in specs)
+    publication = _publication(order, parts)
+    acting = tuple(artifact.spec for artifact in publication.artifacts)
+    compressor.admission.acted(acting)
     unchanged = current is not None and _act_alike(publication, current)
     new = None if unchanged else publication
     if send is not None:
         send(new)
     seconds = perf_counter() - before
-    compared = {s: compressor.student_kl_nats(s, policy) for s in order.decision.specs}
+    compared = {s: compressor.student_kl_nats(s, policy) for s in (*specs, *acting)}
     delivery = Delivery(
         order=order,
-        acted=tuple(Tag(part.artifact.spec, part.artifact.version) for part in parts),
+        acted=tuple(Tag(artifact.spec, artifact.version) for artifact in publication.artifacts),
         unchanged=unchanged,
-        size_bytes=0 if unchanged else sum(len(part.artifact.payload) for part in parts),
+        size_bytes=0
+        if unchanged
+        else sum(len(artifact.payload) for artifact in publication.artifacts),
+        waiting={p.asked: p.verdict.kl_nats for p in parts if not p.verdict.admitted},
+        admitted={
+            part.asked: kl
+            for part in parts
+            if part.verdict.admitted and (kl := part.verdict.kl_nats) is not None
+        },
         rejected={part.asked: part.rejected for part in parts if part.rejected},
         student_kl_nats={spec: kl for spec, kl in compared.items() if kl is not None},
         split=probe.measure(policy, publication, compressor.states, check=order.check),
@@ -109,17 +130,48 @@ def make_publication(
 
 
 def _make_part(
-    compressor: Compressor, policy: Policy, spec: CompressionSpec, order: Order
+    compressor: Compressor,
+    policy: Policy,
+    spec: CompressionSpec,
+    version: int,
+    made: dict[CompressionSpec, Artifact],
 ) -> MadePart:
+    """Make what acts for one spec, and add it to what was `made` for the publication so far."""
     before = perf_counter()
-    rejected = None
+    verdict, rejected = Verdict(), None
+    artifact, built, updates = made.get(spec), (), 0
     try:
-        artifact = compressor.build(spec, policy, order.updates)
+        if artifact is None:
+            artifact, verdict = compressor.admit(spec, policy, version)
+            if artifact is not None or verdict.states:
+                built, updates = (spec,), compressor.last_build.distill_updates
+        if artifact is None:
+            stand_in = compressor.admission.stand_in(spec)
+            artifact = made.get(stand_in)
+            if artifact is None:
+                artifact = compressor.build(stand_in, policy, version)
+                built = (*built, stand_in)
+                updates += compressor.last_build.distill_updates
     except EngineMismatchError as error:
-        artifact, rejected = compressor.fallback(policy, order.updates), str(error)
+        artifact, rejected = compressor.fallback(policy, version), str(error)
+        built, updates = (artifact.spec,), compressor.last_build.distill_updates
+    made.setdefault(artifact.spec, artifact)
     seconds = perf_counter() - before
-    warmup = compressor.last_build.distill_updates * compressor.states_per_update
-    return MadePart(spec, artifact, seconds, warmup, rejected)
+    warmup = updates * compressor.states_per_update
+    return MadePart(spec, artifact, seconds, built, warmup, verdict, rejected)
+
+
+def _publication(order: Order, parts: Iterable[MadePart]) -> Publication:
+    """Return the publication of these parts: each engine once, with the shares of all it acts for.
+
+    A spec that waits and one that does not may act with the same engine.
+    """
+    artifacts: dict[CompressionSpec, Artifact] = {}
+    shares: defaultdict[CompressionSpec, float] = defaultdict(float)
+    for part, (_, share) in zip(parts, order.decision.mix, strict=True):
+        artifacts.setdefault(part.artifact.spec, part.artifact)
+        shares[part.artifact.spec] += share
+    return Publication(order.number, list(artifacts.values()), list(shares.values()))
 
 
 def _act_alike(publication: Publication, current: Publication) -> bool:

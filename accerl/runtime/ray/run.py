@@ -19,6 +19,7 @@ from accerl.rollout import Rollout
 from accerl.runtime.parallel import ParallelRun
 from accerl.runtime.parts import Parts
 from accerl.runtime.process.supervise import Supervisor
+from accerl.runtime.publishing.delivery import Tag
 from accerl.runtime.publishing.orders import PublicationOrders
 from accerl.runtime.publishing.probe import KLProbe
 from accerl.runtime.ray.cluster import described, wrong_version
@@ -56,7 +57,7 @@ class RayRun(ParallelRun):
         check_every = KLProbe.check_every(self._shape.samples, count_macs(policy))
         self._publishing = RayPublishing(
             self._cluster,
-            PublicationOrders(runtime.publish_every, check_every),
+            PublicationOrders(runtime.publish_every, check_every, lambda: self._seconds),
             self._compressor,
             self.learner,
             self.recorder,
@@ -127,6 +128,12 @@ class RayRun(ParallelRun):
 
     def _rollout(self, slot: int) -> Rollout:
         return unpack(self._rollouts[slot][1], self._shape.observation)
+
+    def _tag(self, rollout: Rollout) -> Tag:
+        # Actors may be done with what was published before the learner hears what it was.
+        while self.publishing.is_making(rollout.publication):
+            self._receive(timeout_seconds=1.0)
+        return super()._tag(rollout)
 
     def _learn(self, slot: int, rollout: Rollout, seconds: float) -> UpdateStats | None:
         return self._safeguard.update(rollout, seconds=seconds)

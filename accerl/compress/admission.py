@@ -1,0 +1,102 @@
+"""Admission: when a student or pruned network may take over from what acts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from accerl.compress.artifact import Artifact
+from accerl.compress.check import kl_nats
+from accerl.compress.distillation.state_ring import HELD_OUT, StateRing
+from accerl.compress.engine import make_engine
+from accerl.networks.graph_policy import Policy
+from accerl.spec import CompressionSpec
+
+FEWEST_STATES = 64
+"""held-out states that must be there before anything is admitted: the mean KL over so many is some
+12% off; a student of fewer played states overfits, and one of states that nobody played is lost"""
+MOST_STATES = 192
+"""of them that are compared: the last 3,072 that were played, which a checkpoint holds too"""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a spec that was compared with the learner before it may act."""
+
+    admitted: bool = True
+    kl_nats: float | None = None
+    """KL(learner || engine) on held-out states; None: it was not compared"""
+    states: int = 0
+    """on how many"""
+
+
+class Admission:
+    """Admits what was distilled once it is close to the learner on states that it never saw.
+
+    A spec with a student or a pruned network takes over when the mean
+
+        KL(learner || its engine) <= bound
+
+    over the newest held-out states of the `StateRing`. That is asked when it takes over, not while
+    it acts: it acts on until another decision sends it away, and is asked anew when it returns.
+    With a bound of 0, or without a ring, everything acts at once.
+    """
+
+    def __init__(self, bound_nats: float, ring: StateRing | None) -> None:
+        self.bound_nats = bound_nats
+        self._ring = ring
+        self._acted: tuple[CompressionSpec, ...] = ()  # at the last publication
+
+    @property
+    def enabled(self) -> bool:
+        """Whether anything may have to wait."""
+        return self.bound_nats > 0.0 and self._ring is not None
+
+    @property
+    def has_states(self) -> bool:
+        """Whether enough states were played to learn from some and to compare on others."""
+        return self._ring is not None and len(self._ring) >= FEWEST_STATES * HELD_OUT
+
+    def concerns(self, spec: CompressionSpec) -> bool:
+        """Whether `spec` must be admitted before it acts: it is distilled, and did not act last."""
+        return self.enabled and spec.student_key is not None and spec not in self._acted
+
+    def judge(self, artifact: Artifact, policy: Policy) -> Verdict:
+        """Compare an engine with the learner's policy; only where there are states.
+
+        Raises:
+            ValueError: there are not enough.
+        """
+        batch = self._ring.held_out(MOST_STATES) if self._ring is not None else None
+        if batch is None or not self.has_states:
+            raise ValueError("too few states were played to admit anything")
+        with torch.no_grad():
+            states = torch.from_numpy(batch.obs).to(policy.device)
+            logits = policy(states)[0].float().cpu().numpy()
+        kl = float(kl_nats(logits, make_engine(artifact).infer(batch.obs)[0]).mean())
+        return Verdict(kl <= self.bound_nats, kl, len(batch.obs))
+
+    def stand_in(self, spec: CompressionSpec) -> CompressionSpec:
+        """Return what acts while `spec` waits: the nearest to it that is milder and may act.
+
+        That is one of what acted last, or the learner's own network in the bits and graph of
+        `spec`.
+        """
+        own = CompressionSpec(bits=spec.bits, graph=spec.graph)
+        milder = [other for other in self._acted if other.mildness < spec.mildness]
+        return max([own, *milder], key=lambda other: other.mildness)
+
+    def acted(self, specs: Iterable[CompressionSpec]) -> None:
+        """Note what a publication holds."""
+        self._acted = tuple(specs)
+
+    def state_dict(self) -> list[dict[str, Any]]:
+        """Return what acted last."""
+        return [spec.to_json() for spec in self._acted]
+
+    def load_state_dict(self, state: Iterable[Mapping[str, Any]]) -> None:
+        """Go on from a state returned by `state_dict`."""
+        self._acted = tuple(map(CompressionSpec.from_json, state))

@@ -1,0 +1,231 @@
+"""Publications with specs that wait: what acts for them, and what is reported of it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from accerl.compress import compressor as module
+from accerl.compress.artifact import Artifact
+from accerl.compress.check import EngineMismatchError
+from accerl.compress.compressor import Compressor
+from accerl.compress.config import CompressionConfig
+from accerl.compress.distillation.state_ring import StateRing
+from accerl.networks.observation import ObservationSpec
+from accerl.networks.policy_net import PolicyNet, make_policy
+from accerl.runtime.interval import IntervalRecorder
+from accerl.runtime.publishing.delivery import Delivery, Tag
+from accerl.runtime.publishing.orders import PublicationOrders
+from accerl.runtime.publishing.probe import KLProbe
+from accerl.runtime.publishing.work import Made, make_publication
+from accerl.runtime.run import IntervalReport, Takeover
+from accerl.spec import IDENTITY, CompressionSpec, Decision
+
+OBSERVATION = ObservationSpec((4,), "float32")
+INT8 = CompressionSpec(bits=8)
+NET2 = CompressionSpec(student="net2", bits=8)
+NET3 = CompressionSpec(student="net3", bits=8)
+CONFIG = CompressionConfig(
+    calibration_states=32,
+    distill_batch=64,
+    distill_updates=200,
+    distill_learning_rate=1e-2,
+    admit_kl_nats=0.02,
+)
+
+
+class Room:
+    """A learner, a compressor, orders and a clock."""
+
+    def __init__(self) -> None:
+        self.policy: PolicyNet = make_policy(
+            "original", OBSERVATION, 3, torch.Generator().manual_seed(0)
+        )
+        with torch.no_grad():
+            self.policy.policy_head.weight.mul_(1000.0)
+        self.ring = StateRing(OBSERVATION, 3, 4096)
+        self.compressor = Compressor(
+            OBSERVATION, 3, CONFIG, torch.Generator().manual_seed(1), ring=self.ring
+        )
+        self.compressor.observe(np.random.default_rng(0).normal(size=(32, 4)).astype(np.float32))
+        self.seconds = 0.0
+        self.orders = PublicationOrders(1, clock=lambda: self.seconds)
+        self.recorder = IntervalRecorder(3)
+
+    def play(self) -> None:
+        obs = np.random.default_rng(1).normal(size=(256, 8, 4)).astype(np.float32)
+        self.ring.add(obs, np.zeros((256, 8, 3), np.float32), 0)
+
+    def ask(self, *mix: tuple[CompressionSpec, float]) -> None:
+        self.orders.request(Decision(mix))
+
+    def publish(self, updates: int = 0) -> Made:
+        order = self.orders.order(updates)
+        made = make_publication(self.compressor, KLProbe(), self.policy, order)
+        self.orders.book(replace(made.delivery, seconds=0.5), self.recorder)
+        return made
+
+    def distill(self) -> None:
+        self.compressor.distill(self.policy, self.orders.acting)
+
+    def report(self) -> IntervalReport:
+        return self.recorder.report(
+            seconds=1.0,
+            total_seconds=self.seconds,
+            learner_return=None,
+            decision=self.orders.decision or Decision.of(IDENTITY),
+            switch_seconds=self.orders.take_switch_seconds(),
+        )
+
+
+def held(made: Made) -> dict[CompressionSpec, float]:
+    """Return what a publication holds and how often it acts."""
+    publication = made.publication
+    assert publication is not None
+    assert [tag.spec for tag in made.delivery.acted] == [a.spec for a in publication.artifacts]
+    specs = [artifact.spec for artifact in publication.artifacts]
+    assert len(set(specs)) == len(specs)
+    return dict(zip(specs, publication.shares, strict=True))
+
+
+def test_something_milder_acts_until_the_student_is_close_and_all_of_it_is_reported() -> None:
+    room = Room()
+    room.seconds = 1.0
+    room.ask((NET3, 1.0))
+    room.seconds = 1.5
+    made = room.publish(3)
+    assert held(made) == {INT8: 1.0}
+    assert made.delivery.waiting == {NET3: None}  # nobody has played yet
+    assert made.parts[0].built == (INT8,)
+    assert room.orders.tag(0, 0) == Tag(INT8, 3)
+    assert set(room.orders.acting) == {NET3, INT8}
+    room.play()
+    room.seconds = 2.0
+    made = room.publish()
+    assert held(made) == {INT8: 1.0}
+    kl = made.delivery.waiting[NET3]
+    assert kl is not None
+    assert kl > CONFIG.admit_kl_nats
+    assert made.parts[0].built == (NET3, INT8)  # it was built to be compared
+    report = room.report()
+    assert report.waiting_kl_nats == {NET3: kl}
+    assert report.takeovers == ()
+    assert report.decision == Decision.of(NET3)
+    room.distill()
+    room.seconds = 4.25
+    made = room.publish()
+    assert held(made) == {NET3: 1.0}
+    assert made.parts[0].built == (NET3,)
+    assert made.delivery.waiting == {}
+    kl = made.delivery.admitted[NET3]
+    assert kl <= CONFIG.admit_kl_nats
+    report = room.report()
+    assert report.waiting_kl_nats == {}
+    expected = Takeover(spec=NET3, asked_seconds=1.0, seconds=3.25, kl_nats=kl)
+    assert report.takeovers == (expected,)
+    assert str(expected) == f"net3 INT8 acts after 3.25 s (KL {kl:.2g})"
+    assert report.switch_seconds == 0.5  # that of the publication with which it began
+    assert IntervalReport.from_json(json.loads(json.dumps(report.to_json()))) == report
+    made = room.publish()
+    assert held(made) == {NET3: 1.0}
+    assert made.delivery.admitted == {}
+    assert room.report().takeovers == ()
+
+
+def test_a_mix_has_a_stand_in_for_each_that_waits_and_every_engine_once() -> None:
+    room = Room()
+    room.ask((NET3, 0.25), (IDENTITY, 0.75))
+    assert held(room.publish()) == {INT8: 0.25, IDENTITY: 0.75}
+    for mix in (((NET3, 0.25), (INT8, 0.75)), ((INT8, 0.75), (NET3, 0.25))):
+        room.ask(*mix)
+        made = room.publish()
+        assert held(made) == {INT8: 1.0}  # both act with the same
+        assert sorted(part.built for part in made.parts) == [(), (INT8,)]
+    room.ask((NET2, 0.5), (NET3, 0.5))
+    assert held(room.publish()) == {INT8: 1.0}
+    room.play()
+    room.ask((NET2, 1.0))
+    while NET2 not in held(room.publish()):
+        room.distill()
+    room.ask((NET3, 0.4), (INT8, 0.6))
+    made = room.publish()
+    assert held(made) == {NET2: 0.4, INT8: 0.6}
+    assert set(made.delivery.waiting) == {NET3}
+    assert set(room.orders.acting) == {NET2, NET3, INT8}
+
+
+def test_time_counts_from_the_last_decision_for_what_does_not_act() -> None:
+    room = Room()
+
+    def takeovers() -> list[tuple[CompressionSpec, float]]:
+        room.publish()
+        return [(taken.spec, taken.seconds) for taken in room.report().takeovers]
+
+    room.ask((IDENTITY, 1.0))
+    room.seconds = 1.0
+    assert takeovers() == [(IDENTITY, 1.0)]
+    room.ask((INT8, 1.0))
+    room.seconds = 2.0
+    room.ask((INT8, 1.0))  # again: it was asked for at 1.0
+    room.seconds = 3.0
+    assert takeovers() == [(INT8, 2.0)]
+    room.ask((IDENTITY, 1.0))
+    order = room.orders.order(0)  # on its way when the decision is taken back
+    room.ask((INT8, 1.0))
+    made = make_publication(room.compressor, KLProbe(), room.policy, order)
+    room.orders.book(made.delivery, room.recorder)
+    assert room.report().takeovers == ()
+    room.seconds = 5.0
+    assert takeovers() == [(INT8, 2.0)]
+
+
+def test_saved_orders_know_who_waits_and_since_when() -> None:
+    room, other = Room(), Room()
+    room.seconds = other.seconds = 1.0
+    room.ask((NET3, 1.0))
+    room.publish()
+    other.orders.load_state_dict(json.loads(json.dumps(room.orders.state_dict())))
+    other.compressor.load_state_dict(room.compressor.state_dict())
+    assert other.orders.acting == room.orders.acting == (NET3, INT8)
+    for each in (room, other):
+        each.play()
+        each.seconds = 7.0
+        each.compressor.distill(each.policy, [NET3])
+        each.publish()
+    assert other.report().takeovers == room.report().takeovers != ()
+    assert other.orders.take_switch_seconds() == room.orders.take_switch_seconds()
+
+
+def test_a_delivery_that_waits_survives_its_json() -> None:
+    room = Room()
+    room.ask((NET3, 1.0))
+    for _ in range(2):
+        delivery = room.publish().delivery
+        assert Delivery.from_json(json.loads(json.dumps(delivery.to_json()))) == delivery
+        assert delivery.waiting.keys() == {NET3}
+        room.play()
+
+
+@pytest.mark.parametrize("decision", [Decision.of(NET3), Decision(((NET3, 0.5), (INT8, 0.5)))])
+def test_an_engine_that_fails_while_it_is_compared_is_reported_and_replaced(
+    decision: Decision, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room = Room()
+    room.ask((INT8, 1.0))
+    room.publish()
+    room.play()
+
+    def fail(artifact: Artifact, *_: object) -> None:
+        if artifact.spec == NET3:
+            raise EngineMismatchError("it is broken")
+
+    monkeypatch.setattr(module, "check_engine", fail)
+    room.orders.request(decision)
+    made = room.publish()
+    assert held(made) == {INT8: 1.0}
+    assert made.delivery.rejected == {NET3: "it is broken"}
+    assert made.delivery.waiting == {}
