@@ -12,6 +12,7 @@ from rich.table import Table
 
 from accerl.config import RunConfig
 from accerl.runtime.latency.compare import Difference, describe_wiring
+from accerl.runtime.latency.fleet import FLEET_LIMITS, FleetRow
 from accerl.runtime.latency.predict import STALE_UPDATES, WORTHWHILE, Advice, Prediction
 from accerl.runtime.latency.profile import PIXELS, LatencyProfile, SpecLatency
 from accerl.spec import CompressionSpec
@@ -50,6 +51,40 @@ def print_profiles(rows: Sequence[dict[str, Any]], console: Console) -> None:
         "learner": "one pass of Original over one sample",
     }
     _print_facts(console, {**sources, **columns})
+
+
+def print_fleet(
+    rows: Sequence[FleetRow], profile: LatencyProfile, config: RunConfig, console: Console
+) -> None:
+    """Print one row per fleet and spec, and what limits in words."""
+    table = numbers_table(
+        f"Fleets for {config.preset}, {config.network}, on {profile.name}'s times",
+        *("acts", "actors", "env steps/s", "learner", "Ray", "in MB/s", "out MB/s", "store MB"),
+        *("age", "lag"),
+    )
+    table.add_column("limit")
+    for row in rows:
+        table.add_row(
+            row.spec.label,
+            f"{row.actors:,}",
+            f"{row.env_steps_per_second:,.0f}",
+            f"{row.learner_share:.0%}",
+            f"{row.message_share:.0%}",
+            f"{row.bytes_in_per_second / 1e6:,.1f}",
+            f"{row.bytes_out_per_second / 1e6:,.1f}",
+            f"{row.store_bytes / 1e6:,.0f}",
+            f"{row.age_updates:,.1f}",
+            f"{row.policy_lag:,.0f}",
+            row.limit,
+        )
+    console.print(table)
+    limits = {row.limit: FLEET_LIMITS[row.limit] for row in rows}
+    columns = {
+        "learner, Ray": "share of the learner's core that is busy, and with Ray's messages",
+        "in, out, store": "of the learner's node: rollouts, publications, memory",
+        "age, lag": "learner updates that weights take to the actors, and until they are used",
+    }
+    _print_facts(console, {**limits, **columns})
 
 
 def profile_row(profile: LatencyProfile) -> dict[str, Any]:

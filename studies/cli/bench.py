@@ -13,6 +13,7 @@ from accerl.spec import IMPALA_NETWORKS, CompressionSpec
 from studies.benchmarks.clock import bench_clock
 from studies.benchmarks.infer import bench_infer
 from studies.benchmarks.learner import bench_learner
+from studies.benchmarks.messages import bench_messages
 from studies.benchmarks.pipeline import bench_pipeline
 from studies.benchmarks.publish import bench_publish
 from studies.benchmarks.students import CHECKPOINTS, bench_students
@@ -270,6 +271,31 @@ class Training(Command):
 
             _draw(learning_figures("training", result["cases"]), self.out)
         return save_result(result, self.out, "bench-training.json")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Messages(Command):
+    """Measure what Ray's messages take.
+
+    Processor seconds of the learner's process and of an actor's, and bytes, per rollout.
+    """
+
+    env: str = "pong"
+    """Atari game"""
+    calls: int = 300
+    """messages of each kind and repeat"""
+    repeats: int = 3
+    """of everything"""
+    out: Path | None = None
+    """folder to write bench-messages.json to"""
+
+    def execute(self) -> dict[str, Any]:
+        """Measure and print."""
+        check_positive(calls=self.calls, repeats=self.repeats)
+        result = bench_messages(game=self.env, calls=self.calls, repeats=self.repeats)
+        for name, value in result["costs"].items():
+            say(f"{name:24} {value:,.7g}")
+        return save_result(result, self.out, "bench-messages.json")
 
 
 def _measured(network: str) -> str:

@@ -20,6 +20,7 @@ COMMANDS = {
     "bench publish": ("bench.Publish", "Time publications: compress, export, load."),
     "bench learner": ("bench.Learner", "Time learner updates in float32 and bfloat16."),
     "bench pipeline": ("bench.Pipeline", "Compare the speed of whole pipelines."),
+    "bench messages": ("bench.Messages", "Measure what Ray's messages take."),
     "bench clock": ("bench.Clock", "Compare the virtual clock with the real one."),
     "bench students": (
         "bench.Students",
@@ -31,6 +32,7 @@ COMMANDS = {
     ),
     "profile measure": ("profile.Measure", "Measure this machine's latency profile."),
     "profile advise": ("profile.Advise", "Predict whether compressing pays on a machine."),
+    "profile sample": ("profile.Sample", "Predict fleets of actors on other machines."),
     "profile list": ("profile.List", "List the latency profiles that have a name."),
     "profile show": ("profile.Show", "Show a latency profile as a table."),
     "profile diff": ("profile.Diff", "Compare two latency profiles."),

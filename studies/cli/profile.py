@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 
-from accerl.errors import UserError
+from accerl.errors import UserError, one_line
 from accerl.presets import load_preset
-from accerl.records import fingerprint, versions
+from accerl.records import fingerprint, make_out_dir, read_json, versions
 from accerl.runtime.latency.compare import compare, describe_wiring
+from accerl.runtime.latency.fleet import FleetSettings, MessageCosts, plan_fleet
 from accerl.runtime.latency.games import note_on_times, times_of_game
 from accerl.runtime.latency.measure import measure_game, measure_profile
 from accerl.runtime.latency.predict import advise
@@ -24,8 +25,9 @@ from accerl.runtime.latency.profiles import (
     this_machine,
 )
 from accerl.settings import configure, read_settings
+from accerl.spec import CompressionSpec
 from studies import profile_tables as tables
-from studies.cli.command import Command, check_positive
+from studies.cli.command import Command, check_positive, save_result
 from studies.progress import console, say, share_bar
 
 
@@ -120,6 +122,82 @@ class Advise(Command):
             "versions": versions(),
             "fingerprint": fingerprint(),
         }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample(Command):
+    """Predict fleets of actors on other machines.
+
+    For fleets of 1 to --fleet actors: env steps/s, what limits, and bytes a second on each link.
+    """
+
+    fleet: int
+    """actors of the largest fleet"""
+    profile: str = "gpu-learner"
+    """name or JSON file: times of an actor's core and of the learner"""
+    env: str = "pong"
+    """game as `accerl train` takes it: gives environments, unroll, reuse, how often to publish"""
+    network: str | None = None
+    """of the learner (default: the game's)"""
+    specs: tuple[str, ...] = ("{}", '{"bits": 8}')
+    """what acts, as JSON"""
+    link_gbit: float = 10.0
+    """of the learner's node, each way"""
+    actors_per_node: int = 16
+    """each with a core"""
+    store_gb: float = 16.0
+    """object store of the learner's node"""
+    whole: bool = False
+    """send rollouts as they are, instead of each frame once and deflated"""
+    costs: Path | None = None
+    """bench-messages.json of `accerl bench messages` (default: as measured on two cores)"""
+    out: Path | None = None
+    """folder to write fleet.json and fleet.png to"""
+
+    def execute(self) -> dict[str, Any]:
+        """Predict every fleet, print and draw."""
+        profile = load_profile(self.profile, self.out)
+        config = load_preset(self.env)
+        config = replace(config, network=self.network or config.network)
+        settings = FleetSettings(
+            link_gbit=self.link_gbit,
+            actors_per_node=self.actors_per_node,
+            store_gb=self.store_gb,
+            packed=not self.whole,
+        )
+        costs = MessageCosts() if self.costs is None else _read_costs(self.costs)
+        specs = [CompressionSpec.from_json(text) for text in self.specs]
+        rows = plan_fleet(profile, config, specs, self.fleet, settings=settings, costs=costs)
+        tables.print_fleet(rows, profile, config, console)
+        result = {
+            "profile": {"name": profile.name, "hash": profile.hash},
+            "env": self.env,
+            "network": config.network,
+            "settings": asdict(settings),
+            "costs": costs.to_json(),
+            "rows": [{**row.to_json(), "label": row.spec.label} for row in rows],
+            "versions": versions(),
+            "fingerprint": fingerprint(),
+        }
+        if self.out is not None:
+            from analysis.figures.export import write_pngs
+            from analysis.figures.fleet import fleet_figure
+
+            make_out_dir(self.out)
+            for path in write_pngs({"fleet": fleet_figure(result)}, self.out):
+                say(f"wrote {path}")
+        return save_result(result, self.out, "fleet.json")
+
+
+def _read_costs(path: Path) -> MessageCosts:
+    data = read_json(path)
+    try:
+        return MessageCosts.from_json(data["costs"])
+    except (KeyError, TypeError) as error:
+        raise UserError(
+            f"--costs {path}: a bench-messages.json of `accerl bench messages` is needed "
+            f"({one_line(error)})"
+        ) from error
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -146,7 +146,11 @@ def predict(profile: LatencyProfile, config: RunConfig, spec: CompressionSpec) -
     Raises:
         UserError: the profile has no times for the spec.
     """
-    work = _Work.of(profile, config, spec)
+    return steady_state(Work.of(profile, config, spec), config, spec)
+
+
+def steady_state(work: Work, config: RunConfig, spec: CompressionSpec) -> Prediction:
+    """Return the steady state of a pipeline whose work is known; see `predict` for the others."""
     every = config.runtime.publish_every
     updates, distils_every = every, 1
     state = work.steady(updates, distils_every)
@@ -187,7 +191,7 @@ class _Steady:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Work:
+class Work:
     """Core-seconds of what is done with one spec, in the names of the module's equations."""
 
     wiring: Wiring
@@ -202,7 +206,8 @@ class _Work:
     send: float
 
     @classmethod
-    def of(cls, profile: LatencyProfile, config: RunConfig, spec: CompressionSpec) -> _Work:
+    def of(cls, profile: LatencyProfile, config: RunConfig, spec: CompressionSpec) -> Work:
+        """Return the work of a profile's pipeline, acting with `spec`."""
         runtime = config.runtime
         wiring = Wiring.of(runtime, profile)
         acted = profile.act_seconds(spec, runtime.num_envs, runtime.infer_batch)
@@ -248,7 +253,7 @@ class _Work:
 
 def free_steps_per_second(profile: LatencyProfile, config: RunConfig) -> float:
     """Return what no compression exceeds (Amdahl's law): env, write and learn are all there is."""
-    work = _Work.of(profile, config, IDENTITY)
+    work = Work.of(profile, config, IDENTITY)
     act, cores = work.act - work.infer, work.wiring.cores
     total = act * work.wiring.actors + work.learn
     return 1.0 / max(act, work.learn, total / cores if cores else 0.0)
@@ -263,7 +268,7 @@ def uncompressed_seconds_per_step(profile: LatencyProfile, config: RunConfig) ->
         profile: as the learner's network sees it.
         config: of the run.
     """
-    work = _Work.of(profile, config, IDENTITY)
+    work = Work.of(profile, config, IDENTITY)
     return max(work.act, work.learn)
 
 

@@ -223,14 +223,17 @@ class LatencyProfile(JsonFields):
         """Return seconds in which one publication of `spec` reaches all actors."""
         if not self.network_bytes_per_second:
             return 0.0
-        size = self._interpolate(spec, lambda row: row.size_bytes)
-        return self.num_actors * size / self.network_bytes_per_second
+        return self.num_actors * self.size_bytes(spec) / self.network_bytes_per_second
+
+    def size_bytes(self, spec: CompressionSpec) -> float:
+        """Return what is sent to each actor per publication of `spec`."""
+        return self._interpolate(spec, lambda row: row.size_bytes)
 
     def copy_seconds(self) -> float:
         """Return seconds in which the learner copies its weights for the compressor."""
         if not self.copy_bytes_per_second:
             return 0.0
-        size = self._interpolate(IDENTITY, lambda row: row.size_bytes)
+        size = self.size_bytes(IDENTITY)
         return size / self.copy_bytes_per_second
 
     def env_seconds(self, batch: int) -> float:

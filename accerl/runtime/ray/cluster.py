@@ -56,6 +56,7 @@ def connect(cluster: str, *, asked_by: str = "--cluster") -> tuple[Any, bool]:
         with _own_signals():
             ray.init(address=cluster, logging_level=logging.ERROR, log_to_driver=False)
     except Exception as error:  # any: what it raises depends on the way it is connected to
+        ray.shutdown()  # what it had begun with
         raise _refusal(cluster, error) from error
     return ray, True
 
@@ -84,6 +85,7 @@ def start_here(cpus: int, store_bytes: int) -> tuple[Any, bool]:
                 log_to_driver=False,
             )
     except Exception as error:  # any: whatever a machine may lack
+        ray.shutdown()
         message = " ".join(str(error).split())
         raise UserError(f"Ray does not start on this machine: {message[:300]}") from error
     return ray, True
