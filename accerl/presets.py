@@ -99,7 +99,13 @@ _ALD_PONG = replace(
     learner=replace(PIXELS.learner, anneal_updates=0, actor_kl_cost=0.01),
     runtime=replace(PIXELS.runtime, num_distillers=1),
     compression=replace(
-        PIXELS.compression, distill_sync_every=1, distill_updates=8, distill_entropy_cost=0.0
+        PIXELS.compression,
+        distill_start="random",
+        distill_renew_every=0,
+        distill_learning_rate=1e-3,
+        distill_sync_every=1,
+        distill_updates=8,
+        distill_entropy_cost=0.0,
     ),
 )
 

@@ -16,7 +16,7 @@ from accerl.errors import UserError
 from accerl.networks.graph_policy import GraphPolicy, Policy
 from accerl.networks.policy_net import PolicyNet, conv_spec
 
-RIDGE = 1e-2
+RIDGE = 1e-1
 """share of the mean squared activation that is added to each: recorded states are few"""
 ROWS = 4096
 """equations per layer at most: a convolution has one for every place of every state"""

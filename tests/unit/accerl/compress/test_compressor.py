@@ -20,6 +20,19 @@ INT8 = CompressionSpec(bits=8)
 THIN = CompressionSpec(rank=0.1, bits=8)
 
 
+RENEWED = {
+    "distill_start": "learner",
+    "distill_renew_every": 4,
+    "distill_renew_share": 0.0,
+    "distill_renew_margin": 0.0,
+    "distill_learning_rate": 1e-5,
+    "distill_decay_updates": 20,
+    "prune_budget": "global",
+    "prune_compensate": True,
+}
+"""networks that begin anew, perhaps with other widths, at every look"""
+
+
 def make_learner(seed: int = 0) -> PolicyNet:
     net = make_policy("original", OBSERVATION, 4, torch.Generator().manual_seed(seed))
     with torch.no_grad():
@@ -143,6 +156,26 @@ def test_minatar_networks_take_every_kind_of_compression(network: str) -> None:
         assert after < 0.3 * before, spec.label
 
 
+def test_a_network_that_began_anew_is_calibrated_anew() -> None:
+    learner, compressor = make_learner(), make_compressor(**RENEWED)
+    compressor.observe(states())
+    widths, generations = set(), []
+    for index in range(6):
+        other = make_learner(seed=index)
+        with torch.no_grad():  # so that a global budget leaves other widths each time
+            next(other.body.parameters()).mul_(1.0 + index)
+        learner.load_state_dict(other.state_dict())
+        compressor.distill(learner, [PRUNED])
+        spec = CompressionSpec(sparsity=0.5, bits=8)
+        artifact = compressor.build(spec, learner, index)
+        (entry,) = compressor.students([spec])
+        widths.add(tuple(entry["network"]["hidden"]))
+        generations.append(entry["generation"])
+        assert kl_to(learner, artifact, states()).mean() < 0.5
+    assert generations == [0, 1, 2, 3, 4, 5]
+    assert len(widths) > 1
+
+
 def test_kl_to_an_exact_copy_is_zero() -> None:
     compressor, learner = make_compressor(), make_learner()
     compressor.observe(states())
@@ -172,8 +205,12 @@ def test_equal_seeds_give_equal_bytes() -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"prune_criterion": "taylor", "prune_budget": "global", "prune_compensate": True}],
-    ids=["default", "taylor"],
+    [
+        {},
+        {"prune_criterion": "taylor", "prune_budget": "global", "prune_compensate": True},
+        RENEWED,
+    ],
+    ids=["default", "taylor", "renewed"],
 )
 def test_resuming_is_bit_exact(settings: dict[str, Any]) -> None:
     whole, learner = make_compressor(3, **settings), make_learner()

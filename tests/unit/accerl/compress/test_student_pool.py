@@ -185,6 +185,6 @@ def test_the_learning_rate_falls_behind_a_beginning() -> None:
     for _ in range(30):
         before = net.policy_head.weight.detach().clone()
         trainer.update(FixedStates(obs), learner)
-        moved.append(float((net.policy_head.weight - before).abs().max()))
+        moved.append(float((net.policy_head.weight.detach() - before).abs().max()))
     assert moved[0] == pytest.approx(1e-2, rel=0.01)  # the first step of Adam
     assert max(moved[-5:]) < 3e-3
