@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from accerl.checkpoint import load_checkpoint, save_checkpoint
-from accerl.compress.admission import MOST_STATES
+from accerl.compress.admission import COMPARED_STATES
 from accerl.config import RunConfig
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.process.run import ProcessRun
@@ -26,7 +26,7 @@ from tests.fixtures.runs.process_runs import quick_catch
 INT8 = CompressionSpec(bits=8)
 NET2 = CompressionSpec(student="net2", bits=8)
 NET3 = CompressionSpec(student="net3", bits=8)
-NEVER = 1e-9
+BOUND, NEVER = 0.19, 1e-9
 
 
 def admitting(config: RunConfig, bound: float) -> RunConfig:
@@ -52,7 +52,7 @@ def line(report: IntervalReport) -> str:
 @pytest.mark.parametrize("distillers", [0, 1])
 def test_a_student_waits_for_some_updates_and_then_acts(distillers: int) -> None:
     profile = replace(fast_profile(), num_distillers=distillers)
-    with catch(0.01, profile) as run:
+    with catch(BOUND, profile) as run:
         run.apply(Decision.of(NET3))
         first = run.advance(0.015)
         assert set(first.spec_seconds) == {INT8}
@@ -66,7 +66,7 @@ def test_a_student_waits_for_some_updates_and_then_acts(distillers: int) -> None
         (taken,) = reports[-1].takeovers
         assert (taken.spec, taken.asked_seconds) == (NET3, 0.0)
         assert 0.015 < taken.seconds < run.now
-        assert 0.0 < (taken.kl_nats or 0.0) <= 0.01
+        assert 0.0 < (taken.kl_nats or 0.0) <= BOUND
         expected = {**vars(taken), "spec": NET3.label}
         assert summarise({}, reports)["takeovers"] == [expected]
         assert reports[-1].switch_seconds > 0.0
@@ -81,34 +81,28 @@ def test_waiting_is_charged_for_engines_that_are_built_and_compared() -> None:
     profile = fast_profile()
     with catch(NEVER) as run:
         run.apply(Decision.of(NET3))
-        while run.advance(0.02).total_env_steps < 16 * (MOST_STATES + 16):
+        while run.advance(0.02).total_env_steps < 16 * (COMPARED_STATES + 16):
             pass
         report = run.advance(0.05)
         assert set(report.spec_seconds) == {INT8}
-        compared = profile.distill_seconds(NET3, MOST_STATES)
+        compared = profile.distill_seconds(NET3, COMPARED_STATES)
         each = profile.publish_seconds(NET3) + compared + profile.publish_seconds(INT8)
         assert report.publications > 5
         assert report.phase_seconds["publish"] == pytest.approx(report.publications * each)
 
 
 def test_what_acted_goes_on_for_what_waits_and_a_mix_may_wait_in_part() -> None:
-    with catch(0.01) as run:
+    with catch(BOUND) as run:
         run.apply(Decision.of(NET2))
         while not run.advance(0.02).takeovers:
             assert run.now < 0.4
         run.publishing.compressor.admission.bound_nats = NEVER
         run.apply(Decision(((NET3, 0.5), (IDENTITY, 0.5))))
         run.advance(0.02)
-        report = run.advance(0.05)
+        report = run.advance(0.02)
         assert set(report.spec_seconds) == {NET2, IDENTITY}
         assert set(report.waiting_kl_nats) == {NET3}
         assert set(report.student_kl_nats) == {NET2, NET3}  # both are kept close
-        run.apply(Decision(((NET3, 0.5), (NET2, 0.5))))
-        run.advance(0.02)
-        assert set(run.advance(0.02).spec_seconds) == {NET2}
-        run.apply(Decision(((NET3, 0.5), (INT8, 0.5))))
-        run.advance(0.02)
-        assert set(run.advance(0.02).spec_seconds) == {NET2, INT8}
         run.apply(Decision.of(INT8))
         run.advance(0.02)
         run.apply(Decision.of(NET2))  # it rested, and is asked anew
@@ -127,7 +121,7 @@ def test_a_run_that_is_restored_while_something_waits_goes_on_bit_by_bit(
         lines = [line(run.advance(0.013)) for _ in range(4)]
         return lines, weights_hash(run.learner.policy)
 
-    with catch(0.006, profile) as run, catch(0.006, profile, seed=1) as fresh:
+    with catch(BOUND, profile) as run, catch(BOUND, profile, seed=1) as fresh:
         run.apply(mix)
         assert run.advance(0.02).waiting_kl_nats.keys() == {NET2, NET3}
         save_checkpoint(tmp_path / "checkpoint", run.snapshot())
@@ -138,7 +132,7 @@ def test_a_run_that_is_restored_while_something_waits_goes_on_bit_by_bit(
 
 
 def test_the_process_runtime_has_students_wait_too() -> None:
-    run = ProcessRun(admitting(quick_catch(), 0.05))
+    run = ProcessRun(admitting(quick_catch(), BOUND))
     try:
         run.apply(Decision.of(NET3))
         reports = [run.advance(0.1)]
@@ -152,6 +146,6 @@ def test_the_process_runtime_has_students_wait_too() -> None:
         (taken,) = (taken for report in reports for taken in report.takeovers)
         assert taken.spec == NET3
         assert 0.0 < taken.seconds <= run.now
-        assert 0.0 < (taken.kl_nats or 0.0) <= 0.05
+        assert 0.0 < (taken.kl_nats or 0.0) <= BOUND
     finally:
         run.close()

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from accerl.compress import CompressionConfig, Compressor, make_engine
-from accerl.compress.admission import FEWEST_STATES, MOST_STATES, Verdict
+from accerl.compress.admission import COMPARED_STATES, Verdict
 from accerl.compress.check import kl_nats
 from accerl.compress.distillation.state_ring import HELD_OUT, StateRing
 from accerl.errors import UserError
@@ -57,7 +57,7 @@ def ring() -> StateRing:
 def test_nothing_learns_or_is_compared_before_enough_states_were_played(ring: StateRing) -> None:
     """What learned on the few states that it starts from would be far off on all others."""
     compressor, learner = make_compressor(ring), make_learner()
-    for states in (0, FEWEST_STATES * HELD_OUT - 8):
+    for states in (0, COMPARED_STATES * HELD_OUT - 8):
         if states:
             played(ring, states)
         assert compressor.distill(learner, [NET3]) == 0
@@ -73,13 +73,13 @@ def test_it_waits_while_its_engine_is_far_from_the_learner_on_states_that_it_nev
 ) -> None:
     compressor, learner = make_compressor(ring), make_learner()
     played(ring, 4096)
-    held_out = ring.held_out(MOST_STATES)
+    held_out = ring.held_out(COMPARED_STATES)
     assert held_out is not None
     found: list[float] = []
     for version in range(30):
         artifact, verdict = compressor.admit(NET3, learner, version)
         assert verdict.kl_nats is not None
-        assert verdict.states == MOST_STATES
+        assert verdict.states == COMPARED_STATES
         assert verdict.admitted == (verdict.kl_nats <= BOUND) == (artifact is not None)
         found.append(verdict.kl_nats)
         compressor.admission.acted([NET3 if artifact is not None else INT8])

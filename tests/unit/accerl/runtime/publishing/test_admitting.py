@@ -57,8 +57,8 @@ class Room:
         self.recorder = IntervalRecorder(3)
 
     def play(self) -> None:
-        obs = np.random.default_rng(1).normal(size=(256, 8, 4)).astype(np.float32)
-        self.ring.add(obs, np.zeros((256, 8, 3), np.float32), 0)
+        obs = np.random.default_rng(1).normal(size=(400, 8, 4)).astype(np.float32)
+        self.ring.add(obs, np.zeros((400, 8, 3), np.float32), 0)
 
     def ask(self, *mix: tuple[CompressionSpec, float]) -> None:
         self.orders.request(Decision(mix))
