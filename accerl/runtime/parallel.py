@@ -151,8 +151,8 @@ class ParallelRun(ABC):
     def _rollout(self, slot: int) -> Rollout:
         """Return what is in a slot."""
 
-    def _tag(self, rollout: Rollout) -> Tag:
-        """Return what acted in a rollout."""
+    def _tag(self, slot: int, rollout: Rollout) -> Tag:
+        """Return what acted in a slot's rollout."""
         return self.orders.tag(rollout.publication, rollout.spec_index)
 
     @abstractmethod
@@ -257,7 +257,7 @@ class ParallelRun(ABC):
             return
         slot = self._slots.take()
         rollout = self._rollout(slot)
-        tag = self._tag(rollout)
+        tag = self._tag(slot, rollout)
         lag = self.learner.updates - tag.version
         before = perf_counter()
         stats = self._learn(slot, rollout, self.now + before - self._began)

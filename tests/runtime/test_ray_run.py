@@ -73,6 +73,24 @@ def test_what_acted_is_what_the_learner_is_told(ray: Any) -> None:
 
 
 @pytest.mark.slow
+def test_a_rollout_says_what_acted_and_not_what_was_ordered(ray: Any) -> None:
+    """The student that was ordered is never admitted: something milder acts, and is booked."""
+    config = ray_catch()
+    config = replace(config, compression=replace(config.compression, admit_kl_nats=1e-9))
+    run = RayRun(config)
+    try:
+        witness = Witness(ray, run)
+        run.apply(Decision.of(NET3))
+        reports = advance_until(run, 40)
+        published = witness.published()
+    finally:
+        run.close()
+    acted = {published[r.publication].artifacts[r.spec_index].spec for r in witness.rollouts}
+    assert {spec for report in reports for spec in report.spec_seconds} == acted
+    assert NET3 not in acted
+
+
+@pytest.mark.slow
 def test_a_run_survives_the_death_of_every_role(
     ray: Any, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -113,7 +113,7 @@ class ProcessRun(ParallelRun):
     def _rollout(self, slot: int) -> Rollout:
         return self._slab[slot]
 
-    def _tag(self, rollout: Rollout) -> Tag:
+    def _tag(self, slot: int, rollout: Rollout) -> Tag:
         return self.publishing.tag(rollout.publication, rollout.spec_index)
 
     def _learn(self, slot: int, rollout: Rollout, seconds: float) -> UpdateStats | None:

@@ -84,10 +84,6 @@ class RayPublishing:
         if self._is_idle and (due or self._to_distill()):
             self._send(publish=due)
 
-    def is_making(self, publication: int) -> bool:
-        """Whether it is not known yet what became of the order with that number."""
-        return self._order is not None and publication == self._order.number
-
     def publish(self) -> None:
         """Order a publication of the learner's weights, if the compressor has nothing to do."""
         if self._is_idle:

@@ -26,7 +26,7 @@ from accerl.runtime.process.messages import Done
 from accerl.runtime.process.roles import empty_policy, policy_and_compressor
 from accerl.runtime.process.wire import pack as pack_tree
 from accerl.runtime.process.wire import unpack as unpack_tree
-from accerl.runtime.publishing.delivery import Order
+from accerl.runtime.publishing.delivery import Order, Tag
 from accerl.runtime.ray.cluster import put, this_node
 from accerl.runtime.ray.packing import pack, unpack
 from accerl.spec import CompressionSpec
@@ -56,6 +56,13 @@ class Started(NamedTuple):
         return cls(this_node(), os.getpid(), accerl.__version__)
 
 
+class Collected(NamedTuple):
+    """A rollout on its way, and what acted in it."""
+
+    arrays: dict[str, np.ndarray]
+    acted: Tag
+
+
 class _Reachable:
     """What every role has."""
 
@@ -70,6 +77,7 @@ class RolloutActor(_Reachable):
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._news: np.ndarray | None = None  # the newest publication, unless it acts already
+        self._tags: list[Tag] = []  # of what acts
         self._settled = -1  # number of the newest one that nobody need wait for
 
     def start(
@@ -105,7 +113,7 @@ class RolloutActor(_Reachable):
             self._settled = number
             self._changed.notify_all()
 
-    def collect(self, publication: int) -> dict[str, np.ndarray]:
+    def collect(self, publication: int) -> Collected:
         """Return a rollout, acted with the newest publication.
 
         An actor with time on its hands gets here before the publication that was ordered last
@@ -121,12 +129,15 @@ class RolloutActor(_Reachable):
                 self._changed.wait_for(lambda: self._news is not None)
             news, self._news = self._news, None
         if news is not None:
-            self._actor.load(Publication.from_bytes(news.data))
+            loaded = Publication.from_bytes(news.data)
+            self._tags = [Tag(artifact.spec, artifact.version) for artifact in loaded.artifacts]
+            self._actor.load(loaded)
             self._actor.drop_artifacts()
             if "torch" in sys.modules:  # one of the engines is torch's
                 sys.modules["torch"].set_num_threads(self._threads)
         self._actor.collect(self._rollout)
-        return pack(self._rollout, self._observation, travels=self._travels)
+        arrays = pack(self._rollout, self._observation, travels=self._travels)
+        return Collected(arrays, self._tags[self._rollout.spec_index])
 
     def _has(self, publication: int) -> bool:
         return self._settled >= publication
@@ -177,9 +188,9 @@ class CompressorActor(_Reachable):
             for name in actors.keys() - known.keys():
                 _tell(actors[name], *sent)
 
-    def see(self, rollout: dict[str, np.ndarray], logits: np.ndarray, version: int) -> None:
+    def see(self, rollout: Collected, logits: np.ndarray, version: int) -> None:
         """Record a rollout's states, with the logits [T, B, A] of the learner, to distil on."""
-        obs = unpack(rollout, self._observation).obs
+        obs = unpack(rollout.arrays, self._observation).obs
         self._ring.add(obs[:-1], logits, version)
 
     def work(

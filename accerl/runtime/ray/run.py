@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,13 @@ from accerl.runtime.ray.cluster import described, wrong_version
 from accerl.runtime.ray.packing import unpack
 from accerl.runtime.ray.placement import RayCluster
 from accerl.runtime.ray.publishing import RayPublishing
-from accerl.runtime.ray.roles import CompressorActor, EvaluatorActor, RolloutActor, Started
+from accerl.runtime.ray.roles import (
+    Collected,
+    CompressorActor,
+    EvaluatorActor,
+    RolloutActor,
+    Started,
+)
 from accerl.runtime.ray.worker import Call, RayWorker
 from accerl.seeds import Role, number
 from accerl.weights import weight_arrays
@@ -65,7 +70,7 @@ class RayRun(ParallelRun):
         self._actors = [self._make_actor(index) for index in range(self._wiring.actors)]
         self._publishing.worker = self._make_compressor()
         self._evaluator = self._make_evaluator() if runtime.eval_episodes else None
-        self._rollouts: dict[int, tuple[Any, Mapping[str, np.ndarray]]] = {}  # by slot
+        self._rollouts: dict[int, tuple[Any, Collected]] = {}  # by slot
         self._learner_return: float | None = None
         self._dead_nodes: set[str] = set()
 
@@ -127,13 +132,13 @@ class RayRun(ParallelRun):
             self._supervisor.start(worker)
 
     def _rollout(self, slot: int) -> Rollout:
-        return unpack(self._rollouts[slot][1], self._shape.observation)
+        return unpack(self._rollouts[slot][1].arrays, self._shape.observation)
 
-    def _tag(self, rollout: Rollout) -> Tag:
-        # Actors may be done with what was published before the learner hears what it was.
-        while self.publishing.is_making(rollout.publication):
-            self._receive(timeout_seconds=1.0)
-        return super()._tag(rollout)
+    def _tag(self, slot: int, rollout: Rollout) -> Tag:
+        # Actors may be done with what was published before the learner hears what it was, which
+        # need not be what was ordered; and its delivery never comes if the compressor dies.
+        booked, acted = super()._tag(slot, rollout), self._rollouts[slot][1].acted
+        return booked if booked.spec == acted.spec else acted
 
     def _learn(self, slot: int, rollout: Rollout, seconds: float) -> UpdateStats | None:
         return self._safeguard.update(rollout, seconds=seconds)
