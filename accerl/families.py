@@ -61,8 +61,8 @@ PIXELS = Family(
     compression=CompressionConfig(
         calibration_states=128,
         distill_states=16_384,
-        distill_updates=2,
-        distill_batch=128,
+        distill_updates=12,
+        distill_batch=256,
         # With 1e-3 Net3 is slower to follow; networks pruned by half do not mind either.
         distill_learning_rate=2e-3,
         distill_precision="bf16",

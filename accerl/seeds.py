@@ -22,7 +22,7 @@ class Role(IntEnum):
     DISTILLER = 3
     """distiller"""
     STUDENT = 4
-    """checksum of the student's name"""
+    """checksum of the student's name; of who helps to distil it: distiller"""
     ACTOR = 5
     """actor, restarts of its process, learner updates when it started"""
     EPISODES = 6

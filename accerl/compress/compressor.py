@@ -101,13 +101,20 @@ class Compressor:
         self._next = (self._next + len(obs)) % len(self._ring)
         self._filled = min(self._filled + len(obs), len(self._ring))
 
-    def distill(self, policy: Policy, specs: Iterable[CompressionSpec], version: int = 0) -> int:
-        """Do `distill_updates` updates of every student and pruned network that `specs` name.
+    def distill(
+        self,
+        policy: Policy,
+        specs: Iterable[CompressionSpec],
+        version: int = 0,
+        updates: int = 0,
+    ) -> int:
+        """Do updates of every student and pruned network that `specs` name.
 
         Args:
             policy: the learner's.
             specs: which.
             version: learner updates of `policy`.
+            updates: of each; 0: `distill_updates`, or 1 if that is no limit.
 
         Returns:
             How many updates that took the time of, the beginnings of networks included: none where
@@ -120,7 +127,7 @@ class Compressor:
             return 0
         keys = [spec.student_key for spec in specs]
         unique = dict.fromkeys(key for key in keys if key is not None)
-        updates, done = self.config.distill_updates, 0
+        updates, done = updates or self.config.distill_updates or 1, 0
         for key in unique:
             self._require_states()
             self._pool.network(key, policy, self.states)
@@ -128,7 +135,12 @@ class Compressor:
         return done
 
     def _train(self, key: StudentKey, policy: Policy, updates: int, version: int) -> int:
-        return self._pool.train(key, policy, self._source(), updates, version, self.states)
+        return self._pool.train(key, policy, self.source(), updates, version, self.states)
+
+    @property
+    def pool(self) -> StudentPool:
+        """The networks that are distilled."""
+        return self._pool
 
     @property
     def states_per_update(self) -> int:
@@ -136,7 +148,7 @@ class Compressor:
         batch, ring = self.config.distill_batch, self._states_to_learn
         return min(batch, len(self.states)) if ring is None or not len(ring) else batch
 
-    def _source(self) -> StateSource:
+    def source(self) -> StateSource:
         """Return where students find the states that they learn from."""
         ring = self._states_to_learn
         return FixedStates(self.states) if ring is None or not len(ring) else ring

@@ -40,7 +40,8 @@ class CompressionConfig:
     distill_batch: int = 128
     distill_precision: str = "fp32"
     distill_updates: int = 4
-    """distillation updates of every student in use after each learner update"""
+    """distillation updates of every student in use per learner update, at most: of all distillers
+    together; 0: no limit, they go on without pause"""
     distill_warmup_updates: int = 20
     """distillation updates before a student acts for the first time, or acts again; none where
     students are admitted"""
@@ -80,9 +81,10 @@ class CompressionConfig:
         if self.simulated_bits:
             check_simulated_bits(self.simulated_bits)
         check = partial(require_fields, self, "compression")
-        counts = "calibration_states distill_states distill_updates"
+        counts = "calibration_states distill_states"
         check(counts, "must be at least 1", lambda count: count >= 1)
-        check("distill_warmup_updates", "must not be negative", lambda updates: updates >= 0)
+        updates = "distill_updates distill_warmup_updates"
+        check(updates, "must not be negative", lambda updates: updates >= 0)
         check(
             "admit_kl_nats",
             "must be a number that is not negative",

@@ -36,6 +36,8 @@ class _Sums(JsonFields):
     losses: defaultdict[str, float] = field(default_factory=partial(defaultdict, float))
     loss_counts: defaultdict[str, int] = field(default_factory=partial(defaultdict, int))
     lags: defaultdict[int, int] = field(default_factory=partial(defaultdict, int))
+    distill_updates: int = 0
+    distill_core_seconds: float = 0.0
     publications: int = 0
     unchanged: int = 0
     publication_bytes: int = 0
@@ -64,6 +66,11 @@ class IntervalRecorder:
     def add_seconds(self, phase: str, seconds: float) -> None:
         """Book seconds under one of PHASES."""
         self._sums.phases[phase] += seconds
+
+    def add_distillation(self, updates: int, core_seconds: float) -> None:
+        """Book distillation updates, and what the processors were busy with them."""
+        self._sums.distill_updates += updates
+        self._sums.distill_core_seconds += core_seconds
 
     def add_rollout(
         self,
@@ -160,6 +167,8 @@ class IntervalRecorder:
             rss_bytes={name: held.rss for name, held in (memory or {}).items()},
             private_bytes={name: held.private for name, held in (memory or {}).items()},
             cpu_seconds=cpu_seconds or {},
+            distill_updates=sums.distill_updates,
+            distill_core_seconds=sums.distill_core_seconds,
             publications=sums.publications,
             publications_unchanged=sums.unchanged,
             publication_bytes=sums.publication_bytes,

@@ -84,6 +84,10 @@ class IntervalReport(JsonFields):
     cpu_seconds: Mapping[str, float] = field(default_factory=dict)
     """processor seconds by process since the last report, without start-up and evaluation by the
     learner; of a process that was replaced, those of both"""
+    distill_updates: int = 0
+    """distillation updates of students and pruned networks; those before one may act are no part"""
+    distill_core_seconds: float = 0.0
+    """processor seconds that they took, of all who distil together"""
     publications: int = 0
     """how often the policy was compressed"""
     publications_unchanged: int = 0

@@ -9,15 +9,14 @@ import torch
 
 from accerl.compress import CompressionConfig, Compressor
 from accerl.compress.compliance import VECTOR, decided_policy, random_states
+from accerl.compress.distillation.sharing import StudentShares
 from accerl.config import RuntimeConfig
 from accerl.errors import UserError
 from accerl.monitor.strategies import FixedStrategy
 from accerl.runtime.process.board import Board
-from accerl.runtime.process.distillers import DistillerPool, DistillerProcess
 from accerl.runtime.process.run import ProcessRun
-from accerl.runtime.process.samples import SampleRing
-from accerl.runtime.process.supervise import Worker
-from accerl.spec import CompressionSpec, Decision
+from accerl.runtime.publishing.charges import Charges
+from accerl.spec import CompressionSpec, Decision, StudentKey
 from accerl.training.run import run_training
 from tests.fixtures.runs.process_runs import Killer, immortal, quick_catch
 
@@ -39,8 +38,9 @@ def test_a_board_carries_students_to_who_publishes_them() -> None:
     reader = Board(**board.handle())
     try:
         assert reader.news() == []
-        distiller.distill(policy, [NET3])
-        board.put(distiller.students([NET2, NET3]))
+        shares = StudentShares(distiller, 0)
+        assert shares.train(NET3, policy, 4, 0) == 4
+        board.put(shares.entries([StudentKey("net2", 0.0), StudentKey("net3", 0.0)]))
         news = reader.news()
         assert [entry["student"] for entry in news] == [["net3", 0.0]]
         assert reader.news() == []
@@ -55,19 +55,12 @@ def test_a_board_carries_students_to_who_publishes_them() -> None:
 
 
 def test_students_are_shared_out_evenly() -> None:
-    def distiller(index: int) -> DistillerProcess:
-        worker = Worker("distiller", index, lambda *_: None, lambda _: ())
-        return DistillerProcess(worker, SampleRing(VECTOR, 4), Board(64))
-
-    pool = DistillerPool([distiller(0), distiller(1)])
-    try:
-        specs = [NET2, NET3, CompressionSpec(bits=8), CompressionSpec(student="net3", bits=16)]
-        pool.charges.assign([*specs, CompressionSpec(sparsity=0.5)])
-        pool.charges.assign(specs)
-        networks = [set(pool.charges.keys(index)) for index in range(2)]
-        assert networks == [{("net2", 0.0), ("original", 0.5)}, {("net3", 0.0)}]
-    finally:
-        pool.close()
+    charges = Charges(2, 4)
+    specs = [NET2, NET3, CompressionSpec(bits=8), CompressionSpec(student="net3", bits=16)]
+    charges.assign([*specs, CompressionSpec(sparsity=0.5)])
+    charges.assign(specs)
+    networks = [set(charges.keys(index)) for index in range(2)]
+    assert networks == [{("net2", 0.0), ("original", 0.5)}, {("net3", 0.0)}]
 
 
 @pytest.mark.timeout(240)

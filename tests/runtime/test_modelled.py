@@ -17,6 +17,7 @@ from accerl.presets import load_preset
 from accerl.runtime.latency.predict import predict
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.latency.profiles import load_profile
+from accerl.runtime.run import IntervalReport
 from accerl.runtime.serial.clock import VirtualClock
 from accerl.runtime.serial.run import SerialRun
 from accerl.spec import IDENTITY, CompressionSpec, Decision
@@ -201,6 +202,51 @@ def test_what_is_advised_is_what_the_model_does(name: str, spec: CompressionSpec
         run.advance(seconds / 2)
         report = run.advance(seconds)
     assert report.env_steps / seconds == pytest.approx(predicted.env_steps_per_second, rel=0.1)
+
+
+@pytest.mark.parametrize("distill_updates", [0, 12])
+def test_what_is_advised_of_distillers_that_share_cores_is_what_the_model_does(
+    distill_updates: int,
+) -> None:
+    profile = replace(fast_profile(num_actors=4), num_distillers=3, cores=4)
+    rows = tuple(replace(row, distill_us=10.0 * row.distill_us) for row in profile.specs)
+    profile = replace(profile, specs=rows)
+    config = tiny_catch(eval_episodes=0, patience_seconds=0.0)
+    compression = replace(config.compression, distill_updates=distill_updates)
+    config = replace(config, compression=compression)
+    predicted = predict(profile, config, NET3).env_steps_per_second
+    with serial(config, profile) as run:
+        run.apply(Decision.of(NET3))
+        run.advance(0.05)
+        report = run.advance(0.1)
+    assert report.env_steps / report.seconds == pytest.approx(predicted, rel=0.1)
+
+
+def busy(distillers: int, *, distill_updates: int = 0, seconds: float = 0.1) -> IntervalReport:
+    """Return what distillers with a core each did for Net3."""
+    slow = fast_profile(num_actors=2)
+    rows = tuple(replace(row, distill_us=8.0 * row.distill_us) for row in slow.specs)
+    profile = replace(slow, specs=rows, num_distillers=distillers)
+    config = tiny_catch(eval_episodes=0)
+    compression = replace(config.compression, distill_updates=distill_updates)
+    with serial(replace(config, compression=compression), profile) as run:
+        run.apply(Decision.of(NET3))
+        run.advance(0.05)
+        return run.advance(seconds)
+
+
+def test_four_distillers_do_the_work_of_four_for_one_student() -> None:
+    one, four = busy(1), busy(4)
+    assert one.distill_updates > 20
+    assert four.distill_updates > 3.5 * one.distill_updates  # all of which end up in what acts
+    # Every distiller was busy all the time, but for the beginning.
+    assert one.distill_core_seconds == pytest.approx(one.seconds, rel=0.1)
+    assert four.distill_core_seconds == pytest.approx(4 * four.seconds, rel=0.1)
+
+
+def test_no_more_is_distilled_than_the_learners_updates_allow() -> None:
+    report = busy(4, distill_updates=2)
+    assert report.distill_updates <= 2 * (report.learner_updates + 1)
 
 
 def test_actors_do_not_wait_for_a_publication_that_came_to_nothing_new() -> None:

@@ -105,7 +105,8 @@ def test_pong_runs_in_processes_and_a_switch_takes_effect() -> None:
         assert 0.0 <= report.queue_fill <= 1.0
         learner = sum(report.phase_seconds[name] for name in ("learn", "wait"))
         assert learner <= report.seconds * 1.01
-        assert report.phase_seconds["compress"] <= report.seconds * 1.01
+    # A piece may have begun in the interval before.
+    assert sum(r.phase_seconds["compress"] for r in reports) <= reports[-1].total_seconds * 1.01
     for name in ("env", "infer", "learn", "compress", "publish"):
         assert sum(report.phase_seconds[name] for report in reports) > 0.0
     cpu_seconds = sum(report.cpu_seconds["actor-0"] for report in reports)

@@ -217,10 +217,14 @@ def changed_share(before: Sequence[Tensor], now: Sequence[Tensor]) -> float:
     return gone / max(count, 1)
 
 
-def key_generator(seed: int, key: StudentKey) -> torch.Generator:
-    """Return the dice of one network: the order of creation must not change the others."""
+def key_generator(seed: int, key: StudentKey, helper: int | None = None) -> torch.Generator:
+    """Return the dice of one network: the order of creation must not change the others.
+
+    Each distiller that helps to train it has dice of its own.
+    """
     name = f"{key.student}@{key.sparsity!r}"
-    return torch_generator(seed, Role.STUDENT, zlib.crc32(name.encode()))
+    indices = [zlib.crc32(name.encode()), *([] if helper is None else [helper])]
+    return torch_generator(seed, Role.STUDENT, *indices)
 
 
 def _require_smaller(net: nn.Module, policy: Policy, student: str) -> None:

@@ -106,6 +106,29 @@ class StudentPool:
             self._trainers[key].update(source, policy, updates, version=version)
         return updates + self._owed.pop(key, 0)
 
+    def trainer(self, key: StudentKey) -> StudentTrainer:
+        """Return who trains the network of `key`, which is trained here."""
+        return self._trainers[key]
+
+    def adopt(self, entry: Mapping[str, Any], policy: Policy, *, helper: int | None = None) -> None:
+        """Train a network from here on that another process began, or a predecessor of this one.
+
+        Args:
+            entry: what that shows of it, see `send`.
+            policy: of the learner's kind.
+            helper: number of the distiller that helps to train it: it draws states of its own.
+        """
+        key, generation = StudentKey(*entry["student"]), int(entry["generation"])
+        trainer = self._trainers.get(key)
+        if trainer is None or trainer.generation != generation:
+            generator = key_generator(self._seed, key, helper)
+            net = self._rebuild(entry["network"]).to(policy.device)
+            self._learner = describe(policy)
+            self._trainers[key] = trainer = self._trainer(net, policy, generator)
+            trainer.generation = generation
+            self._units[key] = self._beginnings.units(trainer.net, policy)
+        trainer.net.load_state_dict(entry["weights"])
+
     def generation(self, key: StudentKey) -> int:
         """Return how often the network of `key` was begun anew; 0 if there is none yet."""
         if key in self._received:

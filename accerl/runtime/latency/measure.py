@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from itertools import count, cycle
 from statistics import median
 from time import perf_counter
@@ -35,6 +36,7 @@ from accerl.runtime.latency.profile import LatencyProfile, SpecLatency
 from accerl.runtime.latency.profiles import standard_specs
 from accerl.runtime.machine.cores import LearnersCores
 from accerl.runtime.machine.memory import keep_freed_memory
+from accerl.runtime.publishing.charges import PIECE_UPDATES
 from accerl.spec import IDENTITY, STUDENTS, CompressionSpec, StudentKey
 from accerl.weights import Mailbox, Publication, WeightVector, count_weights
 
@@ -309,12 +311,10 @@ class _Measuring:
             if spec.student_key is not None:
                 raise
             return math.ulp(0.0)  # so little may be no channel: never charged, but no time is 0
-        compression = self._compressor.config
-        states = min(compression.distill_batch, len(self._compressor.states))
-        seconds = self._seconds(
-            "distill", lambda: self._compressor.distill(self._policy_net, [trained]), 5
-        )
-        return seconds / (states * compression.distill_updates) * 1e6
+        states = min(self._compressor.config.distill_batch, len(self._compressor.states))
+        distill = partial(self._compressor.distill, self._policy_net, [trained], 0, PIECE_UPDATES)
+        seconds = self._seconds("distill", distill, 5)
+        return seconds / (states * PIECE_UPDATES) * 1e6
 
     def _time_publishing(self, spec: CompressionSpec) -> tuple[Artifact, float]:
         """Return what a publication of `spec` sends, and milliseconds to make and send it.

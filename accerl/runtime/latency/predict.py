@@ -1,26 +1,29 @@
 """Advice: what compressing the actors' network is worth on a machine, by its latency profile.
 
 The steady state of the pipeline that the serial runtime plays event by event. A rollout has
-S = T B env steps; G groups of actors fill rollouts, one learner makes an update of each, and a
-compressor distils after every update for which it is free and publishes after every p-th. With
-core-seconds per env step of the whole pipeline, and q publications and d distillations per env
-step,
+S = T B env steps; G groups of actors fill rollouts, one learner makes an update of each, H helpers
+(a compressor, and distillers) publish after every p-th and distil without pause, up to A updates of
+D core-seconds per learner update that the n of them share who distil. With core-seconds per env
+step of the whole pipeline, q publications per env step and c copies of the learner's weights
+(after every update where something is distilled, else q),
 
     w_actor      = (env + infer + write) / (B G) + load min(q, 1 / (G S))     for each group
-    w_learner    = reuse learn + copy q
-    w_compressor = publish q + distil d
+    w_learner    = reuse learn + copy c
+    w_distiller  = D A / (n S), infinite without a limit                      for each of n
+    w_compressor = publish q, plus w_distiller if there are no distillers
     w*           = max(w_actor, w_learner),
 
 the slowest of those that others wait for is always busy, and nobody is busy longer than that:
 
-    seconds per env step = max(w*, (G w_actor + w_learner + min(w_compressor, w*)) / C)
+    seconds per env step = max(w*, (G w_actor + w_learner + sum_helpers min(w_helper, w*)) / C)
 
 on C cores, which all share alike. Publishing holds nobody up: weights are only older when they
-act. One publication is under way at a time, and the compressor begins work after updates only,
-so that the updates between two publications and between two distillations are whole numbers:
+act. One publication is under way at a time. A compressor that does not distil begins it after an
+update, so that the updates between two are a whole number; one that does lets a piece of m updates
+come first:
 
-    q = 1 / (S max(p, ceil(age / update))),   d = 1 / (S ceil(distil slowdown / update)),
-    age = copy + (distil + publish) slowdown + send,   update = S seconds per env step.
+    q = 1 / (S max(p, ceil(age / update))) or, if it distils, 1 / (S max(p, age / update)),
+    age = copy + (m D + publish) slowdown + send,   update = S seconds per env step.
 
 Chance is left out: where cores are shared, more processes than usual are sometimes busy at once,
 which costs some 5%. So are warm-ups, and integers that did not change and need not be sent.
@@ -33,10 +36,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from accerl.compress.config import CompressionConfig
 from accerl.config import RunConfig
 from accerl.runtime.latency.games import times_of_run
 from accerl.runtime.latency.profile import LatencyProfile
+from accerl.runtime.publishing.charges import PIECE_UPDATES, most_sharers
 from accerl.runtime.wiring import Wiring
 from accerl.spec import IDENTITY, CompressionSpec
 
@@ -53,7 +56,7 @@ LIMITS = {
     "network": "the network limits (weights are stale when they arrive)",
 }
 """what is to be relieved first, in words"""
-_ROUNDS = 30  # of the fixed point of q and d; it settles in a few
+_ROUNDS = 30  # of the fixed point of q; it settles in a few
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,13 +155,12 @@ def predict(profile: LatencyProfile, config: RunConfig, spec: CompressionSpec) -
 def steady_state(work: Work, config: RunConfig, spec: CompressionSpec) -> Prediction:
     """Return the steady state of a pipeline whose work is known; see `predict` for the others."""
     every = config.runtime.publish_every
-    updates, distils_every = every, 1
-    state = work.steady(updates, distils_every)
+    updates = float(every)
+    state = work.steady(updates)
     for _ in range(_ROUNDS):
-        # Rarer work leaves others faster: these two only grow.
-        updates = max(updates, math.ceil(state.age_updates))
-        distils_every = max(distils_every, math.ceil(state.distill_updates))
-        state = work.steady(updates, distils_every)
+        # Rarer work leaves others faster: it only grows.
+        updates = max(updates, state.age_updates if work.piece else math.ceil(state.age_updates))
+        state = work.steady(updates)
     if state.age_updates > STALE_UPDATES:
         limit = "network" if 2.0 * work.send > state.age else "publication"
     elif state.slowdown > 1.0 + 1e-9:
@@ -180,14 +182,13 @@ def steady_state(work: Work, config: RunConfig, spec: CompressionSpec) -> Predic
 
 @dataclass(frozen=True, kw_only=True)
 class _Steady:
-    """The pipeline's pace, for certain numbers of updates between two publications and so on."""
+    """The pipeline's pace, for a certain number of updates between two publications."""
 
     seconds: float  # per env step
     learner_is_slowest: bool
     slowdown: float  # of everybody, where cores are shared
     age: float  # seconds
     age_updates: float
-    distill_updates: float  # how many updates are made while it distils once
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,8 +200,10 @@ class Work:
     act: float  # per env step, as are infer and learn
     infer: float
     learn: float
-    distill: float  # per update, where all below are per publication
-    publish: float
+    distillers: int  # that share the distilling; 0: nothing is distilled, or others do it
+    distill: float  # of each of them per update, infinite without a limit
+    piece: float  # that comes before a publication
+    publish: float  # per publication, as all below
     copy: float
     load: float
     send: float
@@ -212,42 +215,51 @@ class Work:
         wiring = Wiring.of(runtime, profile)
         acted = profile.act_seconds(spec, runtime.num_envs, runtime.infer_batch)
         env_steps = runtime.num_envs * wiring.actors
+        once, allowed = 0.0, config.compression.distill_updates
+        if spec.student_key is not None:
+            once = profile.distill_seconds(spec, config.compression.distill_batch)
+        sharers = most_sharers(wiring.distillers, allowed)
+        share = allowed / max(sharers, 1) if allowed else math.inf
+        if not wiring.compressor:  # the learner, which goes on learning after some
+            share = allowed or PIECE_UPDATES
         return cls(
             wiring=wiring,
             rollout=config.learner.unroll * runtime.num_envs,
             act=sum(acted) / env_steps,
             infer=acted[1] / env_steps,
             learn=profile.learn_seconds(config.learner.reuse),
-            distill=_distill_seconds(profile, config.compression, spec),
+            distillers=sharers if once else 0,
+            distill=once * share if once else 0.0,
+            piece=0.0 if wiring.distillers else once * min(allowed or PIECE_UPDATES, PIECE_UPDATES),
             publish=profile.publish_seconds(spec),
             copy=profile.copy_seconds(),
             load=profile.load_seconds(spec),
             send=profile.send_seconds(spec),
         )
 
-    def steady(self, updates: int, distils_every: int) -> _Steady:
-        """Return the pace with so many updates between publications, and between distillations."""
-        groups, cores, distiller = self.wiring.actors, self.wiring.cores, self.wiring.distillers > 0
+    def steady(self, updates: float) -> _Steady:
+        """Return the pace with so many updates between publications."""
+        groups, cores = self.wiring.actors, self.wiring.cores
         q = 1.0 / (updates * self.rollout)
-        publish, distill = self.publish * q, self.distill / (distils_every * self.rollout)
+        publish, distill = self.publish * q, self.distill / self.rollout
         actor = self.act + self.load * min(q, 1.0 / (groups * self.rollout))
-        learner = self.learn + self.copy * q
-        helpers = [publish, distill] if distiller else [publish + distill]
+        learner = self.learn + self.copy * (1.0 / self.rollout if self.distill else q)
+        helpers = [publish, *[distill] * self.distillers]
+        if not self.wiring.distillers:
+            helpers = [publish + distill]
         if not self.wiring.compressor:
             learner, helpers = learner + publish + distill, []
         slowest = max(actor, learner)
         total = groups * actor + learner + sum(min(work, slowest) for work in helpers)
         seconds = max(slowest, total / cores if cores else 0.0)
-        first = 0.0 if distiller else self.distill  # what distils does so before it publishes
         slowdown = seconds / slowest
-        age = self.copy + (first + self.publish) * slowdown + self.send
+        age = self.copy + (self.piece + self.publish) * slowdown + self.send
         return _Steady(
             seconds=seconds,
             learner_is_slowest=learner >= actor,
             slowdown=slowdown,
             age=age,
             age_updates=age / (seconds * self.rollout),
-            distill_updates=self.distill * slowdown / (seconds * self.rollout),
         )
 
 
@@ -287,16 +299,6 @@ def choose(rows: Sequence[Prediction]) -> Prediction:
     if fresh[0] is rows[0]:
         enough = max(enough, rows[0].env_steps_per_second * WORTHWHILE)
     return next((row for row in fresh if row.env_steps_per_second >= enough), fresh[0])
-
-
-def _distill_seconds(
-    profile: LatencyProfile, config: CompressionConfig, spec: CompressionSpec
-) -> float:
-    """Return core-seconds of distilling once, if anything that acts must be distilled."""
-    if spec.student_key is None:
-        return 0.0
-    states = min(config.distill_batch, config.calibration_states)
-    return config.distill_updates * profile.distill_seconds(spec, states)
 
 
 def _sentence(rows: Sequence[Prediction], bound: float, start: Prediction) -> str:

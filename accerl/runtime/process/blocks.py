@@ -16,8 +16,8 @@ from accerl.rollout import RolloutShape
 from accerl.runtime.process.samples import SampleRing
 from accerl.weights import Mailbox, WeightVector, count_weights
 
-STUDENTS_EACH = 4
-"""networks that a distiller may be in charge of, each of the learner's size at most"""
+STUDENTS_EACH = 8
+"""networks of the learner's size that a distiller may show; a shared student counts twice"""
 _MAX_SPECS = 2  # specs in one decision: the paper mixes two networks
 _SLACK_BYTES = 262_144  # of an artifact besides its weights
 

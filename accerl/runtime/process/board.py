@@ -22,7 +22,7 @@ class Board(SharedBlock):
         return {"capacity_bytes": self.capacity_bytes, "name": self.name}
 
     def put(self, students: list[dict[str, Any]]) -> None:
-        """Show `students`, as `Compressor.students` returns them."""
+        """Show `students`, as `StudentShares.entries` returns them."""
         data = np.frombuffer(pack(students), np.uint8)
         self.write(self.latest + 1, [data])
 

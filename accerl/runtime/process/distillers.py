@@ -1,61 +1,70 @@
 """Distillers: processes that only distil, beside the one that compresses (ND in the paper).
 
-Each distils the students and pruned networks that it is in charge of, over and over, from the
-learner's weights and the recorded states in shared memory, and puts what they have become on its
-board. The compressor reads the boards when it publishes; nobody waits for anybody. Students that
-rest are kept close to the learner while none of a distiller's acts: they need no warm-up when they
-act again.
+Each distils what it is in charge of, without pause and in small pieces, from the learner's weights
+and the recorded states in shared memory, and puts what it has made on its board after each piece.
+Distillers that have the same student read each other's boards and add up what they do
+(`compress/distillation/sharing.py`); the compressor reads the boards when it publishes. Nobody
+waits for anybody. Students that rest are kept close to the learner by distillers that nothing that
+acts needs: they need no warm-up when they act again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from time import monotonic
 from typing import Any
-
-import numpy as np
 
 from accerl.runtime.process.board import Board
 from accerl.runtime.process.messages import (
     AskState,
-    Done,
+    Distil,
+    Distilled,
     Hello,
     Message,
     Ready,
     State,
-    Taken,
-    Work,
 )
-from accerl.runtime.process.samples import SampleRing
 from accerl.runtime.process.supervise import Worker
-from accerl.runtime.publishing.charges import Charges
+from accerl.runtime.publishing.charges import Charge, Charges
 from accerl.spec import CompressionSpec, StudentKey
+
+PATIENCE_SECONDS = 10.0
+"""a distiller that does not send its state in that time is stuck: what was known of it counts"""
 
 
 class DistillerProcess:
     """One distilling process as the learner's process sees it."""
 
-    def __init__(self, worker: Worker, samples: SampleRing, board: Board) -> None:
+    def __init__(self, worker: Worker, board: Board) -> None:
         self.worker = worker
-        self.samples = samples
         self.board = board
-        self.idle = False
-        self.fresh = True
-        """whether what is known of its state is what it holds"""
+        self.charges: tuple[Charge, ...] = ()
+        """what it was told to distil"""
+        self.wants_weights = True
+        """whether it has read the learner's weights since they were last shown, or never"""
+        self.asked: float | None = None
+        """when it was asked for its state, if it has not sent it yet"""
 
 
 class DistillerPool:
     """All distilling processes of a run, and which student is whose.
 
-    Like the compressor's, their state is asked for at snapshots only: one that is killed goes on
-    from the last of them.
+    Like the compressor's, their state is asked for at snapshots only: the optimisers of one that
+    is killed go on from the last of them, its students from what is on its board.
     """
 
-    def __init__(self, distillers: Sequence[DistillerProcess]) -> None:
+    def __init__(self, distillers: Sequence[DistillerProcess], distill_updates: int) -> None:
+        """Manage `distillers`; `distill_updates` is that of `CompressionConfig`."""
         self.distillers = list(distillers)
-        self.charges = Charges(len(distillers))
+        self.charges = Charges(len(distillers), distill_updates)
         self.known: dict[StudentKey, Any] = {}
         """entries of the compressor's `state_dict`, by network"""
         self._learner: Any = None
+
+    def lead(self, students: Iterable[tuple[str, float]]) -> None:
+        """Have distillers lead students that are known from a checkpoint."""
+        keys = [StudentKey(*student) for student in students]
+        self.charges.assign([CompressionSpec(**key._asdict()) for key in keys])
 
     @property
     def workers(self) -> list[Worker]:
@@ -64,34 +73,36 @@ class DistillerPool:
 
     @property
     def is_known(self) -> bool:
-        """Whether `known` is up to date."""
-        return all(distiller.fresh for distiller in self.distillers)
+        """Whether `known` is up to date, but for distillers that are stuck."""
+        asked = [each.asked for each in self.distillers if each.asked is not None]
+        return all(monotonic() - since > PATIENCE_SECONDS for since in asked)
 
     def after_update(
-        self, states: np.ndarray, acting: Sequence[CompressionSpec], put_weights: Callable[[], None]
+        self, acting: Sequence[CompressionSpec], put_weights: Callable[[], None]
     ) -> None:
-        """Give work to every distiller that is idle.
+        """Say what is to be distilled where that has changed, and show the learner's weights.
 
         Args:
-            states: recorded states [N, *shape] of the last rollout.
             acting: the specs in effect.
-            put_weights: makes the learner's weights current; called if anybody gets work.
+            put_weights: makes the learner's weights current; called if anybody wants them.
         """
         self.charges.assign(acting)
-        given = False
-        for index, distiller in enumerate(self.distillers):
-            distiller.samples.add(states)
-            chosen = self.charges.work(index, acting)
-            if not (distiller.idle and chosen):
-                continue
-            if not given:
-                put_weights()
-                given = True
-            distiller.idle, distiller.fresh = False, False
-            distiller.worker.send(Work(tuple(chosen), distiller.samples.lend()))
+        ready = [
+            (each, self.charges.work(index, acting))
+            for index, each in enumerate(self.distillers)
+            if each.worker.ready
+        ]
+        if any(charges and each.wants_weights for each, charges in ready):
+            put_weights()
+        for each, charges in ready:
+            if charges:
+                each.wants_weights = False
+            if charges != each.charges:
+                each.charges = charges
+                each.worker.send(Distil(charges))
 
-    def handle(self, worker: Worker, message: Message, known: dict[str, Any]) -> float:
-        """Take a message of a distiller; return the seconds that it says it distilled.
+    def handle(self, worker: Worker, message: Message, known: dict[str, Any]) -> None:
+        """Take a message of a distiller.
 
         Args:
             worker: who sent it.
@@ -99,36 +110,34 @@ class DistillerPool:
             known: the compressor's `state_dict`, from which a new process starts.
         """
         distiller = self._of(worker)
+        own = self.charges.keys(self.distillers.index(distiller))
         match message:
             case Hello():
-                worker.send(State(self.merged(known)))
+                state = self.merged(known)
+                led = [e for e in state["distillers"] if StudentKey(*e["student"]) in own]
+                worker.send(State({**state, "distillers": led}))
             case Ready():
-                distiller.idle = True
-            case Taken():
-                distiller.samples.returned()
+                distiller.charges = ()
+            case Distilled():
+                distiller.wants_weights = True
             case State(state):
                 found = {StudentKey(*entry["student"]): entry for entry in state["distillers"]}
-                own = self.charges.keys(self.distillers.index(distiller))
                 self.known |= {key: found[key] for key in own if key in found}
-                self._learner = state["learner"]
-                distiller.fresh = True
-            case Done(distill_seconds):
-                distiller.idle = True
-                return distill_seconds
-        return 0.0
+                self._learner = state["learner"] or self._learner
+                distiller.asked = None
 
     def died(self, worker: Worker) -> str:
         """Its process has ended; return what was done about it."""
         distiller = self._of(worker)
-        distiller.idle, distiller.fresh = False, True
-        distiller.samples.returned()
+        distiller.wants_weights, distiller.asked = True, None
         own = self.charges.keys(self.distillers.index(distiller))
-        return f"its {len(own)} students go on from the last checkpoint"
+        return f"its {len(own)} students go on from what it has shown"
 
     def ask_state(self) -> None:
-        """Ask all whose state is not known; they answer when their work is done."""
+        """Ask all that distil for their state; they answer between two pieces."""
         for distiller in self.distillers:
-            if not distiller.fresh:
+            if distiller.charges and distiller.worker.ready and distiller.asked is None:
+                distiller.asked = monotonic()
                 distiller.worker.send(AskState())
 
     def merged(self, state: dict[str, Any]) -> dict[str, Any]:
@@ -142,7 +151,6 @@ class DistillerPool:
     def close(self) -> None:
         """Let go of the shared memory."""
         for distiller in self.distillers:
-            distiller.samples.close()
             distiller.board.close()
 
     def _of(self, worker: Worker) -> DistillerProcess:

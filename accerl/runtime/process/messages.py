@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from accerl.json_fields import JsonFields
+from accerl.runtime.publishing.charges import Charge
 from accerl.runtime.publishing.delivery import Delivery, Order
-from accerl.spec import CompressionSpec
 
 
 @dataclass(frozen=True)
@@ -81,27 +81,50 @@ class State(Message):
 
 
 @dataclass(frozen=True)
-class Work(JsonFields, Message):
-    """To a compressor or a distiller: distil, and publish what is ordered."""
+class Distil(JsonFields, Message):
+    """To a compressor or a distiller: distil these networks from now on, and no others."""
 
-    distill: tuple[CompressionSpec, ...]
+    charges: tuple[Charge, ...]
+
+
+@dataclass(frozen=True)
+class Distilled(Message):
+    """From a compressor or a distiller: what it did since it last said so.
+
+    It is about to read newer weights of the learner's, or waits for them.
+    """
+
+    updates: int
+    seconds: float
+    cpu_seconds: float
+
+    def __add__(self, other: Distilled) -> Distilled:
+        return Distilled(
+            self.updates + other.updates,
+            self.seconds + other.seconds,
+            self.cpu_seconds + other.cpu_seconds,
+        )
+
+
+@dataclass(frozen=True)
+class Publish(JsonFields, Message):
+    """To a compressor: publish the learner's weights."""
+
     states: Sequence[int]
     """index and number of the states that are lent, see `SampleRing`"""
-    order: Order | None = None
+    order: Order
 
 
 @dataclass(frozen=True)
 class Taken(Message):
-    """From a compressor or a distiller: weights and states are copied."""
+    """From a compressor: the weights and states of an order are copied."""
 
 
 @dataclass(frozen=True)
 class Done(JsonFields, Message):
-    """From a compressor or a distiller: its work is done."""
+    """From a compressor: what became of the order."""
 
-    distill_seconds: float
-    delivery: Delivery | None = None
-    """what became of the order"""
+    delivery: Delivery
 
 
 @dataclass(frozen=True)
@@ -146,8 +169,8 @@ class Leave(Message):
 MESSAGES: dict[str, type[Message]] = {
     kind.__name__: kind
     for kind in (
-        *(Ready, Mistake, News, Fill, Filled, Hello, AskState, State, Work, Taken, Done),
-        *(Measure, Measured, Join, Joining, Learn, Leave),
+        *(Ready, Mistake, News, Fill, Filled, Hello, AskState, State),
+        *(Distil, Distilled, Publish, Taken, Done, Measure, Measured, Join, Joining, Learn, Leave),
     )
 }
 """the kinds of messages by name: nothing else is read"""

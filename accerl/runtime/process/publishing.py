@@ -18,17 +18,19 @@ from accerl.runtime.process.board import Board
 from accerl.runtime.process.distillers import DistillerPool, DistillerProcess
 from accerl.runtime.process.messages import (
     AskState,
+    Distil,
+    Distilled,
     Done,
     Hello,
     Message,
+    Publish,
     Ready,
     State,
     Taken,
-    Work,
 )
 from accerl.runtime.process.roles import compress_weights, distill_repeatedly
-from accerl.runtime.process.samples import SampleRing
 from accerl.runtime.process.supervise import Worker
+from accerl.runtime.publishing.charges import Charge
 from accerl.runtime.publishing.delivery import Order, Tag
 from accerl.runtime.publishing.orders import PublicationOrders
 from accerl.runtime.publishing.probe import KLProbe
@@ -39,10 +41,10 @@ from accerl.runtime.wiring import Wiring
 class RemotePublishing:
     """Has the compressor's process do the work; the learner copies its weights and goes on.
 
-    One piece of work is under way at most. Whatever the learner would like to have done meanwhile
-    waits for its next update: nothing queues, so what is published is never older than one piece
-    of work. Students, their optimisers and the recorded states live in that process. This one
-    keeps their last `state_dict`, taken at every snapshot: a compressor that takes the place of
+    One publication is under way at most. Whatever the learner would like to have published
+    meanwhile waits for its next update: nothing queues, so what is published is never older than
+    one publication. Students, their optimisers and the recorded states live in that process. This
+    one keeps their last `state_dict`, taken at every snapshot: a compressor that takes the place of
     one that was killed goes on from there, and loses what was distilled since.
     """
 
@@ -60,14 +62,17 @@ class RemotePublishing:
         self.orders = orders
         self.worker = worker
         self.idle = False
-        """whether it is ready and has nothing to do"""
+        """whether it is ready and no order is under way"""
         self.reading = False
         """whether it may still be copying weights or states out of shared memory"""
         self.pool = pool
         self._config = compressor.config
         self._known = compressor.state_dict()
         self._known_update = 0
-        self._fresh = True  # whether `_known` is what the process holds
+        self._worked = False  # whether the process may hold more than `_known`
+        self._asked = False  # whether its state is on its way
+        self._charges: tuple[Charge, ...] = ()  # what it was told to distil
+        self._wants_weights = True  # whether it has read the learner's since they were last shown
         self._order: Order | None = None
         self._learner = learner
         self._recorder = recorder
@@ -94,61 +99,70 @@ class RemotePublishing:
             self.orders.found(self._mailbox.get())
 
     def after_update(self, rollout: Rollout) -> None:
-        """Record states; if the compressor has nothing to do, give it what there is."""
-        states, acting = sample_states(rollout, self._config), self.orders.acting
-        self._samples.add(states)
-        self.pool.after_update(states, acting, self._put_weights)
-        due = self.orders.is_due(self._learner.updates)
-        if self.idle and (due or self.pool.charges.left_to_compressor(acting)):
-            self._send(publish=due)
+        """Record states; show the weights to whoever wants them; publish if that is due."""
+        acting = self.orders.acting
+        self._samples.add(sample_states(rollout, self._config))
+        if not self.reading:
+            self.pool.after_update(acting, self._put_weights)
+        charges = self.pool.charges.left_to_compressor(acting)
+        if self.idle and self.orders.is_due(self._learner.updates):
+            self._send()
+        elif charges and self._wants_weights and not self.reading:
+            self._put_weights()
+        if charges != self._charges and self.worker.ready:
+            self._charges, self._worked = charges, True
+            self.worker.send(Distil(charges))
 
     def publish(self) -> None:
         """Order a publication of the learner's weights, if the compressor has nothing to do."""
         if self.idle:
-            self._send(publish=True)
+            self._send()
 
-    def _send(self, *, publish: bool) -> None:
+    def _send(self) -> None:
         before = perf_counter()
         self._put_weights()
-        if publish:
-            self._order = self.orders.order(self._learner.updates)
-        self.idle, self.reading, self._fresh = False, True, False
-        distill = self.pool.charges.left_to_compressor(self.orders.acting)
-        self.worker.send(Work(tuple(distill), self._samples.lend(), self._order))
+        self._order = self.orders.order(self._learner.updates)
+        self.idle, self.reading, self._worked = False, True, True
+        self.worker.send(Publish(self._samples.lend(), self._order))
         self._recorder.add_seconds("publish", perf_counter() - before)
 
     def _put_weights(self) -> None:
-        self._weights.put(self._learner.updates, self._learner.policy)
+        if self._weights.latest != self._learner.updates:
+            self._weights.put(self._learner.updates, self._learner.policy)
+        self._wants_weights = False
 
     def handle(self, worker: Worker, message: Message) -> None:
         """Take a message of the compressor's process, or of a distiller's."""
+        if isinstance(message, Distilled):
+            self._recorder.add_seconds("compress", message.seconds)
+            self._recorder.add_distillation(message.updates, message.cpu_seconds)
         if worker is not self.worker:
-            seconds = self.pool.handle(worker, message, self._known)
-            self._recorder.add_seconds("compress", seconds)
+            self.pool.handle(worker, message, self._known)
             return
         match message:
             case Hello():
                 self.worker.send(State(self.pool.merged(self._known)))
             case Ready():
-                self.idle = True
+                self.idle, self._charges = True, ()
             case Taken():
                 self._returned()
             case State(state):
-                self._known, self._fresh = state, True
+                self._known, self._asked = state, False
                 self._known_update = self._learner.updates
-            case Done(distill_seconds, delivery):
+            case Distilled():
+                self._wants_weights = True
+            case Done(delivery):
                 self.idle = True
-                self._recorder.add_seconds("compress", distill_seconds)
-                if delivery is not None:
-                    self._order = None
-                    self._recorder.add_seconds("publish", delivery.seconds)
-                    self.orders.book(delivery, self._recorder, by=self.worker.name)
+                self._order = None
+                self._recorder.add_seconds("publish", delivery.seconds)
+                self.orders.book(delivery, self._recorder, by=self.worker.name)
 
     def died(self, worker: Worker) -> str:
         """The compressor's process has ended, or a distiller's; return what was done about it."""
         if worker is not self.worker:
             return self.pool.died(worker)
-        self.idle, self._fresh = False, True
+        self.idle, self._worked, self._asked = False, False, False
+        self._wants_weights = True
         self._returned()
         if self._order is not None:
             self._look()
@@ -163,11 +177,12 @@ class RemotePublishing:
     @property
     def is_known(self) -> bool:
         """Whether `state_dict` would be up to date."""
-        return self._fresh and self.pool.is_known
+        return not self._asked and self.pool.is_known
 
     def ask_state(self) -> None:
         """Ask the processes for their state, which they send when their work is done."""
-        if not self._fresh:
+        if self._worked and self.worker.ready and not self._asked:
+            self._asked = True
             self.worker.send(AskState())
         self.pool.ask_state()
 
@@ -183,6 +198,7 @@ class RemotePublishing:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a state returned by `state_dict`; only before the process starts."""
         self._known, self._known_update = state["compressor"], self._learner.updates
+        self.pool.lead(entry["student"] for entry in self._known["distillers"])
         self.orders.load_state_dict(state["orders"])
 
 
@@ -212,16 +228,15 @@ def make_publishing(
     """
     network, compression = network_of(config, learner.policy), config.compression
     shared = (blocks.weights.handle(), blocks.states.handle())
+    boards = [Board(board_bytes(learner.policy)) for _ in range(wiring.distillers)]
+    board_handles = [board.handle() for board in boards]
     found = []
-    for index in range(wiring.distillers):
-        ring = SampleRing(learner.policy.observation, compression.calibration_states)
-        board = Board(board_bytes(learner.policy))
-        given = (*network, compression, *shared, ring.handle(), board.handle())
+    for index, board in enumerate(boards):
+        given = (*network, compression, *shared, board_handles, index)
         worker = Worker("distiller", index, distill_repeatedly, lambda _, given=given: given)
-        found.append(DistillerProcess(worker, ring, board))
+        found.append(DistillerProcess(worker, board))
     handles = (*shared, blocks.samples.handle(), blocks.mailbox.handle())
-    boards = [distiller.board.handle() for distiller in found]
-    arguments = (*network, compression, links, *handles, boards)
+    arguments = (*network, compression, links, *handles, board_handles)
     check_every = KLProbe.check_every(samples, count_macs(learner.policy))
     return RemotePublishing(
         PublicationOrders(config.runtime.publish_every, check_every, clock),
@@ -230,5 +245,5 @@ def make_publishing(
         learner,
         recorder,
         blocks=blocks,
-        pool=DistillerPool(found),
+        pool=DistillerPool(found, compression.distill_updates),
     )

@@ -20,24 +20,28 @@ from accerl.runtime.machine.memory import give_back_large_blocks, keep_freed_mem
 from accerl.runtime.process.board import Board
 from accerl.runtime.process.messages import (
     AskState,
+    Distil,
     Done,
     Fill,
     Filled,
     Hello,
     Measured,
+    Publish,
     Ready,
     State,
     Taken,
-    Work,
 )
 from accerl.runtime.process.samples import SampleRing
 from accerl.runtime.process.wire import Channel
 from accerl.weights import Mailbox, Publication, WeightVector
 
 if TYPE_CHECKING:
+    from accerl.compress.compressor import Compressor
     from accerl.compress.config import CompressionConfig
     from accerl.compress.distillation.state_ring import StateRing
     from accerl.compress.links import Link
+    from accerl.runtime.process.steps import Steps
+    from accerl.runtime.publishing.delivery import Order
 
 
 def collect_rollouts(
@@ -101,16 +105,18 @@ def compress_weights(
     mailbox_handle: dict[str, Any],
     board_handles: list[dict[str, Any]],
 ) -> None:
-    """Do one piece of work at a time: take weights and states, distil, compress, publish.
+    """Take weights and states, compress, publish; distil in between what nobody else distils.
 
     The messages, in order: this process says `Hello` and receives its `State`; it is `Ready`; for
-    each `Work` it says `Taken` when it has copied weights and states, and then `Done` with what
-    that took and made; asked for its `State`, it sends it. What other processes distil it finds on
+    each order to `Publish` it says `Taken` when it has copied weights and states, and then `Done`
+    with what became of it; asked for its `State`, it sends it. What it is to `Distil` it is told
+    when that changes, and it says what it has `Distilled`. What other processes distil it finds on
     their boards.
     """
     from accerl.compress.distillation.state_ring import StateRing
+    from accerl.runtime.process.steps import Steps, Students
     from accerl.runtime.publishing.probe import KLProbe
-    from accerl.runtime.publishing.work import distill_students, make_publication
+    from accerl.runtime.publishing.work import make_publication
 
     ring = StateRing(**states_handle)
     policy, compressor = policy_and_compressor(
@@ -120,28 +126,26 @@ def compress_weights(
     weights = WeightVector(**weights_handle)
     samples = SampleRing(**samples_handle)
     mailbox = Mailbox(**mailbox_handle)
-    boards = [Board(**handle) for handle in board_handles]
+    students = Students([Board(**handle) for handle in board_handles])
     current: Publication | None = None
     try:
         _start_from_state(channel, compressor)
+        steps = Steps(channel, compressor, policy, weights)
         while True:
-            work = _next_work(channel, compressor)
-            version = weights.load_into(policy)
-            compressor.observe(samples.lent(*work.states))
+            order, states = _next_order(channel, compressor, steps)
+            steps.load_weights()
+            compressor.observe(samples.lent(*states))
             channel.send(Taken())
-            for board in boards:
-                compressor.take_students(board.news())
-            before = perf_counter()
-            distilled = distill_students(compressor, policy, work.distill, version)
-            distill_seconds = perf_counter() - before if distilled else 0.0
-            delivery = None
-            if work.order is not None:
-                send = partial(mailbox.settle_or_put, work.order.number)
-                made = make_publication(compressor, probe, policy, work.order, current, send)
-                current, delivery = made.publication or current, made.delivery
-            channel.send(Done(distill_seconds, delivery))
+            if students.look():
+                compressor.take_students(students.shown.students())
+            if not steps.has_followed:  # what acts next has seen the newest weights
+                steps.step()
+            send = partial(mailbox.settle_or_put, order.number)
+            made = make_publication(compressor, probe, policy, order, current, send)
+            current = made.publication or current
+            channel.send(Done(made.delivery))
     finally:
-        for block in (mailbox, samples, ring, weights, *boards):
+        for block in (mailbox, samples, ring, weights, students):
             block.close()
 
 
@@ -153,36 +157,32 @@ def distill_repeatedly(
     config: CompressionConfig,
     weights_handle: dict[str, Any],
     states_handle: dict[str, Any],
-    samples_handle: dict[str, Any],
-    board_handle: dict[str, Any],
+    board_handles: list[dict[str, Any]],
+    index: int,
 ) -> None:
-    """Take weights and states, distil, show the students; the messages are the compressor's.
+    """Distil without pause, and show the students; the messages are the compressor's.
 
-    It is never sent an order, and starts from the compressor's state.
+    It is never sent an order, and starts from the compressor's state. If it takes the place of
+    another, what that one has shown is still on the board.
     """
     from accerl.compress.distillation.state_ring import StateRing
+    from accerl.runtime.process.steps import Steps, Students
 
     ring = StateRing(**states_handle)
     policy, compressor = policy_and_compressor(network, observation, num_actions, config, ring=ring)
-    weights, samples = WeightVector(**weights_handle), SampleRing(**samples_handle)
-    board = Board(**board_handle)
+    weights = WeightVector(**weights_handle)
+    students = Students([Board(**handle) for handle in board_handles])
     try:
         _start_from_state(channel, compressor)
-        while True:
-            work = _next_work(channel, compressor)
-            before = perf_counter()
-            version = weights.load_into(policy)
-            compressor.observe(samples.lent(*work.states))
-            channel.send(Taken())
-            compressor.distill(policy, work.distill, version)
-            board.put(compressor.students(work.distill))
-            channel.send(Done(perf_counter() - before))
+        steps = Steps(channel, compressor, policy, weights, index, students)
+        steps.recover()
+        _next_order(channel, compressor, steps)
     finally:
-        for block in (board, samples, ring, weights):
+        for block in (students, ring, weights):
             block.close()
 
 
-def _start_from_state(channel: Channel, compressor: Any) -> None:
+def _start_from_state(channel: Channel, compressor: Compressor) -> None:
     channel.send(Hello())
     message = channel.receive()
     assert isinstance(message, State)
@@ -190,12 +190,17 @@ def _start_from_state(channel: Channel, compressor: Any) -> None:
     channel.send(Ready())
 
 
-def _next_work(channel: Channel, compressor: Any) -> Work:
-    """Wait for work; send the compressor's state meanwhile, if it is asked for."""
-    while isinstance(message := channel.receive(), AskState):
-        channel.send(State(compressor.state_dict()))
-    assert isinstance(message, Work)
-    return message
+def _next_order(
+    channel: Channel, compressor: Compressor, steps: Steps
+) -> tuple[Order, Sequence[int]]:
+    """Distil until there is an order; return it, and where its states are."""
+    while not isinstance(message := steps.next_message(), Publish):
+        if isinstance(message, Distil):
+            steps.distil(message.charges)
+        else:
+            assert isinstance(message, AskState)
+            channel.send(State(compressor.state_dict()))
+    return message.order, message.states
 
 
 def measure_returns(

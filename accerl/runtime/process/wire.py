@@ -95,6 +95,13 @@ class Channel:
             raise PeerGoneError from error
         return MESSAGES[kind].from_json(data)
 
+    def poll(self, timeout_seconds: float = 0.0) -> bool:
+        """Whether there is a message, or news that none will come, within so many seconds."""
+        try:
+            return self.pipe.poll(timeout_seconds)
+        except OSError:
+            return True  # `receive` says so
+
     def close(self) -> None:
         """Close this end; safe to call twice."""
         self.pipe.close()

@@ -1,42 +1,111 @@
-"""Charges: which network is distilled by which process."""
+"""Charges: which network is distilled by which process, and how much of it."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from accerl.json_fields import JsonFields
 from accerl.spec import CompressionSpec, StudentKey
+
+PIECE_UPDATES = 4
+"""distillation updates after which a process looks for news, and shows what it has made"""
+LEAST_SHARE = 3
+"""updates per learner update for which it is worth having one more distiller on a student"""
+
+
+def most_sharers(distillers: int, updates: int) -> int:
+    """Return how many distillers may share one network of which so many updates are allowed."""
+    return min(distillers, max(updates // LEAST_SHARE, 1)) if updates else distillers
+
+
+@dataclass(frozen=True)
+class Charge(JsonFields):
+    """A network that a process is to distil."""
+
+    spec: CompressionSpec
+    leads: bool = True
+    """whether the process begins the network; others take it over from there"""
+    sharers: int = 1
+    """processes that distil it at the moment"""
+    updates: int = 0
+    """this one's, per learner update at most; 0: no limit"""
+
+    @property
+    def key(self) -> StudentKey:
+        """The network."""
+        key = self.spec.student_key
+        assert key is not None
+        return key
 
 
 class Charges:
-    """Which distiller is in charge of which network; without distillers the compressor is."""
+    """Which distillers are in charge of which network; without distillers the compressor is.
 
-    def __init__(self, distillers: int) -> None:
+    Every network has one distiller that leads, always the same. What acts comes first: who leads
+    nothing that acts helps with what does, as evenly as may be, as long as every share of the
+    allowed updates is worth it. Whoever is left keeps close what it leads and what rests.
+
+    Args:
+        distillers: how many there are.
+        updates: `CompressionConfig.distill_updates`, which all distillers of a network share.
+    """
+
+    def __init__(self, distillers: int, updates: int) -> None:
         self._specs: list[dict[StudentKey, CompressionSpec]] = [{} for _ in range(distillers)]
+        self._updates = updates
 
     def assign(self, specs: Sequence[CompressionSpec]) -> None:
-        """Put the least busy distiller in charge of each network that is new, if there are any."""
+        """Have the least busy distiller lead each network that is new, if there are any."""
         for spec in specs if self._specs else ():
             key = spec.student_key
             if key is not None and not any(key in own for own in self._specs):
                 min(self._specs, key=len)[key] = spec
 
     def keys(self, index: int) -> list[StudentKey]:
-        """Return the networks of a distiller."""
+        """Return the networks that a distiller leads."""
         return list(self._specs[index])
 
-    def work(self, index: int, acting: Sequence[CompressionSpec]) -> list[CompressionSpec]:
-        """Return what a distiller is to distil now: those of its networks that act, else all."""
-        used = {spec.student_key for spec in acting}
-        own = self._specs[index]
-        return [spec for key, spec in own.items() if key in used] or list(own.values())
+    def work(self, index: int, acting: Sequence[CompressionSpec]) -> tuple[Charge, ...]:
+        """Return what a distiller is to distil while those specs act."""
+        used = {key: spec for spec in acting if (key := spec.student_key) is not None}
+        sharers = self._sharers(list(used))
+        found = [
+            self._charge(spec, own.index(index), len(own))
+            for key, spec in used.items()
+            if index in (own := sharers[key])
+        ]
+        return tuple(found) or tuple(map(self._charge, self._specs[index].values()))
 
-    def left_to_compressor(self, acting: Sequence[CompressionSpec]) -> list[CompressionSpec]:
-        """Return the specs that act whose network the compressor must distil itself."""
-        return [] if self._specs else [spec for spec in acting if spec.student_key is not None]
+    def _sharers(self, keys: Sequence[StudentKey]) -> dict[StudentKey, list[int]]:
+        """Return who distils each network that acts, the leader first."""
+        sharers: dict[StudentKey, list[int]] = {
+            key: [index for index, own in enumerate(self._specs) if key in own] for key in keys
+        }
+        busy = {index for own in sharers.values() for index in own}
+        most = most_sharers(len(self._specs), self._updates)
+        for index in range(len(self._specs)):
+            open_to_help = [own for own in sharers.values() if 0 < len(own) < most]
+            if index not in busy and open_to_help:
+                min(open_to_help, key=len).append(index)
+        return sharers
+
+    def _charge(self, spec: CompressionSpec, rank: int = 0, sharers: int = 1) -> Charge:
+        share, rest = divmod(self._updates, sharers)
+        return Charge(spec, rank == 0, sharers, share + (rank < rest))
+
+    def left_to_compressor(self, acting: Sequence[CompressionSpec]) -> tuple[Charge, ...]:
+        """Return the networks that act and that the compressor must distil itself."""
+        if self._specs:
+            return ()
+        # Two specs that differ in bits alone share their network.
+        unique = {spec.student_key: spec for spec in acting if spec.student_key is not None}
+        return tuple(map(self._charge, unique.values()))
 
     def state_dict(self) -> list[list[dict[str, Any]]]:
-        """Return who is in charge of what."""
+        """Return who leads what."""
         return [[spec.to_json() for spec in own.values()] for own in self._specs]
 
     def load_state_dict(self, state: list[list[dict[str, Any]]]) -> None:
@@ -45,3 +114,54 @@ class Charges:
         self._specs = [
             {key: spec for spec in own if (key := spec.student_key) is not None} for own in specs
         ]
+
+
+class Pace:
+    """What a process distils next: in pieces, and no more than is allowed per learner update.
+
+    What a learner update allowed and was not used has lapsed with the next one.
+    """
+
+    def __init__(self) -> None:
+        self._version = -1
+        self._done: Counter[StudentKey] = Counter()
+
+    def next(self, charges: Sequence[Charge], version: int) -> tuple[Charge, int] | None:
+        """Return the charge that has had least, and the updates of its next piece.
+
+        Args:
+            charges: of the process.
+            version: learner updates of the weights that it is about to follow.
+
+        Returns:
+            None if all had what they are allowed.
+        """
+        if version != self._version:
+            self._version = version
+            self._done.clear()
+        left = [
+            (charge, min(charge.updates - self._done[charge.key], PIECE_UPDATES))
+            if charge.updates
+            else (charge, PIECE_UPDATES)
+            for charge in charges
+        ]
+        open_charges = [each for each in left if each[1] > 0]
+        return min(open_charges, key=lambda each: self._done[each[0].key], default=None)
+
+    def begun(self, version: int) -> bool:
+        """Whether anything followed the learner's weights of that version."""
+        return self._version == version and bool(self._done)
+
+    def add(self, charge: Charge, updates: int) -> None:
+        """Note updates of a network."""
+        self._done[charge.key] += updates
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything needed to go on bit-exactly."""
+        done = [[list(key), updates] for key, updates in self._done.items()]
+        return {"version": self._version, "done": done}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a state returned by `state_dict`."""
+        self._version = state["version"]
+        self._done = Counter({StudentKey(*key): updates for key, updates in state["done"]})

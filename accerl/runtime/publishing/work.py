@@ -1,4 +1,4 @@
-"""The work of a publication, wherever it is done: sample states, distil, compress, compare."""
+"""The work of a publication, wherever it is done: sample states, compress, compare."""
 
 from __future__ import annotations
 
@@ -60,16 +60,6 @@ def sample_states(rollout: Rollout, config: CompressionConfig) -> np.ndarray:
     step = np.linspace(0, steps - 1, wanted).round().astype(int)
     # An even stride through [T, B] would meet the same few environments at every step.
     return rollout.obs[step, np.arange(wanted) % envs]
-
-
-def distill_students(
-    compressor: Compressor, policy: Policy, specs: Iterable[CompressionSpec], version: int
-) -> list[tuple[CompressionSpec, int]]:
-    """Distil every student in use; return the specs that needed it and the states it took."""
-    # Two specs that differ in bits alone share their student.
-    unique = {spec.student_key: spec for spec in specs}.values()
-    done = [(spec, compressor.distill(policy, [spec], version)) for spec in unique]
-    return [(spec, updates * compressor.states_per_update) for spec, updates in done if updates]
 
 
 def make_publication(

@@ -12,7 +12,7 @@ from accerl.compress.compressor import Compressor
 from accerl.learner.learner import Learner
 from accerl.rollout import Rollout
 from accerl.runtime.interval import IntervalRecorder
-from accerl.runtime.process.messages import Done
+from accerl.runtime.publishing.charges import PIECE_UPDATES, Charge, Charges
 from accerl.runtime.publishing.delivery import Order
 from accerl.runtime.publishing.orders import PublicationOrders
 from accerl.runtime.publishing.work import sample_states
@@ -47,6 +47,7 @@ class RayPublishing:
         """set by the run"""
         self._cluster = cluster
         self._config = compressor.config
+        self._charges = Charges(0, compressor.config.distill_updates or PIECE_UPDATES)
         self._known: dict[str, Any] = {"compressor": compressor.state_dict(), "ring": None}
         self._known_update = 0
         self._fresh = True  # whether `_known` is what the actor holds
@@ -93,8 +94,8 @@ class RayPublishing:
     def _is_idle(self) -> bool:
         return self.worker.ready and not self.worker.calls
 
-    def _to_distill(self) -> list[Any]:
-        return [spec for spec in self.orders.acting if spec.student_key is not None]
+    def _to_distill(self) -> tuple[Charge, ...]:
+        return self._charges.left_to_compressor(self.orders.acting)
 
     def _send(self, *, publish: bool) -> None:
         before = perf_counter()
@@ -114,12 +115,14 @@ class RayPublishing:
         if call.method == "state":
             self._known, self._fresh = unpacked_state(answer), True
             self._known_update = self._learner.updates
-        elif isinstance(answer, Done):
-            self._recorder.add_seconds("compress", answer.distill_seconds)
-            if answer.delivery is not None:
+        elif call.method == "work":
+            distilled, delivery = answer
+            self._recorder.add_seconds("compress", distilled.seconds)
+            self._recorder.add_distillation(distilled.updates, distilled.cpu_seconds)
+            if delivery is not None:
                 self._order, self.is_published = None, True
-                self._recorder.add_seconds("publish", answer.delivery.seconds)
-                self.orders.book(answer.delivery, self._recorder, by=self.worker.name)
+                self._recorder.add_seconds("publish", delivery.seconds)
+                self.orders.book(delivery, self._recorder, by=self.worker.name)
 
     def died(self) -> str:
         """The compressor has ended; return what was done about it."""

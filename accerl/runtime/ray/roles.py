@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from functools import partial
-from time import perf_counter
+from time import perf_counter, thread_time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -22,14 +22,14 @@ from accerl.envs import EnvConfig, make_envs
 from accerl.networks.observation import ObservationSpec
 from accerl.rollout import Rollout, RolloutShape
 from accerl.runtime.machine.memory import give_back_large_blocks
-from accerl.runtime.process.messages import Done
+from accerl.runtime.process.messages import Distilled
 from accerl.runtime.process.roles import empty_policy, policy_and_compressor
 from accerl.runtime.process.wire import pack as pack_tree
 from accerl.runtime.process.wire import unpack as unpack_tree
-from accerl.runtime.publishing.delivery import Order, Tag
+from accerl.runtime.publishing.charges import Charge, Pace
+from accerl.runtime.publishing.delivery import Delivery, Order, Tag
 from accerl.runtime.ray.cluster import put, this_node
 from accerl.runtime.ray.packing import pack, unpack
-from accerl.spec import CompressionSpec
 from accerl.weights import Publication, load_weights
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ class CompressorActor(_Reachable):
         self._compressor.load_state_dict(known["compressor"])
         if known["ring"] is not None:
             self._ring.load_state_dict(known["ring"])
-        self._probe = KLProbe()
+        self._probe, self._pace = KLProbe(), Pace()
         self._current: Publication | None = None
         self._audience: Mapping[str, Any] = {}
         self._sent: tuple[int, Any] | None = None  # number and reference of what acts
@@ -198,34 +198,47 @@ class CompressorActor(_Reachable):
         weights: Sequence[np.ndarray],
         version: int,
         states: np.ndarray,
-        distill: Sequence[CompressionSpec],
+        distill: Sequence[Charge],
         order: Order | None,
-    ) -> Done:
-        """Distil, and publish what is ordered.
+    ) -> tuple[Distilled, Delivery | None]:
+        """Distil a piece, publish what is ordered, distil the rest that is allowed.
 
         Args:
             weights: of the learner, see `weight_arrays`.
             version: its updates.
             states: recorded since the last call [N, *shape].
-            distill: what to distil.
+            distill: what to distil, and how much of it.
             order: what to publish, if anything.
+
+        Returns:
+            What was distilled, and what became of the order.
         """
-        from accerl.runtime.publishing.work import distill_students, make_publication
+        from accerl.runtime.publishing.work import make_publication
 
         load_weights(self._policy, weights, gradients=self._gradients)
         if len(states):
             self._compressor.observe(states)
-        before = perf_counter()
-        distilled = distill_students(self._compressor, self._policy, distill, version)
-        seconds = perf_counter() - before if distilled else 0.0
-        if order is None:
-            return Done(seconds)
-        send = partial(self._send, order.number)
-        made = make_publication(
-            self._compressor, self._probe, self._policy, order, self._current, send
-        )
-        self._current = made.publication or self._current
-        return Done(seconds, made.delivery)
+        done, delivery = self._distill(distill, version, len(distill)), None
+        if order is not None:
+            send = partial(self._send, order.number)
+            made = make_publication(
+                self._compressor, self._probe, self._policy, order, self._current, send
+            )
+            self._current, delivery = made.publication or self._current, made.delivery
+        rest = self._distill(distill, version)
+        return done + rest, delivery
+
+    def _distill(
+        self, charges: Sequence[Charge], version: int, pieces: int | None = None
+    ) -> Distilled:
+        """Distil in pieces, so many or all."""
+        before, cpu_before, updates = perf_counter(), thread_time(), 0
+        while pieces != 0 and (piece := self._pace.next(charges, version)) is not None:
+            charge, wanted = piece
+            done = self._compressor.distill(self._policy, [charge.spec], version, wanted)
+            self._pace.add(charge, wanted)
+            updates, pieces = updates + done, None if pieces is None else pieces - 1
+        return Distilled(updates, perf_counter() - before, thread_time() - cpu_before)
 
     def _send(self, number: int, publication: Publication | None) -> None:
         """Put a publication into the object store once, and tell every actor of it."""

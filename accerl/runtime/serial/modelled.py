@@ -1,8 +1,10 @@
 """The compressor's and the distillers' processes of a serial run, as servers on its clock.
 
 A piece of work is done when it begins, with weights and states as they are then, and what it made
-is shown when its seconds have passed. The rules are those of the process runtime: one piece of
-work at a time, and what is wanted meanwhile waits for the next update.
+is shown when its seconds have passed. The rules are those of the process runtime: one publication
+at a time, begun after an update; who distils goes on to the next piece at once, as long as the
+learner's last update allows one. What has not followed the newest weights at all does so for one
+piece before it is published; the other pieces come after that.
 """
 
 from __future__ import annotations
@@ -13,23 +15,18 @@ from time import perf_counter
 from typing import Any
 
 from accerl.compress.compressor import Compressor
+from accerl.compress.distillation.sharing import Shown, StudentShares
 from accerl.learner.learner import Learner
 from accerl.rollout import Rollout
 from accerl.runtime.interval import IntervalRecorder
-from accerl.runtime.publishing.charges import Charges
+from accerl.runtime.publishing.charges import PIECE_UPDATES, Charge, Charges, Pace
 from accerl.runtime.publishing.delivery import Delivery, Order
 from accerl.runtime.publishing.orders import PublicationOrders
 from accerl.runtime.publishing.probe import KLProbe
-from accerl.runtime.publishing.work import (
-    MadePart,
-    distill_students,
-    make_publication,
-    sample_states,
-)
+from accerl.runtime.publishing.work import MadePart, make_publication, sample_states
 from accerl.runtime.serial.clock import Clock
 from accerl.runtime.serial.servers import Servers
 from accerl.runtime.wiring import Wiring
-from accerl.spec import CompressionSpec, StudentKey
 from accerl.weights import Publication, publication_from_state, publication_state
 
 COMPRESSOR = "compressor"
@@ -45,13 +42,13 @@ def distiller_name(index: int) -> str:
 class _Job:
     """What the compressor is doing; what it made waits here until it is shown."""
 
-    distill_seconds: float
+    distill_seconds: float = 0.0
     """core-seconds of keeping students close"""
     publish_seconds: float = 0.0
     """core-seconds, of warming students up too"""
     send_seconds: float = 0.0
     delivery: Delivery | None = None
-    """what becomes of the order; None: it only distils"""
+    """what becomes of the order; None: it distils"""
     publication: Publication | None = None
     """None if it would act as what acts already"""
     sending: bool = False
@@ -112,9 +109,13 @@ class ModelledPublishing:
         self._servers = servers
         self._job: _Job | None = None
         self._distillers = list(distillers)
-        self._charges = Charges(len(self._distillers))
-        self._making: list[list[dict[str, Any]]] = [[] for _ in self._distillers]
-        self._boards: list[list[dict[str, Any]]] = [[] for _ in self._distillers]
+        self._shares = [StudentShares(each, index) for index, each in enumerate(distillers)]
+        self._charges = Charges(len(distillers), compressor.config.distill_updates)
+        self._paces = [Pace() for _ in distillers]
+        self._pace = Pace()  # the compressor's own
+        self._making: list[list[dict[str, Any]]] = [[] for _ in distillers]
+        self._shown = Shown(len(distillers))
+        self._news = False  # whether the compressor has not seen all that is shown
 
     def observe(self, rollout: Rollout) -> None:
         """Record states of a rollout that the learner has used."""
@@ -122,58 +123,94 @@ class ModelledPublishing:
         for compressor in (self.compressor, *self._distillers):
             compressor.observe(states)
 
-    def _idle_distillers(self) -> list[int]:
-        acting = self.orders.acting
-        return [
-            index
-            for index in range(len(self._distillers))
-            if self._servers.is_idle(distiller_name(index)) and self._charges.work(index, acting)
-        ]
-
-    def _compressor_has_work(self) -> bool:
-        due = self.orders.is_due(self._learner.updates)
-        own = self._charges.left_to_compressor(self.orders.acting)
-        return self._job is None and (due or bool(own))
-
     def has_work(self) -> bool:
-        """Whether somebody who has nothing to do needs the learner's weights as they are now."""
-        self._charges.assign(self.orders.acting)
-        return self._compressor_has_work() or bool(self._idle_distillers())
+        """Whether somebody needs the learner's weights as they are now."""
+        acting, indices = self.orders.acting, range(len(self._distillers))
+        self._charges.assign(acting)
+        own = self._charges.left_to_compressor(acting)
+        due = self._job is None and self.orders.is_due(self._learner.updates)
+        return due or bool(own) or any(self._charges.work(index, acting) for index in indices)
 
     def begin(self) -> None:
-        """Give work to everybody who has nothing to do."""
-        for index in self._idle_distillers():
-            self._distill(index)
-        if self._compressor_has_work():
-            self._compress()
+        """Give work to everybody who has nothing to do: the learner has made an update."""
+        self._distill_on()
+        if self._job is not None:
+            return
+        updates = self._learner.updates
+        due = self.orders.is_due(updates)
+        if not due or (self.server != LEARNER and not self._pace.begun(updates)):
+            self._compress(publish=False)
+        if due and self._job is None:
+            self._compress(publish=True)
+
+    def _distill_on(self) -> None:
+        """Have all distillers go on that have nothing to do."""
+        for index in range(len(self._distillers)):
+            if self._servers.is_idle(distiller_name(index)):
+                self._distill(index)
 
     def _distill(self, index: int) -> None:
-        compressor = self._distillers[index]
-        chosen = self._charges.work(index, self.orders.acting)
-        seconds = self._distill_seconds(compressor, chosen)
-        self._making[index] = _copied(compressor.students(chosen))
-        self._servers.work(distiller_name(index), seconds)
-
-    def _distill_seconds(self, compressor: Compressor, specs: Sequence[CompressionSpec]) -> float:
-        """Distil, and return what the clock charges for it."""
+        """Do a distiller's next piece, if there is one."""
+        pace, learner = self._paces[index], self._learner
+        charges = self._charges.work(index, self.orders.acting)
+        piece = pace.next(charges, learner.updates)
+        if piece is None:
+            return
+        (charge, updates), compressor = piece, self._distillers[index]
         before = perf_counter()
-        learner = self._learner
-        done = distill_students(compressor, learner.policy, specs, learner.updates)
-        measured = (perf_counter() - before) / max(len(done), 1)
-        return sum(self._clock.distill(spec, states, measured) for spec, states in done)
+        done = self._shares[index].train(
+            charge.spec,
+            learner.policy,
+            updates,
+            learner.updates,
+            leads=charge.leads,
+            sharers=charge.sharers,
+            shown=self._shown.besides(index),
+        )
+        if done:
+            pace.add(charge, updates)
+            self._making[index] = self._shares[index].entries([charge.key])
+            seconds = self._charged(compressor, charge, done, perf_counter() - before)
+            self._servers.work(distiller_name(index), seconds)
 
-    def _compress(self) -> None:
-        orders, updates = self.orders, self._learner.updates
-        due = orders.is_due(updates)
-        own = self._charges.left_to_compressor(orders.acting)
-        job = _Job(self._distill_seconds(self.compressor, own))
-        if due:
-            self._publish(job, orders.order(updates))
+    def _charged(
+        self, compressor: Compressor, charge: Charge, updates: int, measured: float
+    ) -> float:
+        """Return the core-seconds that the clock charges for updates of a student."""
+        states = updates * compressor.states_per_update
+        seconds = self._clock.distill(charge.spec, states, measured)
+        self._recorder.add_distillation(updates, seconds)
+        return seconds
+
+    def _compress(self, *, publish: bool) -> None:
+        """Have the compressor publish, or distil its next piece if there is one."""
+        orders, learner = self.orders, self._learner
+        own, job = self._charges.left_to_compressor(orders.acting), _Job()
+        if self.server == LEARNER:  # which goes on learning when all of it is done
+            for charge in own:
+                job.distill_seconds += self._follow(charge, charge.updates or PIECE_UPDATES)
+        elif not publish:
+            piece = self._pace.next(own, learner.updates)
+            job.distill_seconds = 0.0 if piece is None else self._follow(*piece)
+        if publish:
+            self._publish(job, orders.order(learner.updates))
+        elif not job.distill_seconds:
+            return
         self._job = job
         self._servers.work(self.server, job.distill_seconds + job.publish_seconds)
 
+    def _follow(self, charge: Charge, updates: int) -> float:
+        """Do updates of a student that the compressor distils; return what is charged."""
+        before, learner = perf_counter(), self._learner
+        done = self.compressor.distill(learner.policy, [charge.spec], learner.updates, updates)
+        if not done:  # it has too few states
+            return 0.0
+        self._pace.add(charge, updates)
+        return self._charged(self.compressor, charge, done, perf_counter() - before)
+
     def _publish(self, job: _Job, order: Order) -> None:
         policy = self._learner.policy
+        self._take_students()
         made = make_publication(self.compressor, self._probe, policy, order, self.current)
         for part in made.parts:
             job.publish_seconds += self._part_seconds(part)
@@ -184,6 +221,12 @@ class ModelledPublishing:
             # What it took here would make the snapshots of equal runs differ.
             split = replace(made.delivery.split, cpu_seconds=0.0)
             job.delivery = replace(made.delivery, split=split, seconds=0.0)
+
+    def _take_students(self) -> None:
+        """Have the compressor act with what the distillers show."""
+        if self._news:
+            self.compressor.take_students(self._shown.students())
+            self._news = False
 
     def _part_seconds(self, part: MadePart) -> float:
         """Return what the clock charges for making a part.
@@ -205,8 +248,11 @@ class ModelledPublishing:
             whether actors that waited for a publication can go on.
         """
         if server != self.server:
-            self._show_students(int(server.rpartition("-")[2]))
             self._recorder.add_seconds("compress", seconds)
+            index = int(server.rpartition("-")[2])
+            self._shown.put(index, self._making[index])
+            self._making[index], self._news = [], True
+            self._distill_on()
             return False
         job = self._job
         assert job is not None
@@ -224,14 +270,11 @@ class ModelledPublishing:
             self._recorder.add_seconds("publish", seconds)
             job.published_seconds += seconds
         self._job = None
-        return self._deliver(job)
-
-    def _show_students(self, index: int) -> None:
-        made, self._making[index] = self._making[index], []
-        entries = [*self._boards[index], *made]
-        shown = {StudentKey(*entry["student"]): entry for entry in entries}
-        self._boards[index] = list(shown.values())
-        self.compressor.take_students(made)
+        delivered = self._deliver(job)
+        if self.server != LEARNER and self._charges.left_to_compressor(self.orders.acting):
+            due = self.orders.is_due(self._learner.updates)
+            self._compress(publish=due and job.delivery is None)
+        return delivered
 
     def _deliver(self, job: _Job) -> bool:
         if job.delivery is None:
@@ -252,8 +295,10 @@ class ModelledPublishing:
             "job": None if self._job is None else self._job.to_json(),
             "distillers": [compressor.state_dict() for compressor in self._distillers],
             "charges": self._charges.state_dict(),
-            "making": [_copied(made) for made in self._making],
-            "boards": [_copied(board) for board in self._boards],
+            "shares": [shares.state_dict() for shares in self._shares],
+            "paces": [pace.state_dict() for pace in (self._pace, *self._paces)],
+            "making": list(self._making),
+            "shown": self._shown.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -267,15 +312,10 @@ class ModelledPublishing:
         for compressor, own in zip(self._distillers, state["distillers"], strict=True):
             compressor.load_state_dict(own)
         self._charges.load_state_dict(state["charges"])
-        self._making = [_copied(made) for made in state["making"]]
-        self._boards = [_copied(board) for board in state["boards"]]
-        for board in self._boards:
-            self.compressor.take_students(board)
-
-
-def _copied(students: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return entries of `Compressor.students` that further distilling does not change."""
-    return [
-        {**entry, "weights": {n: w.detach().clone() for n, w in entry["weights"].items()}}
-        for entry in students
-    ]
+        for shares, own in zip(self._shares, state["shares"], strict=True):
+            shares.load_state_dict(own)
+        for pace, own in zip((self._pace, *self._paces), state["paces"], strict=True):
+            pace.load_state_dict(own)
+        self._making = list(state["making"])
+        self._shown.load_state_dict(state["shown"])
+        self._news = True

@@ -81,13 +81,25 @@ def test_distilling_without_pause_takes_as_much_as_the_slowest() -> None:
     assert steps(replace(busy, specs=rows), INT8) == pytest.approx(1e6 / (60 + 20), rel=1e-3)
 
 
-def test_a_compressor_begins_after_updates_only() -> None:
-    """Distilling takes as long as 1.5 rollouts of 80 steps: every second update finds it free."""
+def test_distilling_takes_what_a_learner_update_allows() -> None:
+    """Four updates of 128 states take half as long as an actor's 80 steps of 58 us."""
     shared = machine(cores=1)
-    distill_us = 1.5 * 80 * 58
-    rows = tuple(replace(row, distill_us=distill_us / 512) for row in shared.specs)
-    per_step_us = 58 + 20 + distill_us / (2 * 80)
-    assert steps(replace(shared, specs=rows), NET3) == pytest.approx(1e6 / per_step_us, rel=1e-3)
+    rows = tuple(replace(row, distill_us=0.5 * 80 * 58 / 512) for row in shared.specs)
+    profile = replace(shared, specs=rows)
+    assert steps(profile, NET3) == pytest.approx(1e6 / (58 + 20 + 29), rel=1e-3)
+    without = replace(config(), compression=replace(config().compression, distill_updates=0))
+    found = predict(profile, without, NET3).env_steps_per_second
+    assert found == pytest.approx(1e6 / (58 + 20 + 58), rel=1e-3)
+
+
+def test_distillers_without_a_limit_take_a_core_each_where_there_are_any() -> None:
+    many = machine(cores=1, num_distillers=4)
+    rows = tuple(replace(row, distill_us=1.0) for row in many.specs)
+    endless = replace(config(), compression=replace(config().compression, distill_updates=0))
+    shared = predict(replace(many, specs=rows), endless, NET3).env_steps_per_second
+    assert shared == pytest.approx(1e6 / (5 * 58 + 20), rel=1e-3)
+    apart = predict(replace(many, specs=rows, cores=0), endless, NET3).env_steps_per_second
+    assert apart == pytest.approx(1e6 / 58, rel=1e-3)
 
 
 def test_a_compressor_in_the_learner_s_process_holds_it_up() -> None:

@@ -25,16 +25,26 @@ from accerl.rollout import Rollout, RolloutShape
 from accerl.runtime.interval import IntervalRecorder
 from accerl.runtime.process.blocks import SharedBlocks
 from accerl.runtime.process.distillers import DistillerPool
-from accerl.runtime.process.messages import AskState, Done, Hello, Message, Ready, State, Taken
+from accerl.runtime.process.messages import (
+    AskState,
+    Distilled,
+    Done,
+    Hello,
+    Message,
+    Ready,
+    State,
+    Taken,
+)
 from accerl.runtime.process.publishing import RemotePublishing
 from accerl.runtime.process.roles import compress_weights
 from accerl.runtime.process.samples import SampleRing
 from accerl.runtime.process.supervise import Worker
 from accerl.runtime.process.wire import Channel, PeerGoneError
+from accerl.runtime.publishing.charges import Charges
 from accerl.runtime.publishing.delivery import Tag
 from accerl.runtime.publishing.orders import PublicationOrders
 from accerl.runtime.publishing.probe import KLProbe
-from accerl.runtime.publishing.work import distill_students, make_publication, sample_states
+from accerl.runtime.publishing.work import make_publication, sample_states
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 from accerl.weights import Mailbox, Publication, WeightVector
 from tests.fixtures.runs.processes import wait_for
@@ -62,9 +72,13 @@ class Room:
             mailbox=Mailbox(200_000),
         )
         self._rng = np.random.default_rng(5)
+        played = self._rng.normal(size=(SHAPE.unroll, SHAPE.num_envs, 4)).astype(np.float32)
+        self.blocks.states.add(played, np.zeros((*played.shape[:2], 3), np.float32), 0)
 
     def compressor(self) -> Compressor:
-        compressor = Compressor(OBSERVATION, 3, CONFIG, torch.Generator().manual_seed(1))
+        generator = torch.Generator().manual_seed(1)
+        ring = self.blocks.states
+        compressor = Compressor(OBSERVATION, 3, CONFIG, generator, ring=ring)
         compressor.observe(np.random.default_rng(0).normal(size=(40, 4)).astype(np.float32))
         return compressor
 
@@ -130,6 +144,7 @@ class Remote(RemotePublishing):
 
     def __init__(self, room: Room, publish_every: int) -> None:
         self.thread = ThreadWorker(room)
+        self.distilled = 0
         super().__init__(
             PublicationOrders(publish_every),
             room.compressor(),
@@ -137,15 +152,35 @@ class Remote(RemotePublishing):
             room.learner,
             room.recorder,
             blocks=room.blocks,
-            pool=DistillerPool([]),
+            pool=DistillerPool([], CONFIG.distill_updates),
         )
 
     def take(self, *kinds: type[Message]) -> None:
         """Take messages, which must be of these kinds, in this order."""
         for kind in kinds:
-            message = self.worker.receive()
+            message = self.next()
             assert isinstance(message, kind), f"expected {kind}, got {message}"
+
+    def next(self) -> Message:
+        """Take messages up to the next that says more than that something was distilled."""
+        while True:
+            message = self.worker.receive()
             self.handle(self.worker, message)
+            if not isinstance(message, Distilled):
+                return message
+            self.distilled += message.updates
+
+    def await_updates(self, updates: int) -> None:
+        """Wait until the one student that there is has had so many updates."""
+
+        def done() -> bool:
+            self.ask_state()
+            self.take(State)
+            (entry,) = self.state_dict()["compressor"]["distillers"]
+            assert entry["state"]["updates"] <= updates
+            return entry["state"]["updates"] == updates
+
+        wait_for(done, f"{updates} updates")
 
 
 class Here:
@@ -160,11 +195,12 @@ class Here:
 
     def after_update(self, rollout: Rollout) -> None:
         room, orders = self._room, self.orders
+        policy, updates = room.learner.policy, room.learner.updates
         self.compressor.observe(sample_states(rollout, CONFIG))
-        distill_students(self.compressor, room.learner.policy, orders.acting, room.learner.updates)
+        for charge in Charges(0, CONFIG.distill_updates).left_to_compressor(orders.acting):
+            self.compressor.distill(policy, [charge.spec], updates, charge.updates)
         if orders.is_due(room.learner.updates):
             order = orders.order(room.learner.updates)
-            policy = room.learner.policy
             made = make_publication(self.compressor, self._probe, policy, order, self.current)
             self.current = made.publication or self.current
             orders.book(made.delivery, room.recorder)
@@ -243,6 +279,27 @@ def test_nothing_queues_while_work_is_under_way(room: Room, remote: Remote) -> N
     assert remote.orders.take_switch_seconds() > 0.0
 
 
+def test_distilling_goes_on_without_orders_as_far_as_an_update_allows(room: Room) -> None:
+    remote = Remote(room, publish_every=100)
+    remote.thread.start()
+    remote.take(Hello, Ready)
+    remote.orders.request(Decision.of(NET3))
+    remote.after_update(room.update())
+    remote.take(Taken, Done)
+    for expected in (8, 11, 14):
+        remote.after_update(room.update())
+        remote.await_updates(expected)
+    remote.orders.request(Decision.of(INT8))
+    remote.after_update(room.update())
+    remote.take(Taken, Done)
+    for _ in range(4):  # nothing that acts needs it any more: the first of these says so
+        remote.after_update(room.update())
+        remote.ask_state()
+        remote.take(State)
+        assert remote.distilled == 3 * 4
+    remote.thread.stop()
+
+
 def test_a_request_that_is_taken_back_while_it_is_made_is_made_undone(
     room: Room, remote: Remote
 ) -> None:
@@ -271,10 +328,8 @@ def test_an_order_of_a_dead_compressor_is_given_again(room: Room, published: boo
     remote.orders.request(Decision.of(NET3))
     remote.after_update(room.update())
     remote.take(Taken, Done)
-    remote.after_update(room.update())  # distils
-    remote.take(Taken, Done)
-    remote.ask_state()
-    remote.take(State)
+    remote.after_update(room.update())
+    remote.await_updates(5 + 3)
     remote.orders.request(Decision.of(INT8))
     if published:
         remote.after_update(room.update())
@@ -296,11 +351,8 @@ def test_an_order_of_a_dead_compressor_is_given_again(room: Room, published: boo
     assert room.blocks.mailbox.latest == 2  # number 1 is not used again
     assert room.blocks.mailbox.get().artifacts[0].spec == INT8
     assert remote.orders.tag(2, 0) == Tag(INT8, 5)
-    remote.ask_state()
-    remote.take(State)
-    (entry,) = remote.state_dict()["compressor"]["distillers"]
-    # Warm-up and one more before the death, one after: it was not made anew.
-    assert entry["state"]["updates"] == 5 + 3 + 3
+    # Warm-up and one piece before the death, one after: it was not made anew.
+    remote.await_updates(5 + 3 + 3)
     remote.thread.stop()
 
 

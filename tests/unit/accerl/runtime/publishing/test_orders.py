@@ -14,10 +14,11 @@ from accerl.compress.config import CompressionConfig
 from accerl.networks.policy_net import ObservationSpec, PolicyNet, make_policy
 from accerl.rollout import Rollout, RolloutShape
 from accerl.runtime.interval import IntervalRecorder
+from accerl.runtime.publishing.charges import Charges
 from accerl.runtime.publishing.delivery import Delivery, Tag
 from accerl.runtime.publishing.orders import PublicationOrders
 from accerl.runtime.publishing.probe import KLProbe
-from accerl.runtime.publishing.work import Made, distill_students, make_publication, sample_states
+from accerl.runtime.publishing.work import Made, make_publication, sample_states
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 from accerl.weights import Publication
 
@@ -58,8 +59,10 @@ class Publisher(PublicationOrders):
         self.book(replace(made.delivery, seconds=seconds), self.recorder)
         return made
 
-    def distill(self, policy: PolicyNet) -> list[tuple[CompressionSpec, int]]:
-        return distill_students(self.compressor, policy, self.acting, 0)
+    def distill(self, policy: PolicyNet) -> list[int]:
+        """Distil what acts; return the updates of each network."""
+        charges = Charges(0, CONFIG.distill_updates).left_to_compressor(self.acting)
+        return [self.compressor.distill(policy, [each.spec], 0, each.updates) for each in charges]
 
 
 def test_publications_are_due_every_so_many_updates_and_at_once_after_a_decision(
@@ -219,14 +222,14 @@ def test_students_in_use_are_distilled_once_each(policy: PolicyNet) -> None:
     expected = {
         Decision.of(IDENTITY): [],
         Decision.of(INT8): [],
-        Decision.of(NET3): [3 * 16],
-        Decision(((NET3, 0.5), (NET3_INT8, 0.5))): [3 * 16],  # the same student twice
-        Decision(((NET3, 0.5), (CompressionSpec(sparsity=0.5), 0.5))): [3 * 16, 3 * 16],
+        Decision.of(NET3): [3],
+        Decision(((NET3, 0.5), (NET3_INT8, 0.5))): [3],  # the same student twice
+        Decision(((NET3, 0.5), (CompressionSpec(sparsity=0.5), 0.5))): [3, 3],
     }
-    for decision, states in expected.items():
+    for decision, updates in expected.items():
         publisher.request(decision)
         publisher.publish(policy, 0)
-        assert [count for _, count in publisher.distill(policy)] == states, decision.label
+        assert publisher.distill(policy) == updates, decision.label
 
 
 @pytest.mark.parametrize(("steps", "envs"), [(16, 16), (20, 32), (6, 2), (2, 3)])

@@ -1,0 +1,101 @@
+"""Charges: who distils what, and how much of it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from accerl.runtime.publishing.charges import Charge, Charges, Pace
+from accerl.spec import CompressionSpec
+
+NET2, NET3 = CompressionSpec(student="net2", bits=8), CompressionSpec(student="net3", bits=8)
+PRUNED, INT8 = CompressionSpec(sparsity=0.5), CompressionSpec(bits=8)
+
+
+def shares(charges: Charges, distillers: int, *acting: CompressionSpec) -> list[list[str]]:
+    """Return what each distiller does: the student, its share, and whether it leads."""
+    charges.assign(acting)
+    return [
+        [f"{c.spec.student} {c.updates}{'!' if c.leads else ''}" for c in charges.work(i, acting)]
+        for i in range(distillers)
+    ]
+
+
+def test_one_student_is_shared_by_all_and_two_by_half_of_them_each() -> None:
+    assert shares(Charges(4, 18), 4, NET3) == [["net3 5!"], ["net3 5"], ["net3 4"], ["net3 4"]]
+    two = shares(Charges(4, 0), 4, NET2, NET3, INT8)
+    assert two == [["net2 0!"], ["net3 0!"], ["net2 0"], ["net3 0"]]
+
+
+def test_few_updates_are_not_split_and_the_others_keep_what_rests() -> None:
+    charges = Charges(3, 4)
+    assert shares(charges, 3, NET2, NET3) == [["net2 4!"], ["net3 4!"], []]
+    assert shares(charges, 3, NET2) == [["net2 4!"], ["net3 4!"], []]
+    assert shares(charges, 3, INT8) == [["net2 4!"], ["net3 4!"], []]
+
+
+def test_all_that_a_student_is_allowed_is_shared_out_whoever_helps() -> None:
+    for updates in range(1, 40):
+        charges = Charges(5, updates)
+        charges.assign([NET2, NET3, PRUNED])
+        for acting in ([NET2], [NET2, PRUNED], [NET2, NET3, PRUNED]):
+            for spec in acting:
+                found = [
+                    charge
+                    for index in range(5)
+                    for charge in charges.work(index, acting)
+                    if charge.key == spec.student_key
+                ]
+                assert sum(charge.updates for charge in found) == updates
+                assert sum(charge.leads for charge in found) == 1
+                assert {charge.sharers for charge in found} == {len(found)}
+                assert len(found) == 1 or min(charge.updates for charge in found) >= 3
+
+
+def test_without_distillers_the_compressor_distils_what_acts_once() -> None:
+    acting = [NET3, CompressionSpec(student="net3"), INT8]
+    (charge,) = Charges(0, 4).left_to_compressor(acting)
+    assert (charge.key, charge.updates, charge.leads) == (NET3.student_key, 4, True)
+    assert Charges(1, 4).left_to_compressor(acting) == ()
+
+
+def test_a_student_gets_what_an_update_of_the_learner_allows_and_no_more() -> None:
+    pace, charges = Pace(), (Charge(NET2, updates=6), Charge(NET3, updates=3))
+
+    def pieces(version: int) -> list[tuple[str, int]]:
+        found = []
+        while (piece := pace.next(charges, version)) is not None:
+            pace.add(*piece)
+            found.append((piece[0].spec.student, piece[1]))
+        return found
+
+    expected = [("net2", 4), ("net3", 3), ("net2", 2)]
+    assert pieces(7) == expected
+    assert pieces(7) == []
+    assert pieces(9) == expected  # what update 8 allowed has lapsed
+
+
+def test_without_a_limit_students_take_turns_for_ever() -> None:
+    pace, charges = Pace(), (Charge(NET2), Charge(NET3))
+    for turn in range(50):
+        piece = pace.next(charges, 1)
+        assert piece == (charges[turn % 2], 4)
+        pace.add(charges[turn % 2], 4)
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_pace_and_charges_survive_their_json(begun: bool) -> None:
+    pace, other = Pace(), Pace()
+    charges, same = Charges(2, 8), Charges(2, 8)
+    charges.assign([NET3, PRUNED])
+    same.load_state_dict(json.loads(json.dumps(charges.state_dict())))
+    assert [same.keys(index) for index in range(2)] == [charges.keys(index) for index in range(2)]
+    (charge,) = charges.work(0, [NET3, PRUNED])
+    assert Charge.from_json(json.loads(json.dumps(charge.to_json()))) == charge
+    pace.next([charge], 3)
+    if begun:
+        pace.add(charge, 4)
+    other.load_state_dict(json.loads(json.dumps(pace.state_dict())))
+    assert other.begun(3) == begun
+    assert other.next([charge], 3) == pace.next([charge], 3)
