@@ -10,16 +10,16 @@ import torch
 
 from accerl.compress.artifact import Artifact
 from accerl.compress.check import kl_nats
-from accerl.compress.distillation.state_ring import HELD_OUT, StateRing
+from accerl.compress.distillation.state_ring import StateRing
 from accerl.compress.engine import make_engine
 from accerl.networks.graph_policy import Policy
 from accerl.spec import CompressionSpec
 
 COMPARED_STATES = 192
-"""newest held-out states that something is compared on, and without which nothing is admitted: of
-the last 3,072 that were played. With a third of that a run of Breakout has seen the first second
-of its games alone: there a student's KL was 0.005, and 0.6 on what came next. A checkpoint holds
-so many"""
+"""newest held-out states that something is compared on, at most; a checkpoint holds so many"""
+PLAYED_SHARE = 0.5
+"""of the ring that must have been filled before anything learns or is admitted: all games begin
+alike, and a student that has seen their first second alone is far off in the next"""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,8 @@ class Admission:
     @property
     def has_states(self) -> bool:
         """Whether enough states were played to learn from some and to compare on others."""
-        return self._ring is not None and len(self._ring) >= COMPARED_STATES * HELD_OUT
+        ring = self._ring
+        return ring is not None and ring.total >= PLAYED_SHARE * ring.capacity
 
     def concerns(self, spec: CompressionSpec) -> bool:
         """Whether `spec` must be admitted before it acts: it is distilled, and did not act last."""

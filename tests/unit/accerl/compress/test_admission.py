@@ -9,7 +9,7 @@ import torch
 from accerl.compress import CompressionConfig, Compressor, make_engine
 from accerl.compress.admission import COMPARED_STATES, Verdict
 from accerl.compress.check import kl_nats
-from accerl.compress.distillation.state_ring import HELD_OUT, StateRing
+from accerl.compress.distillation.state_ring import StateRing
 from accerl.errors import UserError
 from accerl.networks.policy_net import ObservationSpec, PolicyNet, make_policy
 from accerl.spec import IDENTITY, CompressionSpec
@@ -57,7 +57,7 @@ def ring() -> StateRing:
 def test_nothing_learns_or_is_compared_before_enough_states_were_played(ring: StateRing) -> None:
     """What learned on the few states that it starts from would be far off on all others."""
     compressor, learner = make_compressor(ring), make_learner()
-    for states in (0, COMPARED_STATES * HELD_OUT - 8):
+    for states in (0, ring.capacity // 2 - 8):
         if states:
             played(ring, states)
         assert compressor.distill(learner, [NET3]) == 0
