@@ -67,7 +67,8 @@ PIXELS = Family(
         distill_learning_rate=2e-3,
         distill_precision="bf16",
         distill_start="learner",
-        distill_renew_every=100,
+        # While the learner moves, a new copy is closer to it than what few updates can follow.
+        distill_renew_every=16,
         distill_renew_share=0.0,
         prune_compensate=True,
         admit_kl_nats=0.5,

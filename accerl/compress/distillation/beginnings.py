@@ -37,7 +37,7 @@ COMPARED = 256
 """held-out states on which two beginnings are compared"""
 SPACING = 4
 """states of the ring from one that is fitted to the next: neighbours are alike"""
-COST = 4
+COST = 3
 """states of a distillation update that one fitted state takes as long as"""
 
 
@@ -56,7 +56,7 @@ class BeginMethod:
     """newest recorded states that are fitted to"""
     renew_every: int = 0
     """distillation updates of a network between two looks at whether a new copy of the learner
-    would be closer to it; 0: never"""
+    would be closer to it, more after copies that were not; 0: never"""
     renew_share: float = 0.1
     """share of its units that must no longer be among the most important ones before one looks"""
     renew_margin: float = 0.1

@@ -18,6 +18,9 @@ from accerl.networks.observation import ObservationSpec
 from accerl.networks.structure import describe, rebuild
 from accerl.spec import StudentKey
 
+MOST_DOUBLINGS = 4
+"""of the updates between two looks at whether a network should begin anew"""
+
 
 class StudentPool:
     """Students and pruned networks: created on first use, trained here or by another process.
@@ -154,7 +157,9 @@ class StudentPool:
     def _renew(self, key: StudentKey, policy: Policy, states: np.ndarray) -> None:
         """Put a new copy of the learner in the place of a network that has fallen behind it."""
         method, trainer = self.config.begin_method, self._trainers[key]
-        if not method.renew_every or trainer.updates < trainer.looked + method.renew_every:
+        # Each copy that was refused doubles the time until the next: they are not cheap.
+        wait = method.renew_every * 2 ** min(trainer.refused, MOST_DOUBLINGS)
+        if not method.renew_every or trainer.updates < trainer.looked + wait:
             return
         trainer.looked = trainer.updates
         units = self._beginnings.units(trainer.net, policy)
@@ -166,6 +171,8 @@ class StudentPool:
         if then < (1.0 - method.renew_margin) * now:
             self._trainers[key] = self._trainer(fresh, policy, generator)
             self._trainers[key].continue_from(trainer)
+        else:
+            trainer.refused += 1
 
     def _trainer(self, net: Policy, policy: Policy, generator: torch.Generator) -> StudentTrainer:
         return StudentTrainer(net, policy, self.config.distill_method, generator)

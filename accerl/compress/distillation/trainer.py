@@ -174,6 +174,8 @@ class StudentTrainer:
         """how often the network was begun anew"""
         self.looked = 0
         """value of `updates` when it was last asked whether it should be"""
+        self.refused = 0
+        """new beginnings in its place that were no closer to the learner, one after the other"""
         self._begun = 0  # value of `updates` when it last was
         self.generator = generator
         self._synchronised = 0  # value of `updates` when the teacher was last copied
@@ -265,6 +267,7 @@ class StudentTrainer:
             "updates": self.updates,
             "synchronised": self._synchronised,
             "looked": self.looked,
+            "refused": self.refused,
             "begun": self._begun,
         }
 
@@ -277,6 +280,7 @@ class StudentTrainer:
         self.updates = int(state["updates"])
         self._synchronised = int(state["synchronised"])
         self.looked, self._begun = int(state["looked"]), int(state["begun"])
+        self.refused = int(state["refused"])
 
 
 def _copies(net: nn.Module) -> dict[str, Tensor]:

@@ -90,7 +90,7 @@ def test_beginnings_are_charged_once() -> None:
     pool = make_pool(distill_start="learner", distill_start_states=64)
     pool.network(NET3, learner, obs)
     charged = [pool.train(NET3, learner, FixedStates(obs), 2, 0, obs) for _ in range(2)]
-    assert charged == [10, 2]  # 64 states, four times as long as 32 of an update
+    assert charged == [8, 2]  # 64 states, three times as long as those of an update
     pool = make_pool()
     pool.network(NET3, learner, obs)
     assert pool.train(NET3, learner, FixedStates(obs), 2, 0, obs) == 2
@@ -126,19 +126,15 @@ def test_a_network_begins_anew_when_the_learner_has_left_it_behind(key: StudentK
     assert pool.state_dict()["distillers"][0]["state"]["updates"] == 16
 
 
-def test_a_network_that_is_closer_than_a_new_copy_stays() -> None:
-    learner, obs, pool = make_learner(), states(512), make_pool(**RENEWED)
+def test_a_network_that_is_closer_than_a_new_copy_stays_and_is_looked_at_less_often() -> None:
+    learner, obs = make_learner(), states(512)
+    settings = RENEWED | {"distill_learning_rate": 3e-3, "distill_renew_share": 0.0}
+    pool = make_pool(**settings | {"distill_renew_every": 100, "distill_start_states": 32})
     pool.network(PRUNED, learner, obs)
-    another(learner, 1)
-    keep = make_pool(distill_start="learner", distill_learning_rate=3e-3, prune_compensate=True)
-    keep.network(PRUNED, learner, obs)
-    for _ in range(150):
-        keep.train(PRUNED, learner, FixedStates(obs), 4, 0, obs)
-    state = keep.state_dict()
-    state["distillers"][0]["units"] = [~mask for mask in state["distillers"][0]["units"]]
-    pool.load_state_dict(state)
-    pool.train(PRUNED, learner, FixedStates(obs), 4, 0, obs)
+    charged = [pool.train(PRUNED, learner, FixedStates(obs), 100, 0, obs) for _ in range(8)]
     assert pool.generation(PRUNED) == 0
+    # Looks after 100 updates, 200 more, and then 400 more; the first call pays for the creation.
+    assert [index for index, updates in enumerate(charged) if updates > 100] == [0, 1, 3, 7]
 
 
 def test_a_resumed_pool_goes_on_exactly_through_a_new_beginning() -> None:
