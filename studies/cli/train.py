@@ -20,6 +20,7 @@ from accerl.networks.make import make_network
 from accerl.presets import PRESETS
 from accerl.records import make_out_dir
 from accerl.runtime.latency.games import note_on_times, times_of_run
+from accerl.runtime.ray.cluster import check_reachable
 from accerl.runtime.run import IntervalReport
 from accerl.settings import configure, read_settings, to_text
 from accerl.spec import STUDENTS, CompressionSpec, Decision, is_own_network
@@ -212,6 +213,8 @@ def run_recorded(
         say(describe_game(config))
     if profile is not None and (note := note_on_times(profile, config)) is not None:
         say(note)
+    if config.runtime.runtime == "ray":
+        check_reachable(config.ray.address)
     if config.start and not resume:
         starting_learner(config)
     check_startable(config, strategy)

@@ -110,6 +110,7 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["profile", "sample", "--fleet", "9", "--costs", "none.json"], "none.json does not exist"),
     ([*TRAIN, "--cluster", "auto"], "--cluster goes with --runtime ray"),
     ([*TRAIN, "--runtime", "ray", "--cluster", "ray://h:10001"], "make this machine a node"),
+    ([*TRAIN, "--runtime", "ray", "--cluster", "127.0.0.1:1"], "no Ray cluster answers at"),
     ([*TRAIN, "--runtime", "ray", "--clock", "virtual"], "the ray runtime runs on the real clock"),
     (["bench", "pipelines"], "command 'bench' has no 'pipelines'; did you mean 'pipeline'?"),
     (["bench", "pipeline", "--configs", "int9"], "configuration 'int9' does not exist; did you"),

@@ -61,6 +61,20 @@ def connect(cluster: str, *, asked_by: str = "--cluster") -> tuple[Any, bool]:
     return ray, True
 
 
+def check_reachable(address: str) -> None:
+    """Refuse, before anything is written, what a run could not connect to.
+
+    Args:
+        address: see `RayConfig.address`.
+
+    Raises:
+        UserError: Ray is not installed, or nobody listens there.
+    """
+    import_ray("--runtime ray")
+    if address not in ("", "auto"):
+        _check_listens(address)
+
+
 def start_here(cpus: int, store_bytes: int) -> tuple[Any, bool]:
     """Return Ray with a cluster of this machine alone, and whether it was not connected before.
 
@@ -235,7 +249,7 @@ def _refusal(cluster: str, error: Exception) -> UserError:
     if isinstance(error, ConnectionError) and cluster == "auto":
         return UserError(
             "no Ray cluster runs on this machine; start one (`ray start --head`), or name another "
-            "by --cluster ray://HOST:10001"
+            "by --cluster"
         )
     if "ersion mismatch" in message:
         return UserError(f"the cluster at {cluster} has another Ray or Python: {message}")
