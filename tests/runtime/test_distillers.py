@@ -13,8 +13,11 @@ from accerl.compress.distillation.sharing import StudentShares
 from accerl.config import RuntimeConfig
 from accerl.errors import UserError
 from accerl.monitor.strategies import FixedStrategy
+from accerl.runtime.process import distillers
 from accerl.runtime.process.board import Board
+from accerl.runtime.process.messages import AskState, Distil, Message
 from accerl.runtime.process.run import ProcessRun
+from accerl.runtime.process.supervise import Worker
 from accerl.runtime.publishing.charges import Charges
 from accerl.spec import CompressionSpec, Decision, StudentKey
 from accerl.training.run import run_training
@@ -61,6 +64,38 @@ def test_students_are_shared_out_evenly() -> None:
     charges.assign(specs)
     networks = [set(charges.keys(index)) for index in range(2)]
     assert networks == [{("net2", 0.0), ("original", 0.5)}, {("net3", 0.0)}]
+
+
+class DeafWorker(Worker):
+    """A ready process that is stuck: messages to it are kept, and it sends none."""
+
+    def __init__(self) -> None:
+        super().__init__("distiller", 0, lambda *_: None, lambda _: ())
+        self.ready = True
+        self.sent: list[Message] = []
+
+    def send(self, message: Message) -> None:
+        self.sent.append(message)
+
+
+def test_a_stuck_distiller_holds_a_snapshot_up_for_some_seconds_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seconds, shown = [0.0], []
+    monkeypatch.setattr(distillers, "monotonic", lambda: seconds[0])
+    worker, board = DeafWorker(), Board(64)
+    pool = distillers.DistillerPool([distillers.DistillerProcess(worker, board)], 4)
+    try:
+        for update in range(3):
+            pool.after_update([NET3], lambda update=update: shown.append(update))
+        assert shown == [0]  # it has not read those weights: nothing newer is copied for it
+        pool.ask_state()
+        assert [type(message) for message in worker.sent] == [Distil, AskState]
+        assert not pool.is_known
+        seconds[0] += distillers.PATIENCE_SECONDS + 0.1
+        assert pool.is_known
+    finally:
+        pool.close()
 
 
 @pytest.mark.timeout(240)
