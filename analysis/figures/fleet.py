@@ -31,14 +31,14 @@ def fleet_figure(result: Mapping[str, Any]) -> Figure:
     look = lines_by("label", dict(zip(labels, hues, strict=True)), DASHES[: len(labels)])
     limits = values_of(rows, "limit")
     shape = alt.Shape("limit:N").scale(domain=limits).legend(title="limited by")
-    x = alt.X("actors:Q").scale(type="log", nice=False).title("actors").axis(format="~s")
+    x = alt.X("actors:Q").scale(type="log", nice=False).title("actors").axis(format="~s", grid=False)
     y = alt.Y("value:Q").scale(type="log").title(None).axis(format="~s", tickCount=5)
     panels = []
     for title in PANELS.values():
         chosen = marks("panel", title)
         line = chosen.mark_line(strokeWidth=1.7).encode(x=x, y=y, **look)
         dots = points(45, 1, chosen).encode(x=x, y=y, color=look["color"], shape=shape)
-        panels.append(alt.layer(line, dots).properties(title=title, width=250, height=220))
+        panels.append(alt.layer(line, dots).properties(title=title, width=240, height=200))
     settings = result["settings"]
     return make_figure(
         "fleet",

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from accerl.frames import new_frames, stack_size
+from accerl.networks.frames import new_frames, stack_size
 from accerl.networks.observation import ObservationSpec
 from accerl.rollout import release
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from accerl.frames import join, split, stack_size
+from accerl.networks.frames import join, split, stack_size
 from accerl.networks.observation import ObservationSpec
 from accerl.rollout import Rollout
 
