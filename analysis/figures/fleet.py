@@ -31,7 +31,12 @@ def fleet_figure(result: Mapping[str, Any]) -> Figure:
     look = lines_by("label", dict(zip(labels, hues, strict=True)), DASHES[: len(labels)])
     limits = values_of(rows, "limit")
     shape = alt.Shape("limit:N").scale(domain=limits).legend(title="limited by")
-    x = alt.X("actors:Q").scale(type="log", nice=False).title("actors").axis(format="~s", grid=False)
+    x = (
+        alt.X("actors:Q")
+        .scale(type="log", nice=False)
+        .title("actors")
+        .axis(format="~s", grid=False)
+    )
     y = alt.Y("value:Q").scale(type="log").title(None).axis(format="~s", tickCount=5)
     panels = []
     for title in PANELS.values():

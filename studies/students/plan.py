@@ -72,8 +72,17 @@ def _correctors(actor: CompressionSpec) -> tuple[Variant, ...]:
         Variant(label=name, spec=actor, settings={"learner.corrector": name})
         for name in _CORRECTORS
     ]
-    wider = {"learner.corrector": _CORRECTORS[0], "learner.clip_rho": 2.0}
-    return (*found, Variant(label=f"{_CORRECTORS[0]}, rho-bar 2", spec=actor, settings=wider))
+    changed = {
+        "rho-bar 2": {"learner.clip_rho": 2.0},
+        "weighted moments": {"learner.advantage_moments": "weighted"},
+    }
+    return (
+        *found,
+        *(
+            Variant(label=f"{_CORRECTORS[0]}, {name}", spec=actor, settings=settings)
+            for name, settings in changed.items()
+        ),
+    )
 
 
 STUDENTS: Mapping[str, tuple[Case, ...]] = {
@@ -107,8 +116,8 @@ STUDENTS: Mapping[str, tuple[Case, ...]] = {
 CORRECTORS: Mapping[str, tuple[Case, ...]] = {
     "tiny": (Case(**_CATCH, env_steps=16_000, variants=_correctors(NET3)[:2], seeds=2),),
     "default": tuple(
-        _atari("gpu-learner", "breakout", _correctors(actor), env_steps=250_000, seeds=2)
-        for actor in (NET2, NET3)
+        _atari("gpu-learner", "breakout", _correctors(actor), env_steps=300_000, seeds=2)
+        for actor in (INT8, NET2, NET3)
     ),
 }
 """likewise: which correction suits actors that differ from the learner?"""
