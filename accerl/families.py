@@ -71,8 +71,8 @@ PIXELS = Family(
         distill_renew_every=16,
         distill_renew_share=0.0,
         prune_compensate=True,
-        # Breakout: students that begin as copies take over at 0.03 (Net2) to 0.2 (Net3); from random
-        # weights one stayed at 0.8, and scored a third of INT8 when it acted.
+        # Breakout: students that begin as copies take over at 0.03 (Net2) to 0.2 (Net3); one from
+        # random weights stayed at 0.8, and scored a third of INT8 when it acted.
         admit_kl_nats=0.5,
     ),
 )
