@@ -82,7 +82,8 @@ class Learner:
         if not isinstance(memory, QManager):
             raise UserError(f"Learner: give it a QManager, got {type(memory).__name__}")
         preset = load_preset(memory.env)
-        config = config or preset
+        if config is None:  # the paper's actors act with what they are asked for, at once
+            config = replace(preset, compression=replace(preset.compression, admit_kl_nats=0.0))
         if (config.game, config.env) != (preset.game, preset.env):
             raise UserError(
                 f"Learner: the actors play {preset.game} and the configuration is for {config.game}"

@@ -118,12 +118,8 @@ def test_the_readmes_listing_runs_on_pong(tmp_path: Path) -> None:
     run = tmp_path / "runs" / "listing"
     summary = read_json(run / "summary.json")
     assert summary["learner_updates"] >= 2
+    assert set(summary["spec_seconds"]) == {PRUNED.label}
     reports = list(read_metrics(run))
-    # In seconds too little is played to admit a pruned network: then its stand-in acts.
-    assert all(report.decision.main == PRUNED for report in reports)
-    acted = set(summary["spec_seconds"])
-    assert acted <= {PRUNED.label, CompressionSpec(bits=8).label}
-    assert PRUNED.label in acted or PRUNED in reports[-1].waiting_kl_nats
     assert {"learner-1", "actor-0", "actor-1"} <= set(reports[-1].cpu_seconds)
 
 
