@@ -26,10 +26,10 @@ class KLProbe:
     """
 
     STATES = 32
-    SAMPLES_BETWEEN = 32_768
+    SAMPLES_BETWEEN = 4_096
     """samples that the learner uses between two checks: their passes forwards and backwards cost
-    a thousand times as much as a check's"""
-    SPARSER = 4
+    a hundred times as much as a check's"""
+    SPARSER = 8
     """times as many for the smallest networks, whose passes cost next to nothing"""
 
     @classmethod

@@ -135,7 +135,7 @@ class SerialRun:
             return compressor
 
         compressor = make_compressor(torch_generator(config.seed, Role.COMPRESSOR))
-        check_every = KLProbe.check_every(samples, count_macs(policy) if real else math.inf)
+        check_every = KLProbe.check_every(samples, count_macs(policy))
         self.orders = PublicationOrders(runtime.publish_every, check_every, lambda: self.now)
         self.evaluator = Evaluator(config.game, runtime.eval_episodes, config.env)
         self.num_actions = envs.num_actions
