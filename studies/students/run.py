@@ -71,7 +71,7 @@ def run_learning_study(
     curves: dict[tuple[int, str, int], LearningCurve] = {}
     with open_executor(out, workers, cluster=cluster) as executor, bar(name, len(jobs)) as advance:
         # In portions, so that what is known is written as it comes.
-        size = max(executor.workers, 1)
+        size = 3 * max(executor.workers, 1)
         for start in range(0, len(jobs), size):
             outcomes = executor.map(jobs[start : start + size], advance)
             for (number, variant, each), outcome in zip(asked[start:], outcomes, strict=False):
