@@ -10,7 +10,6 @@ patience and publishing follow the rules of the process runtime.
 
 from __future__ import annotations
 
-import math
 import os
 from dataclasses import asdict, dataclass
 from time import perf_counter
