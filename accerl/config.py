@@ -16,6 +16,7 @@ from accerl.errors import UserError, require, require_choice, require_fields
 from accerl.learner.config import LearnerConfig, choose_device
 from accerl.networks.observation import ObservationSpec
 from accerl.records import json_hash
+from accerl.runtime.conditions import UNCHANGING, Conditions
 from accerl.runtime.ray.config import RayConfig
 from accerl.spec import require_network
 
@@ -135,6 +136,8 @@ class RunConfig:
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
     compression: CompressionConfig = field(default_factory=CompressionConfig)
     ray: RayConfig = field(default_factory=RayConfig)
+    conditions: Conditions = UNCHANGING
+    """what happens to the machine meanwhile"""
 
     def __post_init__(self) -> None:
         check_game(self.game, self.env)
@@ -146,6 +149,9 @@ class RunConfig:
         require(self.seed >= 0, "--seed", "must not be negative", self.seed)
         if self.runtime.num_envs < self.learner.minibatches:
             raise UserError("learner: more minibatches than environments per actor")
+        self.conditions.check(self.seconds)
+        if self.conditions.events and self.runtime.runtime == "ray":
+            raise UserError("--events: Ray's nodes cannot be slowed down; use --runtime process")
         shares = self.runtime.num_learners * self.learner.minibatches
         if self.runtime.num_learners > 1 and self.runtime.num_envs % shares:
             raise UserError(
@@ -166,6 +172,8 @@ class RunConfig:
         del data["ray"]  # where a run takes place
         if self.env == AS_IT_IS:  # as every game was shown before there was a choice
             del data["env"]
+        if self.conditions == UNCHANGING:
+            del data["conditions"]
         return json_hash(data)[:12]
 
     def to_json(self) -> dict[str, Any]:
@@ -185,6 +193,7 @@ class RunConfig:
             values["runtime"] = RuntimeConfig(**values["runtime"])
             values["compression"] = CompressionConfig(**values["compression"])
             values["ray"] = RayConfig(**values.get("ray", {}))
+            values["conditions"] = Conditions.from_json(values.get("conditions", {}))
             return cls(**values)
         except (KeyError, TypeError) as error:
             raise UserError(f"config.json is not of this version of AcceRL ({error})") from error

@@ -62,6 +62,8 @@ class Role(IntEnum):
     EFFECTS = 26
     EMULATOR = 27
     """process"""
+    CONDITIONS = 29
+    """what happens to the machine of a run"""
 
 
 def stream(seed: int, role: Role, *index: int) -> np.random.SeedSequence:

@@ -13,6 +13,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from accerl.config import RunConfig
 from accerl.errors import UserError, did_you_mean, first_line
 from accerl.presets import load_preset
+from accerl.runtime.conditions import Conditions
 
 
 def read_settings(texts: Sequence[str]) -> dict[str, Any]:
@@ -76,7 +77,8 @@ def configure(
 
     Sections are the parts of `RunConfig` that are dataclasses; names and types are those of their
     fields. An object fills a setting that is a dataclass itself, as in
-    ``{"learner.sparse": {"method": "set"}}``; a list, or a word with commas, one that holds words.
+    ``{"learner.sparse": {"method": "set"}}``; a list of objects, one that holds such; a list, or a
+    word with commas, one that holds words.
 
     Args:
         game: see `load_preset`.
@@ -92,10 +94,12 @@ def configure(
     changes = _checked(filed, f"--config {file}")
     for section, given in _checked(settings, label).items():
         changes[section] = {**changes.get(section, {}), **given}
+    # Which events can be depends on the run's length.
+    late = {"conditions": Conditions(**changes.pop("conditions", {}))}
     # What the networks see decides which defaults a game has.
     config = _replaced(load_preset(game, changes.pop("env", {})), changes)
     given = {name: value for name, value in own.items() if value is not None}
-    return replace(config, **{**filed_own, **given})
+    return replace(config, **{**late, **filed_own, **given})
 
 
 def to_text(config: RunConfig) -> str:
@@ -149,6 +153,10 @@ def _fit(value: Any, kind: Any, where: str) -> Any:
     Raises:
         TypeError: it is of another type.
     """
+    if get_origin(kind) is tuple and hasattr(get_args(kind)[0], "read"):
+        if isinstance(value, list | tuple):
+            return tuple(get_args(kind)[0].read(item) for item in value)
+        raise TypeError
     if get_origin(kind) is tuple:  # of words
         words = value.split(",") if isinstance(value, str) else value
         if isinstance(words, list | tuple) and all(isinstance(word, str) for word in words):

@@ -135,6 +135,7 @@ class IntervalRecorder:
         events: Sequence[RunEvent] = (),
         memory: Mapping[str, Memory] | None = None,
         cpu_seconds: Mapping[str, float] | None = None,
+        conditions: Sequence[Mapping[str, Any]] = (),
     ) -> IntervalReport:
         """End the interval and report it."""
         sums = self._sums
@@ -167,6 +168,7 @@ class IntervalRecorder:
             rss_bytes={name: held.rss for name, held in (memory or {}).items()},
             private_bytes={name: held.private for name, held in (memory or {}).items()},
             cpu_seconds=cpu_seconds or {},
+            conditions=tuple(conditions),
             distill_updates=sums.distill_updates,
             distill_core_seconds=sums.distill_core_seconds,
             publications=sums.publications,

@@ -76,6 +76,9 @@ class IntervalReport(JsonFields):
     """learner losses and diagnostics, means over the interval"""
     events: tuple[Mapping[str, Any], ...] = ()
     """processes that died or hung: role, index, exit_code, seconds (run clock), cause, action"""
+    conditions: tuple[Mapping[str, Any], ...] = ()
+    """what was under way on the machine in this interval, each with its `words`; monitors, and so
+    strategies, do not get it"""
     rss_bytes: Mapping[str, int] = field(default_factory=dict)
     """resident memory by process (learner, actor-0, compressor, ...), shared memory included;
     empty without /proc, and on a virtual clock, whose runs are equal on every machine"""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from accerl.config import RuntimeConfig
+from accerl.runtime.conditions import Conditions
 from accerl.runtime.latency.profile import LatencyProfile
 
 
@@ -46,6 +47,19 @@ class Wiring:
             distillers=runtime.num_distillers,
             compressor=True,
         )
+
+    def process_names(self, conditions: Conditions) -> list[str]:
+        """Return the names of the processes, with the actors that join during the run.
+
+        Raises:
+            UserError: an event is about another process.
+        """
+        names = ["learner", *(f"learner-{index}" for index in range(1, self.learners))]
+        names += ["compressor", *(f"distiller-{index}" for index in range(self.distillers))]
+        actors = conditions.most_actors(self.actors)
+        names += [f"actor-{index}" for index in range(actors)]
+        conditions.check_processes(names)
+        return names
 
     def slots_each(self, queue_rollouts: int) -> int:
         """Return the slots of each actor: one is filled, one is learned from, others may wait."""

@@ -61,7 +61,8 @@ class Episode:
         return self.features, replace(report, indicators=known)
 
     def _update(self, report: IntervalReport) -> None:
-        self.features = self._monitor.update(report)
+        # Strategies see what a process sees of its machine, not what is done to the machine.
+        self.features = self._monitor.update(replace(report, conditions=()))
         self.intervals += 1
         self.total_seconds = report.total_seconds
 

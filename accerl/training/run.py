@@ -40,7 +40,7 @@ TRACEBACK = "environment-traceback.txt"
 CHECKPOINT_EVERY = 6  # intervals
 _FIXED = (
     "game", "network", "seed", "pixel_centre", "pixel_unit", "start",
-    "env", "learner", "runtime", "compression",
+    "env", "learner", "runtime", "compression", "conditions",
 )  # fmt: skip
 """settings that a resumed run may not change"""
 OnInterval = Callable[[IntervalReport], None]

@@ -19,9 +19,11 @@ from accerl.monitor.strategy import Strategy, specs_of
 from accerl.networks.make import make_network
 from accerl.presets import PRESETS
 from accerl.records import make_out_dir
+from accerl.runtime.conditions import read_events
 from accerl.runtime.latency.games import note_on_times, times_of_run
 from accerl.runtime.ray.cluster import check_reachable
 from accerl.runtime.run import IntervalReport
+from accerl.runtime.wiring import Wiring
 from accerl.settings import configure, read_settings, to_text
 from accerl.spec import STUDENTS, CompressionSpec, Decision, is_own_network
 from accerl.training.run import check_resumable, check_startable, run_identity, run_training
@@ -90,6 +92,11 @@ class Train(Command):
         tyro.conf.arg(name="set", metavar="SECTION.NAME=VALUE"),
     ] = ()
     """other settings, such as compression.prune_criterion=taylor or env.frame_stack=4"""
+    events: Path | None = None
+    """TOML or JSON file with what happens to the machine meanwhile: {"events": [{"at_seconds": 60,
+    "lasts_seconds": 30, "kind": "co-tenant", "amount": 1}]}; kinds: co-tenant (cores that others
+    take), bandwidth (share that is left), throttle (times slower; "process" says whose core),
+    actors (how many act)"""
     start: Path | None = None
     """run directory whose learner this run begins with"""
     out: Path | None = None
@@ -150,6 +157,7 @@ class Train(Command):
             seed=self.seed,
             network=self.network,
             start=None if self.start is None else str(self.start.absolute()),
+            conditions=None if self.events is None else read_events(self.events),
         )
         if self.cluster is not None and config.runtime.runtime != "ray":
             raise UserError("--cluster goes with --runtime ray")
@@ -215,6 +223,7 @@ def run_recorded(
         say(note)
     if config.runtime.runtime == "ray":
         check_reachable(config.ray.address)
+    Wiring.of(config.adapted().runtime, profile).process_names(config.conditions)
     if config.start and not resume:
         starting_learner(config)
     check_startable(config, strategy)

@@ -16,6 +16,9 @@ from tests.fixtures.runs.inner_runs import files_hash
 
 TRAIN = ["train", "catch", "--seconds", "2"]
 PARAMS = "--strategy-params"
+THROTTLED = (
+    '{"kind": "throttle", "at_seconds": 1, "lasts_seconds": 1, "amount": 2, "process": "gpu"}'
+)
 KL = ["--strategy", "kl-threshold", PARAMS]
 
 MISTAKES: list[tuple[list[str], str]] = [
@@ -29,6 +32,13 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["train", "CartPole-v1", "--set", "env.resize=84"], "go with images"),
     ([*TRAIN, "--set", "env.frame_stack=4"], "game 'catch' is shown in one way"),
     ([*TRAIN, "--config", "nothing.toml"], "--config nothing.toml: [Errno 2] No such file"),
+    ([*TRAIN, "--events", "nothing.json"], "--events nothing.json: [Errno 2] No such file"),
+    ([*TRAIN, "--set", 'conditions.events=[{"kind": "quake"}]'], "event: it lacks at_seconds"),
+    ([*TRAIN, "--set", f"conditions.events=[{THROTTLED}]"], "event 1: the run has no process"),
+    (
+        ["train", "catch", "--seconds", "1", "--set", f"conditions.events=[{THROTTLED}]"],
+        "event 1 (gpu 2 times slower) begins at 1 s, and the run ends at 1 s",
+    ),
     (["traine", "pong"], "command 'traine' does not exist; did you mean 'train'?"),
     (["profile", "shoow"], "command 'profile' has no 'shoow'; did you mean 'show'?"),
     ([*TRAIN, "--spec", '{"bit": 8}'], "spec: unknown key 'bit'; did you mean 'bits'?"),

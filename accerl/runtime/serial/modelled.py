@@ -264,7 +264,7 @@ class ModelledPublishing:
             job.published_seconds = slower * job.publish_seconds
             if job.send_seconds:
                 job.sending = True
-                self._servers.pause(self.server, job.send_seconds)
+                self._servers.send(self.server, job.send_seconds)
                 return False
         else:
             self._recorder.add_seconds("publish", seconds)

@@ -6,14 +6,16 @@ distillers, the compressor and the learner, which share the cores of the machine
 does is computed with the weights that it has when it begins, and seen by the others when its
 seconds have passed, so the policy lag comes from the schedule, and learning feels it. Slots,
 patience and publishing follow the rules of the process runtime.
+
+What `RunConfig.conditions` says happens to the machine at that very moment of the clock. An actor
+that leaves loses the rollout in progress; it begins that slot again, with the newest weights, when
+it joins. Those with the highest numbers leave first.
 """
 
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
 from time import perf_counter
-from typing import Any
 
 import torch
 
@@ -26,6 +28,7 @@ from accerl.evaluate import Evaluator
 from accerl.learner.learner import Learner
 from accerl.networks.graph_policy import count_macs
 from accerl.rollout import Rollout, RolloutShape
+from accerl.runtime.conditions import ACTORS, to_records
 from accerl.runtime.interval import IntervalRecorder
 from accerl.runtime.machine.memory import keep_freed_memory
 from accerl.runtime.machine.usage import CpuMeter, memory_by_name
@@ -34,54 +37,14 @@ from accerl.runtime.publishing.orders import PublicationOrders
 from accerl.runtime.publishing.probe import KLProbe
 from accerl.runtime.run import IntervalReport, Snapshot
 from accerl.runtime.safeguard import Safeguard
+from accerl.runtime.serial.actors import Lent, ModelledActor, actor_name
 from accerl.runtime.serial.clock import ActSeconds, Clock, RealClock
-from accerl.runtime.serial.modelled import COMPRESSOR, LEARNER, ModelledPublishing, distiller_name
+from accerl.runtime.serial.modelled import LEARNER, ModelledPublishing
 from accerl.runtime.serial.servers import Servers
 from accerl.runtime.slots import Slots
 from accerl.seeds import Role, number, torch_generator
 from accerl.spec import IDENTITY, Decision
 from accerl.weights import Publication
-
-
-def actor_name(index: int) -> str:
-    """Return the name of an actor's server."""
-    return f"actor-{index}"
-
-
-@dataclass
-class _Lent:
-    """Slots that an actor may fill, in this order."""
-
-    slots: list[int]
-    publication: int
-    """number of the publication to wait for a while"""
-    waited: bool = False
-
-
-class _ModelledActor:
-    """An actor's process: the slots it was lent, and what it is doing."""
-
-    def __init__(self, actor: Actor) -> None:
-        self.actor = actor
-        self.inbox: list[_Lent] = []
-        self.filling: int | None = None
-        self.charged = 0.0
-        """core-seconds of what it is doing"""
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return everything needed to go on bit-exactly."""
-        return {
-            "actor": self.actor.state_dict(),
-            "inbox": [asdict(lent) for lent in self.inbox],
-            "filling": self.filling,
-            "charged": self.charged,
-        }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a state returned by `state_dict`."""
-        self.actor.load_state_dict(state["actor"])
-        self.inbox = [_Lent(**{**lent, "slots": list(lent["slots"])}) for lent in state["inbox"]]
-        self.filling, self.charged = state["filling"], state["charged"]
 
 
 class SerialRun:
@@ -98,7 +61,7 @@ class SerialRun:
         wiring = clock.wiring(runtime)
         generator = torch_generator(config.seed, Role.LEARNER)
         self._actors = [
-            _ModelledActor(
+            ModelledActor(
                 Actor(
                     make_envs(config.game, runtime.num_envs, config.env),
                     number(config.seed, Role.ACTOR, index, 0, 0),
@@ -106,7 +69,7 @@ class SerialRun:
                     infer_batch=runtime.infer_batch,
                 )
             )
-            for index in range(wiring.actors)
+            for index in range(config.conditions.most_actors(wiring.actors))
         ]
         envs = self.actors[0].envs
         observation = config.inputs(envs.observation)
@@ -139,9 +102,10 @@ class SerialRun:
         self.evaluator = Evaluator(config.game, runtime.eval_episodes, config.env)
         self.num_actions = envs.num_actions
         self.recorder = IntervalRecorder(envs.num_actions, times_itself=real)
-        names = [LEARNER, COMPRESSOR, *map(distiller_name, range(wiring.distillers))]
-        names += map(actor_name, range(wiring.actors))
-        self.servers = Servers(names, wiring.cores)
+        names = wiring.process_names(config.conditions)
+        self.servers = Servers(names, wiring.cores, config.conditions)
+        self._own_actors = wiring.actors
+        self._present = len(self._actors)  # how many act; set when the run starts
         self.publishing = ModelledPublishing(
             self.orders,
             compressor,
@@ -156,7 +120,7 @@ class SerialRun:
             wiring,
         )
         self.shape = RolloutShape.of(envs, config.learner.unroll)
-        self._slots = Slots(wiring.actors, wiring.slots_each(runtime.queue_rollouts))
+        self._slots = Slots(len(self._actors), wiring.slots_each(runtime.queue_rollouts))
         self._rollouts = [Rollout.allocate(self.shape) for _ in range(len(self._slots))]
         self._task = ""  # what the learner is doing: learn, copy or compress
         self._slot: int | None = None  # what it learns from
@@ -189,15 +153,9 @@ class SerialRun:
         if not self._started:
             self._start()
         end = self.now + seconds
-        while (event := self.servers.advance(end)) is not None:
-            server, took = event
-            if server.startswith("actor"):
-                self._actor_finished(int(server.rpartition("-")[2]), took)
-            elif server == LEARNER:
-                self._learner_finished(took)
-            elif self.publishing.finished(server, took):
-                self._delivered()
-            self._learn()
+        while self.now < end:
+            self._advance(min(end, self.config.conditions.next_change(self.now, ACTORS)))
+            self._come_and_go()
         if self.servers.is_idle(LEARNER):
             self.recorder.add_seconds("wait", end - self._idle_since)
             self._idle_since = end
@@ -207,6 +165,7 @@ class SerialRun:
         return self.recorder.report(
             seconds=seconds,
             total_seconds=end,
+            conditions=to_records(self.config.conditions.under_way(end - seconds, end)),
             learner_return=self.evaluator.measure(self.learner.policy),
             decision=decision,
             switch_seconds=self.orders.take_switch_seconds(),
@@ -215,11 +174,37 @@ class SerialRun:
             cpu_seconds=self._cpu.take(),
         )
 
+    def _advance(self, end: float) -> None:
+        """Run until that time of the clock."""
+        while (event := self.servers.advance(end)) is not None:
+            server, took = event
+            if server.startswith("actor"):
+                self._actor_finished(int(server.rpartition("-")[2]), took)
+            elif server == LEARNER:
+                self._learner_finished(took)
+            elif self.publishing.finished(server, took):
+                self._delivered()
+            self._learn()
+
+    def _come_and_go(self) -> None:
+        """Have actors leave or join if their number is another now."""
+        wanted = self.config.conditions.at(self.now).actors or self._own_actors
+        before, self._present = self._present, wanted
+        for index in range(wanted, before):
+            modelled = self._actors[index]
+            self.servers.stop(actor_name(index))
+            if modelled.filling is not None:
+                modelled.inbox.insert(0, Lent([modelled.filling], -1))
+                modelled.filling = None
+        for index in range(before, wanted):
+            self._act(index)
+
     def _start(self) -> None:
         """Have the first weights published; only then can actors begin."""
         if self.orders.decision is None:
             self.orders.request(Decision.of(IDENTITY))
         self._started = True
+        self._come_and_go()
         self._work("copy", self.clock.copy())
 
     def _work(self, task: str, seconds: float) -> None:
@@ -292,14 +277,15 @@ class SerialRun:
 
     def _lend(self, index: int) -> None:
         """Lend an actor the slots that it may fill, and name what is about to be published."""
-        lent = _Lent(self._slots.lend(index), self.orders.last_ordered)
+        lent = Lent(self._slots.lend(index), self.orders.last_ordered)
         self._actors[index].inbox.append(lent)
         self._act(index)
 
     def _act(self, index: int) -> None:
         """Fill the next slot if there is one, or wait for weights on their way."""
         modelled, server = self._actors[index], actor_name(index)
-        if not (modelled.inbox and self.servers.is_idle(server)):
+        present = index < self._present
+        if not (present and modelled.inbox and self.servers.is_idle(server)):
             return
         lent = modelled.inbox[0]
         patience = self.config.runtime.patience_seconds
@@ -347,6 +333,7 @@ class SerialRun:
         self._safeguard.keep(learner)
         return {
             "started": self._started,
+            "present": self._present,
             "servers": self.servers.state_dict(),
             "learner": learner,
             "task": self._task,
@@ -365,7 +352,7 @@ class SerialRun:
 
     def restore(self, snapshot: Snapshot) -> None:
         """See `InnerRun.restore`."""
-        self._started = snapshot["started"]
+        self._started, self._present = snapshot["started"], snapshot["present"]
         self.servers.load_state_dict(snapshot["servers"])
         self.learner.load_state_dict(snapshot["learner"])
         self._safeguard.keep(snapshot["learner"])

@@ -8,6 +8,10 @@ C cores, each gets
 of a core, as a fair scheduler shares them out; whoever waits takes none. The next event is the
 work that ends first. Nothing else happens on the clock, so a run of events is determined to the
 bit by the order in which work is given.
+
+Conditions change these rates at the very moment they begin or end. With j processes of others that
+compute without pause, each gets min(1, C / (k + j)); a core that is s times slower does 1 / s of a
+core-second a second; what travels goes at the share of the bandwidth that is left.
 """
 
 from __future__ import annotations
@@ -17,12 +21,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from accerl.runtime.conditions import UNCHANGING, Conditions
+
 
 @dataclass
 class _Work:
     left_seconds: float
     computes: bool
     began: float
+    travels: bool = False
 
 
 class Servers:
@@ -31,12 +38,22 @@ class Servers:
     Args:
         names: in the order in which simultaneous events happen.
         cores: cores that all share; 0: each process has one to itself.
+        conditions: what happens to the machine.
     """
 
-    def __init__(self, names: Sequence[str], cores: int = 0) -> None:
+    def __init__(
+        self, names: Sequence[str], cores: int = 0, conditions: Conditions = UNCHANGING
+    ) -> None:
         self.now = 0.0
         self._cores = cores or len(names)
         self._works: dict[str, _Work | None] = dict.fromkeys(names)
+        self._conditions = conditions
+        self._look()
+
+    def _look(self) -> None:
+        """See what the machine is like now, and until when."""
+        self._moment = self._conditions.at(self.now)
+        self._changes = self._conditions.next_change(self.now)
 
     def is_idle(self, name: str) -> bool:
         """Whether a process has nothing to do."""
@@ -49,6 +66,10 @@ class Servers:
     def pause(self, name: str, seconds: float) -> None:
         """Have an idle process wait for so many seconds, from now on."""
         self._begin(name, _Work(seconds, False, self.now))
+
+    def send(self, name: str, seconds: float) -> None:
+        """Have an idle process send what takes so many seconds at full bandwidth, from now on."""
+        self._begin(name, _Work(seconds, False, self.now, travels=True))
 
     def _begin(self, name: str, work: _Work) -> None:
         if self._works[name] is not None:
@@ -67,20 +88,24 @@ class Servers:
         Returns:
             whose work has ended, and the seconds since it began; None if nothing ended by `until`.
         """
-        busy = [(name, work) for name, work in self._works.items() if work is not None]
-        computing = sum(work.computes for _, work in busy)
-        rate = min(1.0, self._cores / computing) if computing else 1.0
-        first: tuple[float, str] | None = None
-        for name, work in busy:
-            ends = self.now + work.left_seconds / (rate if work.computes else 1.0)
-            if first is None or ends < first[0]:
-                first = (ends, name)
-        reached = until if first is None or first[0] > until else first[0]
-        passed = max(reached - self.now, 0.0)
-        for _, work in busy:
-            used = passed * (rate if work.computes else 1.0)
-            work.left_seconds = max(work.left_seconds - used, 0.0)
-        self.now = max(self.now, reached)
+        while True:
+            rates = self._rates()
+            first: tuple[float, str] | None = None
+            for name, (work, rate) in rates.items():
+                ends = self.now + work.left_seconds / rate
+                if first is None or ends < first[0]:
+                    first = (ends, name)
+            reached = until if first is None or first[0] > until else first[0]
+            changes = self._changes < reached
+            reached = min(reached, self._changes)
+            passed = max(reached - self.now, 0.0)
+            for work, rate in rates.values():
+                work.left_seconds = max(work.left_seconds - passed * rate, 0.0)
+            self.now = max(self.now, reached)
+            if self.now >= self._changes:
+                self._look()
+            if not changes:
+                break
         if first is None or first[0] > until:
             return None
         ended = self._works[first[1]]
@@ -88,10 +113,25 @@ class Servers:
         self._works[first[1]] = None
         return first[1], self.now - ended.began
 
+    def _rates(self) -> dict[str, tuple[_Work, float]]:
+        """Return the work that is under way, and how much of it is done in a second."""
+        busy = {name: work for name, work in self._works.items() if work is not None}
+        moment, computing = self._moment, sum(work.computes for work in busy.values())
+        share = min(1.0, self._cores / (computing + moment.co_tenants)) if computing else 1.0
+
+        def rate(name: str, work: _Work) -> float:
+            if work.computes:
+                return share / moment.slowdown(name) if moment.throttles else share
+            return moment.bandwidth if work.travels else 1.0
+
+        return {name: (work, rate(name, work)) for name, work in busy.items()}
+
     def state_dict(self) -> dict[str, Any]:
         """Return the clock and all work, as plain numbers."""
         works = {
-            name: None if work is None else [work.left_seconds, work.computes, work.began]
+            name: None
+            if work is None
+            else [work.left_seconds, work.computes, work.began, work.travels]
             for name, work in self._works.items()
         }
         return {"now": self.now, "works": works}
@@ -100,6 +140,9 @@ class Servers:
         """Go on from a state returned by `state_dict`."""
         self.now = state["now"]
         self._works = {
-            name: None if work is None else _Work(float(work[0]), bool(work[1]), float(work[2]))
+            name: None
+            if work is None
+            else _Work(float(work[0]), bool(work[1]), float(work[2]), bool(work[3]))
             for name, work in state["works"].items()
         }
+        self._look()

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from accerl.runtime.conditions import Condition, Conditions
 from accerl.runtime.serial.servers import Servers
 
 
@@ -106,3 +107,75 @@ def test_nobody_does_two_things_at_once() -> None:
     servers.work("a", 1.0)
     with pytest.raises(ValueError, match="busy"):
         servers.pause("a", 1.0)
+
+
+def changing(*events: tuple[float, float, str, float, str]) -> Conditions:
+    return Conditions(
+        tuple(
+            Condition(at_seconds=at, lasts_seconds=lasts, kind=kind, amount=amount, process=process)
+            for at, lasts, kind, amount, process in events
+        )
+    )
+
+
+def test_a_co_tenant_takes_its_fair_share_from_when_it_comes_until_it_goes() -> None:
+    servers = Servers(["a", "b"], cores=2, conditions=changing((1.0, 3.0, "co-tenant", 2, "")))
+    servers.work("a", 2.5)
+    servers.work("b", 3.0)
+    # One second alone, three at half a core, then alone again.
+    assert ends(servers) == [("a", pytest.approx(4.0)), ("b", pytest.approx(4.5))]
+
+
+def test_cores_to_spare_are_what_others_take_first() -> None:
+    servers = Servers(["a", "b"], cores=3, conditions=changing((0.0, 9.0, "co-tenant", 1, "")))
+    servers.work("a", 1.0)
+    servers.work("b", 2.0)
+    assert ends(servers) == [("a", 1.0), ("b", 2.0)]
+
+
+def test_a_throttled_core_does_less_work_in_the_same_share() -> None:
+    throttled = changing((1.0, 4.0, "throttle", 2.0, "a"), (2.0, 1.0, "throttle", 2.0, ""))
+    servers = Servers(["a", "b", "c"], conditions=throttled)
+    servers.work("a", 2.25)  # 1 + 0.5 + 0.25 by 3.0, then half as fast until 5.0
+    servers.work("b", 2.0)  # 2 by 2.0
+    servers.pause("c", 2.5)
+    assert ends(servers) == [
+        ("b", pytest.approx(2.0)),
+        ("c", pytest.approx(2.5)),
+        ("a", pytest.approx(4.0)),
+    ]
+
+
+def test_less_bandwidth_slows_down_what_travels_and_nothing_else() -> None:
+    slow = changing((1.0, 5.0, "bandwidth", 0.2, ""))
+    servers = Servers(["a", "b", "c"], cores=1, conditions=slow)
+    servers.send("a", 2.0)
+    servers.work("b", 2.0)
+    servers.pause("c", 3.0)
+    assert ends(servers) == [
+        ("b", pytest.approx(2.0)),
+        ("c", pytest.approx(3.0)),
+        ("a", pytest.approx(6.0)),
+    ]
+
+
+def test_a_state_taken_in_the_middle_of_events_goes_on_to_the_bit() -> None:
+    conditions = changing(
+        (0.3, 1.0, "co-tenant", 1, ""),
+        (0.7, 0.9, "throttle", 2.0, "b"),
+        (0.1, 2, "bandwidth", 0.2, ""),
+    )
+
+    def started() -> Servers:
+        servers = Servers(["a", "b", "c"], cores=2, conditions=conditions)
+        servers.work("a", 0.9)
+        servers.work("b", 1.1)
+        servers.send("c", 0.37)
+        return servers
+
+    first, second = started(), started()
+    assert first.advance(0.8) is None
+    assert second.advance(0.8) is None
+    third = Servers(["a", "b", "c"], cores=2, conditions=conditions)
+    third.load_state_dict(json.loads(json.dumps(second.state_dict())))
+    assert ends(first) == ends(third)

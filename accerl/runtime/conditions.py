@@ -1,0 +1,293 @@
+"""Conditions: what happens to a machine while a run is on it, as a schedule of events.
+
+Another program takes cores, a link gets slow, a core gets hot, actors leave and join. Every runtime
+plays the same schedule: the serial one on its clock, exactly; the process runtime by really doing
+these things to its processes. A strategy is never told; it sees what a process can see of them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import tomllib
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from accerl.errors import UserError, did_you_mean, first_line, require, require_choice
+from accerl.json_fields import JsonFields
+from accerl.seeds import Role, generator
+
+CO_TENANT, BANDWIDTH, THROTTLE, ACTORS = "co-tenant", "bandwidth", "throttle", "actors"
+KINDS = (CO_TENANT, BANDWIDTH, THROTTLE, ACTORS)
+_RULES = {
+    CO_TENANT: ("must be a whole number of cores, at least 1", lambda x: x >= 1 and x % 1 == 0),
+    BANDWIDTH: ("must be the share that is left, above 0 and below 1", lambda x: 0 < x < 1),
+    THROTTLE: ("must be how many times slower, above 1", lambda x: 1 < x < math.inf),
+    ACTORS: ("must be a whole number of actors, at least 1", lambda x: x >= 1 and x % 1 == 0),
+}
+"""what the amount of each kind means, and which are allowed"""
+MEAN_EVENTS = 3.0
+"""of a run, where they are drawn"""
+_LASTS = (0.1, 0.3)  # shortest and longest drawn event, as shares of the run
+_BANDWIDTH_LEFT, _SLOWER, _FEWER = 0.2, 2.0, 3.0
+_MOST_DRAWN = 12  # actors
+
+
+@dataclass(frozen=True, kw_only=True)
+class Condition(JsonFields):
+    """One event: something about the machine differs for a while.
+
+    Raises:
+        UserError: a value lies outside what is allowed.
+    """
+
+    at_seconds: float
+    """the run's clock when it begins"""
+    lasts_seconds: float
+    kind: str
+    """co-tenant, bandwidth, throttle or actors"""
+    amount: float
+    """co-tenant: processes of others, each of which would fill a core and gets its fair share;
+    bandwidth: the share of each link that is left; throttle: how many times slower the core is;
+    actors: how many act, of those that the run has, or more"""
+    process: str = ""
+    """throttle: whose core, such as actor-0 or learner; empty: every process's"""
+
+    def __post_init__(self) -> None:
+        require_choice("event: kind", self.kind, KINDS)
+        for name in ("at_seconds", "lasts_seconds", "amount"):
+            given = getattr(self, name)
+            number = type(given) in (int, float)
+            require(number and math.isfinite(given), f"event: {name}", "must be a number", given)
+        require(self.at_seconds >= 0, "event: at_seconds", "must not be negative", self.at_seconds)
+        positive = self.lasts_seconds > 0
+        require(positive, "event: lasts_seconds", "must be positive", self.lasts_seconds)
+        rule, allowed = _RULES[self.kind]
+        require(allowed(self.amount), f"event: {self.kind}: amount", rule, self.amount)
+        require(type(self.process) is str, "event: process", "must be a name", self.process)
+        if self.process and self.kind != THROTTLE:
+            raise UserError(f"event: process goes with throttle, not with {self.kind}")
+
+    @classmethod
+    def read(cls, data: Any) -> Condition:
+        """Read an event that a person wrote.
+
+        Raises:
+            UserError: something is missing or unknown, or is not allowed.
+        """
+        known = [item.name for item in fields(cls)]
+        if not isinstance(data, dict):
+            raise UserError(f"event: an object with {', '.join(known)} is needed, got {data!r}")
+        for name in data:
+            if name not in known:
+                raise UserError(f"event: there is no {name!r}; {did_you_mean(name, known)}")
+        missing = [name for name in known if name not in data and name != "process"]
+        if missing:
+            raise UserError(f"event: it lacks {', '.join(missing)}")
+        return cls(**data)
+
+    @property
+    def ends(self) -> float:
+        """The run's clock when it is over."""
+        return self.at_seconds + self.lasts_seconds
+
+    def is_on(self, seconds: float) -> bool:
+        """Whether it is under way at that time."""
+        return self.at_seconds <= seconds < self.ends
+
+    @property
+    def words(self) -> str:
+        """The event in words, for reports."""
+        number = f"{self.amount:g}"
+        if self.kind == CO_TENANT:
+            return f"other programs on {number} core{'' if self.amount == 1 else 's'}"
+        if self.kind == BANDWIDTH:
+            return f"bandwidth at {self.amount:.0%}"
+        if self.kind == THROTTLE:
+            return f"{self.process or 'all cores'} {number} times slower"
+        return f"{number} actor{'' if self.amount == 1 else 's'}"
+
+
+@dataclass(frozen=True)
+class Moment:
+    """The machine at one moment."""
+
+    co_tenants: int = 0
+    """processes of others that compute without pause"""
+    bandwidth: float = 1.0
+    """share of each link that is left; of several events the product"""
+    actors: int | None = None
+    """how many act; None: all of the run's own. Of several events the last to begin counts"""
+    throttles: tuple[tuple[str, float], ...] = ()
+    """whose core is how many times slower; of several events the product"""
+
+    def slowdown(self, process: str) -> float:
+        """Return how many times slower the core of a process is."""
+        factor = 1.0
+        for name, slower in self.throttles:
+            factor *= slower if name in ("", process) else 1.0
+        return factor
+
+
+@dataclass(frozen=True)
+class Conditions(JsonFields):
+    """A schedule: the events of one run, in any order; none by default.
+
+    What is under way is a function of the clock, so a run that is resumed needs no more than that.
+    """
+
+    events: tuple[Condition, ...] = ()
+    """each {at_seconds, lasts_seconds, kind, amount}, as `accerl train --events FILE` reads them"""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "events", tuple(self.events))  # JSON knows no tuples
+
+    def check(self, seconds: float) -> None:
+        """Refuse an event that a run of that length does not reach.
+
+        Raises:
+            UserError: naming the event.
+        """
+        for number, event in enumerate(self.events, start=1):
+            if event.at_seconds >= seconds:
+                raise UserError(
+                    f"event {number} ({event.words}) begins at {event.at_seconds:g} s, and the run "
+                    f"ends at {seconds:g} s; give it an earlier at_seconds, or more --seconds"
+                )
+
+    def check_processes(self, names: Collection[str]) -> None:
+        """Refuse a throttle of a process that the run does not have.
+
+        Raises:
+            UserError: naming the event.
+        """
+        for number, event in enumerate(self.events, start=1):
+            if event.process and event.process not in names:
+                hint = did_you_mean(event.process, sorted(names))
+                raise UserError(f"event {number}: the run has no process {event.process!r}; {hint}")
+
+    def most_actors(self, own: int) -> int:
+        """Return how many actors are there at most, of a run that has `own`."""
+        return max([own, *(int(event.amount) for event in self.events if event.kind == ACTORS)])
+
+    def under_way(self, begins: float, ends: float) -> tuple[Condition, ...]:
+        """Return the events of which a part lies in [begins, ends), first to begin first."""
+        found = [event for event in self.events if event.at_seconds < ends and event.ends > begins]
+        return tuple(sorted(found, key=lambda event: event.at_seconds))
+
+    def at(self, seconds: float) -> Moment:
+        """Return the machine at a time of the run's clock."""
+        co_tenants, bandwidth, throttles, actors = 0, 1.0, [], None
+        for event in sorted(self.events, key=lambda event: event.at_seconds):
+            if not event.is_on(seconds):
+                continue
+            if event.kind == CO_TENANT:
+                co_tenants += int(event.amount)
+            elif event.kind == BANDWIDTH:
+                bandwidth *= event.amount
+            elif event.kind == THROTTLE:
+                throttles.append((event.process, event.amount))
+            else:
+                actors = int(event.amount)
+        return Moment(co_tenants, bandwidth, actors, tuple(throttles))
+
+    def next_change(self, seconds: float, kind: str = "") -> float:
+        """Return when an event (of that kind) next begins or ends after a time; infinite: never."""
+        events = [event for event in self.events if kind in ("", event.kind)]
+        times = [time for event in events for time in (event.at_seconds, event.ends)]
+        return min((time for time in times if time > seconds), default=math.inf)
+
+
+UNCHANGING = Conditions()
+
+
+def read_events(file: Path) -> Conditions:
+    """Return the schedule that a TOML or JSON file holds: ``{"events": [{...}, ...]}``.
+
+    Raises:
+        UserError: it cannot be read, holds anything else, or an event is not allowed.
+    """
+    where = f"--events {file}"
+    try:
+        text = file.read_text()
+        data = tomllib.loads(text) if file.suffix == ".toml" else json.loads(text)
+    except (OSError, ValueError) as error:
+        raise UserError(f"{where}: {first_line(error)}") from error
+    events = data.get("events") if isinstance(data, dict) and len(data) == 1 else None
+    if not isinstance(events, list):
+        raise UserError(f'{where}: an object {{"events": [...]}} with a list of events is needed')
+    found = []
+    for number, given in enumerate(events, start=1):
+        try:
+            found.append(Condition.read(given))
+        except UserError as error:
+            reason = str(error).removeprefix("event: ")
+            raise UserError(f"{where}: event {number}: {reason}") from error
+    return Conditions(tuple(found))
+
+
+def draw_conditions(
+    seed: int,
+    horizon_seconds: float,
+    *,
+    actors: int,
+    cores: int,
+    linked: bool,
+    mean_events: float = MEAN_EVENTS,
+) -> Conditions:
+    """Draw the events of a run as a Poisson process; the same for the same arguments.
+
+    The number of events is Poisson distributed, their beginnings are uniform in [0, horizon), and
+    each lasts 10 to 30% of the horizon, cut off at its end. All kinds that the machine can show are
+    equally likely: others take 1 to half of the cores; bandwidth falls to a fifth; one core or all
+    get two times slower; a third to three times as many actors (at most 12, or those that there
+    are) act.
+
+    Args:
+        seed: of the stream, such as a plan's hash.
+        horizon_seconds: length of the run.
+        actors: that fill rollouts side by side.
+        cores: that all processes share.
+        linked: whether publications or rollouts travel over a link.
+        mean_events: of a run.
+    """
+    drawn = generator(seed, Role.CONDITIONS)
+    kinds = [kind for kind in KINDS if kind != BANDWIDTH or linked]
+    events = []
+    for _ in range(int(drawn.poisson(mean_events))):
+        at, lasts = horizon_seconds * drawn.random(), horizon_seconds * drawn.uniform(*_LASTS)
+        kind = kinds[int(drawn.integers(len(kinds)))]
+        process = ""
+        if kind == CO_TENANT:
+            amount = float(drawn.integers(1, max(cores // 2, 1) + 1))
+        elif kind == BANDWIDTH:
+            amount = _BANDWIDTH_LEFT
+        elif kind == THROTTLE:
+            amount = _SLOWER
+            cored = ["learner", *(f"actor-{index}" for index in range(actors))]
+            chosen = int(drawn.integers(len(cored)))
+            process = cored[chosen] if drawn.random() < 0.5 else ""
+        else:
+            amount = _other_number(actors, float(drawn.uniform(-1.0, 1.0)))
+        lasts = min(lasts, horizon_seconds - at)
+        events.append(
+            Condition(at_seconds=at, lasts_seconds=lasts, kind=kind, amount=amount, process=process)
+        )
+    return Conditions(tuple(sorted(events, key=lambda event: event.at_seconds)))
+
+
+def _other_number(actors: int, power: float) -> float:
+    """Return another number of actors: `_FEWER` ** power times as many, within what is drawn."""
+    number = round(actors * _FEWER**power)
+    if number == actors:
+        number += 1 if power > 0.0 else -1
+    most = max(actors, _MOST_DRAWN)
+    number = min(number, most) if number >= 1 else actors + 1
+    return float(number if number != actors else actors - 1)
+
+
+def to_records(events: Iterable[Condition]) -> tuple[dict[str, Any], ...]:
+    """Return events as an interval's record holds them, each with its `words`."""
+    return tuple({**event.to_json(), "words": event.words} for event in events)
