@@ -62,6 +62,8 @@ class Role(IntEnum):
     EFFECTS = 26
     EMULATOR = 27
     """process"""
+    MACHINE = 28
+    """family; the seed is the machine's number"""
     CONDITIONS = 29
     """what happens to the machine of a run"""
 

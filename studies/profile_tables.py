@@ -13,7 +13,13 @@ from rich.table import Table
 from accerl.config import RunConfig
 from accerl.runtime.latency.compare import Difference, describe_wiring
 from accerl.runtime.latency.fleet import FLEET_LIMITS, FleetRow
-from accerl.runtime.latency.predict import STALE_UPDATES, WORTHWHILE, Advice, Prediction
+from accerl.runtime.latency.predict import (
+    STALE_UPDATES,
+    WORTHWHILE,
+    Advice,
+    Prediction,
+    advise,
+)
 from accerl.runtime.latency.profile import PIXELS, LatencyProfile, SpecLatency
 from accerl.spec import CompressionSpec
 from studies.progress import numbers_table
@@ -51,6 +57,56 @@ def print_profiles(rows: Sequence[dict[str, Any]], console: Console) -> None:
         "learner": "one pass of Original over one sample",
     }
     _print_facts(console, {**sources, **columns})
+
+
+def machine_row(machine: LatencyProfile, config: RunConfig) -> dict[str, Any]:
+    """Return a machine's row in a list of them: what it is, and what is fastest on it."""
+    advice = advise(machine, config)
+    fastest = max(advice.rows, key=lambda row: row.speedup)
+    return {
+        "name": machine.name,
+        "hash": machine.hash,
+        "cores": machine.cores,
+        "num_actors": machine.num_actors,
+        "learner_us_per_sample": machine.learner_us_per_sample,
+        "env_step_us": machine.env_step_us,
+        "link_bytes_per_second": machine.network_bytes_per_second,
+        "fp32_env_steps_per_second": advice.fp32.env_steps_per_second,
+        "limit": advice.fp32.limit,
+        "fastest": fastest.spec.to_json(),
+        "fastest_label": fastest.spec.label,
+        "fastest_ratio": fastest.speedup,
+        "source": machine.source,
+    }
+
+
+def print_machines(rows: Sequence[dict[str, Any]], config: RunConfig, console: Console) -> None:
+    """Print one row per machine, as `machine_row` makes them."""
+    table = numbers_table(
+        f"Machines, and {config.preset} on them",
+        *("name", "cores", "actors", "env us", "learner us", "link MB/s", "fp32 steps/s"),
+        *("fastest", "over fp32"),
+    )
+    for row in rows:
+        link = row["link_bytes_per_second"]
+        table.add_row(
+            row["name"],
+            str(row["cores"] or "own"),
+            str(row["num_actors"]),
+            f"{row['env_step_us']:,.0f}",
+            f"{row['learner_us_per_sample']:,.1f}",
+            f"{link / 1e6:,.1f}" if link else "-",
+            f"{row['fp32_env_steps_per_second']:,.0f}",
+            row["fastest_label"],
+            f"{row['fastest_ratio']:.2f}",
+        )
+    console.print(table)
+    columns = {
+        "learner": "one pass of Original over one sample",
+        "link": "publications on their way to all actors together",
+        "use one": "accerl train catch --profile NAME; accerl profile advise --profile NAME",
+    }
+    _print_facts(console, columns)
 
 
 def print_fleet(

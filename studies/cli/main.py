@@ -32,7 +32,10 @@ COMMANDS = {
     ),
     "profile measure": ("profile.Measure", "Measure this machine's latency profile."),
     "profile advise": ("profile.Advise", "Predict whether compressing pays on a machine."),
-    "profile sample": ("profile.Sample", "Predict fleets of actors on other machines."),
+    "profile sample": (
+        "profile.Sample",
+        "Draw machines that users have, or predict fleets of actors.",
+    ),
     "profile list": ("profile.List", "List the latency profiles that have a name."),
     "profile show": ("profile.Show", "Show a latency profile as a table."),
     "profile diff": ("profile.Diff", "Compare two latency profiles."),

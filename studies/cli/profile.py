@@ -8,10 +8,12 @@ from typing import Annotated, Any
 
 import tyro
 
+from accerl.config import RunConfig
 from accerl.errors import UserError, one_line
 from accerl.presets import load_preset
 from accerl.records import fingerprint, make_out_dir, read_json, versions
 from accerl.runtime.latency.compare import compare, describe_wiring
+from accerl.runtime.latency.families import FAMILIES, machine_of, sample_machine
 from accerl.runtime.latency.fleet import FleetSettings, MessageCosts, plan_fleet
 from accerl.runtime.latency.games import note_on_times, times_of_game
 from accerl.runtime.latency.measure import measure_game, measure_profile
@@ -59,10 +61,11 @@ class Measure(Command):
         """Measure, save and print a profile."""
         check_positive(repeats=self.repeats)
         # With --out it is loaded by its path: there names cannot clash.
-        is_taken = self.out is None and self.name in TAKEN
+        is_taken = self.out is None and (self.name in TAKEN or machine_of(self.name) is not None)
         if is_taken or not self.name.replace("-", "").replace("_", "").isalnum():
             raise UserError(
-                f"--name {self.name!r}: use letters, digits, - and _; {', '.join(TAKEN)} are taken"
+                f"--name {self.name!r}: use letters, digits, - and _; {', '.join(TAKEN)} are "
+                "taken, and so are names of drawn machines such as laptop-0017"
             )
         if self.game is None and (self.network or self.settings):
             raise UserError("--network and --set go with --game")
@@ -126,13 +129,20 @@ class Advise(Command):
 
 @dataclass(frozen=True, kw_only=True)
 class Sample(Command):
-    """Predict fleets of actors on other machines.
+    """Draw machines that users have, or predict fleets of actors.
 
-    For fleets of 1 to --fleet actors: env steps/s, what limits, and bytes a second on each link.
+    Machines: what they are, fp32's env steps/s, and the fastest spec; their names are profiles.
+    Fleets of 1 to --fleet actors: env steps/s, what limits, and bytes a second on each link.
     """
 
-    fleet: int
-    """actors of the largest fleet"""
+    number: tyro.conf.Positional[int | None] = None
+    """machines to draw of each family"""
+    family: str | None = None
+    """laptop, gpu-few-cores, server or edge (default: all)"""
+    first: int = 0
+    """number of the first machine"""
+    fleet: int | None = None
+    """actors of the largest fleet; the options below but --env and --network are those of fleets"""
     profile: str = "gpu-learner"
     """name or JSON file: times of an actor's core and of the learner"""
     env: str = "pong"
@@ -155,10 +165,49 @@ class Sample(Command):
     """folder to write fleet.json and fleet.png to"""
 
     def execute(self) -> dict[str, Any]:
-        """Predict every fleet, print and draw."""
-        profile = load_profile(self.profile, self.out)
+        """Draw machines, or predict every fleet."""
+        if (self.number is None) == (self.fleet is None):
+            raise UserError(
+                "profile sample: give how many machines to draw, or --fleet; "
+                "`accerl profile sample 5 --family laptop`"
+            )
         config = load_preset(self.env)
         config = replace(config, network=self.network or config.network)
+        if self.fleet is None:
+            return self._machines(self.number or 0, config)
+        if self.family is not None:
+            raise UserError("--family goes with a number of machines, not with --fleet")
+        return self._fleets(self.fleet, config)
+
+    def _machines(self, number: int, config: RunConfig) -> dict[str, Any]:
+        """Draw machines and print what they are."""
+        check_positive(number=number)
+        machines = [
+            (family, sample_machine(family, index))
+            for family in ((self.family,) if self.family else FAMILIES)
+            for index in range(self.first, self.first + number)
+        ]
+        rows = [
+            {"family": family, **tables.machine_row(machine, config)}
+            for family, machine in machines
+        ]
+        tables.print_machines(rows, config, console)
+        shown = [
+            {**row, "profile": machine.to_json()}
+            for row, (_, machine) in zip(rows, machines, strict=True)
+        ]
+        result = {
+            "machines": shown,
+            "env": self.env,
+            "network": config.network,
+            "versions": versions(),
+            "fingerprint": fingerprint(),
+        }
+        return save_result(result, self.out, "machines.json")
+
+    def _fleets(self, fleet: int, config: RunConfig) -> dict[str, Any]:
+        """Predict every fleet, print and draw."""
+        profile = load_profile(self.profile, self.out)
         settings = FleetSettings(
             link_gbit=self.link_gbit,
             actors_per_node=self.actors_per_node,
@@ -167,7 +216,7 @@ class Sample(Command):
         )
         costs = MessageCosts() if self.costs is None else _read_costs(self.costs)
         specs = [CompressionSpec.from_json(text) for text in self.specs]
-        rows = plan_fleet(profile, config, specs, self.fleet, settings=settings, costs=costs)
+        rows = plan_fleet(profile, config, specs, fleet, settings=settings, costs=costs)
         tables.print_fleet(rows, profile, config, console)
         result = {
             "profile": {"name": profile.name, "hash": profile.hash},

@@ -35,7 +35,7 @@ def gpu_learner() -> LatencyProfile:
     """
     base = two_core()
     return replace(
-        _with_gpu(base),
+        with_gpu(base),
         name="gpu-learner",
         source=f"assembled, not measured: actors and compressor of {base.name}, a core each; "
         f"learning and distilling as on a GPU with {GPU_US_PER_SAMPLE:g} us per sample of Original",
@@ -53,7 +53,7 @@ def edge() -> LatencyProfile:
     spec acts, so they cannot change which spec is best.
     """
     base, slower = two_core(), 6.0
-    learner = _with_gpu(base)
+    learner = with_gpu(base)
     return replace(
         learner,
         name="edge",
@@ -124,12 +124,17 @@ def _assembled(base: LatencyProfile, **changes: Any) -> LatencyProfile:
     return replace(base, **{**alone, **changes})
 
 
-def _with_gpu(base: LatencyProfile) -> LatencyProfile:
-    """Return `base` with a GPU for learning and distilling, from which weights are copied."""
-    share = GPU_US_PER_SAMPLE / base.learner_us_per_sample
+def with_gpu(base: LatencyProfile, us_per_sample: float = GPU_US_PER_SAMPLE) -> LatencyProfile:
+    """Return `base` with a GPU for learning and distilling, from which weights are copied.
+
+    Args:
+        base: of which all else is kept, a core for each process.
+        us_per_sample: what one pass of Original takes.
+    """
+    share = us_per_sample / base.learner_us_per_sample
     return _assembled(
         base,
-        learner_us_per_sample=GPU_US_PER_SAMPLE,
+        learner_us_per_sample=us_per_sample,
         small_learner_us={
             net: max(share * us, GPU_FLOOR_US) for net, us in base.small_learner_us.items()
         },
