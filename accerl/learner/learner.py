@@ -129,7 +129,7 @@ class Learner:
         }
         parts = list(self._parts(batch))
         if config.policy_loss == "clipped" and config.proximal == "update":
-            for part in parts:
+            for part in parts[1:]:  # the first one's own forward pass precedes every step
                 part["proximal"] = self._proximal_logp_t(part)
         alive = torch.zeros((), dtype=torch.bool, device=self.device)
         outputs: list[_Output] = []
@@ -140,7 +140,6 @@ class Learner:
                 if epoch == 0:
                     outputs.append(output)
                     alive = alive | output.alive
-                    part.setdefault("proximal", output.target_logp_t)
                 self._step(loss, losses)
                 for name, value in losses.items():
                     totals[name] = totals.get(name, 0.0) + value
@@ -202,12 +201,17 @@ class Learner:
             yield {name: values[:, low:high] for name, values in batch.items() if name != "header"}
 
     def _loss(self, batch: dict[str, Tensor]) -> tuple[_Output, dict[str, float], Tensor]:
-        """Return what the policy put out, the named losses and the total to minimise."""
+        """Return what the policy put out, the named losses and the total to minimise.
+
+        Without a "proximal" policy in the batch, the one that this finds becomes it.
+        """
         config = self.config
         logits, values, alive = self._forward(batch["obs"])
         logits = logits[:-1]
         log_policy = F.log_softmax(logits, dim=-1)
         target_logp_t = log_policy.gather(-1, batch["action"].unsqueeze(-1)).squeeze(-1)
+        if config.policy_loss == "clipped":
+            batch.setdefault("proximal", target_logp_t.detach())
         with torch.no_grad():
             targets, advantages, weights = self._targets(batch, values, target_logp_t)
         if config.normalise_advantages:
@@ -216,7 +220,7 @@ class Learner:
             policy_loss = -(weights * advantages * target_logp_t).mean()
         else:
             # Clipping around the behaviour policy would tie the learner to a student that lags.
-            ratio = (target_logp_t - batch.get("proximal", target_logp_t.detach())).exp()
+            ratio = (target_logp_t - batch["proximal"]).exp()
             clipped = ratio.clamp(1.0 - config.clip_ratio, 1.0 + config.clip_ratio)
             surrogate = torch.minimum(ratio * advantages, clipped * advantages)
             policy_loss = -(weights * surrogate).mean()
