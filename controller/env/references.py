@@ -54,7 +54,7 @@ def random_return(game: str, episodes: int = 512) -> float:
     config = load_preset(game)
     envs = make_envs(config.game, episodes, config.env)
     logits = np.zeros((episodes, envs.num_actions), dtype=np.float32)
-    scores = play_episodes(envs, lambda _: logits, EVALUATION_SEED)
+    scores = play_episodes(envs, lambda obs: logits[: len(obs)], EVALUATION_SEED)
     envs.close()
     return float(scores.mean())
 

@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 
 from accerl.envs import make_envs
-from accerl.evaluate import draw_uniforms, play_episodes
+from accerl.evaluate import (
+    FEWEST_STATES,
+    draw_uniforms,
+    fast_infer,
+    play_episodes,
+    policy_infer,
+)
+from accerl.networks.observation import ObservationSpec
+from accerl.networks.policy_net import make_policy
+from accerl.seeds import Role, generator, number, torch_generator
 
 
 def right_or_left(obs: np.ndarray) -> np.ndarray:
@@ -41,3 +50,38 @@ def test_a_mirrored_walk_ends_on_the_other_side() -> None:
     draw_uniforms(np.random.default_rng(1), uniforms, antithetic=True)
     chosen = uniforms.argmax(axis=1)
     np.testing.assert_array_equal(chosen[4:], 1 - chosen[:4])
+
+
+def test_nothing_is_inferred_for_whoever_has_finished() -> None:
+    envs, seen = make_envs("minatar-breakout", 8), []
+
+    def uniform(obs: np.ndarray) -> np.ndarray:
+        seen.append(len(obs))
+        return np.zeros((len(obs), 3), np.float32)
+
+    scores = play_episodes(envs, uniform, 7)
+    assert seen == sorted(seen, reverse=True)
+    assert (seen[0], seen[-1]) == (8, FEWEST_STATES)
+    # The same dice, one by one, for as long as an episode takes.
+    rng, score, running = generator(7, Role.ACTIONS), np.zeros(8), np.ones(8, bool)
+    envs.reset(number(7, Role.EPISODES))
+    uniforms = np.empty((8, 3), np.float32)
+    while running.any():
+        draw_uniforms(rng, uniforms, antithetic=True)
+        step = envs.step(uniforms.argmax(axis=1))
+        score += step.reward * running
+        running &= ~step.terminated
+    np.testing.assert_array_equal(scores, score)
+
+
+@pytest.mark.parametrize("rows", [FEWEST_STATES, 5, 11])
+def test_a_part_of_the_states_gets_the_logits_that_it_gets_among_all(rows: int) -> None:
+    rng = np.random.default_rng(0)
+    policy = make_policy(
+        "original", ObservationSpec((4, 10, 10), "uint8"), 3, torch_generator(0, Role.LEARNER)
+    )
+    obs = (255 * (rng.random((16, 4, 10, 10)) < 0.2)).astype(np.uint8)
+    chosen = np.sort(rng.permutation(16)[:rows])
+    fast = fast_infer(policy)
+    np.testing.assert_array_equal(fast(obs[chosen]), fast(obs)[chosen])
+    np.testing.assert_allclose(fast(obs), policy_infer(policy)(obs), atol=1e-6)
