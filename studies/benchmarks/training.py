@@ -13,8 +13,9 @@ from accerl.spec import CompressionSpec
 from accerl.training.run import run_training
 from studies.benchmarks.repeats import result_of
 from studies.jobs.cache import ResultCache
+from studies.learning.curve import LearningCurve
+from studies.learning.job import INTERVALS
 from studies.progress import bar
-from studies.students.job import INTERVALS, LearningCurve
 from studies.students.plan import SCORES, Case, acting
 from studies.students.table import case_result
 

@@ -15,6 +15,8 @@ from studies.cli.command import Command
 from studies.contest.run import run_contest
 from studies.jobs.cached import job_counts
 from studies.oracle_gap.run import run_oracle_gap
+from studies.papers.plan import FIGURES
+from studies.papers.run import run_papers
 from studies.progress import duration, say
 from studies.students.run import run_learning_study
 
@@ -39,6 +41,11 @@ STUDIES = {
         partial(run_learning_study, name="correctors"),
         "which off-policy correction suits small actors",
     ),
+    **{
+        f"paper-{name}": (partial(run_papers, names=(name,)), f"the paper: {figure.title.lower()}")
+        for name, figure in FIGURES.items()
+    },
+    "paper-all": (partial(run_papers, names=tuple(FIGURES)), "all figures of the paper, one page"),
 }
 """by name: what runs it, and what it does"""
 
@@ -51,7 +58,8 @@ class Run(Command):
     """
 
     name: tyro.conf.Positional[str]
-    """quickstart, contest, oracle-gap, students or correctors"""
+    """quickstart, contest, oracle-gap, students, correctors, or a figure such as paper-fig8;
+    `accerl study list` says what each does"""
     out: Path
     """the study's folder"""
     budget: str = "default"

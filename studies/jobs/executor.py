@@ -76,6 +76,10 @@ class Executor(Protocol):
         """
         ...
 
+    def is_saved(self, job: Job[Any]) -> bool:
+        """Whether a job's result is there already."""
+        ...
+
     def close(self) -> None:
         """End everything at once; what was under way is done again next time."""
         ...

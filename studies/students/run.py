@@ -11,8 +11,9 @@ from accerl.errors import UserError, did_you_mean
 from accerl.records import fingerprint, make_out_dir, versions, write_json
 from accerl.runtime.latency.profiles import load_profile
 from studies.jobs.executor import check_workers, open_executor
+from studies.learning.curve import LearningCurve
+from studies.learning.job import LearningJob
 from studies.progress import bar, console
-from studies.students.job import LearningCurve, LearningJob
 from studies.students.plan import CORRECTORS, STUDENTS, Case, Variant
 from studies.students.table import case_result, case_table
 
@@ -91,11 +92,11 @@ def run_learning_study(
 
 
 def _job(case: Case, variant: Variant, seed: int, profile: str) -> LearningJob:
-    return LearningJob(
+    return LearningJob.with_spec(
+        variant.spec,
         game=case.game,
         network=case.network,
         latency=load_profile(profile or case.profile),
-        spec=variant.spec,
         settings={**case.settings, **variant.settings},
         env_steps=case.env_steps,
         seed=seed,

@@ -9,35 +9,12 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
+from studies.learning.curve import LearningCurve, reached
 from studies.progress import numbers_table
-from studies.students.job import LearningCurve
 from studies.students.plan import Case
 
 CURVES_POINTS = 25
 """of each curve that is kept beside the table"""
-
-
-def reached(
-    points: Sequence[float], scores: Sequence[float | None], score: float
-) -> tuple[float, bool]:
-    """Return where a curve first reaches a score, and whether it does; else its last point.
-
-    Args:
-        points: env steps or seconds [K].
-        scores: [K]; between two of them the curve is a straight line.
-        score: to reach.
-    """
-    before: tuple[float, float] | None = None
-    for point, value in zip(points, scores, strict=True):
-        if value is None:
-            continue
-        if value >= score:
-            if before is None or value == before[1]:
-                return float(point), True
-            share = (score - before[1]) / (value - before[1])
-            return float(before[0] + share * (point - before[0])), True
-        before = float(point), value
-    return float(points[-1]), False
 
 
 def row_of(curve: LearningCurve, scores: Sequence[float], seed: int) -> dict[str, Any]:

@@ -11,10 +11,11 @@ from accerl.errors import UserError
 from accerl.runtime.latency.profiles import load_profile
 from accerl.spec import IDENTITY, CompressionSpec
 from analysis.figures.students import learning_figures
-from studies.students.job import INTERVALS, LearningCurve, LearningJob
+from studies.learning.curve import LearningCurve, reached
+from studies.learning.job import INTERVALS, LearningJob
 from studies.students.plan import CORRECTORS, STUDENTS, Case, acting
 from studies.students.run import run_learning_study
-from studies.students.table import compare, reached, row_of
+from studies.students.table import compare, row_of
 
 
 def curve(scores: list[float | None], seconds_each: float = 1.0) -> LearningCurve:
@@ -59,17 +60,18 @@ def test_ratios_are_geometric_means_of_pairs_and_say_where_they_are_bounds() -> 
     assert other["distill_cores"] == pytest.approx(4.0 / 6.0)
 
 
-def job(**changes: object) -> LearningJob:
+def job(
+    spec: CompressionSpec = CompressionSpec(bits=8, student="net3"), **changes: object
+) -> LearningJob:
     values = {
         "game": "catch",
         "network": "original",
         "latency": load_profile("paper-1080ti"),
-        "spec": CompressionSpec(bits=8, student="net3"),
         "settings": {},
         "env_steps": 8_000,
         "seed": 0,
     }
-    return LearningJob(**{**values, **changes})  # pyright: ignore[reportArgumentType]
+    return LearningJob.with_spec(spec, **{**values, **changes})
 
 
 def test_a_job_makes_about_the_env_steps_that_it_was_given_and_repeats_itself() -> None:

@@ -1,0 +1,1 @@
+"""Learning curves of single runs as jobs: what several studies are made of."""

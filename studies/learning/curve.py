@@ -1,0 +1,87 @@
+"""LearningCurve: how one run went, interval by interval."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+from accerl.runtime.run import IntervalReport
+from accerl.spec import CompressionSpec
+
+SCORED_EPISODES = 20
+"""whose mean is the score, as everywhere where J is not measured"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearningCurve:
+    """What actors scored while the learner learned; lists have an entry an interval."""
+
+    seconds: Sequence[float]
+    env_steps: Sequence[int]
+    scores: Sequence[float | None]
+    """mean of the last `SCORED_EPISODES` episodes; None before there are so many"""
+    compression_kl_nats: Sequence[float | None]
+    """KL(learner || engine made of the same weights); None where nothing was sampled"""
+    kl_nats: Sequence[float]
+    """KL(learner || what acted), staleness included"""
+    kl_max_nats: Sequence[float] = ()
+    """the largest of any state"""
+    acting: Sequence[str] = ()
+    """what was decided for, as people write it"""
+    stages: Sequence[int | None] = ()
+    """by `StageIndicator`; None where it does not know"""
+    distill_core_seconds: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all fields."""
+        return asdict(self)
+
+    @classmethod
+    def of(cls, reports: Sequence[IntervalReport]) -> Self:
+        """Read a run's reports."""
+        episodes: list[float] = []
+        scores: list[float | None] = []
+        for report in reports:
+            episodes += report.episode_returns
+            last = episodes[-SCORED_EPISODES:]
+            scores.append(sum(last) / len(last) if len(last) == SCORED_EPISODES else None)
+        stages = [report.indicators.get("stage") for report in reports]
+        return cls(
+            seconds=[report.total_seconds for report in reports],
+            env_steps=[report.total_env_steps for report in reports],
+            scores=scores,
+            compression_kl_nats=[_mean(report.compression_kl_nats) for report in reports],
+            kl_nats=[report.kl_mean_nats for report in reports],
+            kl_max_nats=[report.kl_max_nats for report in reports],
+            acting=[report.decision.label for report in reports],
+            stages=[None if stage is None else round(stage) for stage in stages],
+            distill_core_seconds=sum(report.phase_seconds["compress"] for report in reports),
+        )
+
+
+def _mean(values: Mapping[CompressionSpec, float]) -> float | None:
+    return sum(values.values()) / len(values) if values else None
+
+
+def reached(
+    points: Sequence[float], scores: Sequence[float | None], score: float
+) -> tuple[float, bool]:
+    """Return where a curve first reaches a score, and whether it does; else its last point.
+
+    Args:
+        points: env steps or seconds [K].
+        scores: [K]; between two of them the curve is a straight line.
+        score: to reach.
+    """
+    before: tuple[float, float] | None = None
+    for point, value in zip(points, scores, strict=True):
+        if value is None:
+            continue
+        if value >= score:
+            if before is None or value == before[1]:
+                return float(point), True
+            share = (score - before[1]) / (value - before[1])
+            return float(before[0] + share * (point - before[0])), True
+        before = float(point), value
+    return float(points[-1]), False

@@ -1,0 +1,90 @@
+"""LearningJob: one learning curve on the virtual clock, as a job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+from accerl.config import RunConfig
+from accerl.monitor.strategies import make_strategy
+from accerl.runtime.latency.games import times_of_run
+from accerl.runtime.latency.predict import predict
+from accerl.runtime.latency.profile import LatencyProfile
+from accerl.settings import configure
+from accerl.spec import IDENTITY, CompressionSpec
+from accerl.training.run import run_training
+from studies.jobs.executor import Job
+from studies.learning.curve import LearningCurve
+
+INTERVALS = 50
+
+
+def acting_with(spec: CompressionSpec) -> dict[str, Any]:
+    """Return the strategy that acts with one spec throughout, as a job describes it."""
+    return {"name": "fixed", "params": {"spec": spec.to_json()}, "label": spec.label}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearningJob(Job[LearningCurve]):
+    """A run under a hand-set strategy, as long as it is predicted to need for so many env steps."""
+
+    kind: ClassVar[str] = "learning"
+    game: str
+    network: str
+    latency: LatencyProfile
+    strategy: Mapping[str, Any]
+    """{"name": ..., "params": {...}, "label": ...}"""
+    paced_by: CompressionSpec = IDENTITY
+    """whose predicted pace sets the length: that of the strategy's only spec, or of any of them"""
+    settings: Mapping[str, Any]
+    env_steps: int
+    seed: int
+
+    @classmethod
+    def with_spec(cls, spec: CompressionSpec, **values: Any) -> LearningJob:
+        """Return the job of acting with one spec throughout."""
+        return cls(strategy=acting_with(spec), paced_by=spec, **values)
+
+    def config(self) -> RunConfig:
+        """Return the run's configuration, its length included."""
+        clock = {
+            "runtime.runtime": "serial",
+            "runtime.clock": "virtual",
+            "runtime.eval_episodes": 0,
+        }
+        given = {**clock, **self.settings}
+
+        def make(seconds: float) -> RunConfig:
+            return configure(
+                self.game,
+                {**given, "runtime.interval_seconds": seconds / INTERVALS},
+                label="setting",
+                network=self.network,
+                seconds=seconds,
+                seed=self.seed,
+            )
+
+        config = make(1.0)
+        times = times_of_run(self.latency, config)
+        return make(self.env_steps / predict(times, config, self.paced_by).env_steps_per_second)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all fields, and a hash of the run's settings."""
+        own = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "out"}
+        plain = {"paced_by": self.paced_by.to_json(), "latency": self.latency.to_json()}
+        return {"kind": self.kind, "config": self.config().hash, **own, **plain}
+
+    def run(self) -> LearningCurve:
+        """Do the run, with records where `out` is given."""
+        strategy = make_strategy(self.strategy["name"], **self.strategy["params"])
+        name = self.strategy["label"]
+        result = run_training(
+            self.config(), strategy, strategy_name=name, out=self.out, profile=self.latency
+        )
+        return LearningCurve.of(result.reports)
+
+    @classmethod
+    def read_result(cls, data: Mapping[str, Any]) -> LearningCurve:
+        """Read a curve."""
+        return LearningCurve(**data)

@@ -1,0 +1,1 @@
+"""The papers' figures and tables, run again: their claims, what comes out here, verdicts."""

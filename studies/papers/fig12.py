@@ -1,0 +1,47 @@
+"""Figure 12: INT8 actors against fp32 actors on twelve games."""
+
+from __future__ import annotations
+
+from accerl.spec import IDENTITY, CompressionSpec
+from studies.papers.figure import PAPER, Panel, PaperFigure, PaperRun
+from studies.papers.verdict import EndsWithin, SecondsAtMost
+
+GAMES = (
+    "alien", "amidar", "bank_heist", "beam_rider", "breakout", "hero", "name_this_game", "pong",
+    "riverraid", "road_runner", "seaquest", "space_invaders",
+)  # fmt: skip
+INT8 = PaperRun.acting(CompressionSpec(bits=8), "INT8")
+
+FIGURE = PaperFigure(
+    name="fig12",
+    title="INT8 on twelve games",
+    claim="INT8 actors cost nothing per env step, and save 29.8% to 40.3% of the training time.",
+    panels=tuple(
+        Panel(game=game, runs=(PaperRun.acting(IDENTITY, "Original"), INT8), seeds=1)
+        for game in GAMES
+    ),
+    checks=(
+        SecondsAtMost(
+            claim="INT8 costs at most 1.1 times the env steps to the same score",
+            label=INT8.label,
+            machine=PAPER,
+            at_most=1.1,
+            by="env_steps",
+        ),
+        SecondsAtMost(
+            claim="INT8 saves at least 29.8% of the seconds",
+            label=INT8.label,
+            machine=PAPER,
+            at_most=0.702,
+        ),
+        SecondsAtMost(
+            claim="INT8 saves as much as 40.3% of the seconds",
+            label=INT8.label,
+            machine=PAPER,
+            at_most=0.597,
+        ),
+        EndsWithin(
+            claim="INT8 ends where fp32 ends", label=INT8.label, machine=PAPER, at_least=-0.1
+        ),
+    ),
+)

@@ -1,0 +1,51 @@
+"""Figure 6: from 8 to 16 bits when the largest KL exceeds 14 nats, on Road Runner."""
+
+from __future__ import annotations
+
+from accerl.spec import IDENTITY, CompressionSpec
+from studies.papers.figure import PAPER, Panel, PaperFigure, PaperRun
+from studies.papers.verdict import EndsWithin
+
+INT8 = CompressionSpec(bits=8)
+BF16 = CompressionSpec(bits=16)
+SWITCHES = PaperRun(
+    label="8 to 16 bits above 14.0",
+    strategy={
+        "name": "kl-threshold",
+        "params": {
+            "aggressive": INT8.to_json(),
+            "conservative": BF16.to_json(),
+            "threshold_nats": 14.0,
+        },
+        "label": "8 to 16 bits above 14.0",
+    },
+    paced_by=INT8,
+)
+
+FIGURE = PaperFigure(
+    name="fig6",
+    title="KL max decides between 8 and 16 bits",
+    claim="On Road Runner the largest KL of INT8 actors passes 14.0 where the reward falls behind; "
+    "16 bits from there on repair it.",
+    panels=(
+        Panel(
+            game="road_runner",
+            runs=(PaperRun.acting(IDENTITY, "Original"), PaperRun.acting(INT8, "INT8"), SWITCHES),
+        ),
+    ),
+    checks=(
+        EndsWithin(
+            claim="INT8 alone ends lower on Road Runner",
+            label="INT8",
+            machine=PAPER,
+            at_most=-0.05,
+        ),
+        EndsWithin(
+            claim="with the switch it ends where fp32 does",
+            label=SWITCHES.label,
+            machine=PAPER,
+            at_least=-0.1,
+        ),
+    ),
+    shows_kl_max=True,
+)

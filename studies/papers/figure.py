@@ -1,0 +1,132 @@
+"""PaperFigure: the runs behind one figure of a paper, and what it claims."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from accerl.runtime.latency.profile import LatencyProfile
+from accerl.runtime.latency.profiles import load_profile
+from accerl.spec import IDENTITY, CompressionSpec
+from studies.learning.curve import LearningCurve
+from studies.learning.job import LearningJob, acting_with
+from studies.papers.verdict import Verdict
+
+PAPER, HERE = "paper-1080ti", "two-core"
+"""the paper's machine, and one like most readers have"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaperRun:
+    """One line of a figure."""
+
+    label: str
+    strategy: Mapping[str, Any]
+    """see `LearningJob`"""
+    paced_by: CompressionSpec = IDENTITY
+    """whose predicted pace sets how long it is"""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """of `RunConfig`, by ``section.name``"""
+
+    @classmethod
+    def acting(cls, spec: CompressionSpec, label: str = "") -> PaperRun:
+        """Return the line of acting with one spec throughout."""
+        return cls(label=label or spec.label, strategy=acting_with(spec), paced_by=spec)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panel:
+    """A game, and the lines that are drawn for it; the first is what the others are held against.
+
+    All runs of a panel begin with the same seeds (common random numbers).
+    """
+
+    game: str
+    runs: tuple[PaperRun, ...]
+    env_steps: int = 500_000
+    seeds: int = 2
+    network: str = "original"
+    """the learner's"""
+
+    @property
+    def baseline(self) -> str:
+        """Label of the first run."""
+        return self.runs[0].label
+
+
+Curves = Mapping[tuple[str, str, int], LearningCurve]
+"""of a panel, by machine, label of the run, and seed"""
+
+
+class Check(Protocol):
+    """Something that a paper claims."""
+
+    def __call__(self, panels: Sequence[tuple[Panel, Curves]]) -> Verdict:
+        """Hold it against runs."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaperFigure:
+    """What it takes to draw a figure of a paper again."""
+
+    name: str
+    """such as fig8"""
+    title: str
+    claim: str
+    """what the paper says, in our words"""
+    panels: tuple[Panel, ...] = ()
+    checks: tuple[Check, ...] = ()
+    num_actors: int = 12
+    """NA, on the paper's machine"""
+    num_distillers: int = 0
+    """ND, likewise; 0: the compressor distils"""
+    shows_kl_max: bool = False
+    shows_stages: bool = False
+
+    def machines(self, profile: str = "") -> dict[str, LatencyProfile]:
+        """Return the machines by name: the paper's, wired as the figure says, and another.
+
+        Args:
+            profile: name or path of the other; empty: `HERE`.
+        """
+        paper = load_profile(PAPER)
+        own = load_profile(profile or HERE)
+        actors = self.num_actors  # they fill one batch together
+        wired = replace(
+            paper,
+            num_actors=actors,
+            actors_per_batch=actors,
+            num_distillers=self.num_distillers,
+        )
+        return {PAPER: wired, own.name: own}
+
+    def jobs(
+        self, seed: int = 0, profile: str = ""
+    ) -> dict[tuple[int, str, str, int], LearningJob]:
+        """Return all runs by number of the panel, machine, label and seed; seed by seed.
+
+        Args:
+            seed: the first.
+            profile: see `machines`.
+        """
+        machines = self.machines(profile)
+        most = max((panel.seeds for panel in self.panels), default=0)
+        return {
+            (number, machine, run.label, seed + index): LearningJob(
+                game=panel.game,
+                network=panel.network,
+                latency=latency,
+                strategy=run.strategy,
+                paced_by=run.paced_by,
+                settings=run.settings,
+                env_steps=panel.env_steps,
+                seed=seed + index,
+            )
+            for index in range(most)
+            for number, panel in enumerate(self.panels)
+            for machine, latency in machines.items()
+            for run in panel.runs
+            if index < panel.seeds
+        }

@@ -1,0 +1,107 @@
+"""One page of all figures in a folder: what the paper claims, what came out, the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from accerl.records import read_json
+from studies.papers.plan import FIGURES
+from studies.papers.results import interval_text
+
+PAGE = "README.md"
+
+
+def write_page(folder: Path) -> Path:
+    """Write the page of a folder's figures; return its path."""
+    found = [
+        read_json(folder / f"{name}.json")
+        for name in FIGURES
+        if (folder / f"{name}.json").is_file()
+    ]
+    lines = [
+        "# The papers' figures, run again",
+        "",
+        "Each figure is rebuilt on the virtual clock, with the paper's machine and with a machine "
+        "of two cores. Runs of a panel begin with the same seeds. An interval is 95% over seeds "
+        "and games; where there are too few runs, the verdict says so.",
+    ]
+    for result in found:
+        lines += _section(folder, result)
+    path = folder / PAGE
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def _section(folder: Path, result: Mapping[str, Any]) -> list[str]:
+    name = result["figure"]
+    lines = ["", f"## Figure {name.removeprefix('fig')}: {result['title']}", ""]
+    lines += [f"**The paper**: {result['claim']}", "", f"`{result['command']}`", ""]
+    lines += [f"![{result['title']}]({path.name})" for path in sorted(folder.glob(f"{name}-*.png"))]
+    if "split" in result:
+        lines += _split(result["split"])
+    if "inference" in result:
+        lines += _inference(result["inference"])
+    for panel in result["panels"]:
+        for machine, known in panel["machines"].items():
+            lines += _lines(panel, machine, known)
+    if result["verdicts"]:
+        lines += [
+            "",
+            "| claim | verdict | estimate (95%) | runs | of what |",
+            "|---|---|---|---|---|",
+        ]
+        lines += [
+            f"| {each['claim']} | **{each['outcome']}** | {interval_text(each)} | {each['runs']} "
+            f"| {each['what']} |"
+            for each in result["verdicts"]
+        ]
+    return lines
+
+
+def _lines(panel: Mapping[str, Any], machine: str, known: Mapping[str, Any]) -> list[str]:
+    target = "no score" if known["target"] is None else f"{known['target']:.1f}"
+    lines = [
+        "",
+        f"{panel['game']} on {machine}, learner {panel['network']}, {panel['env_steps']:,} env "
+        f"steps; env steps and seconds to {target} over those of {panel['baseline']}:",
+        "",
+        "| actors | last score | env steps | seconds | env steps/s |",
+        "|---|---|---|---|---|",
+    ]
+    for line in known["lines"]:
+        end = "-" if line["end_score"] is None else f"{line['end_score']:.1f}"
+        lines.append(
+            f"| {line['label']} | {end} | {interval_text(line['env_steps_ratio'])} | "
+            f"{interval_text(line['seconds_ratio'])} | {line['env_steps_per_second']:,.0f} |"
+        )
+    return lines
+
+
+def _split(rows: list[dict[str, Any]]) -> list[str]:
+    lines = [
+        "",
+        "| machine | env | agent | learner | saved at 2.0x | at 4.13x | bound |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        shares = " | ".join(f"{row['shares'][part]:.0%}" for part in ("env", "agent", "learner"))
+        saved = " | ".join(f"{share:.1%}" for share in row["saved"].values())
+        lines.append(f"| {row['machine']} | {shares} | {saved} | {row['bound']:.1%} |")
+    return lines
+
+
+def _inference(rows: list[dict[str, Any]]) -> list[str]:
+    def ms(row: dict[str, Any], where: str) -> str:
+        if row[f"{where}_ms"] is None:
+            return "- | -"
+        return f"{row[f'{where}_ms']:.3g} | {row[f'{where}_speedup']:.2f}x"
+
+    lines = [
+        "",
+        "| network | paper, ms | over Original | here, ms | over Original |",
+        "|---|---|---|---|---|",
+    ]
+    lines += [f"| {row['label']} | {ms(row, 'published')} | {ms(row, 'here')} |" for row in rows]
+    return lines

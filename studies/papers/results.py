@@ -1,0 +1,177 @@
+"""What came of a figure's runs, as plain JSON, and what it looks like on a terminal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+
+from studies.learning.curve import LearningCurve, reached
+from studies.papers.figure import Curves, Panel, PaperFigure
+from studies.papers.verdict import end_score, mean_interval, target_score
+from studies.progress import numbers_table
+
+POINTS = 50
+"""of each curve that is kept"""
+
+
+def figure_result(figure: PaperFigure, curves: Sequence[Curves]) -> dict[str, Any]:
+    """Return all that a figure shows.
+
+    Args:
+        figure: of which paper.
+        curves: of each of its panels; what is not done yet is missing.
+    """
+    panels = list(zip(figure.panels, curves, strict=True))
+    return {
+        "figure": figure.name,
+        "title": figure.title,
+        "claim": figure.claim,
+        "shows_kl_max": figure.shows_kl_max,
+        "shows_stages": figure.shows_stages,
+        "panels": [_panel(panel, found) for panel, found in panels],
+        "verdicts": [check(panels).to_json() for check in figure.checks],
+    }
+
+
+def _panel(panel: Panel, curves: Curves) -> dict[str, Any]:
+    machines = dict.fromkeys(machine for machine, _, _ in curves)
+    return {
+        "game": panel.game,
+        "network": panel.network,
+        "baseline": panel.baseline,
+        "env_steps": panel.env_steps,
+        "seeds": panel.seeds,
+        "machines": {machine: _lines(panel, curves, machine) for machine in machines},
+    }
+
+
+def _lines(panel: Panel, curves: Curves, machine: str) -> dict[str, Any]:
+    by_label = {
+        run.label: {
+            seed: curve
+            for (where, label, seed), curve in curves.items()
+            if (where, label) == (machine, run.label)
+        }
+        for run in panel.runs
+    }
+    base = by_label[panel.baseline]
+    target = target_score(list(base.values()))
+    return {
+        "target": target,
+        "lines": [
+            {"label": label, **_line(own, base, target)} for label, own in by_label.items() if own
+        ],
+    }
+
+
+def _line(
+    own: Mapping[int, LearningCurve], base: Mapping[int, LearningCurve], target: float | None
+) -> dict[str, Any]:
+    ends = [score for curve in own.values() if (score := end_score(curve)) is not None]
+    seconds = sum(curve.seconds[-1] for curve in own.values())
+    steps = sum(curve.env_steps[-1] for curve in own.values())
+    return {
+        "end_score": float(np.mean(ends)) if ends else None,
+        "env_steps_per_second": steps / seconds,
+        "seconds_ratio": _ratio(own, base, target, "seconds"),
+        "env_steps_ratio": _ratio(own, base, target, "env_steps"),
+        "curves": [{"seed": seed, **_thinned(curve)} for seed, curve in own.items()],
+    }
+
+
+def _ratio(
+    own: Mapping[int, LearningCurve],
+    base: Mapping[int, LearningCurve],
+    target: float | None,
+    by: str,
+) -> dict[str, Any] | None:
+    """Return the geometric mean over seeds of what it takes to the target, over the baseline's."""
+    logs, arrived = [], 0
+    for seed in own.keys() & base.keys():
+        if target is None:
+            return None
+        first, _ = reached(getattr(base[seed], by), base[seed].scores, target)
+        mine, is_there = reached(getattr(own[seed], by), own[seed].scores, target)
+        logs.append(math.log(mine / first))
+        arrived += is_there
+    if not logs:
+        return None
+    mean, low, high = mean_interval(logs)
+    bounds = [math.exp(value) if abs(value) < 100.0 else None for value in (low, high)]
+    return {
+        "estimate": math.exp(mean),
+        "low": bounds[0],
+        "high": bounds[1],
+        "reached": arrived,
+        "runs": len(logs),
+    }
+
+
+def _thinned(curve: LearningCurve) -> dict[str, Any]:
+    every = max(len(curve.seconds) // POINTS, 1)
+    names = ("seconds", "env_steps", "scores", "kl_nats", "kl_max_nats", "stages", "acting")
+    return {
+        name: [_short(v) for v in list(getattr(curve, name))[every - 1 :: every]] for name in names
+    }
+
+
+def _short(value: Any) -> Any:
+    return float(f"{value:.4g}") if isinstance(value, float) else value
+
+
+def figure_tables(result: Mapping[str, Any]) -> list[Table]:
+    """Return a figure's numbers and verdicts as tables."""
+    columns = ("last score", "to", "reached", "env steps", "seconds", "env steps/s")
+    found = []
+    if "inference" in result:
+        table = numbers_table("Inference of one state", "network", "paper, ms", "here, ms", "x")
+        for row in result["inference"]:
+            paper = "-" if row["published_ms"] is None else f"{row['published_ms']:.1f}"
+            here = f"{row['here_ms']:.3g}", f"{row['here_speedup']:.2f}"
+            table.add_row(row["label"], paper, *here)
+        found.append(table)
+    for panel in result["panels"]:
+        for machine, known in panel["machines"].items():
+            title = f"{result['figure']}: {panel['game']} on {machine}, learner {panel['network']}"
+            table = numbers_table(title, "actors", *columns)
+            for line in known["lines"]:
+                reached_by = line["seconds_ratio"]
+                table.add_row(
+                    line["label"],
+                    _number(line["end_score"]),
+                    _number(known["target"]),
+                    f"{reached_by['reached']}/{reached_by['runs']}" if reached_by else "-",
+                    interval_text(line["env_steps_ratio"]),
+                    interval_text(reached_by),
+                    f"{line['env_steps_per_second']:,.0f}",
+                )
+            found.append(table)
+    if result["verdicts"]:
+        table = numbers_table("Claims", "claim", "verdict", "estimate", "n")
+        for verdict in result["verdicts"]:
+            table.add_row(
+                verdict["claim"],
+                verdict["outcome"],
+                interval_text(verdict),
+                str(verdict["runs"]),
+            )
+        found.append(table)
+    return found
+
+
+def interval_text(found: Mapping[str, Any] | None) -> str:
+    """Return an estimate with its interval, such as ``0.71 (0.60 to 0.83)``."""
+    if found is None or found["estimate"] is None:
+        return "-"
+    text = f"{found['estimate']:.2f}"
+    if found["low"] is None or found["high"] is None:
+        return text
+    return f"{text} ({found['low']:.2f} to {found['high']:.2f})"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}"

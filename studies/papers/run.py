@@ -1,0 +1,163 @@
+"""`accerl study run paper-fig8` and its like: make a figure's runs, draw it, pass verdicts."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from accerl.errors import UserError, did_you_mean
+from accerl.records import fingerprint, make_out_dir, versions, write_json
+from studies.contest.plan import write_plan
+from studies.jobs.executor import Executor, check_workers, open_executor
+from studies.learning.curve import LearningCurve
+from studies.papers.fig1 import time_split
+from studies.papers.figure import PaperFigure
+from studies.papers.page import write_page
+from studies.papers.plan import BUDGETS, ENV_STEPS_PER_CORE_SECOND, FIGURES, TINY_GAME, at_budget
+from studies.papers.results import figure_result, figure_tables
+from studies.papers.table6 import InferJob, inference_table
+from studies.progress import bar, console, say
+
+FREE_BYTES = 200_000_000
+"""that results, pictures and the runs under way may need"""
+
+
+def run_papers(
+    out: Path,
+    *,
+    names: Sequence[str],
+    budget: str = "default",
+    seed: int = 0,
+    workers: int = 0,
+    profile: str = "",
+    cluster: str = "",
+    storage: str = "",
+) -> dict[str, Any]:
+    """Run the figures, or go on with what was interrupted; return their results by name.
+
+    A run that several figures need is made once, and what is done is saved after every run. One
+    folder takes all figures of one budget, seed and profile.
+
+    Args:
+        out: the folder; gets FIGURE.json and pictures, and a page of all figures in it.
+        names: of figures.
+        budget: tiny or default.
+        seed: the first seed.
+        workers: runs at once; 0: as many as there are cores and memory for.
+        profile: a latency profile in place of two-core's, which stands beside the paper's machine.
+        cluster: address of a Ray cluster; by default runs are made on this machine.
+        storage: refused: nothing is tuned.
+
+    Raises:
+        UserError: the budget or the profile does not exist, the folder holds another plan, or the
+            disk is full.
+    """
+    if budget not in BUDGETS:
+        raise UserError(f"--budget {budget!r} does not exist; {did_you_mean(budget, [*BUDGETS])}")
+    check_workers(workers, cluster)
+    if storage:
+        raise UserError("the papers' figures tune nothing with Optuna: leave --storage out")
+    if seed < 0:
+        raise UserError(f"--seed must not be negative, got {seed}")
+    figures = [at_budget(FIGURES[name], budget) for name in names]
+    for figure in figures:
+        figure.machines(profile)  # before anything is written
+    make_out_dir(out)
+    free = shutil.disk_usage(out).free
+    if free < FREE_BYTES:
+        raise UserError(
+            f"{out}: {free / 1e6:,.0f} MB are free and the figures need some "
+            f"{FREE_BYTES / 1e6:,.0f}; make room or give another --out"
+        )
+    write_plan(out, {"study": "papers", "budget": budget, "seed": seed, "profile": profile})
+    results = {}
+    with open_executor(out, workers, cluster=cluster) as executor:
+        _announce(executor, figures, seed, profile)
+        for figure in figures:
+            results[figure.name] = _run(out, executor, figure, budget, seed, profile)
+    say(f"wrote {write_page(out)}")
+    return results
+
+
+def _announce(executor: Executor, figures: Sequence[PaperFigure], seed: int, profile: str) -> None:
+    """Say how many runs there are and how long they will take."""
+    jobs = {
+        str(sorted(job.to_json().items())): job
+        for figure in figures
+        for job in figure.jobs(seed, profile).values()
+    }
+    left = [job for job in jobs.values() if not executor.is_saved(job)]
+    seconds = sum(
+        job.env_steps / ENV_STEPS_PER_CORE_SECOND[job.network]
+        for job in left
+        if job.game != TINY_GAME
+    )
+    hours = f", some {seconds / 3600.0:,.1f} core-hours" if seconds else ""
+    say(f"{len(jobs)} runs, {len(left)} of them still to be made{hours}")
+
+
+def _run(
+    out: Path, executor: Executor, figure: PaperFigure, budget: str, seed: int, profile: str
+) -> dict[str, Any]:
+    """Make a figure's runs that are not there yet, and write what came of them."""
+    jobs = figure.jobs(seed, profile)
+    keys, size = list(jobs), 3 * max(executor.workers, 1)
+    curves: list[dict[tuple[str, str, int], LearningCurve]] = [{} for _ in figure.panels]
+    more = _without_runs(executor, figure, budget, profile)
+    write = partial(_write, out, figure, curves, more, budget, seed, profile)
+    with bar(figure.name, len(keys)) as advance:
+        # In portions, so that what is known is written as it comes.
+        for start in range(0, len(keys), size):
+            portion = keys[start : start + size]
+            outcomes = executor.map([jobs[key] for key in portion], advance)
+            for (panel, *rest), outcome in zip(portion, outcomes, strict=True):
+                machine, label, each = rest
+                curves[panel][str(machine), str(label), int(each)] = outcome.result
+            write()
+    result = write()
+    from analysis.figures.export import write_pngs
+    from analysis.figures.papers import paper_figures  # brings Altair, which no job needs
+
+    for path in write_pngs({item.name: item for item in paper_figures(result)}, out):
+        say(f"wrote {path}")
+    for table in figure_tables(result):
+        console.print(table)
+    return result
+
+
+def _without_runs(
+    executor: Executor, figure: PaperFigure, budget: str, profile: str
+) -> dict[str, Any]:
+    """Return what a figure shows besides learning curves."""
+    if figure.name == "fig1":
+        return {"split": time_split(figure.machines(profile))}
+    if figure.name == "table6":
+        repeats, updates = (3, 10) if budget == "tiny" else (15, 150)
+        job = InferJob(repeats=repeats, distill_updates=updates)
+        (outcome,) = executor.map([job])
+        return {"inference": inference_table(outcome.result)}
+    return {}
+
+
+def _write(
+    out: Path,
+    figure: PaperFigure,
+    curves: Sequence[dict[tuple[str, str, int], LearningCurve]],
+    more: dict[str, Any],
+    budget: str,
+    seed: int,
+    profile: str,
+) -> dict[str, Any]:
+    options = f"--budget {budget} --seed {seed}" + (f" --profile {profile}" if profile else "")
+    result = figure_result(figure, curves) | more
+    result |= {
+        "command": f"accerl study run paper-{figure.name} {options} --out DIR",
+        "budget": budget,
+        "fingerprint": fingerprint(),
+        "versions": versions(),
+    }
+    write_json(out / f"{figure.name}.json", result)
+    return result

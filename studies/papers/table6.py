@@ -1,0 +1,85 @@
+"""Table 6: what inference takes per network, the paper's machine beside this one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+from accerl.spec import CompressionSpec
+from studies.benchmarks.infer import bench_infer
+from studies.jobs.executor import Job
+from studies.papers.figure import PaperFigure
+
+FIGURE = PaperFigure(
+    name="table6",
+    title="Inference by network",
+    claim="One state takes Original 6.0 ms, Net1 2.5, Net2 1.9, Net3 1.2, and Original in INT8 "
+    "3.0 ms (GTX 1080 Ti, one state at a time).",
+)
+PUBLISHED_MS: Mapping[CompressionSpec, float] = {
+    CompressionSpec(): 6.0,
+    CompressionSpec(bits=8): 3.0,
+    CompressionSpec(student="net1"): 2.5,
+    CompressionSpec(student="net2"): 1.9,
+    CompressionSpec(student="net3"): 1.2,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class InferRows:
+    """Rows of `bench_infer`."""
+
+    rows: Sequence[Mapping[str, Any]]
+    fingerprint: Mapping[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all fields."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class InferJob(Job[InferRows]):
+    """Measures inference of one state on the machine that it runs on."""
+
+    kind: ClassVar[str] = "infer"
+    is_timed: ClassVar[bool] = True
+    repeats: int
+    distill_updates: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all fields."""
+        return {
+            "kind": self.kind,
+            "repeats": self.repeats,
+            "distill_updates": self.distill_updates,
+        }
+
+    def run(self) -> InferRows:
+        """Measure."""
+        found = bench_infer((1,), self.repeats, distill_updates=self.distill_updates)
+        return InferRows(rows=found["rows"], fingerprint=found["fingerprint"])
+
+    @classmethod
+    def read_result(cls, data: Mapping[str, Any]) -> InferRows:
+        """Read rows."""
+        return InferRows(rows=data["rows"], fingerprint=data["fingerprint"])
+
+
+def inference_table(measured: InferRows) -> list[dict[str, Any]]:
+    """Return milliseconds per state, published and here, and both over Original in float32."""
+    here = {CompressionSpec(**row["spec"]): row["us_per_state"] * 1e-3 for row in measured.rows}
+    original = CompressionSpec()
+    rows = []
+    for spec, milliseconds in here.items():
+        published = PUBLISHED_MS.get(spec)
+        rows.append(
+            {
+                "label": spec.label,
+                "published_ms": published,
+                "published_speedup": published and PUBLISHED_MS[original] / published,
+                "here_ms": milliseconds,
+                "here_speedup": here[original] / milliseconds,
+            }
+        )
+    return rows

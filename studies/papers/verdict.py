@@ -1,0 +1,185 @@
+"""Verdicts: whether what a paper claims comes out of runs, by intervals over seeds and games."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy import stats
+
+from studies.learning.curve import LearningCurve, reached
+
+if TYPE_CHECKING:
+    from studies.papers.figure import Curves, Panel
+
+HOLDS, FAILS, OPEN = "holds", "does not hold", "these runs cannot tell"
+TARGET_SHARE = 0.8
+"""of the way from the baseline's first score to its best: the score that seconds are counted to"""
+LAST_SHARE = 0.1
+"""of a run, whose mean score is where it ends"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What became of a claim."""
+
+    claim: str
+    outcome: str
+    """`HOLDS`, `FAILS` or `OPEN`"""
+    what: str
+    """what the numbers are"""
+    estimate: float | None
+    low: float | None
+    """of the 95% interval, as is `high`; None: too few runs for one"""
+    high: float | None
+    runs: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all fields."""
+        return asdict(self)
+
+
+def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
+    """Return mean and 95% t interval of values [N]; it is infinite below two of them."""
+    found = np.asarray(values, dtype=float)
+    if not len(found):
+        return math.nan, -math.inf, math.inf
+    mean = float(found.mean())
+    if len(found) == 1:
+        return mean, -math.inf, math.inf
+    half = float(stats.t.ppf(0.975, len(found) - 1) * found.std(ddof=1) / math.sqrt(len(found)))
+    return mean, mean - half, mean + half
+
+
+def target_score(curves: Sequence[LearningCurve]) -> float | None:
+    """Return the score that a panel's runs are timed to: fixed by its baseline's runs alone.
+
+    It lies `TARGET_SHARE` of the way from a run's first score to its best, median over runs; None
+    where no run scored at all.
+    """
+    found = []
+    for curve in curves:
+        known = [score for score in curve.scores if score is not None]
+        if known:
+            found.append(known[0] + TARGET_SHARE * (max(known) - known[0]))
+    return float(np.median(found)) if found else None
+
+
+def end_score(curve: LearningCurve) -> float | None:
+    """Return the mean of the scores in the last `LAST_SHARE` of a run."""
+    count = max(round(len(curve.scores) * LAST_SHARE), 1)
+    known = [score for score in curve.scores[-count:] if score is not None]
+    return float(np.mean(known)) if known else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SecondsAtMost:
+    """A run reaches the baseline's score within a share of the baseline's seconds.
+
+    A run that does not reach it counts with its whole length, so that ratio is too low; where that
+    happens to a run that would pass, nothing is concluded.
+    """
+
+    claim: str
+    label: str
+    machine: str
+    at_most: float
+    by: str = "seconds"
+    """or env_steps"""
+
+    def __call__(self, panels: Sequence[tuple[Panel, Curves]]) -> Verdict:
+        """See `Check`."""
+        logs: list[float] = []
+        is_bound = False
+        for panel, curves in panels:
+            base = _of(curves, self.machine, panel.baseline)
+            own = _of(curves, self.machine, self.label)
+            target = target_score(list(base.values()))
+            if target is None:
+                continue
+            for seed in sorted(base.keys() & own.keys()):
+                first, _ = reached(getattr(base[seed], self.by), base[seed].scores, target)
+                mine, is_there = reached(getattr(own[seed], self.by), own[seed].scores, target)
+                is_bound |= not is_there
+                logs.append(math.log(mine / first))
+        estimate, low, high = (math.exp(min(value, 700.0)) for value in mean_interval(logs))
+        outcome = _compared(low, high, self.at_most)
+        if outcome == HOLDS and is_bound:
+            outcome = OPEN
+        what = f"{self.by.replace('_', ' ')} to the same score, {self.label} / baseline"
+        what += f" on {self.machine} (claimed: at most {self.at_most:.2f})"
+        return _verdict(self.claim, outcome, what, estimate, low, high, len(logs))
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndsWithin:
+    """A run ends within bounds of where the baseline ends, as a share of what that has learned."""
+
+    claim: str
+    label: str
+    machine: str
+    at_least: float = -math.inf
+    at_most: float = math.inf
+
+    def __call__(self, panels: Sequence[tuple[Panel, Curves]]) -> Verdict:
+        """See `Check`."""
+        gaps: list[float] = []
+        for panel, curves in panels:
+            base = _of(curves, self.machine, panel.baseline)
+            own = _of(curves, self.machine, self.label)
+            for seed in sorted(base.keys() & own.keys()):
+                ends = end_score(base[seed]), end_score(own[seed])
+                known = [score for score in base[seed].scores if score is not None]
+                if ends[0] is None or ends[1] is None or max(known) <= known[0]:
+                    continue
+                gaps.append((ends[1] - ends[0]) / (max(known) - known[0]))
+        estimate, low, high = mean_interval(gaps)
+        if low >= self.at_least and high <= self.at_most:
+            outcome = HOLDS
+        else:
+            outcome = FAILS if high < self.at_least or low > self.at_most else OPEN
+        bounds = [
+            text
+            for value, text in (
+                (self.at_least, f"at least {self.at_least:+.0%}"),
+                (self.at_most, f"at most {self.at_most:+.0%}"),
+            )
+            if math.isfinite(value)
+        ]
+        what = f"last score, {self.label} - baseline on {self.machine}, as a share of what the "
+        what += f"baseline has learned (claimed: {' and '.join(bounds)})"
+        return _verdict(self.claim, outcome, what, estimate, low, high, len(gaps))
+
+
+def _of(curves: Curves, machine: str, label: str) -> dict[int, LearningCurve]:
+    return {
+        seed: curve
+        for (where, name, seed), curve in curves.items()
+        if (where, name) == (machine, label)
+    }
+
+
+def _compared(low: float, high: float, at_most: float) -> str:
+    if high <= at_most:
+        return HOLDS
+    return FAILS if low > at_most else OPEN
+
+
+def _verdict(
+    claim: str, outcome: str, what: str, estimate: float, low: float, high: float, runs: int
+) -> Verdict:
+    def finite(value: float) -> float | None:
+        return value if math.isfinite(value) else None
+
+    return Verdict(
+        claim=claim,
+        outcome=outcome,
+        what=what,
+        estimate=finite(estimate),
+        low=finite(low) if runs > 1 else None,
+        high=finite(high) if runs > 1 else None,
+        runs=runs,
+    )

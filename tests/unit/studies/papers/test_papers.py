@@ -1,0 +1,214 @@
+"""The papers' figures: their plans, what verdicts say of known curves, and one made for real."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from accerl.errors import UserError
+from accerl.monitor.strategies import make_strategy
+from accerl.spec import CompressionSpec
+from analysis.figures.papers import paper_figures
+from studies.cli.study import STUDIES
+from studies.learning.curve import LearningCurve
+from studies.papers.fig1 import PUBLISHED_MS, saved_share, time_split
+from studies.papers.figure import PAPER, Curves, Panel, PaperFigure, PaperRun
+from studies.papers.page import write_page
+from studies.papers.plan import FIGURES, at_budget
+from studies.papers.results import figure_result
+from studies.papers.run import run_papers
+from studies.papers.table6 import InferRows, inference_table
+from studies.papers.verdict import (
+    FAILS,
+    HOLDS,
+    OPEN,
+    EndsWithin,
+    SecondsAtMost,
+    mean_interval,
+    target_score,
+)
+
+INT8 = CompressionSpec(bits=8)
+PANEL = Panel(
+    game="pong",
+    runs=(PaperRun.acting(CompressionSpec(), "Original"), PaperRun.acting(INT8, "INT8")),
+    seeds=4,
+)
+
+
+def curve(slope: float, *, noise: float = 0.0, count: int = 20) -> LearningCurve:
+    scores = [-20.0 + slope * i for i in range(count)]
+    return LearningCurve(
+        seconds=[float(i + 1) for i in range(count)],
+        env_steps=[100 * (i + 1) for i in range(count)],
+        scores=[None, *(score + noise for score in scores[1:])],
+        compression_kl_nats=[None] * count,
+        kl_nats=[0.1] * count,
+        kl_max_nats=[1.0] * count,
+        acting=["original INT8"] * count,
+        stages=[0] * (count // 2) + [1] * (count - count // 2),
+    )
+
+
+def curves(slopes: dict[str, list[float]]) -> Curves:
+    return {
+        (PAPER, label, seed): curve(slope)
+        for label, each in slopes.items()
+        for seed, slope in enumerate(each)
+    }
+
+
+def seconds(found: Curves, at_most: float = 0.702) -> str:
+    check = SecondsAtMost(claim="faster", label="INT8", machine=PAPER, at_most=at_most)
+    return check([(PANEL, found)]).outcome
+
+
+def test_a_claim_holds_fails_or_stays_open_by_its_interval() -> None:
+    slow = [1.0, 1.01, 0.99, 1.0]
+    assert seconds(curves({"Original": slow, "INT8": [2.0, 2.02, 1.98, 2.0]})) == HOLDS
+    assert seconds(curves({"Original": slow, "INT8": slow})) == FAILS
+    assert seconds(curves({"Original": slow, "INT8": [3.0, 1.2, 2.0, 1.0]})) == OPEN
+    assert seconds(curves({"Original": slow[:1], "INT8": [2.0]})) == OPEN  # one seed is none
+    assert seconds({}) == OPEN
+
+
+def test_a_run_that_never_arrives_cannot_make_a_claim_hold() -> None:
+    found = curves({"Original": [1.0] * 4, "INT8": [0.99, 0.99, 0.99, 0.1]})
+    assert seconds(found, at_most=1000.0) == OPEN
+
+
+def test_ends_are_compared_as_shares_of_what_the_baseline_has_learned() -> None:
+    found = curves({"Original": [1.0] * 4, "INT8": [0.80, 0.81, 0.79, 0.80]})
+
+    def outcome(**bounds: float) -> str:
+        check = EndsWithin(claim="ends", label="INT8", machine=PAPER, **bounds)
+        return check([(PANEL, found)]).outcome
+
+    assert outcome(at_most=-0.05) == HOLDS
+    assert outcome(at_least=-0.1) == FAILS
+    assert outcome(at_least=-0.205) == OPEN
+
+
+def test_intervals_are_those_of_student() -> None:
+    assert mean_interval([1.0, 3.0]) == pytest.approx((2.0, 2.0 - 12.7062, 2.0 + 12.7062), abs=1e-3)
+    assert mean_interval([1.0]) == (1.0, -math.inf, math.inf)
+
+
+def test_the_target_is_the_baselines_alone() -> None:
+    assert target_score([curve(1.0)]) == pytest.approx(-19.0 + 0.8 * 18.0)
+    assert target_score([]) is None
+
+
+def test_the_published_split_gives_the_published_bounds() -> None:
+    assert saved_share(PUBLISHED_MS, 2.0) == pytest.approx(0.284, abs=5e-4)
+    assert saved_share(PUBLISHED_MS, 4.13) == pytest.approx(0.431, abs=5e-4)
+    rows = time_split(FIGURES["fig1"].machines())
+    assert [row["machine"] for row in rows] == ["published", PAPER, "two-core"]
+    assert all(sum(row["shares"].values()) == pytest.approx(1.0) for row in rows)
+
+
+@pytest.mark.parametrize("name", [name for name in FIGURES if FIGURES[name].panels])
+def test_every_run_of_a_figure_can_begin(name: str) -> None:
+    figure = FIGURES[name]
+    assert f"paper-{name}" in STUDIES
+    jobs = figure.jobs()
+    assert len({json.dumps(job.to_json(), sort_keys=True) for job in jobs.values()}) == len(jobs)
+    assert all(
+        job.latency.num_actors == figure.num_actors
+        for job in jobs.values()
+        if job.latency.name == PAPER
+    )
+    for run in {run.label: run for panel in figure.panels for run in panel.runs}.values():
+        make_strategy(run.strategy["name"], **run.strategy["params"])
+
+
+def test_figures_share_runs() -> None:
+    keys = {
+        name: {json.dumps(job.to_json(), sort_keys=True) for job in FIGURES[name].jobs().values()}
+        for name in ("fig8", "fig9")
+    }
+    assert len(keys["fig8"] & keys["fig9"]) == 2 * 2 * 2  # Original and Net3, machines, seeds
+
+
+def figure() -> PaperFigure:
+    check = SecondsAtMost(claim="faster", label="INT8", machine=PAPER, at_most=0.702)
+    return PaperFigure(
+        name="fig8",
+        title="A title",
+        claim="It is faster.",
+        panels=(PANEL,),
+        checks=(check,),
+        shows_kl_max=True,
+        shows_stages=True,
+    )
+
+
+def test_a_figure_is_drawn_and_explained(tmp_path: Path) -> None:
+    result = figure_result(figure(), [curves({"Original": [1.0] * 2, "INT8": [2.0] * 2})])
+    pictures = paper_figures(result)
+    assert [each.name for each in pictures] == [
+        "fig8-by-env-steps", "fig8-by-seconds", "fig8-kl-max",
+    ]  # fmt: skip
+    assert {row["stage"] for row in pictures[0].table} == {None, "exploration", "improving"}
+    line = result["panels"][0]["machines"][PAPER]["lines"][1]
+    assert line["seconds_ratio"]["estimate"] < 0.7
+    (tmp_path / "fig8.json").write_text(json.dumps({**result, "command": "accerl study run"}))
+    text = write_page(tmp_path).read_text()
+    assert "It is faster." in text
+    assert "| faster | **holds** |" in text
+
+
+def test_a_table_of_inference_stands_beside_the_papers() -> None:
+    rows = [
+        {"spec": CompressionSpec().to_json(), "us_per_state": 800.0},
+        {"spec": INT8.to_json(), "us_per_state": 100.0},
+        {"spec": CompressionSpec(bits=16).to_json(), "us_per_state": 400.0},
+    ]
+    table = inference_table(InferRows(rows=rows, fingerprint={}))
+    assert [row["here_speedup"] for row in table] == pytest.approx([1.0, 8.0, 2.0])
+    assert [row["published_speedup"] for row in table] == [1.0, 2.0, None]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"budget": "tny"}, "did you mean 'tiny'"),
+        ({"seed": -1}, "--seed must not be negative"),
+        ({"storage": "x"}, "leave --storage out"),
+        ({"profile": "two-cor"}, "did you mean 'two-core'"),
+    ],
+)
+def test_mistakes_cost_a_line_and_leave_nothing(
+    tmp_path: Path, options: dict[str, object], words: str
+) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(UserError, match=words):
+        run_papers(out, names=("fig8",), **{"budget": "tiny", **options})  # pyright: ignore[reportArgumentType]
+    assert not out.exists()
+
+
+def test_a_folder_of_another_plan_is_refused(tmp_path: Path) -> None:
+    run_papers(tmp_path, names=("fig1",), budget="tiny")
+    assert (tmp_path / "fig1-split.png").read_bytes()[1:4] == b"PNG"
+    with pytest.raises(UserError, match="another plan"):
+        run_papers(tmp_path, names=("fig1",), budget="tiny", seed=1)
+
+
+@pytest.mark.slow
+def test_a_figure_is_made_for_real_and_not_made_twice(tmp_path: Path) -> None:
+    result = run_papers(tmp_path, names=("fig10",), budget="tiny")["fig10"]
+    assert {line["label"] for line in result["panels"][0]["machines"][PAPER]["lines"]} == {
+        "Original", "pruned 50%",
+    }  # fmt: skip
+    assert len(result["verdicts"]) == 2
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "jobs").iterdir()}
+    assert run_papers(tmp_path, names=("fig10",), budget="tiny")["fig10"] == result
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "jobs").iterdir()} == before
+
+
+def test_tiny_figures_play_one_small_game() -> None:
+    small = at_budget(FIGURES["fig12"], "tiny")
+    assert [panel.game for panel in small.panels] == ["catch"]
