@@ -9,7 +9,7 @@ from accerl.envs.base import Envs, Step
 from accerl.envs.catch import CatchEnvs
 from accerl.envs.classic import AcrobotEnvs, CartPoleEnvs
 from accerl.envs.config import AS_IT_IS, EnvConfig
-from accerl.envs.minatar import MINATAR_GAMES, MinAtarEnvs, require_minatar
+from accerl.envs.minatar import MINATAR_GAMES, check_minatar, make_minatar
 from accerl.envs.registry import find_spec, nearest
 from accerl.errors import UserError
 
@@ -20,7 +20,6 @@ __all__ = [
     "CatchEnvs",
     "EnvConfig",
     "Envs",
-    "MinAtarEnvs",
     "Step",
     "atari_games",
     "check_game",
@@ -67,7 +66,7 @@ def check_installed(game: str) -> None:
         UserError: with how to install it.
     """
     if game in MINATAR_GAMES:
-        require_minatar()
+        check_minatar(game)
 
 
 def make_envs(game: str, num_envs: int, env: EnvConfig = AS_IT_IS) -> Envs:
@@ -81,7 +80,7 @@ def make_envs(game: str, num_envs: int, env: EnvConfig = AS_IT_IS) -> Envs:
     if game in OWN_GAMES:
         return OWN_GAMES[game](num_envs)
     if game in MINATAR_GAMES:
-        return MinAtarEnvs(game, num_envs)
+        return make_minatar(game, num_envs)
     if is_built_in(game):
         return AtariEnvs(game, num_envs)
     from accerl.envs.gymnasium import GymnasiumEnvs  # Gymnasium is slow to import

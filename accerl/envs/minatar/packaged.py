@@ -1,4 +1,4 @@
-"""MinAtar: five Atari games in miniature, 10x10 cells (Young and Tian, 2019)."""
+"""PackagedEnvs: MinAtar's games as the package minatar plays them, one environment by one."""
 
 from __future__ import annotations
 
@@ -15,15 +15,12 @@ from accerl.errors import UserError
 from accerl.networks.observation import ObservationSpec
 from accerl.seeds import Role, stream
 
-MINATAR_GAMES = tuple(
-    f"minatar-{name}" for name in ("asterix", "breakout", "freeway", "seaquest", "space-invaders")
-)
 INSTALL = "pip install --no-deps minatar==1.0.15"
 _CONSTANTS = ("channels", "action_map", "random", "ramping")  # of a game; the rest is its state
 
 
-class MinAtarEnvs:
-    """One of the games, as its package plays it: sticky actions (0.1) and difficulty ramping on.
+class PackagedEnvs:
+    """One of the games with sticky actions (0.1) and difficulty ramping on.
 
     Those are the package's defaults. As in the Atari surface, actions are the minimal set of the
     game. Observations are uint8 [C, 10, 10], 255 where the object of a channel is. Episodes have
