@@ -150,8 +150,10 @@ class RunConfig:
         if self.runtime.num_envs < self.learner.minibatches:
             raise UserError("learner: more minibatches than environments per actor")
         self.conditions.check(self.seconds)
-        if self.conditions.events and self.runtime.runtime == "ray":
+        if self.conditions != UNCHANGING and self.runtime.runtime == "ray":
             raise UserError("--events: Ray's nodes cannot be slowed down; use --runtime process")
+        if self.runtime.runtime == "process":
+            self.conditions.check_link()
         shares = self.runtime.num_learners * self.learner.minibatches
         if self.runtime.num_learners > 1 and self.runtime.num_envs % shares:
             raise UserError(

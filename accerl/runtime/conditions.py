@@ -33,6 +33,7 @@ MEAN_EVENTS = 3.0
 _LASTS = (0.1, 0.3)  # shortest and longest drawn event, as shares of the run
 _BANDWIDTH_LEFT, _SLOWER, _FEWER = 0.2, 2.0, 3.0
 _MOST_DRAWN = 12  # actors
+_LINK = ("down_bytes_per_second", "up_bytes_per_second")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,9 +141,23 @@ class Conditions(JsonFields):
 
     events: tuple[Condition, ...] = ()
     """each {at_seconds, lasts_seconds, kind, amount}, as `accerl train --events FILE` reads them"""
+    down_bytes_per_second: float = 0.0
+    """real clock: a link that publications pass, all actors' together; 0: shared memory. On the
+    virtual clock the latency profile has the link"""
+    up_bytes_per_second: float = 0.0
+    """the same for rollouts on their way to the learner"""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "events", tuple(self.events))  # JSON knows no tuples
+        for name in _LINK:
+            given = getattr(self, name)
+            number = type(given) in (int, float) and 0 <= given < math.inf
+            require(number, f"events: {name}", "must be a number that is not negative", given)
+
+    @property
+    def has_link(self) -> bool:
+        """Whether a run on the real clock has a link between learner and actors."""
+        return self.down_bytes_per_second > 0 or self.up_bytes_per_second > 0
 
     def check(self, seconds: float) -> None:
         """Refuse an event that a run of that length does not reach.
@@ -156,6 +171,18 @@ class Conditions(JsonFields):
                     f"event {number} ({event.words}) begins at {event.at_seconds:g} s, and the run "
                     f"ends at {seconds:g} s; give it an earlier at_seconds, or more --seconds"
                 )
+
+    def check_link(self) -> None:
+        """Refuse events about bandwidth where there is none.
+
+        Raises:
+            UserError: saying what to add.
+        """
+        if not self.has_link and any(event.kind == BANDWIDTH for event in self.events):
+            raise UserError(
+                "--events: shared memory has no bandwidth that could fall; say in the file how "
+                "many down_bytes_per_second and up_bytes_per_second the run's link has"
+            )
 
     def check_processes(self, names: Collection[str]) -> None:
         """Refuse a throttle of a process that the run does not have.
@@ -206,6 +233,8 @@ UNCHANGING = Conditions()
 def read_events(file: Path) -> Conditions:
     """Return the schedule that a TOML or JSON file holds: ``{"events": [{...}, ...]}``.
 
+    Beside the events it may give the link of a run on the real clock.
+
     Raises:
         UserError: it cannot be read, holds anything else, or an event is not allowed.
     """
@@ -215,9 +244,11 @@ def read_events(file: Path) -> Conditions:
         data = tomllib.loads(text) if file.suffix == ".toml" else json.loads(text)
     except (OSError, ValueError) as error:
         raise UserError(f"{where}: {first_line(error)}") from error
-    events = data.get("events") if isinstance(data, dict) and len(data) == 1 else None
+    events = data.pop("events", None) if isinstance(data, dict) else None
     if not isinstance(events, list):
         raise UserError(f'{where}: an object {{"events": [...]}} with a list of events is needed')
+    for name in set(data) - set(_LINK):
+        raise UserError(f"{where}: there is no {name!r}; {did_you_mean(name, ['events', *_LINK])}")
     found = []
     for number, given in enumerate(events, start=1):
         try:
@@ -225,7 +256,10 @@ def read_events(file: Path) -> Conditions:
         except UserError as error:
             reason = str(error).removeprefix("event: ")
             raise UserError(f"{where}: event {number}: {reason}") from error
-    return Conditions(tuple(found))
+    try:
+        return Conditions(tuple(found), **data)
+    except UserError as error:
+        raise UserError(f"{where}: {str(error).removeprefix('events: ')}") from error
 
 
 def draw_conditions(

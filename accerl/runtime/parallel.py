@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from accerl.config import RunConfig
 from accerl.envs import make_envs
 from accerl.learner.learner import Learner, UpdateStats
 from accerl.rollout import Rollout, RolloutShape
+from accerl.runtime.conditions import to_records
 from accerl.runtime.interval import IntervalRecorder
 from accerl.runtime.machine.memory import keep_freed_memory
 from accerl.runtime.machine.usage import CpuMeter, memory_by_name
@@ -199,10 +201,11 @@ class ParallelRun(ABC):
             self._publish_first()
         if not self._acting:
             self._acting = True
+            self._follow_conditions()
             self._lend_to_actors()
         while perf_counter() < deadline:
             self._parts.check_stop()
-            self._turn(deadline)
+            self._turn(min(deadline, perf_counter() + self._follow_conditions()))
         elapsed = perf_counter() - self._began
         self.now += elapsed
         self._began = 0.0
@@ -221,9 +224,14 @@ class ParallelRun(ABC):
                 *self._safeguard.take_events(),
                 *self.orders.take_events(self.now),
             ),
+            conditions=to_records(self.config.conditions.under_way(self.now - elapsed, self.now)),
             memory=memory_by_name(self._pids()),
             cpu_seconds=self._cpu.take(),
         )
+
+    def _follow_conditions(self) -> float:
+        """Do what happens to the machine now; return in how many seconds something next changes."""
+        return math.inf
 
     @property
     def _seconds(self) -> float:

@@ -29,6 +29,7 @@ from accerl.runtime.process.messages import (
     Taken,
 )
 from accerl.runtime.process.roles import compress_weights, distill_repeatedly
+from accerl.runtime.process.shaped_pipe import ShapedPipe
 from accerl.runtime.process.supervise import Worker
 from accerl.runtime.publishing.charges import Charge
 from accerl.runtime.publishing.delivery import Order, Tag
@@ -212,6 +213,7 @@ def make_publishing(
     recorder: IntervalRecorder,
     blocks: SharedBlocks,
     clock: Callable[[], float],
+    pipe: ShapedPipe | None,
 ) -> RemotePublishing:
     """Return the compressor's process and the distillers', not started yet.
 
@@ -225,6 +227,7 @@ def make_publishing(
         recorder: of the run.
         blocks: the run's shared memory.
         clock: returns the run's seconds.
+        pipe: that publications pass; None: they need not travel.
     """
     network, compression = network_of(config, learner.policy), config.compression
     shared = (blocks.weights.handle(), blocks.states.handle())
@@ -236,7 +239,8 @@ def make_publishing(
         worker = Worker("distiller", index, distill_repeatedly, lambda _, given=given: given)
         found.append(DistillerProcess(worker, board))
     handles = (*shared, blocks.samples.handle(), blocks.mailbox.handle())
-    arguments = (*network, compression, links, *handles, board_handles)
+    passed = (None if pipe is None else pipe.handle(), wiring.actors)
+    arguments = (*network, compression, links, *handles, board_handles, *passed)
     check_every = KLProbe.check_every(samples, count_macs(learner.policy))
     return RemotePublishing(
         PublicationOrders(config.runtime.publish_every, check_every, clock),

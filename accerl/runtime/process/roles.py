@@ -32,6 +32,7 @@ from accerl.runtime.process.messages import (
     Taken,
 )
 from accerl.runtime.process.samples import SampleRing
+from accerl.runtime.process.shaped_pipe import ShapedPipe, rollout_bytes
 from accerl.runtime.process.wire import Channel
 from accerl.weights import Mailbox, Publication, WeightVector
 
@@ -54,6 +55,8 @@ def collect_rollouts(
     infer_batch: int,
     patience_seconds: float,
     seed: int,
+    index: int,
+    pipe_handle: dict[str, Any] | None,
 ) -> None:
     """Receive slot numbers, fill the slots in order, send each number back.
 
@@ -64,6 +67,7 @@ def collect_rollouts(
     give_back_large_blocks()
     slab = Slab(**slab_handle)
     mailbox = Mailbox(**mailbox_handle)
+    pipe = None if pipe_handle is None else ShapedPipe(**pipe_handle)
     try:
         envs = make_envs(game, slab.shape.num_envs, env)
         actor = Actor(envs, seed, threads=threads, infer_batch=infer_batch)
@@ -79,10 +83,13 @@ def collect_rollouts(
                     if "torch" in sys.modules:  # one of the engines is torch's
                         sys.modules["torch"].set_num_threads(threads)
                 actor.collect(slab[slot])
+                if pipe is not None:
+                    pipe.send_up(index, rollout_bytes(slab.shape))
                 channel.send(Filled(slot))
     finally:
-        mailbox.close()
-        slab.close()
+        for block in (mailbox, slab, pipe):
+            if block is not None:
+                block.close()
 
 
 def _wait_for(mailbox: Mailbox, number: int, seconds: float) -> None:
@@ -104,6 +111,8 @@ def compress_weights(
     samples_handle: dict[str, Any],
     mailbox_handle: dict[str, Any],
     board_handles: list[dict[str, Any]],
+    pipe_handle: dict[str, Any] | None,
+    actors: int,
 ) -> None:
     """Take weights and states, compress, publish; distil in between what nobody else distils.
 
@@ -111,7 +120,7 @@ def compress_weights(
     each order to `Publish` it says `Taken` when it has copied weights and states, and then `Done`
     with what became of it; asked for its `State`, it sends it. What it is to `Distil` it is told
     when that changes, and it says what it has `Distilled`. What other processes distil it finds on
-    their boards.
+    their boards. A publication passes the pipe, if there is one, to as many `actors`.
     """
     from accerl.compress.distillation.state_ring import StateRing
     from accerl.runtime.process.steps import Steps, Students
@@ -127,7 +136,14 @@ def compress_weights(
     samples = SampleRing(**samples_handle)
     mailbox = Mailbox(**mailbox_handle)
     students = Students([Board(**handle) for handle in board_handles])
+    pipe = None if pipe_handle is None else ShapedPipe(**pipe_handle)
     current: Publication | None = None
+
+    def send(number: int, publication: Publication | None) -> None:
+        if pipe is not None and publication is not None:
+            pipe.send_down(actors * sum(len(each.payload) for each in publication.artifacts))
+        mailbox.settle_or_put(number, publication)
+
     try:
         _start_from_state(channel, compressor)
         steps = Steps(channel, compressor, policy, weights)
@@ -140,13 +156,14 @@ def compress_weights(
                 compressor.take_students(students.shown.students())
             if not steps.has_followed:  # what acts next has seen the newest weights
                 steps.step()
-            send = partial(mailbox.settle_or_put, order.number)
-            made = make_publication(compressor, probe, policy, order, current, send)
+            sent = partial(send, order.number)
+            made = make_publication(compressor, probe, policy, order, current, sent)
             current = made.publication or current
             channel.send(Done(made.delivery))
     finally:
-        for block in (mailbox, samples, ring, weights, students):
-            block.close()
+        for block in (mailbox, samples, ring, weights, students, pipe):
+            if block is not None:
+                block.close()
 
 
 def distill_repeatedly(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from functools import partial
 from multiprocessing.connection import wait
+from time import thread_time
 from typing import Any
 
 from accerl.config import RunConfig
@@ -13,14 +14,17 @@ from accerl.rollout import Rollout, Slab
 from accerl.runtime.parallel import ParallelRun
 from accerl.runtime.parts import Parts
 from accerl.runtime.process.blocks import SharedBlocks, network_of
+from accerl.runtime.process.disturbances import Disturbances
 from accerl.runtime.process.messages import Fill, Filled, Measure, Measured, Message
 from accerl.runtime.process.publishing import RemotePublishing, make_publishing
 from accerl.runtime.process.ranks import learner_ranks
 from accerl.runtime.process.roles import collect_rollouts, measure_returns
+from accerl.runtime.process.shaped_pipe import ShapedPipe
 from accerl.runtime.process.supervise import Supervisor, Worker
 from accerl.runtime.process.wire import PeerGoneError
 from accerl.runtime.publishing.delivery import Tag
 from accerl.runtime.run import Snapshot
+from accerl.runtime.slots import Slots, SlotState
 from accerl.seeds import Role, number
 
 PUBLISHING = ("compressor", "distiller")
@@ -35,6 +39,9 @@ class ProcessRun(ParallelRun):
 
     Any process but this one may be killed at any moment: another takes its place, and what it
     held (slots, an order to publish, a measurement) is taken back or asked for again.
+
+    What `RunConfig.conditions` says is really done to the processes (`disturbances`). An actor that
+    leaves is stopped; the rollout that it was filling is thrown away when it has joined again.
     """
 
     def __init__(
@@ -46,9 +53,19 @@ class ProcessRun(ParallelRun):
     ) -> None:
         super().__init__(config, supervisor=supervisor, parts=parts)
         policy, wiring = self.learner.policy, self._wiring
+        conditions = config.conditions
+        wiring.process_names(conditions)
+        actors = conditions.most_actors(wiring.actors)
+        self._disturbances = Disturbances(conditions, wiring.actors)
+        self._begun: set[str] = set()  # actors that hold a rollout begun before they left
+        self._pipe: ShapedPipe | None = None
+        if conditions.has_link:
+            down, up = conditions.down_bytes_per_second, conditions.up_bytes_per_second
+            self._pipe = ShapedPipe(down, up, actors)
+        self._slots = Slots(actors, self._slots.each)
         self._slab = Slab(self._shape, len(self._slots))
         self._blocks = SharedBlocks.of(config, policy, self._shape)
-        self._actors = [self._make_actor(index) for index in range(wiring.actors)]
+        self._actors = [self._make_actor(index) for index in range(actors)]
         self._ranks = learner_ranks(config, wiring, self.learner, self._slab, self._supervisor)
         self._evaluator = self._make_evaluator() if config.runtime.eval_episodes else None
         self._learner_return: float | None = None  # what the evaluator has just measured
@@ -62,6 +79,7 @@ class ProcessRun(ParallelRun):
             self.recorder,
             self._blocks,
             lambda: self._seconds,
+            self._pipe,
         )
 
     @property
@@ -86,7 +104,8 @@ class ProcessRun(ParallelRun):
             seed = number(self.config.seed, Role.ACTOR, index, restarts, updates)
             handles = (self._slab.handle(), self._blocks.mailbox.handle())
             acting = (runtime.actor_threads, runtime.infer_batch, runtime.patience_seconds)
-            return *handles, self.config.game, self.config.env, *acting, seed
+            pipe = None if self._pipe is None else self._pipe.handle()
+            return *handles, self.config.game, self.config.env, *acting, seed, index, pipe
 
         return Worker("actor", index, collect_rollouts, arguments)
 
@@ -110,6 +129,25 @@ class ProcessRun(ParallelRun):
         for worker in self.workers:
             self._supervisor.start(worker)
 
+    def _follow_conditions(self) -> float:
+        measuring = self._evaluator
+        on_the_clock = [worker for worker in self.workers if worker is not measuring]
+        left, joined = self._disturbances.follow(self._seconds, on_the_clock)
+        if self._pipe is not None:
+            self._pipe.leave(self._disturbances.bandwidth)
+        for actor in left:
+            assert actor.index is not None
+            while actor.channel.poll():  # what it finished before it left counts
+                self._receive_from(actor)
+            if self._slots.of(actor.index, SlotState.FILLING):
+                self._begun.add(actor.name)
+            if self._pipe is not None:
+                self._pipe.forget(actor.index)
+        for actor in joined:
+            self._lend(actor)
+        now = self._seconds
+        return self._disturbances.next_change(now) - now
+
     def _rollout(self, slot: int) -> Rollout:
         return self._slab[slot]
 
@@ -117,7 +155,10 @@ class ProcessRun(ParallelRun):
         return self.publishing.tag(rollout.publication, rollout.spec_index)
 
     def _learn(self, slot: int, rollout: Rollout, seconds: float) -> UpdateStats | None:
-        return self._ranks.update(slot, partial(self._safeguard.update, rollout, seconds=seconds))
+        before = thread_time()
+        stats = self._ranks.update(slot, partial(self._safeguard.update, rollout, seconds=seconds))
+        self._disturbances.slow_learner(thread_time() - before)
+        return stats
 
     def _learned(self, slot: int, rollout: Rollout, stats: UpdateStats) -> None:
         self._blocks.states.add(rollout.obs[:-1], stats.logits.numpy(), self.learner.updates - 1)
@@ -132,28 +173,33 @@ class ProcessRun(ParallelRun):
     def _lend(self, actor: Worker) -> None:
         """Give an actor all slots that it may fill, unless its process is still starting."""
         assert actor.index is not None
-        if self._acting and actor.ready:
+        if self._acting and actor.ready and self._disturbances.is_present(actor):
             slots = self._slots.lend(actor.index)
             actor.send(Fill(slots, self.orders.last_ordered))
 
     def _receive(self, timeout_seconds: float) -> None:
         pipes: dict[Any, Worker] = {worker.channel.pipe: worker for worker in self.workers}
         for pipe in wait(list(pipes), timeout_seconds):
-            worker = pipes[pipe]
-            try:
-                message = worker.receive()
-            except PeerGoneError:
-                self._replace(worker)
-            else:
-                self._handle(worker, message)
+            self._receive_from(pipes[pipe])
         for worker in self.workers:
             if self._supervisor.hangs(worker):
                 self._replace(worker)
 
+    def _receive_from(self, worker: Worker) -> None:
+        try:
+            message = worker.receive()
+        except PeerGoneError:
+            self._replace(worker)
+        else:
+            self._handle(worker, message)
+
     def _handle(self, worker: Worker, message: Message) -> None:
         if worker.role == "actor":
             assert worker.index is not None
-            if isinstance(message, Filled):
+            if isinstance(message, Filled) and worker.name in self._begun:
+                self._begun.remove(worker.name)  # it has been away since: fill it anew
+                worker.send(Fill([message.slot], self.orders.last_ordered))
+            elif isinstance(message, Filled):
                 self._slots.filled(worker.index, message.slot)
             else:  # it is ready
                 self._lend(worker)
@@ -172,6 +218,9 @@ class ProcessRun(ParallelRun):
         if worker.role == "actor":
             assert worker.index is not None
             slots = self._slots.reclaim(worker.index)
+            self._begun.discard(worker.name)
+            if self._pipe is not None:
+                self._pipe.forget(worker.index)
             replace(recovered=f"{slots} of its slots reclaimed")
         elif worker.role == "learner":
             replace(recovered=self._ranks.died())
@@ -210,6 +259,7 @@ class ProcessRun(ParallelRun):
         if self._closed:
             return
         self._closed = True
+        self._disturbances.close()
         self._ranks.dissolve()
         for worker in self.workers:
             worker.hang_up()  # all at once, so that they end side by side
@@ -217,5 +267,7 @@ class ProcessRun(ParallelRun):
             worker.end()
         self._supervisor.unpin()
         self._blocks.close()
+        if self._pipe is not None:
+            self._pipe.close()
         self._slab.close()
         self.publishing.pool.close()

@@ -1,0 +1,217 @@
+"""Events on the real clock: what disturbers do to a process, and that nothing stays disturbed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from time import process_time
+
+import pytest
+
+from accerl.errors import UserError
+from accerl.networks.observation import ObservationSpec
+from accerl.rollout import RolloutShape
+from accerl.runtime.conditions import Condition, Conditions
+from accerl.runtime.process import disturber
+from accerl.runtime.process.disturbances import Disturbances
+from accerl.runtime.process.run import ProcessRun
+from accerl.runtime.process.shaped_pipe import ShapedPipe, rollout_bytes
+from accerl.runtime.run import IntervalReport
+from tests.fixtures.runs.process_runs import quick_catch
+from tests.fixtures.runs.processes import wait_for
+
+DISTURBER = [sys.executable, "-I", "-S", disturber.__file__]
+
+
+def event(kind: str, amount: float, at: float, lasts: float, process: str = "") -> Condition:
+    return Condition(at_seconds=at, lasts_seconds=lasts, kind=kind, amount=amount, process=process)
+
+
+def state(pid: int) -> str:
+    """One letter of /proc: T is stopped."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+@pytest.fixture
+def busy() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that computes without pause."""
+    process = subprocess.Popen([sys.executable, "-I", "-S", "-c", "while True: pass"])
+    yield process
+    process.kill()
+    process.wait()
+
+
+def started(*arguments: object) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([*DISTURBER, *map(str, arguments)], stdin=subprocess.PIPE)
+
+
+def ended(helper: subprocess.Popen[bytes]) -> None:
+    assert helper.stdin is not None
+    helper.stdin.close()
+    assert helper.wait(20) == 0
+
+
+def test_a_core_that_is_slower_is_busy_for_the_rest(busy: subprocess.Popen[bytes]) -> None:
+    """By processor seconds, which do not depend on what else the machine does."""
+    wait_for(lambda: disturber.cpu_seconds(busy.pid) > 0.05, "it to compute")
+    helper = started("slow", busy.pid, 4.0)
+    wait_for(lambda: disturber.cpu_seconds(helper.pid) > 0.15, "it to be slowed down")
+    mine, theirs = disturber.cpu_seconds(helper.pid), disturber.cpu_seconds(busy.pid)
+    wait_for(lambda: disturber.cpu_seconds(helper.pid) > mine + 0.3, "a while to pass")
+    used = disturber.cpu_seconds(helper.pid) - mine
+    assert used / (disturber.cpu_seconds(busy.pid) - theirs) == pytest.approx(3.0, rel=0.35)
+    ended(helper)
+    assert state(busy.pid) != "T"
+
+
+def test_a_burner_burns_on_its_core_until_its_parent_is_gone() -> None:
+    core = min(os.sched_getaffinity(0))
+    code = (
+        "import subprocess, sys, time\n"
+        f"helper = subprocess.Popen({[*DISTURBER, 'burn', str(core)]!r}, stdin=subprocess.PIPE)\n"
+        "print(helper.pid, flush=True)\n"
+        "time.sleep(600)"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    assert parent.stdout is not None
+    pid = int(parent.stdout.readline())
+    wait_for(lambda: disturber.cpu_seconds(pid) > 0.1, "it to burn")
+    assert os.sched_getaffinity(pid) == {core}
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    wait_for(lambda: not Path(f"/proc/{pid}").exists() or state(pid) == "Z", "it to end")
+
+
+def test_what_was_stopped_goes_on_when_its_guard_has_nobody_left(
+    busy: subprocess.Popen[bytes],
+) -> None:
+    guard = started("guard", busy.pid)
+    os.kill(busy.pid, signal.SIGSTOP)
+    wait_for(lambda: state(busy.pid) == "T", "it to stop")
+    ended(guard)
+    assert state(busy.pid) != "T"
+    busy.kill()
+    busy.wait()
+    ended(started("guard", busy.pid))  # nobody is left to go on
+    ended(started("slow", busy.pid, 2.0))
+
+
+def test_a_pipe_takes_as_long_as_the_bytes_would() -> None:
+    pipe = ShapedPipe(1e6, 0.0, 2)
+    other = ShapedPipe(**pipe.handle())
+    try:
+        waited: list[float] = []
+        pipe._wait = lambda left, rate: waited.append(min(left / rate, 0.002)) or waited[-1] * rate
+        pipe.send_down(20_000)
+        assert sum(waited) == pytest.approx(0.02)
+        waited.clear()
+        other.leave(0.2)
+        pipe.send_down(20_000)
+        assert sum(waited) == pytest.approx(0.1)
+        waited.clear()
+        pipe.send_up(0, 1e9)  # that direction has no limit
+        assert waited == []
+    finally:
+        other.close()
+        pipe.close()
+
+
+def test_actors_that_send_at_once_share_a_link() -> None:
+    pipe = ShapedPipe(0.0, 1e6, 2)
+    try:
+        waited: list[float] = []
+        pipe._wait = lambda left, rate: waited.append(left / rate) or left
+        pipe._words[2] = 1.0  # another is sending
+        pipe.send_up(0, 1000)
+        pipe.forget(1)
+        pipe.send_up(0, 1000)
+        assert waited == pytest.approx([0.002, 0.001])
+        assert list(pipe._words) == [1.0, 0.0, 0.0]
+    finally:
+        pipe.close()
+    frames = ObservationSpec((4, 84, 84), "uint8")
+    shape = RolloutShape(unroll=20, num_envs=8, num_actions=6, observation=frames)
+    assert rollout_bytes(shape) == 160 * 84 * 84
+
+
+def test_bandwidth_of_shared_memory_cannot_fall() -> None:
+    slow = Conditions((event("bandwidth", 0.2, 0.1, 0.1),))
+    with pytest.raises(UserError, match="down_bytes_per_second"):
+        replace(quick_catch(), conditions=slow)
+    replace(quick_catch(), conditions=replace(slow, up_bytes_per_second=1.0))
+    with pytest.raises(UserError, match="Ray's nodes"):
+        replace(quick_catch(runtime="ray"), conditions=slow)
+
+
+def test_the_learner_is_slowed_down_by_what_it_computes() -> None:
+    slow = Disturbances(Conditions((event("throttle", 3.0, 0.0, 9.0, "learner"),)), 1)
+    slow.follow(1.0, [])
+    before = process_time()
+    slow.slow_learner(0.05)
+    assert process_time() - before == pytest.approx(0.1, rel=0.3)
+    slow.follow(9.5, [])
+    before = process_time()
+    slow.slow_learner(0.05)
+    assert process_time() - before < 0.02
+    slow.close()
+
+
+def test_events_of_every_kind_come_and_go_on_the_real_clock() -> None:
+    """The run's clock is set to where events begin and end."""
+    conditions = Conditions(
+        (
+            event("actors", 1, 100.0, 100.0),
+            event("throttle", 3.0, 100.0, 100.0),
+            event("bandwidth", 0.5, 100.0, 100.0),
+            event("actors", 3, 300.0, 100.0),
+            event("co-tenant", 1, 300.0, 100.0),
+        ),
+        down_bytes_per_second=1e8,
+        up_bytes_per_second=1e8,
+    )
+    config = replace(quick_catch(num_actors=2), seconds=500.0, conditions=conditions)
+    run = ProcessRun(config)
+    try:
+        actors = run._actors
+
+        def at(seconds: float) -> tuple[IntervalReport, list[bool], list[str]]:
+            """Act for a moment from there; return the report, who is stopped, and disturbers."""
+            run.now = seconds
+            before = run.learner.updates
+            report = run.advance(0.1)
+            while run.learner.updates < before + 5:  # it goes on learning
+                run.advance(0.05)
+            # What is stopped is not dead, and nobody starts it anew.
+            assert report.events == ()
+            stopped = [state(actor.pid) == "T" for actor in actors]
+            return report, stopped, sorted(key[0] for key in run._disturbances._helpers)
+
+        report, stopped, helpers = at(0.0)
+        assert (report.conditions, stopped[1:], helpers) == ((), [False, True], ["guard"])
+        report, stopped, helpers = at(100.0)
+        found = sorted(entry["words"] for entry in report.conditions)
+        assert found == ["1 actor", "all cores 3 times slower", "bandwidth at 50%"]
+        assert stopped[1:] == [True, True]
+        assert helpers == ["guard", "guard", "slow", "slow"]  # an actor and the compressor
+        assert run._pipe is not None
+        assert run._pipe._words[0] == 0.5
+        report, stopped, helpers = at(200.0)
+        assert (report.conditions, stopped, helpers) == ((), [False, False, True], ["guard"])
+        report, stopped, helpers = at(300.0)
+        assert (stopped, helpers) == ([False, False, False], ["burn"])
+        # Whatever dies under an event is replaced as ever.
+        os.kill(actors[2].pid, signal.SIGKILL)
+        while actors[2].restarts == 0:
+            run.advance(0.02)
+        pids = [helper.pid for helper in run._disturbances._helpers.values()]
+        pids += [worker.pid for worker in run.workers]
+        assert len(pids) == 5
+    finally:
+        run.close()
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
