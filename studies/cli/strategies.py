@@ -8,11 +8,13 @@ from typing import Any
 
 from accerl.config import RunConfig
 from accerl.errors import UserError, did_you_mean
-from accerl.monitor.strategies import STRATEGIES, make_strategy
+from accerl.monitor.strategies import STRATEGIES, AdviseKLCapStrategy, make_strategy
 from accerl.monitor.strategy import Strategy
 from accerl.runtime.latency.games import times_of_game, times_of_run
+from accerl.runtime.latency.predict import fastest_first
 from accerl.runtime.latency.profile import LatencyProfile
-from accerl.runtime.latency.profiles import load_profile
+from accerl.runtime.latency.profiles import load_profile, this_machine
+from accerl.spec import CompressionSpec
 from controller.bundle.bundle import is_bundle
 from controller.bundle.serving import ServedStrategy, serve_bundle
 from controller.comparators.by_name import COMPARATORS, existing_presets, make_comparator
@@ -54,6 +56,8 @@ def choose_strategy(
             if given:
                 raise UserError("--spec and --strategy-params both set the fixed spec; give one")
             given = {"spec": spec}
+        if name == AdviseKLCapStrategy.name and "specs" not in given:
+            given = {"specs": _fastest_first(config), **given}
         return make_strategy(name, **given)
     if name in COMPARATORS:
         profile = clock_profile(config)
@@ -71,6 +75,13 @@ def choose_strategy(
         raise UserError(f"--strategy {name}: this is not a schedule bundle (no bundle.json)")
     hint = did_you_mean(name, [*STRATEGIES, *COMPARATORS])
     raise UserError(f"strategy {name!r} does not exist; {hint}, or the folder of a bundle")
+
+
+def _fastest_first(config: RunConfig) -> tuple[CompressionSpec, ...]:
+    """Return what actors can act with, by the speed that the machine's profile predicts."""
+    profile = clock_profile(config) or load_profile(this_machine())
+    specs = existing_presets(config.network, times_of_run(profile, config))
+    return fastest_first(profile, config, specs)
 
 
 def bundle_strategy(path: str, config: RunConfig, *, mode: str, strict: bool) -> ServedStrategy:

@@ -67,8 +67,8 @@ class Train(Command):
     profile: str | None = None
     """latency profile of the virtual clock (default: paper-1080ti)"""
     strategy: str = "fixed"
-    """fixed, kl-threshold, reward-gap, linear-kl, three-stage, random, first-that-fires, sw-ucb,
-    thompson, gp-bandit, or the path of a schedule bundle"""
+    """fixed, kl-threshold, reward-gap, linear-kl, three-stage, advise-kl-cap, random,
+    first-that-fires, sw-ucb, thompson, gp-bandit, or the path of a schedule bundle"""
     spec: str = "{}"
     """for the fixed strategy: what actors act with, as JSON"""
     strategy_params: str = "{}"

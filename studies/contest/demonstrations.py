@@ -86,7 +86,7 @@ def record_statics(study: Study, rule: Sequence[RecordedEpisode]) -> StaticDemon
     fixed = range(len(places) * len(specs))
     betas = [default_beta(instance.horizon_seconds) for instance in instances]
     gains = np.array([episodes[at].discounted(betas[at]).sum() for at in fixed]).reshape(shape)
-    steps = np.array([results[at].env_steps for at in fixed])
+    steps = np.array([results[at].env_steps[-1] for at in fixed])
     speeds = (steps / [episodes[at].seconds.sum() for at in fixed]).reshape(shape)
     machines = [instance.profile for instance in study.trained]
     home = _mostly(rule, actions)

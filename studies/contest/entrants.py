@@ -31,6 +31,7 @@ KINDS = {
     **dict.fromkeys(THRESHOLDS, "threshold"),
     **dict.fromkeys(BANDITS, "bandit"),
     "linear-kl": "threshold",
+    "advise-kl-cap": "threshold",
     "three-stage": "schedule",
     "random": "random",
     "first-that-fires": "threshold",

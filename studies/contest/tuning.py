@@ -17,6 +17,7 @@ from optuna.trial import FrozenTrial
 
 from accerl.errors import UserError
 from accerl.monitor.strategies import (
+    AdviseKLCapStrategy,
     FirstThatFires,
     FixedStrategy,
     KLThresholdStrategy,
@@ -73,6 +74,9 @@ SPACES_BY_NAME = {
     ),
     "three-stage": SearchSpace(
         "three-stage", "three_stage", "three stages", ThreeStageStrategy.suggest
+    ),
+    "advise-kl-cap": SearchSpace(
+        "advise-kl-cap", "advise_kl_cap", "advise + KL cap", AdviseKLCapStrategy.suggest
     ),
     "random": SearchSpace("random", "random", "random specs", RandomStrategy.suggest),
     "first-that-fires": SearchSpace(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar
 
@@ -12,7 +12,8 @@ import numpy as np
 from accerl.monitor.monitor import Monitor
 from accerl.monitor.strategies import make_strategy
 from accerl.monitor.strategy import Strategy
-from accerl.spec import Decision
+from accerl.runtime.latency.predict import fastest_first
+from accerl.spec import CompressionSpec, Decision
 from accerl.training.run import run_training
 from controller.actions import ActionSpace
 from controller.bundle.schedule import ReplayedSchedule, Schedule
@@ -58,7 +59,8 @@ class StrategyResult:
     """[K]"""
     features: tuple[tuple[float, ...], ...]
     """[K, F]: what every decision was made on"""
-    env_steps: int
+    env_steps: tuple[int, ...]
+    """[K + 1]: since the start, from 0"""
 
     def to_json(self) -> dict[str, Any]:
         """Return all fields."""
@@ -72,7 +74,7 @@ class StrategyResult:
             returns=tuple(data["returns"]),
             decisions=tuple(map(Decision.from_json, data["decisions"])),
             features=tuple(map(tuple, data["features"])),
-            env_steps=data["env_steps"],
+            env_steps=tuple(data["env_steps"]),
         )
 
     def episode(self, instance: Instance, actions: ActionSpace) -> RecordedEpisode:
@@ -113,7 +115,7 @@ class StrategyJob(InstanceJob[StrategyResult]):
             returns=(random_return, *(value for value in returns if value is not None)),
             decisions=tuple(report.decision for report in reports),
             features=tuple(tuple(features.vector.tolist()) for features in seen),
-            env_steps=reports[-1].total_env_steps,
+            env_steps=(0, *(report.total_env_steps for report in reports)),
         )
 
     @classmethod
@@ -161,11 +163,23 @@ def _unshielded(description: Mapping[str, Any], instance: Instance) -> Strategy:
     return make(description["name"], **_in_units(description, instance)["params"])
 
 
+def _fastest_first(
+    specs: Sequence[Mapping[str, Any]], instance: Instance
+) -> tuple[CompressionSpec, ...]:
+    """Return the specs that actors can act with here, as this machine's profile predicts them."""
+    assert instance.latency is not None
+    given = [CompressionSpec.from_json(spec) for spec in specs]
+    possible = [spec for spec in given if instance.has(spec)]
+    return fastest_first(instance.latency, instance.config(0), possible)
+
+
 def _in_units(description: Mapping[str, Any], instance: Instance) -> dict[str, Any]:
-    """Return a hand-set strategy, or a composition of some, with the game's scale of scores."""
+    """Return a hand-set strategy, or a composition of some, as it is on this game and machine."""
     params = dict(description["params"])
     if description["name"] == "reward-gap":
         params["scale"] = instance.reference.span
+    if description["name"] == "advise-kl-cap":
+        params["specs"] = _fastest_first(params["specs"], instance)
     if description["name"] == "first-that-fires":
         params["rules"] = [_in_units(rule, instance) for rule in params["rules"]]
     return {"name": description["name"], "params": params}

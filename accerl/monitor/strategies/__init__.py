@@ -1,6 +1,7 @@
 """Hand-set strategies: when to compress how hard (the paper's section 2.4), by rule family."""
 
 from accerl.monitor.strategies.base import HandSetStrategy
+from accerl.monitor.strategies.cap import AdviseKLCapStrategy
 from accerl.monitor.strategies.compose import FirstThatFires
 from accerl.monitor.strategies.fixed import FixedStrategy, RandomStrategy
 from accerl.monitor.strategies.make import STRATEGIES, make_from, make_strategy
@@ -11,6 +12,7 @@ from accerl.monitor.strategies.threshold import KLThresholdStrategy, RewardGapSt
 
 __all__ = [
     "STRATEGIES",
+    "AdviseKLCapStrategy",
     "FirstThatFires",
     "FixedStrategy",
     "HandSetStrategy",

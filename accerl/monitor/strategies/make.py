@@ -8,6 +8,7 @@ from typing import Any, get_type_hints
 
 from accerl.errors import UserError, did_you_mean, require_choice
 from accerl.monitor.strategies.base import HandSetStrategy
+from accerl.monitor.strategies.cap import AdviseKLCapStrategy
 from accerl.monitor.strategies.compose import FirstThatFires
 from accerl.monitor.strategies.fixed import FixedStrategy, RandomStrategy
 from accerl.monitor.strategies.mix import LinearKLMixStrategy
@@ -22,6 +23,7 @@ STRATEGIES: dict[str, type[HandSetStrategy]] = {
     "reward-gap": RewardGapStrategy,
     "linear-kl": LinearKLMixStrategy,
     "three-stage": ThreeStageStrategy,
+    "advise-kl-cap": AdviseKLCapStrategy,
     "random": RandomStrategy,
     "first-that-fires": FirstThatFires,
 }

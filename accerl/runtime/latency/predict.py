@@ -152,6 +152,24 @@ def predict(profile: LatencyProfile, config: RunConfig, spec: CompressionSpec) -
     return steady_state(Work.of(profile, config, spec), config, spec)
 
 
+def fastest_first(
+    profile: LatencyProfile, config: RunConfig, specs: Sequence[CompressionSpec]
+) -> tuple[CompressionSpec, ...]:
+    """Return specs by the env steps per second that they are predicted to bring.
+
+    Those whose weights would be stale come after all others; what has no times is left out.
+
+    Args:
+        profile: of the machine; `times_of_run` is applied here.
+        config: of the run.
+        specs: to sort; of equals the first stays first.
+    """
+    times = times_of_run(profile, config)
+    rows = [predict(times, config, spec) for spec in specs if times.has(spec)]
+    ranked = sorted(rows, key=lambda row: (row.is_stale, -row.env_steps_per_second))
+    return tuple(row.spec for row in ranked)
+
+
 def steady_state(work: Work, config: RunConfig, spec: CompressionSpec) -> Prediction:
     """Return the steady state of a pipeline whose work is known; see `predict` for the others."""
     every = config.runtime.publish_every

@@ -12,6 +12,7 @@ import pytest
 from accerl.monitor.compliance import StrategyCompliance, made_up_features
 from accerl.monitor.features import Features
 from accerl.monitor.strategies import (
+    AdviseKLCapStrategy,
     FixedStrategy,
     KLThresholdStrategy,
     LinearKLMixStrategy,
@@ -59,6 +60,11 @@ class TestThreeStagesByTime(StrategyCompliance):
 class TestThreeStagesByStage(StrategyCompliance):
     def make(self) -> Strategy:
         return ThreeStageStrategy(by="stage")
+
+
+class TestAdviseKLCap(StrategyCompliance):
+    def make(self) -> AdviseKLCapStrategy:
+        return AdviseKLCapStrategy(specs=(NET3, INT8, IDENTITY))
 
 
 class TestRandom(StrategyCompliance):
@@ -337,3 +343,36 @@ def test_a_strategy_fires_while_it_is_away_from_rest(
     for kl_nats, expected in timeline:
         strategy.decide(made_up_features(kl_max_nats=kl_nats, kl_mean_nats=kl_nats))
         assert fires(strategy) is expected
+
+
+def capped(*timeline: tuple[float, float, float]) -> list[CompressionSpec]:
+    """Decide at the start and after intervals of (seconds, KL of compression, served share)."""
+    strategy = AdviseKLCapStrategy(specs=(NET3, INT8, IDENTITY), cap_nats=0.1, retry_fraction=0.5)
+    strategy.reset()
+    found = [strategy.decide(made_up_features()).main]
+    for seconds, kl_nats, served in timeline:
+        raw = {"seconds": seconds, "compression_kl_nats": kl_nats, "served_share": served}
+        found.append(strategy.decide(made_up_features(**raw)).main)
+    return found
+
+
+def test_the_fastest_spec_acts_until_its_kl_exceeds_the_cap() -> None:
+    assert capped((1.0, 0.05, 1.0), (2.0, 0.2, 1.0), (3.0, 0.01, 1.0)) == [NET3, NET3, INT8, INT8]
+
+
+def test_a_spec_that_exceeded_the_cap_is_tried_again_after_a_while() -> None:
+    """The horizon is 60 s: half of it after 2 s are over at 32 s; what is close now stays."""
+    after = [(2.0, 0.2, 1.0), (31.0, 0.01, 1.0), (32.0, 0.02, 1.0), (33.0, 0.09, 1.0)]
+    assert capped(*after) == [NET3, INT8, INT8, NET3, NET3]
+
+
+def test_a_kl_that_was_not_measured_while_a_spec_acted_is_not_its_own() -> None:
+    """An old value, and one of what acts while a student waits to be admitted, say nothing."""
+    waits = capped((1.0, 0.2, 0.1), (2.0, 0.2, 1.0), (3.0, 0.3, 1.0))
+    assert waits == [NET3, NET3, NET3, INT8]
+    assert capped((1.0, 0.2, 1.0), (2.0, 0.2, 1.0)) == [NET3, INT8, INT8]
+
+
+def test_where_all_exceed_the_cap_the_closest_acts() -> None:
+    found = capped((1.0, 0.4, 1.0), (2.0, 0.2, 1.0), (3.0, 0.3, 1.0))
+    assert found == [NET3, INT8, IDENTITY, INT8]

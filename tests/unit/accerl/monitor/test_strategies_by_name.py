@@ -22,6 +22,7 @@ from accerl.spec import IDENTITY, CompressionSpec, Decision
 
 INT8 = CompressionSpec(bits=8)
 REQUIRED: dict[str, dict[str, Any]] = {
+    "advise-kl-cap": {"specs": [{"bits": 8}, {"bits": 32}]},
     "random": {"specs": [{"bits": 8}, {"bits": 32}]},
     "first-that-fires": {"rules": [{"name": "kl-threshold"}, {"name": "linear-kl"}]},
 }

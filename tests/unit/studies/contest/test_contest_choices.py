@@ -98,7 +98,7 @@ def test_gains_count_relative_to_those_without_compression() -> None:
         returns=(0.0, 0.5, 1.0, 1.0),
         decisions=(),
         features=(),
-        env_steps=0,
+        env_steps=(0,),
     )
     alone = score(INSTANCES[0], result)
     assert alone > 0.0

@@ -40,7 +40,7 @@ def run(reached_after: float, decisions: list[Decision]) -> StrategyResult:
         returns=(0.0, 1.0, 1.0, 2.0, 2.0),
         decisions=tuple(decisions),
         features=(),
-        env_steps=0,
+        env_steps=(0,),
     )
 
 

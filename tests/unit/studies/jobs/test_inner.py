@@ -41,7 +41,9 @@ def test_a_job_travels_and_its_result_depends_on_it_alone() -> None:
     assert first.returns[0] == -0.6
     assert len(first.returns) == 4
     assert first.decisions == (Decision.of(CompressionSpec(bits=8)),) * 3
-    assert first.env_steps > 0
+    assert first.env_steps[0] == 0
+    assert len(first.env_steps) == len(first.times)
+    assert first.env_steps[-1] > 0
 
 
 def test_a_run_is_the_episode_that_the_control_environment_would_record() -> None:

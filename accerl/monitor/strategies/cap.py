@@ -1,0 +1,105 @@
+"""A strategy that acts with the fastest spec that is still close enough to the learner."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from accerl.monitor.features import Features
+from accerl.monitor.strategies.base import SECONDS_EPSILON, HandSetStrategy
+from accerl.monitor.strategies.checks import require_number, require_specs
+from accerl.monitor.strategies.search import Levels, all_specs
+from accerl.spec import CompressionSpec, Decision
+
+if TYPE_CHECKING:
+    import optuna
+
+SERVED = 0.5
+"""share of an interval that a spec must have acted in for the KL measured there to be its own"""
+
+
+@dataclass
+class _Measured:
+    """What is known of each spec, by its place."""
+
+    kl_nats: dict[int, float] = field(default_factory=dict)
+    """the newest value"""
+    exceeded_seconds: dict[int, float] = field(default_factory=dict)
+    """the run's clock when it last exceeded the cap"""
+    acting: int | None = None
+    """what was decided last"""
+    last_nats: float = math.nan
+    """the indicator at the last decision: it keeps its value where nothing was sampled"""
+
+
+@dataclass(frozen=True)
+class AdviseKLCapStrategy(HandSetStrategy):
+    """Acts with the first of `specs` whose KL of compression is at most a cap.
+
+    `specs` are in order of speed, the fastest first: `predict.fastest_first` sorts them by what
+    the machine's latency profile predicts, so the rule reads the machine. KL is
+    KL(learner || what was published of the same weights), measured while a spec acts. What has
+    never acted is tried; what exceeded the cap is tried again after a share of the horizon. If all
+    have exceeded it, the one that is closest to the learner acts.
+
+    Raises:
+        UserError: a parameter lies outside what is allowed.
+    """
+
+    name: ClassVar[str] = "advise-kl-cap"
+    specs: tuple[CompressionSpec, ...] = field(
+        metadata={"example": '[{"student": "net3", "bits": 8}, {"bits": 8}, {"bits": 32}]'}
+    )
+    cap_nats: float = 0.1
+    retry_fraction: float = 0.25
+    """share of the horizon after which a spec that exceeded the cap is tried again"""
+    _measured: _Measured = field(default_factory=_Measured, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "specs", require_specs(self.name, self.specs))
+        require_number(self.name, "cap_nats", self.cap_nats, above=0.0)
+        require_number(self.name, "retry_fraction", self.retry_fraction, above=0.0)
+
+    def reset(self) -> None:
+        """Forget what was measured."""
+        object.__setattr__(self, "_measured", _Measured())
+
+    def decide(self, features: Features) -> Decision:
+        """Return the fastest spec that is not known to exceed the cap."""
+        raw, known = features.raw, self._measured
+        self._note(raw["compression_kl_nats"], raw["served_share"], raw["seconds"])
+        if math.isnan(raw["kl_mean_nats"]) and known.acting is not None:  # a network has diverged
+            known.kl_nats[known.acting] = math.inf
+            known.exceeded_seconds[known.acting] = raw["seconds"]
+        wait = self.retry_fraction * raw["horizon_seconds"] - SECONDS_EPSILON
+        allowed = (
+            place
+            for place in range(len(self.specs))
+            if raw["seconds"] - known.exceeded_seconds.get(place, -math.inf) >= wait
+        )
+        closest = min(range(len(self.specs)), key=lambda at: known.kl_nats.get(at, math.inf))
+        known.acting = next(allowed, closest)
+        return Decision.of(self.specs[known.acting])
+
+    def _note(self, kl_nats: float, served_share: float, seconds: float) -> None:
+        """Credit the indicator to what acted, if it was sampled and that did act."""
+        known = self._measured
+        is_new = kl_nats != known.last_nats and not math.isnan(kl_nats)
+        known.last_nats = kl_nats
+        if known.acting is None or not is_new or not served_share >= SERVED:
+            return
+        known.kl_nats[known.acting] = kl_nats
+        if kl_nats > self.cap_nats:
+            known.exceeded_seconds[known.acting] = seconds
+        else:
+            known.exceeded_seconds.pop(known.acting, None)
+
+    @classmethod
+    def suggest(cls, trial: optuna.Trial, actions: Levels) -> dict[str, Any]:
+        """Return a cap and when to try again; whoever runs the trial sorts the specs by speed."""
+        return {
+            "specs": [spec.to_json() for spec in reversed(all_specs(actions))],
+            "cap_nats": trial.suggest_float("cap_nats", 0.003, 3.0, log=True),
+            "retry_fraction": trial.suggest_float("retry_fraction", 0.05, 1.0, log=True),
+        }

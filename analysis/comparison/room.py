@@ -1,0 +1,288 @@
+"""Room: how much faster a run is whose spec suits its instance than with one spec for all.
+
+Log seconds to target of spec s on instance i = (game, machine) with seed k are the sum of
+
+    speed    log(seconds / env steps), known almost without noise, and
+    fidelity log(env steps to target), noisy, and mostly the game's and the spec's own.
+
+What is chosen on the very runs that it is reported on looks better than it is: the best of eight
+equal specs over four seeds seems some percent faster than each of them. So every choice here is
+cross-fitted: for each seed it is made on the other seeds of all instances, and only the seed that
+was left out is reported. A choice made on so few seeds is not always the right one, so the room is
+that of what can be known from them, no more than the truth; the naive minimum is no less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from analysis.comparison import stats
+
+Choose = Callable[["Matrix"], np.ndarray]
+"""what was measured -> the number of the chosen spec for each instance [N]"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Matrix:
+    """Runs of every spec on every instance; N instances, S specs, K seeds.
+
+    NaN marks what was not run: a spec that is clearly last is stopped. Of every spec on every
+    instance at least two seeds are there.
+    """
+
+    instances: tuple[str, ...]
+    games: tuple[str, ...]
+    """of the instances, [N]"""
+    machines: tuple[str, ...]
+    """[N]"""
+    specs: tuple[str, ...]
+    seeds: tuple[int, ...]
+    log_seconds: np.ndarray
+    """[N, S, K]: mean over the targets of log restricted seconds"""
+    log_steps: np.ndarray
+    """[N, S, K]: likewise of env steps"""
+
+    def rows(self, keep: np.ndarray) -> Matrix:
+        """Return some instances alone, by a mask or by numbers."""
+        places = np.arange(len(self.instances))[keep]
+        return replace(
+            self,
+            instances=tuple(self.instances[place] for place in places),
+            games=tuple(self.games[place] for place in places),
+            machines=tuple(self.machines[place] for place in places),
+            log_seconds=self.log_seconds[places],
+            log_steps=self.log_steps[places],
+        )
+
+    def filled(self) -> Matrix:
+        """Return the same without gaps, for choosing; see `fill`."""
+        return replace(self, log_seconds=fill(self.log_seconds), log_steps=fill(self.log_steps))
+
+    def without(self, seed: int) -> Matrix:
+        """Return all but the seed of a place: what a choice for it may know."""
+        others = [place for place in range(len(self.seeds)) if place != seed]
+        return replace(
+            self,
+            seeds=tuple(self.seeds[place] for place in others),
+            log_seconds=self.log_seconds[:, :, others],
+            log_steps=self.log_steps[:, :, others],
+        )
+
+
+def fill(values: np.ndarray) -> np.ndarray:
+    """Return values [N, S, K] with NaN replaced by additive effects of spec and seed.
+
+    A seed's effect is read from the specs that have all seeds, a spec's from the seeds that it has:
+    a spec that was stopped must not look better for having been spared a slow seed.
+    """
+    found = values.copy()
+    for cells in found:  # [S, K] of an instance
+        missing = np.isnan(cells)
+        whole = ~missing.any(axis=1)
+        if missing.all(axis=1).any() or not missing.any():
+            continue
+        effects = cells[whole].mean(axis=0) if whole.any() else np.nanmean(cells, axis=0)
+        levels = np.nanmean(cells - effects, axis=1, keepdims=True)
+        cells[missing] = (levels + effects)[missing]
+    return found
+
+
+def best_for_all(known: Matrix) -> np.ndarray:
+    """Choose one spec: the lowest mean log seconds over all instances."""
+    means = known.log_seconds.mean(axis=(0, 2))
+    return np.full(len(known.instances), int(np.argmin(means)))
+
+
+def best_by(labels: Callable[[Matrix], Sequence[str]]) -> Choose:
+    """Return what chooses a spec for all instances that share a label: a game, or a machine."""
+
+    def choose(known: Matrix) -> np.ndarray:
+        found = np.zeros(len(known.instances), dtype=int)
+        own = np.asarray(labels(known))
+        for label in np.unique(own):
+            means = known.log_seconds[own == label].mean(axis=(0, 2))
+            found[own == label] = int(np.argmin(means))
+        return found
+
+    return choose
+
+
+def best_each(known: Matrix) -> np.ndarray:
+    """Choose for every instance by its own runs alone."""
+    return known.log_seconds.mean(axis=2).argmin(axis=1)
+
+
+def best_pooled(known: Matrix) -> np.ndarray:
+    """Choose for every instance by its own speed, and by fidelity that instances share.
+
+    Fidelity differs by spec, by game and spec, and by instance. Each of these is drawn towards the
+    one before it by as much as its differences are noise (empirical Bayes): with few seeds an
+    instance's own runs say little of it that those of its game on other machines do not.
+    """
+    speed = (known.log_seconds - known.log_steps).mean(axis=2)
+    steps = known.log_steps - known.log_steps.mean(axis=1, keepdims=True)
+    names, own = np.unique(np.asarray(known.games), return_inverse=True)
+    by_game = np.stack([steps[own == place].mean(axis=0) for place in range(len(names))])
+    everywhere = by_game.mean(axis=(0, 2))
+    of_game = _drawn(by_game, np.broadcast_to(everywhere, by_game.shape[:2]))
+    return (speed + _drawn(steps, of_game[own])).argmin(axis=1)
+
+
+def _drawn(values: np.ndarray, towards: np.ndarray) -> np.ndarray:
+    """Return the means of values [A, S, K] over K, drawn towards [A, S] by their share of noise."""
+    seeds = values.shape[2]
+    distances = values.mean(axis=2) - towards
+    spread = float(np.mean(distances**2))
+    if seeds < 2 or spread == 0.0:
+        return towards + 0.0 * distances
+    noise = float(np.mean(values.var(axis=2, ddof=1))) / seeds
+    return towards + max(0.0, 1.0 - noise / spread) * distances
+
+
+CHOICES: Mapping[str, Choose] = {
+    "one for all": best_for_all,
+    "one for each game": best_by(lambda known: known.games),
+    "one for each machine": best_by(lambda known: known.machines),
+    "one for each instance": best_each,
+    "virtual best": best_pooled,
+}
+"""by what is known of an instance; the last one is what room is measured with"""
+SINGLE, VIRTUAL = "one for all", "virtual best"
+
+
+def cross_fit(matrix: Matrix, choose: Choose) -> np.ndarray:
+    """Return the spec chosen for every instance and seed [N, K] on the other seeds."""
+    known = matrix.filled()
+    return np.stack([choose(known.without(k)) for k in range(len(matrix.seeds))], axis=1)
+
+
+def taken(values: np.ndarray, picks: np.ndarray) -> np.ndarray:
+    """Return the values [N, S, K] of the chosen specs, [N, K]."""
+    return np.take_along_axis(values, picks[:, None, :], axis=1)[:, 0, :]
+
+
+def missing_runs(matrix: Matrix, choices: Mapping[str, Choose]) -> list[tuple[int, int, int]]:
+    """Return (instance, spec, seed) of what choices need to be reported on and was not run."""
+    found: dict[tuple[int, int, int], None] = {}
+    for choose in choices.values():
+        picks = cross_fit(matrix, choose)
+        for n, k in np.argwhere(np.isnan(taken(matrix.log_seconds, picks))):
+            found[int(n), int(picks[n, k]), int(k)] = None
+    return list(found)
+
+
+def ratio_of(
+    matrix: Matrix,
+    differences: np.ndarray,
+    rng: np.random.Generator,
+    keep: np.ndarray | None = None,
+) -> stats.Interval:
+    """Return exp of the mean of log differences [N, K], and its interval.
+
+    Runs of one game and seed share their dice on all machines: they are one cluster.
+
+    Args:
+        matrix: names the instances.
+        differences: of log values; pairs that are NaN are left out.
+        rng: draws the bootstrap.
+        keep: mask of the instances that count, [N].
+    """
+    pairs = [
+        (differences[n, k], matrix.instances[n], (matrix.games[n], seed))
+        for n in range(len(matrix.instances))
+        for k, seed in enumerate(matrix.seeds)
+        if (keep is None or keep[n]) and not np.isnan(differences[n, k])
+    ]
+    if not pairs:
+        return stats.Interval(np.nan, np.nan, np.nan)
+    values, games, clusters = zip(*pairs, strict=True)
+    found = stats.paired_mean(np.array(values), games, rng, clusters=clusters)
+    return stats.Interval(*(float(np.exp(each)) for each in (found.estimate, found.low, found.high)))
+
+
+def room_of(
+    matrix: Matrix, rng: np.random.Generator, keep: np.ndarray | None = None
+) -> dict[str, Any]:
+    """Return the room of a matrix: for every choice, and apart for speed and fidelity.
+
+    All ratios are those of the one spec for all over the choice's: above 1, the choice is faster.
+
+    Args:
+        matrix: all instances that the one spec is chosen for.
+        rng: draws the bootstrap.
+        keep: mask of the instances that count; choices are made on all.
+    """
+    single = cross_fit(matrix, best_for_all)
+    choices = {}
+    for name, choose in CHOICES.items():
+        picks = cross_fit(matrix, choose)
+        gain = taken(matrix.log_seconds, single) - taken(matrix.log_seconds, picks)
+        steps = taken(matrix.log_steps, single) - taken(matrix.log_steps, picks)
+        choices[name] = {
+            **interval_json(ratio_of(matrix, gain, rng, keep)),
+            "speed": interval_json(ratio_of(matrix, gain - steps, rng, keep)),
+            "fidelity": interval_json(ratio_of(matrix, steps, rng, keep)),
+        }
+    counted = matrix if keep is None else matrix.rows(keep)
+    return {
+        **{key: choices[VIRTUAL][key] for key in ("ratio", "low", "high", "speed", "fidelity")},
+        "choices": choices,
+        "naive": _naive(matrix, keep),
+        "instances": len(counted.instances),
+        "pairs": int(np.isfinite(counted.log_seconds).any(axis=1).sum()),
+    }
+
+
+def _naive(matrix: Matrix, keep: np.ndarray | None) -> float | None:
+    """Return what choosing on the runs that are reported would claim; no less than the truth."""
+    known = matrix.filled()
+    means = known.log_seconds.mean(axis=2)
+    gain = means[:, means.mean(axis=0).argmin()] - means.min(axis=1)
+    kept = gain if keep is None else gain[keep]
+    return float(np.exp(kept.mean())) if len(kept) else None
+
+
+def interval_json(found: stats.Interval) -> dict[str, float | None]:
+    """Return {"ratio", "low", "high"}, None where there is too little data."""
+    return {"ratio": stats.finite_or_none(found.estimate), **found.bounds()}
+
+
+ROOM_RATIO, ROOM_LOW = 1.10, 1.05
+CHANGING_RATIO, CHANGING_LOW = 1.15, 1.08
+GATE = (
+    f"The gate opens if the room is at least {ROOM_RATIO - 1:.0%} with the lower bound above "
+    f"{ROOM_LOW - 1:.0%}, and on the instances with changing conditions at least "
+    f"{CHANGING_RATIO - 1:.0%} with the lower bound above {CHANGING_LOW - 1:.0%}."
+)
+
+
+def gate(overall: Mapping[str, Any], changing: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return whether the gate is open and why, in one sentence for each condition.
+
+    Args:
+        overall: ratio, low and high over all drawn instances.
+        changing: the same of those with changing conditions; None: there are none.
+    """
+    checks = [
+        ("in all", overall, ROOM_RATIO, ROOM_LOW),
+        ("under changing conditions", changing, CHANGING_RATIO, CHANGING_LOW),
+    ]
+    reasons, is_open = [], True
+    for where, found, ratio, low in checks:
+        if found is None or found["ratio"] is None or found["low"] is None:
+            is_open = False
+            reasons.append(f"{where}, too little was measured to say")
+            continue
+        met = found["ratio"] >= ratio and found["low"] > low
+        is_open = is_open and met
+        reasons.append(
+            f"{where}, the room is {found['ratio'] - 1:+.1%} ({found['low'] - 1:+.1%} to "
+            f"{found['high'] - 1:+.1%}), {'enough' if met else 'not enough'}: asked is "
+            f"{ratio - 1:.0%} with the lower bound above {low - 1:.0%}"
+        )
+    word = "open" if is_open else "closed"
+    return {"open": is_open, "reason": f"The gate is {word}: {'; '.join(reasons)}."}

@@ -1,0 +1,198 @@
+"""The instances of the room: horizons, changing conditions, references and targets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from accerl.config import RunConfig
+from accerl.errors import UserError
+from accerl.presets import load_preset
+from accerl.runtime.latency.games import times_of_run
+from accerl.runtime.latency.predict import predict
+from accerl.runtime.latency.profile import LatencyProfile
+from accerl.runtime.latency.profiles import PAPER, load_profile
+from accerl.spec import IDENTITY, CompressionSpec
+from analysis.comparison.curves import final_return
+from controller.env.instances import EVAL_EPISODES, Instance
+from controller.env.references import random_return
+from studies.contest.budget import FP32, REFERENCE_SEEDS
+from studies.contest.study import strategy_job
+from studies.jobs.inner import StrategyJob, StrategyResult
+from studies.room.plan import (
+    CHANGING,
+    CONFIRMED,
+    CONTROL,
+    EASY,
+    INTERVALS,
+    STEADY,
+    STRETCH,
+    RoomBudget,
+)
+
+ATARI_RANDOM = {"pong": -20.7, "breakout": 1.7}
+"""mean score of random play (Mnih et al. 2015)"""
+
+
+def run_config(game: str) -> RunConfig:
+    """Return a game's preset; one that measures no J measures it here."""
+    config = load_preset(game)
+    if config.runtime.eval_episodes:
+        return config
+    return config.with_runtime(eval_episodes=EVAL_EPISODES)
+
+
+def make_cell(
+    game: str,
+    latency: LatencyProfile,
+    env_steps: float,
+    specs: Sequence[CompressionSpec],
+    group: str,
+) -> Instance:
+    """Return a game on a machine, as long as the fastest of some specs takes for so many env steps.
+
+    Args:
+        game: a preset.
+        latency: of the machine.
+        env_steps: of the spec that is predicted fastest.
+        specs: that the machine has times for.
+        group: that it belongs to.
+    """
+    config = run_config(game)
+    times = times_of_run(latency, config)
+    rate = max(predict(times, config, spec).env_steps_per_second for spec in specs)
+    interval = float(f"{env_steps / rate / INTERVALS:.3g}")
+    return Instance(
+        game=game,
+        profile=latency.name,
+        latency=latency,
+        base=config,
+        group=group,
+        horizon_seconds=interval * INTERVALS,
+        interval_seconds=interval,
+    )
+
+
+def find_specs(
+    budget: RoomBudget, games: Sequence[str], machines: Mapping[str, LatencyProfile]
+) -> tuple[tuple[CompressionSpec, ...], dict[str, list[str]]]:
+    """Return the specs that every machine has times for, and the machines that lack the others'."""
+    missing: dict[str, list[str]] = {}
+    for game in games:
+        config = run_config(game)
+        for name, latency in machines.items():
+            times = times_of_run(latency, config)
+            for spec in budget.specs:
+                if not times.has(spec) and name not in missing.get(spec.label, []):
+                    missing.setdefault(spec.label, []).append(name)
+    return tuple(spec for spec in budget.specs if spec.label not in missing), missing
+
+
+def make_cells(
+    budget: RoomBudget,
+    machines: Mapping[str, LatencyProfile],
+    specs: Sequence[CompressionSpec],
+) -> list[Instance]:
+    """Return all instances of a budget, without references."""
+
+    def cell(game: str, machine: str, env_steps: int, group: str) -> Instance:
+        own = specs_beside(game, specs)
+        return make_cell(game, machines[machine], STRETCH * env_steps, own, group)
+
+    found = [
+        cell(game, machine, env_steps, STEADY)
+        for game, env_steps in budget.games.items()
+        for machine in budget.machines
+    ]
+    found += [
+        cell(game, machine, env_steps, EASY)
+        for game, env_steps in budget.easy.items()
+        for machine in budget.machines
+    ]
+    if budget.control_machine:
+        game, env_steps = next(iter((budget.easy or budget.games).items()))
+        found.append(cell(game, budget.control_machine, env_steps, CONTROL))
+    chosen = budget.machines[:: max(len(budget.machines) // budget.confirmed_machines, 1)]
+    found += [
+        cell(game, machine, env_steps, CONFIRMED)
+        for game, env_steps in budget.confirmed.items()
+        for machine in chosen[: budget.confirmed_machines]
+    ]
+    return found
+
+
+def specs_beside(game: str, specs: Sequence[CompressionSpec]) -> tuple[CompressionSpec, ...]:
+    """Return the specs that actors can act with beside the game's learner."""
+    network = load_preset(game).network
+    return tuple(spec for spec in specs if spec.student != network)
+
+
+def reference_cells(budget: RoomBudget) -> dict[str, Instance]:
+    """Return by game what the long runs without compression are made on."""
+    paper = load_profile(PAPER)
+    lengths = {**budget.games, **budget.easy, **budget.confirmed}
+    return {
+        game: make_cell(game, paper, env_steps, (IDENTITY,), "")
+        for game, env_steps in lengths.items()
+    }
+
+
+def reference_jobs(budget: RoomBudget) -> list[StrategyJob]:
+    """Return the long runs without compression, game by game."""
+    return [
+        strategy_job(item, seed, FP32)
+        for item in reference_cells(budget).values()
+        for seed in reference_seeds(budget, item.game)
+    ]
+
+
+def reference_seeds(budget: RoomBudget, game: str) -> list[int]:
+    """Return the seeds of a game's long runs; the confirmation is given few."""
+    count = budget.confirmed_seeds if game in budget.confirmed else budget.reference_runs
+    return list(REFERENCE_SEEDS[:count])
+
+
+def find_references(
+    jobs: Sequence[StrategyJob], results: Sequence[StrategyResult]
+) -> dict[str, dict[str, Any]]:
+    """Return by game what random play and long runs reach, as fields of instances.
+
+    Raises:
+        UserError: training reached no more than random play.
+    """
+    reached: dict[str, list[float]] = {}
+    for job, result in zip(jobs, results, strict=True):
+        reached.setdefault(job.instance.game, []).append(final_of(job.instance, result))
+    found = {}
+    for game, returns in reached.items():
+        random = ATARI_RANDOM[game] if game in ATARI_RANDOM else random_return(game)
+        middle = median(returns)
+        if not middle > random:
+            raise UserError(
+                f"{game}: fp32 training reached {middle:.3g}, no better than random play "
+                f"({random:.3g}); use a larger --budget"
+            )
+        found[game] = {
+            "random_return": random,
+            "reference_return": middle,
+            "target_return": middle,
+            "fp32_returns": tuple(returns),
+        }
+    return found
+
+
+def final_of(instance: Instance, result: StrategyResult) -> float:
+    """Return the mean J of the last tenth of a run."""
+    times, returns = np.array(result.times), np.array(result.returns)
+    return final_return(times, returns, instance.horizon_seconds)
+
+
+def with_references(
+    instances: Sequence[Instance], references: Mapping[str, Mapping[str, Any]]
+) -> list[Instance]:
+    """Return the instances with scale and targets of their games."""
+    return [replace(item, **references[item.game]) for item in instances]

@@ -1,0 +1,71 @@
+"""What the study will take: core-seconds of its runs, before any of them is made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from accerl.presets import load_preset
+from accerl.records import read_json, write_json
+from accerl.runtime.latency.games import times_of_run
+from accerl.runtime.latency.predict import predict
+from accerl.spec import CompressionSpec
+from controller.env.instances import Instance
+from studies.jobs.executor import Outcome
+from studies.jobs.inner import StrategyResult
+
+COSTS = "core-seconds.json"
+PER_1000 = {"catch": 0.06, "cartpole": 0.03, "pong": 1.2, "breakout": 1.2}
+"""core-seconds per 1,000 env steps, J included, on a 2-core AMD EPYC"""
+OTHERS_PER_1000 = 0.21
+"""of MinAtar's games"""
+
+
+class CoreSeconds:
+    """Core-seconds per env step by game: those of jobs that were done, or the table's.
+
+    Args:
+        out: the study's folder, where they are saved.
+    """
+
+    def __init__(self, out: Path) -> None:
+        self._path = out / COSTS
+        self._done: dict[str, dict[str, float]] = {}
+        if self._path.is_file():
+            self._done = read_json(self._path)
+        self._counted: set[str] = set()
+
+    def add(self, game: str, outcome: Outcome[StrategyResult]) -> None:
+        """Count a run, once."""
+        if outcome.key in self._counted:
+            return
+        if not self._counted:  # a study that goes on finds all its jobs again
+            self._done = {}
+        self._counted.add(outcome.key)
+        sums = self._done.setdefault(game, {"core_seconds": 0.0, "env_steps": 0.0})
+        sums["core_seconds"] += outcome.cpu_seconds
+        sums["env_steps"] += outcome.result.env_steps[-1]
+
+    def save(self) -> None:
+        """Write what is known for the next start."""
+        write_json(self._path, self._done)
+
+    @property
+    def spent(self) -> float:
+        """Core-seconds of all runs that were counted."""
+        return sum(sums["core_seconds"] for sums in self._done.values())
+
+    def per_step(self, game: str) -> float:
+        """Return the core-seconds of an env step."""
+        if game in self._done:
+            sums = self._done[game]
+            return sums["core_seconds"] / max(sums["env_steps"], 1.0)
+        return PER_1000.get(game, OTHERS_PER_1000) / 1e3
+
+    def of(self, instance: Instance, specs: Iterable[CompressionSpec]) -> float:
+        """Return the core-seconds of a run of each spec on an instance."""
+        assert instance.latency is not None
+        config = instance.base or load_preset(instance.game)
+        times = times_of_run(instance.latency, config)
+        rates = [predict(times, config, spec).env_steps_per_second for spec in specs]
+        return self.per_step(instance.game) * instance.horizon_seconds * sum(rates)

@@ -1,0 +1,212 @@
+"""What the study of room runs: games, machines, specs, seeds, and the rules that stand beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from accerl.runtime.latency.profiles import PAPER
+from accerl.spec import IDENTITY, CompressionSpec
+from analysis.comparison.room import CHOICES, GATE
+from controller.env.instances import Instance
+from studies.students.plan import INT8, NET1, NET2, NET3, PRUNED
+
+SPECS = (
+    IDENTITY,
+    INT8,
+    CompressionSpec(bits=8, rank=0.25),
+    PRUNED,
+    NET1,
+    NET2,
+    NET3,
+    CompressionSpec(bits=8, student="net3", sparsity=0.5),
+)
+SEEDS = range(300, 320)
+"""of the matrix, for this study alone: what is tuned is tested on them, and never tuned"""
+COPY_SEEDS = range(1_000, 2_000)
+"""of the placebo's copies"""
+TARGETS = (0.5, 0.9)
+"""shares of the way from random play to what long runs without compression reach"""
+STRETCH = 1.5
+"""horizons let the spec that is predicted fastest make so many times a game's env steps"""
+INTERVALS = 20
+"""measurements of J and decisions of a run"""
+FIRST_SEEDS = 2
+"""after which a spec may be stopped on an instance"""
+STOP = 1.5
+"""it is stopped if it took so many times the seconds of the fastest with each of them"""
+STEADY, CHANGING = "same machine throughout", "changing conditions"
+EASY, CONTROL, CONFIRMED = "easy games", "no room by construction", "confirmation"
+DRAWN = (STEADY, CHANGING)
+"""groups of what is drawn by rule, whose room is asked for; the others stand beside"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoomBudget:
+    """How much the study spends."""
+
+    games: Mapping[str, int]
+    """env steps by game: the length of the reference runs, and the measure of horizons"""
+    machines: tuple[str, ...]
+    """drawn by rule"""
+    specs: tuple[CompressionSpec, ...] = SPECS
+    seeds: int
+    reference_runs: int
+    easy: Mapping[str, int] = field(default_factory=dict)
+    """games that every spec learns: played on all machines, reported apart"""
+    control_machine: str = ""
+    """on which nothing is to be gained, for the first of the games; none: no control"""
+    copied: tuple[str, ...] = ()
+    """games in which copies of one spec are compared, on the first machine"""
+    copies: int = 8
+    rules: tuple[str, ...] = ()
+    """hand-set strategies that are tuned, one parameter set for all instances"""
+    rule_runs: int = 0
+    """inner runs that each of them spends on tuning"""
+    rule_instances: int = 0
+    """on which it is tuned, one seed each"""
+    rule_seeds: int = 1
+    """of the matrix, on which the tuned rules are tested"""
+    scheduled: int = 0
+    """instances for which a schedule is searched"""
+    confirmed: Mapping[str, int] = field(default_factory=dict)
+    """games that are compared on few machines with few seeds, apart from the room"""
+    confirmed_machines: int = 2
+    confirmed_seeds: int = 2
+
+    @property
+    def matrix_seeds(self) -> list[int]:
+        """The seeds of the matrix."""
+        return list(SEEDS[: self.seeds])
+
+
+MACHINES = ("two-core", "gpu-learner", "paper-1080ti", "edge")
+_MINATAR = ("breakout", "asterix", "freeway", "seaquest", "space-invaders")
+
+
+def _minatar(*names: str, env_steps: int) -> dict[str, int]:
+    return {f"minatar-{name}": env_steps for name in names}
+
+
+BUDGETS = {
+    "tiny": RoomBudget(
+        games={"catch": 8_000, "cartpole": 16_000},
+        machines=("paper-1080ti", "two-core"),
+        specs=(IDENTITY, INT8, NET3),
+        seeds=2,
+        reference_runs=2,
+        control_machine="slow-env",
+        copied=("catch",),
+        copies=3,
+        rules=("advise-kl-cap",),
+        rule_runs=8,
+        rule_instances=2,
+        scheduled=1,
+    ),
+    "short": RoomBudget(
+        games=_minatar("breakout", "asterix", "freeway", env_steps=200_000),
+        machines=MACHINES,
+        specs=(IDENTITY, INT8, PRUNED, NET2, SPECS[-1]),
+        seeds=4,
+        reference_runs=5,
+        easy={"catch": 16_000},
+        copied=("catch",),
+        rules=("kl-threshold", "advise-kl-cap"),
+        rule_runs=32,
+        rule_instances=8,
+        scheduled=2,
+    ),
+    "default": RoomBudget(
+        games=_minatar(*_MINATAR, env_steps=500_000),
+        machines=MACHINES,
+        seeds=4,
+        reference_runs=20,
+        easy={"catch": 30_000, "cartpole": 60_000},
+        control_machine="slow-env",
+        copied=("catch", "minatar-breakout"),
+        rules=("kl-threshold", "reward-gap", "three-stage", "advise-kl-cap"),
+        rule_runs=200,
+        rule_instances=16,
+        rule_seeds=2,
+        scheduled=8,
+        confirmed={"pong": 1_000_000, "breakout": 500_000},
+    ),
+}
+
+QUESTION = (
+    "How many seconds to target does a spec that suits its game and machine save over the one spec "
+    "that is best for all, and how much more do schedules and rules that change it during a run?"
+)
+RULES = {
+    "instances": (
+        "Every game on every machine; machines are the first of each family's validation split, as "
+        "many of each family. Half of the instances have changing conditions: those where the sum "
+        "of the places of game and machine is odd. No draw is thrown away. Easy games on all "
+        "machines, a machine on which inference costs nothing, and copies of one spec are reported "
+        "apart, as are the games of the confirmation."
+    ),
+    "horizon": (
+        f"The seconds in which the spec that `profile advise` predicts fastest makes {STRETCH:g} "
+        f"times the game's env steps; J is measured {INTERVALS} times."
+    ),
+    "target": (
+        "50% and 90% of the way from random play to the median final return of fp32 runs of the "
+        f"game's env steps on {PAPER}. A run that has not reached it is censored at the horizon "
+        "(restricted time). A run's seconds are the geometric mean of those to both targets."
+    ),
+    "stop": (
+        f"After {FIRST_SEEDS} seeds a spec stops on an instance if, with each of them, it took at "
+        f"least {STOP:g} times the seconds of the fastest. Where a choice turns out to need one of "
+        "its runs after all, that run is made."
+    ),
+    "choices": (
+        "Cross-fitted: for every seed, specs are chosen on the other seeds of all instances, and "
+        "only the seed that was left out is reported. Room is measured with the last of: "
+        f"{', '.join(CHOICES)}; it pools fidelity over machines, drawn together by as much as it "
+        "is noise."
+    ),
+    "tuned": (
+        "Rules and schedules are tuned on seeds 0 to 9, and tested on seeds of the matrix, where "
+        "the statics that they are compared with are cross-fitted."
+    ),
+    "gate": GATE,
+}
+
+
+def make_plan(
+    budget: RoomBudget,
+    instances: Sequence[Instance],
+    left_out: Mapping[str, Sequence[str]],
+    *,
+    seed: int,
+) -> dict[str, Any]:
+    """Return the plan as JSON; equal plans have equal hashes.
+
+    Args:
+        budget: of the study.
+        instances: all of them, without references.
+        left_out: machines without times for a spec, by its label: it is not compared.
+        seed: of samplers.
+    """
+    return {
+        "question": QUESTION,
+        "rules": RULES,
+        "instances": [
+            {
+                "name": item.name,
+                "game": item.game,
+                "machine": item.profile,
+                "group": item.group,
+                "profile_hash": item.latency.hash if item.latency else None,
+                "config_hash": item.config(0).hash,
+                "horizon_seconds": item.horizon_seconds,
+                "interval_seconds": item.interval_seconds,
+            }
+            for item in instances
+        ],
+        "budget": asdict(budget),
+        "specs_left_out": {label: list(names) for label, names in left_out.items()},
+        "seeds": budget.matrix_seeds,
+        "seed": seed,
+    }
