@@ -201,7 +201,9 @@ def ratio_of(
         return stats.Interval(np.nan, np.nan, np.nan)
     values, games, clusters = zip(*pairs, strict=True)
     found = stats.paired_mean(np.array(values), games, rng, clusters=clusters)
-    return stats.Interval(*(float(np.exp(each)) for each in (found.estimate, found.low, found.high)))
+    return stats.Interval(
+        *(float(np.exp(each)) for each in (found.estimate, found.low, found.high))
+    )
 
 
 def room_of(

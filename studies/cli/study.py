@@ -18,6 +18,7 @@ from studies.oracle_gap.run import run_oracle_gap
 from studies.papers.plan import FIGURES
 from studies.papers.run import run_papers
 from studies.progress import duration, say
+from studies.room.run import run_room
 from studies.students.run import run_learning_study
 
 STUDIES = {
@@ -32,6 +33,10 @@ STUDIES = {
     "oracle-gap": (
         run_oracle_gap,
         "for each game and machine, how much there is for a controller to win",
+    ),
+    "room": (
+        run_room,
+        "how much a spec that suits its game and machine gains over one spec for all",
     ),
     "students": (
         partial(run_learning_study, name="students"),
@@ -58,12 +63,13 @@ class Run(Command):
     """
 
     name: tyro.conf.Positional[str]
-    """quickstart, contest, oracle-gap, students, correctors, or a figure such as paper-fig8;
-    `accerl study list` says what each does"""
+    """quickstart, contest, oracle-gap, room, students, correctors, or a figure such as
+    paper-fig8; `accerl study list` says what each does"""
     out: Path
     """the study's folder"""
     budget: str = "default"
-    """tiny (minutes; shows that everything works) or default; students also has short"""
+    """tiny (minutes; shows that everything works) or default; students and room also
+    have short"""
     seed: int = 0
     """of samplers and controller; of oracle-gap, the first of each split's inner seeds"""
     workers: int = 0

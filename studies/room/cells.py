@@ -24,7 +24,6 @@ from studies.contest.budget import FP32, REFERENCE_SEEDS
 from studies.contest.study import strategy_job
 from studies.jobs.inner import StrategyJob, StrategyResult
 from studies.room.plan import (
-    CHANGING,
     CONFIRMED,
     CONTROL,
     EASY,
@@ -114,8 +113,10 @@ def make_cells(
         for machine in budget.machines
     ]
     if budget.control_machine:
-        game, env_steps = next(iter((budget.easy or budget.games).items()))
-        found.append(cell(game, budget.control_machine, env_steps, CONTROL))
+        found += [
+            cell(game, budget.control_machine, env_steps, CONTROL)
+            for game, env_steps in (budget.easy or budget.games).items()
+        ]
     chosen = budget.machines[:: max(len(budget.machines) // budget.confirmed_machines, 1)]
     found += [
         cell(game, machine, env_steps, CONFIRMED)

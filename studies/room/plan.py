@@ -1,4 +1,4 @@
-"""What the study of room runs: games, machines, specs, seeds, and the rules that stand beforehand."""
+"""What the study of room runs: games, machines, specs and seeds; the rules stand beforehand."""
 
 from __future__ import annotations
 

@@ -1,0 +1,145 @@
+"""What the runs say: the room, apart for its groups and parts, and whether the gate is open."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from accerl.seeds import Role, generator
+from analysis.comparison.room import (
+    CHOICES,
+    SINGLE,
+    VIRTUAL,
+    Matrix,
+    cross_fit,
+    gate,
+    interval_json,
+    ratio_of,
+    room_of,
+    taken,
+)
+from controller.env.instances import Instance
+from studies.room.plan import CHANGING, DRAWN
+from studies.room.runs import Rows, log_seconds
+from studies.room.tuned import SCHEDULE, Rule
+
+RuleRuns = Mapping[tuple[str, str, int], Rows]
+"""rows by name of the rule, name of the instance, and seed"""
+
+
+def dice(seed: int, comparison: int) -> np.random.Generator:
+    """Return the generator of one comparison's bootstrap."""
+    return generator(seed, Role.BOOTSTRAP, comparison)
+
+
+def drawn_room(matrix: Matrix, instances: Sequence[Instance], seed: int) -> dict[str, Any]:
+    """Return the room in all and by group, the gate, and what was chosen.
+
+    Args:
+        matrix: of the drawn instances.
+        instances: the same, in its order.
+        seed: of the bootstraps.
+    """
+    overall = room_of(matrix, dice(seed, 0))
+    groups = []
+    for place, name in enumerate(DRAWN):
+        keep = np.array([item.group == name for item in instances])
+        if keep.any():
+            groups.append({"name": name, **room_of(matrix, dice(seed, 1 + place), keep)})
+    changing = next((each for each in groups if each["name"] == CHANGING), None)
+    return {
+        "room": overall,
+        "groups": groups,
+        "gate": gate(overall, changing),
+        "chosen": chosen(matrix),
+        "means": mean_seconds(matrix, instances),
+    }
+
+
+def chosen(matrix: Matrix) -> dict[str, Any]:
+    """Return what each choice takes with all seeds: the one spec for all, others by instance."""
+    known = matrix.filled()
+    found: dict[str, Any] = {}
+    for name, choose in CHOICES.items():
+        labels = [matrix.specs[place] for place in choose(known)]
+        found[name] = dict(zip(matrix.instances, labels, strict=True))
+    found[SINGLE] = next(iter(found[SINGLE].values()))
+    return found
+
+
+def mean_seconds(matrix: Matrix, instances: Sequence[Instance]) -> list[dict[str, Any]]:
+    """Return, by instance and spec, seconds over those of the instance's fastest spec.
+
+    Geometric means over seeds, gaps filled: for the eye. The fastest is so on the very seeds that
+    are shown.
+    """
+    known = matrix.filled()
+    rows = []
+    for n, item in enumerate(instances):
+        seconds, steps = known.log_seconds[n].mean(axis=1), known.log_steps[n].mean(axis=1)
+        for s, spec in enumerate(matrix.specs):
+            if np.isnan(seconds[s]):
+                continue
+            rows.append(
+                {
+                    "game": item.game,
+                    "machine": item.profile,
+                    "group": item.group,
+                    "spec": spec,
+                    "seconds": float(np.exp(seconds[s])),
+                    "env_steps": float(np.exp(steps[s])),
+                    "over_best": float(np.exp(seconds[s] - seconds.min())),
+                    "seeds": int(np.isfinite(matrix.log_seconds[n, s]).sum()),
+                }
+            )
+    return rows
+
+
+def compared(
+    matrix: Matrix, instances: Sequence[Instance], rules: Sequence[Rule], runs: RuleRuns, seed: int
+) -> list[dict[str, Any]]:
+    """Return, for every rule, the seconds of the one spec and of the virtual best over its own.
+
+    Above 1, the rule is faster. Pairs are those of instance and seed that the rule was tested on.
+    """
+    picks = {name: cross_fit(matrix, CHOICES[name]) for name in (SINGLE, VIRTUAL)}
+    rows = []
+    for place, rule in enumerate(rules):
+        own = np.full((len(instances), len(matrix.seeds)), np.nan)
+        for n, item in enumerate(instances):
+            for k, each in enumerate(matrix.seeds):
+                if found := runs.get((rule.name, item.name, each)):
+                    own[n, k] = log_seconds(found)
+        against = {}
+        for at, (name, chosen_specs) in enumerate(picks.items()):
+            gain = taken(matrix.log_seconds, chosen_specs) - own
+            rng = dice(seed, 100 + 2 * place + at)
+            against[name] = interval_json(ratio_of(matrix, gain, rng))
+        rows.append(
+            {
+                "name": rule.name,
+                "label": rule.label,
+                "over_single": against[SINGLE],
+                "over_virtual": against[VIRTUAL],
+                "pairs": int(np.isfinite(own).sum()),
+                "inner_runs": rule.inner_runs,
+                "params": dict(rule.params),
+            }
+        )
+    return rows
+
+
+def decomposition(
+    room: Mapping[str, Any], strategies: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """Return what the virtual best gains by speed and by fidelity, and switching on top of it."""
+    parts = [
+        {"name": "speed (seconds per env step)", **room["speed"]},
+        {"name": "fidelity (env steps to target)", **room["fidelity"]},
+    ]
+    schedule = next((row for row in strategies if row["name"] == SCHEDULE), None)
+    if schedule is not None:
+        parts.append({"name": "switching (best schedule)", **schedule["over_virtual"]})
+    return parts

@@ -1,0 +1,264 @@
+"""The study `room`: a plan, references, the matrix, what is tuned, and what all that says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from accerl.errors import UserError, did_you_mean
+from accerl.records import fingerprint, make_out_dir, versions, write_json
+from accerl.runtime.latency.profiles import load_profile
+from accerl.spec import CompressionSpec
+from analysis.comparison.room import room_of
+from controller.env.instances import Instance
+from studies.contest.budget import check_seed
+from studies.contest.plan import write_plan
+from studies.contest.run import claim
+from studies.contest.study import strategy_job
+from studies.jobs.executor import check_workers, open_executor
+from studies.progress import bar, console, duration
+from studies.room.cells import (
+    find_references,
+    find_specs,
+    make_cells,
+    reference_cells,
+    reference_jobs,
+    reference_seeds,
+    specs_beside,
+    with_references,
+)
+from studies.room.hours import CoreSeconds
+from studies.room.plan import (
+    BUDGETS,
+    CONFIRMED,
+    CONTROL,
+    COPY_SEEDS,
+    DRAWN,
+    EASY,
+    RoomBudget,
+    make_plan,
+)
+from studies.room.result import compared, decomposition, dice, drawn_room, mean_seconds
+from studies.room.runs import make_matrix, rows_of
+from studies.room.show import RESULT, show
+from studies.room.study import RoomStudy, static
+from studies.room.tuned import SCHEDULE, Rule, find_schedules, tune_rule
+from studies.storage import JOURNAL, open_storage, storage_errors
+from studies.students.plan import INT8
+
+COPIED = INT8
+"""the spec whose copies are compared"""
+
+
+def run_room(
+    out: Path,
+    *,
+    budget: str = "default",
+    seed: int = 0,
+    workers: int = 0,
+    profile: str = "",
+    cluster: str = "",
+    storage: str = "",
+) -> dict[str, Any]:
+    """Run the study, or go on with one that was interrupted; return its result.
+
+    Args:
+        out: the study's folder; gets plan.json, room.json, room.html and pictures.
+        budget: tiny, short or default.
+        seed: of samplers and bootstraps.
+        workers: runs at once; 0: as many as there are cores and memory for.
+        profile: a latency profile in place of the plan's machines.
+        cluster: address of a Ray cluster; by default runs are made on this machine.
+        storage: where Optuna keeps its trials; by default a journal in `out`.
+
+    Raises:
+        UserError: the budget or the profile does not exist, a number is not allowed, or `out`
+            holds another study.
+    """
+    if budget not in BUDGETS:
+        raise UserError(f"--budget {budget!r} does not exist; {did_you_mean(budget, [*BUDGETS])}")
+    check_workers(workers, cluster)
+    if storage:
+        open_storage(storage)  # refused before anything is done
+    check_seed(seed)
+    spent = BUDGETS[budget]
+    if profile:
+        spent = replace(spent, machines=(profile,), control_machine="")
+    names = dict.fromkeys([*spent.machines, spent.control_machine])
+    machines = {name: load_profile(name) for name in names if name}
+    games = [*spent.games, *spent.easy, *spent.confirmed]
+    specs, missing = find_specs(spent, games, machines)
+    make_out_dir(out)
+    settings = {"study": "room", "budget": budget, "seed": seed, "profile": profile}
+    claim(out, settings)
+    instances = make_cells(spent, machines, specs)
+    digest = write_plan(out, make_plan(spent, instances, missing, seed=seed))
+    for label, lacking in missing.items():
+        console.print(f"  left out: {label}, without times on {', '.join(lacking)}")
+    costs = CoreSeconds(out)
+    console.print(
+        f"  plan {digest[:12]}: {len(instances)} instances, {len(specs)} specs; "
+        f"{duration(planned_seconds(spent, instances, specs, costs) / 2.0)} on 2 cores, those "
+        "that are done already included"
+    )
+    with open_executor(out, workers, cluster=cluster) as executor:
+        study = RoomStudy(out, spent, specs, seed, executor, costs, digest)
+        study.instances = _referenced(study, instances)
+        info = {
+            **settings,
+            "plan_hash": digest,
+            "specs_left_out": missing,
+            "fingerprint": fingerprint(),
+            "versions": versions(),
+            "command": _command(settings),
+        }
+        where = storage or str(out / JOURNAL)
+        with storage_errors(where):
+            result = {**_measure(study, where), **info}
+    return show(out, result)
+
+
+def _command(settings: Mapping[str, Any]) -> str:
+    options = f"--budget {settings['budget']} --seed {settings['seed']}"
+    options += f" --profile {settings['profile']}" if settings["profile"] else ""
+    return f"accerl study run room {options} --out DIR"
+
+
+def planned_seconds(
+    budget: RoomBudget,
+    instances: Sequence[Instance],
+    specs: Sequence[CompressionSpec],
+    costs: CoreSeconds,
+) -> float:
+    """Return the core-seconds of a budget; none of the specs counts as stopped."""
+    by_cell = {item.name: costs.of(item, specs_beside(item.game, specs)) for item in instances}
+    means = {name: total / len(specs) for name, total in by_cell.items()}
+    total = 0.0
+    for item in instances:
+        seeds = budget.confirmed_seeds if item.group == CONFIRMED else budget.seeds
+        total += seeds * by_cell[item.name]
+        if item.game in budget.copied and item.group != CONFIRMED:
+            total += budget.copies * budget.seeds * costs.of(item, [COPIED])
+    drawn = [item for item in instances if item.group in DRAWN]
+    mean = sum(means[item.name] for item in drawn) / max(len(drawn), 1)
+    tuned = budget.rule_runs + 2 * budget.rule_instances + budget.rule_seeds * len(drawn)
+    total += mean * len(budget.rules) * tuned
+    total += mean * budget.scheduled * (40 + len(specs) + budget.seeds)
+    for game, item in reference_cells(budget).items():
+        total += len(reference_seeds(budget, game)) * costs.of(item, specs[:1])
+    return total
+
+
+def _referenced(study: RoomStudy, instances: Sequence[Instance]) -> list[Instance]:
+    """Make the long runs without compression; return the instances with scale and targets."""
+    jobs = reference_jobs(study.budget)
+    with bar("fp32 references", len(jobs)) as advance:
+        results = study.results(jobs, advance)
+    found = find_references(jobs, results)
+    for game, scale in found.items():
+        console.print(
+            f"  {game}: random {scale['random_return']:.2f}, long fp32 runs "
+            f"{scale['reference_return']:.2f} (median of {len(scale['fp32_returns'])})"
+        )
+    return with_references(instances, found)
+
+
+def _measure(study: RoomStudy, storage: str) -> dict[str, Any]:
+    """Make all other runs; return what they say, which is written as it comes."""
+    budget, seeds = study.budget, study.budget.matrix_seeds
+    drawn = study.group(*DRAWN)
+    study.run_matrix(drawn, seeds)
+    matrix = study.run_missing(drawn, seeds)
+    result = drawn_room(matrix, drawn, study.seed)
+    result["strategies"] = []
+    result["decomposition"] = decomposition(result["room"], [])
+    write_json(study.out / RESULT, {**result, **_rows(study)})
+    apart = []
+    for place, name in enumerate((EASY, CONTROL, CONFIRMED)):
+        if found := _apart(study, name, 10 + place):
+            apart.append(found)
+            result["means"] += found.pop("means")
+    if budget.copied:
+        apart.append(_placebo(study))
+    result["groups"] += apart
+    rules = [tune_rule(study, name, drawn, open_storage(storage)) for name in budget.rules]
+    if schedules := find_schedules(study, drawn):
+        rules.append(schedules)
+    runs = _test(study, rules, drawn)
+    result["strategies"] = compared(matrix, drawn, rules, runs, study.seed)
+    result["decomposition"] = decomposition(result["room"], result["strategies"])
+    result["stopped"] = [
+        {"instance": instance, "spec": spec, "seeds_saved": count}
+        for (instance, spec), count in study.stopped.items()
+    ]
+    result["core_hours"] = study.costs.spent / 3600.0
+    tuned = [row for rows in runs.values() for row in rows]
+    return {**result, **_rows(study), "strategy_rows": tuned}
+
+
+def _rows(study: RoomStudy) -> dict[str, Any]:
+    return {"matrix": [row for rows in study.runs.values() for row in rows]}
+
+
+def _apart(study: RoomStudy, group: str, comparison: int) -> dict[str, Any] | None:
+    """Return the room within a group that is none of the drawn ones; None: it is empty."""
+    instances = study.group(group)
+    if not instances:
+        return None
+    budget = study.budget
+    seeds = budget.matrix_seeds
+    if group == CONFIRMED:
+        seeds = seeds[: budget.confirmed_seeds]
+    study.run_matrix(instances, seeds)
+    matrix = study.run_missing(instances, seeds)
+    room = room_of(matrix, dice(study.seed, comparison))
+    return {"name": group, **room, "means": mean_seconds(matrix, instances)}
+
+
+def _placebo(study: RoomStudy) -> dict[str, Any]:
+    """Return the room among copies of one spec that differ in nothing but their seeds: none."""
+    budget = study.budget
+    instances = [item for item in study.group(*DRAWN, EASY) if item.game in budget.copied]
+    names = [f"copy {copy + 1}" for copy in range(budget.copies)]
+    asked = [
+        (item, name, seed, COPY_SEEDS[copy * budget.seeds + place])
+        for place, seed in enumerate(budget.matrix_seeds)
+        for copy, name in enumerate(names)
+        for item in instances
+    ]
+    jobs = [strategy_job(item, own, static(COPIED)) for item, _, _, own in asked]
+    with bar("placebo: copies of one spec", len(jobs)) as advance:
+        results = study.results(jobs, advance)
+    runs = {
+        (item.name, name, seed): rows_of(item, name, seed, result)
+        for (item, name, seed, _), result in zip(asked, results, strict=True)
+    }
+    matrix = make_matrix(instances, names, budget.matrix_seeds, runs)
+    return {
+        "name": f"placebo: {budget.copies} copies of one spec",
+        **room_of(matrix, dice(study.seed, 20)),
+    }
+
+
+def _test(study: RoomStudy, rules: Sequence[Rule], instances: Sequence[Instance]) -> dict:
+    """Run what was tuned on seeds of the matrix; return its rows by rule, instance and seed."""
+    asked = [
+        (rule, item, seed)
+        for rule in rules
+        for seed in study.budget.matrix_seeds[: _test_seeds(study.budget, rule)]
+        for item in instances
+        if item.name in rule.by_instance
+    ]
+    jobs = [strategy_job(item, seed, rule.by_instance[item.name]) for rule, item, seed in asked]
+    with bar("testing rules and schedules", len(jobs)) as advance:
+        results = study.results(jobs, advance)
+    return {
+        (rule.name, item.name, seed): rows_of(item, rule.name, seed, result)
+        for (rule, item, seed), result in zip(asked, results, strict=True)
+    }
+
+
+def _test_seeds(budget: RoomBudget, rule: Rule) -> int:
+    return budget.seeds if rule.name == SCHEDULE else budget.rule_seeds

@@ -1,0 +1,74 @@
+"""What people see of the room: tables on the terminal, room.json, pictures and a page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from accerl.records import write_json
+from studies.progress import console, numbers_table
+
+RESULT = "room.json"
+
+
+def show(out: Path, result: dict[str, Any]) -> dict[str, Any]:
+    """Write and print a result; return it."""
+    write_json(out / RESULT, result)
+    for table in (room_table(result), choices_table(result), strategies_table(result)):
+        if table.row_count:
+            console.print(table)
+    console.print(result["gate"]["reason"])
+    console.print(f"wrote {out / RESULT}")
+    return result
+
+
+def percent(found: Mapping[str, Any]) -> tuple[str, str]:
+    """Return a gain and its interval in percent."""
+    if found["ratio"] is None:
+        return "-", "-"
+    if found["low"] is None:
+        return f"{found['ratio'] - 1:+.1%}", "-"
+    return f"{found['ratio'] - 1:+.1%}", f"{found['low'] - 1:+.1%} to {found['high'] - 1:+.1%}"
+
+
+def room_table(result: Mapping[str, Any]) -> Table:
+    """Return the room in all and by group, and its parts."""
+    table = numbers_table(
+        "Room: seconds of one spec for all over those of the virtual best",
+        *("group", "room", "95% interval", "speed", "fidelity", "naive", "instances", "runs"),
+    )
+    for row in ({"name": "in all", **result["room"]}, *result["groups"]):
+        table.add_row(
+            row["name"],
+            *percent(row),
+            percent(row["speed"])[0],
+            percent(row["fidelity"])[0],
+            "-" if row["naive"] is None else f"{row['naive'] - 1:+.1%}",
+            str(row["instances"]),
+            str(row["pairs"]),
+        )
+    return table
+
+
+def choices_table(result: Mapping[str, Any]) -> Table:
+    """Return what each choice gains over one spec for all."""
+    single = result["chosen"]["one for all"]
+    table = numbers_table(
+        f"Gain over one spec for all ({single})", "choice", "gain", "95% interval"
+    )
+    for name, found in result["room"]["choices"].items():
+        table.add_row(name, *percent(found))
+    return table
+
+
+def strategies_table(result: Mapping[str, Any]) -> Table:
+    """Return what tuned rules and schedules gain over the one spec, and over the virtual best."""
+    columns = ("gain over one spec", "95% interval", "over the virtual best", "95% interval")
+    table = numbers_table("Rules and schedules", "strategy", *columns, "runs")
+    for row in result["strategies"]:
+        cells = (*percent(row["over_single"]), *percent(row["over_virtual"]))
+        table.add_row(row["label"], *cells, str(row["pairs"]))
+    return table
