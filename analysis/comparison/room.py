@@ -46,18 +46,6 @@ class Matrix:
     log_steps: np.ndarray
     """[N, S, K]: likewise of env steps"""
 
-    def rows(self, keep: np.ndarray) -> Matrix:
-        """Return some instances alone, by a mask or by numbers."""
-        places = np.arange(len(self.instances))[keep]
-        return replace(
-            self,
-            instances=tuple(self.instances[place] for place in places),
-            games=tuple(self.games[place] for place in places),
-            machines=tuple(self.machines[place] for place in places),
-            log_seconds=self.log_seconds[places],
-            log_steps=self.log_steps[places],
-        )
-
     def filled(self) -> Matrix:
         """Return the same without gaps, for choosing; see `fill`."""
         return replace(self, log_seconds=fill(self.log_seconds), log_steps=fill(self.log_steps))
@@ -175,39 +163,56 @@ def missing_runs(matrix: Matrix, choices: Mapping[str, Choose]) -> list[tuple[in
     return list(found)
 
 
-def ratio_of(
-    matrix: Matrix,
-    differences: np.ndarray,
-    rng: np.random.Generator,
-    keep: np.ndarray | None = None,
-) -> stats.Interval:
-    """Return exp of the mean of log differences [N, K], and its interval.
+class Bootstrap:
+    """One set of resamples for all that is compared on the same pairs of instance and seed.
 
     Runs of one game and seed share their dice on all machines: they are one cluster.
 
     Args:
-        matrix: names the instances.
-        differences: of log values; pairs that are NaN are left out.
-        rng: draws the bootstrap.
-        keep: mask of the instances that count, [N].
+        matrix: names the instances and seeds.
+        counted: which pairs count, [N, K].
+        rng: draws the resamples.
+        resamples: how many.
     """
-    pairs = [
-        (differences[n, k], matrix.instances[n], (matrix.games[n], seed))
-        for n in range(len(matrix.instances))
-        for k, seed in enumerate(matrix.seeds)
-        if (keep is None or keep[n]) and not np.isnan(differences[n, k])
-    ]
-    if not pairs:
-        return stats.Interval(np.nan, np.nan, np.nan)
-    values, games, clusters = zip(*pairs, strict=True)
-    found = stats.paired_mean(np.array(values), games, rng, clusters=clusters)
-    return stats.Interval(
-        *(float(np.exp(each)) for each in (found.estimate, found.low, found.high))
-    )
+
+    def __init__(
+        self,
+        matrix: Matrix,
+        counted: np.ndarray,
+        rng: np.random.Generator,
+        resamples: int = stats.RESAMPLES,
+    ) -> None:
+        self._counted = counted
+        places = np.argwhere(counted)
+        games = [matrix.instances[n] for n, _ in places]
+        clusters = [(matrix.games[n], matrix.seeds[k]) for n, k in places]
+        self.pairs = len(places)
+        self._base = stats.game_weights(games) if self.pairs else np.zeros(0)
+        self._drawn = None
+        if len(set(clusters)) > 1:
+            self._drawn = stats.bootstrap_weights(games, rng, resamples, clusters=clusters)
+
+    def ratio(self, differences: np.ndarray) -> dict[str, float | None]:
+        """Return exp of the mean of log differences [N, K] as {"ratio", "low", "high"}.
+
+        Without pairs all are None; with a single cluster there is no interval.
+        """
+        if not self.pairs:
+            return dict.fromkeys(("ratio", "low", "high"))
+        values = differences[self._counted]
+        estimate = float(np.exp(self._base @ values))
+        if self._drawn is None:
+            return {"ratio": estimate, "low": None, "high": None}
+        found = stats.percentile_interval(estimate, np.exp(self._drawn @ values))
+        return {"ratio": estimate, "low": found.low, "high": found.high}
 
 
 def room_of(
-    matrix: Matrix, rng: np.random.Generator, keep: np.ndarray | None = None
+    matrix: Matrix,
+    rng: np.random.Generator,
+    keep: np.ndarray | None = None,
+    *,
+    resamples: int = stats.RESAMPLES,
 ) -> dict[str, Any]:
     """Return the room of a matrix: for every choice, and apart for speed and fidelity.
 
@@ -217,7 +222,11 @@ def room_of(
         matrix: all instances that the one spec is chosen for.
         rng: draws the bootstrap.
         keep: mask of the instances that count; choices are made on all.
+        resamples: of the bootstrap.
     """
+    kept = np.ones(len(matrix.instances), dtype=bool) if keep is None else keep
+    counted: np.ndarray = np.isfinite(matrix.log_seconds).any(axis=1) & kept[:, None]
+    bootstrap = Bootstrap(matrix, counted, rng, resamples)
     single = cross_fit(matrix, best_for_all)
     choices = {}
     for name, choose in CHOICES.items():
@@ -225,32 +234,24 @@ def room_of(
         gain = taken(matrix.log_seconds, single) - taken(matrix.log_seconds, picks)
         steps = taken(matrix.log_steps, single) - taken(matrix.log_steps, picks)
         choices[name] = {
-            **interval_json(ratio_of(matrix, gain, rng, keep)),
-            "speed": interval_json(ratio_of(matrix, gain - steps, rng, keep)),
-            "fidelity": interval_json(ratio_of(matrix, steps, rng, keep)),
+            **bootstrap.ratio(gain),
+            "speed": bootstrap.ratio(gain - steps),
+            "fidelity": bootstrap.ratio(steps),
         }
-    counted = matrix if keep is None else matrix.rows(keep)
     return {
         **{key: choices[VIRTUAL][key] for key in ("ratio", "low", "high", "speed", "fidelity")},
         "choices": choices,
-        "naive": _naive(matrix, keep),
-        "instances": len(counted.instances),
-        "pairs": int(np.isfinite(counted.log_seconds).any(axis=1).sum()),
+        "naive": naive_room(matrix, keep),
+        "instances": int(counted.any(axis=1).sum()),
+        "pairs": bootstrap.pairs,
     }
 
 
-def _naive(matrix: Matrix, keep: np.ndarray | None) -> float | None:
-    """Return what choosing on the runs that are reported would claim; no less than the truth."""
-    known = matrix.filled()
-    means = known.log_seconds.mean(axis=2)
+def naive_room(matrix: Matrix, keep: np.ndarray | None = None) -> float:
+    """Return what choosing on the very runs that are reported would claim: more than the truth."""
+    means = matrix.filled().log_seconds.mean(axis=2)
     gain = means[:, means.mean(axis=0).argmin()] - means.min(axis=1)
-    kept = gain if keep is None else gain[keep]
-    return float(np.exp(kept.mean())) if len(kept) else None
-
-
-def interval_json(found: stats.Interval) -> dict[str, float | None]:
-    """Return {"ratio", "low", "high"}, None where there is too little data."""
-    return {"ratio": stats.finite_or_none(found.estimate), **found.bounds()}
+    return float(np.exp((gain if keep is None else gain[keep]).mean()))
 
 
 ROOM_RATIO, ROOM_LOW = 1.10, 1.05

@@ -12,18 +12,23 @@ import numpy as np
 from accerl.config import RunConfig
 from accerl.errors import UserError
 from accerl.presets import load_preset
+from accerl.records import json_hash
+from accerl.runtime.conditions import UNCHANGING, draw_conditions
 from accerl.runtime.latency.games import times_of_run
 from accerl.runtime.latency.predict import predict
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.latency.profiles import PAPER, load_profile
+from accerl.runtime.wiring import Wiring
 from accerl.spec import IDENTITY, CompressionSpec
 from analysis.comparison.curves import final_return
+from controller.env.compatibility import incompatibility
 from controller.env.instances import EVAL_EPISODES, Instance
 from controller.env.references import random_return
 from studies.contest.budget import FP32, REFERENCE_SEEDS
 from studies.contest.study import strategy_job
 from studies.jobs.inner import StrategyJob, StrategyResult
 from studies.room.plan import (
+    CHANGING,
     CONFIRMED,
     CONTROL,
     EASY,
@@ -59,19 +64,31 @@ def make_cell(
         latency: of the machine.
         env_steps: of the spec that is predicted fastest.
         specs: that the machine has times for.
-        group: that it belongs to.
+        group: that it belongs to; where conditions change, events are drawn from the hash of game,
+            machine and horizon.
     """
     config = run_config(game)
     times = times_of_run(latency, config)
     rate = max(predict(times, config, spec).env_steps_per_second for spec in specs)
     interval = float(f"{env_steps / rate / INTERVALS:.3g}")
+    horizon = interval * INTERVALS
+    conditions = UNCHANGING
+    if group == CHANGING:
+        actors = Wiring.of(config.runtime, times).actors
+        conditions = draw_conditions(
+            int(json_hash([game, latency.hash, horizon])[:12], 16),
+            horizon,
+            actors=actors,
+            cores=times.cores or actors + 1,
+            linked=times.network_bytes_per_second > 0.0,
+        )
     return Instance(
         game=game,
         profile=latency.name,
         latency=latency,
-        base=config,
+        base=replace(config, seconds=horizon, conditions=conditions),
         group=group,
-        horizon_seconds=interval * INTERVALS,
+        horizon_seconds=horizon,
         interval_seconds=interval,
     )
 
@@ -85,7 +102,7 @@ def find_specs(
         config = run_config(game)
         for name, latency in machines.items():
             times = times_of_run(latency, config)
-            for spec in budget.specs:
+            for spec in specs_beside(game, budget.specs):
                 if not times.has(spec) and name not in missing.get(spec.label, []):
                     missing.setdefault(spec.label, []).append(name)
     return tuple(spec for spec in budget.specs if spec.label not in missing), missing
@@ -103,9 +120,9 @@ def make_cells(
         return make_cell(game, machines[machine], STRETCH * env_steps, own, group)
 
     found = [
-        cell(game, machine, env_steps, STEADY)
-        for game, env_steps in budget.games.items()
-        for machine in budget.machines
+        cell(game, machine, env_steps, CHANGING if (row + column) % 2 else STEADY)
+        for row, (game, env_steps) in enumerate(budget.games.items())
+        for column, machine in enumerate(budget.machines)
     ]
     found += [
         cell(game, machine, env_steps, EASY)
@@ -129,7 +146,7 @@ def make_cells(
 def specs_beside(game: str, specs: Sequence[CompressionSpec]) -> tuple[CompressionSpec, ...]:
     """Return the specs that actors can act with beside the game's learner."""
     network = load_preset(game).network
-    return tuple(spec for spec in specs if spec.student != network)
+    return tuple(spec for spec in specs if incompatibility(network, None, spec) is None)
 
 
 def reference_cells(budget: RoomBudget) -> dict[str, Instance]:

@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from accerl.runtime.latency.families import FAMILIES, machine_name
 from accerl.runtime.latency.profiles import PAPER
 from accerl.spec import IDENTITY, CompressionSpec
 from analysis.comparison.room import CHOICES, GATE
 from controller.env.instances import Instance
+from controller.env.machines import NUMBERS
 from studies.students.plan import INT8, NET1, NET2, NET3, PRUNED
 
 SPECS = (
@@ -81,7 +83,10 @@ class RoomBudget:
         return list(SEEDS[: self.seeds])
 
 
-MACHINES = ("two-core", "gpu-learner", "paper-1080ti", "edge")
+MACHINES = tuple(
+    machine_name(family, number) for family in FAMILIES for number in NUMBERS["validation"][:2]
+)
+"""the first of every family that nothing was trained on; those of a family stand side by side"""
 _MINATAR = ("breakout", "asterix", "freeway", "seaquest", "space-invaders")
 
 
@@ -91,8 +96,8 @@ def _minatar(*names: str, env_steps: int) -> dict[str, int]:
 
 BUDGETS = {
     "tiny": RoomBudget(
-        games={"catch": 8_000, "cartpole": 16_000},
-        machines=("paper-1080ti", "two-core"),
+        games={"catch": 16_000, "cartpole": 24_000},
+        machines=(MACHINES[0], MACHINES[-1]),
         specs=(IDENTITY, INT8, NET3),
         seeds=2,
         reference_runs=2,
@@ -105,7 +110,7 @@ BUDGETS = {
         scheduled=1,
     ),
     "short": RoomBudget(
-        games=_minatar("breakout", "asterix", "freeway", env_steps=200_000),
+        games=_minatar("breakout", "asterix", "space-invaders", env_steps=200_000),
         machines=MACHINES,
         specs=(IDENTITY, INT8, PRUNED, NET2, SPECS[-1]),
         seeds=4,
@@ -142,7 +147,8 @@ RULES = {
     "instances": (
         "Every game on every machine; machines are the first of each family's validation split, as "
         "many of each family. Half of the instances have changing conditions: those where the sum "
-        "of the places of game and machine is odd. No draw is thrown away. Easy games on all "
+        "of the places of game and machine is odd. Their events are drawn once for each instance, "
+        "so they are the same with all seeds. No draw is thrown away. Easy games on all "
         "machines, a machine on which inference costs nothing, and copies of one spec are reported "
         "apart, as are the games of the confirmation."
     ),
@@ -202,6 +208,7 @@ def make_plan(
                 "config_hash": item.config(0).hash,
                 "horizon_seconds": item.horizon_seconds,
                 "interval_seconds": item.interval_seconds,
+                "events": [event.to_json() for event in item.config(0).conditions.events],
             }
             for item in instances
         ],

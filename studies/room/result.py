@@ -12,11 +12,10 @@ from analysis.comparison.room import (
     CHOICES,
     SINGLE,
     VIRTUAL,
+    Bootstrap,
     Matrix,
     cross_fit,
     gate,
-    interval_json,
-    ratio_of,
     room_of,
     taken,
 )
@@ -112,18 +111,18 @@ def compared(
             for k, each in enumerate(matrix.seeds):
                 if found := runs.get((rule.name, item.name, each)):
                     own[n, k] = log_seconds(found)
-        against = {}
-        for at, (name, chosen_specs) in enumerate(picks.items()):
-            gain = taken(matrix.log_seconds, chosen_specs) - own
-            rng = dice(seed, 100 + 2 * place + at)
-            against[name] = interval_json(ratio_of(matrix, gain, rng))
+        bootstrap = Bootstrap(matrix, np.isfinite(own), dice(seed, 100 + place))
+        against = {
+            name: bootstrap.ratio(taken(matrix.log_seconds, chosen_specs) - own)
+            for name, chosen_specs in picks.items()
+        }
         rows.append(
             {
                 "name": rule.name,
                 "label": rule.label,
                 "over_single": against[SINGLE],
                 "over_virtual": against[VIRTUAL],
-                "pairs": int(np.isfinite(own).sum()),
+                "pairs": bootstrap.pairs,
                 "inner_runs": rule.inner_runs,
                 "params": dict(rule.params),
             }

@@ -46,7 +46,7 @@ def room_table(result: Mapping[str, Any]) -> Table:
             *percent(row),
             percent(row["speed"])[0],
             percent(row["fidelity"])[0],
-            "-" if row["naive"] is None else f"{row['naive'] - 1:+.1%}",
+            f"{row['naive'] - 1:+.1%}",
             str(row["instances"]),
             str(row["pairs"]),
         )

@@ -55,7 +55,7 @@ def spread_over(instances: Sequence[Instance], count: int) -> list[Instance]:
     machines = list(dict.fromkeys(item.profile for item in instances))
     by_name = {(item.game, item.profile): item for item in instances}
     places = [
-        (games[i % len(games)], machines[(i + i // len(games)) % len(machines)])
+        (games[(i + i // len(machines)) % len(games)], machines[i % len(machines)])
         for i in range(len(games) * len(machines))
     ]
     ordered = dict.fromkeys([*places, *by_name])

@@ -1,0 +1,260 @@
+"""The study of room: what is planned, stopped and read off runs; and all of it, in small."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from accerl.errors import UserError
+from accerl.monitor.strategies import make_strategy
+from accerl.records import json_hash, read_json
+from accerl.runtime.latency.profiles import load_profile
+from accerl.spec import IDENTITY, CompressionSpec
+from analysis.comparison.room import CHOICES
+from controller.env.instances import Instance
+from studies.jobs.executor import Outcome
+from studies.jobs.inner import StrategyResult, build_strategy
+from studies.room import run as room
+from studies.room.cells import find_specs, make_cell, make_cells, specs_beside
+from studies.room.hours import CoreSeconds
+from studies.room.plan import (
+    BUDGETS,
+    CHANGING,
+    DRAWN,
+    MACHINES,
+    STEADY,
+    STRETCH,
+    RoomBudget,
+    make_plan,
+)
+from studies.room.run import planned_seconds, run_room
+from studies.room.runs import log_seconds, make_matrix, rows_of
+from studies.room.study import clearly_last
+from studies.room.tuned import composed, levels_of, spread_over
+
+INT8 = CompressionSpec(bits=8)
+NET3 = CompressionSpec(bits=8, student="net3")
+
+
+@cache
+def planned(name: str) -> tuple[tuple[Instance, ...], tuple[CompressionSpec, ...]]:
+    """Return the instances of a budget, and its specs."""
+    budget = BUDGETS[name]
+    names = dict.fromkeys([*budget.machines, budget.control_machine])
+    machines = {each: load_profile(each) for each in names if each}
+    specs, _ = find_specs(budget, [*budget.games, *budget.easy, *budget.confirmed], machines)
+    return tuple(make_cells(budget, machines, specs)), specs
+
+
+@pytest.mark.parametrize("name", BUDGETS)
+def test_half_of_what_is_drawn_has_changing_conditions(name: str) -> None:
+    """And half of each machine's and each family's, as far as the games are even in number."""
+    drawn = [item for item in planned(name)[0] if item.group in DRAWN]
+    changing = [item for item in drawn if item.group == CHANGING]
+    assert len(changing) == len(drawn) / 2
+    assert all(not item.config(0).conditions.events for item in drawn if item.group == STEADY)
+    assert any(item.config(0).conditions.events for item in changing)
+    machines = {item.profile for item in changing}
+    assert machines == {item.profile for item in drawn}
+
+
+def test_events_are_the_same_with_all_seeds_and_lie_within_the_horizon() -> None:
+    item = next(item for item in planned("short")[0] if item.config(0).conditions.events)
+    conditions = item.config(0).conditions
+    assert item.config(7).conditions == conditions
+    assert all(0.0 <= event.at_seconds < item.horizon_seconds for event in conditions.events)
+    again = next(each for each in planned("short")[0] if each.name == item.name)
+    assert again.config(0).conditions == conditions
+
+
+def test_a_horizon_is_what_the_fastest_spec_needs() -> None:
+    latency = load_profile("paper-1080ti")
+    slow = make_cell("catch", latency, 10_000, (IDENTITY,), STEADY)
+    fast = make_cell("catch", latency, 10_000, (IDENTITY, NET3), STEADY)
+    assert fast.horizon_seconds < 0.7 * slow.horizon_seconds
+    assert fast.horizon_seconds == pytest.approx(20 * fast.interval_seconds)
+    assert STRETCH > 1.0
+
+
+def test_families_are_drawn_in_equal_numbers() -> None:
+    families = [name.rpartition("-")[0] for name in MACHINES]
+    assert {families.count(family) for family in families} == {2}
+    assert len(MACHINES) >= 8
+
+
+def test_a_plan_is_json_and_names_all_that_runs_depend_on() -> None:
+    instances, _ = planned("short")
+    plan = make_plan(BUDGETS["short"], instances, {}, seed=0)
+    assert json_hash(plan) == json_hash(json.loads(json.dumps(plan)))
+    assert len({row["config_hash"] for row in plan["instances"]}) > 4
+    other = make_plan(replace(BUDGETS["short"], seeds=5), instances, {}, seed=0)
+    assert json_hash(other) != json_hash(plan)
+    assert "10%" in plan["rules"]["gate"]
+
+
+def test_a_spec_without_times_is_left_out_everywhere() -> None:
+    budget = replace(BUDGETS["tiny"], specs=(IDENTITY, CompressionSpec(bits=8, rank=0.25)))
+    specs, missing = find_specs(budget, ["catch"], {"paper": load_profile("paper")})
+    assert specs == (IDENTITY,)
+    assert missing == {"original rank 25% INT8": ["paper"]}
+
+
+def test_hours_grow_with_the_budget_and_know_what_was_measured(tmp_path: Path) -> None:
+    instances, specs = planned("tiny")
+    costs = CoreSeconds(tmp_path)
+    budget = BUDGETS["tiny"]
+    few = planned_seconds(budget, instances, specs, costs)
+    assert planned_seconds(replace(budget, seeds=4), instances, specs, costs) > 1.2 * few
+    result = curve([0.0, 1.0], env_steps=[0, 1000])
+    for _ in range(2):  # the same job twice costs once
+        costs.add("catch", Outcome("job", result, 5.0))
+    costs.save()
+    assert costs.spent == 5.0
+    assert CoreSeconds(tmp_path).per_step("catch") == 5e-3
+    assert CoreSeconds(tmp_path).per_step("cartpole") == pytest.approx(3e-5)
+
+
+def test_a_spec_stops_that_is_far_slower_with_both_seeds() -> None:
+    far, near = math.log(1.6), math.log(1.4)
+    found = clearly_last({"a": [0.0, 0.1], "b": [far, 0.1 + far], "c": [far, 0.1 + near]})
+    assert found == {"b"}
+    assert clearly_last({"a": [0.0], "b": [9.0]}) == set()
+    assert clearly_last({"a": [9.0, 0.0], "b": [0.0, 9.0]}) == set()
+
+
+def curve(returns: list[float], env_steps: list[int] | None = None) -> StrategyResult:
+    count = len(returns)
+    return StrategyResult(
+        times=tuple(10.0 * place for place in range(count)),
+        returns=tuple(returns),
+        decisions=(),
+        features=(),
+        env_steps=tuple(env_steps or [100 * place for place in range(count)]),
+    )
+
+
+def instance() -> Instance:
+    made = make_cell("catch", load_profile("paper-1080ti"), 10_000, (IDENTITY,), STEADY)
+    scale = {"random_return": 0.0, "reference_return": 1.0, "target_return": 1.0}
+    return replace(made, horizon_seconds=40.0, interval_seconds=10.0, **scale)
+
+
+def test_a_run_is_read_at_both_targets() -> None:
+    """The curve is the running mean of two points: 0.5 is reached at 20 s, 0.9 at 38 s."""
+    half, most = rows_of(instance(), "net3", 7, curve([0.0, 0.0, 1.0, 0.5, 1.5]))
+    assert (half["seconds_to_target"], half["env_steps_to_target"]) == (20.0, 200.0)
+    assert most["seconds_to_target"] == pytest.approx(36.0)
+    assert most["env_steps_to_target"] == pytest.approx(360.0)
+    assert (half["censored"], most["censored"], most["final_return"]) == (False, False, 1.5)
+    assert log_seconds([half, most]) == pytest.approx(math.log(20.0 * 36.0) / 2.0)
+
+
+def test_a_run_that_misses_a_target_counts_as_if_it_arrived_at_the_horizon() -> None:
+    half, most = rows_of(instance(), "net3", 7, curve([0.0, 0.6, 0.6, 0.6, 0.6]))
+    assert (half["censored"], most["censored"]) == (False, True)
+    assert (most["seconds_to_target"], most["env_steps_to_target"]) == (40.0, 400.0)
+
+
+def test_a_matrix_holds_what_was_run() -> None:
+    rows = rows_of(instance(), "a", 3, curve([0.0, 0.0, 1.0, 0.5, 1.5]))
+    found = make_matrix([instance()], ["a", "b"], [3, 4], {("catch-paper-1080ti", "a", 3): rows})
+    assert found.log_seconds[0, 0, 0] == log_seconds(rows)
+    assert np.isnan(found.log_steps).sum() == 3
+
+
+def test_games_and_machines_take_turns_in_what_is_tuned() -> None:
+    drawn = [item for item in planned("short")[0] if item.group in DRAWN]
+    chosen = spread_over(drawn, 8)
+    assert len({item.name for item in chosen}) == 8
+    assert {item.game for item in chosen} == {item.game for item in drawn}
+    assert len({item.profile for item in chosen}) == 8
+    assert {item.name for item in spread_over(drawn, 99)} == {item.name for item in drawn}
+
+
+def test_schedules_are_strategies_of_two_and_three_phases() -> None:
+    found = composed([IDENTITY, INT8, NET3])
+    assert len({json_hash(each) for each in found}) == len(found) == 24
+    assert all(make_strategy(each["name"], **each["params"]) for each in found)
+
+
+def test_searches_choose_among_the_levels_of_the_specs() -> None:
+    levels = levels_of((IDENTITY, INT8, NET3))
+    assert (levels.bits, levels.sparsities) == ((32, 8), (0.0,))
+    assert levels.students == ("original", "net3")
+
+
+def test_the_cap_rule_s_specs_are_sorted_by_the_machine() -> None:
+    """On the paper's machine small networks are faster; where the learner limits, none is."""
+    described = {
+        "name": "advise-kl-cap",
+        "params": {"specs": [spec.to_json() for spec in (IDENTITY, INT8, NET3)]},
+    }
+    paper = build_strategy(described, instance())
+    assert paper.specs == (NET3, INT8, IDENTITY)  # pyright: ignore[reportAttributeAccessIssue]
+    bound = load_profile("learner-bound")
+    other = build_strategy(described, replace(instance(), latency=bound))
+    assert other.specs[0] == IDENTITY  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"budget": "tine"}, "tiny"),
+        ({"seed": -1}, "--seed"),
+        ({"workers": -1}, "--workers"),
+        ({"profile": "nowhere"}, "nowhere"),
+    ],
+)
+def test_mistakes_are_refused_before_anything_runs(
+    tmp_path: Path, changes: dict[str, Any], text: str
+) -> None:
+    with pytest.raises(UserError, match=text):
+        run_room(tmp_path / "r", **{"budget": "tiny", **changes})
+    assert not (tmp_path / "r" / "jobs").exists()
+
+
+@pytest.mark.slow
+def test_a_study_measures_the_room_and_goes_on_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    budget = RoomBudget(
+        games={"catch": 12_000},
+        machines=("paper-1080ti", "learner-bound"),
+        specs=(IDENTITY, NET3),
+        seeds=2,
+        reference_runs=1,
+        copied=("catch",),
+        copies=2,
+        rules=("advise-kl-cap",),
+        rule_runs=2,
+        rule_instances=1,
+        scheduled=1,
+    )
+    monkeypatch.setitem(room.BUDGETS, "tiny", budget)
+    result = run_room(tmp_path, budget="tiny", workers=1)
+    assert result == read_json(tmp_path / "room.json")
+    assert result["gate"]["open"] is False
+    assert [each["name"] for each in result["groups"]][:2] == list(DRAWN)
+    assert result["groups"][-1]["name"].startswith("placebo")
+    assert len(result["matrix"]) >= 2 * 2 * 2 * 2  # machines, specs, seeds and targets
+    assert set(result["room"]["choices"]) == set(CHOICES)
+    assert [row["name"] for row in result["strategies"]] == ["advise-kl-cap", "schedule"]
+    jobs = sorted((tmp_path / "jobs").iterdir())
+    before = [path.stat().st_mtime_ns for path in jobs]
+    assert run_room(tmp_path, budget="tiny", workers=1) == result
+    assert [path.stat().st_mtime_ns for path in jobs] == before
+    with pytest.raises(UserError, match="other settings"):
+        run_room(tmp_path, budget="tiny", seed=1)
+
+
+def test_learners_act_with_their_own_network_and_with_smaller_ones() -> None:
+    assert specs_beside("catch", (IDENTITY, INT8, NET3)) == (IDENTITY, INT8, NET3)
+    net1 = CompressionSpec(bits=8, student="net1")
+    assert specs_beside("breakout", (IDENTITY, net1, NET3)) == (IDENTITY, NET3)
