@@ -37,6 +37,7 @@ def rows_of(instance: Instance, spec: str, seed: int, result: StrategyResult) ->
         found = seconds_to_target(times, returns, target, instance.horizon_seconds)
         # At the very first measurement nothing has been done: a ratio would be none.
         seconds = max(found.seconds, float(times[1]) / 2.0)
+        steps = float(np.interp(seconds, times, result.env_steps))
         rows.append(
             {
                 "game": instance.game,
@@ -46,7 +47,7 @@ def rows_of(instance: Instance, spec: str, seed: int, result: StrategyResult) ->
                 "seed": seed,
                 "target": share,
                 "seconds_to_target": seconds,
-                "env_steps_to_target": float(np.interp(seconds, times, result.env_steps)),
+                "env_steps_to_target": max(steps, 1.0),
                 "censored": found.censored,
                 "final_return": final_of(instance, result),
             }

@@ -35,7 +35,7 @@ from studies.room.plan import (
     make_plan,
 )
 from studies.room.run import planned_seconds, run_room
-from studies.room.runs import log_seconds, make_matrix, rows_of
+from studies.room.runs import log_seconds, log_steps, make_matrix, rows_of
 from studies.room.study import clearly_last
 from studies.room.tuned import composed, levels_of, spread_over
 
@@ -160,6 +160,13 @@ def test_a_run_that_misses_a_target_counts_as_if_it_arrived_at_the_horizon() -> 
     half, most = rows_of(instance(), "net3", 7, curve([0.0, 0.6, 0.6, 0.6, 0.6]))
     assert (half["censored"], most["censored"]) == (False, True)
     assert (most["seconds_to_target"], most["env_steps_to_target"]) == (40.0, 400.0)
+
+
+def test_a_run_that_has_not_begun_has_a_logarithm_all_the_same() -> None:
+    rows = rows_of(instance(), "net3", 7, curve([0.0] * 5, env_steps=[0] * 5))
+    assert log_steps(rows) == 0.0
+    at_once = rows_of(instance(), "net3", 7, curve([1.0] * 5, env_steps=[0, 0, 9, 9, 9]))
+    assert [row["seconds_to_target"] for row in at_once] == [5.0, 5.0]
 
 
 def test_a_matrix_holds_what_was_run() -> None:
