@@ -12,10 +12,13 @@ from analysis.comparison.contest import write_contest
 from analysis.figures.theme import render_svg
 from analysis.records.load import RunRecord, StudyRecord, is_study, load_run, load_study
 from analysis.report.blocks import Section
+from analysis.report.instances import room_sections
 from analysis.report.runs import run_sections
 from analysis.report.study import study_sections
 from analysis.report.table import figure_table
 
+ROOM, PLAN = "room.json", "plan.json"
+"""the records of a study of room"""
 TEMPLATES = Path(__file__).parent / "templates"
 ROWS_SHOWN = 200
 """of the data behind a figure; `accerl report --figures` writes all of it"""
@@ -40,6 +43,18 @@ def study_report(study_dir: Path) -> tuple[StudyRecord, Mapping[str, Any], list[
     study = load_study(Path(study_dir))
     contest = read_json(write_contest(Path(study_dir)))
     return study, contest, study_sections(study, contest)
+
+
+def write_room_report(folder: Path, html_path: Path) -> Path:
+    """Write the page of a study of room from its room.json and plan.json.
+
+    Raises:
+        UserError: the records are missing or damaged, or the file cannot be written.
+    """
+    result, plan = read_json(folder / ROOM), read_json(folder / PLAN)["plan"]
+    return _write(
+        html_path, room_sections(result, plan), title="Room", kicker="AcceRL study report", lead=""
+    )
 
 
 def write_runs_report(

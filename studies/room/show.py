@@ -9,7 +9,7 @@ from typing import Any
 from rich.table import Table
 
 from accerl.records import write_json
-from studies.progress import console, numbers_table
+from studies.progress import console, numbers_table, say
 
 RESULT = "room.json"
 
@@ -21,7 +21,15 @@ def show(out: Path, result: dict[str, Any]) -> dict[str, Any]:
         if table.row_count:
             console.print(table)
     console.print(result["gate"]["reason"])
-    console.print(f"wrote {out / RESULT}")
+    # They bring Altair, which no job needs.
+    from analysis.figures.export import write_pngs
+    from analysis.figures.room import room_figures
+    from analysis.render.html import write_room_report
+
+    pictures = write_pngs({figure.name: figure for figure in room_figures(result)}, out)
+    page = write_room_report(out, out / "room.html")
+    for path in (out / RESULT, page, *pictures):
+        say(f"wrote {path}")
     return result
 
 

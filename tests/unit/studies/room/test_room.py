@@ -247,6 +247,8 @@ def test_a_study_measures_the_room_and_goes_on_where_it_was(
     monkeypatch.setitem(room.BUDGETS, "tiny", budget)
     result = run_room(tmp_path, budget="tiny", workers=1)
     assert result == read_json(tmp_path / "room.json")
+    assert (tmp_path / "room.html").is_file()
+    assert (tmp_path / "room-catch.png").read_bytes()[1:4] == b"PNG"
     assert result["gate"]["open"] is False
     assert [each["name"] for each in result["groups"]][:2] == list(DRAWN)
     assert result["groups"][-1]["name"].startswith("placebo")

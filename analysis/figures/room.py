@@ -1,0 +1,108 @@
+"""Figures of the room: which spec is how far from the best where, and what the room is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import altair as alt
+
+from analysis.figures.parts import make_figure, marks, points, rows_axis, values_of
+from analysis.figures.theme import INK, RAMP, SUBJECT_COLOUR, Figure
+
+DARK_FROM = 1.8
+"""times the best's seconds, from which a cell is so dark that its number is white"""
+FAR = 3.0
+"""what took longer than so many times the best's seconds is coloured like that"""
+
+
+def room_figures(result: Mapping[str, Any]) -> list[Figure]:
+    """Return the figures of a room.json: a heat map for each game, the room and its parts."""
+    games = values_of(result["means"], "game")
+    return [*(heat_map(result["means"], game) for game in games), gains(result)]
+
+
+def heat_map(means: Sequence[Mapping[str, Any]], game: str) -> Figure:
+    """Return the machines and specs of a game, coloured by seconds over the machine's best.
+
+    Args:
+        means: of a room.json.
+        game: one of theirs.
+    """
+    table = [
+        {
+            "machine": row["machine"] + ("*" if "changing" in row["group"] else ""),
+            "spec": row["spec"],
+            "over_best": row["over_best"],
+            "seconds": row["seconds"],
+            "env_steps": row["env_steps"],
+            "seeds": row["seeds"],
+        }
+        for row in means
+        if row["game"] == game
+    ]
+    colour = (
+        alt.Color("over_best:Q")
+        .scale(type="log", domain=[1.0, FAR], range=RAMP[::-1], clamp=True)
+        .legend(title="seconds over the best", orient="right", format=".1f", tickCount=3)
+    )
+    x = alt.X("spec:N", sort=values_of(table, "spec")).title(None).axis(labelAngle=-30, ticks=False)
+    base = marks().encode(x=x, y=rows_axis("machine", values_of(table, "machine")))
+    cells = base.mark_rect(stroke="white", strokeWidth=1).encode(color=colour)
+    ink = alt.condition(f"datum.over_best >= {DARK_FROM}", alt.value("white"), alt.value(INK))
+    text = base.mark_text(fontSize=11).encode(text=alt.Text("over_best:Q", format=".2f"), color=ink)
+    size = {"width": 78 * len(values_of(table, "spec")), "height": alt.Step(26)}
+    return make_figure(
+        f"room-{game}",
+        f"Seconds to target over the fastest spec's, {game}",
+        "Geometric mean of the seconds to both targets and over seeds; 1.00 is the fastest spec on "
+        "the machine, on the seeds that are shown. Conditions change on machines with a star.",
+        alt.layer(cells, text).properties(**size),
+        table,
+    )
+
+
+def gains(result: Mapping[str, Any]) -> Figure:
+    """Return the room by group, its parts, and what rules and schedules gain, with intervals."""
+    room, strategies = result["room"], result["strategies"]
+    found = [
+        ("Room", "in all", room),
+        *(("Room", group["name"], group) for group in result["groups"]),
+        *(("What it is made of", part["name"], part) for part in result["decomposition"]),
+        *(("Known of an instance", name, each) for name, each in room["choices"].items()),
+        *(("Rules and schedules", row["label"], row["over_single"]) for row in strategies),
+    ]
+    table = [
+        {
+            "panel": panel,
+            "name": name,
+            "gain": each["ratio"] - 1.0,
+            "low": (each["ratio"] if each["low"] is None else each["low"]) - 1.0,
+            "high": (each["ratio"] if each["high"] is None else each["high"]) - 1.0,
+        }
+        for panel, name, each in found
+        if each["ratio"] is not None
+    ]
+    axis = alt.Axis(format="+.0%", tickCount=6)
+    panels = []
+    for panel in values_of(table, "panel"):
+        rows = [row for row in table if row["panel"] == panel]
+        y = rows_axis("name", values_of(rows, "name"))
+        chosen = marks("panel", panel)
+        x = alt.X("gain:Q").title("gain").axis(axis)
+        none = chosen.mark_rule(strokeDash=[3, 3], opacity=0.5).encode(x=alt.datum(0.0))
+        line = chosen.mark_rule(color=SUBJECT_COLOUR).encode(
+            x=alt.X("low:Q").title("gain").axis(axis), x2="high:Q", y=y
+        )
+        dots = points(55, 1, chosen).encode(x=x, y=y, color=alt.value(SUBJECT_COLOUR))
+        layers = alt.layer(none, line, dots)
+        panels.append(layers.properties(title=panel, width=480, height=alt.Step(24)))
+    return make_figure(
+        "room",
+        "Room",
+        "Seconds to target of the one spec for all over those of another choice, less one, with "
+        "95% intervals: the virtual best, by group; its speed and fidelity, and the best schedule "
+        "over it; what is known of an instance; tuned rules.",
+        alt.vconcat(*panels, data=marks().data).resolve_scale(x="shared"),
+        table,
+    )

@@ -1,0 +1,131 @@
+"""The page of the study of room: the gate's outcome first, then where the room is and is not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from analysis import formats
+from analysis.figures.parts import values_of
+from analysis.figures.room import gains, heat_map
+from analysis.report.blocks import Block, Code, Section, Text, listing, section
+from analysis.report.table import Cell, Table, count, number
+
+FILES = ("room.json", "plan.json")
+COLUMNS = ("#Gain", "#95% interval")
+
+
+def room_sections(result: Mapping[str, Any], plan: Mapping[str, Any]) -> list[Section]:
+    """Return the sections of a room.json.
+
+    Args:
+        result: room.json.
+        plan: of plan.json.
+    """
+    return [
+        _answer(result, plan),
+        section(
+            "Matrix",
+            "Which spec is how far from the fastest, game by game.",
+            [heat_map(result["means"], game) for game in values_of(result["means"], "game")],
+            FILES,
+        ),
+        section(
+            "Rules and schedules",
+            "What changes its spec during a run, tuned on other seeds.",
+            [_strategies(result)] if result["strategies"] else [],
+            FILES,
+            empty="Nothing was tuned in this budget.",
+        ),
+        _plan(result, plan),
+    ]
+
+
+def _answer(result: Mapping[str, Any], plan: Mapping[str, Any]) -> Section:
+    single = result["chosen"]["one for all"]
+    blocks: list[Block | None] = [
+        Text(result["gate"]["reason"], "headline"),
+        Text(
+            f"The one spec for all is {single}. The naive minimum, chosen on the runs that are "
+            f"reported, would claim {result['room']['naive'] - 1.0:+.1%}."
+        ),
+        gains(result),
+        _groups(result),
+        _choices(result),
+    ]
+    return section("Answer", plan["question"], blocks, FILES)
+
+
+def _groups(result: Mapping[str, Any]) -> Table:
+    rows = tuple(
+        (
+            Cell(row["name"]),
+            *gain_cells(row),
+            *gain_cells(row["speed"]),
+            *gain_cells(row["fidelity"]),
+            count(row["instances"]),
+            count(row["pairs"]),
+        )
+        for row in ({"name": "in all", **result["room"]}, *result["groups"])
+    )
+    columns = ("Group", *COLUMNS, "#Speed", "#95% interval", "#Fidelity", "#95% interval")
+    return Table("Room by group", (*columns, "#Instances", "#Pairs"), rows)
+
+
+def _choices(result: Mapping[str, Any]) -> Table:
+    rows = tuple((Cell(n), *gain_cells(each)) for n, each in result["room"]["choices"].items())
+    return Table("Gain over one spec for all, by what is known", ("Choice", *COLUMNS), rows)
+
+
+def _strategies(result: Mapping[str, Any]) -> Table:
+    rows = tuple(
+        (
+            Cell(row["label"]),
+            *gain_cells(row["over_single"]),
+            *gain_cells(row["over_virtual"]),
+            count(row["pairs"]),
+            count(row["inner_runs"]),
+            Cell(formats.compact(row["params"])),
+        )
+        for row in result["strategies"]
+    )
+    columns = ("Strategy", *COLUMNS, "#Over the virtual best", "#95% interval", "#Pairs")
+    return Table("Gain over one spec for all", (*columns, "#Tuning runs", "Found"), rows)
+
+
+def _plan(result: Mapping[str, Any], plan: Mapping[str, Any]) -> Section:
+    rows = tuple(
+        (
+            Cell(row["name"]),
+            Cell(row["group"]),
+            number(row["horizon_seconds"]),
+            Cell("; ".join(event["kind"] for event in row["events"])),
+        )
+        for row in plan["instances"]
+    )
+    stopped = [
+        f"{row['spec']} on {row['instance']}, {formats.counted(row['seeds_saved'], 'seed')} saved"
+        for row in result["stopped"]
+    ]
+    left_out = [f"{n}: no times on {', '.join(m)}" for n, m in plan["specs_left_out"].items()]
+    blocks: list[Block | None] = [
+        listing([f"{name}: {text}" for name, text in plan["rules"].items()]),
+        listing(left_out),
+        Table("Instances", ("Instance", "Group", "#Horizon (s)", "Events"), rows),
+        Text("Stopped after two seeds:") if stopped else None,
+        listing(stopped),
+        Text(f"It took {result['core_hours']:.1f} core-hours; plan {result['plan_hash']}."),
+        Code((result["command"],)),
+    ]
+    return section("Plan", "What was fixed before the first run.", blocks, FILES)
+
+
+def gain_cells(found: Mapping[str, Any]) -> tuple[Cell, Cell]:
+    """Return the cells of a gain and of its interval, in percent."""
+    if found["ratio"] is None:
+        return number(None), Cell(formats.NOTHING)
+    gain = found["ratio"] - 1.0
+    bounds = formats.NOTHING
+    if found["low"] is not None:
+        bounds = f"{found['low'] - 1.0:+.1%} to {found['high'] - 1.0:+.1%}"
+    return number(gain, f"{gain:+.1%}"), Cell(bounds)

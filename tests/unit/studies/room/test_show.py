@@ -1,0 +1,97 @@
+"""What people see of the room: its figures and its page, from a matrix that is made up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from accerl.records import read_json
+from accerl.runtime.latency.profiles import load_profile
+from accerl.spec import IDENTITY, CompressionSpec
+from analysis.comparison.room import Matrix
+from analysis.figures.room import heat_map, room_figures
+from controller.env.instances import Instance
+from studies.contest.plan import write_plan
+from studies.room.cells import make_cells
+from studies.room.plan import RoomBudget, make_plan
+from studies.room.result import compared, decomposition, drawn_room
+from studies.room.runs import Rows
+from studies.room.show import RESULT, show
+from studies.room.tuned import SCHEDULE, Rule
+
+SPECS = (IDENTITY, CompressionSpec(bits=8))
+MACHINES = ("paper-1080ti", "learner-bound")
+BUDGET = RoomBudget(
+    games={"catch": 9_000}, machines=MACHINES, specs=SPECS, seeds=3, reference_runs=1
+)
+
+
+def instances() -> list[Instance]:
+    return make_cells(BUDGET, {name: load_profile(name) for name in MACHINES}, SPECS)
+
+
+def made_up() -> dict[str, Any]:
+    """INT8 takes a third of fp32's seconds on the first machine, and twice of them on the other."""
+    cells = instances()
+    seconds = np.log([[[60.0] * 3, [20.0] * 3], [[60.0] * 3, [120.0] * 3]])
+    matrix = Matrix(
+        instances=tuple(item.name for item in cells),
+        games=tuple(item.game for item in cells),
+        machines=tuple(item.profile for item in cells),
+        specs=tuple(spec.label for spec in SPECS),
+        seeds=(300, 301, 302),
+        log_seconds=seconds,
+        log_steps=np.zeros_like(seconds),
+    )
+    result = drawn_room(matrix, cells, 0)
+    rule = Rule(name=SCHEDULE, label="a schedule", by_instance={}, params={}, inner_runs=9)
+    half: Rows = [{"seconds_to_target": 10.0, "env_steps_to_target": 1.0}]
+    runs = {(SCHEDULE, cells[0].name, seed): half for seed in (300, 301, 302)}
+    result["strategies"] = compared(matrix, cells, [rule], runs, 0)
+    result["decomposition"] = decomposition(result["room"], result["strategies"])
+    return result | {
+        "stopped": [{"instance": cells[0].name, "spec": "original fp32", "seeds_saved": 1}],
+        "core_hours": 0.1,
+        "plan_hash": "0" * 12,
+        "command": "accerl study run room --out DIR",
+        "matrix": [],
+    }
+
+
+def test_the_room_of_a_known_matrix() -> None:
+    """INT8 for all takes sqrt(20 x 120) s; the best of each machine sqrt(20 x 60): 1.41 times."""
+    found = made_up()
+    assert found["room"]["ratio"] == pytest.approx(2.0**0.5)
+    assert found["room"]["speed"]["ratio"] == pytest.approx(2.0**0.5)
+    assert found["room"]["fidelity"]["ratio"] == 1.0
+    assert [group["ratio"] for group in found["groups"]] == pytest.approx([1.0, 2.0])
+    assert found["chosen"]["one for all"] == "original INT8"
+    (schedule,) = found["strategies"]
+    assert schedule["over_virtual"]["ratio"] == pytest.approx(2.0)
+    assert schedule["pairs"] == 3
+    assert found["decomposition"][-1]["ratio"] == pytest.approx(2.0)
+
+
+def test_a_heat_map_has_a_cell_for_every_machine_and_spec() -> None:
+    figure = heat_map(made_up()["means"], "catch")
+    cells = {(row["machine"], row["spec"]): row["over_best"] for row in figure.table}
+    assert cells["paper-1080ti", "original fp32"] == pytest.approx(3.0)
+    assert cells["learner-bound*", "original INT8"] == pytest.approx(2.0)
+    assert sorted(cells.values())[:2] == [1.0, 1.0]
+
+
+@pytest.mark.slow
+def test_the_gate_s_outcome_stands_on_the_page_and_among_the_records(tmp_path: Path) -> None:
+    result = made_up()
+    plan = make_plan(BUDGET, instances(), {"original rank 25% INT8": ["laptop-8000"]}, seed=0)
+    write_plan(tmp_path, plan)
+    assert show(tmp_path, result) == result
+    assert read_json(tmp_path / RESULT) == result
+    page = (tmp_path / "room.html").read_text()
+    assert result["gate"]["reason"][:20] in page
+    assert "original rank 25% INT8: no times on laptop-8000" in page
+    assert {figure.name for figure in room_figures(result)} == {"room-catch", "room"}
+    assert (tmp_path / "room-catch.png").read_bytes()[1:4] == b"PNG"
