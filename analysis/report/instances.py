@@ -52,6 +52,7 @@ def _answer(result: Mapping[str, Any], plan: Mapping[str, Any]) -> Section:
         gains(result),
         _groups(result),
         _choices(result),
+        _targets(result),
     ]
     return section("Answer", plan["question"], blocks, FILES)
 
@@ -70,6 +71,18 @@ def _groups(result: Mapping[str, Any]) -> Table:
     )
     columns = ("Group", *COLUMNS, "#Speed", "#95% interval", "#Fidelity", "#95% interval")
     return Table("Room by group", (*columns, "#Instances", "#Pairs"), rows)
+
+
+def _targets(result: Mapping[str, Any]) -> Table:
+    rows = tuple(
+        (
+            Cell(f"{row['target']:.0%} of the way"),
+            *gain_cells(row),
+            number(row["reached"], formats.percent(row["reached"])),
+        )
+        for row in result["targets"]
+    )
+    return Table("Room by target", ("Target", *COLUMNS, "#Runs that reach it"), rows)
 
 
 def _choices(result: Mapping[str, Any]) -> Table:

@@ -20,8 +20,8 @@ from analysis.comparison.room import (
     taken,
 )
 from controller.env.instances import Instance
-from studies.room.plan import CHANGING, DRAWN
-from studies.room.runs import Rows, log_seconds
+from studies.room.plan import CHANGING, DRAWN, TARGETS
+from studies.room.runs import Rows, at_target, log_seconds, make_matrix, reached_share
 from studies.room.tuned import SCHEDULE, Rule
 
 RuleRuns = Mapping[tuple[str, str, int], Rows]
@@ -55,6 +55,30 @@ def drawn_room(matrix: Matrix, instances: Sequence[Instance], seed: int) -> dict
         "chosen": chosen(matrix),
         "means": mean_seconds(matrix, instances),
     }
+
+
+def by_target(
+    matrix: Matrix,
+    instances: Sequence[Instance],
+    runs: Mapping[tuple[str, str, int], Rows],
+    seed: int,
+) -> list[dict[str, Any]]:
+    """Return, for each target alone, the room and the share of runs that reached it.
+
+    Specs are those that are chosen by both targets together. Where few runs reach a target, most
+    pairs are ties at the horizon, and the room is understated.
+    """
+    picks = [cross_fit(matrix, CHOICES[name]) for name in (SINGLE, VIRTUAL)]
+    names = {item.name for item in instances}
+    found = []
+    for place, share in enumerate(TARGETS):
+        own = {key: rows for key, rows in at_target(runs, share).items() if key[0] in names}
+        values = make_matrix(instances, matrix.specs, matrix.seeds, own).log_seconds
+        single, virtual = (taken(values, each) for each in picks)
+        bootstrap = Bootstrap(matrix, np.isfinite(single - virtual), dice(seed, 50 + place))
+        reached = reached_share([row for rows in own.values() for row in rows])
+        found.append({"target": share, "reached": reached, **bootstrap.ratio(single - virtual)})
+    return found
 
 
 def chosen(matrix: Matrix) -> dict[str, Any]:

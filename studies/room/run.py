@@ -40,7 +40,7 @@ from studies.room.plan import (
     RoomBudget,
     make_plan,
 )
-from studies.room.result import compared, decomposition, dice, drawn_room, mean_seconds
+from studies.room.result import by_target, compared, decomposition, dice, drawn_room, mean_seconds
 from studies.room.runs import make_matrix, rows_of
 from studies.room.show import RESULT, show
 from studies.room.study import RoomStudy, static
@@ -172,6 +172,7 @@ def _measure(study: RoomStudy, storage: str) -> dict[str, Any]:
     study.run_matrix(drawn, seeds)
     matrix = study.run_missing(drawn, seeds)
     result = drawn_room(matrix, drawn, study.seed)
+    result["targets"] = by_target(matrix, drawn, study.runs, study.seed)
     result["strategies"] = []
     result["decomposition"] = decomposition(result["room"], [])
     write_json(study.out / RESULT, {**result, **_rows(study)})

@@ -65,6 +65,18 @@ def log_steps(rows: Rows) -> float:
     return sum(math.log(row["env_steps_to_target"]) for row in rows) / len(rows)
 
 
+def at_target(
+    runs: Mapping[tuple[str, str, int], Rows], share: float
+) -> dict[tuple[str, str, int], Rows]:
+    """Return the rows of one target alone."""
+    return {key: [row for row in rows if row["target"] == share] for key, rows in runs.items()}
+
+
+def reached_share(rows: Rows) -> float:
+    """Return the share of rows whose target was reached."""
+    return sum(not row["censored"] for row in rows) / max(len(rows), 1)
+
+
 def make_matrix(
     instances: Sequence[Instance],
     specs: Sequence[str],

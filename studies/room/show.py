@@ -20,6 +20,11 @@ def show(out: Path, result: dict[str, Any]) -> dict[str, Any]:
     for table in (room_table(result), choices_table(result), strategies_table(result)):
         if table.row_count:
             console.print(table)
+    for row in result["targets"]:
+        say(
+            f"  {row['target']:.0%} of the way: reached by {row['reached']:.0%} of the runs, room "
+            f"{' '.join(percent(row))}"
+        )
     console.print(result["gate"]["reason"])
     # They bring Altair, which no job needs.
     from analysis.figures.export import write_pngs

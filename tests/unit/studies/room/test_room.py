@@ -34,6 +34,7 @@ from studies.room.plan import (
     RoomBudget,
     make_plan,
 )
+from studies.room.result import by_target
 from studies.room.run import planned_seconds, run_room
 from studies.room.runs import log_seconds, log_steps, make_matrix, rows_of
 from studies.room.study import clearly_last
@@ -174,6 +175,21 @@ def test_a_matrix_holds_what_was_run() -> None:
     found = make_matrix([instance()], ["a", "b"], [3, 4], {("catch-paper-1080ti", "a", 3): rows})
     assert found.log_seconds[0, 0, 0] == log_seconds(rows)
     assert np.isnan(found.log_steps).sum() == 3
+
+
+def test_targets_are_reported_apart() -> None:
+    """With 50% both specs are as fast; 90% only one of them reaches."""
+    both = {
+        ("catch-paper-1080ti", "a", seed): rows_of(instance(), "a", seed, curve(values))
+        for seed, values in ((3, [0.0, 0.0, 1.0, 1.0, 1.0]), (4, [0.0, 0.0, 1.0, 1.0, 1.0]))
+    }
+    for seed in (3, 4):
+        rows = rows_of(instance(), "b", seed, curve([0.0, 0.0, 1.0, 0.0, 0.0]))
+        both["catch-paper-1080ti", "b", seed] = rows
+    matrix = make_matrix([instance()], ["a", "b"], [3, 4], both)
+    half, most = by_target(matrix, [instance()], both, 0)
+    assert (half["target"], half["reached"], half["ratio"]) == (0.5, 1.0, 1.0)
+    assert (most["target"], most["reached"]) == (0.9, 0.5)
 
 
 def test_games_and_machines_take_turns_in_what_is_tuned() -> None:

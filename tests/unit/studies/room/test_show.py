@@ -53,6 +53,7 @@ def made_up() -> dict[str, Any]:
     result["strategies"] = compared(matrix, cells, [rule], runs, 0)
     result["decomposition"] = decomposition(result["room"], result["strategies"])
     return result | {
+        "targets": [{"target": 0.5, "reached": 0.9, "ratio": 1.1, "low": 1.0, "high": 1.2}],
         "stopped": [{"instance": cells[0].name, "spec": "original fp32", "seeds_saved": 1}],
         "core_hours": 0.1,
         "plan_hash": "0" * 12,
@@ -92,6 +93,7 @@ def test_the_gate_s_outcome_stands_on_the_page_and_among_the_records(tmp_path: P
     assert read_json(tmp_path / RESULT) == result
     page = (tmp_path / "room.html").read_text()
     assert result["gate"]["reason"][:20] in page
+    assert "50% of the way" in page
     assert "original rank 25% INT8: no times on laptop-8000" in page
     assert {figure.name for figure in room_figures(result)} == {"room-catch", "room"}
     assert (tmp_path / "room-catch.png").read_bytes()[1:4] == b"PNG"
