@@ -205,3 +205,24 @@ def print_clock(result: Mapping[str, Any], console: Console) -> None:
 
 def _rho(value: float | None) -> str:
     return "unknown" if value is None else f"{value:.2f}"
+
+
+def print_events(result: Mapping[str, Any], console: Console) -> None:
+    """Print env steps/s around each event on both clocks, and whether they agree."""
+    table = numbers_table(
+        f"bench events: {result['game']}, {result['network']}, {result['actors']} actors, "
+        f"{len(result['seeds'])} seeds of {result['seconds']:g} s on each clock",
+        *("event", "when", "real steps/s", "virtual", "real/virtual"),
+    )
+    for row in result["rows"]:
+        found = (row["real"], row["virtual"])
+        cells = ["none" if value is None else f"{value:,.0f}" for value in found]
+        ratio = row["ratio"]
+        cells.append("" if ratio is None else f"{ratio:.2f}")
+        table.add_row(row["event"], row["window"], *cells)
+    console.print(table)
+    console.print(
+        f"Error {result['error_median']:.1%} in the median (10% are allowed), "
+        f"{result['error_max']:.1%} at worst (20%): "
+        f"{'within' if result['within'] else 'not within'} the bars."
+    )

@@ -9,15 +9,23 @@ from typing import TYPE_CHECKING, Any
 
 from accerl.errors import UserError, require_choice
 from accerl.records import make_out_dir
+from accerl.runtime.conditions import read_events
 from accerl.spec import IMPALA_NETWORKS, CompressionSpec
 from studies.benchmarks.clock import bench_clock
+from studies.benchmarks.events import bench_events
 from studies.benchmarks.infer import bench_infer
 from studies.benchmarks.learner import bench_learner
 from studies.benchmarks.messages import bench_messages
 from studies.benchmarks.pipeline import bench_pipeline
 from studies.benchmarks.publish import bench_publish
 from studies.benchmarks.students import CHECKPOINTS, bench_students
-from studies.benchmarks.tables import print_clock, print_pipeline, print_rows, print_students
+from studies.benchmarks.tables import (
+    print_clock,
+    print_events,
+    print_pipeline,
+    print_rows,
+    print_students,
+)
 from studies.benchmarks.training import bench_training
 from studies.cli.command import Command, check_positive, save_result
 from studies.jobs.cache import ResultCache
@@ -222,6 +230,49 @@ class Clock(Command):
 
             _draw([clock_fidelity(result)], self.out)
         return save_result(result, self.out, "bench-clock.json")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Events(Command):
+    """Compare the clocks while a machine's conditions change.
+
+    Shows env steps/s before, during and after each event. Run it on an idle machine.
+    """
+
+    env: str = "breakout"
+    """game"""
+    network: str = "net1"
+    """the learner's network"""
+    actors: int = 2
+    """processes that act"""
+    piece_seconds: float = 12.0
+    """how long each event lasts, and each pause; a run is 14 times as long"""
+    seeds: int = 3
+    """runs on each clock"""
+    repeats: int = 5
+    """rounds of the latency profiles that are measured before and after the real runs"""
+    events: Path | None = None
+    """TOML or JSON file with other events, see `accerl train --help`"""
+    out: Path | None = None
+    """folder to write bench-events.json to; a run that was interrupted goes on with what is
+    there"""
+
+    def execute(self) -> dict[str, Any]:
+        """Measure and print."""
+        if self.out is not None:
+            make_out_dir(self.out)
+        result = bench_events(
+            game=self.env,
+            network=self.network,
+            actors=self.actors,
+            piece_seconds=self.piece_seconds,
+            seeds=self.seeds,
+            repeats=self.repeats,
+            conditions=None if self.events is None else read_events(self.events),
+            kept=ResultCache(None if self.out is None else self.out / "events_runs"),
+        )
+        print_events(result, console)
+        return save_result(result, self.out, "bench-events.json")
 
 
 @dataclass(frozen=True, kw_only=True)

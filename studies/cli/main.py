@@ -22,6 +22,7 @@ COMMANDS = {
     "bench pipeline": ("bench.Pipeline", "Compare the speed of whole pipelines."),
     "bench messages": ("bench.Messages", "Measure what Ray's messages take."),
     "bench clock": ("bench.Clock", "Compare the virtual clock with the real one."),
+    "bench events": ("bench.Events", "Compare the clocks while a machine's conditions change."),
     "bench students": (
         "bench.Students",
         "Compare how close small networks come to a trained policy, and how fast.",

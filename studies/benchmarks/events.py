@@ -1,0 +1,264 @@
+"""`accerl bench events`: the same events on the real clock and on the virtual one."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+
+from accerl.config import RunConfig
+from accerl.errors import UserError
+from accerl.monitor.strategies import FixedStrategy
+from accerl.presets import load_preset
+from accerl.runtime.conditions import (
+    ACTORS,
+    BANDWIDTH,
+    CO_TENANT,
+    THROTTLE,
+    Condition,
+    Conditions,
+)
+from accerl.runtime.latency.compare import drift, middle
+from accerl.runtime.latency.measure import measure_profile
+from accerl.runtime.latency.profile import LatencyProfile
+from accerl.runtime.machine.cores import usable_cores
+from accerl.runtime.run import IntervalReport
+from accerl.spec import IDENTITY
+from accerl.training.run import run_training
+from studies.benchmarks.repeats import result_of
+from studies.jobs.cache import ResultCache
+from studies.progress import bar, share_bar
+
+LINK_BYTES_PER_SECOND = 25e6
+"""200 Mbit/s, which publications pass"""
+INTERVALS = 10
+"""in the time that an event lasts, and between two"""
+WINDOWS = ("before", "during", "after")
+MEDIAN_BAR, WORST_BAR = 0.10, 0.20
+LEAST_SECONDS = 2.0
+
+
+def bench_events(
+    *,
+    game: str = "breakout",
+    network: str = "net1",
+    actors: int = 2,
+    piece_seconds: float = 12.0,
+    seeds: int = 3,
+    repeats: int = 5,
+    conditions: Conditions | None = None,
+    kept: ResultCache | None = None,
+) -> dict[str, Any]:
+    """Run a schedule on the real clock of this machine, and on the virtual one with its profile.
+
+    The profile is measured before and after; the mean of both charges the virtual runs. Compared
+    are env steps/s in the piece before each event, during it, and in the piece after it, without
+    the first interval of each, which an event may begin in. Medians over seeds.
+
+    Args:
+        game: to play.
+        network: of the learner, and of actors.
+        actors: processes.
+        piece_seconds: how long each event of `schedule` lasts, and the pause after it.
+        seeds: runs on each clock.
+        repeats: rounds of the measured profiles.
+        conditions: other events; None: `schedule`.
+        kept: holds what an earlier call that was interrupted has done, and gets what is done here.
+
+    Raises:
+        UserError: a number is not allowed.
+    """
+    if min(actors, seeds, repeats) < 1 or not LEAST_SECONDS <= piece_seconds <= 3600.0:
+        raise UserError(
+            "bench events: --actors, --seeds and --repeats are positive, and --piece-seconds lies "
+            f"in {LEAST_SECONDS:g}..3600"
+        )
+    kept = ResultCache(None) if kept is None else kept
+    conditions = conditions or schedule(piece_seconds, actors)
+    config = events_config(game, network, actors, piece_seconds, conditions)
+
+    def measured(when: str) -> LatencyProfile:
+        key = ["profile", when, config.hash, repeats]
+        return LatencyProfile.from_json(kept.get(key, lambda: _measure(config, repeats).to_json()))
+
+    before = measured("before")
+    real = []
+    with bar("real clock", seeds) as advance:
+        for seed in range(seeds):
+            key = ["real", replace(config, seed=seed).hash]
+            real.append(kept.get(key, lambda seed=seed: _apart(_run, config, seed, None)))
+            advance()
+    after = measured("after")
+    profile = middle(before, after)
+    virtual, charged = [], profile.to_json()
+    with bar("virtual clock", seeds) as advance:
+        for seed in range(seeds):
+            key = ["virtual", profile.hash, replace(config, seed=seed).hash]
+            virtual.append(kept.get(key, lambda seed=seed: _apart(_run, config, seed, charged)))
+            advance()
+    rows = compare_events(conditions, piece_seconds, config.seconds, real, virtual)
+    errors = np.abs([row["ratio"] - 1.0 for row in rows if row["ratio"] is not None])
+    median, worst = (float(np.median(errors)), float(np.max(errors))) if len(errors) else (1.0, 1.0)
+    return result_of(
+        "events",
+        game=game,
+        network=network,
+        actors=actors,
+        seconds=config.seconds,
+        seeds=list(range(seeds)),
+        conditions=conditions.to_json(),
+        rows=rows,
+        error_median=median,
+        error_max=worst,
+        within=median <= MEDIAN_BAR and worst <= WORST_BAR,
+        drift=drift(before, after),
+        profile=profile.to_json(),
+    )
+
+
+def schedule(piece_seconds: float, actors: int) -> Conditions:
+    """Return one event of each kind, with as long a pause before, between and after.
+
+    Others take one core; every core is two times slower, then that of an actor; half of the actors
+    leave, then one more joins; bandwidth falls to a fifth.
+    """
+    kinds = [
+        (CO_TENANT, 1.0, ""),
+        (THROTTLE, 2.0, ""),
+        (THROTTLE, 2.0, "actor-0"),
+        (ACTORS, float(max(actors // 2, 1)), ""),
+        (ACTORS, float(actors + 1), ""),
+        (BANDWIDTH, 0.2, ""),
+    ]
+    events = (
+        Condition(
+            at_seconds=(2 * index + 2) * piece_seconds,  # the first piece is for warming up
+            lasts_seconds=piece_seconds,
+            kind=kind,
+            amount=amount,
+            process=process,
+        )
+        for index, (kind, amount, process) in enumerate(kinds)
+        if not (kind == ACTORS and amount == actors)
+    )
+    return Conditions(tuple(events), down_bytes_per_second=LINK_BYTES_PER_SECOND)
+
+
+def events_config(
+    game: str, network: str, actors: int, piece_seconds: float, conditions: Conditions
+) -> RunConfig:
+    """Return the run on the real clock, which ends a piece after the last event."""
+    ends = max((event.ends for event in conditions.events), default=piece_seconds)
+    config = replace(load_preset(game), network=network).with_runtime(
+        runtime="process",
+        clock="real",
+        num_actors=actors,
+        interval_seconds=piece_seconds / INTERVALS,
+        eval_episodes=0,
+    )
+    return replace(config, seconds=ends + piece_seconds, conditions=conditions).adapted()
+
+
+def compare_events(
+    conditions: Conditions,
+    piece_seconds: float,
+    seconds: float,
+    real: Sequence[Mapping[str, Any]],
+    virtual: Sequence[Mapping[str, Any]],
+) -> list[dict[str, Any]]:
+    """Return env steps/s on both clocks, by event and window; ratio is real over virtual.
+
+    Args:
+        conditions: what happened.
+        piece_seconds: length of the windows before and after an event.
+        seconds: length of the runs.
+        real: of each seed, `ends` (clock at the end of each interval) and `env_steps` of each.
+        virtual: the same on the virtual clock.
+    """
+    rows = []
+    for event in sorted(conditions.events, key=lambda event: event.at_seconds):
+        edges = (
+            max(event.at_seconds - piece_seconds, 0.0),
+            event.at_seconds,
+            event.ends,
+            min(event.ends + piece_seconds, seconds),
+        )
+        for name, (begins, ends) in zip(WINDOWS, pairwise(edges), strict=True):
+            mine = _speed(real, begins, ends)
+            theirs = _speed(virtual, begins, ends)
+            rows.append(
+                {
+                    "event": event.words,
+                    "window": name,
+                    "begins": begins,
+                    "ends": ends,
+                    "real": mine,
+                    "virtual": theirs,
+                    "ratio": mine / theirs if mine and theirs else None,
+                }
+            )
+    return rows
+
+
+def _speed(runs: Sequence[Mapping[str, Any]], begins: float, ends: float) -> float | None:
+    """Return env steps/s within a window, without its first interval; the median over runs."""
+    found = []
+    for run in runs:
+        clocks, steps = [0.0, *run["ends"]], run["env_steps"]
+        inside = [
+            (after - before, count)
+            for (before, after), count in zip(pairwise(clocks), steps, strict=True)
+            # On the real clock an interval ends with an update, a little late.
+            if before >= begins and after <= ends + 0.5 * (after - before)
+        ][1:]
+        if inside:
+            found.append(sum(count for _, count in inside) / sum(length for length, _ in inside))
+    return float(np.median(found)) if found else None
+
+
+def _measure(config: RunConfig, repeats: int) -> LatencyProfile:
+    """Return the latencies of the run's environments and networks on this machine."""
+    with share_bar(f"latency profile of {config.game}") as on_progress:
+        measured = measure_profile(
+            f"events-{config.game}",
+            config=config,
+            specs=[IDENTITY],
+            batches=(config.runtime.infer_batch or config.runtime.num_envs,),
+            networks=(config.network,),
+            repeats=repeats,
+            on_progress=on_progress,
+        )
+    return replace(
+        measured,
+        num_actors=config.runtime.num_actors,
+        cores=usable_cores(),
+        network_bytes_per_second=config.conditions.down_bytes_per_second,
+    )
+
+
+def _apart(call: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
+    """Return what `call` returns in a fresh process, which leaves no memory behind."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as fresh:
+        return fresh.submit(call, *arguments).result()
+
+
+def _run(config: RunConfig, seed: int, profile: dict[str, Any] | None) -> dict[str, Any]:
+    """Run once; on the virtual clock if there is a profile. Return its intervals' env steps."""
+    torch.set_num_threads(1)
+    config, latency = replace(config, seed=seed), None
+    if profile is not None:
+        config = config.with_runtime(runtime="serial", clock="virtual")
+        latency = LatencyProfile.from_json(profile)
+    reports: Sequence[IntervalReport] = run_training(
+        config, FixedStrategy(IDENTITY), profile=latency
+    ).reports
+    return {
+        "ends": [report.total_seconds for report in reports],
+        "env_steps": [report.env_steps for report in reports],
+    }

@@ -1,0 +1,56 @@
+"""The comparison of clocks under events: which intervals count, and what is compared."""
+
+from __future__ import annotations
+
+import pytest
+
+from accerl.errors import UserError
+from accerl.runtime.conditions import ACTORS, KINDS, Condition, Conditions
+from studies.benchmarks.events import bench_events, compare_events, events_config, schedule
+
+
+def test_the_schedule_has_every_kind_and_a_pause_around_each() -> None:
+    conditions = schedule(10.0, 2)
+    assert {event.kind for event in conditions.events} == set(KINDS)
+    begins = [event.at_seconds for event in conditions.events]
+    assert begins == [20.0, 40.0, 60.0, 80.0, 100.0, 120.0]
+    assert all(event.lasts_seconds == 10.0 for event in conditions.events)
+    assert conditions.has_link
+    config = events_config("catch", "net1", 2, 10.0, conditions)
+    assert (config.seconds, config.runtime.interval_seconds) == (140.0, 1.0)
+    # One actor of one cannot leave.
+    alone = [event.amount for event in schedule(10.0, 1).events if event.kind == ACTORS]
+    assert alone == [2.0]
+
+
+def run(*speeds: float, late: float = 0.0) -> dict[str, list[float]]:
+    """Intervals of a second each, but for what the real clock is late."""
+    ends = [
+        index + 1.0 + (late if index < len(speeds) - 1 else 0.0) for index in range(len(speeds))
+    ]
+    lengths = [after - before for before, after in zip([0.0, *ends], ends, strict=False)]
+    return {
+        "ends": ends,
+        "env_steps": [s * length for s, length in zip(speeds, lengths, strict=True)],
+    }
+
+
+def test_speeds_are_of_whole_intervals_within_each_window() -> None:
+    event = Condition(at_seconds=3.0, lasts_seconds=3.0, kind="throttle", amount=2.0)
+    real = run(9, 10, 10, 7, 5, 5, 8, 10, 10, late=0.01)
+    virtual = run(8, 8, 8, 4, 4, 4, 8, 8, 8)
+    rows = compare_events(Conditions((event,)), 3.0, 9.0, [real], [virtual])
+    assert [row["window"] for row in rows] == ["before", "during", "after"]
+    assert [(row["begins"], row["ends"]) for row in rows] == [(0.0, 3.0), (3.0, 6.0), (6.0, 9.0)]
+    # The first interval of each is left out.
+    assert [row["real"] for row in rows] == pytest.approx([10.0, 5.0, 10.0])
+    assert [row["ratio"] for row in rows] == pytest.approx([1.25, 1.25, 1.25])
+    slower = compare_events(Conditions((event,)), 3.0, 9.0, [real, run(*[2] * 9), real], [virtual])
+    assert slower[0]["real"] == pytest.approx(10.0)  # the median over seeds
+
+
+def test_numbers_that_cannot_be_are_refused() -> None:
+    with pytest.raises(UserError, match="--piece-seconds lies"):
+        bench_events(piece_seconds=0.5)
+    with pytest.raises(UserError, match="are positive"):
+        bench_events(seeds=0)
