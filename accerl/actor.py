@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 import numpy as np
@@ -67,7 +67,7 @@ class Actor:
         which = self._draw(publication.shares)
         engine, envs = self._engines[which], self.envs
         env_seconds = infer_seconds = 0.0
-        started = perf_counter()
+        started, core_started = perf_counter(), process_time()
         rollout.episode_return.fill(np.nan)
         for t in range(rollout.action.shape[0]):
             rollout.obs[t] = self._obs
@@ -95,7 +95,9 @@ class Actor:
         rollout.obs[-1] = self._obs
         rollout.log_prob[:] = action_log_prob(rollout.logits, rollout.action)
         write_seconds = perf_counter() - started - env_seconds - infer_seconds
-        rollout.header[:] = (publication.number, which, env_seconds, infer_seconds, write_seconds)
+        seconds = (env_seconds, infer_seconds, write_seconds)
+        core_seconds = process_time() - core_started
+        rollout.header[:] = (publication.number, which, *seconds, core_seconds)
 
     def _draw(self, shares: list[float]) -> int:
         """Draw which spec of the mix acts in this rollout."""

@@ -59,7 +59,11 @@ class RolloutShape:
         }
 
 
-HEADER = ("publication", "spec_index", "env_seconds", "infer_seconds", "write_seconds")
+HEADER = (
+    *("publication", "spec_index", "env_seconds", "infer_seconds", "write_seconds"),
+    "core_seconds",
+)
+"""the last: processor seconds of the actor's process in these; fewer where it had to share"""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-FEATURES_VERSION = 2
+FEATURES_VERSION = 3
 LIMIT = 3.0
 """every entry of the vector is clipped to [-LIMIT, LIMIT]"""
 
@@ -39,6 +39,7 @@ class Feature:
 
 
 _KL = (_log(1e-4), "log10(x + 0.0001) / 2 + 1")
+_TIMES = (lambda x: math.log2(x) if x > 0.0 else 0.0, "log2(x)")
 FEATURES = (
     Feature("log_kl_mean", "kl_mean_nats", *_KL),
     Feature("log_kl_max", "kl_max_nats", *_KL),
@@ -69,6 +70,12 @@ FEATURES = (
     Feature("infer_share", "infer_share"),
     Feature("publish_share", "publish_share"),
     Feature("switch_share", "switch_share"),
+    # From here on: version 3. What a process sees of a machine whose conditions change.
+    Feature("core_share", "core_share", unknown=1.0),
+    Feature("log_env_slowdown", "env_slowdown", *_TIMES),
+    Feature("log_infer_slowdown", "infer_slowdown", *_TIMES),
+    Feature("log_learn_slowdown", "learn_slowdown", *_TIMES),
+    Feature("log_publish_slowdown", "publish_slowdown", *_TIMES),
 )
 """The vector, entry by entry; J is not in it: it is the outer reward, and a feature that shared
 its noise would teach a controller regression to the mean. What is not known is 0 unless said."""

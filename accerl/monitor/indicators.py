@@ -230,6 +230,8 @@ class MachineIndicator:
 
     `env_share`, `infer_share` and `write_share` are of the actors' busy seconds;
     `publish_share` (compressing, distilling, publishing) and `switch_share` are of the interval's.
+    `core_share` is the part of their busy seconds in which actors had a core, as a process sees it:
+    its processor seconds over the clock's.
     """
 
     names = (
@@ -241,6 +243,7 @@ class MachineIndicator:
         "env_share",
         "infer_share",
         "write_share",
+        "core_share",
         "publish_share",
         "bytes_per_second",
         "switch_seconds",
@@ -260,6 +263,7 @@ class MachineIndicator:
         learning = phases.get("learn", 0.0) + phases.get("wait", 0.0)
         actors = ("env", "infer", "write")
         acting = sum(phases.get(name, 0.0) for name in actors)
+        core = report.actor_core_seconds
         publishing = phases.get("compress", 0.0) + phases.get("publish", 0.0)
         return {
             "env_steps_per_second": speed,
@@ -271,11 +275,46 @@ class MachineIndicator:
                 f"{name}_share": phases.get(name, 0.0) / acting if acting > 0.0 else 0.0
                 for name in actors
             },
+            "core_share": min(core / acting, 1.0) if acting > 0.0 and core > 0.0 else math.nan,
             "publish_share": publishing / seconds,
             "bytes_per_second": report.publication_bytes / seconds,
             "switch_seconds": report.switch_seconds,
             "switch_share": report.switch_seconds / seconds,
         }
+
+
+class SlowdownIndicator:
+    """How many times as long the same work takes as it did before in this run.
+
+    Seconds of the interval over those of all intervals before it: per env step (`env`, `infer`),
+    per update (`learn`), per publication (`publish`). What depends on the spec is compared with
+    intervals of the same decision only; NaN where there is nothing to compare.
+    """
+
+    names = ("env_slowdown", "infer_slowdown", "learn_slowdown", "publish_slowdown")
+
+    def __init__(self) -> None:
+        self._past: dict[tuple[str, Decision | None], tuple[float, int]] = {}
+
+    def update(self, report: IntervalReport, raw: Raw) -> Raw:
+        """See `Indicator.update`."""
+        decision = report.decision
+        return {
+            "env_slowdown": self._ratio(report, "env", report.env_steps),
+            "infer_slowdown": self._ratio(report, "infer", report.env_steps, decision),
+            "learn_slowdown": self._ratio(report, "learn", report.learner_updates),
+            "publish_slowdown": self._ratio(report, "publish", report.publications, decision),
+        }
+
+    def _ratio(
+        self, report: IntervalReport, phase: str, count: int, decision: Decision | None = None
+    ) -> float:
+        seconds = report.phase_seconds.get(phase, 0.0)
+        if count <= 0 or seconds <= 0.0:
+            return math.nan
+        past_seconds, past_count = self._past.get((phase, decision), (0.0, 0))
+        self._past[phase, decision] = (past_seconds + seconds, past_count + count)
+        return seconds * past_count / (count * past_seconds) if past_count else math.nan
 
 
 def decision_levels(decision: Decision) -> dict[str, float]:

@@ -16,6 +16,7 @@ from accerl.monitor.indicators import (
     MachineIndicator,
     ReturnIndicator,
     SlopeIndicator,
+    SlowdownIndicator,
 )
 from accerl.monitor.stage import StageIndicator
 from accerl.runtime.run import IntervalReport
@@ -67,6 +68,7 @@ class Monitor:
             StageIndicator(),
             CorrectionIndicator(),
             MachineIndicator(),
+            SlowdownIndicator(),
             DecisionIndicator(),
             *indicators,
         )

@@ -28,6 +28,7 @@ class _Sums(JsonFields):
     env_steps: int = 0
     updates: int = 0
     phases: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
+    actor_core_seconds: float = 0.0
     returns: list[float] = field(default_factory=list)
     fill: float = 0.0
     spec_seconds: defaultdict[CompressionSpec, float] = field(
@@ -82,7 +83,8 @@ class IntervalRecorder:
         queue_fill: float,
     ) -> None:
         """Book a rollout when the learner has used it."""
-        env, infer, write = (float(value) for value in rollout.header[2:5])
+        env, infer, write, core = (float(value) for value in rollout.header[2:6])
+        self._sums.actor_core_seconds += core
         for phase, seconds in (("env", env), ("infer", infer), ("write", write)):
             self._sums.phases[phase] += seconds
         self._sums.spec_seconds[spec] += env + infer + write
@@ -169,6 +171,7 @@ class IntervalRecorder:
             private_bytes={name: held.private for name, held in (memory or {}).items()},
             cpu_seconds=cpu_seconds or {},
             conditions=tuple(conditions),
+            actor_core_seconds=sums.actor_core_seconds,
             distill_updates=sums.distill_updates,
             distill_core_seconds=sums.distill_core_seconds,
             publications=sums.publications,

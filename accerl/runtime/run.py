@@ -87,6 +87,8 @@ class IntervalReport(JsonFields):
     cpu_seconds: Mapping[str, float] = field(default_factory=dict)
     """processor seconds by process since the last report, without start-up and evaluation by the
     learner; of a process that was replaced, those of both"""
+    actor_core_seconds: float = 0.0
+    """processor seconds of the actors within env, infer and write; 0: not known"""
     distill_updates: int = 0
     """distillation updates of students and pruned networks; those before one may act are no part"""
     distill_core_seconds: float = 0.0

@@ -150,7 +150,7 @@ def test_show_says_in_words_what_a_bundle_holds(
         "learned on tier virtual (real reinforcement learning",
         "trained on catch on edge, seeds 0, 1, 60 s in steps of 15 s",
         "64 inner runs; latency profiles: edge (abc123); contest plan: 9f8e7d",
-        "decides every 15 s of 60 s; shield: none; reads 26 features (version 2)",
+        "decides every 15 s of 60 s; shield: none; reads 31 features (version 3)",
         "Actions: 24 combinations",
         "nearest to the median",
         "catch-edge: seconds to target 0.71 times that of fp32 (95% interval 0.55 to 0.9",

@@ -183,6 +183,16 @@ def test_strategies_see_what_processes_see_and_not_the_event() -> None:
     assert features[0] == features[1]
 
 
+def test_a_throttled_core_shows_in_what_processes_see_of_it() -> None:
+    with catch(fast_profile(num_actors=1), event("throttle", 2.0, 0.04, 0.04)) as run:
+        episode = Episode(run, horizon_seconds=0.12, interval_seconds=0.02)
+        raw = [episode.step(Decision.of(IDENTITY))[0].raw for _ in range(4)]
+    assert [each["core_share"] for each in raw] == pytest.approx([1.0, 1.0, 0.5, 0.5], abs=0.05)
+    for name in ("env_slowdown", "infer_slowdown", "learn_slowdown"):
+        assert raw[1][name] == pytest.approx(1.0)
+        assert raw[2][name] == pytest.approx(2.0, rel=0.1)
+
+
 def test_a_process_that_the_run_does_not_have_is_refused() -> None:
     with (
         pytest.raises(UserError, match=r"no process 'actor-7'; did you mean 'actor-\d'"),

@@ -304,6 +304,8 @@ class SerialRun:
         measured = ActSeconds(*map(float, rollout.header[2:5]))
         charged = self.clock.act(spec, steps, envs, measured)
         rollout.header[2:5] = charged
+        if not self._measures:
+            rollout.header[5] = sum(charged)
         modelled.filling, modelled.charged = slot, load_seconds + sum(charged)
         self.servers.work(server, modelled.charged)
 

@@ -144,7 +144,7 @@ def test_the_vector_is_finite_and_bounded(sequence: list[IntervalReport]) -> Non
 def test_every_entry_reads_an_indicator_of_the_monitor() -> None:
     raw = builder().start().raw
     assert {feature.source for feature in FEATURES} <= set(raw)
-    assert len(FEATURE_NAMES) == len(set(FEATURE_NAMES)) == 26
+    assert len(FEATURE_NAMES) == len(set(FEATURE_NAMES)) == 31
 
 
 def test_the_first_entries_are_those_of_version_1() -> None:

@@ -94,6 +94,30 @@ def test_the_machine_s_shares_add_up() -> None:
     assert (raw["env_steps_per_second"], raw["speed_ratio"]) == (400.0, 2.0)
 
 
+def test_work_is_compared_with_what_it_took_before() -> None:
+    def took(factor: float, **changes: Any) -> dict[str, Any]:
+        phases = {"env": 2.0 * factor, "infer": 1.0, "learn": 3.0 * factor, "publish": 0.5 * factor}
+        counts = {"env_steps": 100, "learner_updates": 10, "publications": 2}
+        return {"phase_seconds": dict.fromkeys(PHASES, 0.0) | phases, **counts, **changes}
+
+    names = ("env_slowdown", "infer_slowdown", "learn_slowdown", "publish_slowdown")
+    first = raw_after(took(1.0))
+    assert all(math.isnan(first[name]) for name in names)
+    slower = raw_after(took(1.0), took(1.0), took(2.0))
+    assert [slower[name] for name in names] == pytest.approx([2.0, 1.0, 2.0, 2.0])
+    # What another spec takes says nothing about the machine, nor does what did not happen.
+    other = raw_after(took(1.0), took(2.0, decision=Decision.of(IDENTITY), learner_updates=0))
+    assert other["env_slowdown"] == pytest.approx(2.0)
+    assert all(math.isnan(other[name]) for name in names[1:])
+
+
+def test_a_core_share_is_processor_seconds_over_the_clock_s() -> None:
+    phases = dict.fromkeys(PHASES, 0.0) | {"env": 3.0, "infer": 1.0}
+    assert raw_after({"phase_seconds": phases, "actor_core_seconds": 2.0})["core_share"] == 0.5
+    assert raw_after({"phase_seconds": phases, "actor_core_seconds": 4.1})["core_share"] == 1.0
+    assert math.isnan(raw_after({"phase_seconds": phases})["core_share"])
+
+
 def test_slope_and_its_t_are_those_of_a_regression() -> None:
     generator = np.random.default_rng(0)
     window = TrendWindow(intervals=4)

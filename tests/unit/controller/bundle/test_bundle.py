@@ -339,7 +339,7 @@ def test_parts_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="heads"):
         export_bundle(tmp_path / "b", make_policy(), ActionSpace(bits=(32,)), META, {})
     narrow = ControllerPolicy(ACTIONS.sizes, generator=torch.Generator(), num_features=5)
-    with pytest.raises(UserError, match="the policy must read the 26 features"):
+    with pytest.raises(UserError, match="the policy must read the 31 features"):
         export_bundle(tmp_path / "b", narrow, ACTIONS, META, {})
     with pytest.raises(UserError, match="tier 'cloud'"):
         BundleMeta(interval_seconds=1.0, horizon_seconds=2.0, tier="cloud")

@@ -81,7 +81,7 @@ def test_a_truncated_manifest_is_found(folder: Path, kept: float) -> None:
         ("schema_version", "2", "schema_version is '2'"),
         ("schema_version", [2], r"schema_version is \[2\]"),
         ("features_version", 0, "features_version is 0.*; export the bundle again"),
-        ("features_version", 3, "features_version is 3, .*; update AcceRL"),
+        ("features_version", 4, "features_version is 4, .*; update AcceRL"),
         ("kind", "something else", "does not describe a bundle"),
         ("meta", {"tier": "real"}, "its digest does not match"),
         ("git_revision", "0" * 40, "its digest does not match"),

@@ -139,7 +139,7 @@ def test_an_interrupt_is_no_error(interrupt: type[BaseException]) -> None:
         (
             Features(raw=made_up_features().raw, vector=np.zeros(25, dtype=np.float32)),
             "range",
-            "(25,) is not 26 features",
+            "(25,) is not 31 features",
         ),
     ],
 )
