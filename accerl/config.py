@@ -92,10 +92,10 @@ class RuntimeConfig:
                 f"runtime: the {self.runtime} runtime always has a compressor process; leave "
                 "compressor_process true, or use --runtime serial"
             )
-        if self.runtime == "ray" and (self.num_distillers or self.pin_cores):
+        if self.runtime == "ray" and self.pin_cores:
             raise UserError(
-                "runtime: on Ray the compressor distils too, and Ray places actors; set "
-                "num_distillers 0 and pin_cores false, or use --runtime process"
+                "runtime: pin_cores is for the cores of one machine, and Ray places actors on any; "
+                "set pin_cores false, or use --runtime process"
             )
         if self.num_distillers and not self.compressor_process:
             raise UserError("runtime: num_distillers needs a compressor process")

@@ -7,7 +7,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 
@@ -30,6 +30,12 @@ from accerl.runtime.slots import Slots
 from accerl.runtime.wiring import Wiring
 from accerl.seeds import Role, number, torch_generator
 from accerl.spec import IDENTITY, Decision
+
+PUBLISHING = ("compressor", "distiller")
+"""roles that make what actors act with"""
+
+W = TypeVar("W", bound=Supervised)
+"""a process beside the learner's"""
 
 
 class Publishing(Protocol):
@@ -66,7 +72,7 @@ class Publishing(Protocol):
         ...
 
 
-class ParallelRun(ABC):
+class ParallelRun(ABC, Generic[W]):
     """An `InnerRun` on the real clock, whose learner works in this process and the rest beside it.
 
     Every actor owns a few slots and fills those that it is lent. The learner lends a slot again
@@ -113,6 +119,7 @@ class ParallelRun(ABC):
             num_actions=policy.num_actions,
             observation=observation,
         )
+        self._actors: list[W] = []  # made by the kind of run
         self._started = False
         self._acting = False  # whether actors have been given slots
         self._closed = False
@@ -142,8 +149,28 @@ class ParallelRun(ABC):
         """Start all workers; each gets ready by itself."""
 
     @abstractmethod
-    def _lend_to_actors(self) -> None:
-        """Give every actor the slots that it may fill."""
+    def _have_filled(self, actor: W, slots: Sequence[int]) -> None:
+        """Have an actor fill these slots, in order."""
+
+    def _may_act(self, actor: W) -> bool:
+        """Whether an actor is to act now."""
+        return True
+
+    def _lend(self, actor: W) -> None:
+        """Have an actor fill all slots that it may fill, unless it is still starting."""
+        assert actor.index is not None
+        if self._acting and actor.ready and self._may_act(actor):
+            self._have_filled(actor, self._slots.lend(actor.index))
+
+    def _actor_settings(self, index: int, restarts: int) -> tuple[Any, ...]:
+        """Return how an actor acts, and its seed.
+
+        A resumed run must not replay the episodes it began with, nor a restarted actor those of
+        the one that died.
+        """
+        runtime, updates = self.config.runtime, self.learner.updates
+        seed = number(self.config.seed, Role.ACTOR, index, restarts, updates)
+        return runtime.actor_threads, runtime.infer_batch, runtime.patience_seconds, seed
 
     @abstractmethod
     def _receive(self, timeout_seconds: float) -> None:
@@ -165,9 +192,9 @@ class ParallelRun(ABC):
     def _learned(self, slot: int, rollout: Rollout, stats: UpdateStats) -> None:
         """Show what students learn from: the rollout, and the learner's logits."""
 
-    @abstractmethod
     def _done(self, slot: int) -> None:
         """The learner needs a slot no more: lend it again."""
+        self._lend(self._actors[self._slots.owner(slot)])
 
     @abstractmethod
     def _measure(self) -> float | None:
@@ -202,7 +229,8 @@ class ParallelRun(ABC):
         if not self._acting:
             self._acting = True
             self._follow_conditions()
-            self._lend_to_actors()
+            for actor in self._actors:
+                self._lend(actor)
         while perf_counter() < deadline:
             self._parts.check_stop()
             self._turn(min(deadline, perf_counter() + self._follow_conditions()))

@@ -18,6 +18,7 @@ from accerl.runtime.process.board import Board
 from accerl.runtime.process.messages import AskState, Distil, Message
 from accerl.runtime.process.run import ProcessRun
 from accerl.runtime.process.supervise import Worker
+from accerl.runtime.publishing import led
 from accerl.runtime.publishing.charges import Charges
 from accerl.spec import CompressionSpec, Decision, StudentKey
 from accerl.training.run import run_training
@@ -82,7 +83,7 @@ def test_a_stuck_distiller_holds_a_snapshot_up_for_some_seconds_only(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     seconds, shown = [0.0], []
-    monkeypatch.setattr(distillers, "monotonic", lambda: seconds[0])
+    monkeypatch.setattr(led, "monotonic", lambda: seconds[0])
     worker, board = DeafWorker(), Board(64)
     pool = distillers.DistillerPool([distillers.DistillerProcess(worker, board)], 4)
     try:
@@ -91,9 +92,9 @@ def test_a_stuck_distiller_holds_a_snapshot_up_for_some_seconds_only(
         assert shown == [0]  # it has not read those weights: nothing newer is copied for it
         pool.ask_state()
         assert [type(message) for message in worker.sent] == [Distil, AskState]
-        assert not pool.is_known
-        seconds[0] += distillers.PATIENCE_SECONDS + 0.1
-        assert pool.is_known
+        assert not pool.led.is_known
+        seconds[0] += led.PATIENCE_SECONDS + 0.1
+        assert pool.led.is_known
     finally:
         pool.close()
 

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import accerl
 from accerl.compress.links import CompressionState, Stage
 from accerl.config import RunConfig
 from accerl.errors import UserError
+from accerl.records import read_metrics
 from accerl.runtime.parts import Parts
 from accerl.runtime.ray import placement
-from accerl.runtime.ray.cluster import described
+from accerl.runtime.ray.cluster import connect, described
 from accerl.runtime.ray.config import RayConfig
 from accerl.runtime.ray.run import RayRun
 from accerl.spec import CompressionSpec, Decision
+from tests.fixtures.runs.processes import wait_for
 from tests.fixtures.runs.ray_runs import advance_until, ray_catch
 from tests.fixtures.studies.clusters import add_node, cluster
 
@@ -104,6 +109,48 @@ def test_a_full_object_store_is_one_line(monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(UserError, match=r"/dev/shm has 1 MB; lower runtime.num_actors"):
         RayRun(ray_catch())
     assert not ray.is_initialized()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_really_full_object_store_ends_a_run_that_can_be_resumed(tmp_path: Path) -> None:
+    """Another driver fills it in the middle, and Ray may not write to the disk instead."""
+    import ray
+
+    kept: list[Any] = []
+
+    def fill(kept: list[Any]) -> None:
+        while True:
+            kept.append(ray.put(np.zeros(200_000, np.uint8)))
+
+    out = tmp_path / "run"
+    nowhere_else = {"local_fs_capacity_threshold": 0.001}
+    with cluster(1, num_cpus=1, _system_config=nowhere_else) as made:
+        command = "import sys; from studies.cli.main import main; main(sys.argv[1:])"
+        large = ["--set", "learner.unroll=1000", "--set", "runtime.eval_episodes=0"]
+        train = [sys.executable, "-c", command, "train", "catch", "--runtime", "ray"]
+        train += ["--cluster", made.address, "--out", str(out), *large]
+        run = subprocess.Popen([*train, "--seconds", "900"], stderr=subprocess.PIPE, text=True)
+        try:
+            wait_for(lambda: (out / "checkpoint").is_dir(), "a checkpoint", seconds=200.0)
+            connect(made.address)
+            with pytest.raises(ray.exceptions.OutOfDiskError):
+                fill(kept)
+            _, told = run.communicate()
+        finally:
+            run.kill()
+            ray.shutdown()
+        assert run.returncode == 2
+        last = told.strip().splitlines()[-1]
+        assert "the cluster's object store is full" in last
+        assert "--resume goes on from the checkpoint" in last
+        assert "Traceback" not in told
+        before = list(read_metrics(out))
+        seconds = str(before[-1].total_seconds + 1.0)
+        subprocess.run([*train, "--seconds", seconds, "--resume"], check=True, capture_output=True)
+    after = list(read_metrics(out))
+    assert after[: len(before)] == before
+    assert after[-1].total_seconds > before[-1].total_seconds
 
 
 class Mine:

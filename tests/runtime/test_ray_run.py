@@ -17,6 +17,8 @@ from accerl.compress.engine import make_engine
 from accerl.errors import UserError
 from accerl.monitor.strategies import FixedStrategy
 from accerl.records import read_metrics
+from accerl.runtime.ray.compressing import unpacked
+from accerl.runtime.ray.config import RayConfig
 from accerl.runtime.ray.run import RayRun
 from accerl.runtime.run import IntervalReport
 from accerl.spec import IDENTITY, CompressionSpec, Decision
@@ -26,7 +28,7 @@ from tests.fixtures.runs.process_runs import immortal
 from tests.fixtures.runs.ray_runs import Witness, advance_until, ray_catch, ray_here
 
 INT8 = CompressionSpec(bits=8)
-NET3 = CompressionSpec(student="net3", bits=8)
+NET2, NET3 = CompressionSpec(student="net2", bits=8), CompressionSpec(student="net3", bits=8)
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +115,62 @@ def test_a_run_survives_the_death_of_every_role(
     assert reports[-1].total_env_steps == run.learner.updates * 72
     assert all(report.learner_return is not None for report in reports)
     assert "compressor died (its process ended); started it again, with" in capfd.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("decision", [Decision.of(NET3), Decision(((NET2, 0.5), (NET3, 0.5)))])
+def test_distillers_share_students_and_survive_their_deaths(ray: Any, decision: Decision) -> None:
+    """One student that both add to, or one each; what they had made is gone on with."""
+    config = ray_catch(num_distillers=2)
+    compression = replace(config.compression, distill_updates=0)  # as much as there is time for
+    config = replace(config, compression=compression, ray=RayConfig(actor_cpus=0.5))
+
+    def updates(run: RayRun) -> dict[str, int]:
+        known = run.snapshot()["publishing"]["compressor"]["distillers"]
+        return {entry["student"][0]: entry["state"]["updates"] for entry in known}
+
+    def add_up(run: RayRun) -> bool:
+        """Whether both have changed the same weights of a student since they were begun."""
+        shown = [unpacked(ray.get(ref))[0] for ref in run.publishing.distillers._shown]
+        marks = {(entry["generation"], entry["base"]) for entry in shown}
+        return len(marks) == 1 and all(
+            any(bool(delta.any()) for delta in entry["delta"].values()) for entry in shown
+        )
+
+    run = RayRun(config, supervisor=immortal())
+    try:
+        run.apply(decision)
+        reports = advance_until(run, 20)
+        pool = run.publishing.distillers
+        sharers = [charge.sharers for charges in pool._charges for charge in charges]
+        assert sharers == ([2, 2] if len(decision.mix) == 1 else [1, 1])
+        before = updates(run)
+        assert before.keys() == {spec.student for spec, _ in decision.mix}
+        for worker in pool.workers:
+            assert worker.started is not None
+            os.kill(worker.started.pid, signal.SIGKILL)
+        while not all(worker.restarts for worker in pool.workers):
+            reports.append(run.advance(0.1))
+        reports += advance_until(run, run.learner.updates + 20)
+        while len(decision.mix) == 1 and not add_up(run):
+            reports += advance_until(run, run.learner.updates + 1)
+        saved, after = run.snapshot(), updates(run)
+    finally:
+        run.close()
+    assert all(after[name] > before[name] for name in before)
+    roles = [event["role"] for report in reports for event in report.events]
+    assert roles == ["distiller", "distiller"]
+    compared = {spec for report in reports for spec in report.student_kl_nats}
+    assert compared == {spec for spec, _ in decision.mix}
+    resumed = RayRun(config)
+    try:
+        resumed.restore(saved)
+        resumed.apply(decision)
+        advance_until(resumed, saved["learner"]["updates"] + 5)
+        assert all(updates(resumed)[name] > after[name] for name in after)
+    finally:
+        resumed.close()
 
 
 @pytest.mark.slow

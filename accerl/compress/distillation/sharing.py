@@ -51,11 +51,16 @@ class _Part:
 class StudentShares:
     """A distiller's students: those that it leads, and those that it helps with."""
 
-    def __init__(self, compressor: Compressor, index: int) -> None:
-        """Distil with `compressor`, as distiller number `index`."""
+    def __init__(self, compressor: Compressor, index: int, first_base: int = 0) -> None:
+        """Distil with `compressor`, as distiller number `index`.
+
+        Bases are counted from `first_base`: where what a predecessor has shown may be lost, a base
+        that was used before must not come again.
+        """
         self._compressor = compressor
         self._pool = compressor.pool
         self._index = index
+        self._first_base = first_base
         self._parts: dict[StudentKey, _Part] = {}
         self._bases: dict[StudentKey, int] = {}
 
@@ -117,7 +122,7 @@ class StudentShares:
         trainer = self._pool.trainer(key)
         if sharers == 1:
             self._parts.pop(key, None)
-            self._bases[key] = self._bases.get(key, 0) + 1
+            self._next_base(key)
         elif part is None or before is None or part.mark[0] != trainer.generation:
             self._parts[key] = self._begin_part(key)
         else:
@@ -128,9 +133,12 @@ class StudentShares:
     def _begin_part(self, key: StudentKey) -> _Part:
         """Have everybody go on from the student as it is here."""
         trainer = self._pool.trainer(key)
-        self._bases[key] = base = self._bases.get(key, 0) + 1
         weights = _copied(trainer.net)
-        return _Part((trainer.generation, base), _zeros(weights), weights)
+        return _Part((trainer.generation, self._next_base(key)), _zeros(weights), weights)
+
+    def _next_base(self, key: StudentKey) -> int:
+        self._bases[key] = base = self._bases.get(key, self._first_base) + 1
+        return base
 
     def _help(
         self,
@@ -171,7 +179,9 @@ class StudentShares:
             elif key in self._pool:
                 (entry,) = self._pool.send([key])
                 weights = _copied(self._pool.trainer(key).net)
-                found.append({**entry, "base": self._bases.get(key, 0), "weights": weights})
+                found.append(
+                    {**entry, "base": self._bases.get(key, self._first_base), "weights": weights}
+                )
         return found
 
     def _marked(self, part: _Part) -> dict[str, Any]:

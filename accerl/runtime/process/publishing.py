@@ -105,7 +105,7 @@ class RemotePublishing:
         self._samples.add(sample_states(rollout, self._config))
         if not self.reading:
             self.pool.after_update(acting, self._put_weights)
-        charges = self.pool.charges.left_to_compressor(acting)
+        charges = self.pool.led.charges.left_to_compressor(acting)
         if self.idle and self.orders.is_due(self._learner.updates):
             self._send()
         elif charges and self._wants_weights and not self.reading:
@@ -142,7 +142,7 @@ class RemotePublishing:
             return
         match message:
             case Hello():
-                self.worker.send(State(self.pool.merged(self._known)))
+                self.worker.send(State(self.pool.led.merged(self._known)))
             case Ready():
                 self.idle, self._charges = True, ()
             case Taken():
@@ -178,7 +178,7 @@ class RemotePublishing:
     @property
     def is_known(self) -> bool:
         """Whether `state_dict` would be up to date."""
-        return not self._asked and self.pool.is_known
+        return not self._asked and self.pool.led.is_known
 
     def ask_state(self) -> None:
         """Ask the processes for their state, which they send when their work is done."""
@@ -194,12 +194,12 @@ class RemotePublishing:
 
     def state_dict(self) -> dict[str, Any]:
         """Return orders, and the compressor's state as it was last known."""
-        return {"orders": self.orders.state_dict(), "compressor": self.pool.merged(self._known)}
+        return {"orders": self.orders.state_dict(), "compressor": self.pool.led.merged(self._known)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a state returned by `state_dict`; only before the process starts."""
         self._known, self._known_update = state["compressor"], self._learner.updates
-        self.pool.lead(entry["student"] for entry in self._known["distillers"])
+        self.pool.led.lead(entry["student"] for entry in self._known["distillers"])
         self.orders.load_state_dict(state["orders"])
 
 

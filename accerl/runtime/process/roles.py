@@ -78,10 +78,7 @@ def collect_rollouts(
             _wait_for(mailbox, message.publication, patience_seconds)
             for slot in message.slots:
                 if mailbox.latest != actor.publication_number:
-                    actor.load(mailbox.get())
-                    actor.drop_artifacts()
-                    if "torch" in sys.modules:  # one of the engines is torch's
-                        sys.modules["torch"].set_num_threads(threads)
+                    act_with(actor, mailbox.get(), threads)
                 actor.collect(slab[slot])
                 if pipe is not None:
                     pipe.send_up(index, rollout_bytes(slab.shape))
@@ -90,6 +87,14 @@ def collect_rollouts(
         for block in (mailbox, slab, pipe):
             if block is not None:
                 block.close()
+
+
+def act_with(actor: Actor, publication: Publication, threads: int) -> None:
+    """Have an actor act with a publication from now on."""
+    actor.load(publication)
+    actor.drop_artifacts()
+    if "torch" in sys.modules:  # one of the engines is torch's
+        sys.modules["torch"].set_num_threads(threads)
 
 
 def _wait_for(mailbox: Mailbox, number: int, seconds: float) -> None:
@@ -231,13 +236,7 @@ def measure_returns(
     weights_handle: dict[str, Any],
 ) -> None:
     """Measure J of the current weights whenever asked."""
-    import torch
-
-    from accerl.evaluate import Evaluator
-
-    torch.set_num_threads(1)
-    policy = empty_policy(network, observation, num_actions)
-    evaluator = Evaluator(game, episodes, env)
+    policy, evaluator = policy_and_evaluator(network, observation, num_actions, game, env, episodes)
     weights = WeightVector(**weights_handle)
     try:
         channel.send(Ready())
@@ -272,6 +271,23 @@ def policy_and_compressor(
     # With the first optimiser torch imports its compiler: a second that belongs to the start.
     torch.optim.Adam(policy.parameters())
     return policy, Compressor(observation, num_actions, config, torch.Generator(), links, ring)
+
+
+def policy_and_evaluator(
+    network: str,
+    observation: ObservationSpec,
+    num_actions: int,
+    game: str,
+    env: EnvConfig,
+    episodes: int,
+) -> tuple[Any, Any]:
+    """Return a network to copy weights into, and what measures J of it."""
+    import torch
+
+    from accerl.evaluate import Evaluator
+
+    torch.set_num_threads(1)
+    return empty_policy(network, observation, num_actions), Evaluator(game, episodes, env)
 
 
 def empty_policy(network: str, observation: ObservationSpec, num_actions: int) -> Any:

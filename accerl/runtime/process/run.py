@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from functools import partial
 from multiprocessing.connection import wait
 from time import thread_time
@@ -11,7 +12,7 @@ from typing import Any
 from accerl.config import RunConfig
 from accerl.learner.learner import UpdateStats
 from accerl.rollout import Rollout, Slab
-from accerl.runtime.parallel import ParallelRun
+from accerl.runtime.parallel import PUBLISHING, ParallelRun
 from accerl.runtime.parts import Parts
 from accerl.runtime.process.blocks import SharedBlocks, network_of
 from accerl.runtime.process.disturbances import Disturbances
@@ -25,13 +26,9 @@ from accerl.runtime.process.wire import PeerGoneError
 from accerl.runtime.publishing.delivery import Tag
 from accerl.runtime.run import Snapshot
 from accerl.runtime.slots import Slots, SlotState
-from accerl.seeds import Role, number
-
-PUBLISHING = ("compressor", "distiller")
-"""roles that make what actors act with"""
 
 
-class ProcessRun(ParallelRun):
+class ProcessRun(ParallelRun[Worker]):
     """A run whose workers are processes of this machine.
 
     Every actor owns a few slots of the slab. It gets their numbers through a pipe, fills them in
@@ -97,15 +94,10 @@ class ProcessRun(ParallelRun):
 
     def _make_actor(self, index: int) -> Worker:
         def arguments(restarts: int) -> tuple[Any, ...]:
-            runtime = self.config.runtime
-            # A resumed run must not replay the episodes it began with, nor a restarted actor
-            # those of the one that died.
-            updates = self.learner.updates
-            seed = number(self.config.seed, Role.ACTOR, index, restarts, updates)
             handles = (self._slab.handle(), self._blocks.mailbox.handle())
-            acting = (runtime.actor_threads, runtime.infer_batch, runtime.patience_seconds)
+            game = (self.config.game, self.config.env)
             pipe = None if self._pipe is None else self._pipe.handle()
-            return *handles, self.config.game, self.config.env, *acting, seed, index, pipe
+            return *handles, *game, *self._actor_settings(index, restarts), index, pipe
 
         return Worker("actor", index, collect_rollouts, arguments)
 
@@ -163,19 +155,11 @@ class ProcessRun(ParallelRun):
     def _learned(self, slot: int, rollout: Rollout, stats: UpdateStats) -> None:
         self._blocks.states.add(rollout.obs[:-1], stats.logits.numpy(), self.learner.updates - 1)
 
-    def _done(self, slot: int) -> None:
-        self._lend(self._actors[self._slots.owner(slot)])
+    def _may_act(self, actor: Worker) -> bool:
+        return self._disturbances.is_present(actor)
 
-    def _lend_to_actors(self) -> None:
-        for actor in self._actors:
-            self._lend(actor)
-
-    def _lend(self, actor: Worker) -> None:
-        """Give an actor all slots that it may fill, unless its process is still starting."""
-        assert actor.index is not None
-        if self._acting and actor.ready and self._disturbances.is_present(actor):
-            slots = self._slots.lend(actor.index)
-            actor.send(Fill(slots, self.orders.last_ordered))
+    def _have_filled(self, actor: Worker, slots: Sequence[int]) -> None:
+        actor.send(Fill(slots, self.orders.last_ordered))
 
     def _receive(self, timeout_seconds: float) -> None:
         pipes: dict[Any, Worker] = {worker.channel.pipe: worker for worker in self.workers}

@@ -8,11 +8,12 @@ import signal
 import sys
 import threading
 import types
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any
 
 from accerl.errors import GameError, UserError
 from accerl.runtime.events import RunEvent
@@ -77,11 +78,28 @@ def process_main(body: Body, channel: Channel, arguments: tuple[Any, ...]) -> No
     os._exit(0)  # the body has tidied up; taking torch down would last longer than a second
 
 
-class Worker:
-    """One process of a run, its pipe, and what its supervision needs.
+class Supervised(ABC):
+    """What a `Supervisor` watches: a process, wherever it runs."""
 
-    `role` and `index` make its name, such as ``actor-0``; roles that exist once have no index.
-    """
+    def __init__(self, role: str, index: int | None) -> None:
+        """Name it, such as ``actor-0``; roles that exist once have no index."""
+        self.role = role
+        self.index = index
+        self.name = role if index is None else f"{role}-{index}"
+        self.restarts = 0
+        self.ready = False
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start it; it gets ready by itself."""
+
+    @abstractmethod
+    def end(self, patience_seconds: float = 2.0) -> int | None:
+        """End it, whatever it does; return its exit code, if that is known."""
+
+
+class Worker(Supervised):
+    """One process of this machine, and its pipe."""
 
     def __init__(
         self,
@@ -91,11 +109,7 @@ class Worker:
         arguments: Callable[[int], tuple[Any, ...]],
     ) -> None:
         """Describe the process; `arguments` is called with the number of restarts so far."""
-        self.role = role
-        self.index = index
-        self.name = role if index is None else f"{role}-{index}"
-        self.restarts = 0
-        self.ready = False
+        super().__init__(role, index)
         self._body = body
         self._arguments = arguments
         self._process: Any = None
@@ -170,24 +184,6 @@ class Worker:
         self._process = None
         self.ready = False
         return exit_code
-
-
-class Supervised(Protocol):
-    """What a `Supervisor` watches: a process, wherever it runs."""
-
-    role: str
-    index: int | None
-    name: str
-    restarts: int
-    ready: bool
-
-    def start(self) -> None:
-        """Start it; it gets ready by itself."""
-        ...
-
-    def end(self, patience_seconds: float = 2.0) -> int | None:
-        """End it, whatever it does; return its exit code, if that is known."""
-        ...
 
 
 class Supervisor:

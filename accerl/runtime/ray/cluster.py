@@ -30,6 +30,8 @@ def import_ray(asked_by: str) -> Any:
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # else it warns
+    # Calls that nobody waits for may fail with their actor, whose death is told by others.
+    os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")
     try:
         import ray
     except ImportError as error:
@@ -195,20 +197,38 @@ def put(value: Any) -> Any:
     return ray.put(value)
 
 
+@contextmanager
+def full_store_errors(ray: Any) -> Iterator[None]:
+    """Say in one line that an object store is full.
+
+    Raises:
+        UserError: it is.
+    """
+    try:
+        yield
+    except ray.exceptions.RayError as error:
+        _refuse_full_store(ray, error)
+        raise
+
+
+def _refuse_full_store(ray: Any, error: Exception) -> None:
+    full = (ray.exceptions.ObjectStoreFullError, ray.exceptions.OutOfDiskError)
+    if isinstance(error, full) or isinstance(getattr(error, "cause", None), full):
+        raise UserError(
+            "the cluster's object store is full, and so is the disk behind it; lower "
+            "runtime.num_actors, runtime.num_envs or runtime.queue_rollouts, or start its nodes "
+            "with more (`ray start --object-store-memory`); --resume goes on from the checkpoint"
+        ) from error
+
+
 def described(ray: Any, error: Exception) -> tuple[str, bool]:
     """Return what a worker died of, in words, and whether its node died.
 
     Raises:
         UserError: the object store is full.
     """
-    full = (ray.exceptions.ObjectStoreFullError, ray.exceptions.OutOfDiskError)
+    _refuse_full_store(ray, error)
     cause = getattr(error, "cause", None)
-    if isinstance(error, full) or isinstance(cause, full):
-        raise UserError(
-            "the cluster's object store is full, and so is the disk behind it; lower "
-            "runtime.num_actors, runtime.num_envs or runtime.queue_rollouts, or start its nodes "
-            "with more (`ray start --object-store-memory`)"
-        ) from error
     text = " ".join(str(error).split())
     if "node has died" in text or "node failure" in text or "Node Id" in text:
         return "its node died", True

@@ -19,7 +19,7 @@ class RayConfig:
     """auto (the cluster that this machine is a node of) or HOST:PORT of its head; empty: a cluster
     of this machine alone, which begins and ends with the run"""
     actor_cpus: float = 1.0
-    """CPUs of a node that each actor takes"""
+    """CPUs of a node that each actor and each distiller takes"""
     helper_resource: str = ""
     """custom resource of the nodes that compress and evaluate; empty: the learner's node does"""
 

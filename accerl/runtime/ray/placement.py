@@ -26,6 +26,8 @@ from accerl.runtime.ray.roles import BESIDE
 OTHER_BYTES = 128 * 2**20
 """of an object store that a run starts, for weights, publications and states"""
 SHARED_MEMORY = "/dev/shm"
+WITH_CPUS = ("actor", "distiller")
+"""roles that take CPUs of their own, on any node"""
 
 
 class RayCluster:
@@ -44,7 +46,8 @@ class RayCluster:
             slots: rollouts that there may be at once.
         """
         self.config = config.ray
-        self._actors = config.runtime.num_actors
+        self._distillers = config.runtime.num_distillers
+        self._placed = config.runtime.num_actors + self._distillers
         need = slots * rollout_bytes(shape)
         with ExitStack() as stack:
             stack.enter_context(quiet())
@@ -52,7 +55,7 @@ class RayCluster:
                 self.ray, own = connect(self.config.address)
             else:
                 _check_shared_memory(need + OTHER_BYTES)
-                cpus = max(os.cpu_count() or 1, round(self._actors * self.config.actor_cpus))
+                cpus = max(os.cpu_count() or 1, round(self._placed * self.config.actor_cpus))
                 self.ray, own = start_here(cpus, need + OTHER_BYTES)
             if own:
                 stack.callback(self.ray.shutdown)
@@ -63,19 +66,25 @@ class RayCluster:
                 check_versions(self.ray)
             self._open = stack.pop_all()
 
-    def room(self) -> int:
-        """Return how many actors the nodes that are alive have CPUs for."""
+    def _room(self) -> int:
+        """Return how many actors and distillers the nodes that are alive have CPUs for."""
         each = self.config.actor_cpus
         cpus = [node["Resources"].get("CPU", 0.0) for node in alive_nodes(self.ray)]
-        return self._actors if each == 0.0 else sum(int(many / each + 1e-9) for many in cpus)
+        return self._placed if each == 0.0 else sum(int(many / each + 1e-9) for many in cpus)
+
+    def has_room(self) -> bool:
+        """Whether the nodes that are alive have CPUs for all actors and distillers."""
+        return self._room() >= self._placed
 
     def _check_room(self, need: int) -> None:
-        nodes, room = alive_nodes(self.ray), self.room()
-        if room < self._actors:
+        nodes = alive_nodes(self.ray)
+        if not self.has_room():
+            who = "actors and distillers" if self._distillers else "actors"
+            advice = ", runtime.num_distillers" if self._distillers else ""
             raise UserError(
-                f"the cluster's {len(nodes)} nodes have CPUs for {room} of {self._actors} actors "
-                f"({self.config.actor_cpus:g} each); start more nodes (`ray start "
-                "--address=HOST:PORT`), or lower runtime.num_actors or ray.actor_cpus"
+                f"the cluster's {len(nodes)} nodes have CPUs for {self._room()} of {self._placed} "
+                f"{who} ({self.config.actor_cpus:g} each); start more nodes (`ray start "
+                f"--address=HOST:PORT`), or lower runtime.num_actors{advice} or ray.actor_cpus"
             )
         wanted = self.config.helper_resource
         if wanted and not any(node["Resources"].get(wanted) for node in nodes):
@@ -94,10 +103,10 @@ class RayCluster:
             )
 
     def start(self, role: str, kind: type) -> Any:
-        """Create an actor for a role: actors anywhere, helpers on the learner's node or theirs."""
+        """Create an actor for a role: on any node, or as `ray.helper_resource` says."""
         options: dict[str, Any] = {"max_restarts": 0, "concurrency_groups": {BESIDE: 1}}
         helper = self.config.helper_resource
-        if role == "actor":
+        if role in WITH_CPUS:
             options["num_cpus"] = self.config.actor_cpus
             options["scheduling_strategy"] = "SPREAD"
         elif helper:
@@ -108,8 +117,9 @@ class RayCluster:
 
     @property
     def home(self) -> str:
-        """Node on which all read rollouts as they are; none if the compressor is elsewhere."""
-        return "" if self.config.helper_resource else self.node
+        """Node on which all read rollouts as they are; none if others than the learner may not."""
+        elsewhere = self._distillers > 0 and len(alive_nodes(self.ray)) > 1
+        return "" if elsewhere or self.config.helper_resource else self.node
 
     def processes(self, workers: Collection[int]) -> dict[str, int]:
         """Return Ray's own processes by name, if the run has started them.

@@ -1,23 +1,27 @@
-"""RayPublishing: the compressor's Ray actor as the learner's process sees it."""
+"""RayPublishing: the Ray actors that compress and distil, as the learner's process sees them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
 from accerl.compress.compressor import Compressor
+from accerl.compress.links import Link
+from accerl.config import RunConfig
 from accerl.learner.learner import Learner
-from accerl.rollout import Rollout
+from accerl.rollout import Rollout, RolloutShape
 from accerl.runtime.interval import IntervalRecorder
+from accerl.runtime.process.messages import Distilled
 from accerl.runtime.publishing.charges import PIECE_UPDATES, Charge, Charges
 from accerl.runtime.publishing.delivery import Order
 from accerl.runtime.publishing.orders import PublicationOrders
 from accerl.runtime.publishing.work import sample_states
+from accerl.runtime.ray.compressing import CompressorActor, DistillerActor, packed, unpacked
+from accerl.runtime.ray.distillers import RayDistillers
 from accerl.runtime.ray.placement import RayCluster
-from accerl.runtime.ray.roles import packed_state, unpacked_state
 from accerl.runtime.ray.worker import Call, RayWorker
 from accerl.weights import weight_arrays
 
@@ -36,18 +40,19 @@ class RayPublishing:
         self,
         cluster: RayCluster,
         orders: PublicationOrders,
+        config: RunConfig,
+        links: Sequence[Link],
+        shape: RolloutShape,
         compressor: Compressor,
         learner: Learner,
         recorder: IntervalRecorder,
     ) -> None:
+        """Start nothing; see `RemotePublishing`."""
         self.orders = orders
         self.is_published = False
         """whether there is anything to act with"""
-        self.worker: RayWorker
-        """set by the run"""
         self._cluster = cluster
-        self._config = compressor.config
-        self._charges = Charges(0, compressor.config.distill_updates or PIECE_UPDATES)
+        self._config = compression = config.compression
         self._known: dict[str, Any] = {"compressor": compressor.state_dict(), "ring": None}
         self._known_update = 0
         self._fresh = True  # whether `_known` is what the actor holds
@@ -55,25 +60,59 @@ class RayPublishing:
         self._learner = learner
         self._recorder = recorder
         self._states: list[np.ndarray] = []  # since the last piece of work
-        self._unseen: list[Any] = []
+        self._unseen: dict[str, list[Any]] = {}  # rollouts on their way, by name of who sees them
+        policy, many = learner.policy, config.runtime.num_distillers
+        kept = max(compression.distill_states, shape.samples)
+        network = (config.network, policy.observation, policy.num_actions, compression)
+        given = (*network, links, kept, many)
+        self.worker = RayWorker(
+            cluster, "compressor", None, CompressorActor, lambda _: (*given, self._start_state())
+        )
+        """the compressor"""
 
-    def start_state(self) -> np.ndarray:
-        """Return what a compressor starts from."""
-        return packed_state(self._known)
+        def distiller(index: int) -> RayWorker:
+            def arguments(restarts: int) -> tuple[Any, ...]:
+                first, state = self.distillers.start_arguments(index, self._known, restarts)
+                return *first, *network, (), kept, many, state
+
+            return RayWorker(cluster, "distiller", index, DistillerActor, arguments)
+
+        workers = [distiller(index) for index in range(many)]
+        self.distillers = RayDistillers(cluster, workers, compression, policy)
+        # The compressor answers a call when all of it is done: without a limit, that is a piece.
+        updates = compression.distill_updates or PIECE_UPDATES
+        self._charges = Charges(many, updates)
+
+    @property
+    def workers(self) -> list[RayWorker]:
+        """The compressor and the distillers."""
+        return [self.worker, *self.distillers.workers]
+
+    def _merged(self) -> dict[str, Any]:
+        return {**self._known, "compressor": self.distillers.led.merged(self._known["compressor"])}
+
+    def _start_state(self) -> np.ndarray:
+        return packed(self._merged())
 
     def hear(self, actors: Mapping[str, Any]) -> None:
         """Have publications sent to these actors."""
         if self.worker.ready:
             self.worker.tell("hear", actors)
 
+    def ready(self, worker: RayWorker) -> None:
+        """The compressor or a distiller is ready, at first or again."""
+        self._unseen.pop(worker.name, None)
+        self.distillers.show_all(worker)
+
     def see(self, rollout: Any, logits: np.ndarray) -> None:
-        """Show the compressor a rollout, by its reference, and what the learner made of it."""
-        if self._unseen:
-            done = self._cluster.ready(self._unseen, 0.0)
-            self._unseen = [ref for ref in self._unseen if ref not in done]
-        if self.worker.ready and len(self._unseen) < UNSEEN_ROLLOUTS:
-            version = self._learner.updates - 1
-            self._unseen.append(self.worker.tell("see", rollout, logits, version))
+        """Show all that distil a rollout, by its reference, and what the learner made of it."""
+        for worker in self.workers:
+            waiting = self._unseen.pop(worker.name, [])
+            done = self._cluster.ready(waiting, 0.0) if waiting else []
+            self._unseen[worker.name] = waiting = [ref for ref in waiting if ref not in done]
+            if worker.ready and len(waiting) < UNSEEN_ROLLOUTS:
+                version = self._learner.updates - 1
+                waiting.append(worker.tell("see", rollout, logits, version))
 
     def after_update(self, rollout: Rollout) -> None:
         """Record states; if the compressor has nothing to do, give it what there is."""
@@ -84,6 +123,7 @@ class RayPublishing:
         due = self.orders.is_due(self._learner.updates)
         if self._is_idle and (due or self._to_distill()):
             self._send(publish=due)
+        self.distillers.after_update(self.orders.acting, self._learner.updates)
 
     def publish(self) -> None:
         """Order a publication of the learner's weights, if the compressor has nothing to do."""
@@ -110,23 +150,34 @@ class RayPublishing:
         self.worker.call("work", *work)
         self._recorder.add_seconds("publish", perf_counter() - before)
 
-    def handle(self, call: Call, answer: Any) -> None:
-        """Take the compressor's answer to a call."""
-        if call.method == "state":
-            self._known, self._fresh = unpacked_state(answer), True
-            self._known_update = self._learner.updates
-        elif call.method == "work":
-            distilled, delivery = answer
-            self._recorder.add_seconds("compress", distilled.seconds)
-            self._recorder.add_distillation(distilled.updates, distilled.cpu_seconds)
-            if delivery is not None:
-                self._order, self.is_published = None, True
-                self._recorder.add_seconds("publish", delivery.seconds)
-                self.orders.book(delivery, self._recorder, by=self.worker.name)
+    def handle(self, worker: RayWorker, call: Call, answer: Any) -> None:
+        """Take the answer of the compressor or of a distiller to a call."""
+        match call.method:
+            case "state" if worker is self.worker:
+                self._known, self._fresh = unpacked(answer), True
+                self._known_update = self._learner.updates
+            case "state":
+                self.distillers.take_state(worker, answer)
+            case "distil":
+                self._note(answer)
+                self.distillers.distilled(worker, call, answer.updates, self.worker)
+            case "work":
+                distilled, delivery = answer
+                self._note(distilled)
+                if delivery is not None:
+                    self._order, self.is_published = None, True
+                    self._recorder.add_seconds("publish", delivery.seconds)
+                    self.orders.book(delivery, self._recorder, by=self.worker.name)
 
-    def died(self) -> str:
-        """The compressor has ended; return what was done about it."""
-        self._fresh, self._unseen = True, []
+    def _note(self, distilled: Distilled) -> None:
+        self._recorder.add_seconds("compress", distilled.seconds)
+        self._recorder.add_distillation(distilled.updates, distilled.cpu_seconds)
+
+    def died(self, worker: RayWorker) -> str:
+        """The compressor or a distiller has ended; return what was done about it."""
+        if worker is not self.worker:
+            return self.distillers.died(worker)
+        self._fresh = True
         if self._order is not None:
             self._order = None
             self.orders.lost()
@@ -135,19 +186,22 @@ class RayPublishing:
     @property
     def is_known(self) -> bool:
         """Whether `state_dict` would be up to date."""
-        return self._fresh
+        return self._fresh and self.distillers.led.is_known
 
     def ask_state(self) -> None:
-        """Ask the compressor for its state, which it sends when its work is done."""
+        """Ask who compresses and distils for their states, which they send in turn."""
         if not self._fresh:
             self.worker.call("state")
+        self.distillers.ask_state()
 
     def state_dict(self) -> dict[str, Any]:
         """Return orders, and the compressor's state as it was last known."""
-        return {"orders": self.orders.state_dict(), **self._known}
+        return {"orders": self.orders.state_dict(), **self._merged()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a state returned by `state_dict`; only before the compressor starts."""
         self._known = {name: state[name] for name in ("compressor", "ring")}
         self._known_update = self._learner.updates
+        entries = self._known["compressor"]["distillers"]
+        self.distillers.led.lead(entry["student"] for entry in entries)
         self.orders.load_state_dict(state["orders"])

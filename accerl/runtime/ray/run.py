@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,29 +16,23 @@ from accerl.errors import GameError, UserError
 from accerl.learner.learner import UpdateStats
 from accerl.networks.graph_policy import count_macs
 from accerl.rollout import Rollout
-from accerl.runtime.parallel import ParallelRun
+from accerl.runtime.parallel import PUBLISHING, ParallelRun
 from accerl.runtime.parts import Parts
 from accerl.runtime.process.supervise import Supervisor
 from accerl.runtime.publishing.delivery import Tag
 from accerl.runtime.publishing.orders import PublicationOrders
 from accerl.runtime.publishing.probe import KLProbe
-from accerl.runtime.ray.cluster import described, wrong_version
+from accerl.runtime.ray.cluster import described, full_store_errors, wrong_version
 from accerl.runtime.ray.packing import unpack
-from accerl.runtime.ray.placement import RayCluster
+from accerl.runtime.ray.placement import WITH_CPUS, RayCluster
 from accerl.runtime.ray.publishing import RayPublishing
-from accerl.runtime.ray.roles import (
-    Collected,
-    CompressorActor,
-    EvaluatorActor,
-    RolloutActor,
-    Started,
-)
+from accerl.runtime.ray.roles import Collected, EvaluatorActor, RolloutActor, Started
 from accerl.runtime.ray.worker import Call, RayWorker
-from accerl.seeds import Role, number
+from accerl.runtime.run import IntervalReport, Snapshot
 from accerl.weights import weight_arrays
 
 
-class RayRun(ParallelRun):
+class RayRun(ParallelRun[RayWorker]):
     """A run whose workers are Ray actors, on this machine or on many.
 
     A slot that is lent to an actor is a call whose answer, a rollout, comes through the object
@@ -58,61 +53,46 @@ class RayRun(ParallelRun):
         super().__init__(config, supervisor=supervisor, parts=parts)
         _let_torch_read_only()
         self._cluster = RayCluster(config, self._shape, len(self._slots))
-        policy, runtime = self.learner.policy, config.runtime
-        check_every = KLProbe.check_every(self._shape.samples, count_macs(policy))
+        publish_every = config.runtime.publish_every
+        check_every = KLProbe.check_every(self._shape.samples, count_macs(self.learner.policy))
         self._publishing = RayPublishing(
             self._cluster,
-            PublicationOrders(runtime.publish_every, check_every, lambda: self._seconds),
+            PublicationOrders(publish_every, check_every, lambda: self._seconds),
+            config,
+            self._parts.links,
+            self._shape,
             self._compressor,
             self.learner,
             self.recorder,
         )
         self._actors = [self._make_actor(index) for index in range(self._wiring.actors)]
-        self._publishing.worker = self._make_compressor()
-        self._evaluator = self._make_evaluator() if runtime.eval_episodes else None
+        self._evaluator = self._make_evaluator() if config.runtime.eval_episodes else None
         self._rollouts: dict[int, tuple[Any, Collected]] = {}  # by slot
         self._learner_return: float | None = None
         self._dead_nodes: set[str] = set()
 
     @property
     def publishing(self) -> RayPublishing:
-        """The compressor."""
+        """The compressor and the distillers."""
         return self._publishing
 
     @property
     def workers(self) -> list[RayWorker]:
         """Every Ray actor of this run."""
-        workers = [*self._actors, self.publishing.worker]
+        workers = [*self._actors, *self.publishing.workers]
         return workers if self._evaluator is None else [*workers, self._evaluator]
 
     def _make_actor(self, index: int) -> RayWorker:
         def arguments(restarts: int) -> tuple[Any, ...]:
-            config, runtime = self.config, self.config.runtime
-            # See `ProcessRun`: no episodes are replayed.
-            seed = number(config.seed, Role.ACTOR, index, restarts, self.learner.updates)
-            acting = (runtime.actor_threads, runtime.infer_batch, runtime.patience_seconds)
-            return config.game, config.env, self._shape, *acting, seed, self._cluster.home
+            game = (self.config.game, self.config.env, self._shape)
+            return *game, *self._actor_settings(index, restarts), self._cluster.home
 
         return RayWorker(self._cluster, "actor", index, RolloutActor, arguments)
 
-    @property
-    def _network(self) -> tuple[Any, ...]:
-        policy = self.learner.policy
-        return self.config.network, policy.observation, policy.num_actions
-
-    def _make_compressor(self) -> RayWorker:
-        compression = self.config.compression
-        kept = max(compression.distill_states, self._shape.samples)
-        given = (*self._network, compression, self._parts.links, kept)
-
-        def arguments(_: int) -> tuple[Any, ...]:
-            return *given, self.publishing.start_state()
-
-        return RayWorker(self._cluster, "compressor", None, CompressorActor, arguments)
-
     def _make_evaluator(self) -> RayWorker:
-        config = self.config
-        given = (*self._network, config.game, config.env, config.runtime.eval_episodes)
+        config, policy = self.config, self.learner.policy
+        network = (config.network, policy.observation, policy.num_actions)
+        given = (*network, config.game, config.env, config.runtime.eval_episodes)
         return RayWorker(self._cluster, "evaluator", None, EvaluatorActor, lambda _: given)
 
     @property
@@ -126,6 +106,16 @@ class RayRun(ParallelRun):
             if worker.started is not None and worker.started.node == self._cluster.node
         }
         return {"learner": os.getpid(), **here, **self._cluster.processes(here.values())}
+
+    def advance(self, seconds: float) -> IntervalReport:
+        """See `ParallelRun.advance`; a full object store ends the run."""
+        with full_store_errors(self._cluster.ray):
+            return super().advance(seconds)
+
+    def snapshot(self) -> Snapshot:
+        """See `ParallelRun.snapshot`."""
+        with full_store_errors(self._cluster.ray):
+            return super().snapshot()
 
     def _start_workers(self) -> None:
         for worker in self.workers:
@@ -148,18 +138,11 @@ class RayRun(ParallelRun):
 
     def _done(self, slot: int) -> None:
         del self._rollouts[slot]
-        self._lend(self._actors[self._slots.owner(slot)])
+        super()._done(slot)
 
-    def _lend_to_actors(self) -> None:
-        for actor in self._actors:
-            self._lend(actor)
-
-    def _lend(self, actor: RayWorker) -> None:
-        """Ask an actor for a rollout for each slot that it may fill, unless it is starting."""
-        assert actor.index is not None
-        if self._acting and actor.ready:
-            for slot in self._slots.lend(actor.index):
-                actor.call("collect", self.orders.last_ordered, slot=slot)
+    def _have_filled(self, actor: RayWorker, slots: Sequence[int]) -> None:
+        for slot in slots:
+            actor.call("collect", self.orders.last_ordered, slot=slot)
 
     def _receive(self, timeout_seconds: float) -> None:
         asked = {worker.calls[0].ref: worker for worker in self.workers if worker.calls}
@@ -179,7 +162,7 @@ class RayRun(ParallelRun):
                 self._handle(worker, call, answer)
         for worker in self.workers:
             if self._supervisor.hangs(worker):
-                if worker.role == "actor" and self._cluster.room() < len(self._actors):
+                if worker.role in WITH_CPUS and not self._cluster.has_room():
                     self._supervisor.await_ready(worker)  # it waits for a node to join
                 else:
                     self._replace(worker)
@@ -198,8 +181,8 @@ class RayRun(ParallelRun):
             assert worker.index is not None
             self._slots.filled(worker.index, call.slot)
             self._rollouts[call.slot] = (call.ref, answer)
-        elif worker.role == "compressor":
-            self.publishing.handle(call, answer)
+        elif worker.role in PUBLISHING:
+            self.publishing.handle(worker, call, answer)
         else:
             self._learner_return = answer
 
@@ -214,6 +197,8 @@ class RayRun(ParallelRun):
             self.publishing.hear({f"{w.name}.{w.restarts}": w.handle for w in ready})
         if worker.role == "actor":
             self._lend(worker)
+        elif worker.role in PUBLISHING:
+            self.publishing.ready(worker)
 
     def _replace(self, worker: RayWorker, error: Exception | None = None) -> None:
         """Put a new Ray actor in the place of `worker`'s; take back what that one held."""
@@ -244,8 +229,8 @@ class RayRun(ParallelRun):
         if worker.role == "actor":
             assert worker.index is not None
             return f"{self._slots.reclaim(worker.index)} of its slots reclaimed"
-        if worker.role == "compressor":
-            return self.publishing.died()
+        if worker.role in PUBLISHING:
+            return self.publishing.died(worker)
         return "its measurement is repeated"
 
     def _measure(self) -> float | None:

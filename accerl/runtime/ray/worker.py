@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from accerl.runtime.process.supervise import Supervised
 from accerl.runtime.ray.placement import RayCluster
 from accerl.runtime.ray.roles import BESIDE, Started
 
@@ -15,15 +16,14 @@ class Call(NamedTuple):
 
     method: str
     ref: Any
-    slot: int
+    slot: int = -1
     """that the answer belongs into; -1: none"""
+    parts: tuple[Any, ...] = ()
+    """references to the other parts of the answer, which may stay where they are"""
 
 
-class RayWorker:
-    """A Ray actor, and the calls that it has not answered; it answers them in order.
-
-    `role` and `index` make its name, such as ``actor-0``; roles that exist once have no index.
-    """
+class RayWorker(Supervised):
+    """A Ray actor, and the calls that it has not answered; it answers them in order."""
 
     def __init__(
         self,
@@ -34,11 +34,7 @@ class RayWorker:
         arguments: Callable[[int], tuple[Any, ...]],
     ) -> None:
         """Describe it; `arguments` of its `start` are called with the number of restarts so far."""
-        self.role = role
-        self.index = index
-        self.name = role if index is None else f"{role}-{index}"
-        self.restarts = 0
-        self.ready = False
+        super().__init__(role, index)
         self.calls: deque[Call] = deque()
         self.started: Started | None = None
         """where it runs, once that is known"""
@@ -59,10 +55,11 @@ class RayWorker:
         self.calls.clear()
         self.call("start", *self._arguments(self.restarts))
 
-    def call(self, method: str, *arguments: Any, slot: int = -1) -> None:
-        """Call a method; its answer is waited for in turn."""
-        ref = getattr(self._handle, method).remote(*arguments)
-        self.calls.append(Call(method, ref, slot))
+    def call(self, method: str, *arguments: Any, slot: int = -1, parts: int = 1) -> None:
+        """Call a method; its answer, or the first of its `parts`, is waited for in turn."""
+        called = getattr(self._handle, method).options(num_returns=parts).remote(*arguments)
+        ref, *others = called if parts > 1 else [called]
+        self.calls.append(Call(method, ref, slot, tuple(others)))
 
     def tell(self, method: str, *arguments: Any) -> Any:
         """Call a method beside the others; return the reference to its end."""
