@@ -245,6 +245,10 @@ class _EndedTrials:
     A sampler that is given them would not go on as the one that proposed them. So every driver
     samples anew, from the first trial on, and finds here what was made of its proposals: they are
     the same for all drivers, as each depends on the seed and on the scores before it alone.
+
+    Drivers that work side by side may be making one trial at the same moment. Both then save the
+    same scores under the same number, of which the last that is read counts: that costs time, and
+    changes nothing.
     """
 
     def __init__(self, name: str, storage: BaseStorage) -> None:
@@ -252,12 +256,14 @@ class _EndedTrials:
         self._study = optuna.create_study(
             study_name=name, storage=storage, direction="maximize", load_if_exists=True
         )
-        trials = self._study.get_trials(deepcopy=False)
-        # Two drivers may have made one trial at once; their scores are equal.
-        self._known = {trial.user_attrs["number"]: trial for trial in trials}
+        self._known: dict[int, FrozenTrial] = {}
 
     def find(self, number: int, params: Params) -> _Ended | None:
-        """Return a trial, if it has ended."""
+        """Return a trial, if it has ended, here or elsewhere."""
+        if number not in self._known:
+            # Two drivers may have made one trial at once; their scores are equal.
+            trials = self._study.get_trials(deepcopy=False)
+            self._known = {trial.user_attrs["number"]: trial for trial in trials}
         trial = self._known.get(number)
         return None if trial is None or trial.user_attrs["params"] != params else _Ended(trial)
 

@@ -15,8 +15,8 @@ import accerl
 from accerl.errors import UserError
 from accerl.records import read_json
 from studies.jobs import on_ray
-from studies.jobs.executor import open_executor
-from tests.fixtures.runs.processes import alive, wait_for
+from studies.jobs.executor import check_workers, open_executor
+from tests.fixtures.runs.processes import alive, free_port, wait_for
 from tests.fixtures.studies.clusters import add_node, cluster
 from tests.fixtures.studies.diary import DiaryJob, TimedJob, notes
 from tests.fixtures.studies.jobs import catch_job, results_of
@@ -67,6 +67,32 @@ def test_a_cluster_finds_what_processes_here_find(ray_nodes: Any, tmp_path: Path
     # A study that was begun on a cluster goes on here.
     with open_executor(tmp_path / "there", 1) as executor:
         assert executor.map(jobs(tmp_path / "there")) == there
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_driver_outside_the_cluster_finds_the_same(tmp_path: Path, diary: Path) -> None:
+    """By ``ray://`` the driver is no node: all that it says and hears goes through the head."""
+    import ray
+
+    port = free_port()
+    with cluster(2, ray_client_server_port=port):
+        address = f"ray://127.0.0.1:{port}"
+        check_workers(0, address)  # as a study does before it writes anything
+        with open_executor(tmp_path / "there", cluster=address) as executor:
+            assert executor.workers == 2
+            dying = DiaryJob(number=3, diary=diary, does="die", deaths=1)
+            (found,) = results_of(executor.map([dying]))
+            assert (found.number, len(notes(diary, "begun", 3))) == (3, 2)
+            there = executor.map([catch_job(3, tmp_path / "there" / "run"), catch_job(4)])
+            odd = DiaryJob(number=9, diary=diary, does="raise")
+            with pytest.raises(UserError, match=r"failed \(diary, seed 9\): ValueError: no such"):
+                executor.map([odd])
+            with pytest.raises(UserError, match="none of the cluster's 2 nodes has room"):
+                executor.map([TimedJob(number=7, diary=diary)])
+        assert not ray.is_initialized()
+    assert results_of(there) == [catch_job(seed).run() for seed in (3, 4)]
+    assert (tmp_path / "there" / "run" / "summary.json").is_file()
 
 
 @pytest.mark.slow
@@ -166,7 +192,7 @@ def test_a_study_goes_on_when_a_node_dies_another_joins_and_its_driver_is_killed
         code = f"""
 from pathlib import Path
 from studies.jobs import on_ray
-from studies.jobs.executor import open_executor
+from studies.jobs.executor import check_workers, open_executor
 from tests.runtime.test_ray_executor import job_of
 jobs = [job_of(number, Path({str(diary)!r})) for number in range(6)]
 with open_executor(Path({str(tmp_path)!r}), cluster={made.address!r}) as executor:
