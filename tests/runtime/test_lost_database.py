@@ -54,7 +54,8 @@ def test_a_study_outlives_its_database(tmp_path: Path) -> None:
         assert (down.returncode, len(down.stderr.strip().splitlines())) == (2, 1)
         assert "does not answer" in down.stderr
         server.start()
-        subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
+        rest = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
+        assert rest.returncode == 0, rest.stderr[-2000:]
     assert all(path.stat().st_mtime_ns == then for path, then in made.items())  # none made again
     assert trials(out)[:3] == ended
     assert (out / "report.html").is_file()
