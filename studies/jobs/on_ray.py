@@ -112,7 +112,10 @@ class RayExecutor(CachedExecutor):
         for node in nodes:
             if all(node["Resources"].get(name, 0.0) >= many for name, many in needs.items()):
                 return node
-        wanted = ", ".join(f"{name} {many:g}" for name, many in needs.items())
+        wanted = ", ".join(
+            f"{name} {many / 2**30:g} GiB" if name == "memory" else f"{name} {many:g}"
+            for name, many in needs.items()
+        )
         raise UserError(
             f"none of the cluster's {len(nodes)} nodes has room for a job ({wanted}); {advice}"
         )

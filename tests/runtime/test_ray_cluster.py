@@ -116,6 +116,7 @@ def test_a_full_object_store_is_one_line(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_really_full_object_store_ends_a_run_that_can_be_resumed(tmp_path: Path) -> None:
     """Another driver fills it in the middle, and Ray may not write to the disk instead."""
     import ray
+    from ray.exceptions import OutOfDiskError
 
     kept: list[Any] = []
 
@@ -134,7 +135,7 @@ def test_a_really_full_object_store_ends_a_run_that_can_be_resumed(tmp_path: Pat
         try:
             wait_for(lambda: (out / "checkpoint").is_dir(), "a checkpoint", seconds=200.0)
             connect(made.address)
-            with pytest.raises(ray.exceptions.OutOfDiskError):
+            with pytest.raises(OutOfDiskError):
                 fill(kept)
             _, told = run.communicate()
         finally:
