@@ -169,7 +169,7 @@ def _measure(study: RoomStudy, storage: str) -> dict[str, Any]:
     """Make all other runs; return what they say, which is written as it comes."""
     budget, seeds = study.budget, study.budget.matrix_seeds
     drawn = study.group(*DRAWN)
-    study.run_matrix(drawn, seeds)
+    study.run_matrix("matrix", drawn, seeds)
     matrix = study.run_missing(drawn, seeds)
     result = drawn_room(matrix, drawn, study.seed)
     result["targets"] = by_target(matrix, drawn, study.runs, study.seed)
@@ -212,7 +212,7 @@ def _apart(study: RoomStudy, group: str, comparison: int) -> dict[str, Any] | No
     seeds = budget.matrix_seeds
     if group == CONFIRMED:
         seeds = seeds[: budget.confirmed_seeds]
-    study.run_matrix(instances, seeds)
+    study.run_matrix(group, instances, seeds)
     matrix = study.run_missing(instances, seeds)
     room = room_of(matrix, dice(study.seed, comparison))
     return {"name": group, **room, "means": mean_seconds(matrix, instances)}

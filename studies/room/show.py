@@ -12,11 +12,16 @@ from accerl.records import write_json
 from studies.progress import console, numbers_table, say
 
 RESULT = "room.json"
+SMALL = "room-small.json"
+"""the same without single runs: small enough for a repository"""
+_LONG = ("means", "strategy_rows")
 
 
 def show(out: Path, result: dict[str, Any]) -> dict[str, Any]:
     """Write and print a result; return it."""
     write_json(out / RESULT, result)
+    small = {name: value for name, value in result.items() if name not in _LONG}
+    write_json(out / SMALL, {**small, "matrix": result["means"]})
     for table in (room_table(result), choices_table(result), strategies_table(result)):
         if table.row_count:
             console.print(table)
@@ -33,7 +38,7 @@ def show(out: Path, result: dict[str, Any]) -> dict[str, Any]:
 
     pictures = write_pngs({figure.name: figure for figure in room_figures(result)}, out)
     page = write_room_report(out, out / "room.html")
-    for path in (out / RESULT, page, *pictures):
+    for path in (out / RESULT, out / SMALL, page, *pictures):
         say(f"wrote {path}")
     return result
 

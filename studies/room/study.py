@@ -71,7 +71,7 @@ class RoomStudy:
             key = (item.name, spec.label, seed)
             self.runs[key] = rows_of(item, spec.label, seed, result)
 
-    def run_matrix(self, instances: Sequence[Instance], seeds: Sequence[int]) -> None:
+    def run_matrix(self, title: str, instances: Sequence[Instance], seeds: Sequence[int]) -> None:
         """Run every spec on every instance, seed by seed; stop what is clearly last."""
         for place, seed in enumerate(seeds):
             cells: list[Cell] = []
@@ -80,7 +80,7 @@ class RoomStudy:
                 for spec in specs_beside(item.game, self.specs):
                     if spec.label not in last:
                         cells.append((item, spec, seed))
-            self.run_cells(f"matrix, seed {seed}", cells)
+            self.run_cells(f"{title}, seed {seed}", cells)
         for item in instances:
             for label in self._clearly_last(item, seeds):
                 missing = sum((item.name, label, seed) not in self.runs for seed in seeds)

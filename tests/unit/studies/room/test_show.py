@@ -19,7 +19,7 @@ from studies.room.cells import make_cells
 from studies.room.plan import RoomBudget, make_plan
 from studies.room.result import compared, decomposition, drawn_room
 from studies.room.runs import Rows
-from studies.room.show import RESULT, show
+from studies.room.show import RESULT, SMALL, show
 from studies.room.tuned import SCHEDULE, Rule
 
 SPECS = (IDENTITY, CompressionSpec(bits=8))
@@ -91,6 +91,7 @@ def test_the_gate_s_outcome_stands_on_the_page_and_among_the_records(tmp_path: P
     write_plan(tmp_path, plan)
     assert show(tmp_path, result) == result
     assert read_json(tmp_path / RESULT) == result
+    assert read_json(tmp_path / SMALL)["matrix"] == result["means"]
     page = (tmp_path / "room.html").read_text()
     assert result["gate"]["reason"][:20] in page
     assert "50% of the way" in page
