@@ -36,17 +36,14 @@ class CoreSeconds:
 
     def __init__(self, out: Path) -> None:
         self._path = out / COSTS
-        self._done: dict[str, dict[str, float]] = {}
-        if self._path.is_file():
-            self._done = read_json(self._path)
-        self._counted: set[str] = set()
+        found = read_json(self._path) if self._path.is_file() else {"games": {}, "jobs": []}
+        self._done: dict[str, dict[str, float]] = found["games"]
+        self._counted = set(found["jobs"])  # tuning does not ask again for what has ended
 
     def add(self, game: str, outcome: Outcome[StrategyResult]) -> None:
         """Count a run, once."""
         if outcome.key in self._counted:
             return
-        if not self._counted:  # a study that goes on finds all its jobs again
-            self._done = {}
         self._counted.add(outcome.key)
         sums = self._done.setdefault(game, {"core_seconds": 0.0, "env_steps": 0.0})
         sums["core_seconds"] += outcome.cpu_seconds
@@ -54,7 +51,7 @@ class CoreSeconds:
 
     def save(self) -> None:
         """Write what is known for the next start."""
-        write_json(self._path, self._done)
+        write_json(self._path, {"games": self._done, "jobs": sorted(self._counted)})
 
     @property
     def spent(self) -> float:

@@ -19,10 +19,12 @@ from accerl.runtime.latency.profiles import load_profile
 from accerl.spec import IDENTITY, CompressionSpec
 from analysis.comparison.room import CHOICES
 from controller.env.instances import Instance
+from studies.contest.study import strategy_job
 from studies.jobs.executor import Outcome
 from studies.jobs.inner import StrategyResult, build_strategy
 from studies.room import run as room
-from studies.room.cells import find_specs, make_cell, make_cells, specs_beside
+from studies.room import tuned
+from studies.room.cells import find_references, find_specs, make_cell, make_cells, specs_beside
 from studies.room.hours import CoreSeconds
 from studies.room.plan import (
     BUDGETS,
@@ -118,7 +120,10 @@ def test_hours_grow_with_the_budget_and_know_what_was_measured(tmp_path: Path) -
         costs.add("catch", Outcome("job", result, 5.0))
     costs.save()
     assert costs.spent == 5.0
-    assert CoreSeconds(tmp_path).per_step("catch") == 5e-3
+    again = CoreSeconds(tmp_path)
+    again.add("catch", Outcome("job", result, 5.0))
+    assert again.spent == 5.0
+    assert again.per_step("catch") == 5e-3
     assert CoreSeconds(tmp_path).per_step("cartpole") == pytest.approx(3e-5)
 
 
@@ -145,6 +150,19 @@ def instance() -> Instance:
     made = make_cell("catch", load_profile("paper-1080ti"), 10_000, (IDENTITY,), STEADY)
     scale = {"random_return": 0.0, "reference_return": 1.0, "target_return": 1.0}
     return replace(made, horizon_seconds=40.0, interval_seconds=10.0, **scale)
+
+
+def test_a_game_that_was_not_learned_gives_no_target() -> None:
+    """MinAtar's Asterix stays at random play's score for long: its targets would be noise."""
+    job = strategy_job(replace(instance(), game="pong"), 200, {"name": "fixed", "params": {}})
+    learned, not_learned = (
+        curve([-20.7, -21.0, -20.5, -20.0, 5.0]),
+        curve([-20.7, -21, -20, -21, -20]),
+    )
+    (found,) = find_references([job], [learned]).values()
+    assert (found["random_return"], found["target_return"]) == (-20.7, 5.0)
+    with pytest.raises(UserError, match="no target"):
+        find_references([job], [not_learned])
 
 
 def test_a_run_is_read_at_both_targets() -> None:
@@ -256,11 +274,14 @@ def test_a_study_measures_the_room_and_goes_on_where_it_was(
         copied=("catch",),
         copies=2,
         rules=("advise-kl-cap",),
-        rule_runs=2,
+        rule_runs=1,
         rule_instances=1,
         scheduled=1,
     )
     monkeypatch.setitem(room.BUDGETS, "tiny", budget)
+    monkeypatch.setattr(tuned, "HALVING", ((1, 0), (1, 2)))
+    monkeypatch.setattr(tuned, "TWO_PHASES", (0.5,))
+    monkeypatch.setattr(tuned, "THREE_PHASES", ())
     result = run_room(tmp_path, budget="tiny", workers=1)
     assert result == read_json(tmp_path / "room.json")
     assert (tmp_path / "room.html").is_file()
