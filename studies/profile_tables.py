@@ -44,7 +44,7 @@ def print_profiles(rows: Sequence[dict[str, Any]], console: Console) -> None:
             row["name"],
             f"{row['num_actors']}{together}",
             str(row["num_distillers"]),
-            str(row["cores"] or "own"),
+            str(row["cores"]),
             f"{row['env_step_us']:,.0f}",
             f"{row['learner_us_per_sample']:,.1f}",
             row["machine"] or "-",
@@ -53,7 +53,7 @@ def print_profiles(rows: Sequence[dict[str, Any]], console: Console) -> None:
     sources = {row["name"]: row["source"] for row in rows if "source" in row}
     columns = {
         "actors": "how many / how many of them fill a batch side by side",
-        "cores": "that all processes share, or each its own",
+        "cores": "of the learner's machine, which all processes on it share",
         "learner": "one pass of Original over one sample",
     }
     _print_facts(console, {**sources, **columns})
@@ -70,7 +70,10 @@ def machine_row(machine: LatencyProfile, config: RunConfig) -> dict[str, Any]:
         "num_actors": machine.num_actors,
         "learner_us_per_sample": machine.learner_us_per_sample,
         "env_step_us": machine.env_step_us,
-        "link_bytes_per_second": machine.network_bytes_per_second,
+        "learner": machine.learner,
+        "num_hosts": machine.num_hosts,
+        "down_bytes_per_second": machine.down_bytes_per_second,
+        "up_bytes_per_second": machine.up_bytes_per_second,
         "fp32_env_steps_per_second": advice.fp32.env_steps_per_second,
         "limit": advice.fp32.limit,
         "fastest": fastest.spec.to_json(),
@@ -84,26 +87,30 @@ def print_machines(rows: Sequence[dict[str, Any]], config: RunConfig, console: C
     """Print one row per machine, as `machine_row` makes them."""
     table = numbers_table(
         f"Machines, and {config.preset} on them",
-        *("name", "cores", "actors", "env us", "learner us", "link MB/s", "fp32 steps/s"),
-        *("fastest", "over fp32"),
+        *("name", "cores", "actors", "env us", "learner", "us", "MB/s to, from", "fp32 steps/s"),
+        *("limit", "fastest", "over fp32"),
     )
     for row in rows:
-        link = row["link_bytes_per_second"]
+        links = row["down_bytes_per_second"], row["up_bytes_per_second"]
         table.add_row(
             row["name"],
-            str(row["cores"] or "own"),
+            str(row["cores"]),
             str(row["num_actors"]),
             f"{row['env_step_us']:,.0f}",
+            row["learner"],
             f"{row['learner_us_per_sample']:,.1f}",
-            f"{link / 1e6:,.1f}" if link else "-",
+            ", ".join(f"{link / 1e6:,.2f}" for link in links) if any(links) else "-",
             f"{row['fp32_env_steps_per_second']:,.0f}",
+            row["limit"],
             row["fastest_label"],
             f"{row['fastest_ratio']:.2f}",
         )
     console.print(table)
     columns = {
         "learner": "one pass of Original over one sample",
-        "link": "publications on their way to all actors together",
+        "cores": "of the learner's machine; actors share them, unless they are on other machines",
+        "MB/s": "publications to each machine that acts, rollouts from it",
+        "limit": "of fp32, as `accerl profile advise` says it",
         "use one": "accerl train catch --profile NAME; accerl profile advise --profile NAME",
     }
     _print_facts(console, columns)

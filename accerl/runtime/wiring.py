@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from accerl.config import RuntimeConfig
 from accerl.runtime.conditions import Conditions
 from accerl.runtime.latency.profile import LatencyProfile
+
+UPLINK = "uplink"
+"""what names of links begin with"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,8 +24,17 @@ class Wiring:
     """processes that only distil"""
     compressor: bool = False
     """whether a process of its own compresses; otherwise the learner's does"""
-    cores: int = 0
-    """cores that all share; 0: each process has one to itself"""
+    cores: float = math.inf
+    """cores of the learner's machine; infinite: each process has one to itself, as the serial
+    runtime assumes on the real clock"""
+    group_cores: float = 1.0
+    """of them, what those that fill one rollout occupy; 0: they are on machines of their own"""
+    on_gpu: bool = False
+    """whether a GPU learns and distils"""
+    gpu_core: float = 1.0
+    """share of a core that a process takes while the GPU computes for it"""
+    hosts: int = 0
+    """links that rollouts travel on, one for each machine that acts"""
 
     @classmethod
     def of(cls, runtime: RuntimeConfig, profile: LatencyProfile | None = None) -> Wiring:
@@ -38,6 +51,10 @@ class Wiring:
                 distillers=profile.num_distillers if apart else 0,
                 compressor=apart,
                 cores=profile.cores,
+                group_cores=profile.group_cores(runtime.num_envs),
+                on_gpu=profile.on_gpu,
+                gpu_core=profile.gpu_core,
+                hosts=max(profile.num_hosts, 1) if profile.up_bytes_per_second else 0,
             )
         if runtime.runtime == "serial":
             return cls(actors=runtime.num_actors)
@@ -49,7 +66,7 @@ class Wiring:
         )
 
     def process_names(self, conditions: Conditions) -> list[str]:
-        """Return the names of the processes, with the actors that join during the run.
+        """Return the names of processes, with actors that join during the run, and of links.
 
         Raises:
             UserError: an event is about another process.
@@ -59,6 +76,7 @@ class Wiring:
         actors = conditions.most_actors(self.actors)
         names += [f"actor-{index}" for index in range(actors)]
         conditions.check_processes(names)
+        names += [f"{UPLINK}-{index}" for index in range(self.hosts)]
         return names
 
     def slots_each(self, queue_rollouts: int) -> int:

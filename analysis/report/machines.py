@@ -17,10 +17,11 @@ WIRING = {
     "env_step_us": "#Env step (µs)",
     "learner_us_per_sample": "#Learner (µs a sample)",
     "num_actors": "#Actors",
-    "cores": "#Cores shared",
-    "network_bytes_per_second": "#Network (MB/s)",
+    "cores": "#Cores",
+    "down_bytes_per_second": "#To each actor's machine (MB/s)",
+    "up_bytes_per_second": "#From it (MB/s)",
 }
-FREE = {"cores": "one each", "network_bytes_per_second": "no limit"}
+FREE = {"down_bytes_per_second": "no limit", "up_bytes_per_second": "no limit"}
 """what 0 means"""
 COUNTS = ("num_actors", "cores")
 
@@ -119,6 +120,6 @@ def profile_tables(profiles: Profiles) -> list[Table]:
 def _wiring_cell(key: str, value: float) -> Cell:
     if not value and key in FREE:
         return Cell(FREE[key], value)
-    if key == "network_bytes_per_second":
+    if key in FREE:
         value /= 1e6
     return number(value, formats.plain(value) if key in COUNTS else None)

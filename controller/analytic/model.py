@@ -166,10 +166,11 @@ def machine_from_profile(
     speedup = fp32[0] / per_state_ms(bits=8)
     learn = profile.learn_seconds(1)
     distill = profile.distill_seconds(CompressionSpec(student=STUDENTS[-1]), 1)
-    # The compressor takes time from the learner where cores are shared, and none elsewhere.
-    cost = (
-        min(distilled_per_sample * distill / learn, 1.0 / profile.cores) if profile.cores else 0.0
-    )
+    # Distilling takes time from the learner on a GPU, of which it gets half at most, and where
+    # there are fewer cores than processes; elsewhere none.
+    processes = profile.num_actors + profile.num_distillers + 2
+    most = 1.0 if profile.on_gpu else 1.0 / profile.cores if processes > profile.cores else 0.0
+    cost = min(distilled_per_sample * distill / learn, most)
     return {
         "env_ms": profile.env_seconds(1) * 1e3,
         "infer_ms": fp32,

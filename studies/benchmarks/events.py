@@ -238,7 +238,7 @@ def _measure(config: RunConfig, repeats: int) -> LatencyProfile:
         measured,
         num_actors=config.runtime.num_actors,
         cores=usable_cores(),
-        network_bytes_per_second=config.conditions.down_bytes_per_second,
+        down_bytes_per_second=config.conditions.down_bytes_per_second,
     )
 
 

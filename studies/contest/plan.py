@@ -60,6 +60,7 @@ LIMITS = {
     "cores": "cores",
     "publication": "network",
     "network": "network",
+    "upload": "network",
 }
 """what limits an instance: the names of `latency.predict.LIMITS`, in the contest's words"""
 PLANNED = ("game", "profile", "horizon_seconds", "interval_seconds", "limit", "group")

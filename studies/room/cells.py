@@ -81,8 +81,8 @@ def make_cell(
             int(json_hash([game, latency.hash, horizon])[:12], 16),
             horizon,
             actors=actors,
-            cores=times.cores or actors + 1,
-            linked=times.network_bytes_per_second > 0.0,
+            cores=times.cores,
+            linked=max(times.down_bytes_per_second, times.up_bytes_per_second) > 0.0,
         )
     return Instance(
         game=game,

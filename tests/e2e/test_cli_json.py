@@ -147,7 +147,7 @@ def test_profiles_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
     assert compared["a"]["wiring"] != compared["b"]["wiring"]
     table = accerl(capsys, "profile", "diff", "two-core", "edge")
     assert (table.code, table.out) == (0, "")
-    assert "publications travel at 12.5 MB/s" in table.err
+    assert "publications travel at 1.56 MB/s" in table.err
     assert max(map(len, table.err.splitlines()[:60])) <= 100
 
 

@@ -66,8 +66,8 @@ def test_compressing_takes_cores_from_acting_only_where_they_are_shared() -> Non
 def test_a_narrow_network_delays_weights_and_nothing_else() -> None:
     profile = fast_profile(num_actors=2)
     rows = tuple(replace(row, size_bytes=1_000) for row in profile.specs)
-    wide = replace(profile, specs=rows, network_bytes_per_second=1e9)
-    narrow = replace(wide, network_bytes_per_second=1e5)  # 20 ms for both actors
+    wide = replace(profile, specs=rows, num_hosts=2, down_bytes_per_second=5e8)
+    narrow = replace(wide, down_bytes_per_second=5e4)  # 20 ms
     lags, steps = [], []
     for each in (wide, narrow):
         with serial(tiny_catch(eval_episodes=0, patience_seconds=0.0), each) as run:
@@ -126,7 +126,9 @@ def test_a_snapshot_with_everything_under_way_goes_on_to_the_bit(tmp_path: Path)
         num_distillers=2,
         cores=3,
         copy_bytes_per_second=1e7,
-        network_bytes_per_second=3e6,
+        num_hosts=3,
+        down_bytes_per_second=1e6,
+        up_bytes_per_second=1e7,
     )
     mix = Decision(((NET3, 0.5), (CompressionSpec(student="net2"), 0.5)))
     config = tiny_catch(eval_episodes=4)

@@ -79,7 +79,7 @@ def test_an_actor_is_slowed_down_between_two_moments_and_not_a_moment_longer(
 def test_a_publication_takes_longer_where_bandwidth_is_left_to_a_fifth() -> None:
     paper = fast_profile(num_actors=1)
     rows = tuple(replace(row, size_bytes=1000) for row in paper.specs)
-    linked = replace(paper, specs=rows, network_bytes_per_second=1e5)  # 10 ms
+    linked = replace(paper, specs=rows, num_hosts=1, down_bytes_per_second=1e5)  # 10 ms
     seconds = []
     for events in ((), (event("bandwidth", 0.2, 0.006, 0.02),)):
         with catch(linked, *events) as run:
@@ -145,7 +145,7 @@ EVERYTHING = (
 def test_a_run_that_is_resumed_in_the_middle_of_events_goes_on_bit_by_bit(tmp_path: Path) -> None:
     paper = fast_profile()
     rows = tuple(replace(row, size_bytes=1000) for row in paper.specs)
-    profile = replace(paper, specs=rows, network_bytes_per_second=1e7, cores=3)
+    profile = replace(paper, specs=rows, num_hosts=4, down_bytes_per_second=2.5e6, cores=3)
     int8 = Decision.of(CompressionSpec(bits=8))
 
     def go_on(run: SerialRun) -> tuple[list[str], str]:

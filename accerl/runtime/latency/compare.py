@@ -81,16 +81,27 @@ def describe_wiring(profile: LatencyProfile) -> list[str]:
     elif profile.num_actors > 1:
         actors += ", each fills batches of its own"
     distillers = f"{profile.num_distillers} distiller{'s' if profile.num_distillers > 1 else ''}"
-    network, copy = profile.network_bytes_per_second, profile.copy_bytes_per_second
+    down, up = profile.down_bytes_per_second, profile.up_bytes_per_second
+    copy, hosts = profile.copy_bytes_per_second, profile.num_hosts
+    learner = f"on a GPU, with {profile.gpu_core:.0%} of a core" if profile.on_gpu else "on a core"
+    everybody = "for all actors together"
+    to_whom, from_whom = ("to each machine", "from each") if hosts else (everybody, everybody)
     return [
         actors,
         distillers if profile.num_distillers else "the compressor distils",
-        f"all share {profile.cores} core{'s' if profile.cores > 1 else ''}"
-        if profile.cores
-        else "a core for each process",
-        f"publications travel at {network / 1e6:g} MB/s for all actors together"
-        if network
+        f"learning and distilling happen {learner}",
+        f"{'learner and compressor' if hosts else 'all'} share {profile.cores} "
+        f"core{'s' if profile.cores > 1 else ''}",
+        f"actors are on {hosts} other machine{'s' if hosts > 1 else ''}, with a core each"
+        if hosts
+        else "actors are on the same machine",
+        f"publications travel at {down / 1e6:.3g} MB/s {to_whom}"
+        if down
         else "publications need not travel",
+        f"rollouts travel at {up / 1e6:.3g} MB/s {from_whom}, "
+        f"{profile.step_bytes:,.0f} bytes an env step"
+        if up
+        else "rollouts need not travel",
         f"the learner copies its weights at {copy / 1e9:g} GB/s"
         if copy
         else "the learner copies its weights at once",

@@ -122,7 +122,8 @@ def _gpu_few_cores(draw: Draw) -> LatencyProfile:
     """Return a rented GPU with few cores: 2 to 8 actors beside a learner on the GPU.
 
     Around gpu-learner, with simulators that take 10 us to 0.3 ms a step, and learners that take
-    4 to 40 us per sample of Original (`with_gpu`).
+    4 to 40 us per sample of Original (`with_gpu`). There is one core more than actors, for whoever
+    has the GPU compute: that takes 0.2 (blocking) to 1 (PyTorch's active waiting) of one.
     """
     base = two_core()
     core = draw.around(1.0, 0.25)
@@ -131,52 +132,65 @@ def _gpu_few_cores(draw: Draw) -> LatencyProfile:
     actors = draw.count(2, 8)
     return replace(
         _around(with_gpu(base, learner_us), draw, core, env_us=env_us, helper=core, distill=1.0),
-        source=f"drawn around {base.name}: {actors} actors; a GPU learns and distils",
+        source=f"drawn around {base.name}: {actors} actors on {actors + 1} cores; a GPU learns and "
+        "distils",
         num_actors=actors,
+        cores=actors + 1,
+        gpu_core=draw.between(0.2, 1.0),
     )
 
 
 def _server(draw: Draw) -> LatencyProfile:
     """Return a server as the paper's: 8 to 32 actors that infer one state at a time, and slowly.
 
-    Around the paper's profile, with 2 to 6 distillers; all actors fill one batch side by side.
+    Around the paper's profile, with 2 to 6 distillers that share the GPU with the learner; all
+    actors fill one batch side by side, on 16 to 64 cores.
     """
     base = paper_profile()
     core = draw.around(1.0, 0.3)
     learner = draw.around(1.0, 0.4)
     actors = 4 * draw.count(2, 8)
     distillers = draw.count(2, 6)
+    cores = 2 ** draw.count(4, 6)
     env_us = core * draw.around(base.env_step_us, 0.3)
     return replace(
         _around(base, draw, core, env_us=env_us, helper=core, distill=learner),
-        source=f"drawn around {base.name}: {actors} actors, {distillers} distillers",
+        source=f"drawn around {base.name}: {actors} actors on {cores} cores, {distillers} "
+        "distillers",
         learner_us_per_sample=learner * base.learner_us_per_sample,
         small_learner_us={net: learner * us for net, us in base.small_learner_us.items()},
         num_actors=actors,
         actors_per_batch=actors,
         num_distillers=distillers,
+        cores=cores,
     )
 
 
 def _edge(draw: Draw) -> LatencyProfile:
     """Return 4 to 16 weak machines that act, far from a learner with a GPU.
 
-    Around edge: cores 3 to 10 times slower than two-core's, and a link that carries 2 to 200 Mbit/s
-    to each of them.
+    Around edge: cores 3 to 10 times slower than two-core's, a link that carries 2 to 200 Mbit/s to
+    each of them and a tenth of that up to as much back, and games whose frames deflate well or not.
+    Learner and compressor have 2 cores.
     """
     base = two_core()
     core = draw.between(3.0, 10.0)
     actors = draw.count(4, 16)
     mbit = draw.between(2.0, 200.0)
+    up_mbit = mbit * draw.between(0.1, 1.0)
     env_us = core * draw.around(base.env_step_us, 0.4)
     gpu = with_gpu(base, draw.around(GPU_US_PER_SAMPLE, 0.4))
     return replace(
         # The compressor is beside the learner, not on the actors' cores.
         _around(gpu, draw, core, env_us=env_us, helper=1.0, distill=1.0),
         source=f"drawn around {base.name}: {actors} actors {core:.1f} times slower, a GPU learns "
-        f"and distils, {mbit:.0f} Mbit/s to each actor",
+        f"and distils, {mbit:.0f} Mbit/s to and {up_mbit:.1f} from each actor",
         num_actors=actors,
-        network_bytes_per_second=actors * mbit * 1e6 / 8.0,
+        num_hosts=actors,
+        cores=2,
+        down_bytes_per_second=mbit * 1e6 / 8.0,
+        up_bytes_per_second=up_mbit * 1e6 / 8.0,
+        step_bytes=draw.around(base.step_bytes, 0.4),
     )
 
 

@@ -30,8 +30,9 @@ from accerl.config import RunConfig
 from accerl.errors import require, require_fields
 from accerl.json_fields import JsonFields
 from accerl.runtime.latency.games import times_of_run
-from accerl.runtime.latency.predict import LIMITS, Work, steady_state
+from accerl.runtime.latency.predict import LIMITS, steady_state
 from accerl.runtime.latency.profile import LatencyProfile
+from accerl.runtime.latency.steady import Work
 from accerl.runtime.wiring import Wiring
 from accerl.spec import CompressionSpec
 
@@ -172,7 +173,13 @@ def _row(
     costs: MessageCosts,
 ) -> FleetRow:
     wired = replace(
-        profile, num_actors=actors, actors_per_batch=1, cores=0, network_bytes_per_second=0.0
+        profile,
+        num_actors=actors,
+        actors_per_batch=1,
+        num_hosts=actors,
+        cores=2 + profile.num_distillers,
+        down_bytes_per_second=0.0,
+        up_bytes_per_second=0.0,
     )
     link = settings.link_gbit * 1e9 / 8.0
     work = Work.of(wired, config, spec)

@@ -1,37 +1,10 @@
 """Advice: what compressing the actors' network is worth on a machine, by its latency profile.
 
-The steady state of the pipeline that the serial runtime plays event by event. A rollout has
-S = T B env steps; G groups of actors fill rollouts, one learner makes an update of each, H helpers
-(a compressor, and distillers) publish after every p-th and distil without pause, up to A updates of
-D core-seconds per learner update that the n of them share who distil. With core-seconds per env
-step of the whole pipeline, q publications per env step and c copies of the learner's weights
-(after every update where something is distilled, else q),
-
-    w_actor      = (env + infer + write) / (B G) + load min(q, 1 / (G S))     for each group
-    w_learner    = reuse learn + copy c
-    w_distiller  = D A / (n S), infinite without a limit                      for each of n
-    w_compressor = publish q, plus w_distiller if there are no distillers
-    w*           = max(w_actor, w_learner),
-
-the slowest of those that others wait for is always busy, and nobody is busy longer than that:
-
-    seconds per env step = max(w*, (G w_actor + w_learner + sum_helpers min(w_helper, w*)) / C)
-
-on C cores, which all share alike. Publishing holds nobody up: weights are only older when they
-act. One publication is under way at a time. A compressor that does not distil begins it after an
-update, so that the updates between two are a whole number; one that does lets a piece of m updates
-come first:
-
-    q = 1 / (S max(p, ceil(age / update))) or, if it distils, 1 / (S max(p, age / update)),
-    age = copy + (m D + publish) slowdown + send,   update = S seconds per env step.
-
-Chance is left out: where cores are shared, more processes than usual are sometimes busy at once,
-which costs some 5%. So are warm-ups, and integers that did not change and need not be sent.
+The pace of a pipeline is worked out in `steady`, whose docstring has the equations.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -39,8 +12,7 @@ from typing import Any
 from accerl.config import RunConfig
 from accerl.runtime.latency.games import times_of_run
 from accerl.runtime.latency.profile import LatencyProfile
-from accerl.runtime.publishing.charges import PIECE_UPDATES, most_sharers
-from accerl.runtime.wiring import Wiring
+from accerl.runtime.latency.steady import Work, settle
 from accerl.spec import IDENTITY, CompressionSpec
 
 WORTHWHILE = 1.05
@@ -54,9 +26,9 @@ LIMITS = {
     "cores": "the cores that all share limit",
     "publication": "publishing limits (weights are stale when they arrive)",
     "network": "the network limits (weights are stale when they arrive)",
+    "upload": "the links limit on which rollouts travel to the learner",
 }
 """what is to be relieved first, in words"""
-_ROUNDS = 30  # of the fixed point of q; it settles in a few
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,7 +111,7 @@ def advise(profile: LatencyProfile, config: RunConfig) -> Advice:
 
 
 def predict(profile: LatencyProfile, config: RunConfig, spec: CompressionSpec) -> Prediction:
-    """Return the steady state of the module's equations for one spec.
+    """Return the steady state of the equations of `steady` for one spec.
 
     Args:
         profile: as the learner's network sees it, see `LatencyProfile.for_network`.
@@ -172,17 +144,13 @@ def fastest_first(
 
 def steady_state(work: Work, config: RunConfig, spec: CompressionSpec) -> Prediction:
     """Return the steady state of a pipeline whose work is known; see `predict` for the others."""
-    every = config.runtime.publish_every
-    updates = float(every)
-    state = work.steady(updates)
-    for _ in range(_ROUNDS):
-        # Rarer work leaves others faster: it only grows.
-        updates = max(updates, state.age_updates if work.piece else math.ceil(state.age_updates))
-        state = work.steady(updates)
+    updates, state = settle(work, config.runtime.publish_every)
     if state.age_updates > STALE_UPDATES:
         limit = "network" if 2.0 * work.send > state.age else "publication"
     elif state.slowdown > 1.0 + 1e-9:
         limit = "cores"
+    elif state.waits_for_upload:
+        limit = "upload"
     elif state.learner_is_slowest:
         limit = "learner"
     else:
@@ -194,112 +162,34 @@ def steady_state(work: Work, config: RunConfig, spec: CompressionSpec) -> Predic
         limit=limit,
         age_seconds=state.age,
         age_updates=state.age_updates,
-        policy_lag=work.wiring.actors + queued + state.age_updates + (updates - 1) / 2,
+        policy_lag=work.wiring.actors
+        + queued
+        + state.age_updates
+        + (updates - 1) / 2
+        + work.upload / (state.seconds * work.rollout),
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Steady:
-    """The pipeline's pace, for a certain number of updates between two publications."""
-
-    seconds: float  # per env step
-    learner_is_slowest: bool
-    slowdown: float  # of everybody, where cores are shared
-    age: float  # seconds
-    age_updates: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Work:
-    """Core-seconds of what is done with one spec, in the names of the module's equations."""
-
-    wiring: Wiring
-    rollout: int  # env steps, S
-    act: float  # per env step, as are infer and learn
-    infer: float
-    learn: float
-    distillers: int  # that share the distilling; 0: nothing is distilled, or others do it
-    distill: float  # of each of them per update, infinite without a limit
-    piece: float  # that comes before a publication
-    publish: float  # per publication, as all below
-    copy: float
-    load: float
-    send: float
-
-    @classmethod
-    def of(cls, profile: LatencyProfile, config: RunConfig, spec: CompressionSpec) -> Work:
-        """Return the work of a profile's pipeline, acting with `spec`."""
-        runtime = config.runtime
-        wiring = Wiring.of(runtime, profile)
-        acted = profile.act_seconds(spec, runtime.num_envs, runtime.infer_batch)
-        env_steps = runtime.num_envs * wiring.actors
-        once, allowed = 0.0, config.compression.distill_updates
-        if spec.student_key is not None:
-            once = profile.distill_seconds(spec, config.compression.distill_batch)
-        sharers = most_sharers(wiring.distillers, allowed)
-        share = allowed / max(sharers, 1) if allowed else math.inf
-        if not wiring.compressor:  # the learner, which goes on learning after some
-            share = allowed or PIECE_UPDATES
-        return cls(
-            wiring=wiring,
-            rollout=config.learner.unroll * runtime.num_envs,
-            act=sum(acted) / env_steps,
-            infer=acted[1] / env_steps,
-            learn=profile.learn_seconds(config.learner.reuse),
-            distillers=sharers if once else 0,
-            distill=once * share if once else 0.0,
-            piece=0.0 if wiring.distillers else once * min(allowed or PIECE_UPDATES, PIECE_UPDATES),
-            publish=profile.publish_seconds(spec),
-            copy=profile.copy_seconds(),
-            load=profile.load_seconds(spec),
-            send=profile.send_seconds(spec),
-        )
-
-    def steady(self, updates: float) -> _Steady:
-        """Return the pace with so many updates between publications."""
-        groups, cores = self.wiring.actors, self.wiring.cores
-        q = 1.0 / (updates * self.rollout)
-        publish, distill = self.publish * q, self.distill / self.rollout
-        actor = self.act + self.load * min(q, 1.0 / (groups * self.rollout))
-        learner = self.learn + self.copy * (1.0 / self.rollout if self.distill else q)
-        helpers = [publish, *[distill] * self.distillers]
-        if not self.wiring.distillers:
-            helpers = [publish + distill]
-        if not self.wiring.compressor:
-            learner, helpers = learner + publish + distill, []
-        slowest = max(actor, learner)
-        total = groups * actor + learner + sum(min(work, slowest) for work in helpers)
-        seconds = max(slowest, total / cores if cores else 0.0)
-        slowdown = seconds / slowest
-        age = self.copy + (self.piece + self.publish) * slowdown + self.send
-        return _Steady(
-            seconds=seconds,
-            learner_is_slowest=learner >= actor,
-            slowdown=slowdown,
-            age=age,
-            age_updates=age / (seconds * self.rollout),
-        )
 
 
 def free_steps_per_second(profile: LatencyProfile, config: RunConfig) -> float:
     """Return what no compression exceeds (Amdahl's law): env, write and learn are all there is."""
     work = Work.of(profile, config, IDENTITY)
-    act, cores = work.act - work.infer, work.wiring.cores
-    total = act * work.wiring.actors + work.learn
-    return 1.0 / max(act, work.learn, total / cores if cores else 0.0)
+    act, wiring = work.act - work.infer, work.wiring
+    learn = work.learn * (wiring.gpu_core if wiring.on_gpu else 1.0)
+    total = act * wiring.group_cores * wiring.actors + learn
+    return 1.0 / max(act, work.learn, work.uploading(act), total / wiring.cores)
 
 
 def uncompressed_seconds_per_step(profile: LatencyProfile, config: RunConfig) -> float:
     """Return what an env step takes without compression and with a core for each process.
 
-    Whichever is slower counts, the actors or the learner; publications are left out of account.
+    The slowest counts: the actors, the learner or the links; publications are left out of account.
 
     Args:
         profile: as the learner's network sees it.
         config: of the run.
     """
     work = Work.of(profile, config, IDENTITY)
-    return max(work.act, work.learn)
+    return max(work.act, work.learn, work.uploading(work.act))
 
 
 def choose(rows: Sequence[Prediction]) -> Prediction:

@@ -14,17 +14,18 @@ from typing import Any
 
 import numpy as np
 
-from accerl.errors import UserError
+from accerl.errors import UserError, require_choice
 from accerl.json_fields import JsonFields
 from accerl.records import json_hash
 from accerl.spec import IDENTITY, STUDENTS, CompressionSpec, is_own_network
 
-FORMAT = 2
+FORMAT = 3
 PIXELS = (4, 84, 84)
 """what the paper's networks see"""
+LEARNERS = ("cpu", "gpu")
 _WIRING = (
-    "name", "num_actors", "actors_per_batch", "num_distillers", "cores",
-    "network_bytes_per_second",
+    "name", "num_actors", "actors_per_batch", "num_distillers", "cores", "learner", "gpu_core",
+    "num_hosts", "down_bytes_per_second", "up_bytes_per_second", "step_bytes",
 )  # fmt: skip
 """what belongs to a machine and not to what is played on it"""
 
@@ -51,8 +52,15 @@ class LatencyProfile(JsonFields):
     """A latency table and the wiring it stands for.
 
     Times are core-seconds: what an operation takes a process that has a core to itself, while
-    actors and learner work side by side. Where more processes are busy than there are `cores`,
-    all of them slow down alike (`accerl.runtime.serial.servers`).
+    actors and learner work side by side. Every process occupies a core while it computes; where
+    more are busy than there are `cores`, all of them slow down alike
+    (`accerl.runtime.serial.servers`). A GPU computes for one process at a time as fast as it can,
+    and for several in turn.
+
+    Left out: what cores share besides, the bandwidth of memory above all. One actor that infers
+    single states with Original in float32 reads its 26 MB of weights for every state, 38 GB/s on
+    two-core, so that two or three of them may fill what a laptop's memory can do, and are slower
+    side by side than times measured for one say.
 
     Raises:
         UserError: a time is not positive, or the wiring is impossible.
@@ -74,12 +82,26 @@ class LatencyProfile(JsonFields):
     """actors that fill one rollout side by side, each with its share of the environments"""
     num_distillers: int = 0
     """processes that only distil, ND of the paper; 0: the compressor's does that too"""
-    cores: int = 0
-    """cores that all processes share; 0: each has one to itself"""
+    cores: int
+    """of the learner's machine, which all processes on it share"""
+    learner: str = "cpu"
+    """cpu or gpu: what learns and distils; `distill_us` and the learner's times are its own"""
+    gpu_core: float = 1.0
+    """share of a core that a process takes while the GPU computes for it: PyTorch launches kernels,
+    and waits for them actively"""
+    num_hosts: int = 0
+    """other machines that the actors are on, evenly, with a core for each of them; 0: they are on
+    the learner's"""
     copy_bytes_per_second: float = 0.0
     """how fast the learner copies its weights for the compressor; 0: at once"""
-    network_bytes_per_second: float = 0.0
-    """what all actors together can receive; 0: publications need not travel"""
+    down_bytes_per_second: float = 0.0
+    """what each of those machines can receive: it fetches every publication once; 0: publications
+    need not travel. Actors on the learner's machine share one link, and each fetches its own"""
+    up_bytes_per_second: float = 0.0
+    """what each of them can send; 0: rollouts need not travel"""
+    step_bytes: float = 400.0
+    """of a rollout, per env step, on such a link: with each frame once, deflated, Atari games take
+    168 (Pong) to 639 (Alien); 7,056 if 84x84 frames are not deflated"""
     small_learner_us: dict[str, float] = field(default_factory=dict)
     """the same of learners whose network is net1, net2 or net3, per sample"""
     game: str = "pong"
@@ -101,23 +123,31 @@ class LatencyProfile(JsonFields):
             times += [row.publish_ms, row.distill_us, *row.infer_us.values()]
         if not times or not all(value > 0.0 for value in times) or not self.specs:
             raise UserError(f"latency profile {self.name!r}: every time must be positive")
-        optional = [self.write_us, self.copy_bytes_per_second, self.network_bytes_per_second]
-        optional += [self.num_distillers, self.cores]
+        optional = [self.write_us, self.copy_bytes_per_second, self.num_distillers]
+        optional += [self.num_hosts, self.down_bytes_per_second, self.up_bytes_per_second]
         for row in self.specs:
             optional += [row.load_ms, row.size_bytes]
         if any(value < 0.0 for value in optional):
             raise UserError(f"latency profile {self.name!r}: nothing in it may be negative")
         if self.num_actors < 1 or self.actors_per_batch < 1:
             raise UserError(f"latency profile {self.name!r}: it needs at least one actor")
-        if self.cores and self.actors_per_batch > 1:
+        if self.cores < 1:
+            raise UserError(f"latency profile {self.name!r}: it needs at least one core")
+        require_choice(f"latency profile {self.name!r}: learner", self.learner, LEARNERS)
+        if not 0.0 < self.gpu_core <= 1.0 or self.step_bytes <= 0.0:
             raise UserError(
-                f"latency profile {self.name!r}: actors that fill a batch together need a core "
-                "each; set cores to 0, or actors_per_batch to 1"
+                f"latency profile {self.name!r}: gpu_core must lie above 0 and at most at 1, "
+                "step_bytes above 0"
             )
         if self.num_actors % self.actors_per_batch:
             raise UserError(
                 f"latency profile {self.name!r}: {self.num_actors} actors cannot fill batches in "
                 f"groups of {self.actors_per_batch}; choose a divisor"
+            )
+        if self.num_hosts > self.groups:
+            raise UserError(
+                f"latency profile {self.name!r}: {self.num_hosts} machines for {self.groups} "
+                "rollouts at a time; num_hosts may be at most that"
             )
 
     @property
@@ -198,6 +228,22 @@ class LatencyProfile(JsonFields):
         """How many rollouts are filled side by side."""
         return self.num_actors // self.actors_per_batch
 
+    @property
+    def on_gpu(self) -> bool:
+        """Whether a GPU learns and distils."""
+        return self.learner == "gpu"
+
+    def group_cores(self, batch: int) -> float:
+        """Return the cores of the learner's machine that the actors of a rollout occupy.
+
+        On average while they step `batch` environments: who has nothing left to step waits.
+        """
+        return 0.0 if self.num_hosts else batch / self._own(batch)
+
+    def _own(self, batch: int) -> int:
+        """Return the environments of the actor that has most of them."""
+        return -(-batch // self.actors_per_batch)
+
     def act_seconds(
         self, spec: CompressionSpec, batch: int, infer_batch: int = 0
     ) -> tuple[float, float, float]:
@@ -208,7 +254,7 @@ class LatencyProfile(JsonFields):
             batch: environments, shared evenly by the actors that fill a rollout together.
             infer_batch: states per inference call; 0: all of an actor's environments.
         """
-        own = -(-batch // self.actors_per_batch)
+        own = self._own(batch)
         size = min(infer_batch or own, own)
         full, rest = divmod(own, size)
         infer = full * self.infer_seconds(spec, size)
@@ -221,9 +267,14 @@ class LatencyProfile(JsonFields):
 
     def send_seconds(self, spec: CompressionSpec) -> float:
         """Return seconds in which one publication of `spec` reaches all actors."""
-        if not self.network_bytes_per_second:
+        if not self.down_bytes_per_second:
             return 0.0
-        return self.num_actors * self.size_bytes(spec) / self.network_bytes_per_second
+        copies = 1 if self.num_hosts else self.num_actors
+        return copies * self.size_bytes(spec) / self.down_bytes_per_second
+
+    def upload_seconds(self, env_steps: int) -> float:
+        """Return seconds in which a rollout of so many env steps reaches the learner."""
+        return env_steps * self.step_bytes / (self.up_bytes_per_second or math.inf)
 
     def size_bytes(self, spec: CompressionSpec) -> float:
         """Return what is sent to each actor per publication of `spec`."""

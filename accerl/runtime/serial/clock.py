@@ -63,6 +63,10 @@ class RealClock:
         """Return how long a publication is on its way; nobody computes meanwhile."""
         return 0.0
 
+    def upload(self, env_steps: int) -> float:
+        """Return how long a rollout of so many env steps takes a link."""
+        return 0.0
+
 
 class VirtualClock:
     """Charges every operation from a latency profile: the same seconds on every machine."""
@@ -109,6 +113,10 @@ class VirtualClock:
     def send(self, spec: CompressionSpec) -> float:
         """See `RealClock.send`."""
         return self.profile.send_seconds(spec)
+
+    def upload(self, env_steps: int) -> float:
+        """See `RealClock.upload`."""
+        return self.profile.upload_seconds(env_steps)
 
 
 Clock = RealClock | VirtualClock

@@ -45,13 +45,16 @@ class _Job:
     distill_seconds: float = 0.0
     """core-seconds of keeping students close"""
     publish_seconds: float = 0.0
-    """core-seconds, of warming students up too"""
+    """core-seconds, of warming students up too, unless the GPU does that"""
+    warmup_seconds: float = 0.0
+    """what the GPU takes for warming students up and comparing them"""
+    stage: str = "compress"
+    """what is under way: on_gpu, compress or send"""
     send_seconds: float = 0.0
     delivery: Delivery | None = None
     """what becomes of the order; None: it distils"""
     publication: Publication | None = None
     """None if it would act as what acts already"""
-    sending: bool = False
     published_seconds: float = 0.0
     """what publishing has taken on the clock, so far"""
 
@@ -102,6 +105,7 @@ class ModelledPublishing:
         """number of the newest publication that nobody need wait for, see `SharedBlock.settled`"""
         self.server = COMPRESSOR if wiring.compressor else LEARNER
         """whose seconds compressing takes"""
+        self._on_gpu = wiring.on_gpu
         self._probe = KLProbe()
         self._learner = learner
         self._recorder = recorder
@@ -171,7 +175,7 @@ class ModelledPublishing:
             pace.add(charge, updates)
             self._making[index] = self._shares[index].entries([charge.key])
             seconds = self._charged(compressor, charge, done, perf_counter() - before)
-            self._servers.work(distiller_name(index), seconds)
+            self._servers.work(distiller_name(index), seconds, on_gpu=self._on_gpu)
 
     def _charged(
         self, compressor: Compressor, charge: Charge, updates: int, measured: float
@@ -197,7 +201,19 @@ class ModelledPublishing:
         elif not job.distill_seconds:
             return
         self._job = job
-        self._servers.work(self.server, job.distill_seconds + job.publish_seconds)
+        self._begin_stage(job, "on_gpu" if self._on_gpu else "compress")
+
+    def _begin_stage(self, job: _Job, stage: str) -> None:
+        """Have the compressor do what a stage of the job takes, or the next one's if nothing."""
+        job.stage = stage
+        if stage == "on_gpu":
+            seconds = job.distill_seconds + job.warmup_seconds
+            if seconds or not job.publish_seconds:
+                self._servers.work(self.server, seconds, on_gpu=True)
+                return
+            job.stage = "compress"
+        own = 0.0 if self._on_gpu else job.distill_seconds
+        self._servers.work(self.server, own + job.publish_seconds)
 
     def _follow(self, charge: Charge, updates: int) -> float:
         """Do updates of a student that the compressor distils; return what is charged."""
@@ -213,7 +229,7 @@ class ModelledPublishing:
         self._take_students()
         made = make_publication(self.compressor, self._probe, policy, order, self.current)
         for part in made.parts:
-            job.publish_seconds += self._part_seconds(part)
+            self._charge_part(job, part)
         for artifact in () if made.publication is None else made.publication.artifacts:
             job.send_seconds += self._clock.send(artifact.spec)
         job.delivery, job.publication = made.delivery, made.publication
@@ -228,18 +244,28 @@ class ModelledPublishing:
             self.compressor.take_students(self._shown.students())
             self._news = False
 
-    def _part_seconds(self, part: MadePart) -> float:
-        """Return what the clock charges for making a part.
+    def _charge_part(self, job: _Job, part: MadePart) -> None:
+        """Add what the clock charges for making a part.
 
         Comparing what is to be admitted costs as much as distilling on these states: no profile
         says what passes forward alone take, which is less.
         """
-        seconds, measured, warmup_states = 0.0, part.seconds, part.warmup_states
+        publish, warmup, measured, warmup_states = 0.0, 0.0, part.seconds, part.warmup_states
         for spec in part.built:
-            seconds += sum(self._clock.publish(spec, warmup_states, measured))
+            warmed, published = self._clock.publish(spec, warmup_states, measured)
+            if self._on_gpu:
+                warmup, publish = warmup + warmed, publish + published
+            else:
+                publish += warmed + published
             measured, warmup_states = 0.0, 0
         compared = part.verdict.states
-        return seconds + (self._clock.distill(part.asked, compared, 0.0) if compared else 0.0)
+        seconds = self._clock.distill(part.asked, compared, 0.0) if compared else 0.0
+        if self._on_gpu:
+            warmup += seconds
+        else:
+            publish += seconds
+        job.publish_seconds += publish
+        job.warmup_seconds += warmup
 
     def finished(self, server: str, seconds: float) -> bool:
         """A server has ended its work, after so many seconds.
@@ -256,25 +282,36 @@ class ModelledPublishing:
             return False
         job = self._job
         assert job is not None
-        if not job.sending:
-            charged = job.distill_seconds + job.publish_seconds
-            slower = seconds / charged if charged else 1.0
-            self._recorder.add_seconds("compress", slower * job.distill_seconds)
-            self._recorder.add_seconds("publish", slower * job.publish_seconds)
-            job.published_seconds = slower * job.publish_seconds
-            if job.send_seconds:
-                job.sending = True
-                self._servers.send(self.server, job.send_seconds)
-                return False
-        else:
+        if job.stage == "send":
             self._recorder.add_seconds("publish", seconds)
             job.published_seconds += seconds
+        elif self._compressed(job, seconds):
+            return False
         self._job = None
         delivered = self._deliver(job)
         if self.server != LEARNER and self._charges.left_to_compressor(self.orders.acting):
             due = self.orders.is_due(self._learner.updates)
             self._compress(publish=due and job.delivery is None)
         return delivered
+
+    def _compressed(self, job: _Job, seconds: float) -> bool:
+        """A stage of computing has ended; begin the next one, and return whether there is one."""
+        on_gpu = job.stage == "on_gpu"
+        distilled = job.distill_seconds if on_gpu or not self._on_gpu else 0.0
+        published = job.warmup_seconds if on_gpu else job.publish_seconds
+        charged = distilled + published
+        slower = seconds / charged if charged else 1.0
+        self._recorder.add_seconds("compress", slower * distilled)
+        self._recorder.add_seconds("publish", slower * published)
+        job.published_seconds += slower * published
+        if on_gpu and job.publish_seconds:
+            self._begin_stage(job, "compress")
+        elif job.send_seconds:
+            job.stage = "send"
+            self._servers.send(self.server, job.send_seconds)
+        else:
+            return False
+        return True
 
     def _deliver(self, job: _Job) -> bool:
         if job.delivery is None:

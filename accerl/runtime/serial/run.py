@@ -41,7 +41,9 @@ from accerl.runtime.serial.actors import Lent, ModelledActor, actor_name
 from accerl.runtime.serial.clock import ActSeconds, Clock, RealClock
 from accerl.runtime.serial.modelled import LEARNER, ModelledPublishing
 from accerl.runtime.serial.servers import Servers
+from accerl.runtime.serial.uplinks import Uplinks
 from accerl.runtime.slots import Slots
+from accerl.runtime.wiring import UPLINK
 from accerl.seeds import Role, number, torch_generator
 from accerl.spec import IDENTITY, Decision
 from accerl.weights import Publication
@@ -103,7 +105,9 @@ class SerialRun:
         self.num_actions = envs.num_actions
         self.recorder = IntervalRecorder(envs.num_actions, times_itself=real)
         names = wiring.process_names(config.conditions)
-        self.servers = Servers(names, wiring.cores, config.conditions)
+        self.servers = Servers(names, wiring.cores, config.conditions, wiring.gpu_core)
+        self._wiring = wiring
+        self._uplinks = Uplinks(self.servers, wiring.hosts)
         self._own_actors = wiring.actors
         self._present = len(self._actors)  # how many act; set when the run starts
         self.publishing = ModelledPublishing(
@@ -180,6 +184,9 @@ class SerialRun:
             server, took = event
             if server.startswith("actor"):
                 self._actor_finished(int(server.rpartition("-")[2]), took)
+            elif server.startswith(UPLINK):
+                slot = self._uplinks.sent(server)
+                self._slots.filled(self._slots.owner(slot), slot)
             elif server == LEARNER:
                 self._learner_finished(took)
             elif self.publishing.finished(server, took):
@@ -205,11 +212,12 @@ class SerialRun:
             self.orders.request(Decision.of(IDENTITY))
         self._started = True
         self._come_and_go()
-        self._work("copy", self.clock.copy())
+        self._copy()
 
-    def _work(self, task: str, seconds: float) -> None:
-        self._task = task
-        self.servers.work(LEARNER, seconds)
+    def _copy(self) -> None:
+        """Have the learner copy its weights for whoever compresses."""
+        self._task = "copy"
+        self.servers.work(LEARNER, self.clock.copy())
 
     def _learn(self) -> None:
         """Have the learner use the rollout that has waited longest, if both are there."""
@@ -223,7 +231,9 @@ class SerialRun:
         before = perf_counter()
         if self._measures:  # a real clock charges what it took
             self._update(self._slot)
-        self._work("learn", self.clock.learn(samples, perf_counter() - before))
+        seconds = self.clock.learn(samples, perf_counter() - before)
+        self._task = "learn"
+        self.servers.work(LEARNER, seconds, on_gpu=self._wiring.on_gpu)
 
     def _update(self, slot: int) -> None:
         """Update the learner.
@@ -252,7 +262,7 @@ class SerialRun:
         else:
             self.recorder.add_seconds("publish" if task == "copy" else "learn", seconds)
         if task == "learn" and self._learned and self.publishing.has_work():
-            self._work("copy", self.clock.copy())
+            self._copy()
             return
         if task == "copy":
             self._task = "compress"
@@ -307,7 +317,7 @@ class SerialRun:
         if not self._measures:
             rollout.header[5] = sum(charged)
         modelled.filling, modelled.charged = slot, load_seconds + sum(charged)
-        self.servers.work(server, modelled.charged)
+        self.servers.work(server, modelled.charged, cores=self._wiring.group_cores)
 
     def _load_newest(self, actor: Actor) -> float:
         """Have an actor act with the newest publication; return the seconds to be charged."""
@@ -325,7 +335,11 @@ class SerialRun:
             # It took longer than it was charged if it had to share its core.
             slower = seconds / modelled.charged if modelled.charged else 1.0
             self._rollouts[modelled.filling].header[2:5] *= slower
-            self._slots.filled(index, modelled.filling)
+            if self._wiring.hosts:
+                seconds = self.clock.upload(self.shape.samples)
+                self._uplinks.send(index, modelled.filling, seconds)
+            else:
+                self._slots.filled(index, modelled.filling)
             modelled.filling = None
         self._act(index)
 
@@ -349,6 +363,7 @@ class SerialRun:
             "ring": self._ring.state_dict(),
             "actors": [modelled.state_dict() for modelled in self._actors],
             "slots": self._slots.state_dict(),
+            "uplinks": self._uplinks.state_dict(),
             "rollouts": [rollout.copy().state_dict() for rollout in self._rollouts],
         }
 
@@ -368,6 +383,7 @@ class SerialRun:
         for modelled, state in zip(self._actors, snapshot["actors"], strict=True):
             modelled.load_state_dict(state)
         self._slots.load_state_dict(snapshot["slots"])
+        self._uplinks.load_state_dict(snapshot["uplinks"])
         for rollout, state in zip(self._rollouts, snapshot["rollouts"], strict=True):
             for name, array in rollout.state_dict().items():
                 array[:] = state[name]

@@ -1,17 +1,20 @@
 """Servers: the processes of a run on a modelled machine, as discrete events.
 
-Every process has one piece of work at a time, measured in core-seconds. While k of them compute on
-C cores, each gets
+Every process has one piece of work at a time, measured in core-seconds, that occupies w cores: one,
+or as many as those have who fill a rollout side by side. While the work under way occupies K of C
+cores, all of it gets
 
-    min(1, C / k)
+    min(1, C / K)
 
-of a core, as a fair scheduler shares them out; whoever waits takes none. The next event is the
-work that ends first. Nothing else happens on the clock, so a run of events is determined to the
-bit by the order in which work is given.
+of them, as a fair scheduler shares them out; whoever waits takes none. A GPU has one core of its
+own, of which each of n processes gets 1 / n; beside it, each takes a share g of the machine's
+cores, and as a fair scheduler favours those that want little, less than that only where the others
+get less than g too. The next event is the work that ends first. Nothing else happens on the clock,
+so a run of events is determined to the bit by the order in which work is given.
 
 Conditions change these rates at the very moment they begin or end. With j processes of others that
-compute without pause, each gets min(1, C / (k + j)); a core that is s times slower does 1 / s of a
-core-second a second; what travels goes at the share of the bandwidth that is left.
+compute without pause, all get min(1, C / (K + j)); a core that is s times slower does 1 / s of a
+core-second a second, and slows no GPU; what travels goes at the share of bandwidth that is left.
 """
 
 from __future__ import annotations
@@ -30,6 +33,9 @@ class _Work:
     computes: bool
     began: float
     travels: bool = False
+    cores: float = 1.0
+    """that it occupies, if it computes; 0: on a machine of its own"""
+    on_gpu: bool = False
 
 
 class Servers:
@@ -37,15 +43,21 @@ class Servers:
 
     Args:
         names: in the order in which simultaneous events happen.
-        cores: cores that all share; 0: each process has one to itself.
+        cores: that all share; infinite: each process has one to itself.
         conditions: what happens to the machine.
+        gpu_core: share of a core that a process takes while the GPU computes for it.
     """
 
     def __init__(
-        self, names: Sequence[str], cores: int = 0, conditions: Conditions = UNCHANGING
+        self,
+        names: Sequence[str],
+        cores: float = math.inf,
+        conditions: Conditions = UNCHANGING,
+        gpu_core: float = 1.0,
     ) -> None:
         self.now = 0.0
-        self._cores = cores or len(names)
+        self._cores = cores
+        self._gpu_core = gpu_core
         self._works: dict[str, _Work | None] = dict.fromkeys(names)
         self._conditions = conditions
         self._look()
@@ -59,9 +71,17 @@ class Servers:
         """Whether a process has nothing to do."""
         return self._works[name] is None
 
-    def work(self, name: str, seconds: float) -> None:
-        """Have an idle process compute for so many core-seconds, from now on."""
-        self._begin(name, _Work(seconds, True, self.now))
+    def work(self, name: str, seconds: float, *, cores: float = 1.0, on_gpu: bool = False) -> None:
+        """Have an idle process compute from now on.
+
+        Args:
+            name: of the process.
+            seconds: that it takes with all the cores that it occupies, or the GPU, to itself.
+            cores: that it occupies; 0: it is on another machine.
+            on_gpu: whether the GPU computes, and the process occupies `gpu_core` of a core.
+        """
+        cores = self._gpu_core if on_gpu else cores
+        self._begin(name, _Work(seconds, True, self.now, cores=cores, on_gpu=on_gpu))
 
     def pause(self, name: str, seconds: float) -> None:
         """Have an idle process wait for so many seconds, from now on."""
@@ -116,22 +136,49 @@ class Servers:
     def _rates(self) -> dict[str, tuple[_Work, float]]:
         """Return the work that is under way, and how much of it is done in a second."""
         busy = {name: work for name, work in self._works.items() if work is not None}
-        moment, computing = self._moment, sum(work.computes for work in busy.values())
-        share = min(1.0, self._cores / (computing + moment.co_tenants)) if computing else 1.0
+        moment = self._moment
+        on_gpu = sum(work.on_gpu for work in busy.values())
+        own = (work.cores for work in busy.values() if work.computes and not work.on_gpu)
+        share, gpu_share = self._shares(sum(own) + moment.co_tenants, on_gpu)
 
         def rate(name: str, work: _Work) -> float:
+            if work.on_gpu:
+                return gpu_share
             if work.computes:
-                return share / moment.slowdown(name) if moment.throttles else share
+                given = share if work.cores else 1.0
+                return given / moment.slowdown(name) if moment.throttles else given
             return moment.bandwidth if work.travels else 1.0
 
         return {name: (work, rate(name, work)) for name, work in busy.items()}
+
+    def _shares(self, occupied: float, on_gpu: int) -> tuple[float, float]:
+        """Return what everybody gets of a core, and what each process on the GPU gets of it.
+
+        Args:
+            occupied: cores that would be, by those that are not on the GPU.
+            on_gpu: processes that are.
+        """
+        beside = on_gpu * self._gpu_core
+        share = min(1.0, (self._cores - beside) / occupied) if occupied else 1.0
+        if not on_gpu:
+            return share, 1.0
+        if share < self._gpu_core or beside > self._cores:  # all get the same
+            share = min(1.0, self._cores / (occupied + on_gpu))
+        return share, min(1.0, share / self._gpu_core, 1.0 / on_gpu)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the clock and all work, as plain numbers."""
         works = {
             name: None
             if work is None
-            else [work.left_seconds, work.computes, work.began, work.travels]
+            else [
+                work.left_seconds,
+                work.computes,
+                work.began,
+                work.travels,
+                work.cores,
+                work.on_gpu,
+            ]
             for name, work in self._works.items()
         }
         return {"now": self.now, "works": works}
@@ -142,7 +189,14 @@ class Servers:
         self._works = {
             name: None
             if work is None
-            else _Work(float(work[0]), bool(work[1]), float(work[2]), bool(work[3]))
+            else _Work(
+                float(work[0]),
+                bool(work[1]),
+                float(work[2]),
+                bool(work[3]),
+                float(work[4]),
+                bool(work[5]),
+            )
             for name, work in state["works"].items()
         }
         self._look()

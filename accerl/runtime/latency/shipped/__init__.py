@@ -30,8 +30,8 @@ def gpu_learner() -> LatencyProfile:
 
     Assumed: 16 actors with a core each like two-core's, of which 4 fill a batch side by side;
     learning takes 6 us per sample of Original, and distillation and smaller learners as much less
-    as on two-core, but at least 1 us. Compressing happens on a core of its own, as on
-    two-core, after a copy from the GPU at 10 GB/s.
+    as on two-core, but at least 1 us; both share the GPU. Compressing happens as on two-core, after
+    a copy from the GPU at 10 GB/s. 18 cores are as many as processes: none waits for one.
     """
     base = two_core()
     return replace(
@@ -41,16 +41,17 @@ def gpu_learner() -> LatencyProfile:
         f"learning and distilling as on a GPU with {GPU_US_PER_SAMPLE:g} us per sample of Original",
         num_actors=16,
         actors_per_batch=4,
+        cores=18,
     )
 
 
 def edge() -> LatencyProfile:
     """Return eight small machines that act, far from a learner with a GPU; assembled.
 
-    Assumed: 8 actors with a core each that is six times slower than two-core's; learner and
-    compressor of gpu-learner. 100 Mbit/s carry every publication to all actors. The rollouts they
-    send back are left out of account: they travel the other way, and they are as large whatever
-    spec acts, so they cannot change which spec is best.
+    Assumed: 8 actors, each on a machine of its own whose core is six times slower than two-core's;
+    learner and compressor of gpu-learner, on 2 cores. 12.5 Mbit/s carry publications to each of
+    them, as many carry its rollouts back, with each frame once, deflated (400 bytes an env step,
+    the middle of eight Atari games).
     """
     base, slower = two_core(), 6.0
     learner = with_gpu(base)
@@ -58,21 +59,24 @@ def edge() -> LatencyProfile:
         learner,
         name="edge",
         source=f"assembled, not measured: actors {slower:g} times slower than {base.name}'s, "
-        "learner and compressor of gpu-learner, publications to all actors at 100 Mbit/s",
+        "learner and compressor of gpu-learner, 12.5 Mbit/s to and from each actor",
         env_step_us=slower * base.env_step_us,
         write_us=slower * base.write_us,
         specs=tuple(_slower_actor(row, slower) for row in learner.specs),
         num_actors=8,
         actors_per_batch=1,
-        network_bytes_per_second=12.5e6,
+        num_hosts=8,
+        cores=2,
+        down_bytes_per_second=12.5e6 / 8.0,
+        up_bytes_per_second=12.5e6 / 8.0,
     )
 
 
 def slow_env() -> LatencyProfile:
     """Return a machine whose simulator needs 20 ms per step; assembled, not measured.
 
-    Assumed: all else as on two-core, with 4 actors and a core for each process. Inference is a
-    hundredth of what an actor does: nothing can be gained by compressing.
+    Assumed: all else as on two-core, with 4 actors and 6 cores, one for each process. Inference is
+    a hundredth of what an actor does: nothing can be gained by compressing.
     """
     base = two_core()
     return _assembled(
@@ -83,6 +87,7 @@ def slow_env() -> LatencyProfile:
         env_step_us=20_000.0,
         num_actors=4,
         actors_per_batch=1,
+        cores=6,
     )
 
 
@@ -91,7 +96,7 @@ def learner_bound() -> LatencyProfile:
 
     Assumed: 4 actors with a core each like two-core's; the learner has one core of half the speed
     and computes in float32, which takes three times as long as two-core's bfloat16; students are
-    distilled, in float32 there as here, on another such core.
+    distilled, in float32 there as here, on another such core. That makes 6 cores.
     """
     base, half_speed, float32 = two_core(), 2.0, 3.0
     slower = half_speed * float32
@@ -105,6 +110,7 @@ def learner_bound() -> LatencyProfile:
         specs=tuple(replace(row, distill_us=half_speed * row.distill_us) for row in base.specs),
         num_actors=4,
         actors_per_batch=1,
+        cores=6,
     )
 
 
@@ -119,21 +125,22 @@ MAKERS: dict[str, Callable[[], LatencyProfile]] = {
 
 
 def _assembled(base: LatencyProfile, **changes: Any) -> LatencyProfile:
-    """Return `base` with a core per process; it is the profile of no machine any more."""
-    alone: dict[str, Any] = {"cores": 0, "num_distillers": 0, "fingerprint": {}, "spread": {}}
-    return replace(base, **{**alone, **changes})
+    """Return `base` changed; it is the profile of no machine any more."""
+    nowhere: dict[str, Any] = {"fingerprint": {}, "spread": {}}
+    return replace(base, **{**nowhere, **changes})
 
 
 def with_gpu(base: LatencyProfile, us_per_sample: float = GPU_US_PER_SAMPLE) -> LatencyProfile:
     """Return `base` with a GPU for learning and distilling, from which weights are copied.
 
     Args:
-        base: of which all else is kept, a core for each process.
+        base: of which all else is kept.
         us_per_sample: what one pass of Original takes.
     """
     share = us_per_sample / base.learner_us_per_sample
     return _assembled(
         base,
+        learner="gpu",
         learner_us_per_sample=us_per_sample,
         small_learner_us={
             net: max(share * us, GPU_FLOOR_US) for net, us in base.small_learner_us.items()

@@ -41,6 +41,7 @@ def machine(**changes: Any) -> LatencyProfile:
         "write_us": 5.0,
         "learner_us_per_sample": 20.0,
         "specs": rows,
+        "cores": 64,
     }
     return LatencyProfile(**{**values, **changes})
 
@@ -48,7 +49,9 @@ def machine(**changes: Any) -> LatencyProfile:
 def config(**runtime: Any) -> RunConfig:
     """Return rollouts of 8 environments and 10 steps, used once."""
     preset = load_preset("catch").with_learner(unroll=10, reuse=1, minibatches=1)
-    settings = {"num_envs": 8, "publish_every": 1, "queue_rollouts": 1}
+    settings = {
+        "num_envs": 8, "publish_every": 1, "queue_rollouts": 1, "patience_seconds": 0.0,
+    }  # fmt: skip
     return preset.with_runtime(**{**settings, **runtime})
 
 
@@ -72,12 +75,76 @@ def test_shared_cores_are_divided_by_all_work() -> None:
     assert predict(machine(cores=1), config(), IDENTITY).limit == "cores"
 
 
+def test_a_group_takes_a_core_for_each_of_its_actors() -> None:
+    """Eight actors, one environment each, of 100 us: 800 core-microseconds on four cores."""
+    together = machine(num_actors=8, actors_per_batch=8, cores=4, learner_us_per_sample=1e-3)
+    assert steps(together) == pytest.approx(4e6 / 100, rel=1e-3)
+    # Of five actors three step two environments, and two step one: 4 cores on average.
+    uneven = replace(together, num_actors=5, actors_per_batch=5)
+    assert steps(uneven) == pytest.approx(4e6 / 100, rel=1e-3)
+    assert steps(replace(uneven, cores=2)) == pytest.approx(2e6 / 100, rel=1e-3)
+
+
+def test_actors_elsewhere_do_not_share_the_learner_s_cores() -> None:
+    far = machine(num_actors=4, num_hosts=2, cores=1)
+    assert steps(far) == pytest.approx(4e6 / 100, rel=1e-3)
+    assert steps(replace(far, num_hosts=0)) == pytest.approx(1e6 / 120, rel=1e-3)
+
+
+def test_distilling_on_a_gpu_slows_the_learner_by_as_much_as_itself_at_most() -> None:
+    """Learning takes 20 us a step; distilling a quarter of that, or ten times as long."""
+    busy = machine(num_actors=40, learner="gpu")
+    for each, learner in ((0.25, 25.0), (10.0, 40.0)):
+        rows = tuple(replace(row, distill_us=each * 20 * 80 / 512) for row in busy.specs)
+        profile = replace(busy, specs=rows)
+        assert steps(profile, NET3) == pytest.approx(1e6 / learner, rel=0.01)
+        assert steps(profile, INT8) == pytest.approx(1e6 / 20, rel=0.01)
+        apart = replace(profile, learner="cpu")
+        assert steps(apart, NET3) == pytest.approx(1e6 / 20, rel=0.01)
+
+
+def test_a_gpu_leaves_its_cores_to_the_actors() -> None:
+    """Two actors on two cores: a learner of 50 us takes one of them, or a fifth of one."""
+    profile = machine(num_actors=2, cores=2, learner_us_per_sample=50.0)
+    assert steps(profile) == pytest.approx(2e6 / 150, rel=1e-3)
+    assert steps(replace(profile, learner="gpu")) == pytest.approx(2e6 / 150, rel=1e-3)
+    blocking = replace(profile, learner="gpu", gpu_core=0.2)
+    assert steps(blocking) == pytest.approx(2e6 / 110, rel=1e-3)
+
+
+def test_actors_wait_for_weights_on_their_way_as_long_as_they_have_patience() -> None:
+    """6 MB at 0.6 MB/s are 10 s: there is always a publication under way, for all that is lent."""
+    far = machine(num_hosts=1, down_bytes_per_second=6e5)
+    assert steps(far, patience_seconds=0.0) == pytest.approx(80 / 8e-3)
+    assert steps(far, patience_seconds=4e-3) == pytest.approx(80 / 12e-3, rel=0.01)
+    # Half a publication is over when the actor comes to the slots: it need not wait.
+    near = machine(num_hosts=1, down_bytes_per_second=6e6 / 10e-3)
+    assert steps(near, patience_seconds=4e-3) == pytest.approx(80 / 8e-3)
+
+
+def test_rollouts_travel_side_by_side_and_no_faster_than_their_links() -> None:
+    """An env step of 400 bytes at 1 MB/s takes 400 us, an actor 100, a learner 20."""
+    slow = machine(num_actors=4, num_hosts=4, up_bytes_per_second=1e6)
+    found = predict(slow, config(), IDENTITY)
+    assert found.env_steps_per_second == pytest.approx(4e6 / 400)
+    assert found.limit == "upload"
+    # Two machines with two actors each; then a link that is as fast as an actor.
+    assert steps(replace(slow, num_hosts=2)) == pytest.approx(2e6 / 400)
+    fast = replace(slow, up_bytes_per_second=4e6)
+    assert steps(fast) == pytest.approx(4e6 / 100)
+    # With two slots an actor waits for the first to be back before it fills a third.
+    assert steps(fast, queue_rollouts=0) == pytest.approx(4e6 / ((100 + 100 + 20) / 2))
+    assert steps(replace(slow, step_bytes=40.0)) == pytest.approx(4e6 / 100)
+    lag = predict(slow, config(), IDENTITY).policy_lag
+    assert lag == pytest.approx(4 + 4 + 0, abs=0.1)  # four groups, and four updates on the way
+
+
 def test_distilling_without_pause_takes_as_much_as_the_slowest() -> None:
     """On one core an actor (58 us), the compressor (as long) and the learner (20 us) take turns."""
     busy = machine(cores=1)
     rows = tuple(replace(row, distill_us=1e4) for row in busy.specs)
     assert steps(replace(busy, specs=rows), NET3) == pytest.approx(1e6 / (58 + 58 + 20), rel=1e-3)
-    assert steps(replace(busy, specs=rows, cores=0), NET3) == pytest.approx(1e6 / 58)
+    assert steps(replace(busy, specs=rows, cores=64), NET3) == pytest.approx(1e6 / 58)
     assert steps(replace(busy, specs=rows), INT8) == pytest.approx(1e6 / (60 + 20), rel=1e-3)
 
 
@@ -98,7 +165,7 @@ def test_distillers_without_a_limit_take_a_core_each_where_there_are_any() -> No
     endless = replace(config(), compression=replace(config().compression, distill_updates=0))
     shared = predict(replace(many, specs=rows), endless, NET3).env_steps_per_second
     assert shared == pytest.approx(1e6 / (5 * 58 + 20), rel=1e-3)
-    apart = predict(replace(many, specs=rows, cores=0), endless, NET3).env_steps_per_second
+    apart = predict(replace(many, specs=rows, cores=64), endless, NET3).env_steps_per_second
     assert apart == pytest.approx(1e6 / 58, rel=1e-3)
 
 
@@ -125,7 +192,7 @@ def test_loading_and_copying_happen_once_per_publication() -> None:
 
 def test_one_publication_is_under_way_at_a_time() -> None:
     """6 MB at 160 MB/s are 37.5 ms, updates come every 8: every fifth finds none under way."""
-    found = predict(machine(network_bytes_per_second=160e6), config(), IDENTITY)
+    found = predict(machine(num_hosts=1, down_bytes_per_second=160e6), config(), IDENTITY)
     assert found.age_seconds == pytest.approx(0.0375, rel=1e-3)
     assert found.age_updates == pytest.approx(37.5 / 8, rel=1e-3)
     assert found.policy_lag == pytest.approx(1 + 37.5 / 8 + 2, rel=1e-3)
@@ -139,7 +206,12 @@ def test_one_publication_is_under_way_at_a_time() -> None:
         ({"learner_us_per_sample": 500.0}, "learner", IDENTITY, "No: the learner limits"),
         ({}, "inference", INT8, "Yes: the actors limit, busy with inference"),
         ({"cores": 1}, "cores", INT8, "Yes: the cores that all share limit"),
-        ({"network_bytes_per_second": 30e6}, "network", INT8, "Yes: the network limits"),
+        (
+            {"num_hosts": 1, "down_bytes_per_second": 30e6},
+            "network",
+            INT8,
+            "Yes: the network limits",
+        ),
     ],
 )
 def test_the_limit_and_what_to_do_about_it(

@@ -45,9 +45,12 @@ def test_only_specs_of_both_are_compared() -> None:
     ("name", "words"),
     [
         ("paper-1080ti", ("12 actors, 12 of which fill a batch side by side", "4 distillers")),
-        ("two-core", ("1 actor", "all share 2 cores", "publications need not travel")),
-        ("edge", ("8 actors, each fills batches of its own", "a core for each process")),
-        ("edge", ("publications travel at 12.5 MB/s for all actors together",)),
+        ("two-core", ("1 actor", "all share 2 cores", "rollouts need not travel")),
+        (
+            "edge",
+            ("8 actors, each fills batches of its own", "learner and compressor share 2 cores"),
+        ),
+        ("edge", ("publications travel at 1.56 MB/s to each machine",)),
         ("gpu-learner", ("the learner copies its weights at 10 GB/s", "the compressor distils")),
     ],
 )

@@ -104,4 +104,8 @@ def test_families_are_what_they_say() -> None:
         assert server.actors_per_batch == server.num_actors >= 8
         assert server.infer_seconds(IDENTITY, 1) > 2e-3
         assert edge.env_step_us > 300.0
-        assert edge.network_bytes_per_second > 0.0
+        assert 2.5e5 <= edge.down_bytes_per_second <= 2.5e7
+        assert 0.1 <= edge.up_bytes_per_second / edge.down_bytes_per_second <= 1.0
+        assert edge.num_hosts == edge.num_actors
+        assert few.cores == few.num_actors + 1
+        assert {few.learner, server.learner, edge.learner, laptop.learner} == {"gpu", "cpu"}

@@ -42,6 +42,7 @@ def profile(**changes: Any) -> LatencyProfile:
         "learner_us_per_sample": 200.0,
         "specs": rows,
         "num_actors": 2,
+        "cores": 4,
         "fingerprint": {"cpu": "x"},
     }
     return LatencyProfile(**{**values, **changes})
@@ -216,3 +217,34 @@ def test_a_damaged_file_is_refused(tmp_path: Path, damage: Any) -> None:
     with pytest.raises(UserError) as refused:
         load_profile(str(path))
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"cores": 0}, "at least one core"),
+        ({"learner": "tpu"}, "learner 'tpu' does not exist"),
+        ({"gpu_core": 1.5}, "gpu_core must lie above 0"),
+        ({"num_hosts": 3}, "3 machines for 2 rollouts at a time"),
+        ({"num_hosts": 1, "down_bytes_per_second": -1.0}, "nothing in it may be negative"),
+    ],
+)
+def test_impossible_machines_are_refused(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        profile(**changes)
+
+
+def test_links_are_each_machine_s_own() -> None:
+    """A publication goes to each machine once, whatever the number of actors on it."""
+    rows = tuple(replace(row, size_bytes=3_000_000) for row in profile().specs)
+    far = profile(specs=rows, num_hosts=2, down_bytes_per_second=1e6, up_bytes_per_second=2e5)
+    assert far.send_seconds(IDENTITY) == pytest.approx(3.0)
+    assert replace(far, num_hosts=1).send_seconds(IDENTITY) == pytest.approx(3.0)
+    # On one machine the actors share a link, and each fetches its own.
+    assert replace(far, num_hosts=0).send_seconds(IDENTITY) == pytest.approx(6.0)
+    assert far.upload_seconds(1000) == pytest.approx(2.0)
+    assert profile().send_seconds(IDENTITY) == profile().upload_seconds(1000) == 0.0
+    assert far.group_cores(8) == 0.0
+    paper = load_profile("paper")
+    assert paper.group_cores(32) == pytest.approx(32 / 3)
+    assert paper.group_cores(8) == 8.0

@@ -51,14 +51,14 @@ def test_only_what_was_measured_carries_a_machine() -> None:
     for name in ASSEMBLED:
         profile = load_profile(name)
         assert "assembled, not measured" in profile.source
-        assert (profile.fingerprint, profile.spread, profile.cores) == ({}, {}, 0)
+        assert (profile.fingerprint, profile.spread) == ({}, {})
 
 
 def test_smaller_networks_are_sent_in_fewer_bytes() -> None:
     """INT8 is about a quarter of float32; pruning half of all units leaves about a quarter."""
     edge = load_profile("edge")
     whole = edge.send_seconds(IDENTITY)
-    assert whole == pytest.approx(8 * 4 * 6.5e6 / 12.5e6, rel=0.02)
+    assert whole == pytest.approx(4 * 6.5e6 / (12.5e6 / 8), rel=0.02)
     assert edge.send_seconds(CompressionSpec(bits=8)) == pytest.approx(whole / 4, rel=0.05)
     assert edge.send_seconds(CompressionSpec(sparsity=0.5)) == pytest.approx(whole / 4, rel=0.05)
 

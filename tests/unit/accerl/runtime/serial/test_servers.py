@@ -179,3 +179,60 @@ def test_a_state_taken_in_the_middle_of_events_goes_on_to_the_bit() -> None:
     third = Servers(["a", "b", "c"], cores=2, conditions=conditions)
     third.load_state_dict(json.loads(json.dumps(second.state_dict())))
     assert ends(first) == ends(third)
+
+
+def test_a_group_occupies_as_many_cores_as_it_has_actors() -> None:
+    servers = Servers(["group", "learner"], cores=8)
+    servers.work("group", 3.0, cores=11.0)
+    servers.work("learner", 1.0)
+    # Twelve cores' work on eight: two thirds for everybody; then eight of eleven.
+    assert ends(servers) == [
+        ("learner", pytest.approx(1.5)),
+        ("group", pytest.approx(1.5 + 2.0 * 11.0 / 8.0)),
+    ]
+
+
+def test_who_is_on_another_machine_takes_no_core_of_this_one() -> None:
+    servers = Servers(["far", "a", "b"], cores=1)
+    servers.work("far", 1.0, cores=0.0)
+    servers.work("a", 1.0)
+    servers.work("b", 1.0)
+    assert ends(servers) == [("far", 1.0), ("a", 2.0), ("b", 2.0)]
+
+
+def test_a_gpu_computes_for_one_or_for_two_in_turn() -> None:
+    """The learner has 1.0 to do, the distiller 0.5; actors have the cores to themselves."""
+    servers = Servers(["learner", "distiller", "actor"], cores=3)
+    servers.work("learner", 1.0, on_gpu=True)
+    servers.work("distiller", 0.5, on_gpu=True)
+    servers.work("actor", 2.0)
+    assert ends(servers) == [("distiller", 1.0), ("learner", 1.5), ("actor", 2.0)]
+
+
+@pytest.mark.parametrize(
+    ("gpu_core", "learner", "actors"),
+    [
+        (0.25, 1.0, 8 / 7),  # it gets its quarter, they share the rest
+        (1.0, 1.5, 1.5),  # three want two cores
+    ],
+)
+def test_who_waits_for_a_gpu_takes_its_share_of_a_core(
+    gpu_core: float, learner: float, actors: float
+) -> None:
+    servers = Servers(["learner", "a", "b"], cores=2, gpu_core=gpu_core)
+    servers.work("learner", 1.0, on_gpu=True)
+    servers.work("a", 1.0)
+    servers.work("b", 1.0)
+    found = dict(ends(servers))
+    assert found["learner"] == pytest.approx(learner)
+    assert found["a"] == found["b"] == pytest.approx(actors, rel=0.02)
+
+
+def test_gpu_work_is_part_of_the_state() -> None:
+    servers, other = (Servers(["a", "b", "c"], cores=1, gpu_core=0.5) for _ in range(2))
+    servers.work("a", 1.0, on_gpu=True)
+    servers.work("b", 1.0, cores=0.0)
+    servers.work("c", 1.0, cores=2.0)
+    servers.advance(0.25)
+    other.load_state_dict(json.loads(json.dumps(servers.state_dict())))
+    assert ends(other) == ends(servers)

@@ -1,0 +1,238 @@
+"""The pace of a pipeline, worked out from what a latency profile says its work takes.
+
+The steady state of the pipeline that the serial runtime plays event by event. A rollout has
+S = T B env steps; G groups of actors fill rollouts, one learner makes an update of each, H helpers
+(a compressor, and distillers) publish after every p-th and distil without pause, up to A updates of
+D core-seconds per learner update that the n of them share who distil. With core-seconds per env
+step of the whole pipeline, q publications per env step and c copies of the learner's weights
+(after every update where something is distilled, else q),
+
+    w_actor      = (env + infer + write) / (B G) + load min(q, 1 / (G S))     for each group
+    w_distiller  = D A / (n S), infinite without a limit                      for each of n
+    w_compressor = publish q, plus w_distiller if there are no distillers
+    w_learner    = reuse learn + copy c, and on a GPU
+                   reuse learn + copy c + sum_n min(w_distiller, reuse learn),
+
+because who distils on the GPU gets as much of it as the learner. Rollouts of b bytes an env step
+that travel from H machines, u bytes a second from each, with s slots an actor, take
+
+    w_upload = b / (H u),
+    w_slots  = (G S w_actor + S b / u + S reuse learn) / (s G S):
+
+an actor waits when its last slots are on their way. An actor that has got a slot back while a
+publication was under way waits for that before it fills it, for at most the patience h. On average
+over the k-th of the updates between two publications it adds
+
+    mean_k min(h, max(0, made - k update - later)) / (G S)
+
+to w_actor, but no work; `made` is what is left of `age` (below) when a publication is ordered, and
+`later` when an actor comes to the slot: it has filled s - 1 others since it sent this one. The
+slowest,
+
+    w* = max(w_actor, w_learner, w_upload, w_slots),
+
+is always busy if others wait for it, and nobody is busy longer than that:
+
+    seconds per env step = max(w*, (m G w_actor + w_learner + sum_helpers min(w_helper, w*)) / C)
+
+on C cores, which all share alike; a group of actors occupies m of them, none if it is on other
+machines. Of what the GPU computes, only the share `gpu_core` counts here. Publishing holds nobody
+up: weights are only older when they act. One publication is under way at a time. A compressor that
+does not distil begins it after an update, so that the updates between two are a whole number; one
+that does lets a piece of m updates come first:
+
+    q = 1 / (S max(p, ceil(age / update))) or, if it distils, 1 / (S max(p, age / update)),
+    age = copy + (m D + publish) slowdown + send,   update = S seconds per env step.
+
+Publications go to each machine once, rollouts and publications do not disturb each other. The
+bandwidth of memory is left out (`LatencyProfile`).
+Chance is left out: where cores are shared, more processes than usual are sometimes busy at once,
+which costs some 5%. So are warm-ups, and integers that did not change and need not be sent.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from accerl.config import RunConfig
+from accerl.runtime.latency.profile import LatencyProfile
+from accerl.runtime.publishing.charges import PIECE_UPDATES, most_sharers
+from accerl.runtime.wiring import Wiring
+from accerl.spec import CompressionSpec
+
+_ROUNDS = 30  # of the fixed points of q and of what actors wait; they settle in a few
+_SETTLED = 1e-4  # of an update's seconds
+
+
+def settle(work: Work, every: int) -> tuple[float, Steady]:
+    """Return the updates between two publications, and the pace with them.
+
+    Args:
+        work: of the pipeline.
+        every: updates between two publications at least.
+    """
+    updates, state = _between_publications(work, every, 0.0)
+    waits = 0.0
+    for _ in range(_ROUNDS):
+        before, waits = waits, (waits + work.waits(state, updates)) / 2.0
+        if abs(waits - before) <= _SETTLED * state.seconds * work.rollout:
+            break
+        updates, state = _between_publications(work, every, waits)
+    return updates, state
+
+
+def _between_publications(work: Work, every: int, waits: float) -> tuple[float, Steady]:
+    updates = float(every)
+    state = work.steady(updates, waits)
+    for _ in range(_ROUNDS):
+        # Rarer work leaves others faster: it only grows.
+        before = updates
+        updates = max(updates, state.age_updates if work.piece else math.ceil(state.age_updates))
+        if updates == before:
+            break
+        state = work.steady(updates, waits)
+    return updates, state
+
+
+@dataclass(frozen=True, kw_only=True)
+class Steady:
+    """The pipeline's pace, for a certain number of updates between two publications."""
+
+    seconds: float  # per env step
+    learner_is_slowest: bool
+    waits_for_upload: bool
+    slowdown: float  # of everybody, where cores are shared
+    acting: float  # of one group, per rollout
+    made: float  # seconds from the order of a publication until actors have it
+    age: float  # seconds
+    age_updates: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """Core-seconds of what is done with one spec, in the names of the module's equations."""
+
+    wiring: Wiring
+    rollout: int  # env steps, S
+    act: float  # per env step, as are infer and learn
+    infer: float
+    learn: float
+    distillers: int  # that share the distilling; 0: nothing is distilled, or others do it
+    distill: float  # of each of them per update, infinite without a limit
+    piece: float  # that comes before a publication
+    publish: float  # per publication, as all below
+    copy: float
+    load: float
+    send: float
+    upload: float = 0.0
+    """seconds that a rollout takes one link"""
+    hosts: int = 0
+    """links; 0: rollouts need not travel"""
+    slots: int = 2
+    """of each group of actors"""
+    patience: float = 0.0
+    """seconds that an actor waits for a publication at most"""
+
+    @classmethod
+    def of(cls, profile: LatencyProfile, config: RunConfig, spec: CompressionSpec) -> Work:
+        """Return the work of a profile's pipeline, acting with `spec`."""
+        runtime = config.runtime
+        wiring = Wiring.of(runtime, profile)
+        acted = profile.act_seconds(spec, runtime.num_envs, runtime.infer_batch)
+        env_steps = runtime.num_envs * wiring.actors
+        once, allowed = 0.0, config.compression.distill_updates
+        if spec.student_key is not None:
+            once = profile.distill_seconds(spec, config.compression.distill_batch)
+        sharers = most_sharers(wiring.distillers, allowed)
+        share = allowed / max(sharers, 1) if allowed else math.inf
+        if not wiring.compressor:  # the learner, which goes on learning after some
+            share = allowed or PIECE_UPDATES
+        return cls(
+            wiring=wiring,
+            rollout=config.learner.unroll * runtime.num_envs,
+            act=sum(acted) / env_steps,
+            infer=acted[1] / env_steps,
+            learn=profile.learn_seconds(config.learner.reuse),
+            distillers=sharers if once else 0,
+            distill=once * share if once else 0.0,
+            piece=0.0 if wiring.distillers else once * min(allowed or PIECE_UPDATES, PIECE_UPDATES),
+            publish=profile.publish_seconds(spec),
+            copy=profile.copy_seconds(),
+            load=profile.load_seconds(spec),
+            send=profile.send_seconds(spec),
+            upload=profile.upload_seconds(config.learner.unroll * runtime.num_envs),
+            hosts=wiring.hosts,
+            slots=wiring.slots_each(runtime.queue_rollouts),
+            patience=runtime.patience_seconds,
+        )
+
+    def waits(self, state: Steady, updates: float) -> float:
+        """Return the seconds per rollout that an actor waits for publications under way."""
+        update = state.seconds * self.rollout
+        later = (self.slots - 1) * state.acting - self.upload - self.learn * self.rollout
+        left = state.made - max(later, 0.0)
+        count = max(math.ceil(updates), 1)
+        terms = min(count, math.ceil(max(left, 0.0) / update))
+        first = 0.5 if self.piece else 0.0
+        found = (left - (first + k) * update for k in range(terms))
+        return sum(min(self.patience, max(each, 0.0)) for each in found) / count
+
+    def steady(self, updates: float, waits: float) -> Steady:
+        """Return the pace with so many updates between publications.
+
+        Args:
+            updates: between publications.
+            waits: seconds per rollout that an actor waits for publications under way.
+        """
+        wiring = self.wiring
+        q = 1.0 / (updates * self.rollout)
+        publish, distill = self.publish * q, self.distill / self.rollout
+        actor = self.act + self.load * min(q, 1.0 / (wiring.actors * self.rollout))
+        copy = self.copy * (1.0 / self.rollout if self.distill else q)
+        learn = self.learn
+        helpers = [(publish, 0.0), *[(0.0, distill)] * self.distillers]
+        if not wiring.distillers:
+            helpers = [(publish, distill)]
+        if wiring.on_gpu and wiring.compressor:
+            learn += sum(min(distilling, self.learn) for _, distilling in helpers)
+        learner = learn + copy
+        gpu_core = wiring.gpu_core if wiring.on_gpu else 1.0
+        on_cores = gpu_core * learn + copy
+        if not wiring.compressor:
+            learner, helpers = learner + publish + distill, []
+            on_cores += publish + gpu_core * distill
+        uploading = self.uploading(actor)
+        waiting = actor + waits / (wiring.actors * self.rollout)
+        slowest = max(waiting, learner, uploading)
+        total = wiring.group_cores * wiring.actors * actor + on_cores
+        for publishing, distilling in helpers:
+            publishing = min(publishing, slowest)
+            total += publishing + gpu_core * min(distilling, slowest - publishing)
+        seconds = max(slowest, total / wiring.cores)
+        slowdown = seconds / slowest
+        piece = self.piece * (1.0 + learn / seconds if wiring.on_gpu else 1.0)
+        age = self.copy + (piece + self.publish) * slowdown + self.send
+        return Steady(
+            seconds=seconds,
+            learner_is_slowest=learner >= actor,
+            waits_for_upload=uploading > max(waiting, learner),
+            slowdown=slowdown,
+            acting=actor * slowdown * wiring.actors * self.rollout + waits,
+            made=self.publish * slowdown + self.send,
+            age=age,
+            age_updates=age / (seconds * self.rollout),
+        )
+
+    def uploading(self, actor: float) -> float:
+        """Return seconds per env step that links allow, w_upload or w_slots.
+
+        Args:
+            actor: w_actor.
+        """
+        if not self.hosts:
+            return 0.0
+        groups = self.wiring.actors
+        around = groups * self.rollout * actor + self.upload + self.rollout * self.learn
+        link = self.upload / (self.hosts * self.rollout)
+        return max(link, around / (self.slots * groups * self.rollout))
