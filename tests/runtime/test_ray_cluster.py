@@ -21,7 +21,9 @@ from accerl.records import read_metrics
 from accerl.runtime.parts import Parts
 from accerl.runtime.ray import placement
 from accerl.runtime.ray.cluster import connect, described
+from accerl.runtime.ray.compressing import unpacked
 from accerl.runtime.ray.config import RayConfig
+from accerl.runtime.ray.distillers import RayDistillers
 from accerl.runtime.ray.run import RayRun
 from accerl.spec import CompressionSpec, Decision
 from tests.fixtures.runs.processes import wait_for
@@ -204,3 +206,47 @@ def test_a_run_outlives_a_node_and_its_actors_come_back_when_one_joins() -> None
             assert reports[-1].total_env_steps == run.learner.updates * 72
         finally:
             run.close()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_distillers_on_several_nodes_add_up_and_outlive_one_of_them() -> None:
+    """What the dead node's distiller had added is still counted, and its successor adds to it."""
+    with cluster(1, num_cpus=0) as made:
+        nodes = [add_node(made) for _ in range(3)]  # the actor and each distiller have their own
+        made.wait_for_nodes()
+        config = ray_catch(num_distillers=2)
+        compression = replace(config.compression, distill_updates=0)
+        run = RayRun(on(made.address, replace(config, compression=compression)))
+        distillers = run.publishing.distillers
+        try:
+            run.apply(Decision.of(NET3))
+            advance_until(run, 30)
+            places = {worker.name: worker.started.node for worker in run.workers if worker.started}
+            assert run._cluster.node not in (places["distiller-0"], places["distiller-1"])
+            doomed = next(node for node in nodes if node.node_id == places["distiller-1"])
+            before = added(distillers)
+            made.remove_node(doomed, allow_graceful=False)
+            while not distillers.workers[1].restarts:
+                run.advance(0.2)
+            add_node(made)
+            advance_until(run, run.learner.updates + 20)
+            after = added(distillers)
+        finally:
+            run.close()
+    assert before[1][0] == after[1][0] == after[0][0]  # the same weights are added to
+    assert all(later[1] != earlier[1] for earlier, later in zip(before, after, strict=True))
+
+
+def added(distillers: RayDistillers) -> list[tuple[tuple[int, int], float]]:
+    """Return of each distiller the mark of what it adds to, and how much it has added."""
+    import ray
+
+    entries = [unpacked(ray.get(shown))[0] for shown in distillers._shown]
+    return [
+        (
+            (entry["generation"], entry["base"]),
+            sum(float(delta.abs().sum()) for delta in entry["delta"].values()),
+        )
+        for entry in entries
+    ]
