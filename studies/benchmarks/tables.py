@@ -43,6 +43,21 @@ def _cell(value: Any) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
+def print_inner(result: Mapping[str, Any], console: Console) -> None:
+    """Print the inner runs' core-seconds by phase."""
+    phases = list(result["rows"][0]["phases"])
+    title = f"bench inner: {result['game']} on {result['profile']}, core-seconds per "
+    table = numbers_table(
+        f"{title}{result['per']:,} env steps", "spec", "precision", "all", "spread", *phases
+    )
+    for row in result["rows"]:
+        seconds = (row["core_seconds"], row["spread"], *row["phases"].values())
+        label = CompressionSpec.from_json(row["spec"]).label
+        table.add_row(label, row["precision"], *(f"{value:.1f}" for value in seconds))
+    console.print(table)
+    console.print(f"spread: {result['spread_is']}; machine: {result['fingerprint']['cpu']}")
+
+
 def print_pipeline(result: Mapping[str, Any], console: Console) -> None:
     """Print the pipeline benchmark: speeds and phases of each configuration, then the ratios."""
     phases = [

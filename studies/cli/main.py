@@ -20,6 +20,7 @@ COMMANDS = {
     "bench publish": ("bench.Publish", "Time publications: compress, export, load."),
     "bench learner": ("bench.Learner", "Time learner updates in float32 and bfloat16."),
     "bench pipeline": ("bench.Pipeline", "Compare the speed of whole pipelines."),
+    "bench inner": ("bench_inner.Inner", "Show where the core-seconds of an inner run go."),
     "bench messages": ("bench.Messages", "Measure what Ray's messages take."),
     "bench clock": ("bench.Clock", "Compare the virtual clock with the real one."),
     "bench events": ("bench.Events", "Compare the clocks while a machine's conditions change."),

@@ -133,6 +133,7 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["bench", "pipeline", "--seconds", "0"], "--seconds must be positive"),
     (["bench", "clock", "--games", "pung"], "no game 'pung'; did you mean 'pong'?"),
     (["bench", "clock", "--seeds", "0"], "are positive"),
+    (["bench", "inner", "--precisions", "fp8"], "--precisions"),
     (["study", "run", "oracle-gap", "--out", "gap", "--budget", "tinny"], "did you mean 'tiny'?"),
     (["study", "run", "oracle-gap", "--out", "gap", "--profile", "edgy"], "'edgy' does not exist"),
     (["study", "run", "quickstart", "--out", "q", "--storage", "jobs.db"], "neither a URL such as"),
