@@ -8,6 +8,7 @@ from accerl.runtime.run import Takeover
 from analysis import formats
 from analysis.comparison.scores import default_levels, first_reached, score_curve
 from analysis.figures import runs as figures
+from analysis.figures.conditions import run_conditions
 from analysis.figures.costs import phase_bars
 from analysis.figures.strips import run_strips
 from analysis.records.load import RunRecord, machine_warning
@@ -51,7 +52,10 @@ def run_sections(
             [*curves, score_table(runs, levels)],
         ),
         "Indicators": ("What the monitor measured.", [figures.run_indicators(runs)]),
-        "Schedules": ("Which compression acted when.", [run_strips(runs), takeover_table(runs)]),
+        "Schedules": (
+            "Which compression acted when.",
+            [run_strips(runs), run_conditions(runs), takeover_table(runs)],
+        ),
         "Phases": ("Where the seconds go.", [phase_bars(runs), speed_and_phases(runs)]),
         "Provenance": ("Machines, versions, settings.", provenance),
     }
