@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -23,7 +24,7 @@ from accerl.runtime.process.run import ProcessRun
 from accerl.runtime.process.shaped_pipe import ShapedPipe, rollout_bytes
 from accerl.runtime.run import IntervalReport
 from tests.fixtures.runs.process_runs import quick_catch
-from tests.fixtures.runs.processes import wait_for
+from tests.fixtures.runs.processes import alive, children, wait_for
 
 DISTURBER = [sys.executable, "-I", "-S", disturber.__file__]
 
@@ -215,3 +216,34 @@ def test_events_of_every_kind_come_and_go_on_the_real_clock() -> None:
     finally:
         run.close()
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT])
+def test_nothing_stays_disturbed_however_a_run_ends(end: signal.Signals, tmp_path: Path) -> None:
+    """An actor is stopped, another slowed down, and a core burns, when the run is ended."""
+    events = [event("actors", 1, 0.0, 600.0), event("throttle", 2.0, 0.0, 600.0)]
+    events.append(event("co-tenant", 1, 0.0, 600.0))
+    file, out = tmp_path / "events.json", tmp_path / "run"
+    file.write_text(json.dumps({"events": [each.to_json() for each in events]}))
+    settings = ["runtime.num_actors=2", "runtime.interval_seconds=1", "runtime.eval_episodes=0"]
+    command = [sys.executable, "-m", "studies.cli", "train", "catch", "--runtime", "process"]
+    command += ["--seconds", "600", "--events", str(file), "--out", str(out)]
+    command += [word for setting in settings for word in ("--set", setting)]
+    run = subprocess.Popen(
+        command,
+        start_new_session=True,
+        stderr=subprocess.DEVNULL,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    metrics = out / "metrics.jsonl"
+    wait_for(lambda: metrics.is_file() and metrics.stat().st_size > 0, "a first interval")
+    started = children(run.pid)
+    assert len(started) == 1 + 3 + 4  # memory's tracker, two actors and a compressor, disturbers
+    assert "T" in [state(pid) for pid in started]
+    if end == signal.SIGKILL:
+        run.kill()
+    else:
+        os.killpg(run.pid, end)
+    run.wait(60)
+    wait_for(lambda: not any(map(alive, started)), "everything to end")
