@@ -17,7 +17,6 @@ from analysis.figures import learning_curves as figures
 from analysis.figures import policy as figures_policy
 from analysis.figures import runs as figures_runs
 from analysis.figures import strips as figures_strips
-from analysis.figures.conditions import run_conditions
 from analysis.figures.export import contest_summary
 from analysis.figures.theme import (
     BASELINE_COLOUR,
@@ -267,22 +266,6 @@ def test_run_figures_render_and_hold_every_interval(study: StudyRecord) -> None:
     assert stages == [1.0] * len(run.reports)
     for figure in (curves, indicators, figures_strips.run_strips({"a": run})):
         assert "<svg" in render_svg(figure)
-
-
-def test_events_are_bands_with_their_names(study: StudyRecord) -> None:
-    run = study.runs["learned", "freeway", 100]
-    assert run_conditions({"plain": run}) is None
-    event = {"at_seconds": 1.0, "lasts_seconds": 1e6, "words": "bandwidth at 20%"}
-    changing = replace(
-        run, reports=[replace(report, conditions=(event,)) for report in run.reports]
-    )
-    figure = run_conditions({"plain": run, "changing": changing})
-    assert figure is not None
-    (band,) = [row for row in figure.table if row["kind"] == "event"]
-    assert (band["run"], band["event"], band["begins"]) == ("changing", event["words"], 1.0)
-    assert band["ends"] == run.reports[-1].total_seconds
-    assert len(figure.table) == 1 + len(run.reports)
-    assert "bandwidth at 20%" in render_svg(figure)
 
 
 def test_latency_bars_and_tables_of_a_profile() -> None:
