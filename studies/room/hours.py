@@ -18,12 +18,12 @@ COSTS = "core-seconds.json"
 PER_1000 = {
     "catch": 0.06,
     "cartpole": 0.03,
-    "minatar-freeway": 0.4,  # whose episodes are so long that J is half of it
+    "minatar-freeway": 0.3,  # whose episodes are so long that J is a third of it
     "pong": 1.2,
     "breakout": 1.2,
 }
 """core-seconds per 1,000 env steps, J included, on a 2-core AMD EPYC"""
-OTHERS_PER_1000 = 0.21
+OTHERS_PER_1000 = 0.19
 """of MinAtar's other games"""
 
 

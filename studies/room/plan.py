@@ -109,7 +109,8 @@ BUDGETS = {
         scheduled=1,
     ),
     "short": RoomBudget(
-        games=_minatar("breakout", "space-invaders", "freeway", env_steps=200_000),
+        # The others learn nothing within so few env steps, or not with every seed.
+        games=_minatar("breakout", "space-invaders", env_steps=200_000),
         machines=MACHINES,
         specs=(IDENTITY, INT8, NET2, SPECS[-1]),
         seeds=4,
