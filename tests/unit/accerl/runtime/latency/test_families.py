@@ -72,6 +72,21 @@ def test_less_work_never_takes_longer_than_in_the_base_table(base: str) -> None:
                 assert times == sorted(times, reverse=True)
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_low_rank_lies_between_the_whole_network_and_a_pruned_one(family: str) -> None:
+    machine = sample_machine(family, 5)
+    for bits in (32, 8):
+        specs = (
+            CompressionSpec(bits=bits),
+            CompressionSpec(bits=bits, rank=0.25),
+            CompressionSpec(bits=bits, sparsity=0.25),
+        )
+        times = [machine.infer_seconds(spec, 32) for spec in specs]
+        assert times == sorted(times, reverse=True)
+        assert machine.publish_seconds(specs[1]) > machine.publish_seconds(specs[0])
+        assert machine.size_bytes(specs[1]) <= machine.size_bytes(specs[0])
+
+
 def test_draws_lie_around_the_base_table() -> None:
     rows = load_profile("two-core").specs
     drawn = [drawn_engines(rows, Draw(generator(seed, Role.MACHINE, 98))) for seed in range(40)]
