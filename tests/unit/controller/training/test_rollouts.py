@@ -122,7 +122,7 @@ def test_a_new_choice_is_held_and_a_repeated_one_is_free() -> None:
 
 @pytest.mark.parametrize("min_dwell_intervals", [1, 3])
 def test_a_strategy_does_what_a_rollout_without_dice_did(min_dwell_intervals: int) -> None:
-    policy, instance = make_policy(2, spread=1.0), replace(GAME, horizon_seconds=36.0)
+    policy, instance = make_policy(1, spread=1.0), replace(GAME, horizon_seconds=36.0)
     trajectory = rollout(
         policy.to_json(), ACTIONS, instance, 1, None, min_dwell_intervals=min_dwell_intervals
     )

@@ -147,8 +147,10 @@ def test_update_stops_where_the_ratio_leaves_the_clip() -> None:
     group = played([[1.0], [-1.0]])
     config = MetaTrainConfig(**{**STEEP, "epochs": 2}, rollouts=2)
     once, twice = make_policy(), make_policy()
-    update(once, sgd(once, 20.0), [group], replace(config, epochs=1))
-    stats = update(twice, sgd(twice, 20.0), [group], config)
+    update(once, sgd(once), [group], replace(config, epochs=1))
+    stats = update(twice, sgd(twice), [group], config)
+    good, bad = (log_probs_now(once, make_batch(once.sizes, [step])).item() for step in group)
+    assert good > group[0].log_probs[0] + 1.0 > group[1].log_probs[0] - 1.0 > bad
     assert stats["clipped_share"] == 1.0
     for first, second in zip(once.parameters(), twice.parameters(), strict=True):
         assert torch.equal(first, second)

@@ -121,7 +121,8 @@ class ThreadWorker(Worker):
         blocks = room.blocks
         used = (blocks.weights, blocks.states, blocks.samples, blocks.mailbox)
         handles = [block.handle() for block in used]
-        arguments = (Channel(theirs), "original", OBSERVATION, 3, CONFIG, (), *handles, [])
+        own = (*handles, [], None, 1)  # no other distillers, no shaped pipe, one actor
+        arguments = (Channel(theirs), "original", OBSERVATION, 3, CONFIG, (), *own)
         self.thread = threading.Thread(target=self._run, args=arguments, daemon=True)
         self.thread.start()
 
