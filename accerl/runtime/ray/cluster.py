@@ -30,6 +30,8 @@ def import_ray(asked_by: str) -> Any:
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # else it warns
+    # Ray's default is 15: beside the learner, or anything else, actors would starve.
+    os.environ.setdefault("RAY_worker_niceness", "0")
     # Calls that nobody waits for may fail with their actor, whose death is told by others.
     os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")
     try:
