@@ -117,8 +117,7 @@ class ThreadWorker(Worker):
         ours, theirs = Pipe()
         self.channel = Channel(ours)
         self.ready = False
-        room = self._room
-        blocks = room.blocks
+        blocks = self._room.blocks
         used = (blocks.weights, blocks.states, blocks.samples, blocks.mailbox)
         handles = [block.handle() for block in used]
         own = (*handles, [], None, 1)  # no other distillers, no shaped pipe, one actor
