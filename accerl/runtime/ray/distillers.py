@@ -46,7 +46,7 @@ class RayDistillers:
         # Whether each has distilled since the learner's weights were last shown to it, or never.
         self._wants_weights = [True for _ in workers]
         self._shown: list[Any] = [None for _ in workers]  # references, newest
-        self._untaken: dict[tuple[str, int], Any] = {}  # of whom and whose
+        self._untaken: dict[tuple[str, int], Any] = {}  # by reader, and distiller
 
     def after_update(self, acting: Sequence[CompressionSpec], version: int) -> None:
         """Say what is to be distilled, and show the learner's weights to who wants them.
