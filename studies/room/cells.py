@@ -44,9 +44,18 @@ ATARI_RANDOM = {"pong": -20.7, "breakout": 1.7}
 """mean score of random play (Mnih et al. 2015)"""
 
 
-def run_config(game: str) -> RunConfig:
-    """Return a game's preset; one that measures no J measures it here."""
+def run_config(game: str, precision: str = "fp32") -> RunConfig:
+    """Return a game's preset; one that measures no J measures it here.
+
+    Args:
+        game: a preset.
+        precision: of the learner and of distilling where it is bf16; else the preset's stand.
+    """
     config = load_preset(game)
+    if precision == "bf16":
+        config = config.with_learner(precision=precision)
+        compression = replace(config.compression, distill_precision=precision)
+        config = replace(config, compression=compression)
     if config.runtime.eval_episodes:
         return config
     return config.with_runtime(eval_episodes=EVAL_EPISODES)
@@ -58,6 +67,7 @@ def make_cell(
     env_steps: float,
     specs: Sequence[CompressionSpec],
     group: str,
+    precision: str = "fp32",
 ) -> Instance:
     """Return a game on a machine, as long as the fastest of some specs takes for so many env steps.
 
@@ -68,8 +78,9 @@ def make_cell(
         specs: that the machine has times for.
         group: that it belongs to; where conditions change, events are drawn from the hash of game,
             machine and horizon.
+        precision: see `run_config`.
     """
-    config = run_config(game)
+    config = run_config(game, precision)
     times = times_of_run(latency, config)
     rate = max(predict(times, config, spec).env_steps_per_second for spec in specs)
     interval = float(f"{env_steps / rate / INTERVALS:.3g}")
@@ -119,7 +130,8 @@ def make_cells(
 
     def cell(game: str, machine: str, env_steps: int, group: str) -> Instance:
         own = specs_beside(game, specs)
-        return make_cell(game, machines[machine], STRETCH * env_steps, own, group)
+        length = STRETCH * env_steps
+        return make_cell(game, machines[machine], length, own, group, budget.precision)
 
     found = [
         cell(game, machine, env_steps, CHANGING if (row + column) % 2 else STEADY)
@@ -156,7 +168,7 @@ def reference_cells(budget: RoomBudget) -> dict[str, Instance]:
     paper = load_profile(PAPER)
     lengths = {**budget.games, **budget.easy, **budget.confirmed}
     return {
-        game: make_cell(game, paper, env_steps, (IDENTITY,), "")
+        game: make_cell(game, paper, env_steps, (IDENTITY,), "", budget.precision)
         for game, env_steps in lengths.items()
     }
 

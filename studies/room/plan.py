@@ -76,6 +76,8 @@ class RoomBudget:
     """games that are compared on few machines with few seeds, apart from the room"""
     confirmed_machines: int = 2
     confirmed_seeds: int = 2
+    precision: str = "fp32"
+    """of learners and of distilling, see `cells.run_config`; clocks are charged the same"""
 
     @property
     def matrix_seeds(self) -> list[int]:
@@ -113,14 +115,16 @@ BUDGETS = {
         games=_minatar("breakout", "space-invaders", env_steps=200_000),
         machines=MACHINES,
         specs=(IDENTITY, INT8, NET2, SPECS[-1]),
-        seeds=4,
+        seeds=3,
         reference_runs=5,
         easy={"catch": 16_000},
         copied=("catch",),
+        copies=4,
         rules=("advise-kl-cap",),
-        rule_runs=36,
+        rule_runs=24,
         rule_instances=6,
         scheduled=1,
+        precision="bf16",
     ),
     "default": RoomBudget(
         # Asterix is at random play's score for the first 300,000 env steps of fp32.
