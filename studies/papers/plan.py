@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from studies.papers import (
+from studies.papers.figure import PaperFigure
+from studies.papers.figures import (
     fig1,
     fig5,
     fig6,
@@ -17,7 +18,6 @@ from studies.papers import (
     fig12,
     table6,
 )
-from studies.papers.figure import PaperFigure
 
 FIGURES: Mapping[str, PaperFigure] = {
     module.FIGURE.name: module.FIGURE

@@ -13,12 +13,12 @@ from accerl.records import fingerprint, make_out_dir, versions, write_json
 from studies.contest.plan import write_plan
 from studies.jobs.executor import Executor, check_workers, open_executor
 from studies.learning.curve import LearningCurve
-from studies.papers.fig1 import time_split
 from studies.papers.figure import PaperFigure
+from studies.papers.figures.fig1 import time_split
+from studies.papers.figures.table6 import InferJob, inference_table
 from studies.papers.page import write_page
 from studies.papers.plan import BUDGETS, ENV_STEPS_PER_CORE_SECOND, FIGURES, TINY_GAME, at_budget
 from studies.papers.results import figure_result, figure_tables
-from studies.papers.table6 import InferJob, inference_table
 from studies.progress import bar, console, say
 
 FREE_BYTES = 200_000_000

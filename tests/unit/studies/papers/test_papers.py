@@ -14,13 +14,13 @@ from accerl.spec import CompressionSpec
 from analysis.figures.papers import paper_figures
 from studies.cli.study import STUDIES
 from studies.learning.curve import LearningCurve
-from studies.papers.fig1 import PUBLISHED_MS, saved_share, time_split
 from studies.papers.figure import PAPER, Curves, Panel, PaperFigure, PaperRun
+from studies.papers.figures.fig1 import PUBLISHED_MS, saved_share, time_split
+from studies.papers.figures.table6 import InferRows, inference_table
 from studies.papers.page import write_page
 from studies.papers.plan import FIGURES, at_budget
 from studies.papers.results import figure_result
 from studies.papers.run import run_papers
-from studies.papers.table6 import InferRows, inference_table
 from studies.papers.verdict import (
     FAILS,
     HOLDS,

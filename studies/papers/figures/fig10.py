@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from accerl.spec import CompressionSpec
-from studies.papers.fig8 import ORIGINAL
 from studies.papers.figure import PAPER, Panel, PaperFigure, PaperRun
+from studies.papers.figures.fig8 import ORIGINAL
 from studies.papers.verdict import EndsWithin, SecondsAtMost
 
 PRUNED = PaperRun.acting(CompressionSpec(sparsity=0.5), "pruned 50%")

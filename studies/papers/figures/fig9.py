@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from studies.papers.fig8 import ORIGINAL, STUDENTS
 from studies.papers.figure import PAPER, Panel, PaperFigure, PaperRun
+from studies.papers.figures.fig8 import ORIGINAL, STUDENTS
 from studies.papers.verdict import EndsWithin, SecondsAtMost
 
 MIX = PaperRun(
