@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from accerl.errors import UserError
 from accerl.spec import IDENTITY
 from controller.actions import ActionSpace
 from controller.env.instances import SPLITS
@@ -207,13 +206,3 @@ CONTEST = {
 }
 BUDGETS = {"quickstart": QUICKSTART, "contest": CONTEST}
 """by study, then by name"""
-
-
-def check_seed(seed: int) -> None:
-    """Refuse, before anything is done, what samplers cannot begin with.
-
-    Raises:
-        UserError: the seed does not fit into 32 bits.
-    """
-    if not 0 <= seed < 2**32:
-        raise UserError(f"--seed must lie between 0 and {2**32 - 1}, got {seed}")

@@ -20,14 +20,14 @@ from typing import Any
 
 import numpy as np
 
-from accerl.errors import UserError, did_you_mean
+from accerl.errors import UserError
 from accerl.records import fingerprint, make_out_dir, read_json, versions, write_json
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.latency.profiles import load_profile
 from accerl.seeds import Role, generator
 from controller.env.instances import Instance
 from studies.contest import deliver
-from studies.contest.budget import BUDGETS, MEASURED, check_seed
+from studies.contest.budget import BUDGETS, MEASURED
 from studies.contest.costs import StepCosts
 from studies.contest.deliver import Results
 from studies.contest.demonstrations import record_rule, record_statics
@@ -51,8 +51,9 @@ from studies.contest.training import (
     write_training,
 )
 from studies.contest.variants import CONTROLLER, VARIANTS
-from studies.jobs.executor import check_workers, open_executor
+from studies.jobs.executor import open_executor
 from studies.jobs.inner import StrategyResult
+from studies.options import check_options
 from studies.profile_tables import print_profile, print_profiles, profile_row
 from studies.progress import Steps, console
 from studies.storage import JOURNAL, open_storage, storage_errors
@@ -92,12 +93,16 @@ def run_contest(
             another study.
     """
     budgets = BUDGETS[name]
-    if budget not in budgets:
-        raise UserError(f"--budget {budget!r} does not exist; {did_you_mean(budget, [*budgets])}")
-    check_workers(workers, cluster)
-    if storage:
-        open_storage(storage)  # refused before anything is done
-    check_seed(seed)
+    check_options(
+        name,
+        budgets,
+        budget=budget,
+        seed=seed,
+        workers=workers,
+        cluster=cluster,
+        storage=storage,
+        tunes=True,
+    )
     # By the name that the profile has itself: it may be given as a file.
     spent = budgets[budget].on(load_profile(profile).name) if profile else budgets[budget]
     settings = {"study": name, "budget": budget, "seed": seed, "profile": profile}

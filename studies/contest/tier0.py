@@ -25,7 +25,7 @@ from controller.policy.policy import ControllerPolicy
 from controller.training.config import MetaTrainConfig
 from controller.training.pretraining import pretrain_tier0
 from controller.training.rollouts import rollout
-from studies.contest.budget import check_seed
+from studies.options import check_seed
 from studies.progress import console
 
 GAMES = 6

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import t as student_t
 
-from accerl.errors import UserError, did_you_mean
+from accerl.errors import UserError
 from accerl.presets import load_preset
 from accerl.records import fingerprint, make_out_dir, versions, write_json
 from accerl.runtime.latency.games import times_of_run
@@ -31,7 +31,8 @@ from accerl.runtime.latency.profiles import load_profile
 from accerl.spec import CompressionSpec
 from controller.env.instances import ENV_STEPS, SPLITS, make_instance
 from controller.env.references import load_reference
-from studies.jobs.executor import Executor, check_workers, open_executor
+from studies.jobs.executor import Executor, open_executor
+from studies.options import check_options, study_command
 from studies.oracle_gap.branching import (
     OracleJob,
     StaticJob,
@@ -116,11 +117,15 @@ def run_oracle_gap(
     Raises:
         UserError: the budget or the profile does not exist, or a number is not allowed.
     """
-    if budget not in BUDGETS:
-        raise UserError(f"--budget {budget!r} does not exist; {did_you_mean(budget, [*BUDGETS])}")
-    check_workers(workers, cluster)
-    if storage:
-        raise UserError("oracle-gap tunes nothing with Optuna: leave --storage out")
+    check_options(
+        "oracle-gap",
+        BUDGETS,
+        budget=budget,
+        seed=seed,
+        workers=workers,
+        cluster=cluster,
+        storage=storage,
+    )
     spent = BUDGETS[budget]
     last = 10 - max(spent.seeds.values())
     if not 0 <= seed <= last:
@@ -270,7 +275,6 @@ def _sentence(row: Mapping[str, Any]) -> str:
 def _result(
     rows: Sequence[Mapping[str, Any]], budget: str, seed: int, profile: str
 ) -> dict[str, Any]:
-    options = f"--budget {budget} --seed {seed}" + (f" --profile {profile}" if profile else "")
     return {
         "study": "oracle-gap",
         "budget": budget,
@@ -278,5 +282,5 @@ def _result(
         "rows": list(rows),
         "fingerprint": fingerprint(),
         "versions": versions(),
-        "command": f"accerl study run oracle-gap {options} --out DIR",
+        "command": study_command("oracle-gap", budget, seed, profile),
     }

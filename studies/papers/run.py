@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from accerl.errors import UserError, did_you_mean
 from accerl.records import fingerprint, make_out_dir, versions, write_json
 from studies.contest.plan import write_plan
-from studies.jobs.executor import Executor, check_workers, open_executor
+from studies.jobs.executor import Executor, open_executor
 from studies.learning.curve import LearningCurve
+from studies.options import check_disk, check_options, study_command
 from studies.papers.figure import PaperFigure
 from studies.papers.figures.fig1 import time_split
 from studies.papers.figures.table6 import InferJob, inference_table
@@ -55,23 +54,21 @@ def run_papers(
         UserError: the budget or the profile does not exist, the folder holds another plan, or the
             disk is full.
     """
-    if budget not in BUDGETS:
-        raise UserError(f"--budget {budget!r} does not exist; {did_you_mean(budget, [*BUDGETS])}")
-    check_workers(workers, cluster)
-    if storage:
-        raise UserError("the papers' figures tune nothing with Optuna: leave --storage out")
-    if seed < 0:
-        raise UserError(f"--seed must not be negative, got {seed}")
+    name = f"paper-{names[0]}" if len(names) == 1 else "paper-all"
+    check_options(
+        name,
+        BUDGETS,
+        budget=budget,
+        seed=seed,
+        workers=workers,
+        cluster=cluster,
+        storage=storage,
+    )
     figures = [at_budget(FIGURES[name], budget) for name in names]
     for figure in figures:
         figure.machines(profile)  # before anything is written
+    check_disk(out, FREE_BYTES)
     make_out_dir(out)
-    free = shutil.disk_usage(out).free
-    if free < FREE_BYTES:
-        raise UserError(
-            f"{out}: {free / 1e6:,.0f} MB are free and the figures need some "
-            f"{FREE_BYTES / 1e6:,.0f}; make room or give another --out"
-        )
     write_plan(out, {"study": "papers", "budget": budget, "seed": seed, "profile": profile})
     results = {}
     with open_executor(out, workers, cluster=cluster) as executor:
@@ -151,10 +148,9 @@ def _write(
     seed: int,
     profile: str,
 ) -> dict[str, Any]:
-    options = f"--budget {budget} --seed {seed}" + (f" --profile {profile}" if profile else "")
     result = figure_result(figure, curves) | more
     result |= {
-        "command": f"accerl study run paper-{figure.name} {options} --out DIR",
+        "command": study_command(f"paper-{figure.name}", budget, seed, profile),
         "budget": budget,
         "fingerprint": fingerprint(),
         "versions": versions(),

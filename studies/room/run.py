@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from accerl.errors import UserError, did_you_mean
 from accerl.records import fingerprint, make_out_dir, versions, write_json
 from accerl.runtime.latency.profiles import load_profile
 from accerl.spec import CompressionSpec
 from analysis.comparison.room import room_of
 from controller.env.instances import Instance
-from studies.contest.budget import check_seed
 from studies.contest.plan import write_plan
 from studies.contest.run import claim
 from studies.contest.study import strategy_job
-from studies.jobs.executor import check_workers, open_executor
+from studies.jobs.executor import open_executor
+from studies.options import check_options, study_command
 from studies.progress import bar, console, duration
 from studies.room.cells import (
     find_references,
@@ -77,12 +76,16 @@ def run_room(
         UserError: the budget or the profile does not exist, a number is not allowed, or `out`
             holds another study.
     """
-    if budget not in BUDGETS:
-        raise UserError(f"--budget {budget!r} does not exist; {did_you_mean(budget, [*BUDGETS])}")
-    check_workers(workers, cluster)
-    if storage:
-        open_storage(storage)  # refused before anything is done
-    check_seed(seed)
+    check_options(
+        "room",
+        BUDGETS,
+        budget=budget,
+        seed=seed,
+        workers=workers,
+        cluster=cluster,
+        storage=storage,
+        tunes=True,
+    )
     spent = BUDGETS[budget]
     if profile:
         spent = replace(spent, machines=(profile,), control_machine="")
@@ -112,18 +115,12 @@ def run_room(
             "specs_left_out": missing,
             "fingerprint": fingerprint(),
             "versions": versions(),
-            "command": _command(settings),
+            "command": study_command("room", budget, seed, profile),
         }
         where = storage or str(out / JOURNAL)
         with storage_errors(where):
             result = {**_measure(study, where), **info}
     return show(out, result)
-
-
-def _command(settings: Mapping[str, Any]) -> str:
-    options = f"--budget {settings['budget']} --seed {settings['seed']}"
-    options += f" --profile {settings['profile']}" if settings["profile"] else ""
-    return f"accerl study run room {options} --out DIR"
 
 
 def planned_seconds(

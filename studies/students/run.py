@@ -7,12 +7,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from accerl.errors import UserError, did_you_mean
 from accerl.records import fingerprint, make_out_dir, versions, write_json
 from accerl.runtime.latency.profiles import load_profile
-from studies.jobs.executor import check_workers, open_executor
+from studies.jobs.executor import open_executor
 from studies.learning.curve import LearningCurve
 from studies.learning.job import LearningJob
+from studies.options import check_options, study_command
 from studies.progress import bar, console
 from studies.students.plan import CORRECTORS, STUDENTS, Case, Variant
 from studies.students.table import case_result, case_table
@@ -50,13 +50,15 @@ def run_learning_study(
         UserError: the budget or the profile does not exist, or a number is not allowed.
     """
     plans = {"students": STUDENTS, "correctors": CORRECTORS}[name]
-    if budget not in plans:
-        raise UserError(f"--budget {budget!r} does not exist; {did_you_mean(budget, [*plans])}")
-    check_workers(workers, cluster)
-    if storage:
-        raise UserError(f"{name} tunes nothing with Optuna: leave --storage out")
-    if seed < 0:
-        raise UserError(f"--seed must not be negative, got {seed}")
+    check_options(
+        name,
+        plans,
+        budget=budget,
+        seed=seed,
+        workers=workers,
+        cluster=cluster,
+        storage=storage,
+    )
     cases = plans[budget]
     make_out_dir(out)
     # Seed by seed: what is interrupted has compared everything on the first ones.
@@ -113,7 +115,6 @@ def _write(
     seed: int,
     profile: str,
 ) -> dict[str, Any]:
-    options = f"--budget {budget} --seed {seed}" + (f" --profile {profile}" if profile else "")
     result = {
         "study": name,
         "budget": budget,
@@ -124,7 +125,7 @@ def _write(
         ],
         "fingerprint": fingerprint(),
         "versions": versions(),
-        "command": f"accerl study run {name} {options} --out DIR",
+        "command": study_command(name, budget, seed, profile),
     }
     write_json(out / f"{name}.json", result)
     return result

@@ -176,7 +176,7 @@ def test_a_table_of_inference_stands_beside_the_papers() -> None:
     ("options", "words"),
     [
         ({"budget": "tny"}, "did you mean 'tiny'"),
-        ({"seed": -1}, "--seed must not be negative"),
+        ({"seed": -1}, "--seed must lie between"),
         ({"storage": "x"}, "leave --storage out"),
         ({"profile": "two-cor"}, "did you mean 'two-core'"),
     ],
