@@ -7,10 +7,24 @@ from typing import Any
 
 import altair as alt
 
-from analysis.figures.parts import COUNT_AXIS, lines_by, make_figure, marks, values_of
+from analysis.figures.parts import (
+    COUNT_AXIS,
+    lines_by,
+    make_figure,
+    marks,
+    point_colour,
+    points,
+    rows_axis,
+    values_of,
+)
 from analysis.figures.theme import BASELINE_COLOUR, COLOURS, DASHES, Figure
 
 STAGES = ("exploration", "improving", "convergence")
+COSTS = {
+    "seconds_ratio": "seconds",
+    "core_seconds_ratio": "processor seconds",
+    "env_steps_ratio": "env steps",
+}
 AXES = {"env_steps": "Env steps", "seconds": "Seconds of the machine's clock"}
 
 
@@ -28,6 +42,8 @@ def paper_figures(result: Mapping[str, Any]) -> list[Figure]:
     found = [_curves(result, table, axis) for axis in AXES]
     if result["shows_kl_max"]:
         found.append(_kl(result, table))
+    if result["shows_costs"] and (costs := _costs_table(result)):
+        found.append(_costs(result, costs))
     return found
 
 
@@ -106,6 +122,48 @@ def _kl(result: Mapping[str, Any], table: Sequence[Mapping[str, Any]]) -> Figure
         )
 
     return _figure(result, "kl-max", table, panel)
+
+
+def _costs_table(result: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return what each line takes to the score over the baseline's, by game and machine."""
+    return [
+        {
+            "machine": machine,
+            "game": panel["game"],
+            "label": line["label"],
+            "what": what,
+            "ratio": line[name]["estimate"],
+            "reached": f"{line[name]['reached']} of {line[name]['runs']}",
+        }
+        for panel in result["panels"]
+        for machine, known in panel["machines"].items()
+        for line in known["lines"]
+        if line["label"] != panel["baseline"]
+        for name, what in COSTS.items()
+        if line[name] is not None
+    ]
+
+
+def _costs(result: Mapping[str, Any], table: Sequence[Mapping[str, Any]]) -> Figure:
+    x = alt.X("ratio:Q").title("Over the baseline's, to the same score").scale(zero=True)
+    colour = point_colour("what", [*COSTS.values()], [COLOURS[0], COLOURS[4], BASELINE_COLOUR])
+    shape = alt.Shape("what:N").scale(
+        domain=[*COSTS.values()], range=["circle", "diamond", "square"]
+    )
+    shown = []
+    for machine in values_of(table, "machine"):
+        rows = marks("machine", machine)
+        y = rows_axis("game", values_of(table, "game"))
+        none = rows.mark_rule(strokeDash=[3, 3], opacity=0.5).encode(x=alt.datum(1.0))
+        dots = points(70, 0.9, rows).encode(x=x, y=y, color=colour, shape=shape.legend(None))
+        layers = alt.layer(none, dots)
+        shown.append(layers.properties(title=machine, width=300, height=alt.Step(30)))
+    chart = alt.hconcat(*shown, spacing=24, data=marks().data).resolve_scale(x="shared")
+    labels = ", ".join(values_of(table, "label"))
+    baseline = result["panels"][0]["baseline"]
+    caption = f"What {labels} takes to the score of {baseline}, over what {baseline} takes: left "
+    caption += "of 1 is less. Processor seconds are those of all processes together."
+    return make_figure(f"{result['figure']}-costs", result["title"], caption, chart, table)
 
 
 def _figure(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from itertools import accumulate
 from typing import Any, Self
 
 from accerl.runtime.run import IntervalReport
@@ -11,6 +12,12 @@ from accerl.spec import CompressionSpec
 
 SCORED_EPISODES = 20
 """whose mean is the score, as everywhere where J is not measured"""
+PROCESSES: Mapping[str, tuple[str, ...]] = {
+    "actors": ("env", "infer", "write"),
+    "learner": ("learn",),
+    "compression": ("compress", "publish"),
+}
+"""whose processors each phase keeps busy; who waits takes none"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +39,13 @@ class LearningCurve:
     stages: Sequence[int | None] = ()
     """by `StageIndicator`; None where it does not know"""
     distill_core_seconds: float = 0.0
+    processor_seconds: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    """so far, by `PROCESSES`: those that the virtual clock charges, of all actors together"""
+
+    @property
+    def core_seconds(self) -> list[float]:
+        """Processor seconds so far, of all processes; empty where they were not recorded."""
+        return [sum(each) for each in zip(*self.processor_seconds.values(), strict=True)]
 
     def to_json(self) -> dict[str, Any]:
         """Return all fields."""
@@ -57,6 +71,15 @@ class LearningCurve:
             acting=[report.decision.label for report in reports],
             stages=[None if stage is None else round(stage) for stage in stages],
             distill_core_seconds=sum(report.phase_seconds["compress"] for report in reports),
+            processor_seconds={
+                name: list(
+                    accumulate(
+                        sum(report.phase_seconds.get(phase, 0.0) for phase in phases)
+                        for report in reports
+                    )
+                )
+                for name, phases in PROCESSES.items()
+            },
         )
 
 

@@ -84,6 +84,8 @@ class PaperFigure:
     """ND, likewise; 0: the compressor distils"""
     shows_kl_max: bool = False
     shows_stages: bool = False
+    shows_costs: bool = False
+    """whether what its lines take to a score is drawn beside the baseline's"""
 
     def machines(self, profile: str = "") -> dict[str, LatencyProfile]:
         """Return the machines by name: the paper's, wired as the figure says, and another.

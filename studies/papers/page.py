@@ -65,18 +65,26 @@ def _lines(panel: Mapping[str, Any], machine: str, known: Mapping[str, Any]) -> 
     lines = [
         "",
         f"{panel['game']} on {machine}, learner {panel['network']}, {panel['env_steps']:,} env "
-        f"steps; env steps and seconds to {target} over those of {panel['baseline']}:",
+        f"steps; env steps, seconds and processor seconds to {target} over those of "
+        f"{panel['baseline']}, and processor seconds to {target} of actors + learner + "
+        "compression:",
         "",
-        "| actors | last score | env steps | seconds | env steps/s |",
-        "|---|---|---|---|---|",
+        "| actors | last score | env steps | seconds | processor seconds | by process "
+        "| env steps/s |",
+        "|---|---|---|---|---|---|---|",
     ]
     for line in known["lines"]:
         end = "-" if line["end_score"] is None else f"{line['end_score']:.1f}"
         lines.append(
             f"| {line['label']} | {end} | {interval_text(line['env_steps_ratio'])} | "
-            f"{interval_text(line['seconds_ratio'])} | {line['env_steps_per_second']:,.0f} |"
+            f"{interval_text(line['seconds_ratio'])} | {interval_text(line['core_seconds_ratio'])} "
+            f"| {_by_process(line['processor_seconds'])} | {line['env_steps_per_second']:,.0f} |"
         )
     return lines
+
+
+def _by_process(seconds: Mapping[str, float] | None) -> str:
+    return " + ".join(f"{value:,.0f}" for value in seconds.values()) if seconds else "-"
 
 
 def _split(rows: list[dict[str, Any]]) -> list[str]:

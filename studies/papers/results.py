@@ -16,6 +16,8 @@ from studies.progress import numbers_table
 
 POINTS = 50
 """of each curve that is kept"""
+COSTS = ("seconds", "env_steps", "core_seconds")
+"""of a score: what is compared with the baseline's"""
 
 
 def figure_result(figure: PaperFigure, curves: Sequence[Curves]) -> dict[str, Any]:
@@ -32,6 +34,7 @@ def figure_result(figure: PaperFigure, curves: Sequence[Curves]) -> dict[str, An
         "claim": figure.claim,
         "shows_kl_max": figure.shows_kl_max,
         "shows_stages": figure.shows_stages,
+        "shows_costs": figure.shows_costs,
         "panels": [_panel(panel, found) for panel, found in panels],
         "verdicts": [check(panels).to_json() for check in figure.checks],
     }
@@ -77,8 +80,8 @@ def _line(
     return {
         "end_score": float(np.mean(ends)) if ends else None,
         "env_steps_per_second": steps / seconds,
-        "seconds_ratio": _ratio(own, base, target, "seconds"),
-        "env_steps_ratio": _ratio(own, base, target, "env_steps"),
+        **{f"{by}_ratio": _ratio(own, base, target, by) for by in COSTS},
+        "processor_seconds": _processor_seconds(own, target),
         "curves": [{"seed": seed, **_thinned(curve)} for seed, curve in own.items()],
     }
 
@@ -92,7 +95,7 @@ def _ratio(
     """Return the geometric mean over seeds of what it takes to the target, over the baseline's."""
     logs, arrived = [], 0
     for seed in own.keys() & base.keys():
-        if target is None:
+        if target is None or not getattr(own[seed], by) or not getattr(base[seed], by):
             return None
         first, _ = reached(getattr(base[seed], by), base[seed].scores, target)
         mine, is_there = reached(getattr(own[seed], by), own[seed].scores, target)
@@ -111,6 +114,26 @@ def _ratio(
     }
 
 
+def _processor_seconds(
+    own: Mapping[int, LearningCurve], target: float | None
+) -> dict[str, float] | None:
+    """Return the processor seconds to the target by process, means over seeds.
+
+    A run that does not reach it counts whole.
+    """
+    known = [curve for curve in own.values() if curve.processor_seconds]
+    if target is None or not known:
+        return None
+    return {
+        name: float(
+            np.mean(
+                [reached(curve.processor_seconds[name], curve.scores, target)[0] for curve in known]
+            )
+        )
+        for name in known[0].processor_seconds
+    }
+
+
 def _thinned(curve: LearningCurve) -> dict[str, Any]:
     every = max(len(curve.seconds) // POINTS, 1)
     names = ("seconds", "env_steps", "scores", "kl_nats", "kl_max_nats", "stages", "acting")
@@ -125,7 +148,7 @@ def _short(value: Any) -> Any:
 
 def figure_tables(result: Mapping[str, Any]) -> list[Table]:
     """Return a figure's numbers and verdicts as tables."""
-    columns = ("last score", "to", "reached", "env steps", "seconds", "env steps/s")
+    columns = ("last score", "to", "reached", "env steps", "seconds", "core-seconds", "env steps/s")
     found = []
     if "inference" in result:
         table = numbers_table("Inference of one state", "network", "paper, ms", "here, ms", "x")
@@ -147,6 +170,7 @@ def figure_tables(result: Mapping[str, Any]) -> list[Table]:
                     f"{reached_by['reached']}/{reached_by['runs']}" if reached_by else "-",
                     interval_text(line["env_steps_ratio"]),
                     interval_text(reached_by),
+                    interval_text(line["core_seconds_ratio"]),
                     f"{line['env_steps_per_second']:,.0f}",
                 )
             found.append(table)

@@ -88,7 +88,7 @@ class SecondsAtMost:
     machine: str
     at_most: float
     by: str = "seconds"
-    """or env_steps"""
+    """or env_steps or core_seconds"""
 
     def __call__(self, panels: Sequence[tuple[Panel, Curves]]) -> Verdict:
         """See `Check`."""
@@ -101,8 +101,11 @@ class SecondsAtMost:
             if target is None:
                 continue
             for seed in sorted(base.keys() & own.keys()):
-                first, _ = reached(getattr(base[seed], self.by), base[seed].scores, target)
-                mine, is_there = reached(getattr(own[seed], self.by), own[seed].scores, target)
+                points = getattr(base[seed], self.by), getattr(own[seed], self.by)
+                if not all(points):
+                    continue
+                first, _ = reached(points[0], base[seed].scores, target)
+                mine, is_there = reached(points[1], own[seed].scores, target)
                 is_bound |= not is_there
                 logs.append(math.log(mine / first))
         estimate, low, high = (math.exp(min(value, 700.0)) for value in mean_interval(logs))

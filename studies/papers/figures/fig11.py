@@ -32,8 +32,16 @@ FIGURE = PaperFigure(
             machine=PAPER,
             at_most=1.0,
         ),
+        SecondsAtMost(
+            claim="it takes fewer processor seconds to the same score",
+            label=BOTH.label,
+            machine=PAPER,
+            at_most=1.0,
+            by="core_seconds",
+        ),
         EndsWithin(
             claim="it ends where Original ends", label=BOTH.label, machine=PAPER, at_least=-0.1
         ),
     ),
+    shows_costs=True,
 )

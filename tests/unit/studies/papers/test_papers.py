@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,10 @@ def curve(slope: float, *, noise: float = 0.0, count: int = 20) -> LearningCurve
         kl_max_nats=[1.0] * count,
         acting=["original INT8"] * count,
         stages=[0] * (count // 2) + [1] * (count - count // 2),
+        processor_seconds={
+            "actors": [3.0 * (i + 1) for i in range(count)],
+            "learner": [0.5 * (i + 1) for i in range(count)],
+        },
     )
 
 
@@ -90,6 +95,18 @@ def test_ends_are_compared_as_shares_of_what_the_baseline_has_learned() -> None:
     assert outcome(at_most=-0.05) == HOLDS
     assert outcome(at_least=-0.1) == FAILS
     assert outcome(at_least=-0.205) == OPEN
+
+
+def test_curves_without_processor_seconds_say_nothing_of_them() -> None:
+    found = curves({"Original": [1.0] * 4, "INT8": [2.0] * 4})
+    check = SecondsAtMost(
+        claim="cheaper", label="INT8", machine=PAPER, at_most=0.9, by="core_seconds"
+    )
+    assert check([(PANEL, found)]).outcome == HOLDS
+    bare = {key: replace(each, processor_seconds={}) for key, each in found.items()}
+    assert check([(PANEL, bare)]).outcome == OPEN
+    known = figure_result(figure(), [bare])["panels"][0]["machines"][PAPER]["lines"][1]
+    assert (known["core_seconds_ratio"], known["processor_seconds"]) == (None, None)
 
 
 def test_intervals_are_those_of_student() -> None:
@@ -143,6 +160,7 @@ def figure() -> PaperFigure:
         checks=(check,),
         shows_kl_max=True,
         shows_stages=True,
+        shows_costs=True,
     )
 
 
@@ -150,11 +168,20 @@ def test_a_figure_is_drawn_and_explained(tmp_path: Path) -> None:
     result = figure_result(figure(), [curves({"Original": [1.0] * 2, "INT8": [2.0] * 2})])
     pictures = paper_figures(result)
     assert [each.name for each in pictures] == [
-        "fig8-by-env-steps", "fig8-by-seconds", "fig8-kl-max",
+        "fig8-by-env-steps", "fig8-by-seconds", "fig8-kl-max", "fig8-costs",
     ]  # fmt: skip
     assert {row["stage"] for row in pictures[0].table} == {None, "exploration", "improving"}
-    line = result["panels"][0]["machines"][PAPER]["lines"][1]
+    base, line = result["panels"][0]["machines"][PAPER]["lines"]
     assert line["seconds_ratio"]["estimate"] < 0.7
+    assert line["core_seconds_ratio"]["estimate"] == pytest.approx(
+        sum(line["processor_seconds"].values()) / sum(base["processor_seconds"].values())
+    )
+    assert line["processor_seconds"]["actors"] == pytest.approx(
+        6.0 * line["processor_seconds"]["learner"]
+    )
+    assert {row["what"] for row in pictures[3].table} == {
+        "seconds", "processor seconds", "env steps",
+    }  # fmt: skip
     (tmp_path / "fig8.json").write_text(json.dumps({**result, "command": "accerl study run"}))
     text = write_page(tmp_path).read_text()
     assert "It is faster." in text

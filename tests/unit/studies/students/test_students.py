@@ -9,13 +9,14 @@ import pytest
 
 from accerl.errors import UserError
 from accerl.runtime.latency.profiles import load_profile
-from accerl.spec import IDENTITY, CompressionSpec
+from accerl.spec import IDENTITY, CompressionSpec, Decision
 from analysis.figures.students import learning_figures
 from studies.learning.curve import LearningCurve, reached
 from studies.learning.job import INTERVALS, LearningJob
 from studies.students.plan import CORRECTORS, STUDENTS, Case, acting
 from studies.students.run import run_learning_study
 from studies.students.table import compare, row_of
+from tests.fixtures.studies.synthetic_study import make_report
 
 
 def curve(scores: list[float | None], seconds_each: float = 1.0) -> LearningCurve:
@@ -28,6 +29,21 @@ def curve(scores: list[float | None], seconds_each: float = 1.0) -> LearningCurv
         kl_nats=[0.1] * count,
         distill_core_seconds=2.0,
     )
+
+
+def test_processor_seconds_add_up_by_process() -> None:
+    phases = {"env": 1.0, "infer": 2.0, "write": 0.5, "wait": 9.0, "learn": 4.0, "compress": 0.2}
+    reports = [
+        make_report(
+            index, 10.0, 0.0, Decision.of(IDENTITY), phase_seconds={**phases, "publish": 0.1}
+        )
+        for index in range(3)
+    ]
+    found = LearningCurve.of(reports)
+    assert found.processor_seconds["actors"] == pytest.approx([3.5, 7.0, 10.5])
+    assert found.processor_seconds["learner"] == pytest.approx([4.0, 8.0, 12.0])
+    assert found.core_seconds == pytest.approx([7.8, 15.6, 23.4])  # whoever waits takes none
+    assert LearningCurve(**found.to_json()) == found
 
 
 @pytest.mark.parametrize(
@@ -119,7 +135,7 @@ def test_a_study_compares_draws_and_goes_on_where_it_was(
         game="catch",
         profile="paper-1080ti",
         network="original",
-        env_steps=2_000,
+        env_steps=500,
         scores=(-2.0,),
         variants=acting(IDENTITY, CompressionSpec(bits=8)),
         seeds=1,
