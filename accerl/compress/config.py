@@ -72,7 +72,7 @@ class CompressionConfig:
     quantise_tuning_updates: int = 0
     quantise_tuning_learning_rate: float = 1e-4
     simulated_bits: int = 0
-    """2 to 8: what is asked for in 32 bits has weights rounded to these (QuaRL); acts in float32"""
+    """2 to 16: what is asked for in 32 bits has its weights rounded to these (QuaRL)"""
 
     def __post_init__(self) -> None:
         # They refuse what is not allowed.

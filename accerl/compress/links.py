@@ -254,7 +254,7 @@ class Quantizer:
 
 @dataclass(frozen=True)
 class SimulatedQuantizer:
-    """Rounds weights to 2 to 8 bits by QuaRL's affine scheme; they act in float32.
+    """Rounds weights to 2 to 16 bits by QuaRL's affine scheme; they act in float32.
 
     It shows how much precision a policy needs: no kernel multiplies such numbers here, so
     nothing becomes faster, and the artifact's spec says 32 bits.

@@ -3,31 +3,34 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from accerl.compress.distillation.trainer import distillation_loss
+from accerl.compress.distillation.trainer import FixedStates, StateSource, distillation_loss
 from accerl.compress.layers import apply_layer, body_layers
 from accerl.compress.quantization.quantize import affine
-from accerl.compress.quantization.ranges import ActivationRanges, rounded_layers
+from accerl.compress.quantization.ranges import ActivationRanges, Range, rounded_layers
 from accerl.errors import require
 from accerl.networks.policy_net import PolicyNet
 
 _Net = TypeVar("_Net", bound=nn.Module)
 
-SIMULATED_BITS = range(2, 9)
+SIMULATED_BITS = range(2, 17)
+Outputs = Callable[[PolicyNet, Tensor], tuple[Tensor, Tensor]]
+"""(network, states [B, *shape]) -> logits [B, A] and values [B], rounded on the way"""
 
 
 def check_simulated_bits(bits: int) -> None:
-    """Refuse what is not 2 to 8 bits.
+    """Refuse what is not 2 to 16 bits.
 
     Raises:
         UserError: it is not.
     """
-    require(bits in SIMULATED_BITS, "quantise: simulated bits", "must lie in 2..8", bits)
+    require(bits in SIMULATED_BITS, "quantise: simulated bits", "must lie in 2..16", bits)
 
 
 def affine_rounded(weight: Tensor, bits: int, *, per_channel: bool) -> Tensor:
@@ -35,6 +38,7 @@ def affine_rounded(weight: Tensor, bits: int, *, per_channel: bool) -> Tensor:
 
     With delta = (|min(W, 0)| + |max(W, 0)|) / 2^n and z = round(-min(W, 0) / delta), the integers
     are q = round(W / delta) + z, clipped to [0, 2^n - 1], and what is returned is delta (q - z).
+    Gradients pass straight through the rounding; the range stands still for them.
 
     Args:
         weight: [out, ...].
@@ -42,28 +46,93 @@ def affine_rounded(weight: Tensor, bits: int, *, per_channel: bool) -> Tensor:
         per_channel: a range for each output channel, as QuaRL does for convolutions.
     """
     rows = weight.flatten(1) if per_channel else weight.reshape(1, -1)
-    low = rows.amin(1, keepdim=True).clamp_max(0.0)
-    high = rows.amax(1, keepdim=True).clamp_min(0.0)
+    low = rows.detach().amin(1, keepdim=True).clamp_max(0.0)
+    high = rows.detach().amax(1, keepdim=True).clamp_min(0.0)
+    return _on_grid(rows, low, high, bits).view(weight.shape)
+
+
+def _on_grid(values: Tensor, low: Tensor, high: Tensor, bits: int) -> Tensor:
+    """Return values rounded to 2^bits levels over [low, high], which holds zero."""
     delta = ((high - low) / 2**bits).clamp_min(1e-30)
     zero = (-low / delta).round()
-    integers = ((rows / delta).round() + zero).clamp(0, 2**bits - 1)
-    return (delta * (integers - zero)).view(weight.shape)
+    integers = (_straight_through(values / delta) + zero).clamp(0, 2**bits - 1)
+    return delta * (integers - zero)
 
 
 def round_weights(net: _Net, bits: int) -> _Net:
     """Return a copy of `net` whose weights, those of the heads too, have `bits` bits.
 
     Raises:
-        UserError: that is not 2 to 8 bits.
+        UserError: that is not 2 to 16 bits.
     """
     check_simulated_bits(bits)
     copied = copy.deepcopy(net)
     with torch.no_grad():
         for module in copied.modules():
             if isinstance(module, nn.Conv2d | nn.Linear):
-                convolution = isinstance(module, nn.Conv2d)
-                module.weight.copy_(affine_rounded(module.weight, bits, per_channel=convolution))
+                module.weight.copy_(_rounded_weight(module, bits))
     return copied
+
+
+def _rounded_weight(module: nn.Conv2d | nn.Linear, bits: int) -> Tensor:
+    return affine_rounded(module.weight, bits, per_channel=isinstance(module, nn.Conv2d))
+
+
+@torch.no_grad()
+def hidden_ranges(net: PolicyNet, states: Tensor) -> list[Range]:
+    """Return (low, high) of what each layer of the body puts out behind its ReLU.
+
+    Args:
+        net: in float32.
+        states: recorded ones [N, *shape].
+    """
+    found: list[Range] = []
+    hidden = net.scale(states)
+    for layer in body_layers(net):
+        hidden = apply_layer(layer, hidden, layer.module.weight, layer.module.bias)
+        hidden = hidden.relu() if layer.relu else hidden
+        low, high = map(float, hidden.aminmax())
+        found.append((min(low, 0.0), max(high, 0.0)))
+    return found
+
+
+def simulated_outputs(
+    net: PolicyNet,
+    states: Tensor,
+    bits: int,
+    *,
+    weights: bool = True,
+    ranges: Sequence[Range] | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Return logits [B, A] and values [B] in `bits` bits by QuaRL's affine scheme, in float32.
+
+    Observations and what the heads put out stay as they are. Gradients pass straight through.
+
+    Args:
+        net: the network.
+        states: [B, *shape].
+        bits: n of `affine_rounded`.
+        weights: whether its weights, those of the heads too, are rounded here: not if they are.
+        ranges: see `hidden_ranges`; what flows between layers is rounded to that many levels over
+            them. None: it stays in float32.
+    """
+    hidden = net.scale(states)
+    for index, layer in enumerate(body_layers(net)):
+        module = layer.module
+        weight = _rounded_weight(module, bits) if weights else module.weight
+        hidden = apply_layer(layer, hidden, weight, module.bias)
+        hidden = hidden.relu() if layer.relu else hidden
+        if ranges is not None:
+            low, high = (hidden.new_tensor(bound) for bound in ranges[index])
+            hidden = _on_grid(hidden, low, high, bits)
+    hidden = hidden.flatten(1)
+    if not weights:
+        return net.heads(hidden)
+    logits, values = (
+        nn.functional.linear(hidden, _rounded_weight(head, bits), head.bias)
+        for head in (net.policy_head, net.value_head)
+    )
+    return logits, values.squeeze(-1)
 
 
 def tune_for_integers(
@@ -77,9 +146,6 @@ def tune_for_integers(
 ) -> PolicyNet:
     """Return a copy of `net` that was trained to act, once it is INT8, as `net` does in float32.
 
-    Rounding has no gradient, so it is passed straight through (Bengio et al. 2013); what is
-    minimised is the distillation loss (paper, equation 1, without its entropy) to `net` itself.
-
     Args:
         net: the network before quantisation.
         ranges: its activation ranges; they stay.
@@ -88,14 +154,57 @@ def tune_for_integers(
         updates: gradient steps over all of `obs`.
         learning_rate: of Adam.
     """
-    tuned = copy.deepcopy(net)
+
+    def outputs(tuned: PolicyNet, states: Tensor) -> tuple[Tensor, Tensor]:
+        return rounded_outputs(tuned, ranges, states, levels=levels)
+
+    source = FixedStates(obs)
+    return tune_rounded(
+        net, outputs, source, batch=len(obs), updates=updates, learning_rate=learning_rate
+    )
+
+
+def tune_rounded(
+    net: PolicyNet,
+    outputs: Outputs,
+    source: StateSource,
+    *,
+    batch: int,
+    updates: int,
+    learning_rate: float,
+    value_cost: float = 1.0,
+    generator: torch.Generator | None = None,
+) -> PolicyNet:
+    """Return a copy of `net` that was trained to act, once it is rounded, as `net` does in float32.
+
+    Rounding has no gradient, so it is passed straight through (Bengio et al. 2013); what is
+    minimised is the distillation loss (paper, equation 1, without its entropy) to `net` itself.
+
+    Args:
+        net: the network before quantisation.
+        outputs: how it acts once it is rounded.
+        source: of recorded states.
+        batch: states per update.
+        updates: gradient steps.
+        learning_rate: of Adam.
+        value_cost: see `distillation_loss`.
+        generator: of what is drawn.
+    """
+    tuned = copy.deepcopy(net).requires_grad_(True)
     optimiser = torch.optim.Adam(tuned.parameters(), lr=learning_rate)
-    states = torch.from_numpy(np.ascontiguousarray(obs)).to(net.device)
-    with torch.no_grad():
-        logits, values = net(states)
+    generator = generator or torch.Generator()
+    taught: tuple[np.ndarray, Tensor, Tensor, Tensor] | None = None
     for _ in range(updates):
-        rounded, rounded_values = rounded_outputs(tuned, ranges, states, levels=levels)
-        loss = distillation_loss(logits, values, rounded, rounded_values, entropy_cost=0.0)
+        drawn = source.draw(batch, generator).obs
+        if taught is None or drawn is not taught[0]:  # the same few states are taught once
+            seen = torch.from_numpy(np.ascontiguousarray(drawn)).to(net.device)
+            with torch.no_grad():
+                taught = drawn, seen, *net(seen)
+        _, states, logits, values = taught
+        rounded, rounded_values = outputs(tuned, states)
+        loss = distillation_loss(
+            logits, values, rounded, rounded_values, entropy_cost=0.0, value_cost=value_cost
+        )
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
         optimiser.step()

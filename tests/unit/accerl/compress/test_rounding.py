@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -20,11 +21,20 @@ from accerl.compress import (
     SimulatedQuantizer,
     make_engine,
 )
+from accerl.compress.check import kl_nats
+from accerl.compress.distillation.trainer import FixedStates
 from accerl.compress.engine import open_session
 from accerl.compress.graphs.onnx_export import onnx_int8
 from accerl.compress.quantization.quantize import LEVELS, QuantiseMethod
 from accerl.compress.quantization.ranges import RangeTracker
-from accerl.compress.quantization.rounding import affine_rounded, round_weights, rounded_outputs
+from accerl.compress.quantization.rounding import (
+    affine_rounded,
+    hidden_ranges,
+    round_weights,
+    rounded_outputs,
+    simulated_outputs,
+    tune_rounded,
+)
 from accerl.errors import UserError
 from accerl.networks.policy_net import ObservationSpec, PolicyNet, make_policy
 from accerl.spec import IDENTITY, CompressionSpec
@@ -106,12 +116,12 @@ def test_a_run_can_act_with_simulated_bits() -> None:
     np.testing.assert_allclose(outputs[3], logits_of(round_weights(make(), 3), obs), atol=1e-4)
 
 
-@pytest.mark.parametrize("bits", [1, 9, 0])
+@pytest.mark.parametrize("bits", [1, 17, 0])
 def test_other_bit_widths_are_refused(bits: int) -> None:
-    with pytest.raises(UserError, match=r"must lie in 2\.\.8"):
+    with pytest.raises(UserError, match=r"must lie in 2\.\.16"):
         SimulatedQuantizer(bits)
     if bits:
-        with pytest.raises(UserError, match=r"must lie in 2\.\.8"):
+        with pytest.raises(UserError, match=r"must lie in 2\.\.16"):
             CompressionConfig(simulated_bits=bits)
 
 
@@ -128,6 +138,63 @@ def test_rounding_in_float32_is_what_the_integer_graph_computes(
     acted = np.asarray(open_session(onnx_int8(net, ranges)).run(("logits",), {"obs": obs})[0])
     exact = logits_of(net, obs)
     assert np.abs(acted - simulated.numpy()).mean() < 0.25 * np.abs(acted - exact).mean()
+
+
+@pytest.mark.parametrize("observation", [VECTOR, BOARD], ids=["vector", "pixels"])
+def test_simulated_outputs_are_those_of_rounded_weights(observation: ObservationSpec) -> None:
+    net, obs = make(observation, "net2"), torch.from_numpy(states(observation))
+    with torch.no_grad():
+        whole, _ = simulated_outputs(net, obs, 3)
+        copied, _ = simulated_outputs(round_weights(net, 3), obs, 3, weights=False)
+    torch.testing.assert_close(
+        whole, torch.from_numpy(logits_of(round_weights(net, 3), obs.numpy()))
+    )
+    torch.testing.assert_close(copied, whole)
+
+
+def test_what_flows_between_layers_is_rounded_to_as_many_levels() -> None:
+    net, obs = make(), torch.from_numpy(states())
+    ranges = hidden_ranges(net, obs)
+    assert [low for low, _ in ranges] == [0.0, 0.0]  # behind a ReLU
+    exact = net(obs)[0].detach()
+    errors = []
+    for bits in (16, 8, 4, 2):
+        with torch.no_grad():
+            found, _ = simulated_outputs(net, obs, bits, weights=False, ranges=ranges)
+        errors.append(float((found - exact).abs().mean()))
+    assert errors == sorted(errors)
+    assert errors[0] < 1e-3 * errors[3]
+    # One layer of one unit, whose grid is known: delta = 3 / 4, the top level is clipped.
+    tiny = make(ObservationSpec((1,), "float32"))
+    with torch.no_grad():
+        for module in (*tiny.body, tiny.policy_head):
+            for weight in module.parameters():
+                weight.fill_(1.0 if weight.ndim == 2 else 0.0)
+        seen = torch.tensor([[0.4], [1.0], [3.0], [-2.0]])
+        levels, _ = simulated_outputs(
+            tiny, seen, 2, weights=False, ranges=[(0.0, 3.0), (0.0, 384.0)]
+        )
+    assert [row / 128 / 96 for row in levels[:, 0].tolist()] == [1.0, 1.0, 3.0, 0.0]
+
+
+def test_tuning_brings_a_network_of_three_bits_closer_and_leaves_the_teacher() -> None:
+    net, obs = make(), states(count=256)
+    given, seen = copy.deepcopy(net.state_dict()), torch.from_numpy(obs)
+    ranges = hidden_ranges(net, seen)
+
+    def outputs(tuned: PolicyNet, batch: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return simulated_outputs(tuned, batch, 3, ranges=ranges)
+
+    errors = {}
+    for updates in (0, 60):
+        tuned = tune_rounded(
+            net, outputs, FixedStates(obs), batch=64, updates=updates, learning_rate=1e-3
+        )
+        with torch.no_grad():
+            acted = simulated_outputs(tuned, seen, 3, ranges=ranges)[0].numpy()
+        errors[updates] = float(kl_nats(logits_of(net, obs), acted).mean())
+    assert errors[60] < 0.5 * errors[0]
+    assert all(torch.equal(weight, given[name]) for name, weight in net.state_dict().items())
 
 
 def test_training_for_integers_brings_them_closer() -> None:
