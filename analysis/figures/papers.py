@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import altair as alt
 
@@ -25,6 +26,8 @@ COSTS = {
     "core_seconds_ratio": "processor seconds",
     "env_steps_ratio": "env steps",
 }
+MANY = 8
+"""panels, above which they are small"""
 AXES = {"env_steps": "Env steps", "seconds": "Seconds of the machine's clock"}
 
 
@@ -69,8 +72,10 @@ def _points(
         rows.append(
             {
                 "panel": f"{game} on {machine}",
+                "game": game,
                 "label": label,
                 "run": f"{label} {curve['seed']}",
+                "index": index,
                 "env_steps": curve["env_steps"][index],
                 "seconds": curve["seconds"][index],
                 "score": score,
@@ -89,39 +94,88 @@ def _lines(table: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _curves(result: Mapping[str, Any], table: Sequence[Mapping[str, Any]], axis: str) -> Figure:
-    x = alt.X(f"{axis}:Q").title(AXES[axis]).axis(**COUNT_AXIS)
-    y = alt.Y("score:Q").title("Score of the actors").scale(zero=False)
+    found = [
+        _Panel(name, _domain([row["score"] for row in table if row["game"] == game]))
+        for name, game in dict.fromkeys((row["panel"], row["game"]) for row in table)
+    ]
     lines = _lines(table)
 
-    def panel(name: str) -> Any:
-        rows = marks("panel", name).transform_filter(
-            alt.FieldValidPredicate(field="score", valid=True)
-        )
-        shown = rows.mark_line(strokeWidth=1.7, opacity=0.85).encode(
-            x=x, y=y, detail="run:N", **lines
-        )
+    def draw(panel: _Panel, y_title: str | None) -> Any:
+        x = alt.X(f"{axis}:Q").title(AXES[axis]).axis(**COUNT_AXIS)
+        y = alt.Y("score:Q").title(y_title).scale(domain=panel.domain, nice=False)
+        rows = marks("panel", panel.name).transform_filter("datum.score != null")
+        shown = _runs_and_mean(rows, x, y, axis, "score", lines)
         if result["shows_stages"]:
-            begins = rows.transform_filter(alt.FieldValidPredicate(field="stage", valid=True))
-            dots = begins.mark_point(filled=True, size=60).encode(x=x, y=y)
-            words = begins.mark_text(align="left", dx=6, dy=-8).encode(x=x, y=y, text="stage:N")
-            shown = alt.layer(shown, dots.encode(color=alt.value(COLOURS[1])), words)
-        return shown.properties(title=name, width=380, height=220)
+            begins = rows.transform_filter("datum.stage != null")
+            dots = begins.mark_point(filled=True, size=60, opacity=1).encode(x=x, y=y)
+            words = begins.mark_text(align="right", dx=-8, dy=-6).encode(x=x, y=y, text="stage:N")
+            shown = alt.layer(shown, dots.encode(color=alt.value(COLOURS[4])), words)
+        return shown
 
-    return _figure(result, f"by-{axis.replace('_', '-')}", table, panel)
+    caption = f"The paper: {result['claim']} Thin lines are runs, thick ones their means; a score "
+    caption += "is a mean of 20 episodes."
+    if result["shows_stages"]:
+        caption += " Dots: where the stage detector says that a stage begins."
+    name = f"{result['figure']}-by-{axis.replace('_', '-')}"
+    chart = _grid(found, draw, "Score of the actors")
+    return make_figure(name, result["title"], caption, chart, table)
 
 
 def _kl(result: Mapping[str, Any], table: Sequence[Mapping[str, Any]]) -> Figure:
-    x = alt.X("env_steps:Q").title("Env steps").axis(**COUNT_AXIS)
-    y = alt.Y("kl_max:Q").title("Largest KL of an interval, nats").scale(type="log")
+    values = [row["kl_max"] for row in table]
+    domain = [10 ** math.floor(math.log10(min(values))), 10 ** math.ceil(math.log10(max(values)))]
     lines = _lines(table)
 
-    def panel(name: str) -> Any:
-        shown = marks("panel", name).mark_line(strokeWidth=1.7, opacity=0.85)
-        return shown.encode(x=x, y=y, detail="run:N", **lines).properties(
-            title=name, width=380, height=220
-        )
+    def draw(panel: _Panel, y_title: str | None) -> Any:
+        x = alt.X("env_steps:Q").title("Env steps").axis(**COUNT_AXIS)
+        axis = alt.Axis(tickCount=4, format="~g", gridOpacity=0.1)
+        y = alt.Y("kl_max:Q").title(y_title).scale(type="log", domain=domain).axis(axis)
+        return _runs_and_mean(marks("panel", panel.name), x, y, "env_steps", "kl_max", lines)
 
-    return _figure(result, "kl-max", table, panel)
+    found = [_Panel(name, domain) for name in values_of(table, "panel")]
+    caption = f"The paper: {result['claim']} Thin lines are runs, thick ones their means."
+    chart = _grid(found, draw, "Largest KL, nats")
+    return make_figure(f"{result['figure']}-kl-max", result["title"], caption, chart, table)
+
+
+class _Panel(NamedTuple):
+    name: str
+    domain: list[float]
+    """of what it shows, the same on all machines"""
+
+
+def _domain(scores: Sequence[float | None]) -> list[float]:
+    """Return bounds with a margin of a twentieth on each side."""
+    known = [score for score in scores if score is not None] or [0.0]
+    margin = 0.05 * (max(known) - min(known)) or 0.5
+    return [min(known) - margin, max(known) + margin]
+
+
+def _runs_and_mean(rows: Any, x: Any, y: Any, axis: str, value: str, lines: dict[str, Any]) -> Any:
+    """Return a thin line for each run and a thick one for the means of their points."""
+    runs = rows.mark_line(strokeWidth=1, opacity=0.35).encode(x=x, y=y, detail="run:N", **lines)
+    means = rows.transform_aggregate(
+        groupby=["label", "index"], **{axis: f"mean({axis})", value: f"mean({value})"}
+    )
+    thick = means.mark_line(strokeWidth=2.2).encode(x=x, y=y, order="index:Q", **lines)
+    return alt.layer(runs, thick)
+
+
+def _grid(panels: Sequence[_Panel], draw: Callable[[_Panel, str | None], Any], y: str) -> Any:
+    """Return panels in rows of two, or of four where there are many."""
+    columns, width, height = (2, 380, 220) if len(panels) <= MANY else (4, 172, 120)
+    rows = []
+    for start in range(0, len(panels), columns):
+        shown = [
+            draw(panel, None if index else y).properties(
+                title=alt.Title(panel.name, fontSize=13 if columns == 2 else 11),
+                width=width,
+                height=height,
+            )
+            for index, panel in enumerate(panels[start : start + columns])
+        ]
+        rows.append(alt.hconcat(*shown, spacing=18))
+    return alt.vconcat(*rows, data=marks().data)
 
 
 def _costs_table(result: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -166,35 +220,50 @@ def _costs(result: Mapping[str, Any], table: Sequence[Mapping[str, Any]]) -> Fig
     return make_figure(f"{result['figure']}-costs", result["title"], caption, chart, table)
 
 
-def _figure(
-    result: Mapping[str, Any], kind: str, table: Sequence[Mapping[str, Any]], panel: Any
-) -> Figure:
-    shown = [panel(name) for name in values_of(table, "panel")]
-    rows = [alt.hconcat(*shown[at : at + 2], spacing=24) for at in range(0, len(shown), 2)]
-    chart = alt.vconcat(*rows, data=marks().data)
-    caption = f"The paper: {result['claim']} A line is a run; a score is a mean of 20 episodes."
-    return make_figure(f"{result['figure']}-{kind}", result["title"], caption, chart, table)
-
-
 def _split(result: Mapping[str, Any]) -> Figure:
+    names = {"env": "environment", "agent": "actors' inference", "learner": "learner"}
     table = [
-        {"machine": f"{row['machine']} ({row['unit']})", "part": part, "share": share, "order": at}
+        {
+            "machine": row["machine"],
+            "part": names[part],
+            "share": share,
+            "order": at,
+            "saved": "saves "
+            + ", ".join(f"{share:.1%} at {at}x" for at, share in row["saved"].items()),
+        }
         for row in result["split"]
         for at, (part, share) in enumerate(row["shares"].items())
     ]
     colour = alt.Color("part:N").scale(
-        domain=["env", "agent", "learner"], range=[BASELINE_COLOUR, COLOURS[0], COLOURS[1]]
+        domain=[*names.values()], range=[BASELINE_COLOUR, COLOURS[0], COLOURS[1]]
     )
-    chart = (
-        marks()
-        .mark_bar(height=22)
+    x = alt.X("share:Q").title("Share of the time").axis(format="%", grid=False, tickCount=5)
+    base = marks().encode(
+        x=x.stack("zero"),
+        y=rows_axis("machine", values_of(table, "machine")),
+        order="order:Q",
+    )
+    bars = base.mark_bar(height=24).encode(color=colour.legend(symbolType="square"))
+    middle = marks().transform_stack(
+        stack="share", groupby=["machine"], as_=["from", "to"], sort=[alt.SortField("order")]
+    )
+    words = middle.transform_calculate(at="(datum.from + datum.to) / 2").mark_text(fontSize=11)
+    numbers = words.encode(
+        x=alt.X("at:Q"),
+        y=rows_axis("machine", values_of(table, "machine")),
+        text=alt.Text("share:Q", format=".0%"),
+        color=alt.value("white"),
+    )
+    saved = (
+        marks("order", 0)
+        .mark_text(align="left", dx=8, fontSize=12)
         .encode(
-            x=alt.X("share:Q").title("Share of the time").axis(format="%"),
-            y=alt.Y("machine:N", sort=values_of(table, "machine")).title(None).axis(labelLimit=260),
-            color=colour.legend(alt.Legend(symbolType="square", title=None)),
-            order="order:Q",
+            x=alt.datum(1.0),
+            y=rows_axis("machine", values_of(table, "machine")),
+            text=alt.Text("saved:N"),
         )
-        .properties(width=520, height=120)
     )
-    caption = f"The paper: {result['claim']}"
+    chart = alt.layer(bars, numbers, saved).properties(width=430, height=alt.Step(40))
+    units = "; ".join(f"{row['machine']}: {row['unit']}" for row in result["split"])
+    caption = f"The paper: {result['claim']} Right: what faster inference saves at most. {units}."
     return make_figure(f"{result['figure']}-split", result["title"], caption, chart, table)

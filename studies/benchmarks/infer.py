@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,14 @@ from accerl.spec import STUDENTS, CompressionSpec
 from accerl.training.run_folder import read_config, saved_run
 from studies.benchmarks.pong import imitator, record_states
 from studies.benchmarks.publish import compressed_network
-from studies.benchmarks.repeats import SPREAD, interleaved, per_item, result_of, torch_threads
+from studies.benchmarks.repeats import (
+    SPREAD,
+    Clock,
+    interleaved,
+    per_item,
+    result_of,
+    torch_threads,
+)
 
 EAGER, FP32 = CompressionSpec(graph="eager"), CompressionSpec()
 SPECS = (
@@ -111,6 +119,7 @@ def bench_infer(
     run: Path | None = None,
     distill_updates: int = 150,
     network: str = "original",
+    clock: Clock = time.perf_counter,
 ) -> dict[str, Any]:
     """Measure acting: microseconds per state of each compression, and its distance from Original.
 
@@ -125,6 +134,7 @@ def bench_infer(
         distill_updates: gradient steps of each student.
         network: what is compressed if there is no run: original, or impala, impala-small or
             impala-tiny.
+        clock: see `interleaved`; all engines compute in one thread.
 
     Returns:
         `rows` as in the command line's contract; ratios are speed-ups over that network in eager
@@ -143,7 +153,7 @@ def bench_infer(
             calls = {
                 spec: _call(engine.infer, compared[:batch]) for spec, engine in engines.items()
             }
-            seconds = interleaved(calls, repeats, seconds_per_call)
+            seconds = interleaved(calls, repeats, seconds_per_call, clock)
             rows += [
                 {
                     "spec": spec.to_json(),

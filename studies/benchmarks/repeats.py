@@ -19,23 +19,38 @@ from accerl.records import fingerprint, versions
 Key = TypeVar("Key", bound=Hashable)
 
 
+Clock = Callable[[], float]
+"""returns seconds; differences count"""
+
+
 def interleaved(
-    calls: dict[Key, Callable[[], object]], repeats: int, seconds_per_call: float
+    calls: dict[Key, Callable[[], object]],
+    repeats: int,
+    seconds_per_call: float,
+    clock: Clock = time.perf_counter,
 ) -> dict[Key, np.ndarray]:
-    """Return seconds per call, [repeats] each: every round times every entry once."""
+    """Return seconds per call, [repeats] each: every round times every entry once.
+
+    Args:
+        calls: what is timed.
+        repeats: rounds.
+        seconds_per_call: how long an entry is timed in one round.
+        clock: `time.thread_time` counts what calls of one thread compute, whoever else wants the
+            core meanwhile.
+    """
     rounds: dict[Key, int] = {}
     for key, call in calls.items():
         call()  # first calls allocate
-        start = time.perf_counter()
+        start = clock()
         call()
-        rounds[key] = max(1, round(seconds_per_call / max(time.perf_counter() - start, 1e-6)))
+        rounds[key] = max(1, round(seconds_per_call / max(clock() - start, 1e-6)))
     seconds: dict[Key, np.ndarray] = {key: np.zeros(repeats) for key in calls}
     for repeat in range(repeats):
         for key, call in calls.items():
-            start = time.perf_counter()
+            start = clock()
             for _ in range(rounds[key]):
                 call()
-            seconds[key][repeat] = (time.perf_counter() - start) / rounds[key]
+            seconds[key][repeat] = (clock() - start) / rounds[key]
     return seconds
 
 

@@ -34,9 +34,16 @@ def write_page(folder: Path) -> Path:
     return path
 
 
+def heading(name: str) -> str:
+    """Return what the paper calls a figure or table, such as Figure 8."""
+    if name.startswith("fig"):
+        return f"Figure {name.removeprefix('fig')}"
+    return f"Table {name.removeprefix('table')}"
+
+
 def _section(folder: Path, result: Mapping[str, Any]) -> list[str]:
     name = result["figure"]
-    lines = ["", f"## Figure {name.removeprefix('fig')}: {result['title']}", ""]
+    lines = ["", f"## {heading(name)}: {result['title']}", ""]
     lines += [f"**The paper**: {result['claim']}", "", f"`{result['command']}`", ""]
     lines += [f"![{result['title']}]({path.name})" for path in sorted(folder.glob(f"{name}-*.png"))]
     if "split" in result:
@@ -101,15 +108,19 @@ def _split(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def _inference(rows: list[dict[str, Any]]) -> list[str]:
-    def ms(row: dict[str, Any], where: str) -> str:
-        if row[f"{where}_ms"] is None:
-            return "- | -"
-        return f"{row[f'{where}_ms']:.3g} | {row[f'{where}_speedup']:.2f}x"
+    def number(value: float | None) -> str:
+        return "-" if value is None else f"{value:.3g}"
 
+    columns = ("published_ms", "published_speedup", "here_ms", "here_spread_ms", "here_speedup")
     lines = [
         "",
-        "| network | paper, ms | over Original | here, ms | over Original |",
-        "|---|---|---|---|---|",
+        "Milliseconds of one core for one state; the spread is the range of the middle half of the "
+        "repeats.",
+        "",
+        "| network | paper, ms | times as fast | here, ms | spread | times as fast |",
+        "|---|---|---|---|---|---|",
     ]
-    lines += [f"| {row['label']} | {ms(row, 'published')} | {ms(row, 'here')} |" for row in rows]
+    lines += [
+        f"| {row['label']} | {' | '.join(number(row[name]) for name in columns)} |" for row in rows
+    ]
     return lines

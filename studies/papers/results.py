@@ -151,10 +151,12 @@ def figure_tables(result: Mapping[str, Any]) -> list[Table]:
     columns = ("last score", "to", "reached", "env steps", "seconds", "core-seconds", "env steps/s")
     found = []
     if "inference" in result:
-        table = numbers_table("Inference of one state", "network", "paper, ms", "here, ms", "x")
+        table = numbers_table(
+            "Inference of one state", "network", "paper, ms", "here, ms", "+-", "x"
+        )
         for row in result["inference"]:
             paper = "-" if row["published_ms"] is None else f"{row['published_ms']:.1f}"
-            here = f"{row['here_ms']:.3g}", f"{row['here_speedup']:.2f}"
+            here = (f"{row[name]:.3g}" for name in ("here_ms", "here_spread_ms", "here_speedup"))
             table.add_row(row["label"], paper, *here)
         found.append(table)
     for panel in result["panels"]:

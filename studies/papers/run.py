@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from studies.papers.figures.table6 import InferJob, inference_table
 from studies.papers.page import write_page
 from studies.papers.plan import BUDGETS, ENV_STEPS_PER_CORE_SECOND, FIGURES, TINY_GAME, at_budget
 from studies.papers.results import figure_result, figure_tables
-from studies.progress import bar, console, say
+from studies.progress import bar, console, say, silent
 
 FREE_BYTES = 200_000_000
 """that results, pictures and the runs under way may need"""
@@ -100,12 +101,14 @@ def _run(
     out: Path, executor: Executor, figure: PaperFigure, budget: str, seed: int, profile: str
 ) -> dict[str, Any]:
     """Make a figure's runs that are not there yet, and write what came of them."""
+    if not figure.panels:
+        say(f"  {figure.name} ...")
     jobs = figure.jobs(seed, profile)
     keys, size = list(jobs), 3 * max(executor.workers, 1)
     curves: list[dict[tuple[str, str, int], LearningCurve]] = [{} for _ in figure.panels]
     more = _without_runs(executor, figure, budget, profile)
     write = partial(_write, out, figure, curves, more, budget, seed, profile)
-    with bar(figure.name, len(keys)) as advance:
+    with bar(figure.name, len(keys)) if keys else nullcontext(silent) as advance:
         # In portions, so that what is known is written as it comes.
         for start in range(0, len(keys), size):
             portion = keys[start : start + size]

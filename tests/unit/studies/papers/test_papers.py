@@ -190,13 +190,23 @@ def test_a_figure_is_drawn_and_explained(tmp_path: Path) -> None:
 
 def test_a_table_of_inference_stands_beside_the_papers() -> None:
     rows = [
-        {"spec": CompressionSpec().to_json(), "us_per_state": 800.0},
-        {"spec": INT8.to_json(), "us_per_state": 100.0},
-        {"spec": CompressionSpec(bits=16).to_json(), "us_per_state": 400.0},
+        {
+            "spec": spec.to_json(),
+            "us_per_state": 800.0 / ratio,
+            "spread": 8.0,
+            "ratio_ort_fp32": ratio,
+        }
+        for spec, ratio in (
+            (CompressionSpec(), 1.0),
+            (INT8, 8.0),
+            (CompressionSpec(bits=16), 2.0),
+        )
     ]
     table = inference_table(InferRows(rows=rows, fingerprint={}))
     assert [row["here_speedup"] for row in table] == pytest.approx([1.0, 8.0, 2.0])
     assert [row["published_speedup"] for row in table] == [1.0, 2.0, None]
+    assert table[1]["here_ms"] == pytest.approx(0.1)
+    assert table[1]["here_spread_ms"] == pytest.approx(0.008)
 
 
 @pytest.mark.parametrize(
