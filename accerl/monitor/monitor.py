@@ -18,6 +18,7 @@ from accerl.monitor.indicators import (
     SlopeIndicator,
     SlowdownIndicator,
 )
+from accerl.monitor.pace import PaceIndicator
 from accerl.monitor.stage import StageIndicator
 from accerl.runtime.run import IntervalReport
 
@@ -69,6 +70,7 @@ class Monitor:
             CorrectionIndicator(),
             MachineIndicator(),
             SlowdownIndicator(),
+            PaceIndicator(),
             DecisionIndicator(),
             *indicators,
         )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from accerl.errors import UserError, did_you_mean
 from accerl.monitor.features import Features
@@ -11,16 +11,23 @@ from accerl.monitor.indicators import Indicator
 from accerl.monitor.monitor import Monitor
 from accerl.spec import CompressionSpec, Decision
 
+if TYPE_CHECKING:
+    from accerl.config import RunConfig
+    from accerl.runtime.latency.profile import LatencyProfile
+
 
 class Strategy(Protocol):
     """A hand-set rule, a bandit, the learned controller or a replayed schedule.
 
-    `to_json`, which returns name and `params` for the run's records, is optional. So are four more
-    attributes, which are read with `specs_of`, `needs_of`, `fires` and `events_of`:
+    `to_json`, which returns name and `params` for the run's records, is optional. So are six more
+    attributes, which are read with `specs_of`, `needs_of`, `fires`, `events_of`, `bind` and
+    `explanation_of`:
     `specs`, every spec that it may act with, lets a run refuse what it cannot build before it
     begins; `needs`, the names of raw indicators without which it can never act, likewise;
     `fires`, whether its last decision was away from its state of rest, makes room for other rules
-    in a composition; and `events`, what happened to it in this run, goes into the summary.
+    in a composition; `events`, what happened to it in this run, goes into the summary;
+    `bind(config, times)` tells it, before `reset`, what is known of the run beforehand; and
+    `explanation`, why it decided so, goes into the interval's record.
     """
 
     def reset(self) -> None:
@@ -50,6 +57,25 @@ def fires(strategy: Strategy) -> bool:
 def events_of(strategy: Strategy) -> list[dict[str, Any]]:
     """Return what happened to a strategy since its reset, in plain JSON; none: it does not say."""
     return [dict(event) for event in getattr(strategy, "events", ())]
+
+
+def bind(strategy: Strategy, config: RunConfig, times: LatencyProfile | None) -> None:
+    """Tell a strategy, if it asks, what is known of a run before it begins.
+
+    Args:
+        strategy: that is to decide in it; called before its `reset`.
+        config: of the run.
+        times: of its machine, as the run sees it (`times_of_run`); None: they are not known.
+    """
+    told = getattr(strategy, "bind", None)
+    if told is not None:
+        told(config, times)
+
+
+def explanation_of(strategy: Strategy) -> dict[str, dict[str, float]]:
+    """Return why the last decision was made: numbers by candidate's label; none: not said."""
+    why: Mapping[str, Mapping[str, float]] = getattr(strategy, "explanation", {})
+    return {label: dict(numbers) for label, numbers in why.items()}
 
 
 def check_needs(

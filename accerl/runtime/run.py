@@ -120,6 +120,9 @@ class IntervalReport(JsonFields):
     indicators: Mapping[str, float] = field(default_factory=dict)
     """what the monitor made of the report and of those before it, by name, the user's own too;
     without what is not known, and in no report that has not passed a monitor"""
+    explanation: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """why the strategy decided so: numbers such as rate and score by candidate's label; empty where
+    it does not say"""
 
 
 Snapshot = dict[str, Any]

@@ -13,7 +13,7 @@ from accerl.config import RunConfig
 from accerl.correct import make_corrector
 from accerl.errors import GameError, UserError
 from accerl.monitor.indicators import Indicator
-from accerl.monitor.strategy import Strategy, check_needs, events_of
+from accerl.monitor.strategy import Strategy, bind, check_needs, events_of, explanation_of
 from accerl.records import (
     CONFIG,
     RunWriter,
@@ -22,9 +22,9 @@ from accerl.records import (
     read_metrics,
     versions,
 )
-from accerl.runtime.latency.games import times_of_run
+from accerl.runtime.latency.games import times_of_game, times_of_run
 from accerl.runtime.latency.profile import LatencyProfile
-from accerl.runtime.latency.profiles import load_profile, save_profile
+from accerl.runtime.latency.profiles import load_profile, save_profile, this_machine
 from accerl.runtime.parts import Parts
 from accerl.runtime.process.run import ProcessRun
 from accerl.runtime.ray.run import RayRun
@@ -147,6 +147,7 @@ def run_training(
             interval_seconds=config.runtime.interval_seconds,
             indicators=indicators,
         )
+        bind(strategy, config.adapted(), known_times(config, profile))
         strategy.reset()
         if writer is None:
             for report in _drive(episode, strategy):
@@ -165,6 +166,19 @@ def run_training(
         if writer is not None:
             writer.finish(summary)
     return RunResult(summary, reports)
+
+
+def known_times(config: RunConfig, profile: LatencyProfile | None) -> LatencyProfile | None:
+    """Return what a strategy may know of the machine's times before the run; None: nothing.
+
+    Args:
+        config: of the run.
+        profile: that charges its virtual clock; None: the clock is real, and the times are those
+            that were measured on this machine, or else on one like it.
+    """
+    times = times_of_game(profile or load_profile(this_machine()), config)
+    knows = config.network in (times.network, *times.small_learner_us)
+    return times.for_network(config.network) if knows else None
 
 
 def check_startable(
@@ -188,11 +202,13 @@ def check_startable(
 def _drive(episode: Episode, strategy: Strategy) -> Iterator[IntervalReport]:
     """Run to the end of `episode`; yield every interval's report."""
     while not episode.finished:
-        _, report = episode.step(strategy.decide(episode.features))
+        decision = strategy.decide(episode.features)
+        why = explanation_of(strategy)
+        _, report = episode.step(decision)
         if hasattr(strategy, "events"):
             events = {"strategy_events": float(len(events_of(strategy)))}  # so far
             report = replace(report, indicators={**report.indicators, **events})
-        yield report
+        yield replace(report, explanation=why) if why else report
 
 
 def _drive_recorded(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from accerl.spec import CompressionSpec, Decision
 from controller.actions import Actions
 from controller.policy.dwell import Dwell
 from controller.policy.joint import draw, joint_matrix, masked_log_softmax
+from controller.policy.module import PolicyModule
 from controller.policy.normalise import FeatureNormaliser
 
 
@@ -25,7 +26,7 @@ class Action(NamedTuple):
     log_prob: float
 
 
-class ControllerPolicy(nn.Module):
+class ControllerPolicy(PolicyModule):
     """Features [..., F] -> one hidden tanh layer -> one slope per head -> logits per head.
 
     The levels of a head are ordered from mild to hard, and its logits are ordinal:
@@ -119,17 +120,13 @@ class ControllerPolicy(nn.Module):
             indices = draw(np.exp(values), self.sizes, exists, uniforms)
         return Action(indices, float(values[np.ravel_multi_index(indices, self.sizes)]))
 
-    def num_parameters(self) -> int:
-        """Return the number of trained numbers."""
-        return sum(parameter.numel() for parameter in self.parameters())
-
     def to_json(self) -> dict[str, Any]:
         """Return sizes and weights as plain numbers: what a worker process needs to act."""
         weights = {name: value.tolist() for name, value in self.state_dict().items()}
         return {"sizes": list(self.sizes), "hidden": self.hidden, "weights": weights}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> ControllerPolicy:
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
         """Read a policy written by `to_json`.
 
         Raises:

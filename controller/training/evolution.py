@@ -24,8 +24,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from accerl.errors import UserError
 from accerl.seeds import Role, generator
-from controller.policy.policy import ControllerPolicy
-from controller.training.trainer import Trainer
+from controller.training.trainer import P, Trainer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +67,7 @@ def centred_ranks(values: np.ndarray) -> np.ndarray:
     return (below / max(len(values) - 1, 1) - 0.5).mean(axis=1)
 
 
-class Evolution(Trainer):
+class Evolution(Trainer[P]):
     """Evolution strategies.
 
     `train` takes (policy states, generation) -> values [population], or [population, instances], of
@@ -79,7 +78,7 @@ class Evolution(Trainer):
         config: how.
     """
 
-    def __init__(self, policy: ControllerPolicy, config: EvolutionConfig) -> None:
+    def __init__(self, policy: P, config: EvolutionConfig) -> None:
         make = torch.optim.Adam if config.adam else torch.optim.SGD
         optimizer = make(policy.parameters(), lr=config.learning_rate)
         super().__init__(policy, optimizer, asdict(config))
@@ -93,7 +92,7 @@ class Evolution(Trainer):
     def proposal(self) -> list[dict[str, Any]]:
         """Return the states of this generation's policies: pair by pair, plus before minus."""
         centre = parameters_to_vector(self.policy.parameters()).detach()
-        candidate = ControllerPolicy.from_json(self.policy.to_json())
+        candidate = type(self.policy).from_json(self.policy.to_json())
         states = []
         for noise in self._noise():
             for sign in (1.0, -1.0):

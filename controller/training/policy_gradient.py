@@ -51,7 +51,7 @@ def collect_group(
     ]
 
 
-class MetaTrainer(Trainer):
+class MetaTrainer(Trainer[ControllerPolicy]):
     """Policy gradient, with the rollouts of its last iterations.
 
     `train` takes (policy state, iteration) -> groups of rollouts, played anywhere.

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 
 from accerl.checkpoint import has_checkpoint, load_checkpoint, save_checkpoint
 from accerl.errors import UserError, one_line
 from accerl.networks.optimiser_state import load_optimiser_state, optimiser_state
-from controller.policy.policy import ControllerPolicy
+from controller.policy.module import PolicyModule
+
+P = TypeVar("P", bound=PolicyModule)
 
 
-class Trainer:
+class Trainer(Generic[P]):
     """Owns policy, optimiser, iteration number and the statistics so far.
 
     Saved after every iteration, a training that was killed goes on bit by bit as if it had not
@@ -28,7 +30,7 @@ class Trainer:
 
     def __init__(
         self,
-        policy: ControllerPolicy,
+        policy: P,
         optimizer: torch.optim.Optimizer,
         settings: dict[str, Any],
     ) -> None:

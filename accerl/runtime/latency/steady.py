@@ -104,6 +104,7 @@ class Steady:
     waits_for_upload: bool
     slowdown: float  # of everybody, where cores are shared
     acting: float  # of one group, per rollout
+    learning: float  # of the learner, per update: what shares the GPU with it is counted
     made: float  # seconds from the order of a publication until actors have it
     age: float  # seconds
     age_updates: float
@@ -219,6 +220,7 @@ class Work:
             waits_for_upload=uploading > max(waiting, learner),
             slowdown=slowdown,
             acting=actor * slowdown * wiring.actors * self.rollout + waits,
+            learning=learn * slowdown * self.rollout,
             made=self.publish * slowdown + self.send,
             age=age,
             age_updates=age / (seconds * self.rollout),

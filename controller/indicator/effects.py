@@ -1,0 +1,90 @@
+"""Effects: one unknown number for each of several things that are alike, learned from noisy values.
+
+Thing i has the value x_i = m_i + u + v_i, with a known guess m_i, an effect u that all share and
+one of its own v_i, independent and Gaussian:
+
+    u ~ N(0, shared^2),  v_i ~ N(0, own^2)   =>   x ~ N(m, shared^2 1 1' + own^2 I)
+
+A value y = x_i + noise of standard deviation s moves all of them, by Kalman's equations:
+
+    gain = P e_i / (P_ii + s^2),   m <- m + gain (y - m_i),   P <- P - gain (P e_i)'
+
+So what is seen of one spec says something of the others, and the more they share the more. In time
+x drifts: variance is added. A value that is too far off to be noise is a *change*: the shared
+effect is uncertain again as it was at first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+SURPRISE = 3.0
+"""standard deviations from which on a value is a change"""
+
+
+class Estimate(NamedTuple):
+    """What is believed of one number."""
+
+    mean: float
+    sd: float
+
+
+class Effects:
+    """What is believed of the values of several things.
+
+    Args:
+        guesses: m, [N].
+        shared: standard deviation of what all share.
+        own: standard deviation of what each has of its own.
+        shared_drift: standard deviation by which the shared effect moves between two values.
+        own_drift: the same of each one's own.
+    """
+
+    def __init__(
+        self,
+        guesses: Sequence[float],
+        *,
+        shared: float,
+        own: float,
+        shared_drift: float = 0.0,
+        own_drift: float = 0.0,
+    ) -> None:
+        count = len(guesses)
+        self._mean = np.array(guesses, dtype=np.float64)
+        self._ones, self._own = np.ones((count, count)), np.eye(count)
+        self._covariance = shared**2 * self._ones + own**2 * self._own
+        self._shared = shared
+        self._drift = shared_drift**2 * self._ones + own_drift**2 * self._own
+
+    def __getitem__(self, place: int) -> Estimate:
+        """Return what is believed of one of them."""
+        variance = max(float(self._covariance[place, place]), 0.0)
+        return Estimate(float(self._mean[place]), math.sqrt(variance))
+
+    def drift(self) -> None:
+        """Let some time pass."""
+        self._covariance = self._covariance + self._drift
+
+    def observe(self, place: int, value: float, noise: float, *, least: float = 0.0) -> bool:
+        """Learn from a value of one of them; return whether it was a change.
+
+        Args:
+            place: of the one.
+            value: of it.
+            noise: standard deviation of what the value is off by.
+            least: difference below which nothing counts as a change.
+        """
+        surprise = value - float(self._mean[place])
+        spread = math.sqrt(float(self._covariance[place, place]) + noise**2)
+        changed = abs(surprise) > max(SURPRISE * spread, least)
+        if changed:
+            self._covariance = self._covariance + self._shared**2 * self._ones
+        column = self._covariance[:, place]
+        gain = column / (column[place] + noise**2)
+        self._mean = self._mean + gain * surprise
+        self._covariance = self._covariance - np.outer(gain, column)
+        return changed

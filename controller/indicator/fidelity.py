@@ -1,0 +1,119 @@
+"""FidelityBelief: what an env step is worth that a spec acts, relative to one without compression.
+
+The KL of every spec is believed to be its typical one (`Prior.log_kl`) times an effect of the game,
+which all specs share, and one of its own; what is measured of a spec that acts, or of one that is
+measured without acting (`Decision.shadow`), moves all of them. With a spec's divergence
+
+    D = KL of its compression + KL of staleness, in proportion to its predicted policy lag,
+
+a step is worth
+
+    log efficiency = -cost (D^power - D_fp32^power) - log((1 + lag / half) / (1 + lag_fp32 / half)).
+
+`cost` is a game's own. The effective sample size of the importance weights speaks of it: a sample
+that counts for nothing teaches nothing, so log(ESS share) is taken as -cost D^power, with noise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from accerl.spec import IDENTITY, CompressionSpec
+from controller.indicator.effects import Effects, Estimate
+from controller.indicator.prior import SMALLEST_KL_NATS, Prior
+
+_FP32_LOG_KL = Estimate(math.log(SMALLEST_KL_NATS), 0.0)
+
+
+class FidelityBelief:
+    """What is believed of every spec's fidelity.
+
+    Args:
+        specs: that may act.
+        prior: means and spreads over games.
+    """
+
+    def __init__(self, specs: Sequence[CompressionSpec], prior: Prior) -> None:
+        self.prior = prior
+        self.measured: set[CompressionSpec] = set()
+        """specs whose KL was measured in this run"""
+        self._places = {
+            spec: place for place, spec in enumerate(s for s in specs if not _is_free(s))
+        }
+        self._log_kl = Effects(
+            [prior.log_kl(spec) for spec in self._places],
+            shared=prior.kl_shared,
+            own=prior.kl_own,
+            shared_drift=prior.kl_drift,
+            own_drift=prior.kl_drift,
+        )
+        self._log_cost = Effects([math.log(prior.cost)], shared=prior.cost_spread, own=1e-6)
+        self._stale_nats, self._lag = 0.0, 0.0
+
+    def log_kl(self, spec: CompressionSpec) -> Estimate:
+        """Return what is believed of the log of a spec's KL of compression, in nats."""
+        return _FP32_LOG_KL if _is_free(spec) else self._log_kl[self._places[spec]]
+
+    @property
+    def log_cost(self) -> Estimate:
+        """What is believed of the log of the game's cost."""
+        return self._log_cost[0]
+
+    def drift(self) -> None:
+        """Let an interval pass."""
+        self._log_kl.drift()
+
+    def observe_kl(self, spec: CompressionSpec, kl_nats: float) -> None:
+        """Learn from a measured KL of compression; NaN says nothing."""
+        if _is_free(spec) or not kl_nats >= 0.0:
+            return
+        self.measured.add(spec)
+        value = math.log(max(kl_nats, SMALLEST_KL_NATS))
+        self._log_kl.observe(self._places[spec], value, self.prior.kl_noise)
+
+    def observe_acting(self, spec: CompressionSpec, raw: Mapping[str, float]) -> None:
+        """Learn from an interval in which a spec acted: divergence, lag, and effective samples."""
+        total, lag, share = raw["kl_mean_nats"], raw["policy_lag"], raw["ess_fraction"]
+        if not total >= 0.0:
+            return
+        own = 0.0 if _is_free(spec) else math.exp(self.log_kl(spec).mean)
+        self._stale_nats, self._lag = max(total - own, 0.0), lag
+        distance = total**self.prior.power
+        if 0.0 < share < 1.0 and distance > 0.0:
+            cost = -math.log(share) / distance
+            self._log_cost.observe(0, math.log(cost), self.prior.cost_noise)
+
+    def divergence(self, spec: CompressionSpec, policy_lag: float) -> float:
+        """Return D, in nats.
+
+        Args:
+            spec: that would act.
+            policy_lag: updates of lag that it would have; NaN: as now.
+        """
+        own = 0.0 if _is_free(spec) else math.exp(self.log_kl(spec).mean)
+        known = policy_lag >= 0.0 and self._lag > 0.0
+        return own + self._stale_nats * (min(policy_lag / self._lag, 4.0) if known else 1.0)
+
+    def log_efficiency(
+        self, spec: CompressionSpec, policy_lag: float, fp32_policy_lag: float
+    ) -> Estimate:
+        """Return what is believed of the log of a step's worth over one without compression.
+
+        Its uncertainty is that of the spec's KL and of the game's cost, to first order.
+        """
+        prior, cost = self.prior, self.log_cost
+        distance = self.divergence(spec, policy_lag) ** prior.power
+        least = self.divergence(IDENTITY, fp32_policy_lag) ** prior.power
+        lost = math.exp(cost.mean) * (distance - least)
+        if policy_lag >= 0.0 and fp32_policy_lag >= 0.0:
+            late = prior.lag_half
+            lost += math.log((1.0 + policy_lag / late) / (1.0 + fp32_policy_lag / late))
+        own = math.exp(cost.mean) * distance
+        spread = math.hypot(cost.sd, prior.power * self.log_kl(spec).sd)
+        return Estimate(-lost, 0.0 if _is_free(spec) else own * spread)
+
+
+def _is_free(spec: CompressionSpec) -> bool:
+    """Whether a spec computes what the learner computes, whatever graph it runs in."""
+    return spec.student_key is None and spec.bits == 32 and spec.rank == 1.0

@@ -1,0 +1,86 @@
+"""One episode of the outer problem under any strategy, on any tier."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from accerl.monitor.strategy import Strategy, bind
+from accerl.runtime.latency.games import times_of_run
+from accerl.spec import Decision
+from accerl.training.episode import Episode
+from controller.env.instances import Instance
+from controller.objective import default_beta, discounted_gain
+
+
+@dataclass(frozen=True, kw_only=True)
+class Played:
+    """What an episode of K intervals came to."""
+
+    times: tuple[float, ...]
+    """[K + 1]: the clock, from 0"""
+    returns: tuple[float, ...]
+    """[K + 1]: J, from random play; what was not measured is as it was before"""
+    env_steps: tuple[int, ...]
+    """[K + 1]"""
+    decisions: tuple[Decision, ...]
+    """[K]"""
+
+    def gain(self, instance: Instance) -> float:
+        """Return the outer objective: the discounted gain of J, on the game's scale."""
+        beta = default_beta(instance.horizon_seconds)
+        returns = [instance.reference.normalise(value) for value in self.returns]
+        return discounted_gain(self.times, returns, beta)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all fields."""
+        return {**asdict(self), "decisions": [decision.to_json() for decision in self.decisions]}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Played:
+        """Read what `to_json` returned."""
+        return cls(
+            times=tuple(data["times"]),
+            returns=tuple(data["returns"]),
+            env_steps=tuple(data["env_steps"]),
+            decisions=tuple(map(Decision.from_json, data["decisions"])),
+        )
+
+
+def play(strategy: Strategy, instance: Instance, seed: int) -> Played:
+    """Play one episode; the same arguments give the same, but on the real clock.
+
+    Args:
+        strategy: decides; it is bound to the run and reset.
+        instance: game and machine.
+        seed: of the inner run.
+    """
+    config = instance.config(seed)
+    times = None if instance.latency is None else times_of_run(instance.latency, config)
+    bind(strategy, config, times)
+    strategy.reset()
+    run = instance.make_run(seed)
+    first = float(getattr(run, "initial_return", instance.random_return))
+    clock, returns, steps, decisions = [0.0], [first], [0], []
+    with closing(
+        Episode(
+            run,
+            horizon_seconds=instance.horizon_seconds,
+            interval_seconds=instance.interval_seconds,
+        )
+    ) as episode:
+        while not episode.finished:
+            _, report = episode.step(strategy.decide(episode.features))
+            clock.append(report.total_seconds)
+            score = report.learner_return
+            returns.append(returns[-1] if score is None else score)
+            steps.append(report.total_env_steps)
+            decisions.append(report.decision)
+    return Played(
+        times=tuple(clock),
+        returns=tuple(returns),
+        env_steps=tuple(steps),
+        decisions=tuple(decisions),
+    )

@@ -1,0 +1,98 @@
+"""Prior: what is believed of a game and of a machine before anything was seen of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from accerl.errors import UserError, did_you_mean
+from accerl.spec import CompressionSpec
+
+SMALLEST_KL_NATS = 1e-5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prior:
+    """Means and spreads over games and machines; `fit` takes them from runs that were made.
+
+    The typical KL of a spec, in natural logarithms of nats, is a sum over what it does:
+
+        log KL = kl_base + kl_int8 [bits = 8] + kl_bf16 [bits = 16] + kl_rank (1 - rank)
+                 + kl_sparsity sparsity + kl_student size_rank + kl_distilled [distilled]
+
+    An env step that is acted with divergence D nats is worth exp(-cost D^power) of one that is not,
+    and halves for every so many updates of policy lag (hyperbolically).
+
+    Raises:
+        UserError: a spread is not positive.
+    """
+
+    kl_base: float = -7.0
+    kl_int8: float = 1.6
+    kl_bf16: float = -1.0
+    kl_rank: float = 4.0
+    kl_sparsity: float = 2.0
+    kl_student: float = 0.35
+    kl_distilled: float = 3.0
+    kl_shared: float = 1.0
+    """standard deviation of a game's own, over games"""
+    kl_own: float = 0.7
+    """of a spec's own in a game"""
+    kl_drift: float = 0.2
+    """from interval to interval"""
+    kl_noise: float = 0.5
+    """of one measurement"""
+    cost: float = 0.5
+    power: float = 0.5
+    cost_spread: float = 0.7
+    """standard deviation of the log of a game's cost, over games"""
+    cost_noise: float = 1.0
+    """of the log of what one interval's effective sample size says of it"""
+    lag_half: float = 40.0
+    """updates of lag at which a step teaches half as much"""
+    rate_shared: float = 0.15
+    """standard deviation of the log of what a machine is faster than its profile predicts"""
+    rate_own: float = 0.05
+    """the same of one spec on it"""
+    rate_drift: float = 0.01
+    rate_noise: float = 0.04
+    """of one interval's rate"""
+
+    def __post_init__(self) -> None:
+        for name in _POSITIVE:
+            if not getattr(self, name) > 0.0:
+                raise UserError(f"prior: {name} must be positive, got {getattr(self, name)!r}")
+
+    def log_kl(self, spec: CompressionSpec) -> float:
+        """Return the typical log KL of a spec, in nats."""
+        found = self.kl_base
+        found += self.kl_int8 * (spec.bits == 8) + self.kl_bf16 * (spec.bits == 16)
+        found += self.kl_rank * (1.0 - spec.rank) + self.kl_sparsity * spec.sparsity
+        if spec.student_key is not None:
+            found += self.kl_distilled + self.kl_student * spec.size_rank
+        return max(found, math.log(SMALLEST_KL_NATS))
+
+    def to_json(self) -> dict[str, float]:
+        """Return all fields."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Prior:
+        """Read a prior.
+
+        Raises:
+            UserError: a field is unknown or no number.
+        """
+        known = [item.name for item in fields(cls)]
+        for name, value in data.items():
+            if name not in known:
+                raise UserError(f"prior: there is no {name!r}; {did_you_mean(name, known)}")
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise UserError(f"prior: {name} must be a number, got {value!r}")
+        return cls(**{name: float(value) for name, value in data.items()})
+
+
+_POSITIVE = ("kl_shared", "kl_own", "kl_noise", "cost", "power", "cost_spread", "cost_noise")
+_POSITIVE += ("lag_half", "rate_shared", "rate_own", "rate_noise")

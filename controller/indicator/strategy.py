@@ -1,0 +1,241 @@
+"""AdvancedIndicator: the paper's Advanced Indicator (section 2.4), as a Strategy.
+
+    profile, phase times -> SpeedBelief    -+
+                                            +-> candidates -> SpecScorer -> a decision, and why
+    KL, ESS, lag         -> FidelityBelief -+
+
+It reads what `accerl.runtime.latency.predict` says of every spec, corrects that by what it sees,
+and knows what it does not know. Its argmax acts; nothing is drawn at random.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from accerl.config import RunConfig
+from accerl.errors import UserError
+from accerl.monitor.features import Features
+from accerl.runtime.latency.profile import LatencyProfile
+from accerl.spec import IDENTITY, CompressionSpec, Decision
+from controller.env.compatibility import incompatibility
+from controller.indicator.candidates import Candidate, Situation, make_candidates
+from controller.indicator.fidelity import FidelityBelief
+from controller.indicator.prior import Prior
+from controller.indicator.scorer import SpecScorer
+from controller.indicator.speed import SpeedBelief
+
+SERVED = 0.5
+"""share of an interval in which a decision must have acted for what was seen to be its own"""
+FORGET_CHANGE = 2
+"""intervals for which a change of conditions counts as new"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class IndicatorSettings:
+    """What the indicator is told and does not learn.
+
+    Raises:
+        UserError: a number lies outside what is allowed, or there is nothing to choose.
+    """
+
+    specs: tuple[CompressionSpec, ...]
+    """that it may act with, as far as the run can; no compression is always among them"""
+    cap_nats: float = 0.1
+    """KL from which on a spec's score falls"""
+    least_worth: float = 0.97
+    """what is believed to be worth less, over no compression, does not act"""
+    uses_predictions: bool = True
+    """False: all specs are thought equally fast until they have acted (an ablation)"""
+    uses_kl: bool = True
+    """False: KL is never looked at (an ablation)"""
+    uses_changes: bool = True
+    """False: changes of conditions are not noticed (an ablation)"""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "specs", tuple(dict.fromkeys((IDENTITY, *self.specs))))
+        if not self.cap_nats > 0.0 or math.isinf(self.cap_nats):
+            raise UserError(f"indicator: cap_nats must be positive, got {self.cap_nats!r}")
+        if not 0.0 <= self.least_worth <= 1.0:
+            raise UserError(f"indicator: least_worth lies in [0, 1], got {self.least_worth!r}")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all fields."""
+        return {**asdict(self), "specs": [spec.to_json() for spec in self.specs]}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> IndicatorSettings:
+        """Read what `to_json` returned."""
+        specs = tuple(CompressionSpec.from_json(spec) for spec in data["specs"])
+        return cls(**{**data, "specs": specs})
+
+
+class AdvancedIndicator:
+    """Believes something of every spec's speed and fidelity, scores them, and acts with the best.
+
+    Args:
+        scorer: its policy.
+        prior: what it believes before it has seen anything.
+        settings: what it is told.
+    """
+
+    name = "indicator"
+
+    def __init__(self, scorer: SpecScorer, prior: Prior, settings: IndicatorSettings) -> None:
+        self.scorer, self.prior, self.settings = scorer, prior, settings
+        self.specs = settings.specs
+        """what it may act with in this run"""
+        self.explanation: dict[str, dict[str, float]] = {}
+        """why the last decision was made: numbers by candidate's label"""
+        self._config: RunConfig | None = None
+        self._times: LatencyProfile | None = None
+        self._speed: SpeedBelief | None = None
+
+    def bind(self, config: RunConfig, times: LatencyProfile | None) -> None:
+        """Learn what is known of the run: what can act in it, and how long its work takes."""
+        modelled = times if config.runtime.clock == "virtual" else None
+        can = [
+            s for s in self.settings.specs if incompatibility(config.network, modelled, s) is None
+        ]
+        self.specs = tuple(can)
+        self._config = config
+        self._times = times if self.settings.uses_predictions else None
+
+    def reset(self) -> None:
+        """Believe what the prior says.
+
+        Raises:
+            UserError: it was not told which run it is to decide in.
+        """
+        if self._config is None:
+            raise UserError("indicator: bind it to a run before it decides (`strategy.bind`)")
+        self._speed = SpeedBelief(
+            self._config,
+            self._times,
+            self.specs,
+            self.prior,
+            notices_changes=self.settings.uses_changes,
+        )
+        self._fidelity = FidelityBelief(self.specs, self.prior)
+        self._acting: Decision | None = None
+        self._kl_nats = math.nan
+        self._held = 0
+        self._since_change = FORGET_CHANGE
+        self.explanation = {}
+
+    def decide(self, features: Features) -> Decision:
+        """Return what to act with during the next interval."""
+        if self._speed is None:
+            self.reset()
+        assert self._speed is not None
+        raw, speed = features.raw, self._speed
+        if self._acting is not None:
+            self._observe(raw, speed)
+        situation = Situation(
+            acting=self._acting,
+            seconds_left=raw["horizon_seconds"] - raw["seconds"],
+            time_fraction=raw["time_fraction"],
+            slope_t=raw["return_slope_t"],
+            changed=self._since_change < FORGET_CHANGE,
+        )
+        decisions = [Decision.of(spec) for spec in self.specs]
+        cap = self.settings.cap_nats if self.settings.uses_kl else 1e9
+        rows = make_candidates(decisions, speed, self._fidelity, situation, cap)
+        scores = self._scores(rows)
+        chosen = self._choose(rows, scores)
+        self.explanation = _explain(rows, scores, chosen)
+        self._held = self._held + 1 if chosen == self._acting else 1
+        self._acting = chosen
+        return chosen
+
+    def _observe(self, raw: Mapping[str, float], speed: SpeedBelief) -> None:
+        """Learn from the interval that has ended."""
+        assert self._acting is not None
+        spec, served = self._acting.main, raw["served_share"] >= SERVED
+        self._since_change += 1
+        self._fidelity.drift()
+        if served:
+            speed.observe(spec, raw)
+            if speed.changed:
+                self._since_change = 0
+        else:
+            speed.skip(raw)
+        new, self._kl_nats = raw["compression_kl_nats"] != self._kl_nats, raw["compression_kl_nats"]
+        if served and self.settings.uses_kl:
+            if new:  # the indicator keeps its value where nothing was sampled
+                self._fidelity.observe_kl(spec, self._kl_nats)
+            self._fidelity.observe_acting(spec, raw)
+
+    def _scores(self, rows: Sequence[Candidate]) -> list[float]:
+        vectors = torch.from_numpy(np.stack([row.vector for row in rows]))
+        with torch.no_grad():
+            return self.scorer(vectors).tolist()
+
+    def _choose(self, rows: Sequence[Candidate], scores: Sequence[float]) -> Decision:
+        """Return the best of what is allowed; what is held, if it was not held long enough."""
+        fp32 = next(row for row in rows if row.decision.main == IDENTITY)
+        least = fp32.log_worth + math.log(max(self.settings.least_worth, 1e-9))
+        allowed = [
+            place
+            for place, row in enumerate(rows)
+            if row is fp32 or not self.settings.uses_kl or row.log_worth >= least
+        ]
+        decisions = [rows[place].decision for place in allowed]
+        held = self._acting is not None and self._held < self.scorer.dwell_intervals
+        if held and self._since_change > 0 and self._acting in decisions:
+            return self._acting
+        return rows[max(allowed, key=lambda place: scores[place])].decision
+
+    def to_json(self) -> dict[str, Any]:
+        """Return its name, and as parameters all that it is made of."""
+        return {"name": self.name, "params": self.params()}
+
+    def params(self) -> dict[str, Any]:
+        """Return policy, prior and settings, for `from_params`."""
+        return {
+            "scorer": self.scorer.to_json(),
+            "prior": self.prior.to_json(),
+            "settings": self.settings.to_json(),
+        }
+
+    @classmethod
+    def from_params(cls, params: Mapping[str, Any]) -> AdvancedIndicator:
+        """Make an indicator of what `params` returned.
+
+        Raises:
+            UserError: a part is missing or does not fit.
+        """
+        try:
+            return cls(
+                SpecScorer.from_json(params["scorer"]),
+                Prior.from_json(params["prior"]),
+                IndicatorSettings.from_json(params["settings"]),
+            )
+        except (KeyError, TypeError) as error:
+            raise UserError(f"indicator: its parameters lack {error}") from error
+
+
+def _explain(
+    rows: Sequence[Candidate], scores: Sequence[float], chosen: Decision
+) -> dict[str, dict[str, float]]:
+    """Return what is believed of every candidate, in plain units."""
+    highest = max(scores)
+    total = sum(math.exp(score - highest) for score in scores)
+    return {
+        row.decision.label: {
+            "env_steps_per_second": math.exp(row.log_rate.mean),
+            "rate_doubt": row.log_rate.sd,
+            "efficiency": math.exp(row.log_efficiency.mean),
+            "efficiency_doubt": row.log_efficiency.sd,
+            "kl_nats": math.exp(row.log_kl.mean),
+            "score": score,
+            "probability": math.exp(score - highest) / total,
+            "chosen": float(row.decision == chosen),
+        }
+        for row, score in zip(rows, scores, strict=True)
+    }

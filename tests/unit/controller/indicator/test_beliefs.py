@@ -1,0 +1,193 @@
+"""What the indicator believes of machines and games, and how that moves by what is seen."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from accerl.errors import UserError
+from accerl.monitor.monitor import Monitor
+from accerl.presets import load_preset
+from accerl.runtime.latency.games import times_of_run
+from accerl.runtime.latency.predict import predict
+from accerl.runtime.latency.profiles import load_profile
+from accerl.runtime.latency.steady import Work, settle
+from accerl.spec import IDENTITY, CompressionSpec
+from controller.indicator.effects import Effects
+from controller.indicator.fidelity import FidelityBelief
+from controller.indicator.prior import Prior
+from controller.indicator.speed import SpeedBelief
+
+INT8 = CompressionSpec(bits=8)
+NET3 = CompressionSpec(student="net3", bits=8)
+SPECS = (IDENTITY, INT8, NET3)
+
+
+def raw(**known: float) -> dict[str, float]:
+    """Return the raw indicators of a run's beginning, with some known."""
+    return {**Monitor(3, 10.0).start().raw, **known}
+
+
+class Clock:
+    """Makes raw indicators of intervals of one second, with 50 updates each."""
+
+    def __init__(self) -> None:
+        self.seconds = self.env_steps = 0.0
+
+    def after(self, rate: float, **known: float) -> dict[str, float]:
+        """Return them after one more interval."""
+        self.seconds += 1.0
+        self.env_steps += rate
+        clock = {"seconds": self.seconds, "env_steps": self.env_steps}
+        return raw(**clock, learner_updates=50.0 * self.seconds, **known)
+
+
+def test_a_value_of_one_moves_all_as_far_as_they_share() -> None:
+    effects = Effects([0.0, 0.0, 1.0], shared=1.0, own=0.5)
+    effects.observe(0, 2.0, 0.1)
+    # By hand: P = 1 + 0.25 on the diagonal, 1 beside it; gain = P e_0 / (1.25 + 0.01).
+    assert effects[0].mean == pytest.approx(2.0 * 1.25 / 1.26)
+    assert effects[1].mean == pytest.approx(2.0 * 1.0 / 1.26)
+    assert effects[2].mean == pytest.approx(1.0 + 2.0 * 1.0 / 1.26)
+    assert effects[0].sd == pytest.approx(math.sqrt(1.25 - 1.25**2 / 1.26))
+    assert effects[0].sd < effects[1].sd < math.sqrt(1.25)
+
+
+def test_a_jump_is_a_change_and_is_believed_at_once() -> None:
+    effects = Effects([0.0, 0.0], shared=1.0, own=0.01)
+    for _ in range(20):
+        assert not effects.observe(0, 0.0, 0.05)
+    assert effects[1].sd < 0.05
+    assert not effects.observe(0, 0.5, 0.05, least=0.6)
+    slow = effects[0].mean
+    assert effects.observe(0, 1.0, 0.05, least=0.1)
+    assert slow < 0.2
+    assert effects[0].mean == pytest.approx(1.0, abs=0.1)
+    assert effects[1].mean == pytest.approx(1.0, abs=0.1)
+
+
+def make_speed(machine: str = "edge-8000") -> tuple[SpeedBelief, dict[CompressionSpec, float]]:
+    """Return a belief and the rates that the profile predicts."""
+    config = load_preset("minatar-breakout")
+    times = times_of_run(load_profile(machine), config)
+    rates = {spec: predict(times, config, spec).env_steps_per_second for spec in SPECS}
+    return SpeedBelief(config, times, SPECS, Prior()), rates
+
+
+def test_speed_begins_with_what_the_profile_predicts() -> None:
+    belief, rates = make_speed()
+    for spec in SPECS:
+        assert math.exp(belief[spec].log_rate.mean) == pytest.approx(rates[spec])
+    assert rates[INT8] > 1.2 * rates[IDENTITY]
+    # The link is slow, and Net3 small; where there is none, warming it up is what takes time.
+    assert belief[INT8].takeover_seconds > 2.0 * belief[NET3].takeover_seconds > 0.0
+    near, _ = make_speed("server-8000")
+    assert near[NET3].takeover_seconds > near[INT8].takeover_seconds > 0.0
+
+
+def test_what_is_seen_of_one_spec_is_believed_of_the_others() -> None:
+    belief, rates = make_speed()
+    clock = Clock()
+    for _ in range(10):
+        belief.observe(INT8, clock.after(0.8 * rates[INT8]))
+    assert math.exp(belief[INT8].log_rate.mean) == pytest.approx(0.8 * rates[INT8], rel=0.02)
+    assert math.exp(belief[NET3].log_rate.mean) == pytest.approx(0.8 * rates[NET3], rel=0.04)
+    assert belief[INT8].log_rate.sd < belief[NET3].log_rate.sd
+
+
+def test_a_slow_learner_is_seen_and_what_compressing_brings_is_worked_out_again() -> None:
+    """A factor on the learner's times is no factor on all rates."""
+    belief, rates = make_speed("server-8000")
+    config = load_preset("minatar-breakout")
+    times = times_of_run(load_profile("server-8000"), config)
+    rows = [replace(row, distill_us=4.0 * row.distill_us) for row in times.specs]
+    slow_us = 4.0 * times.learner_us_per_sample  # the same GPU distils
+    slower = replace(times, learner_us_per_sample=slow_us, specs=tuple(rows))
+    truth = {spec: predict(slower, config, spec).env_steps_per_second for spec in SPECS}
+    work = Work.of(slower, config, INT8)
+    _, state = settle(work, config.runtime.publish_every)
+    groups = work.wiring.actors * state.slowdown
+    clock = Clock()
+    for _ in range(6):
+        seen = clock.after(
+            truth[INT8],
+            env_seconds_per_step=(work.act - work.infer) * groups,
+            infer_seconds_per_step=work.infer * groups,
+            learn_seconds_per_update=state.learning,
+            publish_seconds_each=work.publish * state.slowdown,
+        )
+        belief.observe(INT8, seen)
+    for spec in SPECS:
+        assert math.exp(belief[spec].log_rate.mean) == pytest.approx(truth[spec], rel=0.05)
+    assert truth[NET3] / truth[IDENTITY] < 0.6 * rates[NET3] / rates[IDENTITY]
+
+
+def test_a_co_tenant_is_noticed_and_a_steady_machine_is_not() -> None:
+    belief, rates = make_speed()
+    noise = np.random.default_rng(0)
+    changes, clock = [], Clock()
+    for interval in range(1, 41):
+        share = 0.5 if 20 <= interval < 30 else 1.0
+        rate = share * rates[INT8] * math.exp(0.03 * noise.standard_normal())
+        belief.observe(INT8, clock.after(rate))
+        if belief.changed:
+            changes.append(interval)
+    assert changes == [20, 30]
+
+
+def test_a_machine_without_a_profile_is_learned_from_what_acts() -> None:
+    belief = SpeedBelief(load_preset("catch"), None, SPECS, Prior())
+    assert belief[INT8].log_rate == belief[NET3].log_rate
+    clock = Clock()
+    for _ in range(5):
+        belief.observe(INT8, clock.after(200.0))
+    assert math.exp(belief[INT8].log_rate.mean) == pytest.approx(200.0, rel=0.05)
+    assert 1.0 < math.exp(belief[NET3].log_rate.mean) < 200.0
+    assert belief[NET3].log_rate.sd > 0.3
+
+
+def test_kl_of_one_spec_says_something_of_the_others() -> None:
+    prior = Prior()
+    belief = FidelityBelief(SPECS, prior)
+    before = belief.log_kl(NET3)
+    belief.observe_kl(INT8, 10.0 * math.exp(prior.log_kl(INT8)))
+    assert belief.log_kl(INT8).mean > prior.log_kl(INT8) + 1.0
+    assert belief.log_kl(NET3).mean > before.mean + 0.5
+    assert belief.log_kl(NET3).sd < before.sd
+    assert belief.measured == {INT8}
+    belief.observe_kl(NET3, math.nan)
+    assert belief.measured == {INT8}
+
+
+def test_efficiency_falls_with_kl_and_with_lag_and_fp32_is_the_unit() -> None:
+    belief = FidelityBelief(SPECS, Prior())
+    assert belief.log_efficiency(IDENTITY, 5.0, 5.0).mean == pytest.approx(0.0)
+    near, far = (belief.log_efficiency(spec, 5.0, 5.0).mean for spec in (INT8, NET3))
+    assert far < near < 0.0
+    assert belief.log_efficiency(INT8, 40.0, 5.0).mean < near - 0.3
+    assert belief.log_efficiency(INT8, math.nan, 5.0).mean == pytest.approx(near)
+
+
+def test_few_effective_samples_make_divergence_dear() -> None:
+    cheap, dear = FidelityBelief(SPECS, Prior()), FidelityBelief(SPECS, Prior())
+    for belief, share in ((cheap, 0.98), (dear, 0.3)):
+        for _ in range(5):
+            belief.observe_kl(NET3, 0.2)
+            seen = raw(kl_mean_nats=0.2, policy_lag=3.0, ess_fraction=share)
+            belief.observe_acting(NET3, seen)
+    worth = [math.exp(b.log_efficiency(NET3, 3.0, 3.0).mean) for b in (cheap, dear)]
+    assert worth[1] < 0.8 * worth[0]
+
+
+def test_priors_are_read_as_they_were_written_and_nonsense_is_refused() -> None:
+    prior = Prior(cost=1.25)
+    assert Prior.from_json(prior.to_json()) == prior
+    with pytest.raises(UserError, match=r"there is no 'costs'.*cost"):
+        Prior.from_json({"costs": 1.0})
+    with pytest.raises(UserError, match="cost must be a number"):
+        Prior.from_json({"cost": "1"})
+    with pytest.raises(UserError, match="cost must be positive"):
+        Prior(cost=0.0)

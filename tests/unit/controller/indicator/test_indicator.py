@@ -1,0 +1,228 @@
+"""The Advanced Indicator decides in real runs, says why, and is trained in parameter space."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from accerl.errors import UserError
+from accerl.monitor.features import Features
+from accerl.monitor.monitor import Monitor
+from accerl.presets import load_preset
+from accerl.records import read_metrics
+from accerl.runtime.latency.games import times_of_run
+from accerl.runtime.latency.profiles import load_profile
+from accerl.runtime.run import IntervalReport
+from accerl.spec import IDENTITY, CompressionSpec, Decision
+from accerl.training.run import RunResult, run_training
+from controller.indicator.candidates import SCORED
+from controller.indicator.gradient import GradientConfig, ParameterGradient
+from controller.indicator.prior import Prior
+from controller.indicator.scorer import SpecScorer
+from controller.indicator.strategy import AdvancedIndicator, IndicatorSettings
+from controller.training.evolution import Evolution, EvolutionConfig
+
+INT8 = CompressionSpec(bits=8)
+NET3 = CompressionSpec(student="net3", bits=8)
+SPECS = (IDENTITY, INT8, NET3)
+
+
+def make_indicator(machine: str, game: str = "catch", **settings: object) -> AdvancedIndicator:
+    """Return the rule that training starts from, bound to a machine."""
+    given = {"specs": SPECS, **settings}
+    scorer = SpecScorer(generator=torch.Generator().manual_seed(0))
+    indicator = AdvancedIndicator(scorer, Prior(), IndicatorSettings(**given))
+    config = load_preset(game)
+    indicator.bind(config, times_of_run(load_profile(machine), config))
+    indicator.reset()
+    return indicator
+
+
+def features(**known: float) -> Features:
+    """Return features of an early moment, with some raw indicators known."""
+    start = Monitor(3, 10.0).start().raw
+    return Features.of({**start, "seconds": 1.0, "time_fraction": 0.1, **known})
+
+
+def test_it_starts_with_the_fastest_spec_whose_kl_is_thought_to_be_allowed() -> None:
+    fast = make_indicator("edge-8000", cap_nats=10.0)
+    assert fast.decide(features()) == Decision.of(NET3)
+    careful = make_indicator("edge-8000", cap_nats=0.02)
+    assert careful.decide(features()) == Decision.of(INT8)
+    rows = careful.explanation
+    assert set(rows) == {spec.label for spec in SPECS}
+    assert rows[INT8.label]["chosen"] == 1.0
+    assert rows[INT8.label]["score"] == max(row["score"] for row in rows.values())
+    assert sum(row["probability"] for row in rows.values()) == pytest.approx(1.0)
+
+
+def test_a_spec_that_turns_out_to_be_far_from_the_learner_is_left() -> None:
+    indicator = make_indicator("edge-8000", cap_nats=10.0)
+    assert indicator.decide(features()) == Decision.of(NET3)
+    seen = {"served_share": 1.0, "kl_mean_nats": 40.0, "ess_fraction": 0.02, "policy_lag": 8.0}
+    for kl_nats in (40.0, 41.0):
+        decision = indicator.decide(features(compression_kl_nats=kl_nats, **seen))
+    assert decision in (Decision.of(INT8), Decision.of(IDENTITY))
+    assert indicator.explanation[NET3.label]["kl_nats"] > 5.0
+
+
+def test_what_is_believed_to_be_worth_less_than_no_compression_does_not_act() -> None:
+    bold = make_indicator("learner-bound", cap_nats=1e6, least_worth=0.0)
+    with torch.no_grad():
+        bold.scorer.linear[list(SCORED).index("kl")] = 50.0  # a policy gone wrong
+    assert bold.decide(features()) == Decision.of(NET3)
+    safe = make_indicator("learner-bound", cap_nats=1e6)
+    safe.scorer = bold.scorer
+    assert safe.decide(features()) == Decision.of(IDENTITY)
+
+
+def test_a_decision_is_held_unless_conditions_change() -> None:
+    def decisions(speed_after: float) -> list[Decision]:
+        indicator = make_indicator("edge-8000", cap_nats=10.0, least_worth=0.0)
+        with torch.no_grad():
+            indicator.scorer.log_dwell[:] = math.log(20.0)
+        first = indicator.decide(features())
+        rate = indicator.explanation[first.label]["env_steps_per_second"]
+        made, env_steps = [first], 0.0
+        for interval in range(1, 8):
+            known = {"served_share": 1.0, "learner_updates": 50.0 * interval, "policy_lag": 8.0}
+            known |= {"compression_kl_nats": 30.0 + interval, "kl_mean_nats": 40.0}
+            env_steps += rate * (speed_after if interval > 3 else 1.0)
+            known |= {"seconds": 1.0 * interval, "env_steps": env_steps, "ess_fraction": 0.02}
+            made.append(indicator.decide(features(**known)))
+        return made
+
+    held = decisions(1.0)
+    assert set(held) == {Decision.of(NET3)}
+    broken = decisions(0.4)
+    assert set(broken[:4]) == {Decision.of(NET3)}
+    assert Decision.of(NET3) not in broken[4:6]
+
+
+def test_it_acts_only_with_what_the_run_can_act_with() -> None:
+    own = CompressionSpec(student="net1", bits=8)
+    config = replace(load_preset("minatar-breakout"), network="net1")
+    scorer = SpecScorer(generator=torch.Generator().manual_seed(0))
+    indicator = AdvancedIndicator(scorer, Prior(), IndicatorSettings(specs=(*SPECS, own)))
+    indicator.bind(config, times_of_run(load_profile("server-8000"), config))
+    assert own not in indicator.specs
+    assert {IDENTITY, NET3} <= set(indicator.specs)
+
+
+def test_it_must_know_its_run() -> None:
+    scorer = SpecScorer(generator=torch.Generator().manual_seed(0))
+    indicator = AdvancedIndicator(scorer, Prior(), IndicatorSettings(specs=SPECS))
+    with pytest.raises(UserError, match="bind it to a run"):
+        indicator.reset()
+
+
+def test_settings_and_weights_are_read_as_they_were_written() -> None:
+    indicator = make_indicator("edge-8000", cap_nats=0.3)
+    again = AdvancedIndicator.from_params(indicator.to_json()["params"])
+    assert again.settings == indicator.settings
+    assert again.to_json() == indicator.to_json()
+    broken = indicator.params()
+    del broken["scorer"]["weights"]["inner"]
+    with pytest.raises(UserError, match=r"weights do not fit.*inner"):
+        AdvancedIndicator.from_params(broken)
+    with pytest.raises(UserError, match="lack 'prior'"):
+        AdvancedIndicator.from_params({"scorer": indicator.scorer.to_json()})
+    with pytest.raises(UserError, match="cap_nats must be positive"):
+        IndicatorSettings(specs=SPECS, cap_nats=-1.0)
+
+
+def test_a_real_run_records_why_and_resumes_bit_by_bit(tmp_path: Path) -> None:
+    profile = load_profile("paper-1080ti")
+    config = replace(load_preset("catch"), seconds=4.0).with_runtime(
+        runtime="serial", clock="virtual", interval_seconds=0.5
+    )
+
+    def run(name: str, *, stop: int = 100, resume: bool = False) -> RunResult:
+        def interrupt(report: IntervalReport) -> None:
+            if report.index == stop:
+                raise KeyboardInterrupt
+
+        return run_training(
+            config,
+            make_indicator("paper-1080ti", cap_nats=0.05),
+            strategy_name="indicator",
+            out=tmp_path / name,
+            resume=resume,
+            profile=profile,
+            on_interval=interrupt,
+        )
+
+    whole = run("whole").reports
+    assert IDENTITY not in [report.decision.main for report in whole]  # inference is dear here
+    last = whole[-1].explanation[whole[-1].decision.label]
+    assert last["chosen"] == 1.0
+    rate = (whole[-1].total_env_steps - whole[1].total_env_steps) / 3.0
+    assert last["env_steps_per_second"] == pytest.approx(rate, rel=0.1)
+    with pytest.raises(KeyboardInterrupt):
+        run("parts", stop=4)
+    run("parts", resume=True)
+    assert list(read_metrics(tmp_path / "parts")) == whole
+
+
+def test_parameter_gradient_climbs_and_resumes(tmp_path: Path) -> None:
+    start = SpecScorer(generator=torch.Generator().manual_seed(0))
+    aim = start.linear.detach().numpy() + 1.0
+
+    def reached(states: list[dict], iteration: int) -> np.ndarray:
+        del iteration
+        miss = [np.sum((np.array(s["weights"]["linear"]) - aim) ** 2) for s in states]
+        return -np.array(miss).reshape(4, 8)
+
+    def train(iterations: int, folder: str) -> ParameterGradient[SpecScorer]:
+        config = GradientConfig(instances=4, pairs=4, learning_rate=0.1)
+        trainer = ParameterGradient(SpecScorer.from_json(start.to_json()), config)
+        trainer.train(reached, iterations, tmp_path / folder)
+        return trainer
+
+    whole = train(30, "whole")
+    assert whole.history[-1]["gain"] > 0.4 * whole.history[0]["gain"]  # they are negative
+    train(12, "parts")
+    parts = train(30, "parts")
+    assert parts.history == whole.history
+    assert parts.policy.to_json() == whole.policy.to_json()
+    np.testing.assert_array_equal(parts.log_sigma, whole.log_sigma)
+
+
+def test_sigma_grows_where_it_pays_to_be_far() -> None:
+    def sigma(sign: float) -> float:
+        start = SpecScorer(generator=torch.Generator().manual_seed(0))
+        trainer = ParameterGradient(start, GradientConfig(instances=4, pairs=4))
+        middle = start.linear.detach().numpy().copy()
+
+        def reached(states: list[dict], iteration: int) -> np.ndarray:
+            del iteration
+            far = [np.sum((np.array(s["weights"]["linear"]) - middle) ** 2) for s in states]
+            return sign * np.array(far).reshape(4, 8)
+
+        return trainer.train(reached, 15)[-1]["sigma"]
+
+    assert sigma(1.0) > 0.3 > sigma(-1.0)
+
+
+def test_nonsense_in_training_is_refused() -> None:
+    with pytest.raises(UserError, match="2 pairs or more"):
+        GradientConfig(pairs=1)
+    start = SpecScorer(generator=torch.Generator().manual_seed(0))
+    trainer = ParameterGradient(start, GradientConfig(instances=1, pairs=2))
+    with pytest.raises(UserError, match="finite value for each of 1 x 4"):
+        trainer.improve(np.array([[0.0, 1.0, math.nan, 2.0]]))
+
+
+def test_evolution_strategies_move_the_same_weights() -> None:
+    start = SpecScorer(generator=torch.Generator().manual_seed(0))
+    evolution = Evolution(start, EvolutionConfig(pairs=2))
+    states = evolution.proposal()
+    assert len(states) == 4
+    before = start.to_json()
+    evolution.improve(np.arange(4.0))
+    assert start.to_json() != before
