@@ -64,6 +64,9 @@ class RuntimeConfig:
     """learner updates between two publications of compressed weights"""
     interval_seconds: float = 5.0
     """seconds between two decisions of the strategy"""
+    first_interval_seconds: float = 0.0
+    """seconds until the strategy's second decision, at most `interval_seconds`: a short first
+    interval shows a strategy its machine early; 0: as long as the others"""
     eval_episodes: int = 16
     """episodes per off-the-clock measurement of the learner's policy; 0 turns it off"""
     actor_threads: int = 1
@@ -108,6 +111,9 @@ class RuntimeConfig:
         check("infer_batch", f"must lie in 0..num_envs ({envs})", lambda n: 0 <= n <= envs)
         check("patience_seconds", "must lie in 0..10", lambda seconds: 0.0 <= seconds <= 10.0)
         check("interval_seconds", "must be positive", lambda seconds: seconds > 0.0)
+        longest = self.interval_seconds
+        rule = f"must lie in 0..interval_seconds ({longest:g})"
+        check("first_interval_seconds", rule, lambda seconds: 0.0 <= seconds <= longest)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,6 +182,8 @@ class RunConfig:
             del data["env"]
         if self.conditions == UNCHANGING:
             del data["conditions"]
+        if not self.runtime.first_interval_seconds:
+            del data["runtime"]["first_interval_seconds"]
         return json_hash(data)[:12]
 
     def to_json(self) -> dict[str, Any]:

@@ -58,18 +58,41 @@ def default_beta(horizon_seconds: float) -> float:
     return 1.0 / (0.5 * horizon_seconds)
 
 
-def num_intervals(horizon_seconds: float, interval_seconds: float) -> int:
+def num_intervals(
+    horizon_seconds: float, interval_seconds: float, first_interval_seconds: float = 0.0
+) -> int:
     """Return how many intervals fill the horizon; the last one may be shorter.
 
+    Args:
+        horizon_seconds: length of an episode.
+        interval_seconds: length of an interval.
+        first_interval_seconds: of the first one; 0: as long as the others.
+
     Raises:
-        UserError: a length is not positive, or an interval is longer than the horizon.
+        UserError: a length is not positive, an interval is longer than the horizon, or the first
+            one longer than the others.
     """
     if not 0.0 < interval_seconds <= horizon_seconds or math.isinf(horizon_seconds):
         raise UserError(
             f"the interval must lie in (0, horizon], got interval {interval_seconds:g} s "
             f"and horizon {horizon_seconds:g} s"
         )
-    return math.ceil(horizon_seconds / interval_seconds - 1e-9)
+    if not 0.0 <= first_interval_seconds <= interval_seconds:
+        raise UserError(
+            f"the first interval must lie in [0, interval], got {first_interval_seconds:g} s "
+            f"and interval {interval_seconds:g} s"
+        )
+    missing = interval_seconds - (first_interval_seconds or interval_seconds)
+    return math.ceil((horizon_seconds + missing) / interval_seconds - 1e-9)
+
+
+def interval_starts(
+    horizon_seconds: float, interval_seconds: float, first_interval_seconds: float = 0.0
+) -> np.ndarray:
+    """Return when every interval begins that nothing delays, float64 [K]; see `num_intervals`."""
+    count = num_intervals(horizon_seconds, interval_seconds, first_interval_seconds)
+    missing = interval_seconds - (first_interval_seconds or interval_seconds)
+    return np.maximum(np.arange(count) * interval_seconds - missing, 0.0)
 
 
 def discounted_gain(times_seconds: Curve, returns: Curve, beta: float) -> float:

@@ -17,13 +17,14 @@ class Episode:
     """One inner run, interval by interval: apply a decision, advance, update the monitor.
 
     Training and the control environment both drive it, so a controller learns on the loop that it
-    is used in. The last interval is shorter where the horizon is no multiple of the interval. The
-    features give the time in seconds and as a fraction of the horizon.
+    is used in. The first interval may be shorter than the others, and the last one is where they
+    do not fill the horizon. The features give the time in seconds and as a fraction of the horizon.
 
     Args:
         run: the inner run, before its first interval; `close` closes it.
         horizon_seconds: length of the episode on the run's clock.
         interval_seconds: length of one interval.
+        first_interval_seconds: length of the first one; 0: as long as the others.
         indicators: the user's own, new ones; see `Monitor`.
     """
 
@@ -33,11 +34,13 @@ class Episode:
         *,
         horizon_seconds: float,
         interval_seconds: float,
+        first_interval_seconds: float = 0.0,
         indicators: Sequence[Indicator] = (),
     ) -> None:
         self.run = run
         self.horizon_seconds = horizon_seconds
         self.interval_seconds = interval_seconds
+        self.first_interval_seconds = first_interval_seconds or interval_seconds
         self.intervals = 0
         """how many have been run"""
         self.total_seconds = 0.0
@@ -55,7 +58,8 @@ class Episode:
         """Act for one interval; return the features after it, and its report with `indicators`."""
         self.run.apply(decision)
         left = self.horizon_seconds - self.total_seconds
-        report = self.run.advance(min(self.interval_seconds, left))
+        length = self.interval_seconds if self.intervals else self.first_interval_seconds
+        report = self.run.advance(min(length, left))
         self._update(report)
         known = self._monitor.known(self.features)
         return self.features, replace(report, indicators=known)

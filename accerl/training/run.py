@@ -145,6 +145,7 @@ def run_training(
             run,
             horizon_seconds=config.seconds,
             interval_seconds=config.runtime.interval_seconds,
+            first_interval_seconds=config.runtime.first_interval_seconds,
             indicators=indicators,
         )
         bind(strategy, config.adapted(), known_times(config, profile))

@@ -30,6 +30,7 @@ from analysis.figures.theme import (
     ramp,
 )
 from analysis.records.load import RunRecord, StudyRecord
+from analysis.records.plan import Game
 
 OTHER = "other specs"
 BINS = 40
@@ -79,12 +80,7 @@ def study_strips(
 
 def run_strips(labelled: Mapping[str, RunRecord]) -> Figure:
     """Which specs acted when, one row a run; above it what was decided and not admitted yet."""
-    shares = {
-        label: _shares(
-            [run], max(report.seconds for report in run.reports), run.reports[-1].total_seconds
-        )
-        for label, run in labelled.items()
-    }
+    shares = {label: _run_shares(run) for label, run in labelled.items()}
     order = _shown_specs(shares.values(), labelled.values())
     column = "each run over its own length"
     table = [
@@ -119,33 +115,52 @@ def _study_shares(study: StudyRecord) -> tuple[Mapping[tuple[str, str], Shares],
     for (strategy, game, _), run in study.runs.items():
         runs[strategy, game].append(run)
     shares = {
-        key: _shares(found, game.interval_seconds, game.horizon_seconds)
+        key: _shares(found, game)
         for key, found in runs.items()
         if (game := study.games.get(key[1])) is not None
     }
     return shares, _shown_specs(shares.values(), study.runs.values())
 
 
-def _shares(
-    runs: Sequence[RunRecord], interval_seconds: float, horizon_seconds: float
-) -> dict[tuple[float, float], dict[str, float]]:
+def _shares(runs: Sequence[RunRecord], game: Game) -> Shares:
     """Return the share of actor seconds by interval and label, over runs."""
     seconds: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))
-    last = max(int(horizon_seconds / interval_seconds - 0.5), 0)
+    # As if the first interval had begun so much before 0 that it is as long as the others.
+    early = game.interval_seconds - (game.first_interval_seconds or game.interval_seconds)
+    last = max(int((game.horizon_seconds + early) / game.interval_seconds - 0.5), 0)
     for run in runs:
         for report in run.reports:
-            middle = report.total_seconds - report.seconds / 2.0
-            interval = min(int(middle / interval_seconds), last)
+            middle = report.total_seconds - report.seconds / 2.0 + early
+            interval = min(int(middle / game.interval_seconds), last)
             for label, value in _label_seconds(report).items():
                 seconds[interval][label] += value
-    percent = 100.0 * interval_seconds / horizon_seconds
+    percent = 100.0 * game.interval_seconds / game.horizon_seconds
+    before = 100.0 * early / game.horizon_seconds
     return {
-        (round(index * percent, 4), round(min(index * percent + percent, 100), 4)): {
-            label: value / total for label, value in found.items()
-        }
+        (
+            round(max(index * percent - before, 0.0), 4),
+            round(min(index * percent - before + percent, 100), 4),
+        ): _normalised(found)
         for index, found in sorted(seconds.items())
-        if (total := sum(found.values())) > 0.0
+        if sum(found.values()) > 0.0
     }
+
+
+def _run_shares(run: RunRecord) -> Shares:
+    """Return the share of actor seconds by interval and label, of one run as it was."""
+    percent, shares = 100.0 / run.reports[-1].total_seconds, {}
+    for report in run.reports:
+        found = _label_seconds(report)
+        if sum(found.values()) > 0.0:
+            start = percent * (report.total_seconds - report.seconds)
+            place = (round(start, 4), round(percent * report.total_seconds, 4))
+            shares[place] = _normalised(found)
+    return shares
+
+
+def _normalised(seconds: Mapping[str, float]) -> dict[str, float]:
+    total = sum(seconds.values())
+    return {label: value / total for label, value in seconds.items()}
 
 
 def _label_seconds(report: IntervalReport) -> Mapping[str, float]:

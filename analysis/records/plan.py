@@ -38,6 +38,8 @@ class Game:
     """one of GROUPS"""
     fp32_returns: tuple[float, ...]
     """final returns of the fp32 runs that the target is the median of"""
+    first_interval_seconds: float = 0.0
+    """0: as long as the others"""
 
     def __post_init__(self) -> None:
         if not self.horizon_seconds > 0.0:
@@ -92,7 +94,8 @@ def read_games(info: Mapping[str, Any]) -> dict[str, Game]:
     games = {}
     for name, item in info["games"].items():
         values: dict[str, Any] = {"name": name}
-        values |= {key: float(item[key]) for key, kind in types.items() if kind == "float"}
+        given = {"first_interval_seconds": 0.0, **item}
+        values |= {key: float(given[key]) for key, kind in types.items() if kind == "float"}
         values |= {key: item[key] for key in ("game", "profile", "limit", "group")}
         games[name] = Game(**values, fp32_returns=tuple(item["fp32_returns"]))
     return games

@@ -127,9 +127,12 @@ def game_table(study: StudyRecord) -> Table:
         "target_return": "#Target return",
         "horizon_seconds": "#Horizon (s)",
         "interval_seconds": "#Decision every (s)",
+        "first_interval_seconds": "#Second decision after (s)",
         "random_return": "#Random return",
         "reference_return": "#Reference return",
     }
+    if not any(game.first_interval_seconds for game in study.games.values()):
+        del numbers["first_interval_seconds"]
     rows = []
     for game in study.games.values():
         middle = median(game.fp32_returns)

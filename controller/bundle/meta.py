@@ -39,6 +39,8 @@ class TrainedOn:
     """length of an episode"""
     interval_seconds: float
     """length of one step"""
+    first_interval_seconds: float = 0.0
+    """length of the first step; 0: as long as the others"""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "seeds", tuple(self.seeds))
@@ -102,6 +104,8 @@ class BundleMeta:
     shield_nats: float | None = None
     """threshold of the KL-max shield that its results were obtained under; None: there was none"""
     results: tuple[Result, ...] = ()
+    first_interval_seconds: float = 0.0
+    """until the second decision, of the longest instance; 0: as long as between the others"""
     contest: str | None = None
     """hash of the plan of the contest that the results are from"""
 
@@ -112,6 +116,8 @@ class BundleMeta:
             raise UserError(f"bundle: tier {self.tier!r}; allowed: {', '.join(TIERS)}")
         if not 0.0 < self.interval_seconds <= self.horizon_seconds:
             raise UserError("bundle: the interval must be positive and at most the horizon")
+        if not 0.0 <= self.first_interval_seconds <= self.interval_seconds:
+            raise UserError("bundle: the first interval must not exceed the others")
         if self.min_dwell_intervals < 1:
             raise UserError("bundle: min_dwell_intervals must be 1 or more")
         if self.shield_nats is not None and not self.shield_nats >= 0.0:
@@ -120,7 +126,8 @@ class BundleMeta:
     @property
     def decisions(self) -> int:
         """How many decisions an episode has."""
-        return num_intervals(self.horizon_seconds, self.interval_seconds)
+        lengths = self.horizon_seconds, self.interval_seconds, self.first_interval_seconds
+        return num_intervals(*lengths)
 
     @property
     def shield_in_words(self) -> str:

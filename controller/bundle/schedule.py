@@ -12,7 +12,7 @@ from accerl.errors import UserError
 from accerl.monitor.features import Features
 from accerl.spec import CompressionSpec, Decision
 from controller.actions import HEADS, ActionSpace
-from controller.objective import num_intervals
+from controller.objective import interval_starts
 
 POOLED = "all"
 """The schedule over every game together, for a game that was not trained on."""
@@ -132,6 +132,7 @@ def median_schedule(
     episodes: Sequence[Sequence[Sequence[int]]],
     horizon_seconds: float,
     interval_seconds: float,
+    first_interval_seconds: float = 0.0,
 ) -> Schedule:
     """Return the median schedule: of each interval the `medoid`, and quantiles of every head.
 
@@ -142,26 +143,27 @@ def median_schedule(
         episodes: per recorded run, one index tuple per interval.
         horizon_seconds: length of a run.
         interval_seconds: length of an interval.
+        first_interval_seconds: of the first one; 0: as long as the others.
 
     Raises:
         UserError: there are no runs, or one is not as long as the horizon.
     """
-    steps = num_intervals(horizon_seconds, interval_seconds)
-    if not episodes or any(len(episode) != steps for episode in episodes):
+    starts = interval_starts(horizon_seconds, interval_seconds, first_interval_seconds)
+    if not episodes or any(len(episode) != len(starts) for episode in episodes):
         raise UserError(
-            f"schedule: needs runs of {steps} intervals each, "
+            f"schedule: needs runs of {len(starts)} intervals each, "
             f"got lengths {sorted({len(episode) for episode in episodes})}"
         )
     points = []
-    for step in range(steps):
+    for step, seconds in enumerate(starts.tolist()):
         chosen = np.array([episode[step] for episode in episodes], dtype=np.int64)
         indices = medoid(chosen)
         ranks = np.quantile(chosen, QUANTILES, axis=0, method="inverted_cdf").astype(int)
         at_quantiles = [actions.spec(row) for row in ranks.tolist()]
         points.append(
             SchedulePoint(
-                fraction=step * interval_seconds / horizon_seconds,
-                seconds=step * interval_seconds,
+                fraction=seconds / horizon_seconds,
+                seconds=seconds,
                 decision=actions.decision(indices),
                 agreement=float((chosen == indices).all(axis=1).mean()),
                 levels={head: [getattr(spec, head) for spec in at_quantiles] for head in HEADS},
@@ -173,7 +175,7 @@ def median_schedule(
 def median_schedules(
     actions: ActionSpace,
     episodes: Mapping[str, Sequence[Sequence[Sequence[int]]]],
-    lengths: Mapping[str, tuple[float, float]],
+    lengths: Mapping[str, tuple[float, ...]],
     games: Mapping[str, str] | None = None,
 ) -> dict[str, Schedule]:
     """Return one schedule per instance, one per game, and the pooled one of all.
@@ -181,8 +183,8 @@ def median_schedules(
     Args:
         actions: what the indices mean.
         episodes: per instance, recorded runs as in `median_schedule`.
-        lengths: per instance, horizon and interval in seconds. All must have the same number of
-            intervals; schedules over several have the longest one's seconds.
+        lengths: per instance, horizon, interval and first interval in seconds. All must have the
+            same number of intervals; schedules over several have the longest one's seconds.
         games: per instance, its game; None: every instance is a game of its own.
     """
     members = {name: [name] for name in episodes}

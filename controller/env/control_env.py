@@ -25,9 +25,10 @@ from controller.objective import default_beta
 class CompressionControlEnv(gymnasium.Env[np.ndarray, Any]):
     """The outer problem over any InnerRun, as a Gymnasium environment.
 
-    Every reset picks one of `instances`, or takes ``options={"instance": ...}``: the place of one
-    in `instances`, or an `Instance`. Equal instances, seeds and actions give equal episodes on
-    tiers analytic and virtual.
+    The first step is shorter where the instance says so, the last one where the others do not fill
+    the horizon. Every reset picks one of `instances`, or takes ``options={"instance": ...}``: the
+    place of one in `instances`, or an `Instance`. Equal instances, seeds and actions give equal
+    episodes on tiers analytic and virtual.
 
     Observation: the unitless feature vector (`accerl.monitor.features`), float32 [F]. Action: one
     index per head of `actions`, or a single one for presets. An action that does not exist for
@@ -189,6 +190,7 @@ class CompressionControlEnv(gymnasium.Env[np.ndarray, Any]):
             instance.make_run(seed),
             horizon_seconds=instance.horizon_seconds,
             interval_seconds=instance.interval_seconds,
+            first_interval_seconds=instance.first_interval_seconds,
             indicators=self.make_indicators(),
         )
         return self._episode
@@ -258,7 +260,7 @@ class CompressionControlEnv(gymnasium.Env[np.ndarray, Any]):
         episode = self._current.snapshot()
         return {
             "instance": self.instance.name,
-            "lengths": [self.instance.horizon_seconds, self.instance.interval_seconds],
+            "lengths": list(self.instance.lengths),
             "place": self._place,
             "seed": self._seed,
             "np_random": self.np_random.bit_generator.state,
@@ -279,13 +281,13 @@ class CompressionControlEnv(gymnasium.Env[np.ndarray, Any]):
         place = snapshot["place"]
         known = place is None or place < len(self.instances)
         instance = self.instances[place] if known and place is not None else self.instance
-        lengths = [instance.horizon_seconds, instance.interval_seconds]
+        lengths = list(instance.lengths)
         same = instance.name == snapshot["instance"] and lengths == snapshot["lengths"]
         if not known or not same:
             raise UserError(
-                f"snapshot: it is of instance {snapshot['instance']!r} with horizon and interval "
-                f"{snapshot['lengths']}, this environment has {instance.name!r} with {lengths}; "
-                "restore it where the instances are the same"
+                f"snapshot: it is of instance {snapshot['instance']!r} with horizon, interval and "
+                f"first interval {snapshot['lengths']}, this environment has {instance.name!r} "
+                f"with {lengths}; restore it where the instances are the same"
             )
         # A new run: nothing that another branch has left can show.
         episode = self._start(instance, place, snapshot["seed"])

@@ -50,6 +50,8 @@ class Instance:
     """length of an episode"""
     interval_seconds: float
     """length of one step"""
+    first_interval_seconds: float = 0.0
+    """length of the first step, at most that of the others; 0: as long as they are"""
     random_return: float = 0.0
     """score of random play"""
     reference_return: float = 1.0
@@ -74,7 +76,12 @@ class Instance:
     """the inner run, but for seed, length and clock; None: the game's preset"""
 
     def __post_init__(self) -> None:
-        num_intervals(self.horizon_seconds, self.interval_seconds)
+        num_intervals(*self.lengths)
+
+    @property
+    def lengths(self) -> tuple[float, float, float]:
+        """Horizon, interval and first interval, in seconds; see `objective.num_intervals`."""
+        return self.horizon_seconds, self.interval_seconds, self.first_interval_seconds
 
     @property
     def name(self) -> str:
@@ -93,6 +100,7 @@ class Instance:
         base = self.base or load_preset(self.game)
         return replace(base, seed=seed, seconds=self.horizon_seconds).with_runtime(
             interval_seconds=self.interval_seconds,
+            first_interval_seconds=self.first_interval_seconds,
             runtime="process" if real else "serial",
             clock="real" if real else "virtual",
         )
@@ -113,6 +121,8 @@ class Instance:
     def to_json(self) -> dict[str, Any]:
         """Return all that is plain data."""
         data = {name: value for name, value in vars(self).items() if name not in _NOT_IN_JSON}
+        if not self.first_interval_seconds:  # the results that studies have saved know of none
+            del data["first_interval_seconds"]
         return {**data, "fp32_returns": list(self.fp32_returns)}
 
     @classmethod

@@ -5,7 +5,7 @@ controller's own random numbers. What the game and the seed do to the return is 
 a group, and the mean of the *other* rollouts removes it without bias (leave-one-out; an
 input-dependent baseline, Mao et al. 2019, "Variance reduction for reinforcement learning in
 input-driven environments"). Intervals may differ in length between rollouts, so "the same moment"
-is a bin of elapsed seconds, as many bins as the horizon has intervals.
+is a bin of elapsed seconds: an interval of an episode that nothing delays.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from accerl.errors import UserError
-from controller.objective import num_intervals
+from controller.objective import interval_starts, num_intervals
 from controller.training.rollouts import Trajectory
 
 
@@ -31,12 +31,11 @@ def returns_to_go(discounted_rewards: np.ndarray) -> np.ndarray:
 def time_bins(trajectory: Trajectory) -> np.ndarray:
     """Return the bin of elapsed seconds that every step began in, int [K].
 
-    With intervals of equal length, step k is alone in bin k.
+    In an episode that nothing delays, step k is alone in bin k.
     """
-    bins = num_intervals(trajectory.horizon_seconds, trajectory.interval_seconds)
     begun = np.cumsum(trajectory.seconds) - trajectory.seconds
-    fraction = begun / trajectory.horizon_seconds
-    return np.minimum((fraction * bins + 1e-6).astype(int), bins - 1)  # sums of seconds round
+    rounding = 1e-6 * trajectory.interval_seconds  # of sums of seconds
+    return np.searchsorted(interval_starts(*trajectory.lengths), begun + rounding, "right") - 1
 
 
 def mean_of_others(values: np.ndarray, block: int = 1) -> np.ndarray:
@@ -68,7 +67,7 @@ def group_baselines(group: Sequence[Trajectory], block: int) -> list[np.ndarray]
         UserError: the rollouts do not belong together, or are not in order.
     """
     _check_group(group, block)
-    count = num_intervals(group[0].horizon_seconds, group[0].interval_seconds)
+    count = num_intervals(*group[0].lengths)
     bins = [time_bins(trajectory) for trajectory in group]
     gained = [
         np.bincount(places, weights=trajectory.discounted_rewards, minlength=count)
@@ -79,7 +78,7 @@ def group_baselines(group: Sequence[Trajectory], block: int) -> list[np.ndarray]
 
 
 def _check_group(group: Sequence[Trajectory], block: int) -> None:
-    tasks = {(t.instance, t.seed, t.beta, t.horizon_seconds, t.interval_seconds) for t in group}
+    tasks = {(t.instance, t.seed, t.beta, *t.lengths) for t in group}
     if len(tasks) != 1:
         raise UserError("meta-training: the rollouts of a group must share instance and seed")
     seeds = [t.action_seed for t in group if t.action_seed is not None]

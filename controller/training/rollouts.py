@@ -83,6 +83,13 @@ class Trajectory(RecordedEpisode):
     horizon_seconds: float
     interval_seconds: float
     """length of an interval that nothing delays"""
+    first_interval_seconds: float = 0.0
+    """of the first one; 0: as long as the others"""
+
+    @property
+    def lengths(self) -> tuple[float, float, float]:
+        """Horizon, interval and first interval, in seconds; see `objective.num_intervals`."""
+        return self.horizon_seconds, self.interval_seconds, self.first_interval_seconds
 
     def __post_init__(self) -> None:
         broken = ~np.isfinite(self.rewards) | ~(self.seconds > 0.0)
@@ -201,4 +208,5 @@ def rollout(
         beta=env.beta,
         horizon_seconds=instance.horizon_seconds,
         interval_seconds=instance.interval_seconds,
+        first_interval_seconds=instance.first_interval_seconds,
     )

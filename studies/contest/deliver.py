@@ -81,11 +81,12 @@ def export(
         for item in trained
     }
     longest = max(trained, key=lambda item: item.horizon_seconds)
-    lengths = {item.name: (item.horizon_seconds, item.interval_seconds) for item in trained}
+    lengths = {item.name: item.lengths for item in trained}
     named = {item.name: item.game for item in trained}
     schedules = median_schedules(actions, episodes, lengths, named)
     meta = BundleMeta(
         interval_seconds=longest.interval_seconds,
+        first_interval_seconds=longest.first_interval_seconds,
         horizon_seconds=longest.horizon_seconds,
         tier="virtual",
         profiles=tuple(
@@ -98,6 +99,7 @@ def export(
                 seeds=tuple(seeds),
                 horizon_seconds=item.horizon_seconds,
                 interval_seconds=item.interval_seconds,
+                first_interval_seconds=item.first_interval_seconds,
             )
             for item in trained
         ),

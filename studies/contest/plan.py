@@ -63,7 +63,10 @@ LIMITS = {
     "upload": "network",
 }
 """what limits an instance: the names of `latency.predict.LIMITS`, in the contest's words"""
-PLANNED = ("game", "profile", "horizon_seconds", "interval_seconds", "limit", "group")
+PLANNED = (
+    "game", "profile", "horizon_seconds", "interval_seconds", "first_interval_seconds",
+    "limit", "group",
+)  # fmt: skip
 """what a plan fixes of an instance"""
 TRAINED = "trained"
 NEW_MACHINE, NEW_GAME, NEW_BOTH = "new machine", "new game", "new game and machine"

@@ -372,7 +372,7 @@ def replay_entrant(study: Study, trained: Trained) -> Entrant:
     runs = [run for runs in trained.decisions.values() for run in runs]
     episodes = [[actions.indices(decision.main) for decision in run] for run in runs]
     longest = max(study.trained, key=lambda item: item.horizon_seconds)
-    schedule = median_schedule(actions, episodes, longest.horizon_seconds, longest.interval_seconds)
+    schedule = median_schedule(actions, episodes, *longest.lengths)
     return Entrant(
         name="controller_replay",
         label="controller's median schedule, open loop",

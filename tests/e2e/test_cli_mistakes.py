@@ -81,6 +81,7 @@ MISTAKES: list[tuple[list[str], str]] = [
     ([*TRAIN, "--clock", "sundial"], "clock 'sundial' does not exist"),
     ([*TRAIN, "--runtime", "cluster"], "runtime 'cluster' does not exist"),
     ([*TRAIN, "--runtime", "process", "--clock", "virtual"], "runs on the real clock"),
+    ([*TRAIN, "--set", "runtime.first_interval_seconds=99"], "must lie in 0..interval_seconds"),
     ([*TRAIN, "--set", "compression.prune_criterion=tayler"], "did you mean 'taylor'?"),
     ([*TRAIN, "--set", "compression.prune_criterium=l1"], "did you mean 'prune_criterion'?"),
     ([*TRAIN, "--set", "compressor.prune_criterion=l1"], "did you mean 'compression'?"),

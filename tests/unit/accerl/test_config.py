@@ -36,6 +36,8 @@ CONFIG = RunConfig(preset="test", game="catch", seed=3)
         ({"num_learners": 2}, "num_learners 2 needs --runtime process; use"),
         ({"interval_seconds": 0.0}, "interval_seconds must be positive"),
         ({"interval_seconds": float("nan")}, "interval_seconds must be positive"),
+        ({"first_interval_seconds": 6.0}, r"must lie in 0..interval_seconds \(5\), got 6.0"),
+        ({"first_interval_seconds": float("nan")}, "first_interval_seconds must lie in 0"),
         ({"eval_episodes": -1}, "eval_episodes must not be negative"),
     ],
     ids=str,
@@ -111,9 +113,18 @@ def test_every_setting_is_part_of_the_hash() -> None:
         CONFIG.with_runtime(num_envs=16),
         CONFIG.with_learner(adam_eps=1e-6),
         replace(CONFIG, compression=replace(CONFIG.compression, distill_batch=64)),
+        CONFIG.with_runtime(first_interval_seconds=0.5),
     ]
-    assert len({CONFIG.hash, *(other.hash for other in others)}) == 7
+    assert len({CONFIG.hash, *(other.hash for other in others)}) == 8
     assert replace(CONFIG).hash == CONFIG.hash
+
+
+def test_a_run_from_before_there_were_short_first_intervals_is_the_same_run() -> None:
+    data = CONFIG.to_json()
+    del data["runtime"]["first_interval_seconds"]
+    assert RunConfig.from_json(data).hash == data["hash"]
+    short = CONFIG.with_runtime(first_interval_seconds=0.5)
+    assert RunConfig.from_json(short.to_json()).hash == short.hash
 
 
 def test_configurations_do_not_change() -> None:

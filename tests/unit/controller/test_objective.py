@@ -12,6 +12,7 @@ from controller.objective import (
     GameReference,
     default_beta,
     discounted_gain,
+    interval_starts,
     num_intervals,
 )
 
@@ -51,6 +52,28 @@ def test_default_beta_discounts_half_the_horizon_by_e() -> None:
 )
 def test_num_intervals(horizon: float, interval: float, count: int) -> None:
     assert num_intervals(horizon, interval) == count
+
+
+@pytest.mark.parametrize(
+    ("lengths", "starts"),
+    [
+        ((60.0, 20.0), [0.0, 20.0, 40.0]),
+        ((60.0, 20.0, 2.0), [0.0, 2.0, 22.0, 42.0]),
+        ((62.0, 20.0, 2.0), [0.0, 2.0, 22.0, 42.0]),
+        ((60.0, 20.0, 20.0), [0.0, 20.0, 40.0]),
+        ((20.0, 20.0, 2.0), [0.0, 2.0]),
+        ((0.41, 0.1, 0.01), [0.0, 0.01, 0.11, 0.21, 0.31]),  # sums of seconds round
+    ],
+)
+def test_the_first_interval_may_be_short(lengths: tuple[float, ...], starts: list[float]) -> None:
+    assert interval_starts(*lengths) == pytest.approx(starts)
+    assert num_intervals(*lengths) == len(starts)
+
+
+@pytest.mark.parametrize("first", [-1.0, 3.1, math.nan])
+def test_the_first_interval_is_not_the_longest(first: float) -> None:
+    with pytest.raises(UserError, match=r"first interval must lie in \[0, interval\]"):
+        num_intervals(10.0, 3.0, first)
 
 
 @pytest.mark.parametrize(("horizon", "interval"), [(10, 0), (10, -1), (1, 2), (math.inf, 1)])

@@ -69,24 +69,25 @@ def final_state(out: Path) -> tuple[bytes, bytes, list[str]]:
 
 
 @pytest.mark.parametrize(
-    ("make", "after"),
-    [(FixedStrategy, 0), (switching, 2), (switching, 7)],
-    ids=["fixed-0", "kl-threshold-2", "kl-threshold-7"],
+    ("make", "after", "first_seconds"),
+    [(FixedStrategy, 0, 0.001), (switching, 2, 0.0), (switching, 7, 0.0)],
+    ids=["fixed-0-short", "kl-threshold-2", "kl-threshold-7"],
 )
 def test_a_resumed_run_equals_an_uninterrupted_one(
-    make: Callable[[], Strategy], after: int, tmp_path: Path
+    make: Callable[[], Strategy], after: int, first_seconds: float, tmp_path: Path
 ) -> None:
     """Bit by bit: weights, optimiser, environments, metrics, and what the strategy remembers."""
-    whole = run(make(), tmp_path / "whole")
+    short = config(first_interval_seconds=first_seconds)
+    whole = run(make(), tmp_path / "whole", config=short)
     with pytest.raises(KeyboardInterrupt):
-        run(make(), tmp_path / "parts", on_interval=interrupting(after))
+        run(make(), tmp_path / "parts", config=short, on_interval=interrupting(after))
     assert len(list(read_metrics(tmp_path / "parts"))) == after + 1
     assert not (tmp_path / "parts" / "summary.json").exists()
-    resumed = run(make(), tmp_path / "parts", resume=True)
+    resumed = run(make(), tmp_path / "parts", config=short, resume=True)
     assert final_state(tmp_path / "parts") == final_state(tmp_path / "whole")
     assert resumed.summary == whole.summary
     assert resumed.reports == whole.reports
-    assert len(whole.reports) == 10
+    assert len(whole.reports) == (11 if first_seconds else 10)
 
 
 def test_the_strategy_of_that_test_really_switches(tmp_path: Path) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from accerl.runtime.run import Takeover
 from accerl.spec import Decision
 from analysis.figures import strips as figures_strips
-from analysis.records.load import load_run
+from analysis.records.load import load_run, load_study
 from analysis.report.runs import takeover_table
-from tests.fixtures.studies.synthetic_study import FULL, SMALL, make_report, write_run
+from tests.fixtures.studies.synthetic_study import FULL, SMALL, make_report, write_run, write_study
 
 
 def test_what_was_decided_and_not_admitted_yet_lies_above_what_acted(tmp_path: Path) -> None:
@@ -33,3 +36,19 @@ def test_what_was_decided_and_not_admitted_yet_lies_above_what_acted(tmp_path: P
     ((_, spec, times, mean, longest, kl),) = shown.rows
     assert (spec.text, times.value, mean.value, longest.value) == (SMALL.label, 2, 3.0, 3.0)
     assert kl.value == 0.25
+
+
+def test_strips_show_a_short_first_interval_as_it_was(tmp_path: Path) -> None:
+    study = load_study(write_study(tmp_path, strategies=("learned",), games=("breakout",)))
+    name, game = next(iter(study.games.items()))
+    tenth = 0.1 * game.interval_seconds
+    ((key, run),) = [item for item in study.runs.items() if item[0] == (study.subject, name, 100)]
+    # As if nine tenths of the first interval had not been.
+    late = [replace(r, total_seconds=r.total_seconds - 9.0 * tenth) for r in run.reports]
+    late[0] = replace(late[0], seconds=tenth)
+    short = replace(game, first_interval_seconds=tenth)
+    cut = replace(study, games={name: short}, runs={key: replace(run, reports=late)})
+    (figure,) = figures_strips.study_strips(cut)
+    starts = sorted({row["start"] for row in figure.table})
+    assert starts[:3] == pytest.approx([0.0, 10.0 / 30.0, 110.0 / 30.0], abs=1e-3)
+    assert len(starts) == len(late)

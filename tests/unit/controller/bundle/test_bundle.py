@@ -345,6 +345,10 @@ def test_parts_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         BundleMeta(interval_seconds=1.0, horizon_seconds=2.0, tier="cloud")
     with pytest.raises(UserError, match="interval"):
         BundleMeta(interval_seconds=3.0, horizon_seconds=2.0, tier="real")
+    lengths: Any = {"interval_seconds": 2.0, "horizon_seconds": 6.0, "tier": "real"}
+    assert BundleMeta(**lengths, first_interval_seconds=0.2).decisions == 4
+    with pytest.raises(UserError, match="the first interval must not exceed"):
+        BundleMeta(**lengths, first_interval_seconds=2.1)
     for wrong in ({"ratio": float("nan")}, {"low": None}, {"low": 2.0}, {"n": 0}):
         with pytest.raises(UserError, match="a result needs"):
             Result(**{**vars(META.results[0]), **wrong})

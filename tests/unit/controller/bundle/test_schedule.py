@@ -78,6 +78,15 @@ def test_quantiles_are_levels_that_this_share_of_runs_did_not_exceed() -> None:
     assert Schedule.from_json(Schedule((point,)).to_json()) == Schedule((point,))
 
 
+def test_a_short_first_interval_is_short_in_the_schedule() -> None:
+    lengths = {"a": (20.0, 10.0, 1.0)}
+    schedule = median_schedules(ACTIONS, {"a": [[HARD, MILD, HARD]]}, lengths)["a"]
+    assert [point.seconds for point in schedule.points] == [0.0, 1.0, 11.0]
+    assert schedule.at(0.06) == ACTIONS.decision(MILD)
+    with pytest.raises(UserError, match="runs of 3 intervals"):
+        median_schedule(ACTIONS, [[HARD, MILD]], 20.0, 10.0, 1.0)
+
+
 def test_a_game_on_several_machines_has_schedules_of_its_own_and_one_together() -> None:
     episodes = {"a-x": [[HARD]], "a-y": [[MILD]] * 2, "b-x": [[HARD]] * 3}
     lengths = {"a-x": (5.0, 5.0), "a-y": (9.0, 9.0), "b-x": (7.0, 7.0)}

@@ -101,7 +101,9 @@ def test_the_command_line_runs_and_resumes_them(
     profile, out = tmp_path / "fast.json", tmp_path / "run"
     profile.write_text(json.dumps(fast_profile(num_actors=1).to_json()))
     command = ["train", "catch", "--profile", profile, "--out", out, "--json"]
-    command += ["--set", "runtime.interval_seconds=0.03", "--strategy", "sw-ucb", "--shield", "0.5"]
+    command += ["--set", "runtime.interval_seconds=0.03"]
+    command += ["--set", "runtime.first_interval_seconds=0.003"]
+    command += ["--strategy", "sw-ucb", "--shield", "0.5"]
     first = accerl(capsys, *command, "--seconds", 0.3).json
     assert first["strategy"] == "sw-ucb + shield(0.5 nats, original fp32)"
     assert {event["cause"] for event in first["strategy_events"]} <= {"kl"}

@@ -100,6 +100,10 @@ def test_an_instance_is_json_without_its_machine() -> None:
     assert Instance.from_json(data) == instance
     assert (data["game"], data["profile"], data["seed"]) == ("catch", "edge", 3)
     assert "latency" not in data
+    assert "first_interval_seconds" not in data
+    short = replace(instance, first_interval_seconds=0.1 * instance.interval_seconds)
+    assert Instance.from_json(json.loads(json.dumps(short.to_json()))) == short
+    assert short.config(3).runtime.first_interval_seconds == short.first_interval_seconds > 0.0
     assert Instance.from_json(data, instance.latency).make_run(3).snapshot()
 
 

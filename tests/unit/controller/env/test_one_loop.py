@@ -30,21 +30,18 @@ class Scripted:
         return SCRIPT[(len(self.seen) - 1) % len(SCRIPT)]
 
 
-def trained(horizon_seconds: float, interval_seconds: float) -> Seen:
-    config = tiny_catch(3, seconds=horizon_seconds, interval_seconds=interval_seconds)
+def trained(lengths: dict[str, float]) -> Seen:
+    config = tiny_catch(3, seconds=lengths["horizon_seconds"])
+    intervals = {name: value for name, value in lengths.items() if name != "horizon_seconds"}
+    config = config.with_runtime(**intervals)
     strategy = Scripted()
     reports = run_training(config, strategy, profile=fast_profile()).reports
     return strategy.seen, reports
 
 
-def controlled(horizon_seconds: float, interval_seconds: float, cut: int) -> Seen:
+def controlled(lengths: dict[str, float], cut: int) -> Seen:
     """Steer the same run; after `cut` steps go on in another environment."""
-    instance = replace(
-        tiny_instance(),
-        horizon_seconds=horizon_seconds,
-        interval_seconds=interval_seconds,
-        seed=3,
-    )
+    instance = replace(tiny_instance(), **lengths, seed=3)
     env, strategy, reports, truncated = CompressionControlEnv([instance]), Scripted(), [], False
     env.reset()
     strategy.reset()
@@ -61,15 +58,26 @@ def controlled(horizon_seconds: float, interval_seconds: float, cut: int) -> See
 
 
 @pytest.mark.parametrize(
-    ("horizon", "interval", "count"), [(0.03, 0.01, 3), (0.03, 0.007, 5), (0.008, 0.0075, 2)]
+    ("horizon", "interval", "first", "ends"),
+    [
+        (0.03, 0.01, 0.0, (0.01, 0.02, 0.03)),
+        (0.03, 0.007, 0.0, (0.007, 0.014, 0.021, 0.028, 0.03)),
+        (0.008, 0.0075, 0.0, (0.0075, 0.008)),
+        (0.025, 0.01, 0.001, (0.001, 0.011, 0.021, 0.025)),
+    ],
 )
 def test_one_script_gives_equal_reports_and_features(
-    horizon: float, interval: float, count: int
+    horizon: float, interval: float, first: float, ends: tuple[float, ...]
 ) -> None:
-    features, reports = trained(horizon, interval)
-    assert controlled(horizon, interval, cut=2) == (features, reports)
-    assert len(reports) == count
-    assert reports[-1].total_seconds == pytest.approx(horizon)
+    lengths = {
+        "horizon_seconds": horizon,
+        "interval_seconds": interval,
+        "first_interval_seconds": first,
+    }
+    features, reports = trained(lengths)
+    assert controlled(lengths, cut=2) == (features, reports)
+    assert [report.total_seconds for report in reports] == pytest.approx(ends)
+    assert all(report.learner_return is not None for report in reports)
     fractions = [seen.raw["time_fraction"] for seen in features]
-    assert fractions == pytest.approx([step * interval / horizon for step in range(count)])
+    assert fractions == pytest.approx([0.0, *(end / horizon for end in ends[:-1])])
     assert all(report.indicators for report in reports)

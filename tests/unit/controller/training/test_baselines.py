@@ -43,6 +43,8 @@ def test_equal_intervals_have_a_bin_each() -> None:
     # The last interval may reach beyond the horizon.
     beyond = written([0.0] * 4, [3.0] * 4, interval_seconds=3.0, horizon_seconds=10.0)
     assert time_bins(beyond).tolist() == [0, 1, 2, 3]
+    short = written([0.0] * 5, [0.1, 1.0, 1.0, 1.0, 0.9])
+    assert time_bins(replace(short, first_interval_seconds=0.1)).tolist() == [0, 1, 2, 3, 4]
 
 
 def test_unequal_intervals_fall_into_bins_of_elapsed_seconds() -> None:
