@@ -7,7 +7,7 @@ from typing import Any
 
 from analysis import formats
 from analysis.figures.parts import values_of
-from analysis.figures.room import gains, heat_map
+from analysis.figures.studies.room import gains, heat_map
 from analysis.report.blocks import Block, Code, Section, Text, listing, section
 from analysis.report.table import Cell, Table, count, number
 

@@ -318,7 +318,7 @@ class Training(Command):
         )
         console.print(case_table(result["cases"][0]))
         if self.out is not None:
-            from analysis.figures.students import learning_figures
+            from analysis.figures.studies.students import learning_figures
 
             _draw(learning_figures("training", result["cases"]), self.out)
         return save_result(result, self.out, "bench-training.json")

@@ -10,8 +10,9 @@ import numpy as np
 from rich.table import Table
 
 from studies.learning.curve import LearningCurve, reached
+from studies.learning.interval import mean_interval
 from studies.papers.figure import Curves, Panel, PaperFigure
-from studies.papers.verdict import end_score, mean_interval, target_score
+from studies.papers.verdict import end_score, target_score
 from studies.progress import numbers_table
 
 POINTS = 50

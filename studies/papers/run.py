@@ -119,7 +119,7 @@ def _run(
             write()
     result = write()
     from analysis.figures.export import write_pngs
-    from analysis.figures.papers import paper_figures  # brings Altair, which no job needs
+    from analysis.figures.studies.papers import paper_figures  # brings Altair, which no job needs
 
     for path in write_pngs({item.name: item for item in paper_figures(result)}, out):
         say(f"wrote {path}")

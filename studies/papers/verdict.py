@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy import stats
 
 from studies.learning.curve import LearningCurve, reached
+from studies.learning.interval import mean_interval
 
 if TYPE_CHECKING:
     from studies.papers.figure import Curves, Panel
@@ -40,18 +40,6 @@ class Verdict:
     def to_json(self) -> dict[str, Any]:
         """Return all fields."""
         return asdict(self)
-
-
-def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
-    """Return mean and 95% t interval of values [N]; it is infinite below two of them."""
-    found = np.asarray(values, dtype=float)
-    if not len(found):
-        return math.nan, -math.inf, math.inf
-    mean = float(found.mean())
-    if len(found) == 1:
-        return mean, -math.inf, math.inf
-    half = float(stats.t.ppf(0.975, len(found) - 1) * found.std(ddof=1) / math.sqrt(len(found)))
-    return mean, mean - half, mean + half
 
 
 def target_score(curves: Sequence[LearningCurve]) -> float | None:

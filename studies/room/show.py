@@ -33,7 +33,7 @@ def show(out: Path, result: dict[str, Any]) -> dict[str, Any]:
     console.print(result["gate"]["reason"])
     # They bring Altair, which no job needs.
     from analysis.figures.export import write_pngs
-    from analysis.figures.room import room_figures
+    from analysis.figures.studies.room import room_figures
     from analysis.render.html import write_room_report
 
     pictures = write_pngs({figure.name: figure for figure in room_figures(result)}, out)

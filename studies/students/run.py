@@ -82,7 +82,9 @@ def run_learning_study(
             write(cases, curves)
     result = write(cases, curves)
     from analysis.figures.export import write_pngs
-    from analysis.figures.students import learning_figures  # brings Altair, which no job needs
+    from analysis.figures.studies.students import (
+        learning_figures,  # brings Altair, which no job needs
+    )
 
     figures = {figure.name: figure for figure in learning_figures(name, result["cases"])}
     for path in write_pngs(figures, out):

@@ -12,9 +12,10 @@ import pytest
 from accerl.errors import UserError
 from accerl.monitor.strategies import make_strategy
 from accerl.spec import CompressionSpec
-from analysis.figures.papers import paper_figures
+from analysis.figures.studies.papers import paper_figures
 from studies.cli.study import STUDIES
 from studies.learning.curve import LearningCurve
+from studies.learning.interval import mean_interval
 from studies.papers.figure import PAPER, Curves, Panel, PaperFigure, PaperRun
 from studies.papers.figures.fig1 import PUBLISHED_MS, saved_share, time_split
 from studies.papers.figures.table6 import InferRows, inference_table
@@ -28,7 +29,6 @@ from studies.papers.verdict import (
     OPEN,
     EndsWithin,
     SecondsAtMost,
-    mean_interval,
     target_score,
 )
 

@@ -12,7 +12,7 @@ from accerl.records import read_json
 from accerl.runtime.latency.profiles import load_profile
 from accerl.spec import IDENTITY, CompressionSpec
 from analysis.comparison.room import Matrix
-from analysis.figures.room import heat_map, room_figures
+from analysis.figures.studies.room import heat_map, room_figures
 from controller.env.instances import Instance
 from studies.contest.plan import write_plan
 from studies.room.cells import make_cells

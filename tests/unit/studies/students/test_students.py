@@ -10,7 +10,7 @@ import pytest
 from accerl.errors import UserError
 from accerl.runtime.latency.profiles import load_profile
 from accerl.spec import IDENTITY, CompressionSpec, Decision
-from analysis.figures.students import learning_figures
+from analysis.figures.studies.students import learning_figures
 from studies.learning.curve import LearningCurve, reached
 from studies.learning.job import INTERVALS, LearningJob
 from studies.students.plan import CORRECTORS, STUDENTS, Case, acting

@@ -1,0 +1,1 @@
+"""Figures of the studies that are no contests, each from its result."""
