@@ -14,6 +14,7 @@ from analysis.records.load import RunRecord, StudyRecord, is_study, load_run, lo
 from analysis.report.blocks import Section
 from analysis.report.instances import room_sections
 from analysis.report.runs import run_sections
+from analysis.report.studies.bits import BITS, bits_sections
 from analysis.report.study import study_sections
 from analysis.report.table import figure_table
 
@@ -55,6 +56,16 @@ def write_room_report(folder: Path, html_path: Path) -> Path:
     return _write(
         html_path, room_sections(result, plan), title="Room", kicker="AcceRL study report", lead=""
     )
+
+
+def write_bits_report(folder: Path, html_path: Path) -> Path:
+    """Write the page of a study of bits from its bits.json.
+
+    Raises:
+        UserError: it is missing or damaged, or the file cannot be written.
+    """
+    sections = bits_sections(read_json(folder / BITS))
+    return _write(html_path, sections, title="Bits", kicker="AcceRL study report", lead="")
 
 
 def write_runs_report(

@@ -11,6 +11,7 @@ import tyro
 
 from accerl.errors import UserError, did_you_mean
 from accerl.records import read_json
+from studies.bits.run import run_bits
 from studies.cli.command import Command
 from studies.contest.run import run_contest
 from studies.jobs.cached import job_counts
@@ -46,6 +47,7 @@ STUDIES = {
         partial(run_learning_study, name="correctors"),
         "which off-policy correction suits small actors",
     ),
+    "bits": (run_bits, "how many bits a trained policy needs, rounded afterwards or tuned for it"),
     **{
         f"paper-{name}": (partial(run_papers, names=(name,)), f"the paper: {figure.title.lower()}")
         for name, figure in FIGURES.items()
@@ -63,13 +65,13 @@ class Run(Command):
     """
 
     name: tyro.conf.Positional[str]
-    """quickstart, contest, oracle-gap, room, students, correctors, or a figure such as
+    """quickstart, contest, oracle-gap, room, students, correctors, bits, or a figure such as
     paper-fig8; `accerl study list` says what each does"""
     out: Path
     """the study's folder"""
     budget: str = "default"
-    """tiny (minutes; shows that everything works) or default; students and room also
-    have short"""
+    """tiny (minutes; shows that everything works) or default; students, room and
+    bits also have short"""
     seed: int = 0
     """of samplers and controller; of oracle-gap, the first of each split's inner seeds"""
     workers: int = 0

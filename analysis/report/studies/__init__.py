@@ -1,0 +1,1 @@
+"""Sections of the pages of studies that are no contests."""

@@ -1,0 +1,125 @@
+"""What bits cost: KL and returns by game, number of bits, and what is rounded, as plain JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+
+from studies.bits.job import ENGINE, HOW, TUNED, BitsRows
+from studies.bits.plan import BITS, FLOAT32, BitsBudget
+from studies.learning.interval import mean_interval
+from studies.progress import numbers_table
+
+SHORT = ("weights", "both", "tuned")
+"""for `HOW`, in narrow columns"""
+Found = Mapping[tuple[int, int], BitsRows]
+"""of a game, by seed and bits; what is not done yet is missing"""
+
+
+def game_result(game: str, budget: BitsBudget, found: Found) -> dict[str, Any] | None:
+    """Return the rows of a game; None before its float32 policies have played.
+
+    A row's return is a mean over policies and episodes. Its difference from float32 is paired by
+    policy and episode, which have the same start and the same dice; the 95% interval is over those.
+    """
+    seeds = [seed for seed, bits in found if bits == FLOAT32]
+    if not seeds:
+        return None
+    base = {seed: _row(found[seed, FLOAT32], "float32") for seed in seeds}
+    wanted = [(ENGINE, 8, FLOAT32), *((how, bits, bits) for how in HOW for bits in BITS)]
+    rows = []
+    for how, bits, at in wanted:
+        own = {seed: _row(found[seed, at], how) for seed in seeds if (seed, at) in found}
+        if own:
+            rows.append({"how": how, "bits": bits, **_compared(own, base)})
+    checks = [found[seed, FLOAT32].engine for seed in seeds]
+    return {
+        "game": game,
+        "network": budget.network,
+        "env_steps": budget.env_steps[game],
+        "policies": len(seeds),
+        "return": float(np.mean([row["returns"] for row in base.values()])),
+        "rows": rows,
+        "enough": {how: enough_bits(rows, how) for how in HOW},
+        "engine": {
+            name: float(np.mean([check[name] for check in checks if check]))
+            for name in ("engine_kl_nats", "simulated_kl_nats", "between_kl_nats")
+        },
+    }
+
+
+def _row(found: BitsRows, how: str) -> Mapping[str, Any]:
+    return next(row for row in found.rows if row["how"] == how)
+
+
+def _compared(
+    own: Mapping[int, Mapping[str, Any]], base: Mapping[int, Mapping[str, Any]]
+) -> dict[str, Any]:
+    gaps = [
+        mine - first
+        for seed, row in own.items()
+        for mine, first in zip(row["returns"], base[seed]["returns"], strict=True)
+    ]
+    mean, low, high = mean_interval(gaps)
+    return {
+        "kl_nats": float(np.mean([row["kl_nats"] for row in own.values()])),
+        "kl_max_nats": max(row["kl_max_nats"] for row in own.values()),
+        "agreement": float(np.mean([row["agreement"] for row in own.values()])),
+        "return": float(np.mean([row["returns"] for row in own.values()])),
+        "difference": mean,
+        "low": low if len(gaps) > 1 else None,
+        "high": high if len(gaps) > 1 else None,
+        "episodes": len(gaps),
+    }
+
+
+def enough_bits(rows: Sequence[Mapping[str, Any]], how: str) -> int | None:
+    """Return the fewest bits that, like all more, score no less than float32 as far as one can see.
+
+    That is: the interval of the difference reaches 0. None: no number of bits does.
+    """
+    enough = None
+    for row in sorted(
+        (row for row in rows if row["how"] == how), key=lambda row: row["bits"], reverse=True
+    ):
+        if row["high"] is None or row["high"] < 0.0:
+            break
+        enough = row["bits"]
+    return enough
+
+
+def tuned_what(budget: BitsBudget) -> str:
+    """Return in a sentence what is tuned, on what, and for how long."""
+    return (
+        f"{TUNED}: a copy of the float32 policy takes {budget.updates:,} steps of Adam (learning "
+        f"rate {budget.learning_rate:g}) down KL(policy || copy) with weights and activations "
+        f"rounded in its forward pass and gradients passed straight through; each step has "
+        f"{budget.batch} of {budget.states:,} states that the policy has played, none of those "
+        "that are compared. The policy stands still, and rewards play no part."
+    )
+
+
+def game_table(game: Mapping[str, Any]) -> Table:
+    """Return a game's KL and returns by bits."""
+    columns = [f"{name} {what}" for name in SHORT for what in ("KL", "return")]
+    title = f"{game['game']}, {game['network']}, float32 return {game['return']:.1f}"
+    table = numbers_table(title, "bits", *columns)
+    by_key = {(row["how"], row["bits"]): row for row in game["rows"]}
+    for bits in BITS:
+        cells = []
+        for how in HOW:
+            row = by_key.get((how, bits))
+            cells += ["-", "-"] if row is None else [f"{row['kl_nats']:.2g}", _return(row)]
+        table.add_row(str(bits), *cells)
+    engine = by_key[ENGINE, 8]
+    cells = [f"{engine['kl_nats']:.2g}", _return(engine)]
+    table.add_row(ENGINE, "", "", *cells, "", "")
+    return table
+
+
+def _return(row: Mapping[str, Any]) -> str:
+    lost = row["high"] is not None and row["high"] < 0.0
+    return f"{row['return']:.1f}{' (less)' if lost else ''}"

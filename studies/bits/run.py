@@ -1,0 +1,167 @@
+"""`accerl study run bits`: train policies, round them to fewer and fewer bits, have them play."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from accerl.records import fingerprint, make_out_dir, versions, write_json
+from accerl.runtime.latency.profile import LatencyProfile
+from accerl.runtime.latency.profiles import load_profile
+from accerl.spec import IDENTITY
+from studies.bits.job import BitsJob, BitsRows
+from studies.bits.plan import (
+    BITS,
+    BUDGETS,
+    ENV_STEPS_PER_CORE_SECOND,
+    FLOAT32,
+    PROFILE,
+    BitsBudget,
+)
+from studies.bits.result import Found, game_result, game_table, tuned_what
+from studies.contest.plan import write_plan
+from studies.jobs.executor import Executor, open_executor
+from studies.learning.job import LearningJob
+from studies.options import check_disk, check_options, study_command
+from studies.progress import bar, console, duration, say
+
+RESULT = "bits.json"
+FREE_BYTES = 1_000_000_000
+"""of the disk: a checkpoint of Original is 80 MB, its states a little more"""
+
+
+def run_bits(
+    out: Path,
+    *,
+    budget: str = "default",
+    seed: int = 0,
+    workers: int = 0,
+    profile: str = "",
+    cluster: str = "",
+    storage: str = "",
+) -> dict[str, Any]:
+    """Run the study, or go on with one that was interrupted; return its result.
+
+    Args:
+        out: the study's folder; gets bits.json, bits.html, bits.png, and the policies' runs.
+        budget: tiny, short or default.
+        seed: the first seed of the policies.
+        workers: jobs at once; 0: as many as there are cores and memory for.
+        profile: a latency profile to train on in place of `PROFILE`.
+        cluster: address of a Ray cluster, all nodes of which see the folder; by default jobs are
+            done on this machine.
+        storage: refused: nothing is tuned with Optuna.
+
+    Raises:
+        UserError: the budget or the profile does not exist, a number is not allowed, the folder
+            holds another plan, or the disk is full.
+    """
+    check_options(
+        "bits",
+        BUDGETS,
+        budget=budget,
+        seed=seed,
+        workers=workers,
+        cluster=cluster,
+        storage=storage,
+    )
+    spent = BUDGETS[budget]
+    latency = load_profile(profile or PROFILE)
+    check_disk(out, FREE_BYTES)
+    make_out_dir(out)
+    settings = {"study": "bits", "budget": budget, "seed": seed, "profile": profile}
+    write_plan(out, {**settings, "spent": asdict(spent), "bits": list(BITS)})
+    trainings = _trainings(out, spent, latency, seed)
+    with open_executor(out, workers, cluster=cluster) as executor:
+        left = [job for job in trainings if not executor.is_saved(job)]
+        seconds = sum(job.env_steps for job in left) / ENV_STEPS_PER_CORE_SECOND[budget]
+        say(
+            f"{len(trainings)} policies, {len(left)} of them still to be trained, which takes a "
+            f"core {duration(seconds)}"
+        )
+        with bar("training", len(trainings)) as advance:
+            executor.map(trainings, advance)
+        found = _rounded(executor, trainings, spent, partial(_write, out, spent, settings))
+    return _show(out, _write(out, spent, settings, found))
+
+
+def _trainings(
+    out: Path, spent: BitsBudget, latency: LatencyProfile, seed: int
+) -> list[LearningJob]:
+    """Return the training of every policy, seed by seed: all games are compared on the first."""
+    return [
+        LearningJob.with_spec(
+            IDENTITY,
+            game=game,
+            network=spent.network,
+            latency=latency,
+            settings={},
+            env_steps=env_steps,
+            seed=seed + index,
+            out=out / "policies" / game / f"seed-{seed + index}",
+        )
+        for index in range(spent.seeds)
+        for game, env_steps in spent.env_steps.items()
+    ]
+
+
+def _rounded(
+    executor: Executor,
+    trainings: Sequence[LearningJob],
+    spent: BitsBudget,
+    write: Callable[[Mapping[str, Found]], object],
+) -> dict[str, Found]:
+    """Round every policy; return what copies do by game. What is known is written as it comes."""
+    found: dict[str, dict[tuple[int, int], BitsRows]] = {game: {} for game in spent.env_steps}
+    jobs = [
+        BitsJob(trained=trained, bits=bits, budget=spent)
+        for trained in trainings
+        for bits in (FLOAT32, *BITS)
+    ]
+    size = len(BITS) + 1
+    with bar("rounding", len(jobs)) as advance:
+        for start in range(0, len(jobs), size):
+            portion = jobs[start : start + size]
+            for job, outcome in zip(portion, executor.map(portion, advance), strict=True):
+                found[job.trained.game][job.trained.seed, job.bits] = outcome.result
+            write(found)
+    return {**found}
+
+
+def _write(
+    out: Path, spent: BitsBudget, settings: Mapping[str, Any], found: Mapping[str, Found]
+) -> dict[str, Any]:
+    games = [game_result(game, spent, own) for game, own in found.items()]
+    command = study_command("bits", settings["budget"], settings["seed"], settings["profile"])
+    result = {
+        **settings,
+        "games": [game for game in games if game is not None],
+        "tuned": tuned_what(spent),
+        "command": command,
+        "fingerprint": fingerprint(),
+        "versions": versions(),
+    }
+    write_json(out / RESULT, result)
+    return result
+
+
+def _show(out: Path, result: dict[str, Any]) -> dict[str, Any]:
+    from analysis.figures.export import write_pngs
+    from analysis.figures.studies.bits import bits_figures  # brings Altair, which no job needs
+    from analysis.render.html import write_bits_report
+
+    for game in result["games"]:
+        console.print(game_table(game))
+        check = game["engine"]
+        say(
+            f"  8 bits in the INT8 engine: KL {check['engine_kl_nats']:.3g} of itself, "
+            f"{check['simulated_kl_nats']:.3g} of its arithmetic in float32, "
+            f"{check['between_kl_nats']:.3g} between the two"
+        )
+    pictures = write_pngs({figure.name: figure for figure in bits_figures(result)}, out)
+    for path in (out / RESULT, write_bits_report(out, out / "bits.html"), *pictures):
+        say(f"wrote {path}")
+    return result

@@ -1,0 +1,162 @@
+"""The study of bits: what is read off rounded copies, its figure and page, and a real one."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from accerl.errors import UserError
+from analysis.figures.studies.bits import bits_figures
+from analysis.render.html import write_bits_report
+from studies.bits import run as bits_run
+from studies.bits.job import BOTH, ENGINE, HOW, TUNED, WEIGHTS, BitsRows
+from studies.bits.plan import BITS, BUDGETS, FLOAT32
+from studies.bits.result import enough_bits, game_result, game_table, tuned_what
+from studies.bits.run import run_bits
+from studies.cli.study import STUDIES
+from studies.contest.plan import write_plan
+
+TINY = BUDGETS["tiny"]
+
+
+def row(how: str, bits: int, returns: list[float]) -> dict[str, Any]:
+    kl = 4.0**-bits
+    return {
+        "how": how,
+        "bits": bits,
+        "kl_nats": kl,
+        "kl_max_nats": 2.0 * kl,
+        "agreement": 1.0 - kl,
+        "returns": returns,
+    }
+
+
+def found() -> dict[tuple[int, int], BitsRows]:
+    """Two policies, whose copies lose ten points in 2 bits and five in 3."""
+    result = {}
+    for seed in (0, 1):
+        base = [100.0 + seed + i for i in range(4)]
+        checks = {"engine_kl_nats": 0.01, "simulated_kl_nats": 0.011, "between_kl_nats": 1e-5}
+        first = [row("float32", FLOAT32, base), row(ENGINE, 8, base)]
+        result[seed, FLOAT32] = BitsRows(rows=first, engine=checks)
+        for bits in BITS:
+            lost = {2: 10.0, 3: 5.0}.get(bits, 0.0)
+            noise = [0.1, -0.1, 0.2, -0.2]
+            result[seed, bits] = BitsRows(
+                rows=[
+                    row(
+                        how,
+                        bits,
+                        [b - lost * (how != TUNED) + n for b, n in zip(base, noise, strict=True)],
+                    )
+                    for how in HOW
+                ]
+            )
+    return result
+
+
+def test_copies_are_compared_with_float32_episode_by_episode() -> None:
+    result = game_result("catch", TINY, found())
+    assert result is not None
+    rows = {(each["how"], each["bits"]): each for each in result["rows"]}
+    assert len(rows) == len(HOW) * len(BITS) + 1
+    lost = rows[WEIGHTS, 2]
+    assert lost["difference"] == pytest.approx(-10.0)
+    # Policies and starts differ by more than a point: what is paired does not.
+    assert -10.3 < lost["low"] < -10.0 < lost["high"] < -9.7
+    assert (lost["episodes"], result["policies"]) == (8, 2)
+    assert result["return"] == pytest.approx(102.0)
+    assert result["enough"] == {WEIGHTS: 4, BOTH: 4, TUNED: 2}
+    assert result["engine"]["between_kl_nats"] == pytest.approx(1e-5)
+
+
+def test_enough_bits_are_those_below_which_something_is_lost() -> None:
+    def rows(*high: float | None) -> list[dict[str, Any]]:
+        return [
+            {"how": WEIGHTS, "bits": bits, "high": value}
+            for bits, value in zip((2, 4, 8), high, strict=True)
+        ]
+
+    assert enough_bits(rows(0.1, 0.1, 0.1), WEIGHTS) == 2
+    assert enough_bits(rows(0.1, -0.1, 0.1), WEIGHTS) == 8  # luck at 2 bits does not count
+    assert enough_bits(rows(0.1, 0.1, -0.1), WEIGHTS) is None
+    assert enough_bits(rows(0.1, 0.1, None), WEIGHTS) is None
+
+
+def test_what_is_known_is_drawn_and_explained(tmp_path: Path) -> None:
+    some = {key: rows for key, rows in found().items() if key[1] in (FLOAT32, 8, 16)}
+    game = game_result("catch", TINY, some)
+    assert game is not None
+    assert game_result("pong", TINY, {}) is None
+    assert game_table(game).row_count == len(BITS) + 1
+    result = {"games": [game], "tuned": tuned_what(TINY), "command": "accerl study run bits"}
+    (figure,) = bits_figures(result)
+    assert {entry["how"] for entry in figure.table} == {*HOW, ENGINE}
+    assert "100 steps of Adam" in figure.caption
+    (tmp_path / "bits.json").write_text(json.dumps(result))
+    page = write_bits_report(tmp_path, tmp_path / "bits.html").read_text()
+    assert "<svg" in page
+    assert "Bits that are enough" in page
+    (tmp_path / "bits.json").write_text(json.dumps({**result, "games": []}))
+    assert "No policy has played yet." in write_bits_report(tmp_path, tmp_path / "b").read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"budget": "tny"}, "did you mean 'tiny'"),
+        ({"seed": -1}, "--seed must lie between"),
+        ({"storage": "x"}, "bits tunes nothing with Optuna"),
+        ({"profile": "two-cor"}, "did you mean 'two-core'"),
+    ],
+)
+def test_mistakes_cost_a_line_and_leave_nothing(
+    tmp_path: Path, options: dict[str, Any], words: str
+) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(UserError, match=words):
+        run_bits(out, **{"budget": "tiny", **options})
+    assert not out.exists()
+
+
+def test_a_full_disk_and_a_folder_of_another_plan_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_plan(tmp_path, {"study": "papers"})
+    with pytest.raises(UserError, match="another plan"):
+        run_bits(tmp_path, budget="tiny")
+    monkeypatch.setattr(bits_run, "FREE_BYTES", 10**18)
+    with pytest.raises(UserError, match="MB are free"):
+        run_bits(tmp_path, budget="tiny")
+    assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]
+
+
+@pytest.mark.slow
+def test_policies_are_trained_rounded_and_played_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = replace(TINY, env_steps={"catch": 20_000}, updates=20, episodes=8)
+    monkeypatch.setitem(BUDGETS, "tiny", small)
+    result = run_bits(tmp_path, budget="tiny", workers=1)
+    (game,) = result["games"]
+    kl = {(each["how"], each["bits"]): each["kl_nats"] for each in game["rows"]}
+    for how in (WEIGHTS, BOTH):
+        assert kl[how, 16] < kl[how, 8] < kl[how, 4] < kl[how, 2]
+    assert kl[TUNED, 2] < kl[BOTH, 2]
+    # The engine is what its arithmetic in float32 says.
+    assert game["engine"]["between_kl_nats"] < 0.1 * game["engine"]["engine_kl_nats"]
+    assert game["engine"]["simulated_kl_nats"] == pytest.approx(
+        game["engine"]["engine_kl_nats"], rel=0.2
+    )
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "jobs").iterdir()}
+    assert run_bits(tmp_path, budget="tiny", workers=1) == result
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "jobs").iterdir()} == before
+
+
+def test_the_study_is_listed() -> None:
+    assert "bits" in STUDIES
+    assert all(len(budget.env_steps) in (2, 4) for budget in BUDGETS.values())
