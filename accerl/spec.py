@@ -212,10 +212,14 @@ class Decision:
     The paper's "linear strategy" mixes Net3 and Original with weight alpha.
 
     Raises:
-        UserError: the mix is empty, a share is not positive, or the shares do not sum to 1.
+        UserError: the mix is empty, a share is not positive, the shares do not sum to 1, or the
+            shadow acts.
     """
 
     mix: tuple[tuple[CompressionSpec, float], ...]
+    shadow: CompressionSpec | None = None
+    """what is compressed beside that and compared with the learner once an interval, without
+    acting (`IntervalReport.shadow_kl_nats`); a student or pruned network is distilled on"""
 
     def __post_init__(self) -> None:
         if not self.mix:
@@ -227,6 +231,10 @@ class Decision:
         total = sum(share for _, share in self.mix)
         if abs(total - 1.0) > 1e-6:
             raise UserError(f"decision: shares must sum to 1, got {total:.6f}")
+        if self.shadow in self.specs:
+            raise UserError(
+                f"decision: {self.shadow.label!r} cannot be the shadow of a mix that it is part of"
+            )
 
     @classmethod
     def of(cls, spec: CompressionSpec) -> Decision:
@@ -239,16 +247,32 @@ class Decision:
         return tuple(spec for spec, _ in self.mix)
 
     @property
+    def named(self) -> tuple[CompressionSpec, ...]:
+        """Every spec that a run must be able to compress to: those of the mix, and the shadow."""
+        return self.specs if self.shadow is None else (*self.specs, self.shadow)
+
+    @property
+    def without_shadow(self) -> Decision:
+        """What acts: two decisions that are equal in that differ in what is measured at most."""
+        return self if self.shadow is None else Decision(self.mix)
+
+    @property
     def main(self) -> CompressionSpec:
         """The spec with the largest share (the first of them on a tie)."""
         return max(self.mix, key=lambda item: item[1])[0]
 
     @property
     def label(self) -> str:
-        """A short name for people, such as ``70% net3 INT8 + 30% original fp32``."""
-        if len(self.mix) == 1:
-            return self.mix[0][0].label
-        return " + ".join(f"{share:.0%} {spec.label}" for spec, share in self.mix)
+        """A short name for people, such as ``70% net3 INT8 + 30% original fp32``.
+
+        A shadow comes last: ``original fp32 + shadow original INT8``.
+        """
+        parts = [f"{share:.0%} {spec.label}" for spec, share in self.mix]
+        if len(parts) == 1:
+            parts = [self.mix[0][0].label]
+        if self.shadow is not None:
+            parts.append(f"shadow {self.shadow.label}")
+        return " + ".join(parts)
 
     def check_students(self, network: str) -> None:
         """Refuse students that are not smaller than the learner's network, of the same family.
@@ -260,7 +284,7 @@ class Decision:
             UserError: a spec asks for one.
         """
         family = next((names for names in (STUDENTS, IMPALA_NETWORKS) if network in names), ())
-        for spec in self.specs:
+        for spec in self.named:
             if spec.student == "original" or spec.student not in family:
                 continue
             if family.index(spec.student) <= family.index(network):
@@ -272,12 +296,23 @@ class Decision:
                 )
 
     def to_json(self) -> list[dict[str, Any]]:
-        """Return the mix as a list of ``{"spec": {...}, "share": float}``."""
-        return [{"spec": spec.to_json(), "share": share} for spec, share in self.mix]
+        """Return the mix as a list of ``{"spec": {...}, "share": float}``.
+
+        The shadow is the last entry, with a share of 0.
+        """
+        shadow = () if self.shadow is None else ((self.shadow, 0.0),)
+        return [{"spec": spec.to_json(), "share": share} for spec, share in (*self.mix, *shadow)]
 
     @classmethod
     def from_json(cls, data: list[dict[str, Any]]) -> Decision:
-        """Read a decision written by `to_json`."""
-        return cls(
-            tuple((CompressionSpec.from_json(item["spec"]), float(item["share"])) for item in data)
-        )
+        """Read a decision written by `to_json`.
+
+        Raises:
+            UserError: several specs have a share of 0, or no decision can be what was written.
+        """
+        shares = [(CompressionSpec.from_json(item["spec"]), float(item["share"])) for item in data]
+        shadows = [spec for spec, share in shares if share == 0.0]
+        if len(shadows) > 1:
+            raise UserError("decision: one spec at most may have a share of 0, the shadow")
+        mix = tuple((spec, share) for spec, share in shares if share != 0.0)
+        return cls(mix, shadows[0] if shadows else None)

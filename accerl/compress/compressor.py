@@ -207,13 +207,30 @@ class Compressor:
             return self.build(spec, policy, version), Verdict()
         if not self.admission.has_states:
             return None, Verdict(admitted=False)
+        artifact = self.build_aside(spec, policy, version)
+        verdict = self.admission.judge(artifact, policy)
+        if not verdict.admitted:
+            return None, verdict
+        self._last_good = spec
+        return artifact, verdict
+
+    def build_aside(self, spec: CompressionSpec, policy: Policy, version: int) -> Artifact:
+        """Compress `policy` as `spec` says to look at that; see `build`.
+
+        It does not act, nor in place of what fails its check.
+        """
         good = self._last_good
         artifact = self.build(spec, policy, version)
-        verdict = self.admission.judge(artifact, policy)
-        if verdict.admitted:
-            return artifact, verdict
-        self._last_good = good  # it does not act, nor in place of another
-        return None, verdict
+        self._last_good = good
+        return artifact
+
+    def keep_warm(self, spec: CompressionSpec, version: int) -> None:
+        """Note at a publication that the student of `spec` is distilled on without acting.
+
+        Once it was warmed up, it need not be again before it acts.
+        """
+        if spec.student_key is not None:
+            self._pool.keep_warm(spec.student_key, version)
 
     def fallback(self, policy: Policy, version: int) -> Artifact:
         """Compress `policy` as was last done with success, in place of what failed its check.

@@ -106,7 +106,7 @@ class StrategyCompliance:
         declared = set(specs_of(strategy))
         assert all(isinstance(spec, CompressionSpec) for spec in declared)
         for features in self._run():
-            undeclared = set(strategy.decide(features).specs) - declared
+            undeclared = set(strategy.decide(features).named) - declared
             assert not (hasattr(strategy, "specs") and undeclared)
 
     def test_needs_are_names_in_a_collection(self) -> None:

@@ -99,6 +99,21 @@ class KLIndicator:
         }
 
 
+class ShadowIndicator:
+    """KL(learner || the decision's shadow), in nats, on recorded states; it does not act.
+
+    NaN where it was not measured in the interval: a strategy knows what it asked for, and when.
+    """
+
+    names = ("shadow_kl_nats",)
+
+    def update(self, report: IntervalReport, raw: Raw) -> Raw:
+        """See `Indicator.update`."""
+        shadow = report.decision.shadow
+        kl_nats = None if shadow is None else report.shadow_kl_nats.get(shadow)
+        return {"shadow_kl_nats": math.nan if kl_nats is None else kl_nats}
+
+
 class EntropyIndicator:
     """Entropy of the learner's policy, in nats and as a share of the largest possible."""
 
@@ -288,7 +303,7 @@ class SlowdownIndicator:
 
     Seconds of the interval over those of all intervals before it: per env step (`env`, `infer`),
     per update (`learn`), per publication (`publish`). What depends on the spec is compared with
-    intervals of the same decision only; NaN where there is nothing to compare.
+    intervals in which the same was decided to act only; NaN where there is nothing to compare.
     """
 
     names = ("env_slowdown", "infer_slowdown", "learn_slowdown", "publish_slowdown")
@@ -298,7 +313,7 @@ class SlowdownIndicator:
 
     def update(self, report: IntervalReport, raw: Raw) -> Raw:
         """See `Indicator.update`."""
-        decision = report.decision
+        decision = report.decision.without_shadow
         return {
             "env_slowdown": self._ratio(report, "env", report.env_steps),
             "infer_slowdown": self._ratio(report, "infer", report.env_steps, decision),
@@ -353,9 +368,9 @@ class DecisionIndicator:
 
     def update(self, report: IntervalReport, raw: Raw) -> Raw:
         """See `Indicator.update`."""
-        same = report.decision == self._last
-        self._since_switch = self._since_switch + 1 if same else 0
-        self._last = report.decision
+        decision = report.decision.without_shadow
+        self._since_switch = self._since_switch + 1 if decision == self._last else 0
+        self._last = decision
         acting = sum(report.spec_seconds.values())
         served = sum(report.spec_seconds.get(spec, 0.0) for spec in report.decision.specs)
         return {

@@ -15,6 +15,7 @@ from accerl.monitor.indicators import (
     KLIndicator,
     MachineIndicator,
     ReturnIndicator,
+    ShadowIndicator,
     SlopeIndicator,
     SlowdownIndicator,
 )
@@ -63,6 +64,7 @@ class Monitor:
         self.horizon_seconds = horizon_seconds
         self.indicators: tuple[Indicator, ...] = (
             KLIndicator(),
+            ShadowIndicator(),
             EntropyIndicator(num_actions),
             ReturnIndicator(),
             SlopeIndicator(horizon_seconds),

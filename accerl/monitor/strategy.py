@@ -22,8 +22,9 @@ class Strategy(Protocol):
     `to_json`, which returns name and `params` for the run's records, is optional. So are six more
     attributes, which are read with `specs_of`, `needs_of`, `fires`, `events_of`, `bind` and
     `explanation_of`:
-    `specs`, every spec that it may act with, lets a run refuse what it cannot build before it
-    begins; `needs`, the names of raw indicators without which it can never act, likewise;
+    `specs`, every spec that it may act with or name as a shadow, lets a run refuse what it cannot
+    build before it begins; `needs`, the names of raw indicators without which it can never act,
+    likewise;
     `fires`, whether its last decision was away from its state of rest, makes room for other rules
     in a composition; `events`, what happened to it in this run, goes into the summary;
     `bind(config, times)` tells it, before `reset`, what is known of the run beforehand; and

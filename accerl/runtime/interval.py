@@ -16,7 +16,7 @@ from accerl.monitor.indicator_pool import IndicatorPool
 from accerl.rollout import Rollout
 from accerl.runtime.events import RunEvent
 from accerl.runtime.machine.usage import Memory
-from accerl.runtime.publishing.delivery import Delivery
+from accerl.runtime.publishing.delivery import Delivery, Shadow
 from accerl.runtime.run import PHASES, IntervalReport, Takeover
 from accerl.spec import CompressionSpec, Decision
 
@@ -44,6 +44,7 @@ class _Sums(JsonFields):
     publication_bytes: int = 0
     student_kl_nats: dict[CompressionSpec, float] = field(default_factory=dict)
     compression_kl_nats: dict[CompressionSpec, float] = field(default_factory=dict)
+    shadow_kl_nats: dict[CompressionSpec, float] = field(default_factory=dict)
     waiting_kl_nats: dict[CompressionSpec, float | None] = field(default_factory=dict)
     takeovers: tuple[Takeover, ...] = ()
     staleness: tuple[float | None, int] = (None, 0)
@@ -126,6 +127,11 @@ class IntervalRecorder:
             self._sums.staleness = (split.staleness_nats, split.staleness_updates)
         self._add_monitoring(by, split.cpu_seconds)
 
+    def add_shadow(self, shadow: Shadow) -> None:
+        """Book how far something is from the learner that does not act."""
+        if shadow.kl_nats is not None:
+            self._sums.shadow_kl_nats[shadow.spec] = shadow.kl_nats
+
     def report(
         self,
         *,
@@ -179,6 +185,7 @@ class IntervalRecorder:
             publication_bytes=sums.publication_bytes,
             student_kl_nats=sums.student_kl_nats,
             compression_kl_nats=sums.compression_kl_nats,
+            shadow_kl_nats=sums.shadow_kl_nats,
             waiting_kl_nats=sums.waiting_kl_nats,
             takeovers=sums.takeovers,
             staleness_kl_nats=sums.staleness[0],

@@ -246,7 +246,7 @@ class ParallelRun(ABC, Generic[W]):
             total_seconds=self.now,
             learner_return=learner_return,
             decision=decision,
-            switch_seconds=self.orders.take_switch_seconds(),
+            switch_seconds=self.orders.end_interval(),
             events=(
                 *self._supervisor.take_events(),
                 *self._safeguard.take_events(),

@@ -12,7 +12,8 @@ from accerl.spec import CompressionSpec, Decision
 PHASES: tuple[str, ...] = ("env", "infer", "write", "wait", "learn", "compress", "publish")
 """Where seconds go: env, infer, write (actors), wait, learn (learner), compress, publish.
 
-compress is distilling; both are the learner's seconds too, unless a process of its own does them.
+compress is distilling, and measuring shadows; both are the learner's seconds too, unless a process
+of its own does them.
 """
 
 
@@ -104,6 +105,9 @@ class IntervalReport(JsonFields):
     compression_kl_nats: Mapping[CompressionSpec, float] = field(default_factory=dict)
     """KL(learner || what was published of the same weights) on sampled states, by spec; empty
     where no publication of the interval was sampled"""
+    shadow_kl_nats: Mapping[CompressionSpec, float] = field(default_factory=dict)
+    """KL(learner || what was made of the same weights and does not act), by spec, see
+    `Decision.shadow`; empty where none was measured in the interval"""
     waiting_kl_nats: Mapping[CompressionSpec, float | None] = field(default_factory=dict)
     """specs that were asked for and not admitted yet at the last publication, see `Admission`: KL
     on held-out states; None: too few were played"""

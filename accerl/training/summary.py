@@ -44,7 +44,7 @@ def summarise(config: Mapping[str, Any], reports: Sequence[IntervalReport]) -> d
     for report in reports:
         phases.update(report.phase_seconds)
         spec_seconds.update(report.spec_seconds)
-        entry = report.decision.to_json()
+        entry = report.decision.without_shadow.to_json()
         if not decisions or decisions[-1]["decision"] != entry:
             started = report.total_seconds - report.seconds
             decisions.append({"seconds": started, "decision": entry})

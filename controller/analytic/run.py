@@ -47,9 +47,9 @@ class AnalyticRun:
 
     def apply(self, decision: Decision) -> None:
         """Act with `decision` from now on; the first one is free, every change costs seconds."""
-        if self._decision is not None and decision != self._decision:
+        last, self._decision = self._decision, decision
+        if last is not None and decision.without_shadow != last.without_shadow:
             self._owed_seconds += self.config.switch_seconds
-        self._decision = decision
 
     def advance(self, seconds: float) -> IntervalReport:
         """Run for `seconds`, of which a switch takes its share first."""

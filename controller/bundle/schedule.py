@@ -62,7 +62,7 @@ class Schedule:
     def specs(self) -> tuple[CompressionSpec, ...]:
         """Every spec that it acts with, each once."""
         decisions = (point.decision for point in self.points)
-        return tuple(dict.fromkeys(spec for decision in decisions for spec in decision.specs))
+        return tuple(dict.fromkeys(spec for decision in decisions for spec in decision.named))
 
     def at(self, fraction: float) -> Decision:
         """Return the decision at a fraction of the horizon; the last one holds beyond the end."""

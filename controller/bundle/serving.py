@@ -85,11 +85,12 @@ class ServedStrategy:
 
     def decide(self, features: Features) -> Decision:
         """Return the bundle's decision, specs replaced; what becomes the same adds up."""
-        shares: dict[CompressionSpec, float] = {}
-        for spec, share in self.strategy.decide(features).mix:
+        decision, shares = self.strategy.decide(features), dict[CompressionSpec, float]()
+        for spec, share in decision.mix:
             acting = self._acting.get(spec, spec)
             shares[acting] = shares.get(acting, 0.0) + share
-        return Decision(tuple(shares.items()))
+        shadow = decision.shadow and self._acting.get(decision.shadow, decision.shadow)
+        return Decision(tuple(shares.items()), None if shadow in shares else shadow)
 
 
 def serve_bundle(

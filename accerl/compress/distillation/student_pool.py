@@ -59,14 +59,23 @@ class StudentPool:
 
     def warm_up_updates(self, key: StudentKey | None, version: int) -> int:
         """Return how many updates `key` needs before it acts at publication `version`."""
-        if version != self._version:
-            self._version = version
-            self._acted, self._acting = self._acting, set()
+        self._begin_publication(version)
         if key is None:
             return 0
         rested = key not in self._acted | self._acting
         self._acting.add(key)
         return self.config.distill_warmup_updates if rested and key not in self._received else 0
+
+    def keep_warm(self, key: StudentKey, version: int) -> None:
+        """Have a network not count as rested at publication `version`, unless it did before."""
+        self._begin_publication(version)
+        if key in self._acted:
+            self._acting.add(key)
+
+    def _begin_publication(self, version: int) -> None:
+        if version != self._version:
+            self._version = version
+            self._acted, self._acting = self._acting, set()
 
     def network(self, key: StudentKey, policy: Policy, states: np.ndarray) -> Policy:
         """Return the network as another process sent it, or as it is here.

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from accerl.json_fields import JsonFields
 from accerl.runtime.publishing.charges import Charge
-from accerl.runtime.publishing.delivery import Delivery, Order
+from accerl.runtime.publishing.delivery import Delivery, Order, Shadow
 
 
 @dataclass(frozen=True)
@@ -128,6 +128,13 @@ class Done(JsonFields, Message):
 
 
 @dataclass(frozen=True)
+class Shadowed(JsonFields, Message):
+    """From a compressor, after `Done`: what became of the order's shadow."""
+
+    shadow: Shadow
+
+
+@dataclass(frozen=True)
 class Measure(Message):
     """To the evaluator: measure J of the current weights."""
 
@@ -170,7 +177,8 @@ MESSAGES: dict[str, type[Message]] = {
     kind.__name__: kind
     for kind in (
         *(Ready, Mistake, News, Fill, Filled, Hello, AskState, State),
-        *(Distil, Distilled, Publish, Taken, Done, Measure, Measured, Join, Joining, Learn, Leave),
+        *(Distil, Distilled, Publish, Taken, Done, Shadowed, Measure, Measured),
+        *(Join, Joining, Learn, Leave),
     )
 }
 """the kinds of messages by name: nothing else is read"""

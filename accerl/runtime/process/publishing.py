@@ -25,6 +25,7 @@ from accerl.runtime.process.messages import (
     Message,
     Publish,
     Ready,
+    Shadowed,
     State,
     Taken,
 )
@@ -63,7 +64,7 @@ class RemotePublishing:
         self.orders = orders
         self.worker = worker
         self.idle = False
-        """whether it is ready and no order is under way"""
+        """whether it is ready and no order is under way, nor what comes after it"""
         self.reading = False
         """whether it may still be copying weights or states out of shared memory"""
         self.pool = pool
@@ -101,11 +102,11 @@ class RemotePublishing:
 
     def after_update(self, rollout: Rollout) -> None:
         """Record states; show the weights to whoever wants them; publish if that is due."""
-        acting = self.orders.acting
+        in_use = self.orders.in_use
         self._samples.add(sample_states(rollout, self._config))
         if not self.reading:
-            self.pool.after_update(acting, self._put_weights)
-        charges = self.pool.led.charges.left_to_compressor(acting)
+            self.pool.after_update(in_use, self._put_weights)
+        charges = self.pool.led.charges.left_to_compressor(in_use)
         if self.idle and self.orders.is_due(self._learner.updates):
             self._send()
         elif charges and self._wants_weights and not self.reading:
@@ -153,10 +154,14 @@ class RemotePublishing:
             case Distilled():
                 self._wants_weights = True
             case Done(delivery):
-                self.idle = True
+                self.idle = delivery.order.shadow is None
                 self._order = None
                 self._recorder.add_seconds("publish", delivery.seconds)
                 self.orders.book(delivery, self._recorder, by=self.worker.name)
+            case Shadowed(shadow):
+                self.idle = True
+                self._recorder.add_seconds("compress", shadow.seconds)
+                self.orders.book_shadow(shadow, self._recorder)
 
     def died(self, worker: Worker) -> str:
         """The compressor's process has ended, or a distiller's; return what was done about it."""

@@ -28,6 +28,7 @@ from accerl.runtime.process.messages import (
     Measured,
     Publish,
     Ready,
+    Shadowed,
     State,
     Taken,
 )
@@ -122,15 +123,15 @@ def compress_weights(
     """Take weights and states, compress, publish; distil in between what nobody else distils.
 
     The messages, in order: this process says `Hello` and receives its `State`; it is `Ready`; for
-    each order to `Publish` it says `Taken` when it has copied weights and states, and then `Done`
-    with what became of it; asked for its `State`, it sends it. What it is to `Distil` it is told
-    when that changes, and it says what it has `Distilled`. What other processes distil it finds on
-    their boards. A publication passes the pipe, if there is one, to as many `actors`.
+    each order to `Publish` it says `Taken` when it has copied weights and states, then `Done` with
+    what became of it, and `Shadowed` with what became of its shadow; asked for its `State`, it
+    sends it. What it is to `Distil` it is told when that changes, and it says what it `Distilled`.
+    What others distil it finds on boards. A publication passes the pipe to so many `actors`.
     """
     from accerl.compress.distillation.state_ring import StateRing
     from accerl.runtime.process.steps import Steps, Students
     from accerl.runtime.publishing.probe import KLProbe
-    from accerl.runtime.publishing.work import make_publication
+    from accerl.runtime.publishing.work import make_publication, try_shadow
 
     ring = StateRing(**states_handle)
     policy, compressor = policy_and_compressor(
@@ -165,6 +166,9 @@ def compress_weights(
             made = make_publication(compressor, probe, policy, order, current, sent)
             current = made.publication or current
             channel.send(Done(made.delivery))
+            if order.shadow is not None:
+                shadow, _ = try_shadow(compressor, policy, order)
+                channel.send(Shadowed(shadow))
     finally:
         for block in (mailbox, samples, ring, weights, students, pipe):
             if block is not None:

@@ -23,6 +23,9 @@ class Order(JsonFields):
     """learner updates of the weights that it is made of"""
     check: bool = False
     """whether to measure what compression does to it, see `KLProbe`"""
+    shadow: CompressionSpec | None = None
+    """what to compress and compare as well, after that; None: the decision has no shadow, or it
+    was measured in this interval"""
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,25 @@ class KLSplit(JsonFields):
     """learner updates between those two"""
     cpu_seconds: float = 0.0
     """processor seconds that measuring took"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shadow(JsonFields):
+    """What became of an order's shadow; it was not sent."""
+
+    spec: CompressionSpec
+    kl_nats: float | None = None
+    """KL(learner || engine made of the same weights); None: it must be distilled first and too few
+    states were played, or it was rejected"""
+    rejected: str | None = None
+    """why its engine could never act"""
+    seconds: float = 0.0
+    """what compressing and comparing took, on the run's clock"""
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing more can be found out by trying again at once."""
+        return self.kl_nats is not None or self.rejected is not None
 
 
 @dataclass(frozen=True, kw_only=True)

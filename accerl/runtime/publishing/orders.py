@@ -7,7 +7,7 @@ from typing import Any
 
 from accerl.runtime.events import RunEvent
 from accerl.runtime.interval import IntervalRecorder
-from accerl.runtime.publishing.delivery import Delivery, Order, Tag
+from accerl.runtime.publishing.delivery import Delivery, Order, Shadow, Tag
 from accerl.runtime.run import Takeover
 from accerl.spec import CompressionSpec, Decision
 from accerl.weights import Publication
@@ -45,6 +45,7 @@ class PublicationOrders:
         self._switch_seconds = 0.0
         self._acting: tuple[CompressionSpec, ...] = ()  # by the last delivery
         self._waiting: tuple[CompressionSpec, ...] = ()
+        self._shadow_due = True  # whether this interval has not seen it measured
         self._asked_at: dict[CompressionSpec, float] = {}  # of what does not act yet
         self._rejected: set[CompressionSpec] = set()
         self._events: list[str] = []
@@ -60,22 +61,35 @@ class PublicationOrders:
         return self._last_ordered
 
     @property
-    def acting(self) -> tuple[CompressionSpec, ...]:
-        """The specs of the decision that is in effect, and what acts for those that wait."""
-        asked = () if self._decision is None else self._decision.specs
+    def in_use(self) -> tuple[CompressionSpec, ...]:
+        """What is to be kept close to the learner.
+
+        The specs of the decision that is in effect, its shadow, and what acts for those that wait.
+        """
+        asked = () if self._decision is None else self._decision.named
         return (*asked, *(spec for spec in self._acting if spec not in asked))
 
     def request(self, decision: Decision) -> None:
         """Act with `decision` from the next publication on."""
+        if self._asked is None or decision.shadow != self._asked.shadow:
+            self._shadow_due = True
         self._asked = decision
         now, asked = self._clock(), self._asked_at
         specs = [spec for spec in decision.specs if spec not in self._acting]
         self._asked_at = {spec: asked.get(spec, now) for spec in specs}
 
     def is_due(self, updates: int) -> bool:
-        """Whether a publication should follow update number `updates`."""
-        changed = self._asked != self._decision
-        return changed or updates - self._last_update >= self.publish_every
+        """Whether a publication should follow update number `updates`.
+
+        A shadow that is new comes with the next one that is due anyway.
+        """
+        return self._is_switch(self._asked) or updates - self._last_update >= self.publish_every
+
+    def _is_switch(self, decision: Decision | None) -> bool:
+        """Whether something else acts with `decision` than with the one that is in effect."""
+        pair = (decision, self._decision)
+        asked, acting = (None if each is None else each.without_shadow for each in pair)
+        return asked != acting
 
     def order(self, updates: int) -> Order:
         """Order a publication of what was asked for last; its number is never used again.
@@ -96,7 +110,8 @@ class PublicationOrders:
         check = self._last_check is None or updates - self._last_check >= self.check_every
         if check:
             self._last_check = updates
-        return Order(number, decision, updates, check)
+        shadow = decision.shadow if self._shadow_due else None
+        return Order(number, decision, updates, check, shadow)
 
     def book(self, delivery: Delivery, recorder: IntervalRecorder, *, by: str = "learner") -> None:
         """Note what a publication really holds and what it cost, here and in the interval's report.
@@ -120,11 +135,25 @@ class PublicationOrders:
             news = {s: cause for s, cause in delivery.rejected.items() if s not in self._rejected}
             self._events += news.values()
             self._rejected |= set(news)
-        first, changed = self._decision is None, decision != self._decision
+        first, changed = self._decision is None, self._is_switch(decision)
         if not first and (changed or any(spec in self._waiting for spec in delivery.admitted)):
             self._switch_seconds += delivery.seconds
         self._decision = decision
         recorder.add_publication(delivery, self._take_over(delivery), by=by)
+
+    def book_shadow(self, shadow: Shadow, recorder: IntervalRecorder) -> None:
+        """Note what became of an order's shadow, here and in the interval's report.
+
+        Args:
+            shadow: what became of it.
+            recorder: of the run.
+        """
+        if self._asked is not None and shadow.spec == self._asked.shadow and shadow.is_settled:
+            self._shadow_due = False
+        if shadow.rejected is not None and shadow.spec not in self._rejected:
+            self._events.append(shadow.rejected)
+            self._rejected.add(shadow.spec)
+        recorder.add_shadow(shadow)
 
     def _take_over(self, delivery: Delivery) -> list[Takeover]:
         """Note what acts and what waits from now on; return what was asked for and has begun to."""
@@ -159,8 +188,9 @@ class PublicationOrders:
             for cause in events
         )
 
-    def take_switch_seconds(self) -> float:
-        """Return the switching cost booked since the last call."""
+    def end_interval(self) -> float:
+        """Return the switching cost booked in the interval; in the next one a shadow is due."""
+        self._shadow_due = True
         seconds, self._switch_seconds = self._switch_seconds, 0.0
         return seconds
 
@@ -186,6 +216,7 @@ class PublicationOrders:
             "last_update": self._last_update,
             "last_check": self._last_check,
             "switch_seconds": self._switch_seconds,
+            "shadow_due": self._shadow_due,
             "acting": [spec.to_json() for spec in self._acting],
             "waiting": [spec.to_json() for spec in self._waiting],
             "asked_at": [[spec.to_json(), seconds] for spec, seconds in self._asked_at.items()],
@@ -204,6 +235,7 @@ class PublicationOrders:
         self._last_update = state["last_update"]
         self._last_check = state["last_check"]
         self._switch_seconds = state["switch_seconds"]
+        self._shadow_due = state["shadow_due"]
         self._acting = tuple(map(CompressionSpec.from_json, state["acting"]))
         self._waiting = tuple(map(CompressionSpec.from_json, state["waiting"]))
         self._asked_at = {CompressionSpec.from_json(s): seconds for s, seconds in state["asked_at"]}

@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from accerl.compress.admission import Verdict
+from accerl.compress.artifact import Artifact
 from accerl.compress.check import kl_nats
 from accerl.compress.engine import make_engine
 from accerl.monitor.divergence import updates_between
@@ -68,12 +70,10 @@ class KLProbe:
             self._states = self._logits = None
         compression: dict[CompressionSpec, float] = {}
         if check:
-            chosen = np.linspace(0, len(states) - 1, min(self.STATES, len(states)))
-            sampled = states[chosen.round().astype(int)]
+            sampled = self._sample(states)
             logits = _logits(policy, sampled)
             for artifact in publication.artifacts:
-                acted, _ = make_engine(artifact).infer(sampled)
-                compression[artifact.spec] = float(kl_nats(logits, acted).mean())
+                compression[artifact.spec] = _compared(logits, artifact, sampled)
             self._states, self._logits, self._version = sampled, logits, version
         return KLSplit(
             compression_nats=compression,
@@ -81,6 +81,24 @@ class KLProbe:
             staleness_updates=updates,
             cpu_seconds=thread_time() - before,
         )
+
+    @classmethod
+    def compare(cls, policy: nn.Module, artifact: Artifact, states: np.ndarray) -> Verdict:
+        """Compare what does not act with the network it was made of, as `measure` does what acts.
+
+        Args:
+            policy: the learner's policy.
+            artifact: what was made of it.
+            states: recorded states [N, *shape].
+        """
+        sampled = cls._sample(states)
+        kl = _compared(_logits(policy, sampled), artifact, sampled)
+        return Verdict(kl_nats=kl, states=len(sampled))
+
+    @classmethod
+    def _sample(cls, states: np.ndarray) -> np.ndarray:
+        chosen = np.linspace(0, len(states) - 1, min(cls.STATES, len(states)))
+        return states[chosen.round().astype(int)]
 
     def state_dict(self) -> dict[str, Any]:
         """Return what was sampled last."""
@@ -90,6 +108,11 @@ class KLProbe:
         """Go on from a state returned by `state_dict`."""
         self._states, self._logits = state["states"], state["logits"]
         self._version = state["version"]
+
+
+def _compared(logits: np.ndarray, artifact: Artifact, states: np.ndarray) -> float:
+    """Return the mean KL(learner || engine), of the learner's logits [N, A] for the states."""
+    return float(kl_nats(logits, make_engine(artifact).infer(states)[0]).mean())
 
 
 def _logits(policy: nn.Module, states: np.ndarray) -> np.ndarray:

@@ -17,19 +17,17 @@ from accerl.compress.config import CompressionConfig
 from accerl.compress.graphs.onnx_payload import same_integers
 from accerl.networks.graph_policy import Policy
 from accerl.rollout import Rollout
-from accerl.runtime.publishing.delivery import Delivery, Order, Tag
+from accerl.runtime.publishing.delivery import Delivery, Order, Shadow, Tag
 from accerl.runtime.publishing.probe import KLProbe
 from accerl.spec import CompressionSpec
 from accerl.weights import Publication
 
 
-@dataclass(frozen=True)
-class MadePart:
-    """What a publication holds for one spec of the decision, and what it took."""
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """What it took to compress the policy as one spec says, and how that went."""
 
     asked: CompressionSpec
-    artifact: Artifact
-    """what acts for it"""
     seconds: float
     """measured by the process that made it, warm-up included"""
     built: tuple[CompressionSpec, ...]
@@ -38,9 +36,17 @@ class MadePart:
     warmup_states: int
     """states that were distilled before a student could act (again)"""
     verdict: Verdict = field(default_factory=Verdict)
-    """whether the spec may act; if not, `artifact` is of a milder one"""
+    """whether the spec may act, and how it compares with the learner"""
     rejected: str | None = None
-    """why the engine that was asked for does not act; `artifact` stands in for it"""
+    """why the engine that was asked for does not act"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MadePart(Attempt):
+    """What a publication holds for one spec of the decision, and what it took."""
+
+    artifact: Artifact
+    """what acts for it: if it may not, or was rejected, of another spec"""
 
 
 @dataclass(frozen=True)
@@ -89,6 +95,8 @@ def make_publication(
     made: dict[CompressionSpec, Artifact] = {}
     specs = order.decision.specs
     parts = tuple(_make_part(compressor, policy, spec, order.updates, made) for spec in specs)
+    if order.decision.shadow is not None:
+        compressor.keep_warm(order.decision.shadow, order.updates)
     publication = _publication(order, parts)
     acting = tuple(artifact.spec for artifact in publication.artifacts)
     compressor.admission.acted(acting)
@@ -147,8 +155,59 @@ def _make_part(
         built, updates = (artifact.spec,), compressor.last_build.distill_updates
     made.setdefault(artifact.spec, artifact)
     seconds = perf_counter() - before
-    warmup = updates * compressor.states_per_update
-    return MadePart(spec, artifact, seconds, built, warmup, verdict, rejected)
+    return MadePart(
+        asked=spec,
+        artifact=artifact,
+        seconds=seconds,
+        built=built,
+        warmup_states=updates * compressor.states_per_update,
+        verdict=verdict,
+        rejected=rejected,
+    )
+
+
+def try_shadow(compressor: Compressor, policy: Policy, order: Order) -> tuple[Shadow, Attempt]:
+    """Compress the policy as the order's shadow says, and compare that with it; nobody acts so.
+
+    It is done when the publication was sent, of the same weights. The learner's own network is
+    compared on the states that `KLProbe` samples; what is distilled on held-out states, as for
+    `Admission`, once enough were played.
+
+    Args:
+        compressor: what compresses.
+        policy: the learner's policy, as it was when the publication was made of it.
+        order: that has a shadow.
+
+    Raises:
+        ValueError: it has none.
+    """
+    spec, admission = order.shadow, compressor.admission
+    if spec is None:
+        raise ValueError("the order has no shadow")
+    before = perf_counter()
+    verdict, rejected = Verdict(), None
+    built = (spec,) if spec.student_key is None or admission.has_states else ()
+    if built:
+        try:
+            artifact = compressor.build_aside(spec, policy, order.updates)
+            if spec.student_key is None:
+                verdict = KLProbe.compare(policy, artifact, compressor.states)
+            else:
+                verdict = admission.judge(artifact, policy)
+        except EngineMismatchError as error:
+            rejected = str(error)
+    seconds = perf_counter() - before
+    updates = compressor.last_build.distill_updates if built else 0
+    attempt = Attempt(
+        asked=spec,
+        seconds=seconds,
+        built=built,
+        warmup_states=updates * compressor.states_per_update,
+        verdict=verdict,
+        rejected=rejected,
+    )
+    shadow = Shadow(spec=spec, kl_nats=verdict.kl_nats, rejected=rejected, seconds=seconds)
+    return shadow, attempt
 
 
 def _publication(order: Order, parts: Iterable[MadePart]) -> Publication:

@@ -25,10 +25,10 @@ from accerl.runtime.process.messages import Distilled
 from accerl.runtime.process.roles import policy_and_compressor
 from accerl.runtime.process.wire import pack, unpack
 from accerl.runtime.publishing.charges import Charge
-from accerl.runtime.publishing.delivery import Delivery, Order
+from accerl.runtime.publishing.delivery import Delivery, Order, Shadow
 from accerl.runtime.publishing.pieces import Pieces
 from accerl.runtime.publishing.probe import KLProbe
-from accerl.runtime.publishing.work import make_publication
+from accerl.runtime.publishing.work import make_publication, try_shadow
 from accerl.runtime.ray.cluster import put
 from accerl.runtime.ray.packing import unpack as unpack_rollout
 from accerl.runtime.ray.roles import BESIDE, Collected, Reachable, Started
@@ -115,8 +115,10 @@ class CompressorActor(_Follower):
         states: np.ndarray,
         distill: Sequence[Charge],
         order: Order | None,
-    ) -> tuple[Distilled, Delivery | None]:
+    ) -> tuple[Distilled, Delivery | None, Shadow | None]:
         """Distil a piece of everything, publish what is ordered, distil the rest that is allowed.
+
+        A shadow comes when the publication was sent.
 
         Args:
             weights: of the learner, see `weight_arrays`.
@@ -126,12 +128,12 @@ class CompressorActor(_Follower):
             order: what to publish, if anything.
 
         Returns:
-            What was distilled, and what became of the order.
+            What was distilled, and what became of the order and of its shadow.
         """
         self._load(weights)
         if len(states):
             self._compressor.observe(states)
-        pieces, delivery = self._pieces, None
+        pieces, delivery, shadow = self._pieces, None, None
         pieces.charges, pieces.version = distill, version
         for _ in distill:
             pieces.step()
@@ -142,9 +144,11 @@ class CompressorActor(_Follower):
                 self._compressor, self._probe, self._policy, order, self._current, send
             )
             self._current, delivery = made.publication or self._current, made.delivery
+            if order.shadow is not None:
+                shadow, _ = try_shadow(self._compressor, self._policy, order)
         while pieces.step():
             pass
-        return Distilled(*pieces.take_report()), delivery
+        return Distilled(*pieces.take_report()), delivery, shadow
 
     def _take_students(self) -> None:
         """Have the compressor act with what the distillers show."""

@@ -123,7 +123,7 @@ class RayPublishing:
         due = self.orders.is_due(self._learner.updates)
         if self._is_idle and (due or self._to_distill()):
             self._send(publish=due)
-        self.distillers.after_update(self.orders.acting, self._learner.updates)
+        self.distillers.after_update(self.orders.in_use, self._learner.updates)
 
     def publish(self) -> None:
         """Order a publication of the learner's weights, if the compressor has nothing to do."""
@@ -135,7 +135,7 @@ class RayPublishing:
         return self.worker.ready and not self.worker.calls
 
     def _to_distill(self) -> tuple[Charge, ...]:
-        return self._charges.left_to_compressor(self.orders.acting)
+        return self._charges.left_to_compressor(self.orders.in_use)
 
     def _send(self, *, publish: bool) -> None:
         before = perf_counter()
@@ -162,12 +162,15 @@ class RayPublishing:
                 self._note(answer)
                 self.distillers.distilled(worker, call, answer.updates, self.worker)
             case "work":
-                distilled, delivery = answer
+                distilled, delivery, shadow = answer
                 self._note(distilled)
                 if delivery is not None:
                     self._order, self.is_published = None, True
                     self._recorder.add_seconds("publish", delivery.seconds)
                     self.orders.book(delivery, self._recorder, by=self.worker.name)
+                if shadow is not None:
+                    self._recorder.add_seconds("compress", shadow.seconds)
+                    self.orders.book_shadow(shadow, self._recorder)
 
     def _note(self, distilled: Distilled) -> None:
         self._recorder.add_seconds("compress", distilled.seconds)

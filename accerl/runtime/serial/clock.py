@@ -7,7 +7,7 @@ from typing import NamedTuple
 from accerl.config import RuntimeConfig
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.wiring import Wiring
-from accerl.spec import CompressionSpec
+from accerl.spec import IDENTITY, CompressionSpec
 
 
 class ActSeconds(NamedTuple):
@@ -59,6 +59,13 @@ class RealClock:
         """
         return 0.0, measured_seconds
 
+    def compare(self, spec: CompressionSpec, states: int) -> float:
+        """Charge comparing an engine with the learner on `states` states.
+
+        What was measured of a publication includes it.
+        """
+        return 0.0
+
     def send(self, spec: CompressionSpec) -> float:
         """Return how long a publication is on its way; nobody computes meanwhile."""
         return 0.0
@@ -109,6 +116,19 @@ class VirtualClock:
         """See `RealClock.publish`."""
         warmup = self.profile.distill_seconds(spec, warmup_states) if warmup_states else 0.0
         return warmup, self.profile.publish_seconds(spec)
+
+    def compare(self, spec: CompressionSpec, states: int) -> float:
+        """See `RealClock.compare`.
+
+        No profile says what a learner's passes forward alone take. They take less than distilling
+        on these states does; and where the learner's own network acts, about what it takes to
+        infer with both, if that is less.
+        """
+        seconds = self.profile.distill_seconds(spec, states)
+        if spec.student_key is not None:
+            return seconds
+        pair = (self.profile.infer_seconds(each, states) for each in (IDENTITY, spec))
+        return min(seconds, sum(pair))
 
     def send(self, spec: CompressionSpec) -> float:
         """See `RealClock.send`."""

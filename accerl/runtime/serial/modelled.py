@@ -20,10 +20,10 @@ from accerl.learner.learner import Learner
 from accerl.rollout import Rollout
 from accerl.runtime.interval import IntervalRecorder
 from accerl.runtime.publishing.charges import PIECE_UPDATES, Charge, Charges, Pace
-from accerl.runtime.publishing.delivery import Delivery, Order
+from accerl.runtime.publishing.delivery import Delivery, Order, Shadow
 from accerl.runtime.publishing.orders import PublicationOrders
 from accerl.runtime.publishing.probe import KLProbe
-from accerl.runtime.publishing.work import MadePart, make_publication, sample_states
+from accerl.runtime.publishing.work import Attempt, make_publication, sample_states, try_shadow
 from accerl.runtime.serial.clock import Clock
 from accerl.runtime.serial.servers import Servers
 from accerl.runtime.wiring import Wiring
@@ -55,6 +55,8 @@ class _Job:
     """what becomes of the order; None: it distils"""
     publication: Publication | None = None
     """None if it would act as what acts already"""
+    shadow: Shadow | None = None
+    """what it compares; `publish_seconds` and `warmup_seconds` are of that then"""
     published_seconds: float = 0.0
     """what publishing has taken on the clock, so far"""
 
@@ -62,14 +64,17 @@ class _Job:
         """Return the job as a tree for a snapshot."""
         delivery = None if self.delivery is None else self.delivery.to_json()
         publication = publication_state(self.publication)
-        return {**vars(self), "delivery": delivery, "publication": publication}
+        shadow = None if self.shadow is None else self.shadow.to_json()
+        return {**vars(self), "delivery": delivery, "publication": publication, "shadow": shadow}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> _Job:
         """Read a job written by `to_json`."""
         delivery = None if data["delivery"] is None else Delivery.from_json(data["delivery"])
         publication = publication_from_state(data["publication"])
-        return cls(**{**data, "delivery": delivery, "publication": publication})
+        shadow = None if data["shadow"] is None else Shadow.from_json(data["shadow"])
+        read = {"delivery": delivery, "publication": publication, "shadow": shadow}
+        return cls(**{**data, **read})
 
 
 class ModelledPublishing:
@@ -112,6 +117,7 @@ class ModelledPublishing:
         self._clock = clock
         self._servers = servers
         self._job: _Job | None = None
+        self._next: _Job | None = None  # of a shadow, which comes when the publication was sent
         self._distillers = list(distillers)
         self._shares = [StudentShares(each, index) for index, each in enumerate(distillers)]
         self._charges = Charges(len(distillers), compressor.config.distill_updates)
@@ -129,11 +135,11 @@ class ModelledPublishing:
 
     def has_work(self) -> bool:
         """Whether somebody needs the learner's weights as they are now."""
-        acting, indices = self.orders.acting, range(len(self._distillers))
-        self._charges.assign(acting)
-        own = self._charges.left_to_compressor(acting)
+        in_use, indices = self.orders.in_use, range(len(self._distillers))
+        self._charges.assign(in_use)
+        own = self._charges.left_to_compressor(in_use)
         due = self._job is None and self.orders.is_due(self._learner.updates)
-        return due or bool(own) or any(self._charges.work(index, acting) for index in indices)
+        return due or bool(own) or any(self._charges.work(index, in_use) for index in indices)
 
     def begin(self) -> None:
         """Give work to everybody who has nothing to do: the learner has made an update."""
@@ -156,7 +162,7 @@ class ModelledPublishing:
     def _distill(self, index: int) -> None:
         """Do a distiller's next piece, if there is one."""
         pace, learner = self._paces[index], self._learner
-        charges = self._charges.work(index, self.orders.acting)
+        charges = self._charges.work(index, self.orders.in_use)
         piece = pace.next(charges, learner.updates)
         if piece is None:
             return
@@ -189,7 +195,7 @@ class ModelledPublishing:
     def _compress(self, *, publish: bool) -> None:
         """Have the compressor publish, or distil its next piece if there is one."""
         orders, learner = self.orders, self._learner
-        own, job = self._charges.left_to_compressor(orders.acting), _Job()
+        own, job = self._charges.left_to_compressor(orders.in_use), _Job()
         if self.server == LEARNER:  # which goes on learning when all of it is done
             for charge in own:
                 job.distill_seconds += self._follow(charge, charge.updates or PIECE_UPDATES)
@@ -200,6 +206,9 @@ class ModelledPublishing:
             self._publish(job, orders.order(learner.updates))
         elif not job.distill_seconds:
             return
+        self._begin_job(job)
+
+    def _begin_job(self, job: _Job) -> None:
         self._job = job
         self._begin_stage(job, "on_gpu" if self._on_gpu else "compress")
 
@@ -237,6 +246,12 @@ class ModelledPublishing:
             # What it took here would make the snapshots of equal runs differ.
             split = replace(made.delivery.split, cpu_seconds=0.0)
             job.delivery = replace(made.delivery, split=split, seconds=0.0)
+        if order.shadow is not None:
+            shadow, attempt = try_shadow(self.compressor, policy, order)
+            if not self._recorder.times_itself:
+                shadow = replace(shadow, seconds=0.0)
+            self._next = _Job(shadow=shadow)
+            self._charge_part(self._next, attempt)
 
     def _take_students(self) -> None:
         """Have the compressor act with what the distillers show."""
@@ -244,12 +259,8 @@ class ModelledPublishing:
             self.compressor.take_students(self._shown.students())
             self._news = False
 
-    def _charge_part(self, job: _Job, part: MadePart) -> None:
-        """Add what the clock charges for making a part.
-
-        Comparing what is to be admitted costs as much as distilling on these states: no profile
-        says what passes forward alone take, which is less.
-        """
+    def _charge_part(self, job: _Job, part: Attempt) -> None:
+        """Add what the clock charges for making a part, and for comparing it."""
         publish, warmup, measured, warmup_states = 0.0, 0.0, part.seconds, part.warmup_states
         for spec in part.built:
             warmed, published = self._clock.publish(spec, warmup_states, measured)
@@ -259,7 +270,7 @@ class ModelledPublishing:
                 publish += warmed + published
             measured, warmup_states = 0.0, 0
         compared = part.verdict.states
-        seconds = self._clock.distill(part.asked, compared, 0.0) if compared else 0.0
+        seconds = self._clock.compare(part.asked, compared) if compared else 0.0
         if self._on_gpu:
             warmup += seconds
         else:
@@ -289,7 +300,10 @@ class ModelledPublishing:
             return False
         self._job = None
         delivered = self._deliver(job)
-        if self.server != LEARNER and self._charges.left_to_compressor(self.orders.acting):
+        follows, self._next = self._next, None
+        if follows is not None:
+            self._begin_job(follows)
+        elif self.server != LEARNER and self._charges.left_to_compressor(self.orders.in_use):
             due = self.orders.is_due(self._learner.updates)
             self._compress(publish=due and job.delivery is None)
         return delivered
@@ -302,7 +316,8 @@ class ModelledPublishing:
         charged = distilled + published
         slower = seconds / charged if charged else 1.0
         self._recorder.add_seconds("compress", slower * distilled)
-        self._recorder.add_seconds("publish", slower * published)
+        phase = "publish" if job.shadow is None else "compress"
+        self._recorder.add_seconds(phase, slower * published)
         job.published_seconds += slower * published
         if on_gpu and job.publish_seconds:
             self._begin_stage(job, "compress")
@@ -314,6 +329,8 @@ class ModelledPublishing:
         return True
 
     def _deliver(self, job: _Job) -> bool:
+        if job.shadow is not None:
+            self.orders.book_shadow(job.shadow, self._recorder)
         if job.delivery is None:
             return False
         self.current = job.publication or self.current
@@ -330,6 +347,7 @@ class ModelledPublishing:
             "current": publication_state(self.current),
             "settled": self.settled,
             "job": None if self._job is None else self._job.to_json(),
+            "next": None if self._next is None else self._next.to_json(),
             "distillers": [compressor.state_dict() for compressor in self._distillers],
             "charges": self._charges.state_dict(),
             "shares": [shares.state_dict() for shares in self._shares],
@@ -345,7 +363,8 @@ class ModelledPublishing:
         self._probe.load_state_dict(state["probe"])
         self.current = publication_from_state(state["current"])
         self.settled = state["settled"]
-        self._job = None if state["job"] is None else _Job.from_json(state["job"])
+        jobs = (state["job"], state["next"])
+        self._job, self._next = (None if job is None else _Job.from_json(job) for job in jobs)
         for compressor, own in zip(self._distillers, state["distillers"], strict=True):
             compressor.load_state_dict(own)
         self._charges.load_state_dict(state["charges"])

@@ -172,7 +172,7 @@ class SerialRun:
             conditions=to_records(self.config.conditions.under_way(end - seconds, end)),
             learner_return=self.evaluator.measure(self.learner.policy),
             decision=decision,
-            switch_seconds=self.orders.take_switch_seconds(),
+            switch_seconds=self.orders.end_interval(),
             events=(*self._safeguard.take_events(), *self.orders.take_events(end)),
             memory=memory_by_name(self._pids),
             cpu_seconds=self._cpu.take(),

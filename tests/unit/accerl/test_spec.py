@@ -150,6 +150,35 @@ def test_a_decision_is_a_mix() -> None:
     assert Decision(((NET3, 0.5), (IDENTITY, 0.5))).main == NET3
 
 
+def test_a_shadow_does_not_act() -> None:
+    acting = Decision(((NET3, 0.3), (IDENTITY, 0.7)))
+    int8 = CompressionSpec(bits=8)
+    decision = Decision(acting.mix, int8)
+    assert (decision.specs, decision.main) == (acting.specs, acting.main)
+    assert decision != acting == decision.without_shadow
+    assert decision.named == (NET3, IDENTITY, int8)
+    assert decision.label == "30% net3 fp32 + 70% original fp32 + shadow original INT8"
+    alone = Decision(((IDENTITY, 1.0),), int8)
+    assert alone.label == "original fp32 + shadow original INT8"
+    written = decision.to_json()
+    assert written[-1] == {"spec": int8.to_json(), "share": 0.0}
+    assert sum(item["share"] for item in written) == 1.0
+    assert Decision.from_json(json.loads(json.dumps(written))) == decision
+    assert acting.to_json() == written[:-1]
+
+
+def test_a_shadow_is_one_other_spec_that_the_learner_can_have() -> None:
+    with pytest.raises(UserError, match="'net3 fp32' cannot be the shadow of a mix that it is"):
+        Decision(((NET3, 0.3), (IDENTITY, 0.7)), NET3)
+    written = Decision(((IDENTITY, 1.0),), NET3).to_json()
+    with pytest.raises(UserError, match="one spec at most may have a share of 0"):
+        Decision.from_json([*written, {"spec": {"bits": 8}, "share": 0.0}])
+    decision = Decision(((IDENTITY, 1.0),), NET3)
+    decision.check_students("net2")
+    with pytest.raises(UserError, match="'net3' is not smaller than the learner's network"):
+        decision.check_students("net3")
+
+
 @pytest.mark.parametrize(
     ("mix", "message"),
     [

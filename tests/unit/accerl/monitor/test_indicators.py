@@ -56,6 +56,27 @@ def test_compression_kl_is_the_mix_s_and_stays_known() -> None:
     assert only["compression_kl_nats"] == pytest.approx(0.4)
 
 
+def test_a_shadows_kl_is_known_in_the_interval_that_measured_it() -> None:
+    bf16 = CompressionSpec(bits=16)
+    shadowed = {"decision": Decision(((INT8, 1.0),), bf16)}
+    measured = shadowed | {"shadow_kl_nats": {bf16: 0.25, IDENTITY: 0.0}}
+    assert raw_after(measured)["shadow_kl_nats"] == 0.25
+    assert math.isnan(raw_after(measured, shadowed)["shadow_kl_nats"])
+    # What a former shadow was measured at late is not this one's.
+    assert math.isnan(raw_after({"shadow_kl_nats": {bf16: 0.25}})["shadow_kl_nats"])
+    assert math.isnan(raw_after()["shadow_kl_nats"])
+
+
+def test_a_change_of_the_shadow_alone_is_no_switch() -> None:
+    took = {"phase_seconds": dict.fromkeys(PHASES, 0.0) | {"infer": 2.0}, "env_steps": 100}
+    shadows = [None, IDENTITY, CompressionSpec(bits=16)]
+    reports = [took | {"decision": Decision(((INT8, 1.0),), shadow)} for shadow in shadows]
+    raw = raw_after(*reports)
+    assert raw["intervals_since_switch"] == raw_after(took, took, took)["intervals_since_switch"]
+    assert raw["infer_slowdown"] == 1.0
+    assert raw["bits_level"] == 1.0
+
+
 def test_correction_indicators_outlive_an_interval_without_rollouts() -> None:
     losses = {
         "argmax_agreement": 0.9,

@@ -2,185 +2,32 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
-from multiprocessing import Pipe
 from typing import Any
 
-import numpy as np
 import pytest
-import torch
 
 from accerl.compress import compressor as compressor_module
 from accerl.compress.artifact import Artifact
 from accerl.compress.check import EngineMismatchError
-from accerl.compress.compressor import Compressor
-from accerl.compress.config import CompressionConfig
-from accerl.compress.distillation.state_ring import StateRing
-from accerl.learner.config import LearnerConfig
-from accerl.learner.learner import Learner
-from accerl.networks.observation import ObservationSpec
-from accerl.networks.policy_net import make_policy
-from accerl.rollout import Rollout, RolloutShape
-from accerl.runtime.interval import IntervalRecorder
-from accerl.runtime.process.blocks import SharedBlocks
-from accerl.runtime.process.distillers import DistillerPool
+from accerl.rollout import Rollout
 from accerl.runtime.process.messages import (
     AskState,
-    Distilled,
     Done,
     Hello,
-    Message,
     Ready,
     State,
     Taken,
 )
-from accerl.runtime.process.publishing import RemotePublishing
-from accerl.runtime.process.roles import compress_weights
-from accerl.runtime.process.samples import SampleRing
-from accerl.runtime.process.supervise import Worker
-from accerl.runtime.process.wire import Channel, PeerGoneError
 from accerl.runtime.publishing.charges import Charges
 from accerl.runtime.publishing.delivery import Tag
 from accerl.runtime.publishing.orders import PublicationOrders
 from accerl.runtime.publishing.probe import KLProbe
 from accerl.runtime.publishing.work import make_publication, sample_states
-from accerl.spec import IDENTITY, CompressionSpec, Decision
-from accerl.weights import Mailbox, Publication, WeightVector
+from accerl.spec import IDENTITY, Decision
+from accerl.weights import Publication
 from tests.fixtures.runs.processes import wait_for
-
-OBSERVATION = ObservationSpec((4,), "float32")
-CONFIG = CompressionConfig(
-    calibration_states=32, distill_batch=16, distill_updates=3, distill_warmup_updates=5
-)
-SHAPE = RolloutShape(unroll=8, num_envs=4, num_actions=3, observation=OBSERVATION)
-NET3 = CompressionSpec(student="net3")
-INT8 = CompressionSpec(bits=8)
-
-
-class Room:
-    """Everything around a publisher: a learner that changes, and where things are put."""
-
-    def __init__(self) -> None:
-        policy = make_policy("original", OBSERVATION, 3, torch.Generator().manual_seed(0))
-        self.learner = Learner(policy, LearnerConfig(device="cpu"))
-        self.recorder = IntervalRecorder(3)
-        self.blocks = SharedBlocks(
-            weights=WeightVector(sum(t.numel() for t in policy.state_dict().values())),
-            samples=SampleRing(OBSERVATION, CONFIG.calibration_states),
-            states=StateRing(OBSERVATION, 3, SHAPE.samples, shared=True),
-            mailbox=Mailbox(200_000),
-        )
-        self._rng = np.random.default_rng(5)
-        played = self._rng.normal(size=(SHAPE.unroll, SHAPE.num_envs, 4)).astype(np.float32)
-        self.blocks.states.add(played, np.zeros((*played.shape[:2], 3), np.float32), 0)
-
-    def compressor(self) -> Compressor:
-        generator = torch.Generator().manual_seed(1)
-        ring = self.blocks.states
-        compressor = Compressor(OBSERVATION, 3, CONFIG, generator, ring=ring)
-        compressor.observe(np.random.default_rng(0).normal(size=(40, 4)).astype(np.float32))
-        return compressor
-
-    def update(self) -> Rollout:
-        """Change the weights as an update does; return the rollout that it used."""
-        with torch.no_grad():
-            for parameter in self.learner.policy.parameters():
-                parameter.add_(0.01)
-        self.learner.updates += 1
-        rollout = Rollout.allocate(SHAPE)
-        rollout.obs[:] = self._rng.normal(size=rollout.obs.shape)
-        return rollout
-
-    def phases(self) -> dict[str, float]:
-        report = self.recorder.report(
-            seconds=1.0,
-            total_seconds=1.0,
-            learner_return=None,
-            decision=Decision.of(IDENTITY),
-            switch_seconds=0.0,
-        )
-        return dict(report.phase_seconds)
-
-    def close(self) -> None:
-        self.blocks.close()
-
-
-class ThreadWorker(Worker):
-    """A worker whose body runs in a thread: the same messages, without the start of a process."""
-
-    def __init__(self, room: Room) -> None:
-        super().__init__("compressor", None, compress_weights, lambda _: ())
-        self._room = room
-
-    def start(self) -> None:
-        ours, theirs = Pipe()
-        self.channel = Channel(ours)
-        self.ready = False
-        blocks = self._room.blocks
-        used = (blocks.weights, blocks.states, blocks.samples, blocks.mailbox)
-        handles = [block.handle() for block in used]
-        own = (*handles, [], None, 1)  # no other distillers, no shaped pipe, one actor
-        arguments = (Channel(theirs), "original", OBSERVATION, 3, CONFIG, (), *own)
-        self.thread = threading.Thread(target=self._run, args=arguments, daemon=True)
-        self.thread.start()
-
-    @staticmethod
-    def _run(channel: Channel, *arguments: Any) -> None:
-        try:
-            compress_weights(channel, *arguments)
-        except PeerGoneError:
-            return
-        finally:
-            channel.close()  # whoever waits for an answer must not wait for ever
-
-    def stop(self) -> None:
-        self.channel.close()
-        self.thread.join()
-
-
-class Remote(RemotePublishing):
-    """Remote publishing whose messages the test takes when it likes."""
-
-    def __init__(self, room: Room, publish_every: int) -> None:
-        self.thread = ThreadWorker(room)
-        self.distilled = 0
-        super().__init__(
-            PublicationOrders(publish_every),
-            room.compressor(),
-            self.thread,
-            room.learner,
-            room.recorder,
-            blocks=room.blocks,
-            pool=DistillerPool([], CONFIG.distill_updates),
-        )
-
-    def take(self, *kinds: type[Message]) -> None:
-        """Take messages, which must be of these kinds, in this order."""
-        for kind in kinds:
-            message = self.next()
-            assert isinstance(message, kind), f"expected {kind}, got {message}"
-
-    def next(self) -> Message:
-        """Take messages up to the next that says more than that something was distilled."""
-        while True:
-            message = self.worker.receive()
-            self.handle(self.worker, message)
-            if not isinstance(message, Distilled):
-                return message
-            self.distilled += message.updates
-
-    def await_updates(self, updates: int) -> None:
-        """Wait until the one student that there is has had so many updates."""
-
-        def done() -> bool:
-            self.ask_state()
-            self.take(State)
-            (entry,) = self.state_dict()["compressor"]["distillers"]
-            assert entry["state"]["updates"] <= updates
-            return entry["state"]["updates"] == updates
-
-        wait_for(done, f"{updates} updates")
+from tests.fixtures.runs.remote_publishing import CONFIG, INT8, NET3, Remote, Room
 
 
 class Here:
@@ -197,7 +44,7 @@ class Here:
         room, orders = self._room, self.orders
         policy, updates = room.learner.policy, room.learner.updates
         self.compressor.observe(sample_states(rollout, CONFIG))
-        for charge in Charges(0, CONFIG.distill_updates).left_to_compressor(orders.acting):
+        for charge in Charges(0, CONFIG.distill_updates).left_to_compressor(orders.in_use):
             self.compressor.distill(policy, [charge.spec], updates, charge.updates)
         if orders.is_due(room.learner.updates):
             order = orders.order(room.learner.updates)
@@ -276,7 +123,7 @@ def test_nothing_queues_while_work_is_under_way(room: Room, remote: Remote) -> N
     remote.take(Taken, Done)
     assert remote.orders.tag(1, 0) == Tag(INT8, 7)
     assert room.blocks.mailbox.get().artifacts[0].version == 7
-    assert remote.orders.take_switch_seconds() > 0.0
+    assert remote.orders.end_interval() > 0.0
 
 
 def test_distilling_goes_on_without_orders_as_far_as_an_update_allows(room: Room) -> None:

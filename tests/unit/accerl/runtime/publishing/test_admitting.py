@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from accerl.compress import compressor as module
+from accerl.compress.admission import COMPARED_STATES
 from accerl.compress.artifact import Artifact
 from accerl.compress.check import EngineMismatchError
 from accerl.compress.compressor import Compressor
@@ -21,7 +22,7 @@ from accerl.runtime.interval import IntervalRecorder
 from accerl.runtime.publishing.delivery import Delivery, Tag
 from accerl.runtime.publishing.orders import PublicationOrders
 from accerl.runtime.publishing.probe import KLProbe
-from accerl.runtime.publishing.work import Made, make_publication
+from accerl.runtime.publishing.work import Made, make_publication, try_shadow
 from accerl.runtime.run import IntervalReport, Takeover
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 
@@ -70,7 +71,7 @@ class Room:
         return made
 
     def distill(self) -> None:
-        self.compressor.distill(self.policy, self.orders.acting)
+        self.compressor.distill(self.policy, self.orders.in_use)
 
     def report(self) -> IntervalReport:
         return self.recorder.report(
@@ -78,7 +79,7 @@ class Room:
             total_seconds=self.seconds,
             learner_return=None,
             decision=self.orders.decision or Decision.of(IDENTITY),
-            switch_seconds=self.orders.take_switch_seconds(),
+            switch_seconds=self.orders.end_interval(),
         )
 
 
@@ -102,7 +103,7 @@ def test_something_milder_acts_until_the_student_is_close_and_all_of_it_is_repor
     assert made.delivery.waiting == {NET3: None}  # nobody has played yet
     assert made.parts[0].built == (INT8,)
     assert room.orders.tag(0, 0) == Tag(INT8, 3)
-    assert set(room.orders.acting) == {NET3, INT8}
+    assert set(room.orders.in_use) == {NET3, INT8}
     room.play()
     room.seconds = 2.0
     made = room.publish()
@@ -155,7 +156,7 @@ def test_a_mix_has_a_stand_in_for_each_that_waits_and_every_engine_once() -> Non
     made = room.publish()
     assert held(made) == {NET2: 0.4, INT8: 0.6}
     assert set(made.delivery.waiting) == {NET3}
-    assert set(room.orders.acting) == {NET2, NET3, INT8}
+    assert set(room.orders.in_use) == {NET2, NET3, INT8}
 
 
 def test_time_counts_from_the_last_decision_for_what_does_not_act() -> None:
@@ -190,14 +191,14 @@ def test_saved_orders_know_who_waits_and_since_when() -> None:
     room.publish()
     other.orders.load_state_dict(json.loads(json.dumps(room.orders.state_dict())))
     other.compressor.load_state_dict(room.compressor.state_dict())
-    assert other.orders.acting == room.orders.acting == (NET3, INT8)
+    assert other.orders.in_use == room.orders.in_use == (NET3, INT8)
     for each in (room, other):
         each.play()
         each.seconds = 7.0
         each.compressor.distill(each.policy, [NET3])
         each.publish()
     assert other.report().takeovers == room.report().takeovers != ()
-    assert other.orders.take_switch_seconds() == room.orders.take_switch_seconds()
+    assert other.orders.end_interval() == room.orders.end_interval()
 
 
 def test_a_delivery_that_waits_survives_its_json() -> None:
@@ -208,6 +209,50 @@ def test_a_delivery_that_waits_survives_its_json() -> None:
         assert Delivery.from_json(json.loads(json.dumps(delivery.to_json()))) == delivery
         assert delivery.waiting.keys() == {NET3}
         room.play()
+
+
+def test_a_shadow_is_tried_beside_what_acts_and_changes_nothing_of_it() -> None:
+    room, other = Room(), Room()
+    for each, shadow in ((room, NET3), (other, None)):
+        each.orders.request(Decision(((INT8, 1.0),), shadow))
+    order = room.publish().delivery.order
+    found, attempt = try_shadow(room.compressor, room.policy, order)
+    assert (found.spec, found.kl_nats, found.is_settled) == (NET3, None, False)
+    assert attempt.built == ()  # nobody has played yet
+    room.play()
+    room.distill()
+    found, attempt = try_shadow(room.compressor, room.policy, order)
+    assert (attempt.built, attempt.verdict.states) == ((NET3,), COMPARED_STATES)
+    room.orders.book_shadow(found, room.recorder)
+    report = room.report()
+    assert report.shadow_kl_nats == {NET3: found.kl_nats}
+    assert report.waiting_kl_nats == {}
+    assert room.compressor.state_dict()["last_good"] == INT8.to_json()
+    other.publish()
+    mine, theirs = room.publish(1).publication, other.publish(1).publication
+    assert mine is not None
+    assert theirs is not None
+    assert mine.to_bytes() == theirs.to_bytes()
+    room.ask((NET3, 1.0))
+    assert held(room.publish(2)) == {NET3: 1.0}
+
+
+def test_a_shadow_is_warmed_up_once_and_not_again_when_it_acts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(globals(), "CONFIG", replace(CONFIG, admit_kl_nats=0.0))
+    room = Room()
+    room.play()
+    room.orders.request(Decision(((IDENTITY, 1.0),), NET3))
+    warmups = []
+    for version in range(4):
+        order = room.publish(version).delivery.order
+        if version in (1, 3):
+            _, attempt = try_shadow(room.compressor, room.policy, order)
+            warmups.append(attempt.warmup_states)
+    room.ask((NET3, 1.0))
+    warmups.append(room.publish(4).parts[0].warmup_states)
+    assert warmups == [20 * 64, 0, 0]
 
 
 @pytest.mark.parametrize("decision", [Decision.of(NET3), Decision(((NET3, 0.5), (INT8, 0.5)))])

@@ -15,7 +15,7 @@ from accerl.networks.policy_net import ObservationSpec, PolicyNet, make_policy
 from accerl.rollout import Rollout, RolloutShape
 from accerl.runtime.interval import IntervalRecorder
 from accerl.runtime.publishing.charges import Charges
-from accerl.runtime.publishing.delivery import Delivery, Tag
+from accerl.runtime.publishing.delivery import Delivery, Shadow, Tag
 from accerl.runtime.publishing.orders import PublicationOrders
 from accerl.runtime.publishing.probe import KLProbe
 from accerl.runtime.publishing.work import Made, make_publication, sample_states
@@ -61,7 +61,7 @@ class Publisher(PublicationOrders):
 
     def distill(self, policy: PolicyNet) -> list[int]:
         """Distil what acts; return the updates of each network."""
-        charges = Charges(0, CONFIG.distill_updates).left_to_compressor(self.acting)
+        charges = Charges(0, CONFIG.distill_updates).left_to_compressor(self.in_use)
         return [self.compressor.distill(policy, [each.spec], 0, each.updates) for each in charges]
 
 
@@ -96,8 +96,39 @@ def test_only_a_change_of_decision_is_a_switch(policy: PolicyNet) -> None:
     ):
         publisher.request(decision)
         publisher.publish(policy, 0, seconds=seconds)
-        costs.append(publisher.take_switch_seconds())
+        costs.append(publisher.end_interval())
     assert costs == [0.0, 0.0, 4.0, 0.0]
+
+
+def test_a_shadow_is_ordered_once_an_interval_and_is_no_switch(policy: PolicyNet) -> None:
+    publisher = Publisher(publish_every=3)
+    publisher.request(Decision.of(IDENTITY))
+    publisher.publish(policy, 0, seconds=1.0)
+    publisher.request(Decision(((IDENTITY, 1.0),), INT8))
+    assert [publisher.is_due(updates) for updates in (1, 3)] == [False, True]
+    assert publisher.in_use == (IDENTITY,)
+    order = publisher.publish(policy, 3, seconds=2.0).delivery.order
+    assert order.shadow == INT8
+    assert publisher.in_use == (IDENTITY, INT8)
+    assert publisher.publish(policy, 6).delivery.order.shadow == INT8  # nothing came of the first
+    publisher.book_shadow(Shadow(spec=INT8), publisher.recorder)  # too few states
+    assert publisher.order(7).shadow == INT8
+    publisher.book_shadow(Shadow(spec=INT8, kl_nats=0.5), publisher.recorder)
+    assert publisher.order(8).shadow is None
+    publisher.request(Decision(((IDENTITY, 1.0),), CompressionSpec(bits=16)))
+    assert publisher.order(9).shadow == CompressionSpec(bits=16)
+    publisher.book_shadow(Shadow(spec=INT8, kl_nats=0.25), publisher.recorder)  # comes late
+    assert publisher.order(10).shadow == CompressionSpec(bits=16)
+    failed = Shadow(spec=CompressionSpec(bits=16), rejected="it is broken")
+    for _ in range(2):
+        publisher.book_shadow(failed, publisher.recorder)
+    assert publisher.order(11).shadow is None
+    assert [event.cause for event in publisher.take_events(1.0)] == ["it is broken"]
+    assert publisher.end_interval() == 0.0
+    other = Publisher()
+    other.load_state_dict(json.loads(json.dumps(publisher.state_dict())))
+    assert other.order(12).shadow == CompressionSpec(bits=16)
+    assert Shadow.from_json(json.loads(json.dumps(failed.to_json()))) == failed
 
 
 def test_tags_say_who_acted_and_with_which_weights(policy: PolicyNet) -> None:
@@ -262,7 +293,7 @@ def test_saved_orders_go_on_bit_by_bit(policy: PolicyNet) -> None:
     other.compressor.load_state_dict(publisher.compressor.state_dict())
     assert other.decision == publisher.decision
     assert other.tag(0, 0) == Tag(NET3_INT8, 1)
-    assert other.take_switch_seconds() == publisher.take_switch_seconds() == 4.0
+    assert other.end_interval() == publisher.end_interval() == 4.0
     for version in (3, 4):
         mine, theirs = publisher.publish(policy, version), other.publish(policy, version)
         assert mine.publication is not None
