@@ -40,7 +40,7 @@ class Role(IntEnum):
     BANDIT = 13
     ANALYTIC_RUN = 14
     ANALYTIC_GAME = 15
-    """split"""
+    """split; of games on real machines: split, 1"""
     PRETRAINING = 16
     """iteration; without: the root of its games"""
     PERTURBATION = 17

@@ -12,7 +12,7 @@ from typing import Any
 from accerl.config import RunConfig
 from accerl.runtime.latency.games import times_of_run
 from accerl.runtime.latency.profile import LatencyProfile
-from accerl.runtime.latency.steady import Work, settle
+from accerl.runtime.latency.steady import Steady, Work, settle
 from accerl.spec import IDENTITY, CompressionSpec
 
 WORTHWHILE = 1.05
@@ -144,7 +144,21 @@ def fastest_first(
 
 def steady_state(work: Work, config: RunConfig, spec: CompressionSpec) -> Prediction:
     """Return the steady state of a pipeline whose work is known; see `predict` for the others."""
-    updates, state = settle(work, config.runtime.publish_every)
+    return describe(work, config, spec, *settle(work, config.runtime.publish_every))
+
+
+def describe(
+    work: Work, config: RunConfig, spec: CompressionSpec, updates: float, state: Steady
+) -> Prediction:
+    """Return what a settled pace means to a run.
+
+    Args:
+        work: of the pipeline.
+        config: of the run.
+        spec: what acts.
+        updates: between two publications, as `settle` returns them.
+        state: the pace with them.
+    """
     if state.age_updates > STALE_UPDATES:
         limit = "network" if 2.0 * work.send > state.age else "publication"
     elif state.slowdown > 1.0 + 1e-9:

@@ -46,6 +46,13 @@ that does lets a piece of m updates come first:
 
 Publications go to each machine once, rollouts and publications do not disturb each other. The
 bandwidth of memory is left out (`LatencyProfile`).
+
+`Work.under` says what the same work takes while conditions are others. With j processes beside the
+run that compute without pause, everything on the learner's machine takes s times as long, and what
+the GPU computes max(1, gpu_core s) times:
+
+    s = max(1, (K + j) / C),    K: processes of the run that are busy there, on average.
+
 Chance is left out: where cores are shared, more processes than usual are sometimes busy at once,
 which costs some 5%. So are warm-ups, and integers that did not change and need not be sent.
 """
@@ -53,9 +60,11 @@ which costs some 5%. So are warm-ups, and integers that did not change and need 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from accerl.config import RunConfig
+from accerl.runtime.conditions import Moment
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.publishing.charges import PIECE_UPDATES, most_sharers
 from accerl.runtime.wiring import Wiring
@@ -63,6 +72,7 @@ from accerl.spec import CompressionSpec
 
 _ROUNDS = 30  # of the fixed points of q and of what actors wait; they settle in a few
 _SETTLED = 1e-4  # of an update's seconds
+_CROWDED_ROUNDS = 40  # of the fixed point of what others leave
 
 
 def settle(work: Work, every: int) -> tuple[float, Steady]:
@@ -108,6 +118,12 @@ class Steady:
     made: float  # seconds from the order of a publication until actors have it
     age: float  # seconds
     age_updates: float
+    actors_slower: float  # that actors take so many times as long as `Work` says
+    learning: float  # seconds on the clock per env step, as are the next three
+    copying: float
+    publishing: float  # without sending
+    distilling: float  # of all who distil together
+    distilled: float  # core-seconds per env step, of all together
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,6 +150,8 @@ class Work:
     """of each group of actors"""
     patience: float = 0.0
     """seconds that an actor waits for a publication at most"""
+    co_tenants: int = 0
+    """processes of others on the learner's machine that compute without pause"""
 
     @classmethod
     def of(cls, profile: LatencyProfile, config: RunConfig, spec: CompressionSpec) -> Work:
@@ -168,6 +186,36 @@ class Work:
             patience=runtime.patience_seconds,
         )
 
+    def under(self, moment: Moment) -> Work:
+        """Return what the same takes while the machine is as it is at some moment.
+
+        Actors that are not equally fast do as much together as so many that are.
+        """
+        wiring = self.wiring
+        actors = moment.actors or wiring.actors
+        slower = _slower(moment, [f"actor-{index}" for index in range(actors)])
+        learner = moment.slowdown("learner")
+        compressor = moment.slowdown("compressor") if wiring.compressor else learner
+        names = [f"distiller-{index}" for index in range(wiring.distillers)]
+        distiller = _slower(moment, names) if names else compressor
+        on_gpu = wiring.on_gpu
+        each = slower * wiring.actors / actors
+        return replace(
+            self,
+            wiring=replace(wiring, actors=actors),
+            act=each * self.act,
+            infer=each * self.infer,
+            learn=self.learn * (1.0 if on_gpu else learner),
+            distill=self.distill * (1.0 if on_gpu else distiller),
+            piece=self.piece * (1.0 if on_gpu else compressor),
+            publish=compressor * self.publish,
+            copy=learner * self.copy,
+            load=slower * self.load,
+            send=self.send / moment.bandwidth,
+            upload=self.upload / moment.bandwidth,
+            co_tenants=moment.co_tenants,
+        )
+
     def waits(self, state: Steady, updates: float) -> float:
         """Return the seconds per rollout that an actor waits for publications under way."""
         update = state.seconds * self.rollout
@@ -197,21 +245,31 @@ class Work:
             helpers = [(publish, distill)]
         if wiring.on_gpu and wiring.compressor:
             learn += sum(min(distilling, self.learn) for _, distilling in helpers)
-        learner = learn + copy
         gpu_core = wiring.gpu_core if wiring.on_gpu else 1.0
+        cpu, gpu = (copy, learn) if wiring.on_gpu else (copy + learn, 0.0)
+        learner = learn + copy
         on_cores = gpu_core * learn + copy
+        distilled = 0.0
         if not wiring.compressor:
-            learner, helpers = learner + publish + distill, []
+            learner, helpers, distilled = learner + publish + distill, [], distill
             on_cores += publish + gpu_core * distill
+            gpu += distill if wiring.on_gpu else 0.0
+            cpu = learner - gpu
         uploading = self.uploading(actor)
-        waiting = actor + waits / (wiring.actors * self.rollout)
+        idle = waits / (wiring.actors * self.rollout)
+        waiting = actor + idle
         slowest = max(waiting, learner, uploading)
         total = wiring.group_cores * wiring.actors * actor + on_cores
         for publishing, distilling in helpers:
             publishing = min(publishing, slowest)
-            total += publishing + gpu_core * min(distilling, slowest - publishing)
+            distilling = min(distilling, slowest - publishing)
+            total += publishing + gpu_core * distilling
+            distilled += distilling
         seconds = max(slowest, total / wiring.cores)
         slowdown = seconds / slowest
+        if self.co_tenants:
+            seconds, slowdown = self._crowded(actor, idle, cpu, gpu, helpers)
+        on_gpu = max(1.0, gpu_core * slowdown) if wiring.on_gpu else slowdown
         piece = self.piece * (1.0 + learn / seconds if wiring.on_gpu else 1.0)
         age = self.copy + (piece + self.publish) * slowdown + self.send
         return Steady(
@@ -224,7 +282,57 @@ class Work:
             made=self.publish * slowdown + self.send,
             age=age,
             age_updates=age / (seconds * self.rollout),
+            actors_slower=slowdown if wiring.group_cores else 1.0,
+            learning=on_gpu * learn,
+            copying=slowdown * copy,
+            publishing=slowdown * publish,
+            # On a GPU, who distils waits for the learner as long as the learner does for it.
+            distilling=on_gpu * (distilled + learn - self.learn),
+            distilled=distilled,
         )
+
+    def _crowded(
+        self,
+        actor: float,
+        idle: float,
+        cpu: float,
+        gpu: float,
+        helpers: Sequence[tuple[float, float]],
+    ) -> tuple[float, float]:
+        """Return seconds per env step, and how much slower its cores are, beside co-tenants.
+
+        Args:
+            actor: w_actor, without waiting.
+            idle: what waiting adds to it.
+            cpu: w_learner, what cores do of it.
+            gpu: w_learner, what a GPU does of it.
+            helpers: of each, w_compressor for publishing and w_distiller.
+        """
+        wiring = self.wiring
+        seconds, slower = math.inf, 1.0
+        for _ in range(_CROWDED_ROUNDS):
+            on_gpu = max(1.0, wiring.gpu_core * slower)
+            acts = slower * actor if wiring.group_cores else actor
+            seconds = max(acts + idle, slower * cpu + on_gpu * gpu, self.uploading(acts))
+            cores, computing = wiring.group_cores * wiring.actors * actor + cpu, gpu
+            for publishing, distilling in helpers:
+                publishing = min(publishing, seconds / slower)
+                left = seconds - slower * publishing
+                cores += publishing
+                if wiring.on_gpu:
+                    computing += min(distilling, left / on_gpu)
+                else:
+                    cores += min(distilling, left / slower)
+            busy = slower * cores / seconds + self.co_tenants
+            on_gpu *= computing / seconds  # processes for which the GPU computes
+            free = wiring.cores - wiring.gpu_core * on_gpu
+            found = busy / free if free > 0.0 else math.inf
+            if found * wiring.gpu_core > 1.0:  # who waits for the GPU gets no more than others
+                found = (busy + on_gpu) / wiring.cores
+            before, slower = slower, (slower + max(1.0, found)) / 2.0
+            if abs(slower - before) <= _SETTLED:
+                break
+        return seconds, slower
 
     def uploading(self, actor: float) -> float:
         """Return seconds per env step that links allow, w_upload or w_slots.
@@ -238,3 +346,8 @@ class Work:
         around = groups * self.rollout * actor + self.upload + self.rollout * self.learn
         link = self.upload / (self.hosts * self.rollout)
         return max(link, around / (self.slots * groups * self.rollout))
+
+
+def _slower(moment: Moment, names: Sequence[str]) -> float:
+    """Return how many times as long processes take together, of which some are throttled."""
+    return len(names) / sum(1.0 / moment.slowdown(name) for name in names)

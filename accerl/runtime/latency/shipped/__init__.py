@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ GPU_FLOOR_US = 1.0
 """below this a GPU does not get per sample: it waits for its kernels to be launched"""
 
 
+@cache
 def two_core() -> LatencyProfile:
     """Return what was measured on two cores that actor, learner and compressor share."""
     return LatencyProfile.from_json(read_json(Path(__file__).with_name("two-core.json")))
