@@ -12,6 +12,7 @@ from accerl.runtime.run import PHASES, IntervalReport, Snapshot
 from accerl.seeds import Role, generator
 from accerl.spec import IDENTITY, Decision
 from controller.actions import Actions
+from controller.analytic.machine_report import diagnostics
 from controller.analytic.model import AnalyticConfig, infer_ms, learn, mismatch, speed
 from controller.objective import discounted_gain, num_intervals
 
@@ -98,7 +99,7 @@ class AnalyticRun:
             decision=decision,
             spec_seconds={spec: share * acting_seconds for spec, share in decision.mix},
             switch_seconds=switch_seconds,
-            losses=_diagnostics(kl_mean),
+            losses=diagnostics(kl_mean),
             compression_kl_nats=dict.fromkeys(decision.specs, kl_mean),
             staleness_kl_nats=1e-3,
             staleness_updates=1,
@@ -125,18 +126,6 @@ class AnalyticRun:
 
     def _score(self, skill: float) -> float:
         return self.config.random_return + skill * self.config.reference.span
-
-
-def _diagnostics(kl_nats: float) -> dict[str, float]:
-    """Return what correctors would see of actors this far from the learner.
-
-    The variance of a ratio near 1 is twice the KL, and its effective sample size 1 / (1 + that).
-    """
-    return {
-        "argmax_agreement": math.exp(-math.sqrt(kl_nats)),
-        "ess_fraction": 1.0 / (1.0 + 2.0 * kl_nats),
-        "clipped_share": 0.5 * (1.0 - math.exp(-10.0 * kl_nats)),
-    }
 
 
 def schedule_value(

@@ -226,6 +226,14 @@ def choose_horizon(
     return interval * intervals, interval
 
 
+def measured_preset(game: str) -> RunConfig:
+    """Return a game's preset; one that measures no J does so here: rewards are its differences."""
+    config = load_preset(game)
+    if config.runtime.eval_episodes:
+        return config
+    return config.with_runtime(eval_episodes=EVAL_EPISODES)
+
+
 def make_instance(game: str, latency: LatencyProfile, env_steps: int, **fields: Any) -> Instance:
     """Return a game on a machine for as long as uncompressed actors take for `env_steps`.
 
@@ -235,9 +243,8 @@ def make_instance(game: str, latency: LatencyProfile, env_steps: int, **fields: 
         env_steps: environment steps of the whole run.
         fields: others of `Instance`.
     """
-    config = load_preset(game)
-    if not config.runtime.eval_episodes:  # rewards are differences of J
-        config = config.with_runtime(eval_episodes=EVAL_EPISODES)
+    config = measured_preset(game)
+    if config != load_preset(game):
         fields = {"base": config, **fields}
     horizon, interval = choose_horizon(config, latency, env_steps)
     lengths = {"horizon_seconds": horizon, "interval_seconds": interval}

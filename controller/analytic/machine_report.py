@@ -1,0 +1,171 @@
+"""What an interval of a run on a drawn game has seen, and the report that is made of it."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from accerl.runtime.run import PHASES, IntervalReport, Takeover
+from accerl.spec import CompressionSpec, Decision
+from controller.analytic.fidelity import GameFidelity
+from controller.analytic.pace import Mix, Pace
+
+EPISODES = 8
+"""whose returns an interval reports, at most"""
+NOISES = 4 + EPISODES
+"""normal numbers that an interval draws: luck, J, KL, entropy, episodes"""
+_UNTRAINED_NOISE = 0.2  # of J, as a share of what it is at the reference
+
+
+@dataclass
+class Sums:
+    """What an interval has seen so far, and the totals that it began with."""
+
+    env_steps: float
+    updates: float
+    publications: float
+    phases: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
+    actor_core: float = 0.0
+    acted: defaultdict[CompressionSpec, float] = field(default_factory=lambda: defaultdict(float))
+    """actor seconds"""
+    weight: float = 0.0
+    """learner updates, which the next three are summed over"""
+    lag: float = 0.0
+    fill: float = 0.0
+    kl: float = 0.0
+    sent_bytes: float = 0.0
+    distill_updates: float = 0.0
+    distill_core: float = 0.0
+    publish_every: float = 0.0
+    takeovers: list[Takeover] = field(default_factory=list)
+
+    def add(self, pace: Pace, mix: Mix, seconds: float, updates: float, kl_nats: float) -> None:
+        """Add some seconds of one pace."""
+        env_steps = seconds * pace.env_steps_per_second
+        acting = 0.0
+        for phase, per_step in pace.phases:
+            self.phases[phase] += env_steps * per_step
+            acting += env_steps * per_step if phase in ("env", "infer", "write") else 0.0
+        self.phases["wait"] += seconds - env_steps * pace.learner_busy
+        for spec, share in mix:
+            self.acted[spec] += share * acting
+        self.actor_core += env_steps * pace.actor_core
+        self.weight += updates
+        self.lag += updates * pace.policy_lag
+        self.fill += updates * pace.queue_fill
+        self.kl += updates * kl_nats
+        self.sent_bytes += updates / pace.publish_every * pace.publish_bytes
+        self.distill_updates += updates * pace.distill_updates
+        self.distill_core += env_steps * pace.distill_core
+        self.publish_every = pace.publish_every
+
+
+def make_report(
+    game: GameFidelity,
+    sums: Sums,
+    noise: Sequence[float],
+    *,
+    index: int,
+    seconds: float,
+    total_seconds: float,
+    totals: tuple[float, float, float],
+    skill: float,
+    kl: Mapping[CompressionSpec, float],
+    waiting: Mapping[CompressionSpec, float | None],
+    decision: Decision,
+    switch_seconds: float,
+    conditions: tuple[Mapping[str, Any], ...],
+    episodes: int,
+) -> IntervalReport:
+    """Return an interval's report.
+
+    Args:
+        game: that is played.
+        sums: of the interval.
+        noise: `NOISES` normal numbers.
+        index: of the interval.
+        seconds: its length.
+        total_seconds: the clock at its end.
+        totals: env steps, learner updates and publications at its end.
+        skill: of the learner.
+        kl: of compression by spec, nats.
+        waiting: by spec that was asked for and is not admitted, see `IntervalReport`.
+        decision: in effect.
+        switch_seconds: what changing it took.
+        conditions: what was under way.
+        episodes: that J is the mean of.
+    """
+    weight = max(sums.weight, 1e-9)
+    lag, shown = sums.lag / weight, math.exp(game.kl_noise * noise[2])
+    live = (sums.kl / weight + game.stale_kl * lag) * shown
+    env_steps, updates, publications = (
+        int(total) - int(before)
+        for total, before in zip(
+            totals, (sums.env_steps, sums.updates, sums.publications), strict=True
+        )
+    )
+    acted = skill * math.exp(-sums.kl / weight)
+    played = noise[4:] if env_steps else ()
+    spread = _spread(game, acted)
+    stale = math.ceil(sums.publish_every)
+    measured = {spec: nats * shown for spec, nats in kl.items()} if publications else {}
+    return IntervalReport(
+        index=index,
+        seconds=seconds,
+        total_seconds=total_seconds,
+        env_steps=env_steps,
+        total_env_steps=int(totals[0]),
+        learner_updates=updates,
+        total_learner_updates=int(totals[1]),
+        phase_seconds=sums.phases,
+        queue_fill=sums.fill / weight,
+        policy_lag=lag,
+        kl_mean_nats=live,
+        kl_var=4.0 * live**2,
+        kl_max_nats=20.0 * live,
+        entropy_nats=math.log(game.num_actions)
+        * min(1.0, (1.0 - 0.9 * skill) * math.exp(0.03 * noise[3])),
+        episode_returns=tuple(game.score(acted) + spread * each for each in played),
+        learner_return=game.score(skill)
+        + _spread(game, skill) / math.sqrt(max(episodes, 1)) * noise[1],
+        decision=decision,
+        spec_seconds=dict(sums.acted),
+        switch_seconds=switch_seconds,
+        losses=diagnostics(live),
+        conditions=conditions,
+        actor_core_seconds=sums.actor_core,
+        distill_updates=round(sums.distill_updates),
+        distill_core_seconds=sums.distill_core,
+        publications=publications,
+        publication_bytes=round(sums.sent_bytes),
+        student_kl_nats={s: nats for s, nats in measured.items() if s.student_key is not None},
+        compression_kl_nats={s: nats for s, nats in measured.items() if s in sums.acted},
+        waiting_kl_nats={
+            spec: None if nats is None else nats * shown for spec, nats in waiting.items()
+        },
+        takeovers=tuple(sums.takeovers),
+        staleness_kl_nats=game.stale_kl * stale * shown if publications else None,
+        staleness_updates=stale if publications else 0,
+    )
+
+
+def _spread(game: GameFidelity, skill: float) -> float:
+    """Return the standard deviation of one episode's return; weak policies score alike."""
+    share = (skill - game.initial_skill) / (game.reference_skill - game.initial_skill)
+    share = min(max(share, _UNTRAINED_NOISE), 1.0)
+    return game.episode_noise * share * game.reference.span
+
+
+def diagnostics(kl_nats: float) -> dict[str, float]:
+    """Return what correctors would see of actors this far from the learner.
+
+    The variance of a ratio near 1 is twice the KL, and its effective sample size 1 / (1 + that).
+    """
+    return {
+        "argmax_agreement": math.exp(-math.sqrt(kl_nats)),
+        "ess_fraction": 1.0 / (1.0 + 2.0 * kl_nats),
+        "clipped_share": 0.5 * (1.0 - math.exp(-10.0 * kl_nats)),
+    }

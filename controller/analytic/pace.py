@@ -1,0 +1,259 @@
+"""How fast a run goes on a machine, and where its seconds go, by what acts and at which moment.
+
+All of it comes from `accerl.runtime.latency`: the steady state of the pipeline for the latency
+profile's times, as `profile advise` works it out, under the conditions of the moment. It is worked
+out once for each mix of specs and moment.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, replace
+
+from accerl.compress.admission import COMPARED_STATES
+from accerl.config import RunConfig
+from accerl.runtime.conditions import Moment
+from accerl.runtime.latency.games import times_of_run
+from accerl.runtime.latency.profile import LatencyProfile
+from accerl.runtime.latency.steady import Steady, Work, settle
+from accerl.spec import CompressionSpec, StudentKey
+
+Mix = tuple[tuple[CompressionSpec, float], ...]
+"""specs and the shares of rollouts that they act in"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pace:
+    """A run's pace; seconds are those of its clock."""
+
+    env_steps_per_second: float
+    policy_lag: float
+    """learner updates between the weights that acted and the update that uses them"""
+    update_seconds: float
+    """from one learner update to the next"""
+    publish_every: float
+    """learner updates between two publications"""
+    delay_seconds: float
+    """from a decision until rollouts are of what was decided, without warm-up"""
+    blocked_seconds: float
+    """that the publication which is under way when somebody decides still takes, on average"""
+    fill_seconds: float
+    """in which an actor fills a rollout"""
+    queue_fill: float
+    phases: tuple[tuple[str, float], ...]
+    """seconds of every phase but wait, per env step"""
+    learner_busy: float
+    """seconds of the learner, per env step"""
+    actor_core: float
+    """processor seconds of actors, per env step"""
+    distill_states: float
+    """that each network in use is distilled on, per learner update"""
+    distill_updates: float
+    """of all networks together, per learner update"""
+    distill_core: float
+    """processor seconds of that, per env step"""
+    publish_seconds: float
+    """of one publication, sending included"""
+    publish_bytes: float
+
+
+_LIMITS = 0.98  # of its time that the learner is busy, from which on it is what limits
+_BURSTS, _FIRST_BURSTS = 40, 8  # of rollouts that are counted, and before
+
+
+class MachinePace:
+    """The paces of one run on one machine.
+
+    Args:
+        latency: of the machine, as any learner's.
+        config: of the run; its conditions are not used.
+
+    Raises:
+        UserError: the profile has no times for the learner.
+    """
+
+    def __init__(self, latency: LatencyProfile, config: RunConfig) -> None:
+        self.config = config
+        self.times = times_of_run(latency, config)
+        self._known: dict[tuple[Mix, tuple[CompressionSpec, ...], Moment], Pace] = {}
+
+    def of(self, mix: Mix, waiting: tuple[CompressionSpec, ...], moment: Moment) -> Pace:
+        """Return the pace with which a mix acts.
+
+        Args:
+            mix: what acts.
+            waiting: what is distilled beside it until it may act.
+            moment: the machine as it is.
+
+        Raises:
+            UserError: the profile has no times for a spec.
+        """
+        key = mix, waiting, moment
+        if key not in self._known:
+            self._known[key] = self._work_out(*key)
+        return self._known[key]
+
+    def warmup_seconds(self, spec: CompressionSpec, updates: int, moment: Moment) -> float:
+        """Return the seconds in which a student is distilled before it may act."""
+        if spec.student_key is None or not updates:
+            return 0.0
+        seconds = self.times.distill_seconds(spec, updates * self._states)
+        return seconds if self.times.on_gpu else seconds * moment.slowdown("compressor")
+
+    @property
+    def _states(self) -> int:
+        return self.config.compression.distill_batch
+
+    def _work_out(self, mix: Mix, waiting: tuple[CompressionSpec, ...], moment: Moment) -> Pace:
+        runtime, times = self.config.runtime, self.times
+        work = self._mixed(mix, waiting).under(moment)
+        updates, state = settle(work, runtime.publish_every)
+        acted = [
+            (share, times.act_seconds(spec, runtime.num_envs, runtime.infer_batch))
+            for spec, share in mix
+        ]
+        env, infer, write = (
+            sum(share * seconds[phase] for share, seconds in acted) / runtime.num_envs
+            for phase in range(3)
+        )
+        # What a rollout takes on the clock, over the core-seconds that it is charged.
+        slower = work.act * work.wiring.actors / (env + infer + write) * state.actors_slower
+        lag, between = _freshness(work, state, updates)
+        rarer = updates / between
+        sent = work.send / (between * work.rollout)
+        publish = rarer * state.publishing + state.copying + sent
+        learner = _learner_busy(work, state)
+        fill = work.act * work.wiring.actors * work.rollout * state.actors_slower
+        made = state.made
+        once = self._once(mix, waiting)
+        distilled = state.distilled * work.rollout / once if once else 0.0
+        keys = len(_keys(mix, waiting))
+        return Pace(
+            env_steps_per_second=1.0 / state.seconds,
+            policy_lag=lag,
+            update_seconds=state.seconds * work.rollout,
+            publish_every=between,
+            delay_seconds=state.age + 0.5 * (state.seconds * work.rollout + fill),
+            blocked_seconds=0.5 * made * min(made / (between * state.seconds * work.rollout), 1.0),
+            fill_seconds=fill,
+            queue_fill=1.0
+            if learner > _LIMITS * state.seconds
+            else min(1.0 / max(runtime.queue_rollouts, 1), 1.0),
+            phases=(
+                ("env", slower * env),
+                ("infer", slower * infer),
+                ("write", slower * write),
+                ("learn", state.learning),
+                ("compress", state.distilling),
+                ("publish", publish),
+            ),
+            learner_busy=min(learner, state.seconds),
+            actor_core=env + infer + write,
+            distill_states=distilled * self._states / keys if keys else 0.0,
+            distill_updates=distilled,
+            distill_core=state.distilled,
+            publish_seconds=publish * between * work.rollout,
+            publish_bytes=sum(times.size_bytes(spec) for spec, _ in mix),
+        )
+
+    def _once(self, mix: Mix, waiting: tuple[CompressionSpec, ...]) -> float:
+        """Return core-seconds of a distillation update, mean over the networks in use."""
+        keys = _keys(mix, waiting)
+        seconds = [self.times.distill_seconds(spec, self._states) for spec in keys.values()]
+        return sum(seconds) / len(seconds) if seconds else 0.0
+
+    def _mixed(self, mix: Mix, waiting: tuple[CompressionSpec, ...]) -> Work:
+        """Return the work of rollouts that several specs share, and of what waits."""
+        works = {spec: Work.of(self.times, self.config, spec) for spec, _ in mix}
+        works |= {spec: Work.of(self.times, self.config, spec) for spec in waiting}
+        first = works[mix[0][0]]
+        if len(works) == 1:
+            return first
+        own = [works[spec] for spec, _ in mix]
+        distilled = [works[spec] for spec in _keys(mix, waiting).values()]
+        compared = sum(
+            works[spec].publish + self.times.distill_seconds(spec, COMPARED_STATES)
+            for spec in waiting
+        )
+        return replace(
+            first,
+            act=sum(share * works[spec].act for spec, share in mix),
+            infer=sum(share * works[spec].infer for spec, share in mix),
+            distillers=max(work.distillers for work in works.values()),
+            distill=sum(work.distill for work in distilled),
+            piece=sum(work.piece for work in distilled),
+            publish=sum(work.publish for work in own) + compared,
+            load=sum(work.load for work in own),
+            send=sum(work.send for work in own),
+        )
+
+
+def _keys(mix: Mix, waiting: tuple[CompressionSpec, ...]) -> dict[StudentKey, CompressionSpec]:
+    """Return the networks that are distilled, each with a spec that it acts for."""
+    specs = [*(spec for spec, _ in mix), *waiting]
+    return {key: spec for spec in specs if (key := spec.student_key) is not None}
+
+
+def _learner_busy(work: Work, state: Steady) -> float:
+    """Return the seconds of the learner's process, per env step."""
+    own = state.learning + state.copying
+    return own if work.wiring.compressor else own + state.publishing + state.distilling
+
+
+def _freshness(work: Work, state: Steady, updates: float) -> tuple[float, float]:
+    """Return the policy lag of rollouts, and the learner updates between two publications.
+
+    Where the learner or the links limit, all slots of all actors wait for it. Elsewhere actors that
+    are equally fast fill their rollouts side by side, and the learner uses them in bursts.
+    """
+    groups, update = work.wiring.actors, state.seconds * work.rollout
+    if _learner_busy(work, state) > _LIMITS * state.seconds or state.waits_for_upload:
+        late = state.age if work.piece else max(state.age - work.patience, 0.0)
+        return groups * work.slots - 1.0 + late / update + (updates - 1.0) / 2.0, updates
+    learn = _learner_busy(work, state) * work.rollout
+    piece = max(state.age - state.made - work.copy, 0.0) if work.piece else 0.0
+    return _in_bursts(groups, learn, groups * update, work.upload, piece, state.made, updates)
+
+
+def _in_bursts(
+    groups: int,
+    learn: float,
+    cycle: float,
+    upload: float,
+    piece: float,
+    made: float,
+    every: float,
+) -> tuple[float, float]:
+    """Return policy lag, and updates between publications, of actors that start side by side.
+
+    Rollouts that are begun at k cycle are used from (k + 1) cycle + upload on, one after the other,
+    and a publication is begun after an update, if none is under way and enough have been made.
+
+    Args:
+        groups: of actors, each of which fills one rollout a cycle.
+        learn: seconds of a learner update.
+        cycle: seconds in which a rollout is filled.
+        upload: seconds that it travels.
+        piece: seconds of distilling before a publication.
+        made: seconds from the order of a publication until actors have it.
+        every: updates between two publications at least.
+    """
+    arrive, versions = [0.0], [0]
+    free, last, done, counted = 0.0, 0, 0, 0
+    for burst in range(_BURSTS):
+        begins = (burst + 1) * cycle + upload
+        for place in range(groups):
+            now, done = begins + (place + 1) * learn, done + 1
+            if now < free or done - last < every:
+                continue
+            last = done + min(int(piece / learn), groups - 1 - place)
+            free = now + piece + made
+            arrive.append(free)
+            versions.append(last)
+            counted += burst >= _FIRST_BURSTS
+    lags = [
+        burst * groups - versions[bisect_right(arrive, burst * cycle) - 1]
+        for burst in range(_FIRST_BURSTS, _BURSTS)
+    ]
+    found = sum(lags) / len(lags) + (groups - 1) / 2.0
+    return found, groups * len(lags) / max(counted, 1)
