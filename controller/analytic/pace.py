@@ -143,7 +143,7 @@ class MachinePace:
                 ("env", slower * env),
                 ("infer", slower * infer),
                 ("write", slower * write),
-                ("learn", state.learning),
+                ("learn", state.learning / work.rollout),
                 ("compress", state.distilling),
                 ("publish", publish),
             ),
@@ -196,7 +196,7 @@ def _keys(mix: Mix, waiting: tuple[CompressionSpec, ...]) -> dict[StudentKey, Co
 
 def _learner_busy(work: Work, state: Steady) -> float:
     """Return the seconds of the learner's process, per env step."""
-    own = state.learning + state.copying
+    own = state.learning / work.rollout + state.copying
     return own if work.wiring.compressor else own + state.publishing + state.distilling
 
 

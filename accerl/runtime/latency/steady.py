@@ -119,8 +119,7 @@ class Steady:
     age: float  # seconds
     age_updates: float
     actors_slower: float  # that actors take so many times as long as `Work` says
-    learning: float  # seconds on the clock per env step, as are the next three
-    copying: float
+    copying: float  # seconds on the clock per env step, as are the next two
     publishing: float  # without sending
     distilling: float  # of all who distil together
     distilled: float  # core-seconds per env step, of all together
@@ -278,12 +277,11 @@ class Work:
             waits_for_upload=uploading > max(waiting, learner),
             slowdown=slowdown,
             acting=actor * slowdown * wiring.actors * self.rollout + waits,
-            learning=learn * slowdown * self.rollout,
+            learning=learn * on_gpu * self.rollout,
             made=self.publish * slowdown + self.send,
             age=age,
             age_updates=age / (seconds * self.rollout),
             actors_slower=slowdown if wiring.group_cores else 1.0,
-            learning=on_gpu * learn,
             copying=slowdown * copy,
             publishing=slowdown * publish,
             # On a GPU, who distils waits for the learner as long as the learner does for it.
