@@ -19,9 +19,7 @@ import numpy as np
 from accerl.monitor.features import Features
 from accerl.monitor.indicators import Raw, decision_levels
 from accerl.monitor.strategies import HandSetStrategy, Levels, all_specs
-from accerl.monitor.strategies.base import SECONDS_EPSILON
-from accerl.monitor.strategies.checks import require_number, require_specs, require_whole
-from accerl.monitor.strategies.search import suggest_seconds
+from accerl.monitor.strategies.checks import require_specs, require_whole
 from accerl.seeds import Role, generator
 from accerl.spec import CompressionSpec, Decision
 from controller.actions import find_actions
@@ -31,6 +29,8 @@ if TYPE_CHECKING:
 
 PRESETS = find_actions("joint").all_specs
 """what comparators choose from by default"""
+MOST_HELD = 8
+"""intervals that a search lets a spec be held: of the 12 to 40 of a study's runs, a few choices"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +134,10 @@ class _Memory:
     rng: np.random.Generator
     credits: list[Credit] = field(default_factory=list)
     decision: Decision | None = None
-    decided_seconds: float = 0.0
+    seconds: float = 0.0
+    """the clock when it decided last"""
+    held_intervals: int = 0
+    """since the last choice"""
     has_news: bool = False
     """whether there are credits since the last choice"""
 
@@ -153,14 +156,14 @@ class RunLearner(HandSetStrategy):
     specs: tuple[CompressionSpec, ...] = PRESETS
     seed: int = 0
     """of the random numbers that decide between equals, and of Thompson's draws"""
-    hold_seconds: float = 0.0
-    """how long a spec is kept at least; 0: until it has a credit"""
+    hold_intervals: int = 1
+    """intervals that a spec is kept at least; it also waits for a credit"""
     _memory: _Memory = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "specs", require_specs(self.name, self.specs))
         require_whole(self.name, "seed", self.seed, at_least=0)
-        require_number(self.name, "hold_seconds", self.hold_seconds, at_least=0.0)
+        require_whole(self.name, "hold_intervals", self.hold_intervals, at_least=1)
         self.reset()
 
     def reset(self) -> None:
@@ -174,12 +177,13 @@ class RunLearner(HandSetStrategy):
         new = memory.assignment.update(features)
         memory.credits += new
         memory.has_news |= bool(new)
-        held_seconds = now - memory.decided_seconds
-        rested = memory.has_news and held_seconds >= self.hold_seconds - SECONDS_EPSILON
+        memory.held_intervals += now > memory.seconds
+        memory.seconds = now
+        rested = memory.has_news and memory.held_intervals >= self.hold_intervals
         if memory.decision is None or rested:
             spec = self.choose(features, memory.credits, memory.rng)
             memory.assignment.chosen, memory.decision = spec, Decision.of(spec)
-            memory.decided_seconds, memory.has_news = now, False
+            memory.held_intervals, memory.has_news = 0, False
         return memory.decision
 
     def choose(
@@ -199,7 +203,7 @@ class RunLearner(HandSetStrategy):
         """Return the whole grid and how long to hold; subclasses add what is their own."""
         return {
             "specs": [spec.to_json() for spec in all_specs(actions)],
-            "hold_seconds": suggest_seconds(trial, "hold_seconds"),
+            "hold_intervals": trial.suggest_int("hold_intervals", 1, MOST_HELD, log=True),
         }
 
 

@@ -15,6 +15,7 @@ from accerl.monitor.strategy import Strategy, specs_of
 from accerl.spec import IDENTITY, CompressionSpec
 from controller.comparators.bandits import SlidingWindowUCB, ThompsonBandit
 from controller.comparators.credit import PRESETS, Credit, RunLearner
+from controller.comparators.gp_bandit import GPBandit
 from tests.fixtures.runs.scripted_runs import ScriptedRun
 
 INT8, BF16 = CompressionSpec(bits=8), CompressionSpec(bits=16)
@@ -45,7 +46,7 @@ class TestThompson(StrategyCompliance):
 
 class TestFactoredThompson(StrategyCompliance):
     def make(self) -> Strategy:
-        return ThompsonBandit(GRID, factored=True, hold_seconds=10.0)
+        return ThompsonBandit(GRID, factored=True, hold_intervals=3)
 
 
 def credit(spec: CompressionSpec, gain: float, share: float = 1.0) -> Credit:
@@ -198,11 +199,33 @@ def test_a_spec_is_kept_until_it_has_a_credit() -> None:
 
 
 def test_a_spec_is_held() -> None:
-    run = ScriptedRun(lambda *_: 1.0, 12)  # of two seconds each
-    decided = run.play(SlidingWindowUCB((IDENTITY, INT8, NET3), hold_seconds=6.0))
-    changes = [i for i in range(1, 12) if decided[i] != decided[i - 1]]
-    assert changes[0] == 3
-    assert all(change % 3 == 0 for change in changes)
+    for first_seconds in (2.0, 0.2):  # the others have two seconds
+        run = ScriptedRun(lambda *_: 1.0, 12, first_seconds=first_seconds)
+        decided = run.play(SlidingWindowUCB((IDENTITY, INT8, NET3), hold_intervals=3))
+        changes = [i for i in range(1, 12) if decided[i] != decided[i - 1]]
+        assert changes[0] == 3
+        assert all(change % 3 == 0 for change in changes)
+
+
+def test_a_hold_that_is_over_still_waits_for_a_credit() -> None:
+    """Nothing is measured in the intervals 4 to 6: what was chosen before them is kept."""
+    run = ScriptedRun(lambda *_: 1.0, 12, silent={4, 5, 6})
+    decided = run.play(SlidingWindowUCB((IDENTITY, INT8, NET3, BF16), hold_intervals=2))
+    changes = [i for i in range(1, 9) if decided[i] != decided[i - 1]]
+    assert changes == [2, 4, 8]
+
+
+@pytest.mark.parametrize("kind", [SlidingWindowUCB, ThompsonBandit, GPBandit])
+def test_what_pays_is_found_where_little_is_measured(kind: type[RunLearner]) -> None:
+    """After a short first interval, with a return in every third one."""
+    rates = {IDENTITY: 1.0, INT8: 4.0, NET3: 0.0}
+    silent = {index for index in range(90) if index % 3}
+    for seed in SEEDS:
+        bandit = kind(tuple(rates), seed=seed)
+        run = ScriptedRun(lambda _, spec: rates[spec], 90, silent=silent, first_seconds=0.2)
+        decided = run.play(bandit)
+        assert set(decided) == set(rates)
+        assert Counter(decided[45:]).most_common(1)[0][0] == INT8, bandit
 
 
 def test_equal_seeds_decide_alike_and_others_do_not() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +29,11 @@ INSTANCE = Instance(game="catch", profile="fast", horizon_seconds=0.1, interval_
 @pytest.mark.parametrize("name", COMPARATORS)
 def test_a_comparator_tells_what_makes_it_again(name: str) -> None:
     assert make_comparator(name).label == name
-    comparator = make_comparator(name, specs=[{"bits": 8}, IDENTITY], seed=3, hold_seconds=2.0)
+    comparator = make_comparator(name, specs=[{"bits": 8}, IDENTITY], seed=3, hold_intervals=2)
     assert comparator.name == name
     told = json.loads(json.dumps(comparator.to_json()))
     assert make_comparator(told["name"], **told["params"]) == comparator
-    label = f"{name}(specs=(original INT8, original fp32), seed=3, hold_seconds=2)"
+    label = f"{name}(specs=(original INT8, original fp32), seed=3, hold_intervals=2)"
     assert comparator.label == label
 
 
@@ -58,7 +57,9 @@ def test_what_was_learned_is_no_part_of_what_it_is() -> None:
         ("sw-ucb", {"specs": []}, "specs must be a list of at least one spec"),
         ("sw-ucb", {"specs": [INT8, {"bits": 8}]}, "specs holds 'original INT8' twice"),
         ("sw-ucb", {"seed": -1}, "seed must be a whole number at least 0, got -1"),
-        ("sw-ucb", {"hold_seconds": math.nan}, "hold_seconds must be a number"),
+        ("sw-ucb", {"hold_intervals": 0}, "hold_intervals must be a whole number at least 1"),
+        ("sw-ucb", {"hold_intervals": 1.5}, "hold_intervals must be a whole number at least 1"),
+        ("sw-ucb", {"hold_seconds": 2.0}, "unknown parameter 'hold_seconds'; allowed: specs"),
         ("sw-ucb", {"factored": "no"}, "factored must be true or false, got 'no'"),
         ("thompson", {"discount": 0.0}, "discount must be a number above 0.0 and at most 1.0"),
         ("thompson", {"noise": 0.0}, "noise must be a number above 0.0"),
