@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,9 +19,10 @@ from accerl.monitor.strategies import HandSetStrategy
 from accerl.monitor.strategy import Strategy, specs_of
 from accerl.networks.make import make_network
 from accerl.presets import PRESETS
-from accerl.records import make_out_dir
+from accerl.records import SUMMARY, make_out_dir, write_json
 from accerl.runtime.conditions import read_events
 from accerl.runtime.latency.games import note_on_times, times_of_run
+from accerl.runtime.machine.energy import EnergyMeter
 from accerl.runtime.ray.cluster import check_reachable
 from accerl.runtime.run import IntervalReport
 from accerl.runtime.wiring import Wiring
@@ -105,6 +107,9 @@ class Train(Command):
     """go on with the run in --out from its last checkpoint"""
     wandb: bool = False
     """also write an offline W&B run to the run directory"""
+    energy: str | None = None
+    """on the real clock: also estimate the energy and CO2 that this machine takes meanwhile, by
+    codecarbon (pip install 'accerl-control[energy]'); the country's ISO code, such as DEU"""
 
     def execute(self) -> dict[str, Any]:
         """Resolve the options and train."""
@@ -129,13 +134,25 @@ class Train(Command):
         if self.shield is not None:
             chosen = Shielded(chosen, self.shield)
             name = f"{name} + {chosen.shield_label}"
-        summary = run_recorded(config, chosen, name, out, resume=self.resume)
+        summary = run_recorded(
+            config, chosen, name, out, resume=self.resume, meter=self._meter(config)
+        )
         if self.wandb:
             from analysis.render.wandb_runs import write_offline_runs
 
             for folder in write_offline_runs([out], out / "wandb"):
                 say(f"wrote {folder} (upload with `wandb sync {folder}`)")
         return summary
+
+    def _meter(self, config: RunConfig) -> EnergyMeter | None:
+        if self.energy is None:
+            return None
+        if config.runtime.clock == "virtual":
+            raise UserError(
+                "--energy goes with the real clock: the seconds of a virtual clock take no power; "
+                "add --runtime process"
+            )
+        return EnergyMeter(self.energy)
 
     def run_config(self) -> RunConfig:
         """Return the game's configuration with every option that was given."""
@@ -212,8 +229,12 @@ def run_recorded(
     out: Path,
     *,
     resume: bool = False,
+    meter: EnergyMeter | None = None,
 ) -> dict[str, Any]:
-    """Train with a progress bar, print what came of it, return the summary."""
+    """Train with a progress bar, print what came of it, return the summary.
+
+    With a meter, the summary has its `energy_estimate`.
+    """
     profile = clock_profile(config)
     # What the run would refuse when it comes to it is refused before anything is written.
     check_installed(config.game)
@@ -243,7 +264,7 @@ def run_recorded(
         f"{config.runtime.clock} clock, {config.seconds:g} s, strategy {strategy_name}"
     )
     past_seconds = 0.0
-    with bar("training", config.seconds) as advance:
+    with bar("training", config.seconds) as advance, meter or nullcontext():
 
         def on_interval(report: IntervalReport) -> None:
             nonlocal past_seconds
@@ -260,8 +281,12 @@ def run_recorded(
             profile=profile,
             on_interval=on_interval,
         )
-    _print_summary(result.summary, out)
-    return result.summary
+    summary = result.summary
+    if meter is not None:
+        summary = {**summary, "energy_estimate": meter.estimate()}
+        write_json(out / SUMMARY, summary)
+    _print_summary(summary, out)
+    return summary
 
 
 def _print_summary(summary: Mapping[str, Any], out: Path) -> None:
@@ -282,6 +307,15 @@ def _print_summary(summary: Mapping[str, Any], out: Path) -> None:
     )
     if memory:
         say(f"largest resident memory, and its growth at the end: {memory}")
+    if summary["cpu_seconds"]:
+        used = ", ".join(f"{name} {value:.1f}" for name, value in summary["cpu_seconds"].items())
+        say(f"processor seconds: {used}")
+    if (energy := summary.get("energy_estimate")) is not None:
+        say(
+            f"estimate of {energy['by'].partition(':')[0]} for the whole machine, others' work "
+            f"included: {1e3 * energy['kwh']:.3g} Wh, {1e3 * energy['kg_co2e']:.3g} g CO2e "
+            f"({energy['country']})"
+        )
     if summary["monitor_cpu_share"] is not None:
         say(f"processor time of the monitor: {summary['monitor_cpu_share']:.2%}")
 
