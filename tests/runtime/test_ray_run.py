@@ -42,7 +42,7 @@ def test_what_acted_is_what_the_learner_is_told(ray: Any) -> None:
     run = RayRun(ray_catch())
     try:
         witness = Witness(ray, run)
-        run.apply(Decision.of(IDENTITY))
+        run.apply(Decision(((IDENTITY, 1.0),), INT8))
         before = weights_hash(run.learner.policy)
         reports = advance_until(run, 20)
         assert weights_hash(run.learner.policy) != before
@@ -56,6 +56,7 @@ def test_what_acted_is_what_the_learner_is_told(ray: Any) -> None:
     assert [report.index for report in reports] == list(range(len(reports)))
     assert reports[-1].total_env_steps == run.learner.updates * 72
     assert {spec for report in reports for spec in report.spec_seconds} == {IDENTITY, NET3}
+    assert {spec for report in reports for spec in report.shadow_kl_nats} == {INT8}
     assert reports[-1].rss_bytes["actor-0"] > 0
     specs, versions = set(), []
     for update, rollout in enumerate(witness.rollouts):
