@@ -66,6 +66,8 @@ class Role(IntEnum):
     """family; the seed is the machine's number"""
     CONDITIONS = 29
     """what happens to the machine of a run"""
+    PPO = 30
+    """the rival's order of inner runs, and its own numbers"""
 
 
 def stream(seed: int, role: Role, *index: int) -> np.random.SeedSequence:

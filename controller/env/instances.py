@@ -84,6 +84,11 @@ class Instance:
         return self.horizon_seconds, self.interval_seconds, self.first_interval_seconds
 
     @property
+    def num_intervals(self) -> int:
+        """Steps of an episode."""
+        return num_intervals(*self.lengths)
+
+    @property
     def name(self) -> str:
         """A name for folders, rows and figures."""
         parts = (self.game, self.profile, "" if self.seed is None else str(self.seed))

@@ -18,6 +18,7 @@ from accerl.training.run import run_training
 from controller.actions import ActionSpace
 from controller.bundle.schedule import ReplayedSchedule, Schedule
 from controller.comparators.by_name import COMPARATORS, make_comparator
+from controller.comparators.ppo import PPOStrategy
 from controller.env.instances import Instance, num_actions
 from controller.policy.policy import ControllerPolicy, LearnedStrategy
 from controller.policy.shield import Shielded
@@ -157,6 +158,8 @@ def _unshielded(description: Mapping[str, Any], instance: Instance) -> Strategy:
     if description["name"] == "learned":
         policy = ControllerPolicy.from_json(description["policy"])
         return LearnedStrategy(policy, ActionSpace.from_json(description["actions"]))
+    if description["name"] == PPOStrategy.name:
+        return PPOStrategy.from_json(description).where(instance.has)
     if description["name"] == "schedule":
         return ReplayedSchedule(Schedule.from_json(description["points"]))
     make = make_comparator if description["name"] in COMPARATORS else make_strategy

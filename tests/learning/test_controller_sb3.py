@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import gymnasium
 import numpy as np
 import pytest
-from stable_baselines3 import PPO
 from stable_baselines3.common.env_checker import check_env
 
-from controller import ENV_ID
 from controller.actions import find_actions
+from controller.analytic.model import AnalyticConfig
+from controller.comparators.ppo import PPOConfig, train_ppo
 from controller.env.control_env import CompressionControlEnv
+from controller.env.instances import Instance, analytic_instance
+from controller.training.rollouts import play_episode
 from tests.fixtures.controllers.outer_envs import tiny_instance
+
+ACTIONS = find_actions("joint")
 
 
 @pytest.mark.filterwarnings("error::UserWarning")
@@ -27,29 +28,20 @@ def test_stable_baselines_checker_passes(tier: str, action_space: str) -> None:
     env.close()
 
 
-def discounted_return(env: gymnasium.Env[Any, Any], model: PPO | None, seed: int) -> float:
-    """What one episode brings, by a trained model or by random actions."""
-    observation, _ = env.reset(seed=seed)
-    env.action_space.seed(seed)
-    total, discount, truncated = 0.0, 1.0, False
-    while not truncated:
-        if model is None:
-            action = env.action_space.sample()
-        else:
-            action = model.predict(observation, deterministic=True)[0]
-        observation, reward, _, truncated, info = env.step(action)
-        total += discount * float(reward)
-        discount *= info["discount"]
-    return total
+def uniform_gain(instance: Instance, seed: int) -> float:
+    """What one episode of uniformly random specs brings."""
+    env, rng = CompressionControlEnv([instance], actions=ACTIONS), np.random.default_rng(seed)
+    size = len(ACTIONS.all_specs)
+    episode = play_episode(env, seed, lambda *_: ACTIONS.decision((int(rng.integers(size)),)))
+    return float(episode.discounted(env.beta).sum())
 
 
 def test_ppo_learns_to_steer_tier_0() -> None:
-    env = gymnasium.make(ENV_ID, action_space="joint")
-    model = PPO(
-        "MlpPolicy", env, n_steps=400, batch_size=100, n_epochs=8, learning_rate=3e-3,
-        gamma=0.9, seed=0, device="cpu",
+    instance = analytic_instance(AnalyticConfig())
+    result = train_ppo(
+        [instance], ACTIONS.all_specs, seeds=range(100), validation=[(instance, 1000)],
+        inner_runs=120, seed=0, config=PPOConfig(learning_rate=3e-3, entropy=0.0),
     )  # fmt: skip
-    model.learn(2400)
-    random = np.mean([discounted_return(env, None, seed) for seed in range(20)])
-    learned = np.mean([discounted_return(env, model, seed) for seed in range(5)])
+    random = np.mean([uniform_gain(instance, seed) for seed in range(20)])
+    learned = np.mean([result.strategy.gain(instance, seed) for seed in range(2000, 2005)])
     assert learned > 1.1 * random

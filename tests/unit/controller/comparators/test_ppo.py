@@ -1,0 +1,178 @@
+"""PPO as a rival: deterministic, masked, within its budget, and plain numbers once trained."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+from accerl.errors import UserError
+from accerl.monitor.compliance import StrategyCompliance, made_up_features
+from accerl.monitor.features import FEATURE_NAMES
+from accerl.monitor.strategy import Strategy
+from accerl.spec import IDENTITY, CompressionSpec, Decision
+from controller.actions import PresetActions
+from controller.analytic.model import AnalyticConfig
+from controller.comparators.ppo import PPOConfig, PPOStrategy, TrainedPPO, train_ppo
+from controller.comparators.sb3_training import Training, turns
+from controller.env.control_env import CompressionControlEnv
+from controller.env.instances import Instance, analytic_instance
+from studies.jobs.inner import build_strategy
+from studies.jobs.rivals import PPOJob
+from tests.fixtures.controllers.outer_envs import limited_instance, tiny_instance
+
+INT8, NET3 = CompressionSpec(bits=8), CompressionSpec(student="net3")
+SPECS = (IDENTITY, INT8, NET3)
+GAME = replace(analytic_instance(AnalyticConfig()), horizon_seconds=12.0)
+"""four intervals"""
+SMALL = PPOConfig(episodes=3, epochs=2, hidden=(8,), checks=2)
+
+
+def made(seed: int = 0) -> PPOStrategy:
+    """A strategy with random weights."""
+    rng = np.random.default_rng(seed)
+    sizes = [len(FEATURE_NAMES), 8, len(SPECS)]
+    layers = [
+        (rng.normal(size=(after, before)).astype(np.float32), np.zeros(after, np.float32))
+        for before, after in pairwise(sizes)
+    ]
+    return PPOStrategy(PresetActions(SPECS), tuple(layers), (True,) * 3)
+
+
+class TestPPO(StrategyCompliance):
+    def make(self) -> Strategy:
+        return made().where(lambda spec: spec != INT8)
+
+
+def trained(seed: int = 0, game: Instance = GAME, **changes: Any) -> TrainedPPO:
+    arguments: dict[str, Any] = {
+        "seeds": range(2), "validation": [(game, 50)], "inner_runs": 15, "config": SMALL
+    }  # fmt: skip
+    return train_ppo([game], SPECS, seed=seed, **{**arguments, **changes})
+
+
+def test_equal_seeds_train_alike_within_the_budget_and_others_do_not() -> None:
+    first, second, other = (trained(seed) for seed in (0, 0, 1))
+    assert first.to_json() == second.to_json()
+    assert first.to_json() != other.to_json()
+    # Two checks of one run leave 13 for training: four updates of three.
+    assert (first.inner_runs, first.validation_runs) == (12, 2)
+    assert len(first.gains) == 2
+    assert first.strategy.gain(GAME, 50) == max(first.gains)
+
+
+def test_what_is_trained_is_plain_json() -> None:
+    result = trained()
+    again = TrainedPPO.from_json(json.loads(json.dumps(result.to_json())))
+    assert again.to_json() == result.to_json()
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        features = made_up_features()
+        vector = rng.uniform(-3.0, 3.0, len(FEATURE_NAMES)).astype(np.float32)
+        features = replace(features, vector=vector)
+        assert again.strategy.decide(features) == result.strategy.decide(features)
+
+
+def test_the_strategy_acts_as_the_trained_actor_would() -> None:
+    training = Training([GAME], PresetActions(SPECS), [0], 0, SMALL)
+    training.learn(1)
+    strategy, rng = training.strategy(), np.random.default_rng(0)
+    chosen = set()
+    for mask in ((1, 1, 1), (0, 1, 1), (1, 0, 1), (1, 1, 0)):
+        limited = strategy.where(lambda spec, mask=mask: bool(mask[SPECS.index(spec)]))
+        for _ in range(20):
+            vector = rng.uniform(-3.0, 3.0, len(FEATURE_NAMES)).astype(np.float32)
+            features = replace(made_up_features(), vector=vector)
+            expected = training.most_likely(np.concatenate([vector, mask], dtype=np.float32))
+            assert limited.decide(features) == Decision.of(SPECS[expected])
+            chosen.add(expected)
+    training.close()
+    assert len(chosen) == 3
+
+
+def test_what_does_not_exist_is_never_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    step, replaced = CompressionControlEnv.step, []
+
+    def watched(self: CompressionControlEnv, action: Any) -> Any:
+        result = step(self, action)
+        replaced.append(result[4]["action_replaced"])
+        return result
+
+    monkeypatch.setattr(CompressionControlEnv, "step", watched)
+    game = replace(limited_instance(lambda spec: spec != INT8), horizon_seconds=12.0)
+    result = trained(game=game)
+    assert len(replaced) == 12 * 4
+    assert not any(replaced)
+    assert result.strategy.where(game.has).specs == (IDENTITY, NET3)
+
+
+def test_turns_are_passes_over_instances_and_seeds() -> None:
+    other = replace(GAME, game="other")
+    order = turns([GAME, other], [3, 4], 0)
+    passes = [[next(order) for _ in range(4)] for _ in range(5)]
+    for one in passes:
+        found = sorted((instance.game, seed) for instance, seed in one)
+        assert found == [("analytic", 3), ("analytic", 4), ("other", 3), ("other", 4)]
+    assert len({str(one) for one in passes}) > 1
+
+
+def test_a_job_trains_it_on_real_learning_and_another_acts_with_it() -> None:
+    game = tiny_instance()
+    job = PPOJob(
+        instances=(game,), specs=SPECS, seeds=(0, 1), validation=((game, 50),), inner_runs=3,
+        seed=0, config=replace(SMALL, episodes=2, checks=1),
+    )  # fmt: skip
+    done = job.run()
+    result = job.read_result(json.loads(json.dumps(done.to_json())))
+    assert result.to_json() == done.to_json()
+    assert (result.inner_runs, result.validation_runs) == (2, 1)
+    assert json.dumps(job.to_json()) != json.dumps(replace(job, seed=1).to_json())
+    strategy = build_strategy({**result.strategy.to_json(), "label": "ppo"}, game)
+    assert isinstance(strategy, PPOStrategy)
+    assert strategy.specs == tuple(spec for spec in SPECS if game.has(spec))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"inner_runs": 7}, "7 inner runs are too few for 2 checks of 1 runs .* 8 is the least"),
+        ({"validation": []}, "give instances, seeds and validation runs"),
+        ({"seeds": []}, "give instances, seeds and validation runs"),
+    ],
+)
+def test_too_little_to_train_on_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        trained(**changes)
+
+
+def test_without_stable_baselines_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("controller.comparators.ppo.find_spec", lambda _: None)
+    assert importlib.util.find_spec("stable_baselines3")
+    with pytest.raises(UserError, match=r"pip install 'accerl-control\[rivals\]'"):
+        trained()
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda policy: policy.update(features_version=2), "features of version 2"),
+        (lambda policy: policy.pop("layers"), "incomplete or mistyped"),
+        (lambda policy: policy["layers"].pop(), "do not lead from 31 features to 3 specs"),
+        (lambda policy: policy["specs"].pop(), "do not lead from 31 features to 2 specs"),
+    ],
+)
+def test_damaged_json_is_refused(damage: Any, message: str) -> None:
+    data = json.loads(json.dumps(made().to_json()))
+    damage(data["policy"])
+    with pytest.raises(UserError, match=message):
+        PPOStrategy.from_json(data)
+
+
+def test_a_run_without_any_of_its_specs_is_refused() -> None:
+    with pytest.raises(UserError, match="none of its specs exists"):
+        made().where(lambda _: False)
