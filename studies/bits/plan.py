@@ -8,6 +8,10 @@ from dataclasses import dataclass
 BITS = (2, 3, 4, 5, 6, 8, 16)
 FLOAT32 = 32
 """what all are compared with"""
+CLAIM = (
+    "QuaRL: policies act in 6 to 8 bits as well as in float32, and training that knows of the "
+    "rounding mostly improves on rounding afterwards."
+)
 PROFILE = "paper-1080ti"
 """the machine that policies are trained on: what they become depends on it a little"""
 

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from rich.table import Table
 
-from studies.bits.job import ENGINE, HOW, TUNED, BitsRows
+from studies.bits.job import BOTH, ENGINE, HOW, TUNED, BitsRows
 from studies.bits.plan import BITS, FLOAT32, BitsBudget
 from studies.learning.interval import mean_interval
+from studies.papers.verdict import FAILS, HOLDS, OPEN, Verdict
 from studies.progress import numbers_table
 
 SHORT = ("weights", "both", "tuned")
 """for `HOW`, in narrow columns"""
+MOST_LOST = 0.05
+"""of the return of float32, that is as good as nothing"""
+FEW = (2, 3, 4, 5)
+LEAST_KL = 1e-9
 Found = Mapping[tuple[int, int], BitsRows]
 """of a game, by seed and bits; what is not done yet is missing"""
 
@@ -89,6 +95,65 @@ def enough_bits(rows: Sequence[Mapping[str, Any]], how: str) -> int | None:
             break
         enough = row["bits"]
     return enough
+
+
+def bits_verdicts(games: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return what becomes of QuaRL's claims, by 95% intervals over games (see `Verdict`)."""
+    keyed = [
+        {"float32": abs(game["return"])} | {(row["how"], row["bits"]): row for row in game["rows"]}
+        for game in games
+    ]
+    found = []
+    for bits in (8, 6):
+        shares = [
+            game[BOTH, bits]["difference"] / game["float32"]
+            for game in keyed
+            if (BOTH, bits) in game and game["float32"]
+        ]
+        found.append(
+            _verdict(
+                f"weights and activations in {bits} bits score as float32 does",
+                f"return over float32's, as a share of it (claimed: at least {-MOST_LOST:+.0%})",
+                shares,
+                at_least=-MOST_LOST,
+            )
+        )
+    logs = [
+        math.log(max(game[TUNED, bits]["kl_nats"], LEAST_KL))
+        - math.log(max(game[BOTH, bits]["kl_nats"], LEAST_KL))
+        for game in keyed
+        for bits in FEW
+        if (TUNED, bits) in game
+    ]
+    claim = "tuning brings copies of 2 to 5 bits closer to float32"
+    what = "log of KL, tuned over rounded (claimed: below 0)"
+    return [*found, _verdict(claim, what, logs, at_most=0.0)]
+
+
+def _verdict(
+    claim: str,
+    what: str,
+    values: Sequence[float],
+    *,
+    at_least: float = -math.inf,
+    at_most: float = math.inf,
+) -> dict[str, Any]:
+    estimate, low, high = mean_interval(values)
+    is_known = len(values) > 1
+    outcome = OPEN
+    if low >= at_least and high <= at_most:
+        outcome = HOLDS
+    elif high < at_least or low > at_most:
+        outcome = FAILS
+    return Verdict(
+        claim=claim,
+        outcome=outcome,
+        what=what,
+        estimate=estimate if values else None,
+        low=low if is_known else None,
+        high=high if is_known else None,
+        runs=len(values),
+    ).to_json()
 
 
 def tuned_what(budget: BitsBudget) -> str:

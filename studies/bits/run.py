@@ -16,12 +16,13 @@ from studies.bits.job import BitsJob, BitsRows
 from studies.bits.plan import (
     BITS,
     BUDGETS,
+    CLAIM,
     ENV_STEPS_PER_CORE_SECOND,
     FLOAT32,
     PROFILE,
     BitsBudget,
 )
-from studies.bits.result import Found, game_result, game_table, tuned_what
+from studies.bits.result import Found, bits_verdicts, game_result, game_table, tuned_what
 from studies.contest.plan import write_plan
 from studies.jobs.executor import Executor, open_executor
 from studies.learning.job import LearningJob
@@ -135,10 +136,13 @@ def _write(
     out: Path, spent: BitsBudget, settings: Mapping[str, Any], found: Mapping[str, Found]
 ) -> dict[str, Any]:
     games = [game_result(game, spent, own) for game, own in found.items()]
+    known = [game for game in games if game is not None]
     command = study_command("bits", settings["budget"], settings["seed"], settings["profile"])
     result = {
         **settings,
-        "games": [game for game in games if game is not None],
+        "games": known,
+        "claim": CLAIM,
+        "verdicts": bits_verdicts(known),
         "tuned": tuned_what(spent),
         "command": command,
         "fingerprint": fingerprint(),

@@ -16,6 +16,8 @@ from studies.cli.command import Command
 from studies.contest.run import run_contest
 from studies.jobs.cached import job_counts
 from studies.oracle_gap.run import run_oracle_gap
+from studies.papers.gallery import write_gallery
+from studies.papers.page import PAGE
 from studies.papers.plan import FIGURES
 from studies.papers.run import run_papers
 from studies.progress import duration, say
@@ -120,6 +122,25 @@ class List(Command):
         for name, text in listed.items():
             say(f"{name}: {text}")
         return {"studies": listed}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Page(Command):
+    """Write the page of the papers' claims from results that were made at size.
+
+    For example `accerl study page out/papers out/bits --out analysis/gallery/papers`.
+    """
+
+    sources: tyro.conf.Positional[tuple[Path, ...]]
+    """folders of paper-all, of single figures, and of bits"""
+    out: Path
+    """folder of the page; results that it holds already stay"""
+
+    def execute(self) -> dict[str, Any]:
+        """Write it; return which figures it shows."""
+        shown = write_gallery(self.sources, self.out)
+        say(f"wrote {self.out / PAGE}: {', '.join(shown) or 'no figure'} run at size")
+        return {"page": str(self.out / PAGE), "shown": shown}
 
 
 def _step(step: dict[str, Any] | None) -> str:

@@ -28,7 +28,7 @@ def write_page(folder: Path) -> Path:
         "and games; where there are too few runs, the verdict says so.",
     ]
     for result in found:
-        lines += _section(folder, result)
+        lines += section(folder, result)
     path = folder / PAGE
     path.write_text("\n".join(lines) + "\n")
     return path
@@ -41,7 +41,8 @@ def heading(name: str) -> str:
     return f"Table {name.removeprefix('table')}"
 
 
-def _section(folder: Path, result: Mapping[str, Any]) -> list[str]:
+def section(folder: Path, result: Mapping[str, Any]) -> list[str]:
+    """Return the lines of a figure: its pictures in the folder, its numbers and verdicts."""
     name = result["figure"]
     lines = ["", f"## {heading(name)}: {result['title']}", ""]
     lines += [f"**The paper**: {result['claim']}", "", f"`{result['command']}`", ""]

@@ -56,6 +56,7 @@ class InferJob(Job[InferRows]):
         """Return all fields."""
         return {
             "kind": self.kind,
+            "clock": "processor",
             "repeats": self.repeats,
             "distill_updates": self.distill_updates,
         }

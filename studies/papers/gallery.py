@@ -1,0 +1,125 @@
+"""`accerl study page`: one row a figure, of what was run at size; what was not says so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from accerl.errors import UserError
+from accerl.records import make_out_dir, read_json, write_json
+from studies.bits.plan import CLAIM as BITS_CLAIM
+from studies.options import study_command
+from studies.papers.page import PAGE, heading, section
+from studies.papers.plan import FIGURES
+from studies.papers.results import interval_text
+from studies.progress import say
+
+BITS = "bits"
+AT_SIZE: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(FIGURES, ("default",)),
+    BITS: ("short", "default"),
+}
+"""by figure: the budgets that say something"""
+NOT_YET = "not run at size yet"
+
+
+def write_gallery(sources: Sequence[Path], folder: Path) -> list[str]:
+    """Copy results that were made at size, draw them, and write the page of all figures.
+
+    What the folder holds from before stays, unless there is a newer result of the same figure.
+
+    Args:
+        sources: folders of `paper-all`, of single figures, and of bits.
+        folder: gets FIGURE.json, pictures and the page.
+
+    Returns:
+        Names of the figures that the page shows.
+
+    Raises:
+        UserError: a source does not exist or holds none of the figures, or the folder cannot be
+            written.
+    """
+    found: dict[str, Mapping[str, Any]] = {}
+    for source in sources:
+        held = [name for name in AT_SIZE if (source / f"{name}.json").is_file()]
+        if not held:
+            raise UserError(
+                f"{source} holds no figure's result; give the --out of paper-all, of a figure "
+                "or of bits"
+            )
+        for name in held:
+            result = read_json(source / f"{name}.json")
+            if result["budget"] in AT_SIZE[name]:
+                found[name] = result
+            else:
+                say(f"{source / name}.json: left out, --budget {result['budget']} claims nothing")
+    make_out_dir(folder)
+    for name, result in found.items():
+        write_json(folder / f"{name}.json", result, indent=None)
+        _draw(result, folder)
+    shown = {
+        name: read_json(folder / f"{name}.json")
+        for name in AT_SIZE
+        if (folder / f"{name}.json").is_file()
+    }
+    (folder / PAGE).write_text("\n".join(_page(shown, folder)) + "\n")
+    return [*shown]
+
+
+def _draw(result: Mapping[str, Any], folder: Path) -> None:
+    from analysis.figures.export import write_pngs
+    from analysis.figures.studies.bits import bits_figures  # bring Altair
+    from analysis.figures.studies.papers import paper_figures
+
+    figures = paper_figures(result) if "figure" in result else bits_figures(result)
+    write_pngs({figure.name: figure for figure in figures}, folder)
+
+
+def _page(shown: Mapping[str, Mapping[str, Any]], folder: Path) -> list[str]:
+    lines = [
+        "# The papers' claims, run again",
+        "",
+        "For anyone who asks whether the papers hold. Claims are told in our words: those of the "
+        "AcceRL paper (Zhang 2022), and of QuaRL and ActorQ (Krishnan et al. 2022) in the last row "
+        "and where they are named. Runs are made on the virtual clock, with the paper's machine "
+        "and with one of two cores. A verdict follows from a 95% interval over seeds and games "
+        "(estimate and interval in brackets); where that is too wide, these runs cannot tell.",
+        "",
+        "| figure | the paper | verdict | our figure | command |",
+        "|---|---|---|---|---|",
+    ]
+    for name, budgets in AT_SIZE.items():
+        lines.append(_row(name, shown.get(name), budgets[-1], folder))
+    for name, result in shown.items():
+        if name != BITS:
+            lines += section(folder, result)
+    return [
+        *lines,
+        "",
+        "Each row's command makes its result; `accerl study run paper-all --out DIR` makes all but "
+        "the last, and runs that several figures need once. This page is filled from the results:",
+        "",
+        "```",
+        "accerl study page DIR BITS_DIR --out analysis/gallery/papers",
+        "```",
+    ]
+
+
+def _row(name: str, result: Mapping[str, Any] | None, budget: str, folder: Path) -> str:
+    title = "Bits" if name == BITS else heading(name)
+    claim = BITS_CLAIM if name == BITS else FIGURES[name].claim
+    if result is None:
+        study = name if name == BITS else f"paper-{name}"
+        return f"| {title} | {claim} | {NOT_YET} | | `{study_command(study, budget, 0)}` |"
+    verdicts = "<br>".join(
+        f"{each['claim']}: **{each['outcome']}** ({interval_text(each)})"
+        for each in result["verdicts"]
+    )
+    pictures = sorted([*folder.glob(f"{name}-*.png"), *folder.glob(f"{name}.png")])
+    links = ", ".join(f"[{_what(name, path)}]({path.name})" for path in pictures)
+    return f"| {title} | {claim} | {verdicts or 'see below'} | {links} | `{result['command']}` |"
+
+
+def _what(name: str, picture: Path) -> str:
+    return picture.stem.removeprefix(name).strip("-").replace("-", " ") or "KL and return"

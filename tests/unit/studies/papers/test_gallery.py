@@ -1,0 +1,75 @@
+"""The page of the papers' claims: nothing is claimed of what was not run at size."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from accerl.errors import UserError
+from studies.cli.main import run as command
+from studies.papers.figures.fig1 import time_split
+from studies.papers.gallery import NOT_YET, write_gallery
+from studies.papers.plan import FIGURES
+from studies.papers.results import figure_result
+
+ROWS = len(FIGURES) + 1
+
+
+def fig1(folder: Path, budget: str) -> Path:
+    result: dict[str, Any] = figure_result(FIGURES["fig1"], [])
+    result |= {"split": time_split(FIGURES["fig1"].machines()), "budget": budget}
+    result |= {"command": f"accerl study run paper-fig1 --budget {budget} --seed 0 --out DIR"}
+    folder.mkdir(exist_ok=True)
+    (folder / "fig1.json").write_text(json.dumps(result))
+    return folder
+
+
+def rows(page: Path) -> dict[str, str]:
+    lines = [line for line in page.read_text().splitlines() if line.startswith("| ")]
+    found = {line.split(" | ")[0].strip("| "): line for line in lines}
+    return {
+        name: line for name, line in found.items() if name.split()[0] in ("Figure", "Table", "Bits")
+    }
+
+
+def test_what_was_run_at_size_is_shown_and_tiny_results_are_not(tmp_path: Path) -> None:
+    out = tmp_path / "gallery"
+    assert write_gallery([fig1(tmp_path / "tiny", "tiny")], out) == []
+    found = rows(out / "README.md")
+    assert len(found) == ROWS
+    assert all(NOT_YET in line for line in found.values())
+    assert "accerl study run bits --budget default" in found["Bits"]
+    assert [path.name for path in out.iterdir()] == ["README.md"]
+
+    assert write_gallery([fig1(tmp_path / "real", "default")], out) == ["fig1"]
+    found = rows(out / "README.md")
+    assert "**does not hold** (0.28)" in found["Figure 1"]  # 40.3% is more than 28.4%
+    assert "[split](fig1-split.png)" in found["Figure 1"]
+    assert sum(NOT_YET in line for line in found.values()) == ROWS - 1
+    assert (out / "fig1-split.png").is_file()
+    # A tiny result takes nothing away from what was there.
+    assert write_gallery([tmp_path / "tiny"], out) == ["fig1"]
+
+
+def test_a_folder_without_results_costs_a_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(UserError, match="holds no figure's result"):
+        write_gallery([tmp_path / "none"], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    assert command(["study", "page", str(tmp_path), "--out", str(tmp_path / "out")]) == 2
+    assert len(capsys.readouterr().err.strip().splitlines()) == 1
+
+
+def test_the_page_in_the_repository_is_that_of_its_results(tmp_path: Path) -> None:
+    here = Path(__file__).parents[4] / "analysis" / "gallery" / "papers"
+    results = [*here.glob("*.json")]
+    for path in results:
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    for path in here.glob("*.png"):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    write_gallery([], tmp_path)
+    assert (tmp_path / "README.md").read_text() == (here / "README.md").read_text()
