@@ -74,10 +74,11 @@ def test_the_learner_caps_the_speed_and_shows_it() -> None:
 def test_only_a_change_of_decision_costs_seconds() -> None:
     run = AnalyticRun(QUIET, 0)
     costs = []
-    for decision in (MILD, MILD, HARD, HARD, MILD):
+    beside_mild = Decision(MILD.mix, HARD.main)  # measures more, and acts alike
+    for decision in (MILD, MILD, HARD, HARD, MILD, beside_mild):
         run.apply(decision)
         costs.append(run.advance(1.0).switch_seconds)
-    assert costs == [0.0, 0.0, 0.25, 0.0, 0.25]
+    assert costs == [0.0, 0.0, 0.25, 0.0, 0.25, 0.0]
 
 
 def test_a_switch_longer_than_the_interval_is_paid_over_several() -> None:

@@ -182,6 +182,18 @@ def test_shares_of_what_becomes_the_same_add_up() -> None:
     assert served.needs == {"learner_return"}
 
 
+@pytest.mark.parametrize("acting", [CompressionSpec(), CompressionSpec(bits=16)])
+def test_a_shadow_is_replaced_too_and_is_none_if_that_acts(acting: CompressionSpec) -> None:
+    class Shadowing(Mixing):
+        def decide(self, features: Features) -> Decision:
+            return Decision(((acting, 1.0),), INT8)
+
+    found = replace_missing(ACTIONS, Shadowing.specs, "original", without_int8())
+    decision = ServedStrategy(Shadowing(), {}, found).decide(features_at(0.0, 60.0))
+    shadow = None if acting == CompressionSpec() else CompressionSpec()
+    assert decision == Decision(((acting, 1.0),), shadow)
+
+
 class TestServedCompliance(StrategyCompliance):
     @pytest.fixture(autouse=True)
     def _bundle(self, bundle: Path) -> None:

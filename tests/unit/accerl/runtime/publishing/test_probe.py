@@ -62,6 +62,14 @@ def test_compression_is_what_the_engine_does_to_the_same_weights(room: Room) -> 
     assert split.staleness_nats is None
 
 
+def test_what_does_not_act_is_compared_as_what_does(room: Room) -> None:
+    publication = room.publication(1, INT8)
+    split = KLProbe().measure(room.policy, publication, room.states, check=True)
+    verdict = KLProbe.compare(room.policy, publication.artifacts[0], room.states)
+    assert verdict.kl_nats == split.compression_nats[INT8] > 1e-5
+    assert verdict.states == KLProbe.STATES
+
+
 def test_staleness_is_what_the_learner_did_between_two_publications(room: Room) -> None:
     states, probe = room.states[: KLProbe.STATES], KLProbe()
     probe.measure(room.policy, room.publication(1, INT8), states, check=True)
