@@ -19,7 +19,7 @@ def run_conditions(labelled: Mapping[str, RunRecord]) -> Figure | None:
     table: list[dict[str, Any]] = []
     shown = []
     for label, run in labelled.items():
-        bands = _bands(run)
+        bands = event_bands(run)
         if not bands:
             continue
         shown.append(label)
@@ -56,8 +56,8 @@ def run_conditions(labelled: Mapping[str, RunRecord]) -> Figure | None:
     )
 
 
-def _bands(run: RunRecord) -> list[dict[str, Any]]:
-    """Return each event once, in words, until the run's end at most."""
+def event_bands(run: RunRecord) -> list[dict[str, Any]]:
+    """Return each event of a run once: {event, begins, ends}, until its end at most."""
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
     for report in run.reports:
         for event in report.conditions:

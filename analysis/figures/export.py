@@ -12,9 +12,11 @@ from accerl.errors import UserError
 from accerl.records import make_out_dir, write_json
 from analysis.comparison.contest import CONTEST
 from analysis.comparison.scores import EPISODES, curves_json
+from analysis.figures.explainer import run_explainers
 from analysis.figures.runs import run_curves
+from analysis.figures.studies.room import room_figures
 from analysis.figures.theme import Figure, render_png
-from analysis.records.load import StudyRecord, load_run
+from analysis.records.load import StudyRecord, load_room, load_run
 from analysis.render.html import label_runs, study_report
 from analysis.report.study import study_figures
 
@@ -52,14 +54,28 @@ def contest_summary(study: StudyRecord, contest: Mapping[str, Any]) -> dict[str,
 def write_run_figures(run_dirs: Sequence[Path], out: Path) -> list[Path]:
     """Write the learning curves of runs: curves.json, and a PNG for each axis; return the paths.
 
+    Beside them, decision-explainer.png where the records explain decisions.
+
     Raises:
         UserError: a run is missing or damaged, or `out` cannot be written.
     """
     labelled = label_runs([load_run(path) for path in run_dirs])
     make_out_dir(out)
     write_json(out / "curves.json", {"episodes": EPISODES, "runs": curves_json(labelled)})
-    figures = {axis: run_curves(labelled, axis) for axis in ("seconds", "env_steps")}
-    return [out / "curves.json", *write_pngs({item.name: item for item in figures.values()}, out)]
+    curves = [run_curves(labelled, axis) for axis in ("seconds", "env_steps")]
+    found = [*curves, *run_explainers(labelled).values()]
+    return [out / "curves.json", *write_pngs({item.name: item for item in found}, out)]
+
+
+def write_room_figures(folder: Path, out: Path) -> list[Path]:
+    """Write every figure of a study of room: NAME.png and its data, NAME.csv; return the paths.
+
+    Raises:
+        UserError: the records are missing or damaged, or `out` cannot be written.
+    """
+    found = {figure.name: figure for figure in room_figures(load_room(folder)[0])}
+    make_out_dir(out)
+    return [*write_pngs(found, out), *(write_csv(figure, out) for figure in found.values())]
 
 
 def write_pngs(found: Mapping[str, Figure], out: Path) -> list[Path]:

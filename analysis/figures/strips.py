@@ -9,9 +9,8 @@ from typing import Any
 import altair as alt
 import numpy as np
 
-from accerl.runtime.run import IntervalReport
-from accerl.spec import by_label
 from analysis.comparison import curves
+from analysis.comparison.decisions import label_seconds
 from analysis.figures.parts import (
     PLAIN_NUMBERS,
     make_figure,
@@ -66,7 +65,7 @@ def study_strips(
             {"row": study.labels[name], "column": column, **item}
             for name in names
             for game, column in part.items()
-            for item in _stacked(shares.get((name, game), {}), order)
+            for item in stacked(shares.get((name, game), {}), order)
         ]
         title = f"Which compression acted when{suffix.replace('-', ', ')}"
         if len(games) > COLUMNS:
@@ -86,7 +85,7 @@ def run_strips(labelled: Mapping[str, RunRecord]) -> Figure:
     table = [
         {"row": label, "column": column, **item}
         for label, share in shares.items()
-        for item in (*_stacked(share, order), *_waiting(labelled[label], order))
+        for item in (*stacked(share, order), *_waiting(labelled[label], order))
     ]
     title, what = "Which compression acted when", "one row a run"
     return _strips("strips", title, what, table, list(labelled), [column], order)
@@ -132,7 +131,7 @@ def _shares(runs: Sequence[RunRecord], game: Game) -> Shares:
         for report in run.reports:
             middle = report.total_seconds - report.seconds / 2.0 + early
             interval = min(int(middle / game.interval_seconds), last)
-            for label, value in _label_seconds(report).items():
+            for label, value in label_seconds(report).items():
                 seconds[interval][label] += value
     percent = 100.0 * game.interval_seconds / game.horizon_seconds
     before = 100.0 * early / game.horizon_seconds
@@ -140,7 +139,7 @@ def _shares(runs: Sequence[RunRecord], game: Game) -> Shares:
         (
             round(max(index * percent - before, 0.0), 4),
             round(min(index * percent - before + percent, 100), 4),
-        ): _normalised(found)
+        ): normalised(found)
         for index, found in sorted(seconds.items())
         if sum(found.values()) > 0.0
     }
@@ -150,25 +149,18 @@ def _run_shares(run: RunRecord) -> Shares:
     """Return the share of actor seconds by interval and label, of one run as it was."""
     percent, shares = 100.0 / run.reports[-1].total_seconds, {}
     for report in run.reports:
-        found = _label_seconds(report)
+        found = label_seconds(report)
         if sum(found.values()) > 0.0:
             start = percent * (report.total_seconds - report.seconds)
             place = (round(start, 4), round(percent * report.total_seconds, 4))
-            shares[place] = _normalised(found)
+            shares[place] = normalised(found)
     return shares
 
 
-def _normalised(seconds: Mapping[str, float]) -> dict[str, float]:
+def normalised(seconds: Mapping[str, float]) -> dict[str, float]:
+    """Return shares that sum to 1."""
     total = sum(seconds.values())
     return {label: value / total for label, value in seconds.items()}
-
-
-def _label_seconds(report: IntervalReport) -> Mapping[str, float]:
-    if any(report.spec_seconds.values()):
-        return by_label(report.spec_seconds)
-    # An interval in which no rollout began: what was asked for is the best account there is.
-    asked, waiting = report.decision.mix, report.waiting_kl_nats
-    return {spec.label: share * report.seconds for spec, share in asked if spec not in waiting}
 
 
 def _shown_specs(shares: Iterable[Shares], runs: Iterable[RunRecord]) -> list[str]:
@@ -190,7 +182,7 @@ def _shown_specs(shares: Iterable[Shares], runs: Iterable[RunRecord]) -> list[st
     return shown + [OTHER] * (len(totals) > len(shown))
 
 
-def _stacked(shares: Shares, order: Sequence[str]) -> list[dict[str, Any]]:
+def stacked(shares: Shares, order: Sequence[str]) -> list[dict[str, Any]]:
     """Return one rectangle {start, end, spec, low, high} an interval and spec."""
     result = []
     for (start, end), share in shares.items():
@@ -256,7 +248,7 @@ def schedule_story(study: StudyRecord) -> Figure:
         runs = [run for key, run in study.runs.items() if key[:2] == (study.subject, game)]
         if runs:
             table += _trace_rows(study, game, runs)
-            strips = _stacked(shares[study.subject, game], order)
+            strips = stacked(shares[study.subject, game], order)
             table += [{"panel": "specs", "game": game, **row} for row in strips]
     games = values_of(table, "game")
     columns, width = panel_layout(len(games))

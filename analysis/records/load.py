@@ -29,6 +29,10 @@ REQUIRED = (
     *("commands", "notes", "fingerprint", "versions"),
 )
 """what study.json says at least"""
+ROOM, PLAN = "room.json", "plan.json"
+"""the records of a study of room"""
+ROOM_REQUIRED = ("gate", "room", "groups", "means", "chosen", "strategies", "decomposition")
+"""what room.json says at least"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,6 +197,24 @@ def machine_warning(what: str, runs: Sequence[RunRecord]) -> str | None:
 def is_study(path: Path) -> bool:
     """Return whether a folder is a study directory."""
     return (path / STUDY).is_file()
+
+
+def is_room(path: Path) -> bool:
+    """Return whether a folder holds the result of a study of room."""
+    return (path / ROOM).is_file()
+
+
+def load_room(path: Path) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Read the result and the plan of a study of room.
+
+    Raises:
+        UserError: a file is missing, incomplete or damaged.
+    """
+    result, plan = _read_object(path / ROOM), _read_object(path / PLAN)
+    missing = [key for key in ROOM_REQUIRED if key not in result]
+    if missing:
+        raise UserError(f"{path / ROOM} is incomplete or damaged: it has no {', '.join(missing)}")
+    return result, _checked(plan.get("plan"), path / PLAN, "a plan")
 
 
 def load_run(path: Path) -> RunRecord:

@@ -10,7 +10,15 @@ from accerl.errors import UserError
 from accerl.records import make_out_dir, read_json
 from analysis.comparison.contest import write_contest
 from analysis.figures.theme import render_svg
-from analysis.records.load import RunRecord, StudyRecord, is_study, load_run, load_study
+from analysis.records.load import (
+    RunRecord,
+    StudyRecord,
+    is_room,
+    is_study,
+    load_room,
+    load_run,
+    load_study,
+)
 from analysis.report.blocks import Section
 from analysis.report.instances import room_sections
 from analysis.report.runs import run_sections
@@ -18,8 +26,6 @@ from analysis.report.studies.bits import BITS, bits_sections
 from analysis.report.study import study_sections
 from analysis.report.table import figure_table
 
-ROOM, PLAN = "room.json", "plan.json"
-"""the records of a study of room"""
 TEMPLATES = Path(__file__).parent / "templates"
 ROWS_SHOWN = 200
 """of the data behind a figure; `accerl report --figures` writes all of it"""
@@ -52,10 +58,8 @@ def write_room_report(folder: Path, html_path: Path) -> Path:
     Raises:
         UserError: the records are missing or damaged, or the file cannot be written.
     """
-    result, plan = read_json(folder / ROOM), read_json(folder / PLAN)["plan"]
-    return _write(
-        html_path, room_sections(result, plan), title="Room", kicker="AcceRL study report", lead=""
-    )
+    sections = room_sections(*load_room(folder))
+    return _write(html_path, sections, title="Room", kicker="AcceRL study report", lead="")
 
 
 def write_bits_report(folder: Path, html_path: Path) -> Path:
@@ -71,7 +75,7 @@ def write_bits_report(folder: Path, html_path: Path) -> Path:
 def write_runs_report(
     run_dirs: Sequence[Path], html_path: Path, levels: Sequence[float] | None = None
 ) -> Path:
-    """Write a report of single runs side by side; a lone study directory gets its own report.
+    """Write a report of single runs side by side; a lone study's folder gets its own report.
 
     `levels` are the scores whose first reaching is tabled; None chooses some.
 
@@ -81,10 +85,11 @@ def write_runs_report(
     paths = [Path(path) for path in run_dirs]
     if not paths:
         raise UserError("no run directory given; name at least one folder that a run wrote")
-    if any(is_study(path) for path in paths):
+    if any(is_study(path) or is_room(path) for path in paths):
         if len(paths) > 1:
             raise UserError("a study directory gets a report of its own; give it alone")
-        return write_study_report(paths[0], html_path)
+        write = write_study_report if is_study(paths[0]) else write_room_report
+        return write(paths[0], html_path)
     runs = label_runs([load_run(path) for path in paths])
     return _write(
         html_path,

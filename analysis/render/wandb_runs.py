@@ -16,6 +16,7 @@ from accerl.records import make_out_dir
 from accerl.runtime.run import IntervalReport
 from analysis.comparison import curves
 from analysis.comparison.contest import build_contest
+from analysis.figures.explainer import run_explainers
 from analysis.figures.theme import Figure
 from analysis.records.load import RunRecord, StudyRecord, is_study, load_run, load_study
 from analysis.render.html import label_runs
@@ -28,6 +29,8 @@ STUDY_STEP = "horizon_share"
 """x axis of a study's runs, whose games have horizons from seconds to minutes"""
 MOST_ROWS = 10_000
 """of a table: W&B drops what is beyond, and says so only in a log"""
+EXPLAINED = ("env_steps_per_second", "efficiency", "probability")
+"""of what is believed of a candidate, the numbers that get a chart"""
 PROJECT = "accerl"
 STRATEGY_ROLE, REPORT_ROLE = "strategy", "report"
 """what a study's runs are for: one a strategy, and one that holds the figures' tables"""
@@ -181,6 +184,7 @@ def _run_job(label: str, run: RunRecord) -> dict[str, Any]:
         "tags": [str(run.summary.get(key, "unknown")) for key in ("tier", "runtime")],
         "rows": [{STEP: item.total_seconds, **_report_values(item)} for item in run.reports],
         "summary": {key: value for key, value in run.summary.items() if value is not None},
+        "figures": list(run_explainers({label: run}).values()),
     }
 
 
@@ -207,6 +211,8 @@ def _report_values(report: IntervalReport) -> dict[str, float]:
         for spec, kl in report.waiting_kl_nats.items()
         if kl is not None
     }
+    for label, why in report.explanation.items():
+        values |= {f"explanation/{key}/{label}": why[key] for key in EXPLAINED}
     values |= {f"losses/{key}": float(value) for key, value in report.losses.items()}
     return values | {f"monitor/{key}": value for key, value in report.indicators.items()}
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from analysis.comparison.decisions import explained
 from analysis.figures import forest
 from analysis.figures import policy as figures_policy
+from analysis.figures.explainer import decision_explainer
 from analysis.figures.strips import schedule_story, study_strips
 from analysis.formats import NOTHING
 from analysis.records.load import StudyRecord
 from analysis.report.blocks import Block, Heading, Section, Text, fold, section
 from analysis.report.provenance import RUN_FILES
+from analysis.report.runs import decision_table
 from analysis.report.table import Cell, Table, estimate, rows_table
 
 
@@ -24,8 +27,18 @@ def schedules(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
         schedule_story(study) if has_subject else None,
         *study_strips(study, study.planned),
         fold(*more, title="Exploratory strategies"),
+        *subject_explained(study),
     ]
     return section("Schedules", "Which compression acted when.", blocks, (RUN_FILES,))
+
+
+def subject_explained(study: StudyRecord) -> list[Block | None]:
+    """Return why the subject decided so in one of its test runs, if its records say."""
+    for (strategy, game, seed), run in study.runs.items():
+        if strategy == study.subject and explained(run):
+            heading = Heading(f"Why it decided so: {game}, seed {seed}")
+            return [heading, decision_explainer(run, f"{game}, seed {seed}"), decision_table(run)]
+    return []
 
 
 def policy(study: StudyRecord, contest: Mapping[str, Any]) -> Section:

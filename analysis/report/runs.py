@@ -6,18 +6,28 @@ from collections.abc import Mapping, Sequence
 
 from accerl.runtime.run import Takeover
 from analysis import formats
+from analysis.comparison.decisions import chosen_label, explained
 from analysis.comparison.scores import default_levels, first_reached, score_curve
 from analysis.figures import runs as figures
-from analysis.figures.conditions import run_conditions
+from analysis.figures.conditions import event_bands, run_conditions
 from analysis.figures.costs import phase_bars
+from analysis.figures.explainer import run_explainers
 from analysis.figures.strips import run_strips
 from analysis.records.load import RunRecord, machine_warning
-from analysis.report.blocks import Block, Heading, Section, Text, fold, listing, section
+from analysis.report.blocks import Block, Folded, Heading, Section, Text, fold, listing, section
 from analysis.report.provenance import provenance_tables
 from analysis.report.table import Cell, Table, count, number, pairs_table
 from analysis.report.transfer import speed_and_phases
 
 FILES = ("metrics.jsonl", "summary.json")
+DECIDING = {
+    "score": "Score",
+    "env_steps_per_second": "Steps / s",
+    "efficiency": "Efficiency",
+    "kl_nats": "KL (nats)",
+}
+"""columns of the table of decisions, by what an explanation calls them"""
+DECISIONS_SHOWN = 12
 
 
 def run_sections(
@@ -59,7 +69,50 @@ def run_sections(
         "Phases": ("Where the seconds go.", [phase_bars(runs), speed_and_phases(runs)]),
         "Provenance": ("Machines, versions, settings.", provenance),
     }
-    return [section(title, lead, blocks, FILES) for title, (lead, blocks) in parts.items()]
+    found = [section(title, lead, blocks, FILES) for title, (lead, blocks) in parts.items()]
+    why = why_section(runs)
+    return [*found[:-2], *([] if why is None else [why]), *found[-2:]]
+
+
+def why_section(runs: Mapping[str, RunRecord]) -> Section | None:
+    """Return the section of the runs whose records explain their decisions; None: there is none."""
+    blocks: list[Block | None] = []
+    for label, figure in run_explainers(runs).items():
+        found = (figure, decision_table(runs[label]))
+        blocks += [fold(*found, title=label)] if blocks else found
+    lead = "What the strategy believed of every spec, and which numbers decided."
+    return section("Why it decided so", lead, blocks, FILES) if blocks else None
+
+
+def decision_table(run: RunRecord) -> Table | Folded:
+    """What was believed of the old choice and of the new one when a decision changed something.
+
+    Of more than `DECISIONS_SHOWN` such decisions the table is closed at first.
+    """
+    rows, last = [], ""
+    bands = event_bands(run)
+    for report in explained(run):
+        known, chosen = report.explanation, chosen_label(report)
+        if chosen in (last, ""):
+            continue
+        begins = report.total_seconds - report.seconds
+        words = [band["event"] for band in bands if band["begins"] <= begins < band["ends"]]
+        pairs = (_from_to(known.get(last, {}).get(key), known[chosen][key]) for key in DECIDING)
+        names = (Cell(last if last in known else formats.NOTHING), Cell(chosen))
+        rows.append((number(begins), *names, *pairs, Cell(", ".join(words) or formats.NOTHING)))
+        last = chosen
+    columns = ("#Seconds", "From", "To", *(f"#{name}" for name in DECIDING.values()), "Under way")
+    table = Table("Decisions that changed something", columns, tuple(rows))
+    return (
+        Folded(f"{table.title} ({len(rows)} rows)", (table,))
+        if len(rows) > DECISIONS_SHOWN
+        else table
+    )
+
+
+def _from_to(old: float | None, new: float) -> Cell:
+    text = formats.significant(new)
+    return number(new, text if old is None else f"{formats.significant(old)} to {text}")
 
 
 def _warnings(runs: Mapping[str, RunRecord]) -> list[str]:

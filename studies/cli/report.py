@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import tyro
 
 from accerl.errors import UserError
-from analysis.figures.export import write_figures, write_run_figures
-from analysis.records.load import is_study, load_run
+from analysis.figures.export import write_figures, write_room_figures, write_run_figures
+from analysis.records.load import is_room, is_study, load_run
 from analysis.render.html import label_runs, write_runs_report
 from analysis.render.terminal import rich_table
 from analysis.report.runs import score_table
@@ -49,7 +49,7 @@ class Report(Command):
     """Write the HTML report of a study or of runs."""
 
     runs: tyro.conf.Positional[tuple[Path, ...]]
-    """one study folder, or run directories"""
+    """one study folder (of a contest or of room), or run directories"""
     html: Path
     """file to write"""
     wandb: OptionalFolder = None
@@ -59,7 +59,8 @@ class Report(Command):
     """ENTITY/PROJECT to save the W&B report to; needs a key, and the runs that an earlier call
     wrote to --wandb must have been synced there"""
     figures: Path | None = None
-    """folder to write every figure to as PNG with its data as CSV; of runs, their curves"""
+    """folder to write every figure to as PNG with its data as CSV; of runs, their curves and
+    what explains their decisions"""
     scores: tuple[float, ...] = ()
     """of runs, show when each of these scores was first reached"""
 
@@ -73,6 +74,8 @@ class Report(Command):
             raise UserError(
                 "--wandb-save needs a study folder and --wandb, the folder of its W&B runs"
             )
+        if len(self.runs) == 1 and is_room(self.runs[0]):
+            return self._room(self.runs[0])
         runs = list(self.runs)
         html = write_runs_report(runs, self.html, self.scores)
         say(f"wrote {html}")
@@ -92,6 +95,16 @@ class Report(Command):
         if lone_study is not None and self.wandb_save is not None:
             return written | _save_at_wandb(lone_study, wandb, self.wandb_save)
         return written | _write_wandb(runs, wandb, lone_study)
+
+    def _room(self, folder: Path) -> dict[str, Any]:
+        """Write the page of a study of room, and its figures."""
+        if self.wandb is not None or self.scores:
+            raise UserError(f"{folder} is a study of room: it has no --wandb and no --scores")
+        html = write_runs_report([folder], self.html)
+        pictures = [] if self.figures is None else write_room_figures(folder, self.figures)
+        for path in (html, *pictures):
+            say(f"wrote {path}")
+        return {"html": str(html), "wandb": []}
 
 
 def _write_wandb(runs: list[Path], wandb: Path, lone_study: Path | None) -> dict[str, Any]:

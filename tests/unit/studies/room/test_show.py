@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from accerl.records import read_json
+from accerl.errors import UserError
+from accerl.records import read_json, write_json
 from accerl.runtime.latency.profiles import load_profile
 from accerl.spec import IDENTITY, CompressionSpec
 from analysis.comparison.room import Matrix
 from analysis.figures.studies.room import heat_map, room_figures
 from controller.env.instances import Instance
+from studies.cli.report import Report
 from studies.contest.plan import write_plan
 from studies.room.cells import make_cells
 from studies.room.plan import RoomBudget, make_plan
@@ -98,3 +100,21 @@ def test_the_gate_s_outcome_stands_on_the_page_and_among_the_records(tmp_path: P
     assert "original rank 25% INT8: no times on laptop-8000" in page
     assert {figure.name for figure in room_figures(result)} == {"room-catch", "room"}
     assert (tmp_path / "room-catch.png").read_bytes()[1:4] == b"PNG"
+    (tmp_path / "room.html").unlink()
+    pictures = tmp_path / "pictures"
+    Report(runs=(tmp_path,), html=tmp_path / "room.html", figures=pictures).execute()
+    assert result["gate"]["reason"][:20] in (tmp_path / "room.html").read_text()
+    assert (pictures / "room-catch.csv").is_file()
+
+
+def test_a_report_of_the_room_refuses_what_it_does_not_have(tmp_path: Path) -> None:
+    write_json(tmp_path / RESULT, {"gate": {}})
+    html = tmp_path / "room.html"
+    with pytest.raises(UserError, match="no --wandb"):
+        Report(runs=(tmp_path,), html=html, wandb=tmp_path / "wandb").execute()
+    with pytest.raises(UserError, match=r"plan\.json"):
+        Report(runs=(tmp_path,), html=html).execute()
+    write_json(tmp_path / "plan.json", {"plan": {}})
+    with pytest.raises(UserError, match=r"room\.json is incomplete or damaged: it has no room"):
+        Report(runs=(tmp_path,), html=html).execute()
+    assert not html.exists()
