@@ -25,6 +25,7 @@ from controller.env.instances import Instance, analytic_instance
 from studies.jobs.inner import build_strategy
 from studies.jobs.rivals import PPOJob
 from tests.fixtures.controllers.outer_envs import limited_instance, tiny_instance
+from tests.fixtures.runs.inner_runs import tiny_catch
 
 INT8, NET3 = CompressionSpec(bits=8), CompressionSpec(student="net3")
 SPECS = (IDENTITY, INT8, NET3)
@@ -122,19 +123,20 @@ def test_turns_are_passes_over_instances_and_seeds() -> None:
 
 
 def test_a_job_trains_it_on_real_learning_and_another_acts_with_it() -> None:
-    game = tiny_instance()
+    game = replace(tiny_instance(), horizon_seconds=0.05)
     job = PPOJob(
-        instances=(game,), specs=SPECS, seeds=(0, 1), validation=((game, 50),), inner_runs=3,
-        seed=0, config=replace(SMALL, episodes=2, checks=1),
+        instances=(game,), specs=(IDENTITY, INT8), seeds=(0, 1), validation=((game, 50),),
+        inner_runs=3, seed=0, config=replace(SMALL, episodes=2, checks=1),
     )  # fmt: skip
     done = job.run()
     result = job.read_result(json.loads(json.dumps(done.to_json())))
     assert result.to_json() == done.to_json()
     assert (result.inner_runs, result.validation_runs) == (2, 1)
     assert json.dumps(job.to_json()) != json.dumps(replace(job, seed=1).to_json())
-    strategy = build_strategy({**result.strategy.to_json(), "label": "ppo"}, game)
+    described = {**made().to_json(), "label": "ppo"}
+    strategy = build_strategy(described, replace(game, base=replace(tiny_catch(), network="net3")))
     assert isinstance(strategy, PPOStrategy)
-    assert strategy.specs == tuple(spec for spec in SPECS if game.has(spec))
+    assert strategy.specs == (IDENTITY, INT8)  # a student no smaller than the learner is none
 
 
 @pytest.mark.parametrize(
