@@ -73,7 +73,7 @@ class GameFidelity(JsonFields):
     """m"""
     stale_kl: float = 0.005
     """s, nats per learner update of lag"""
-    lag_half: float = 20.0
+    lag_half: float = 40.0
     """policy lag, in learner updates, at which a sample teaches half as much"""
     episode_noise: float = 0.5
     """standard deviation of one episode's return, as a share of the reference range"""
@@ -203,7 +203,7 @@ class FidelityPrior(JsonFields):
     """range"""
     begins_at: tuple[float, ...] = (5.0, 0.4)
     stale_kl: tuple[float, ...] = (0.004, 0.7)
-    lag_half: tuple[float, ...] = (25.0, 0.6)
+    lag_half: tuple[float, ...] = (40.0, 0.6)
     kl_noise: tuple[float, ...] = (0.25, 0.3)
     seed_spread: tuple[float, ...] = (0.15, 0.4)
     luck_spread: tuple[float, ...] = (0.25, 0.4)

@@ -74,6 +74,7 @@ def make_report(
     totals: tuple[float, float, float],
     skill: float,
     kl: Mapping[CompressionSpec, float],
+    shadow: Mapping[CompressionSpec, float],
     waiting: Mapping[CompressionSpec, float | None],
     decision: Decision,
     switch_seconds: float,
@@ -92,6 +93,7 @@ def make_report(
         totals: env steps, learner updates and publications at its end.
         skill: of the learner.
         kl: of compression by spec, nats.
+        shadow: the same of what does not act.
         waiting: by spec that was asked for and is not admitted, see `IntervalReport`.
         decision: in effect.
         switch_seconds: what changing it took.
@@ -143,6 +145,7 @@ def make_report(
         publication_bytes=round(sums.sent_bytes),
         student_kl_nats={s: nats for s, nats in measured.items() if s.student_key is not None},
         compression_kl_nats={s: nats for s, nats in measured.items() if s in sums.acted},
+        shadow_kl_nats={spec: nats * shown for spec, nats in shadow.items()},
         waiting_kl_nats={
             spec: None if nats is None else nats * shown for spec, nats in waiting.items()
         },

@@ -61,6 +61,8 @@ class MachineRun:
         """what is being published, when it will act, and what publishing takes"""
         self._asked_at: dict[CompressionSpec, float] = {}
         self._excess: dict[StudentKey, float] = {}
+        self._warm: StudentKey | None = None
+        """what was the shadow when something else was decided: it needs no warm-up"""
 
     @property
     def num_actions(self) -> int:
@@ -73,16 +75,22 @@ class MachineRun:
         return self.game.random_return
 
     @property
+    def seconds(self) -> float:
+        """The run's clock."""
+        return self._seconds
+
+    @property
     def skill(self) -> float:
         """The learner's skill, which J is measured of."""
         return self._skill
 
     def apply(self, decision: Decision) -> None:
         """See `InnerRun.apply`."""
-        if decision == self._decision:
-            return
+        last, self._decision = self._decision, decision
+        if last is not None and decision.without_shadow == last.without_shadow:
+            return  # a shadow is measured with the next publication
         decision.check_students(self._config.network)
-        self._decision = decision
+        self._warm = None if last is None or last.shadow is None else last.shadow.student_key
         acting = self._specs
         asked = [spec for spec in decision.specs if spec not in acting]
         self._asked_at = {spec: self._asked_at.get(spec, self._seconds) for spec in asked}
@@ -106,14 +114,17 @@ class MachineRun:
         pace = self._machine.of(mix, (), moment)
         before = self._specs
         busy = self._machine.of(self._acting, (), moment).blocked_seconds if before else 0.0
-        warmed = 0.0
-        compression = self._config.compression
-        if not compression.admit_kl_nats:
-            for spec in {s.student_key: s for s, _ in mix if s not in before}.values():
-                updates = compression.distill_warmup_updates
-                warmed += self._machine.warmup_seconds(spec, updates, moment)
+        warmed = sum(self._machine.warmup_seconds(s, moment) for s in self._cold(mix).values())
         delay = pace.delay_seconds if before else pace.delay_seconds + 0.5 * pace.fill_seconds
         self._coming = mix, self._seconds + busy + delay + warmed, pace.publish_seconds + warmed
+
+    def _cold(self, mix: Mix) -> dict[StudentKey, CompressionSpec]:
+        """Return what must be warmed up before a mix acts: none where students are admitted."""
+        if self._config.compression.admit_kl_nats:
+            return {}
+        warm = {self._warm, *(spec.student_key for spec in self._specs)}
+        keys = ((spec.student_key, spec) for spec, _ in mix)
+        return {key: spec for key, spec in keys if key is not None and key not in warm}
 
     def _admitted(self, decision: Decision) -> Mix:
         """Return what is to act for a decision: milder specs for those that are not admitted."""
@@ -135,6 +146,11 @@ class MachineRun:
             return ()
         acting, asked = self._specs, self._decision.specs
         return tuple(s for s in asked if s.student_key is not None and s not in acting)
+
+    @property
+    def _shadow(self) -> CompressionSpec | None:
+        """What is compressed and compared, and does not act."""
+        return None if self._decision is None else self._decision.shadow
 
     @property
     def _has_played(self) -> bool:
@@ -174,12 +190,22 @@ class MachineRun:
             totals=(self._env_steps, self._updates, self._publications),
             skill=self._skill,
             kl={spec: self._kl(spec) for spec in (*self._specs, *self._waiting)},
+            shadow=self._measured_shadow(sums),
             waiting={spec: self._kl(spec) if self._has_played else None for spec in self._waiting},
             decision=self._decision,
             switch_seconds=switch_seconds,
             conditions=to_records(self._config.conditions.under_way(begins, self._seconds)),
             episodes=self._config.runtime.eval_episodes,
         )
+
+    def _measured_shadow(self, sums: Sums) -> dict[CompressionSpec, float]:
+        """Measure the shadow once in an interval, after a publication, and charge for it."""
+        spec = self._shadow
+        published = int(self._publications) > int(sums.publications)
+        if spec is None or not published or (spec.student_key and not self._has_played):
+            return {}
+        sums.phases["compress"] += self._machine.shadow_seconds(spec)
+        return {spec: self._kl(spec)}
 
     def _go_on(self, end: float, luck: float, sums: Sums) -> None:
         """Go on until something changes, for one step of the integration at most."""
@@ -190,7 +216,7 @@ class MachineRun:
             until = min(until, self._coming[1])
         if until > self._seconds:
             if self._acting:
-                pace = self._machine.of(self._acting, waiting, moment)
+                pace = self._machine.of(self._acting, waiting, moment, self._shadow)
                 self._act(pace, until - self._seconds, luck, sums)
             else:
                 sums.phases["wait"] += until - self._seconds
@@ -207,17 +233,16 @@ class MachineRun:
         mix, _, published = self._coming
         if before:
             self._switch_seconds += published
+        for key in self._cold(mix):
+            states = compression.distill_warmup_updates * compression.distill_batch
+            excess = self._excess.get(key, self.game.begins_at)
+            self._excess[key] = excess * math.exp(-states / self.game.distill_states)
         self._coming, self._acting = None, mix
         bound = compression.admit_kl_nats
         for spec, _ in mix:
-            key = spec.student_key
-            if key is not None and spec not in before and not bound:
-                states = compression.distill_warmup_updates * compression.distill_batch
-                excess = self._excess.get(key, self.game.begins_at)
-                self._excess[key] = excess * math.exp(-states / self.game.distill_states)
             if spec in self._asked_at:
                 asked = self._asked_at.pop(spec)
-                kl = self._kl(spec) if bound and key is not None else None
+                kl = self._kl(spec) if bound and spec.student_key is not None else None
                 sums.takeovers.append(
                     Takeover(
                         spec=spec, asked_seconds=asked, seconds=self._seconds - asked, kl_nats=kl
@@ -258,7 +283,8 @@ class MachineRun:
     def _follow(self, pace: Pace, updates: float) -> None:
         """Have students fall behind the learner, and those in use be distilled."""
         game, followed = self.game, {}
-        for spec in (*self._specs, *self._waiting):
+        shadow = () if self._shadow is None else (self._shadow,)
+        for spec in (*self._specs, *self._waiting, *shadow):
             if (key := spec.student_key) is not None:
                 followed[key] = pace.distill_states
         for key in {**dict.fromkeys(self._excess, 0.0), **followed}:
@@ -275,6 +301,7 @@ class MachineRun:
             "coming": None if coming is None else [_mix_state(coming[0]), *coming[1:]],
             "asked_at": {spec.label: seconds for spec, seconds in self._asked_at.items()},
             "excess": [[*key, excess] for key, excess in self._excess.items()],
+            "warm": None if self._warm is None else list(self._warm),
             "rng": self._rng.bit_generator.state,
         }
 
@@ -291,6 +318,8 @@ class MachineRun:
             for label, seconds in snapshot["asked_at"].items()
         }
         self._excess = {StudentKey(*key): float(excess) for *key, excess in snapshot["excess"]}
+        warm = snapshot["warm"]
+        self._warm = None if warm is None else StudentKey(*warm)
         self._rng.bit_generator.state = snapshot["rng"]
 
     def close(self) -> None:

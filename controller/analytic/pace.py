@@ -16,7 +16,8 @@ from accerl.runtime.conditions import Moment
 from accerl.runtime.latency.games import times_of_run
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.latency.steady import Steady, Work, settle
-from accerl.spec import CompressionSpec, StudentKey
+from accerl.runtime.publishing.probe import KLProbe
+from accerl.spec import IDENTITY, CompressionSpec, StudentKey
 
 Mix = tuple[tuple[CompressionSpec, float], ...]
 """specs and the shares of rollouts that they act in"""
@@ -57,6 +58,7 @@ class Pace:
     publish_bytes: float
 
 
+_Situation = tuple[Mix, tuple[CompressionSpec, ...], Moment, CompressionSpec | None]
 _LIMITS = 0.98  # of its time that the learner is busy, from which on it is what limits
 _BURSTS, _FIRST_BURSTS = 40, 8  # of rollouts that are counted, and before
 
@@ -75,38 +77,60 @@ class MachinePace:
     def __init__(self, latency: LatencyProfile, config: RunConfig) -> None:
         self.config = config
         self.times = times_of_run(latency, config)
-        self._known: dict[tuple[Mix, tuple[CompressionSpec, ...], Moment], Pace] = {}
+        self._known: dict[_Situation, Pace] = {}
 
-    def of(self, mix: Mix, waiting: tuple[CompressionSpec, ...], moment: Moment) -> Pace:
+    def of(
+        self,
+        mix: Mix,
+        waiting: tuple[CompressionSpec, ...],
+        moment: Moment,
+        shadow: CompressionSpec | None = None,
+    ) -> Pace:
         """Return the pace with which a mix acts.
 
         Args:
             mix: what acts.
             waiting: what is distilled beside it until it may act.
             moment: the machine as it is.
+            shadow: what is compared, and distilled if need be, without acting.
 
         Raises:
             UserError: the profile has no times for a spec.
         """
-        key = mix, waiting, moment
+        key = mix, waiting, moment, shadow if shadow and shadow.student_key else None
         if key not in self._known:
             self._known[key] = self._work_out(*key)
         return self._known[key]
 
-    def warmup_seconds(self, spec: CompressionSpec, updates: int, moment: Moment) -> float:
+    def warmup_seconds(self, spec: CompressionSpec, moment: Moment) -> float:
         """Return the seconds in which a student is distilled before it may act."""
-        if spec.student_key is None or not updates:
-            return 0.0
-        seconds = self.times.distill_seconds(spec, updates * self._states)
+        states = self.config.compression.distill_warmup_updates * self._states
+        seconds = self.times.distill_seconds(spec, states)
         return seconds if self.times.on_gpu else seconds * moment.slowdown("compressor")
+
+    def shadow_seconds(self, spec: CompressionSpec) -> float:
+        """Return what compressing a shadow once and comparing it takes."""
+        times = self.times
+        seconds = times.distill_seconds(spec, COMPARED_STATES)
+        if spec.student_key is None:
+            pair = sum(times.infer_seconds(each, KLProbe.STATES) for each in (IDENTITY, spec))
+            seconds = min(times.distill_seconds(spec, KLProbe.STATES), pair)
+        return times.publish_seconds(spec) + seconds
 
     @property
     def _states(self) -> int:
         return self.config.compression.distill_batch
 
-    def _work_out(self, mix: Mix, waiting: tuple[CompressionSpec, ...], moment: Moment) -> Pace:
+    def _work_out(
+        self,
+        mix: Mix,
+        waiting: tuple[CompressionSpec, ...],
+        moment: Moment,
+        shadow: CompressionSpec | None,
+    ) -> Pace:
         runtime, times = self.config.runtime, self.times
-        work = self._mixed(mix, waiting).under(moment)
+        distilled_for = (*waiting, *(() if shadow is None else (shadow,)))
+        work = self._mixed(mix, waiting, distilled_for).under(moment)
         updates, state = settle(work, runtime.publish_every)
         acted = [
             (share, times.act_seconds(spec, runtime.num_envs, runtime.infer_batch))
@@ -125,9 +149,9 @@ class MachinePace:
         learner = _learner_busy(work, state)
         fill = work.act * work.wiring.actors * work.rollout * state.actors_slower
         made = state.made
-        once = self._once(mix, waiting)
+        once = self._once(mix, distilled_for)
         distilled = state.distilled * work.rollout / once if once else 0.0
-        keys = len(_keys(mix, waiting))
+        keys = len(_keys(mix, distilled_for))
         return Pace(
             env_steps_per_second=1.0 / state.seconds,
             policy_lag=lag,
@@ -162,15 +186,20 @@ class MachinePace:
         seconds = [self.times.distill_seconds(spec, self._states) for spec in keys.values()]
         return sum(seconds) / len(seconds) if seconds else 0.0
 
-    def _mixed(self, mix: Mix, waiting: tuple[CompressionSpec, ...]) -> Work:
+    def _mixed(
+        self,
+        mix: Mix,
+        waiting: tuple[CompressionSpec, ...],
+        distilled_for: tuple[CompressionSpec, ...],
+    ) -> Work:
         """Return the work of rollouts that several specs share, and of what waits."""
         works = {spec: Work.of(self.times, self.config, spec) for spec, _ in mix}
-        works |= {spec: Work.of(self.times, self.config, spec) for spec in waiting}
+        works |= {spec: Work.of(self.times, self.config, spec) for spec in distilled_for}
         first = works[mix[0][0]]
         if len(works) == 1:
             return first
         own = [works[spec] for spec, _ in mix]
-        distilled = [works[spec] for spec in _keys(mix, waiting).values()]
+        distilled = [works[spec] for spec in _keys(mix, distilled_for).values()]
         compared = sum(
             works[spec].publish + self.times.distill_seconds(spec, COMPARED_STATES)
             for spec in waiting

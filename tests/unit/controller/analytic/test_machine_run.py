@@ -165,6 +165,33 @@ def test_a_student_that_is_too_far_waits_and_something_milder_acts() -> None:
     assert report.waiting_kl_nats == {}
 
 
+def test_a_shadow_is_measured_and_does_not_act() -> None:
+    """It costs the compressor a little; a student that was one needs no warm-up."""
+    plain, shadowed = make(), make()
+    plain.apply(Decision.of(INT8))
+    shadowed.apply(Decision(((INT8, 1.0),), shadow=NET3))
+    for run in (plain, shadowed):
+        run.advance(2.5)
+    without, report = plain.advance(2.5), shadowed.advance(2.5)
+    assert without.shadow_kl_nats == {}
+    assert set(report.shadow_kl_nats) == {NET3}
+    assert set(report.spec_seconds) == {INT8}
+    assert report.phase_seconds["compress"] > without.phase_seconds["compress"]
+    assert 0.0 < report.distill_updates <= 4 * report.learner_updates + 1
+    snapshot = json.loads(json.dumps(shadowed.snapshot()))
+    switched = []
+    for run in (plain, shadowed):
+        run.apply(Decision.of(NET3))
+        switched.append(run.advance(2.5))
+    assert switched[1].switch_seconds < switched[0].switch_seconds
+    plain.restore(snapshot)
+    plain.apply(Decision(((INT8, 1.0),), shadow=CompressionSpec(bits=8, rank=0.25)))
+    again = plain.advance(2.5)
+    assert again.switch_seconds == 0.0
+    assert again.takeovers == ()
+    assert again.distill_updates == 0
+
+
 def test_one_publication_is_under_way_at_a_time() -> None:
     """On a slow link fp32 weights take longer to arrive than another decision; that one waits."""
     slow = replace(sample_machine("edge", 8_003), down_bytes_per_second=1e6)
