@@ -239,14 +239,20 @@ def _freshness(work: Work, state: Steady, updates: float) -> tuple[float, float]
     if _learner_busy(work, state) > _LIMITS * state.seconds or state.waits_for_upload:
         late = state.age if work.piece else max(state.age - work.patience, 0.0)
         return groups * work.slots - 1.0 + late / update + (updates - 1.0) / 2.0, updates
+    copy = work.copy * state.slowdown
     learn = _learner_busy(work, state) * work.rollout
+    if not work.distill:  # copies are made for publications alone
+        learn -= state.copying * work.rollout
     piece = max(state.age - state.made - work.copy, 0.0) if work.piece else 0.0
-    return _in_bursts(groups, learn, groups * update, work.upload, piece, state.made, updates)
+    cycle = groups * update
+    wait = 0.0 if work.distill else copy
+    return _in_bursts(groups, learn, wait, cycle, work.upload, piece, state.made, updates)
 
 
 def _in_bursts(
     groups: int,
     learn: float,
+    copy: float,
     cycle: float,
     upload: float,
     piece: float,
@@ -261,6 +267,7 @@ def _in_bursts(
     Args:
         groups: of actors, each of which fills one rollout a cycle.
         learn: seconds of a learner update.
+        copy: seconds in which the learner copies its weights for a publication.
         cycle: seconds in which a rollout is filled.
         upload: seconds that it travels.
         piece: seconds of distilling before a publication.
@@ -268,13 +275,14 @@ def _in_bursts(
         every: updates between two publications at least.
     """
     arrive, versions = [0.0], [0]
-    free, last, done, counted = 0.0, 0, 0, 0
+    free, last, done, counted, now = 0.0, 0, 0, 0, 0.0
     for burst in range(_BURSTS):
-        begins = (burst + 1) * cycle + upload
+        now = max(now, (burst + 1) * cycle + upload)
         for place in range(groups):
-            now, done = begins + (place + 1) * learn, done + 1
+            now, done = now + learn, done + 1
             if now < free or done - last < every:
                 continue
+            now += copy
             last = done + min(int(piece / learn), groups - 1 - place)
             free = now + piece + made
             arrive.append(free)

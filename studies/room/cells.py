@@ -13,16 +13,15 @@ from accerl.config import RunConfig
 from accerl.errors import UserError
 from accerl.presets import load_preset
 from accerl.records import json_hash
-from accerl.runtime.conditions import UNCHANGING, draw_conditions
+from accerl.runtime.conditions import UNCHANGING
 from accerl.runtime.latency.games import times_of_run
-from accerl.runtime.latency.predict import predict
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.latency.profiles import PAPER, load_profile
-from accerl.runtime.wiring import Wiring
 from accerl.spec import IDENTITY, CompressionSpec
 from analysis.comparison.curves import final_return
 from controller.env.compatibility import incompatibility
-from controller.env.instances import EVAL_EPISODES, Instance
+from controller.env.instances import Instance, measured_preset
+from controller.env.machine_instances import drawn_conditions, stretched_horizon
 from controller.env.references import random_return
 from studies.contest.budget import FP32, REFERENCE_SEEDS
 from studies.contest.study import strategy_job
@@ -51,14 +50,12 @@ def run_config(game: str, precision: str = "fp32") -> RunConfig:
         game: a preset.
         precision: of the learner and of distilling where it is bf16; else the preset's stand.
     """
-    config = load_preset(game)
+    config = measured_preset(game)
     if precision == "bf16":
         config = config.with_learner(precision=precision)
         compression = replace(config.compression, distill_precision=precision)
         config = replace(config, compression=compression)
-    if config.runtime.eval_episodes:
-        return config
-    return config.with_runtime(eval_episodes=EVAL_EPISODES)
+    return config
 
 
 def make_cell(
@@ -82,19 +79,11 @@ def make_cell(
     """
     config = run_config(game, precision)
     times = times_of_run(latency, config)
-    rate = max(predict(times, config, spec).env_steps_per_second for spec in specs)
-    interval = float(f"{env_steps / rate / INTERVALS:.3g}")
-    horizon = interval * INTERVALS
+    horizon, interval = stretched_horizon(config, times, env_steps, specs, INTERVALS)
     conditions = UNCHANGING
     if group == CHANGING:
-        actors = Wiring.of(config.runtime, times).actors
-        conditions = draw_conditions(
-            int(json_hash([game, latency.hash, horizon])[:12], 16),
-            horizon,
-            actors=actors,
-            cores=times.cores,
-            linked=max(times.down_bytes_per_second, times.up_bytes_per_second) > 0.0,
-        )
+        seed = int(json_hash([game, latency.hash, horizon])[:12], 16)
+        conditions = drawn_conditions(seed, horizon, config, times)
     return Instance(
         game=game,
         profile=latency.name,

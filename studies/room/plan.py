@@ -11,27 +11,16 @@ from accerl.runtime.latency.profiles import PAPER
 from accerl.spec import IDENTITY, CompressionSpec
 from analysis.comparison.room import CHOICES, GATE
 from controller.env.instances import Instance
+from controller.env.machine_instances import SPECS, STRETCH
 from controller.env.machines import NUMBERS
-from studies.students.plan import INT8, NET1, NET2, NET3, PRUNED
+from studies.students.plan import INT8, NET2, NET3
 
-SPECS = (
-    IDENTITY,
-    INT8,
-    CompressionSpec(bits=8, rank=0.25),
-    PRUNED,
-    NET1,
-    NET2,
-    NET3,
-    CompressionSpec(bits=8, student="net3", sparsity=0.5),
-)
 SEEDS = range(300, 320)
 """of the matrix, for this study alone: what is tuned is tested on them, and never tuned"""
 COPY_SEEDS = range(1_000, 2_000)
 """of the placebo's copies"""
 TARGETS = (0.5, 0.9)
 """shares of the way from random play to what long runs without compression reach"""
-STRETCH = 1.5
-"""horizons let the spec that is predicted fastest make so many times a game's env steps"""
 INTERVALS = 20
 """measurements of J and decisions of a run"""
 FIRST_SEEDS = 2

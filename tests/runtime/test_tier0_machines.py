@@ -42,7 +42,8 @@ def both(
         machine: family and number.
         spec: what acts.
         config: of the run.
-        updates: of the learner in each interval; what it had waiting is used up in as many.
+        updates: of the learner in each interval, whole rounds of the machine's actors; what it had
+            waiting is used up in as many.
     """
     latency = sample_machine(*machine)
     pace = MachinePace(latency, config).of(((spec, 1.0),), (), Moment())
@@ -81,7 +82,7 @@ def check(serial: IntervalReport, modelled: IntervalReport) -> None:
 
 
 def test_what_a_server_does_while_another_program_takes_half_of_its_cores() -> None:
-    for serial, modelled in both(("server", 8_002), IDENTITY, SMALL, 10):
+    for serial, modelled in both(("server", 8_002), IDENTITY, SMALL, 6):
         check(serial, modelled)
 
 
@@ -95,5 +96,5 @@ def test_what_a_server_does_while_another_program_takes_half_of_its_cores() -> N
 def test_what_machines_do_while_another_program_takes_half_of_their_cores(
     machine: tuple[str, int], spec: CompressionSpec
 ) -> None:
-    for serial, modelled in both(machine, spec, USUAL, 28):
+    for serial, modelled in both(machine, spec, USUAL, 56):
         check(serial, modelled)
