@@ -149,7 +149,7 @@ def _short(value: Any) -> Any:
 
 def figure_tables(result: Mapping[str, Any]) -> list[Table]:
     """Return a figure's numbers and verdicts as tables."""
-    columns = ("last score", "to", "reached", "env steps", "seconds", "core-seconds", "env steps/s")
+    columns = ("last score", "to", "reached", "env steps", "seconds", "processor s", "env steps/s")
     found = []
     if "inference" in result:
         table = numbers_table(

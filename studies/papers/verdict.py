@@ -100,7 +100,8 @@ class SecondsAtMost:
         outcome = _compared(low, high, self.at_most)
         if outcome == HOLDS and is_bound:
             outcome = OPEN
-        what = f"{self.by.replace('_', ' ')} to the same score, {self.label} / baseline"
+        measure = self.by.replace("core", "processor").replace("_", " ")
+        what = f"{measure} to the same score, {self.label} / baseline"
         what += f" on {self.machine} (claimed: at most {self.at_most:.2f})"
         return _verdict(self.claim, outcome, what, estimate, low, high, len(logs))
 

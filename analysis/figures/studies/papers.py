@@ -200,6 +200,7 @@ def _costs_table(result: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _costs(result: Mapping[str, Any], table: Sequence[Mapping[str, Any]]) -> Figure:
     x = alt.X("ratio:Q").title("Over the baseline's, to the same score").scale(zero=True)
+    x = x.axis(tickCount=6, format="~g")
     colour = point_colour("what", [*COSTS.values()], [COLOURS[0], COLOURS[4], BASELINE_COLOUR])
     shape = alt.Shape("what:N").scale(
         domain=[*COSTS.values()], range=["circle", "diamond", "square"]

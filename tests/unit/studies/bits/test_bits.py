@@ -15,10 +15,11 @@ from analysis.render.html import write_bits_report
 from studies.bits import run as bits_run
 from studies.bits.job import BOTH, ENGINE, HOW, TUNED, WEIGHTS, BitsRows
 from studies.bits.plan import BITS, BUDGETS, FLOAT32
-from studies.bits.result import enough_bits, game_result, game_table, tuned_what
+from studies.bits.result import bits_verdicts, enough_bits, game_result, game_table, tuned_what
 from studies.bits.run import run_bits
 from studies.cli.study import STUDIES
 from studies.contest.plan import write_plan
+from studies.papers.verdict import FAILS, HOLDS, OPEN
 
 TINY = BUDGETS["tiny"]
 
@@ -85,6 +86,30 @@ def test_enough_bits_are_those_below_which_something_is_lost() -> None:
     assert enough_bits(rows(0.1, -0.1, 0.1), WEIGHTS) == 8  # luck at 2 bits does not count
     assert enough_bits(rows(0.1, 0.1, -0.1), WEIGHTS) is None
     assert enough_bits(rows(0.1, 0.1, None), WEIGHTS) is None
+
+
+def test_claims_hold_fail_or_stay_open_by_their_intervals_over_games() -> None:
+    def games(*differences: float) -> list[dict[str, Any]]:
+        made = []
+        for difference in differences:
+            game = game_result("catch", TINY, found())
+            assert game is not None
+            for each in game["rows"]:
+                if each["how"] == BOTH and each["bits"] >= 6:
+                    each["difference"] = difference
+                if each["how"] == TUNED:
+                    each["kl_nats"] *= 0.5
+            made.append(game)
+        return made
+
+    def outcomes(*differences: float) -> list[str]:
+        return [each["outcome"] for each in bits_verdicts(games(*differences))]
+
+    assert outcomes(0.0, 0.1, -0.1, 0.0) == [HOLDS, HOLDS, HOLDS]
+    assert outcomes(-30.0, -31.0, -29.0, -30.0) == [FAILS, FAILS, HOLDS]
+    assert outcomes(10.0, -20.0) == [OPEN, OPEN, HOLDS]
+    assert outcomes(0.0)[0] == OPEN  # one game is none
+    assert [each["outcome"] for each in bits_verdicts([])] == [OPEN] * 3
 
 
 def test_what_is_known_is_drawn_and_explained(tmp_path: Path) -> None:
