@@ -42,7 +42,7 @@ COMMANDS = {
     "profile show": ("profile.Show", "Show a latency profile as a table."),
     "profile diff": ("profile.Diff", "Compare two latency profiles."),
     "study run": ("study.Run", "Run a study, or go on with an interrupted one."),
-    "study page": ("study.Page", "Write the page of the papers' claims from their results."),
+    "study page": ("study.Page", "Write the page of the papers' claims from what ran at size."),
     "study list": ("study.List", "List the studies, or show how one stands."),
     "controller train": ("controller.Train", "Train a controller on the analytic tier."),
     "controller eval": ("controller.Eval", "Compare the strategies of a finished study."),

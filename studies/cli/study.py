@@ -126,7 +126,7 @@ class List(Command):
 
 @dataclass(frozen=True, kw_only=True)
 class Page(Command):
-    """Write the page of the papers' claims from results that were made at size.
+    """Write the page of the papers' claims from what ran at size.
 
     For example `accerl study page out/papers out/bits --out analysis/gallery/papers`.
     """
