@@ -9,6 +9,7 @@ from torch import nn
 
 from accerl.compress.chain import CompressedPolicy, CompressorChain
 from accerl.compress.links import Distillation, Pruning
+from accerl.config import RunConfig
 from accerl.errors import UserError
 from accerl.monitor.features import Features
 from accerl.monitor.strategies import (
@@ -18,8 +19,9 @@ from accerl.monitor.strategies import (
     RewardGapStrategy,
 )
 from accerl.monitor.strategy import Strategy as Rule
-from accerl.monitor.strategy import needs_of, specs_of
+from accerl.monitor.strategy import bind, explanation_of, needs_of, specs_of
 from accerl.paper.actors import require_compressed
+from accerl.runtime.latency.profile import LatencyProfile
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 
 
@@ -153,6 +155,16 @@ class Acting:
     def needs(self) -> frozenset[str]:
         """What the strategy needs."""
         return needs_of(self._rule)
+
+    @property
+    def explanation(self) -> dict[str, dict[str, float]]:
+        """Why the strategy decided so, once it was started."""
+        strategy = self._compressed.strategy
+        return explanation_of(self._rule) if strategy is not None and strategy.started else {}
+
+    def bind(self, config: RunConfig, times: LatencyProfile | None) -> None:
+        """Tell the strategy what is known of the run."""
+        bind(self._rule, config, times)
 
     def to_json(self) -> dict[str, Any]:
         """Return what a run records: the chain's spec, and the rule if there is one by now."""

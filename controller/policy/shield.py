@@ -8,10 +8,20 @@ from typing import Any
 
 import numpy as np
 
+from accerl.config import RunConfig
 from accerl.errors import UserError, did_you_mean
 from accerl.monitor.features import FEATURE_NAMES, FEATURES, LIMIT, Features
 from accerl.monitor.strategies.checks import require_number, require_spec
-from accerl.monitor.strategy import Strategy, events_of, fires, needs_of, specs_of
+from accerl.monitor.strategy import (
+    Strategy,
+    bind,
+    events_of,
+    explanation_of,
+    fires,
+    needs_of,
+    specs_of,
+)
+from accerl.runtime.latency.profile import LatencyProfile
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 from controller.actions import hardness
 
@@ -56,8 +66,7 @@ class Shielded:
         self.strategy = strategy
         self.threshold_nats = float(threshold_nats)
         self.fallback = fallback
-        if hasattr(strategy, "specs"):  # one that does not say may act with anything
-            self.specs = tuple(dict.fromkeys((*specs_of(strategy), fallback)))
+        self._declare()
         self._clear()
 
     def _clear(self) -> None:
@@ -66,6 +75,11 @@ class Shielded:
         that a shield of the strategy's own did"""
         self._interval = 0
         self._stepped_in = False
+        self._was_asked = False
+
+    def _declare(self) -> None:
+        if hasattr(self.strategy, "specs"):  # one that does not say may act with anything
+            self.specs = tuple(dict.fromkeys((*specs_of(self.strategy), self.fallback)))
 
     @property
     def name(self) -> str:
@@ -87,6 +101,20 @@ class Shielded:
         """Whether the shield stepped in, or the strategy fired."""
         return self._stepped_in or fires(self.strategy)
 
+    @property
+    def explanation(self) -> dict[str, dict[str, float]]:
+        """Why the strategy decided so; "chosen" is what acts, also after the shield stepped in."""
+        if not self._stepped_in:
+            return explanation_of(self.strategy)
+        acts = self.fallback.label
+        known = explanation_of(self.strategy) if self._was_asked else {}
+        return {label: {**row, "chosen": float(label == acts)} for label, row in known.items()}
+
+    def bind(self, config: RunConfig, times: LatencyProfile | None) -> None:
+        """Tell the strategy what is known of the run."""
+        bind(self.strategy, config, times)
+        self._declare()
+
     def reset(self) -> None:
         """Forget the events, and let the strategy forget its run."""
         self._clear()
@@ -95,7 +123,7 @@ class Shielded:
     def decide(self, features: Features) -> Decision:
         """Return the strategy's decision, or the fallback, with an event for each reason."""
         before, inner = len(self.events), len(events_of(self.strategy))
-        decision = Decision.of(self.fallback)
+        decision, self._was_asked = Decision.of(self.fallback), False
         damage = _damage(features)
         if damage is not None:
             self._note(features, *damage)
@@ -105,6 +133,7 @@ class Shielded:
                 self._note(features, "kl", _plain(kl_nats))
             try:
                 decision = self.strategy.decide(features)
+                self._was_asked = True
             except Exception as error:
                 # Broad on purpose: a run of hours outlives any bug in its strategy. Nothing is
                 # hidden: the text is in the events, and interrupts are no Exception.

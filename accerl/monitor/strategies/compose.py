@@ -10,11 +10,21 @@ from accerl.monitor.features import Features
 from accerl.monitor.strategies.base import HandSetStrategy
 from accerl.monitor.strategies.search import Levels
 from accerl.monitor.strategies.threshold import KLThresholdStrategy, RewardGapStrategy
-from accerl.monitor.strategy import Strategy, fires, needs_of, specs_of
+from accerl.monitor.strategy import (
+    Strategy,
+    bind,
+    explanation_of,
+    fires,
+    needs_of,
+    specs_of,
+)
 from accerl.spec import CompressionSpec, Decision
 
 if TYPE_CHECKING:
     import optuna
+
+    from accerl.config import RunConfig
+    from accerl.runtime.latency.profile import LatencyProfile
 
 
 @dataclass(frozen=True)
@@ -64,6 +74,16 @@ class FirstThatFires(HandSetStrategy):
     def fires(self) -> bool:
         """Whether one of the rules fired."""
         return any(map(fires, self.rules))
+
+    @property
+    def explanation(self) -> dict[str, dict[str, float]]:
+        """Why the rule that rules decided so."""
+        return explanation_of(next((rule for rule in self.rules if fires(rule)), self.rules[-1]))
+
+    def bind(self, config: RunConfig, times: LatencyProfile | None) -> None:
+        """Tell every rule what is known of the run."""
+        for rule in self.rules:
+            bind(rule, config, times)
 
     def reset(self) -> None:
         """Reset every rule."""
