@@ -65,6 +65,24 @@ class Actions(ABC):
     def _indices(self) -> dict[CompressionSpec, tuple[int, ...]]:
         return dict(zip(self.all_specs, self.all_indices(), strict=True))
 
+    def table(self) -> list[dict[str, Any]]:
+        """Return every spec as a JSON object: indices per head, label, spec."""
+        return [
+            {"indices": list(indices), "label": spec.label, "spec": spec.to_json()}
+            for indices, spec in zip(self.all_indices(), self.all_specs, strict=True)
+        ]
+
+    @cached_property
+    def knobs(self) -> dict[str, tuple[Any, ...]]:
+        """What the specs are combinations of: per head, its levels from mild to hard."""
+        specs = self.all_specs
+        students = {spec.student: CompressionSpec(student=spec.student) for spec in specs}
+        return {
+            "bits": tuple(sorted({spec.bits for spec in specs}, reverse=True)),
+            "sparsity": tuple(sorted({spec.sparsity for spec in specs})),
+            "student": tuple(sorted(students, key=lambda name: (students[name].mildness[0], name))),
+        }
+
     def spec(self, indices: Sequence[int]) -> CompressionSpec:
         """Return the spec of one index per head; all zeros are the first one.
 
@@ -188,13 +206,6 @@ class ActionSpace(Actions):
             f"bits {list(self.bits)}, sparsities {list(self.sparsities)}, "
             f"students {list(self.students)}, graph {self.graph}, rank 1"
         )
-
-    def table(self) -> list[dict[str, Any]]:
-        """Return every combination as a JSON object: indices per head, label, spec."""
-        return [
-            {"indices": list(indices), "label": spec.label, "spec": spec.to_json()}
-            for indices, spec in zip(self.all_indices(), self.all_specs, strict=True)
-        ]
 
     def to_json(self) -> dict[str, Any]:
         """Return the levels as a JSON object."""

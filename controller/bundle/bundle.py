@@ -1,9 +1,10 @@
 """Schedule bundles: what a controller learned, as a folder that another run can load and check.
 
     bundle.json              what it is, where it was trained, what it reached; hash of every file
-    controller.safetensors   weights and normaliser
-    controller.onnx          features -> logits per head, for any ONNX runtime
-    schedule.json            what it usually did, per game, by fraction of the horizon
+    controller.safetensors   weights
+    controller.onnx          features -> scores or logits, for any ONNX runtime
+    indicator.json           of an Advanced Indicator: its prior and settings
+    schedule.json            what it usually did, per game or machine, by fraction of the horizon
     README.md                the model card
 
 Nothing in it is ever unpickled, and nothing is read before its hash has been checked.
@@ -20,16 +21,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import torch
 from safetensors.torch import save as save_safetensors
 
 import accerl
 from accerl.errors import UserError
-from accerl.monitor.features import FEATURE_NAMES
 from accerl.monitor.strategy import Strategy
 from accerl.records import make_out_dir, versions, write_json
-from controller.actions import HEADS, ActionSpace
+from controller.actions import ActionSpace
 from controller.bundle.card import card, describe_result, describe_schedule, schedule_rows
+from controller.bundle.content import Content
 from controller.bundle.files import (
     CARD,
     FILES,
@@ -38,16 +38,17 @@ from controller.bundle.files import (
     SCHEDULE,
     WEIGHTS,
     Manifest,
-    feature_table,
     file_entry,
     is_bundle,
     refuse_malformed,
 )
 from controller.bundle.meta import BundleMeta, git_revision
+from controller.bundle.of_controller import ControllerContent
+from controller.bundle.of_indicator import IndicatorContent
 from controller.bundle.read import Bundle, read_bundle
 from controller.bundle.schedule import RULES, Schedule
-from controller.policy.onnx_graph import build_onnx, onnx_logits
-from controller.policy.policy import ControllerPolicy, LearnedStrategy
+from controller.indicator.strategy import AdvancedIndicator
+from controller.policy.policy import LearnedStrategy
 
 __all__ = [
     "Bundle",
@@ -61,12 +62,12 @@ __all__ = [
 ]
 
 LOGIT_TOLERANCE = 1e-5
+"""largest difference between two forms of a policy, relative to values above 1"""
 
 
 def export_bundle(
     path: Path,
-    policy: ControllerPolicy,
-    actions: ActionSpace,
+    strategy: AdvancedIndicator | LearnedStrategy,
     meta: BundleMeta,
     schedules: Mapping[str, Schedule],
 ) -> Path:
@@ -74,29 +75,34 @@ def export_bundle(
 
     Args:
         path: the folder to make; it may hold an older bundle, nothing else.
-        policy: the trained controller.
-        actions: what its heads stand for.
+        strategy: what was trained.
         meta: where it comes from.
-        schedules: open-loop schedule per game (`schedule.median_schedules`).
+        schedules: open-loop, per game or machine (`schedule.median_schedules`).
 
     Raises:
         UserError: `path` holds something else, cannot be written, or the parts do not fit.
     """
     path = Path(path)
-    LearnedStrategy(policy, actions)  # raises where heads and action space do not fit
-    if policy.normaliser.mean.numel() != len(FEATURE_NAMES):
-        raise UserError(f"bundle: the policy must read the {len(FEATURE_NAMES)} features")
+    content = _content(strategy)
     check_place(path)
     make_out_dir(path.parent)
     staging = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent))
     try:
         staging.chmod(0o755)  # mkdtemp makes it private; a bundle is made to be shared
-        _write(staging, policy, actions, meta, schedules)
+        _write(staging, content, meta, schedules)
         verify_bundle(staging)
         _move_into_place(staging, path)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return path
+
+
+def _content(strategy: AdvancedIndicator | LearnedStrategy) -> Content:
+    if isinstance(strategy, AdvancedIndicator):
+        return IndicatorContent(strategy)
+    if not isinstance(strategy.actions, ActionSpace):
+        raise UserError(f"bundle: a controller must choose from levels, not {strategy.actions!r}")
+    return ControllerContent(strategy.policy, strategy.actions)
 
 
 def check_place(path: Path) -> None:
@@ -110,32 +116,29 @@ def check_place(path: Path) -> None:
 
 
 def _write(
-    folder: Path,
-    policy: ControllerPolicy,
-    actions: ActionSpace,
-    meta: BundleMeta,
-    schedules: Mapping[str, Schedule],
+    folder: Path, content: Content, meta: BundleMeta, schedules: Mapping[str, Schedule]
 ) -> None:
-    weights = {name: value.contiguous() for name, value in policy.state_dict().items()}
+    weights = {name: value.contiguous() for name, value in content.policy.state_dict().items()}
     (folder / WEIGHTS).write_bytes(save_safetensors(weights))
-    (folder / GRAPH).write_bytes(build_onnx(policy))
+    (folder / GRAPH).write_bytes(content.graph())
+    for name, data in content.own_files().items():
+        write_json(folder / name, data)
     games = {game: schedule.to_json() for game, schedule in schedules.items()}
     write_json(folder / SCHEDULE, {**RULES, "games": games})
-    vectors = np.random.default_rng(0).uniform(-3.0, 3.0, (16, len(FEATURE_NAMES)))
-    vectors = vectors.astype(np.float32)
+    vectors = content.probe()
     manifest = Manifest(
-        features=feature_table(),
-        actions=actions.to_json(),
-        action_table=actions.table(),
-        policy={key: value for key, value in policy.to_json().items() if key != "weights"},
+        policy=content.form(),
+        features=content.features,
+        action_table=content.actions.table(),
         meta=meta.to_json(),
-        probes={"vectors": vectors.tolist(), "logits": _torch_logits(policy, vectors).tolist()},
+        probes={"vectors": vectors.tolist(), "logits": content.logits(vectors).tolist()},
         git_revision=git_revision(),
         versions={"accerl": accerl.__version__, **versions()},
         files={},
     )
-    (folder / CARD).write_text(card(manifest, meta, actions, schedules))
-    manifest = replace(manifest, files={name: file_entry(folder / name) for name in FILES})
+    (folder / CARD).write_text(card(manifest, content, meta, schedules))
+    names = FILES[content.kind]
+    manifest = replace(manifest, files={name: file_entry(folder / name) for name in names})
     write_json(folder / MANIFEST, manifest.to_json())
 
 
@@ -154,29 +157,26 @@ def _move_into_place(staging: Path, path: Path) -> None:
     shutil.rmtree(aside)
 
 
-def _torch_logits(policy: ControllerPolicy, vectors: np.ndarray) -> np.ndarray:
-    """Return the logits of all heads side by side, [N, sum of sizes]."""
-    with torch.no_grad():
-        return torch.cat(policy(torch.from_numpy(vectors)), dim=-1).numpy()
-
-
 def load_bundle(
     path: str | Path,
     *,
     mode: Literal["policy", "schedule"] = "policy",
     game: str | None = None,
 ) -> Strategy:
-    """Return a bundle as a strategy for a new run that can act with all of its specs.
+    """Return a bundle as a strategy for a new run.
 
-    `controller.bundle.serving.serve_bundle` is for runs that perhaps cannot.
+    An Advanced Indicator leaves out what the run cannot act with. Otherwise the run must be able to
+    act with all of the bundle's specs: `controller.bundle.serving.serve_bundle` is for those that
+    perhaps cannot.
 
     Args:
         path: the bundle's folder.
         mode: "policy" reacts to features; "schedule" replays the open-loop schedule by the clock.
-        game: whose schedule; None is the pooled one, or else the only one there is.
+        game: whose schedule, or of which family of machines; None is the pooled one, or else the
+            only one there is.
 
     Raises:
-        UserError: the bundle is damaged, or has no such mode or game.
+        UserError: the bundle is damaged, or has no such mode or schedule.
     """
     return read_bundle(path).strategy(mode, game)
 
@@ -185,7 +185,8 @@ def verify_bundle(path: str | Path) -> dict[str, Any]:
     """Check everything a bundle promises and return the findings.
 
     Versions, schema, sizes and hashes; then torch, ONNX Runtime and the logits recorded at export
-    must agree on the stored probe vectors to 1e-5, and schedules must stay in the action space.
+    must agree on the stored probe vectors to 1e-5 (relative to values above 1), and schedules must
+    keep to the specs that are chosen from.
 
     Raises:
         UserError: one line that names the file and what is wrong with it.
@@ -196,11 +197,11 @@ def verify_bundle(path: str | Path) -> dict[str, Any]:
         "ok": True,
         "path": str(path),
         "schema_version": bundle.manifest.schema_version,
-        "features_version": bundle.manifest.features_version,
+        "policy": bundle.content.kind,
         "files": bundle.manifest.file_bytes,
-        "heads": dict(zip(HEADS, bundle.actions.sizes, strict=True)),
-        "actions": len(bundle.actions.all_specs),
-        "parameters": bundle.policy.num_parameters(),
+        **bundle.content.sizes(),
+        "actions": len(bundle.content.actions.all_specs),
+        "parameters": bundle.content.policy.num_parameters(),
         "max_logit_difference": difference,
         "schedules": sorted(bundle.schedules),
         "results": len(bundle.meta.results),
@@ -210,16 +211,17 @@ def verify_bundle(path: str | Path) -> dict[str, Any]:
 
 def _check_logits(bundle: Bundle) -> float:
     """Return the largest difference between torch, ONNX Runtime and the logits of the export."""
-    path, probes = bundle.path, bundle.manifest.probes
+    path, probes, content = bundle.path, bundle.manifest.probes, bundle.content
     with refuse_malformed(f"{path / MANIFEST} holds no usable probe vectors"):
         vectors = np.array(probes["vectors"], dtype=np.float32)
-        here = _torch_logits(bundle.policy, vectors)
+        here = content.logits(vectors)
         recorded = np.array(probes["logits"], dtype=np.float32).reshape(here.shape)
     with refuse_malformed(str(path / GRAPH)):
-        there = np.concatenate(onnx_logits((path / GRAPH).read_bytes(), vectors), axis=-1)
+        there = content.graph_logits((path / GRAPH).read_bytes(), vectors)
     if there.shape != here.shape:
-        raise UserError(f"{path / GRAPH} has heads of other sizes than {WEIGHTS}")
-    difference = float(max(np.abs(here - there).max(), np.abs(here - recorded).max()))
+        raise UserError(f"{path / GRAPH} has outputs of another size than {WEIGHTS}")
+    scale = np.maximum(np.abs(here), 1.0)
+    difference = float((np.maximum(np.abs(here - there), np.abs(here - recorded)) / scale).max())
     if not difference <= LOGIT_TOLERANCE:
         raise UserError(
             f"{path / GRAPH} and {WEIGHTS} disagree: logits differ by {difference:.2g}, "
@@ -228,8 +230,7 @@ def _check_logits(bundle: Bundle) -> float:
     return difference
 
 
-_SHOWN = ("schema_version", "features_version", "features", "actions", "action_table", "policy")
-_SHOWN += ("git_revision",)
+_SHOWN = ("schema_version", "policy", "features", "action_table", "git_revision")
 
 
 def show_bundle(path: str | Path) -> dict[str, Any]:
@@ -239,6 +240,9 @@ def show_bundle(path: str | Path) -> dict[str, Any]:
     return {
         "path": str(path),
         **{name: getattr(manifest, name) for name in _SHOWN},
+        "introduction": bundle.content.introduction(),
+        "in_words": bundle.content.in_words(),
+        "tables": bundle.content.tables(),
         **meta.to_json(),
         "games": list(meta.games),
         "shield": meta.shield_in_words,

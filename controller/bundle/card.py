@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from controller.actions import ActionSpace
+from controller.bundle.content import Content
 from controller.bundle.files import Manifest
 from controller.bundle.meta import BundleMeta, Result
 from controller.bundle.schedule import Schedule
@@ -20,27 +20,24 @@ TEMPLATE = """---
 
 A controller that decides {decisions} times in a reinforcement learning run (on the longest that it
 was recorded on, every {interval_seconds:g} seconds) how hard to compress the policy that the actors
-use. It reads {num_features} unitless features of the
-run (KL between actors and learner, entropy, return, speed, time) and picks one level per knob:
+use. {introduction}
 
-- bits: {bits}
-- sparsity, the fraction of channels removed: {sparsities}
-- student network: {students}
+{in_words}
 
-## Use it
+{tables}## Use it
 
     accerl schedule verify THIS_FOLDER
-    accerl train PRESET --strategy THIS_FOLDER
-    accerl train PRESET --strategy THIS_FOLDER --bundle-mode schedule
+    accerl train GAME --strategy THIS_FOLDER
+    accerl train GAME --strategy THIS_FOLDER --bundle-mode schedule
 
 or from Python:
 
-    from controller.bundle.bundle import load_bundle
-    strategy = load_bundle("THIS_FOLDER")                     # reacts to the run
-    strategy = load_bundle("THIS_FOLDER", mode="schedule")    # replays the schedules below
+    import accerl
+    strategy = accerl.load_bundle("THIS_FOLDER")                     # reacts to the run
+    strategy = accerl.load_bundle("THIS_FOLDER", mode="schedule")    # replays a schedule below
+    accerl.train("catch", strategy=strategy)
 
-`controller.onnx` maps features [N, {num_features}] to logits per knob in any ONNX runtime;
-`bundle.json` says what each feature is made of.
+`controller.onnx` {graph} in any ONNX runtime; `bundle.json` says what each feature is.
 
 ## Where it comes from
 
@@ -50,7 +47,7 @@ or from Python:
 - inner runs spent on training: {inner_runs}
 - latency profiles: {profiles}
 - contest plan: {contest}
-- AcceRL {accerl_version}, git revision {git_revision}, features version {features_version}
+- AcceRL {accerl_version}, git revision {git_revision}
 
 ## What it reached
 
@@ -128,16 +125,16 @@ def describe_result(result: Result) -> str:
 
 def card(
     manifest: Manifest,
+    content: Content,
     meta: BundleMeta,
-    actions: ActionSpace,
     schedules: Mapping[str, Schedule],
 ) -> str:
     """Return README.md of a bundle.
 
     Args:
         manifest: bundle.json; `files` is not used.
+        content: the policy.
         meta: where the controller comes from.
-        actions: what it chooses from.
         schedules: per game.
     """
     described = [
@@ -152,11 +149,12 @@ def card(
     results = "\n".join(f"- {describe_result(result)}" for result in meta.results)
     return TEMPLATE.format(
         front_matter=_front_matter(meta),
-        bits=", ".join(map(str, actions.bits)),
-        sparsities=", ".join(f"{value:g}" for value in actions.sparsities),
-        students=", ".join(actions.students),
-        num_features=len(manifest.features),
-        features_version=manifest.features_version,
+        introduction=content.introduction(),
+        in_words="\n".join(f"- {line}" for line in content.in_words()),
+        tables="".join(
+            f"## {title}\n\n{_table(rows)}\n\n" for title, rows in content.tables().items()
+        ),
+        graph=content.graph_in_words,
         accerl_version=manifest.versions["accerl"],
         git_revision=manifest.git_revision or "unknown",
         interval_seconds=meta.interval_seconds,
@@ -171,6 +169,13 @@ def card(
         results=results or "Not evaluated yet.",
         schedules="\n\n".join(described) or "No schedule was recorded.",
     )
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return rows with the same keys as a table in Markdown."""
+    names = list(rows[0])
+    lines = [names, ["---"] * len(names), *([str(row[name]) for name in names] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _front_matter(meta: BundleMeta) -> str:

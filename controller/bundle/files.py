@@ -13,17 +13,22 @@ from safetensors import SafetensorError
 
 import accerl
 from accerl.errors import UserError
-from accerl.monitor.features import FEATURE_NAMES, FEATURES, FEATURES_VERSION, LIMIT
 from accerl.records import json_hash, read_json
 
 KIND = "accerl-compression-schedule"
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 MANIFEST = "bundle.json"
 WEIGHTS = "controller.safetensors"
 GRAPH = "controller.onnx"
 SCHEDULE = "schedule.json"
 CARD = "README.md"
-FILES = (WEIGHTS, GRAPH, SCHEDULE, CARD)
+BELIEFS = "indicator.json"
+CONTROLLER, INDICATOR = "controller", "indicator"
+FILES = {
+    INDICATOR: (WEIGHTS, GRAPH, BELIEFS, SCHEDULE, CARD),
+    CONTROLLER: (WEIGHTS, GRAPH, SCHEDULE, CARD),
+}
+"""what lies beside the manifest, by kind of policy"""
 _MALFORMED = (KeyError, TypeError, ValueError, AttributeError, RuntimeError, SafetensorError)
 
 
@@ -33,15 +38,12 @@ class Manifest:
 
     kind: str = KIND
     schema_version: int = SCHEMA_VERSION
-    features_version: int = FEATURES_VERSION
-    features: list
-    """see `feature_table`"""
-    actions: dict
-    """`ActionSpace.to_json`"""
-    action_table: list
-    """`ActionSpace.table`"""
     policy: dict
-    """`ControllerPolicy.to_json` without the weights"""
+    """``kind``, and what else its weights need, see `Content.form`"""
+    features: list
+    """what the policy reads, see `Content.features`"""
+    action_table: list
+    """what it chooses from, see `Actions.table`"""
     meta: dict
     """`BundleMeta.to_json`"""
     probes: dict
@@ -77,8 +79,7 @@ class Manifest:
         """
         if not isinstance(data, dict) or data.get("kind") != KIND:
             raise UserError(f"it does not describe a bundle of kind {KIND!r}")
-        _check_version(data, "schema_version", SCHEMA_VERSION)
-        _check_version(data, "features_version", FEATURES_VERSION)
+        check_version(data, "schema_version", SCHEMA_VERSION)
         types = {**get_type_hints(cls), "digest": str}
         wrong = [key for key, kind in types.items() if not isinstance(data.get(key, ...), kind)]
         wrong += sorted(set(data) - set(types))
@@ -87,42 +88,12 @@ class Manifest:
         manifest = cls(**{field.name: data[field.name] for field in fields(cls)})
         if manifest.digest != data["digest"]:
             raise UserError("it was altered after export: its digest does not match")
-        rows = manifest.features
-        names = [row.get("name") if isinstance(row, Mapping) else row for row in rows]
-        if names != list(FEATURE_NAMES):
-            raise UserError("it lists other features than this AcceRL computes")
+        if manifest.policy.get("kind") not in FILES:
+            raise UserError(
+                f"its policy is of kind {manifest.policy.get('kind')!r}, this AcceRL reads "
+                f"{' and '.join(FILES)}"
+            )
         return manifest
-
-
-def feature_table() -> list[dict[str, Any]]:
-    """Return the features that a controller reads, as bundle.json lists them.
-
-    Each is an indicator (`source`, in `unit`), put through `transform` and clipped to
-    [-`clip`, `clip`]; it has no unit any more, and is `unknown` while nothing was measured.
-    """
-    return [
-        {
-            "name": feature.name,
-            "source": feature.source,
-            "unit": _unit(feature.source),
-            "transform": feature.text or "x",
-            "unknown": feature.unknown,
-            "clip": LIMIT,
-        }
-        for feature in FEATURES
-    ]
-
-
-def _unit(indicator: str) -> str:
-    """Return the unit of a raw indicator; 1 stands for none."""
-    if indicator.endswith("_nats"):
-        return "nats"
-    units = {
-        "kl_var": "nats^2",
-        "policy_lag": "learner updates",
-        "intervals_since_switch": "intervals",
-    }
-    return units.get(indicator, "1")
 
 
 def is_bundle(path: str | Path) -> bool:
@@ -163,13 +134,17 @@ def read_manifest(path: Path) -> Manifest:
     data = read_json(file)
     with refuse_malformed(str(file)):
         manifest = Manifest.from_json(data)
-    for name in FILES:
+    for name in FILES[manifest.policy["kind"]]:
         _check_file(path / name, manifest.files.get(name))
     return manifest
 
 
-def _check_version(data: Mapping[str, Any], key: str, expected: int) -> None:
-    """Refuse another version than this AcceRL's."""
+def check_version(data: Mapping[str, Any], key: str, expected: int) -> None:
+    """Refuse another version than this AcceRL's.
+
+    Raises:
+        UserError: with what to do about it.
+    """
     found = data.get(key)
     if found == expected and not isinstance(found, bool):
         return

@@ -9,10 +9,10 @@ from pathlib import Path
 from safetensors.torch import load as load_safetensors
 
 from accerl.errors import UserError
-from accerl.monitor.features import FEATURE_NAMES
 from accerl.monitor.strategy import Strategy
 from accerl.records import read_json
-from controller.actions import ActionSpace
+from controller.actions import Actions
+from controller.bundle.content import Content
 from controller.bundle.files import (
     MANIFEST,
     SCHEDULE,
@@ -22,11 +22,15 @@ from controller.bundle.files import (
     refuse_malformed,
 )
 from controller.bundle.meta import BundleMeta
+from controller.bundle.of_controller import ControllerContent
+from controller.bundle.of_indicator import IndicatorContent
 from controller.bundle.schedule import POOLED, RULES, ReplayedSchedule, Schedule
-from controller.policy.policy import ControllerPolicy, LearnedStrategy
 from controller.policy.shield import Shielded
 
 MODES = ("policy", "schedule")
+KINDS: dict[str, type[Content]] = {
+    kind.kind: kind for kind in (IndicatorContent, ControllerContent)
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,8 +39,8 @@ class Bundle:
 
     path: Path
     manifest: Manifest
-    policy: ControllerPolicy
-    actions: ActionSpace
+    content: Content
+    """policy, and what it chooses from"""
     meta: BundleMeta
     schedules: Mapping[str, Schedule]
     """open-loop, by instance, by game, and pooled"""
@@ -53,8 +57,7 @@ class Bundle:
             UserError: the bundle has no such mode or game.
         """
         if mode == "policy":
-            dwell = self.meta.min_dwell_intervals
-            learned = LearnedStrategy(self.policy, self.actions, min_dwell_intervals=dwell)
+            learned = self.content.strategy(self.meta.min_dwell_intervals)
             nats = self.meta.shield_nats
             return learned if nats is None else Shielded(learned, nats)
         if mode != "schedule":
@@ -86,31 +89,23 @@ def read_bundle(path: str | Path) -> Bundle:
     path = Path(path)
     manifest = read_manifest(path)
     with refuse_malformed(f"{path / MANIFEST} is not what its schema promises"):
-        actions = ActionSpace.from_json(manifest.actions)
-        if manifest.action_table != actions.table():
-            raise UserError("the action table does not list its actions")
         meta = BundleMeta.from_json(manifest.meta)
-    with refuse_malformed(f"{path / WEIGHTS} does not hold this controller"):
+    with refuse_malformed(f"{path / WEIGHTS} holds no tensors"):
         tensors = load_safetensors((path / WEIGHTS).read_bytes())
-        weights = {name: value.tolist() for name, value in tensors.items()}
-        policy = ControllerPolicy.from_json({**manifest.policy, "weights": weights})
-        LearnedStrategy(policy, actions)  # raises where heads and action space do not fit
-        if policy.num_features != len(FEATURE_NAMES):
-            raise UserError(
-                f"it reads {policy.num_features} features, {MANIFEST} lists {len(FEATURE_NAMES)}"
-            )
+    weights = {name: value.tolist() for name, value in tensors.items()}
+    content = KINDS[manifest.policy["kind"]].read(path, manifest, weights)
+    content.check(path, manifest)
     return Bundle(
         path=path,
         manifest=manifest,
-        policy=policy,
-        actions=actions,
+        content=content,
         meta=meta,
-        schedules=_read_schedules(path / SCHEDULE, actions),
+        schedules=_read_schedules(path / SCHEDULE, content.actions),
     )
 
 
-def _read_schedules(file: Path, actions: ActionSpace) -> dict[str, Schedule]:
-    """Return the schedules by name, all of which keep to the action space."""
+def _read_schedules(file: Path, actions: Actions) -> dict[str, Schedule]:
+    """Return the schedules by name, all of which keep to what is chosen from."""
     data = read_json(file)
     with refuse_malformed(f"{file} does not hold schedules"):
         schedules = {name: Schedule.from_json(points) for name, points in data["games"].items()}

@@ -10,8 +10,9 @@ import numpy as np
 
 from accerl.errors import UserError
 from accerl.monitor.features import Features
+from accerl.runtime.latency.families import machine_of
 from accerl.spec import CompressionSpec, Decision
-from controller.actions import HEADS, ActionSpace
+from controller.actions import HEADS, Actions
 from controller.objective import interval_starts
 
 POOLED = "all"
@@ -70,16 +71,15 @@ class Schedule:
         past = [point for point in self.points if point.fraction <= fraction + 1e-9]
         return (past[-1] if past else self.points[0]).decision
 
-    def check(self, actions: ActionSpace) -> None:
-        """Refuse a schedule that leaves an action space.
+    def check(self, actions: Actions) -> None:
+        """Refuse a schedule that leaves what a policy chooses from.
 
         Raises:
             UserError: a spec or a level is not in it, or quantiles fall.
         """
         for spec in self.specs:
             actions.indices(spec)
-        choices: tuple[tuple[Any, ...], ...] = (actions.bits, actions.sparsities, actions.students)
-        levels: dict[str, tuple[Any, ...]] = dict(zip(HEADS, choices, strict=True))
+        levels = actions.knobs
         for point in self.points:
             if set(point.levels) != set(HEADS):
                 raise UserError(f"schedule: levels of {', '.join(HEADS)} are needed")
@@ -128,7 +128,7 @@ def medoid(chosen: np.ndarray) -> tuple[int, ...]:
 
 
 def median_schedule(
-    actions: ActionSpace,
+    actions: Actions,
     episodes: Sequence[Sequence[Sequence[int]]],
     horizon_seconds: float,
     interval_seconds: float,
@@ -154,43 +154,57 @@ def median_schedule(
             f"schedule: needs runs of {len(starts)} intervals each, "
             f"got lengths {sorted({len(episode) for episode in episodes})}"
         )
-    points = []
+    knobs, points = actions.knobs, []
     for step, seconds in enumerate(starts.tolist()):
-        chosen = np.array([episode[step] for episode in episodes], dtype=np.int64)
-        indices = medoid(chosen)
+        specs = [actions.spec(episode[step]) for episode in episodes]
+        chosen = np.array([_places(spec, knobs) for spec in specs], dtype=np.int64)
+        nearest = medoid(chosen)
+        # Specs that differ in nothing but rank or graph are in the same place.
+        there = [
+            spec for spec, row in zip(specs, chosen.tolist(), strict=True) if tuple(row) == nearest
+        ]
+        spec = min(there, key=lambda each: (-there.count(each), actions.indices(each)))
         ranks = np.quantile(chosen, QUANTILES, axis=0, method="inverted_cdf").astype(int)
-        at_quantiles = [actions.spec(row) for row in ranks.tolist()]
         points.append(
             SchedulePoint(
                 fraction=seconds / horizon_seconds,
                 seconds=seconds,
-                decision=actions.decision(indices),
-                agreement=float((chosen == indices).all(axis=1).mean()),
-                levels={head: [getattr(spec, head) for spec in at_quantiles] for head in HEADS},
+                decision=Decision.of(spec),
+                agreement=specs.count(spec) / len(specs),
+                levels={
+                    head: [knobs[head][place] for place in ranks[:, column].tolist()]
+                    for column, head in enumerate(HEADS)
+                },
             )
         )
     return Schedule(tuple(points))
 
 
+def _places(spec: CompressionSpec, knobs: Mapping[str, Sequence[Any]]) -> list[int]:
+    """Return the place of a spec's level among each head's."""
+    return [knobs[head].index(getattr(spec, head)) for head in HEADS]
+
+
 def median_schedules(
-    actions: ActionSpace,
+    actions: Actions,
     episodes: Mapping[str, Sequence[Sequence[Sequence[int]]]],
     lengths: Mapping[str, tuple[float, ...]],
-    games: Mapping[str, str] | None = None,
+    groups: Mapping[str, Sequence[str]] | None = None,
 ) -> dict[str, Schedule]:
-    """Return one schedule per instance, one per game, and the pooled one of all.
+    """Return one schedule per instance, one per group, and the pooled one of all.
 
     Args:
         actions: what the indices mean.
         episodes: per instance, recorded runs as in `median_schedule`.
         lengths: per instance, horizon, interval and first interval in seconds. All must have the
             same number of intervals; schedules over several have the longest one's seconds.
-        games: per instance, its game; None: every instance is a game of its own.
+        groups: per instance, what it belongs to, see `groups_of`; None: nothing.
     """
     members = {name: [name] for name in episodes}
-    for name, game in (games or {}).items():
-        if game != name:
-            members.setdefault(game, []).append(name)
+    for name, belongs in (groups or {}).items():
+        for group in belongs:
+            if group != name:
+                members.setdefault(group, []).append(name)
     members[POOLED] = list(episodes)
     return {
         group: median_schedule(
@@ -200,6 +214,17 @@ def median_schedules(
         )
         for group, names in members.items()
     }
+
+
+def groups_of(game: str, profile: str | None) -> tuple[str, ...]:
+    """Return what schedules an instance belongs to: its machine's family, if any, and its game.
+
+    Args:
+        game: its name.
+        profile: name of its latency profile; None: it has none.
+    """
+    machine = None if profile is None else machine_of(profile)
+    return (game,) if machine is None else (machine[0], game)
 
 
 class ReplayedSchedule:

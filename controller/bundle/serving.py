@@ -1,23 +1,33 @@
 """Bundles in runs other than those that they were learned on: what to do where a spec is missing.
 
-A run may not be able to act with every spec that a controller chooses from. It then acts with the
+A run may not be able to act with every spec that a bundle chooses from. An Advanced Indicator
+leaves such specs out. A schedule, and a controller with a fixed table of actions, act with the
 nearest milder one instead, as in the environment that the controller was trained in
-(`Actions.nearest`), and says so; or it refuses.
+(`Actions.nearest`). Either says so; or the run refuses.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from accerl.config import RunConfig
 from accerl.errors import UserError
 from accerl.monitor.features import Features
-from accerl.monitor.strategy import Strategy, events_of, fires, needs_of, specs_of
+from accerl.monitor.strategy import (
+    Strategy,
+    bind,
+    events_of,
+    explanation_of,
+    fires,
+    needs_of,
+    specs_of,
+)
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.spec import CompressionSpec, Decision
-from controller.actions import ActionSpace
+from controller.actions import Actions
 from controller.bundle.read import read_bundle
 from controller.env.compatibility import incompatibility
 
@@ -27,11 +37,13 @@ class Replacement:
     """A spec that a run cannot act with, and what acts in its place."""
 
     spec: CompressionSpec
-    acting: CompressionSpec
+    acting: CompressionSpec | None
+    """None: nothing; it is never chosen"""
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.spec.label} -> {self.acting.label} ({self.reason})"
+        place = "" if self.acting is None else f" -> {self.acting.label}"
+        return f"{self.spec.label}{place} ({self.reason})"
 
 
 class ServedStrategy:
@@ -52,7 +64,7 @@ class ServedStrategy:
         self.strategy = strategy
         self.identity = dict(identity)
         self.replacements = replacements
-        self._acting = {item.spec: item.acting for item in replacements}
+        self._acting = {item.spec: item.acting for item in replacements if item.acting is not None}
 
     @property
     def specs(self) -> tuple[CompressionSpec, ...]:
@@ -76,8 +88,20 @@ class ServedStrategy:
 
     def to_json(self) -> dict[str, Any]:
         """Return name and parameters for the records: a run resumes with the same bundle only."""
-        replaced = {item.spec.label: item.acting.label for item in self.replacements}
+        replaced = {
+            item.spec.label: None if item.acting is None else item.acting.label
+            for item in self.replacements
+        }
         return {"name": "bundle", "params": {**self.identity, "replaced": replaced}}
+
+    @property
+    def explanation(self) -> dict[str, dict[str, float]]:
+        """Why the bundle decided so."""
+        return explanation_of(self.strategy)
+
+    def bind(self, config: RunConfig, times: LatencyProfile | None) -> None:
+        """Tell the bundle what is known of the run."""
+        bind(self.strategy, config, times)
 
     def reset(self) -> None:
         """Forget everything of the last run."""
@@ -123,20 +147,37 @@ def serve_bundle(
     schedule = bundle.schedule_for(*names) if mode == "schedule" else None
     strategy = bundle.strategy(mode, schedule)
     seen = None if profile is None else profile.for_network(network)
-    replacements = replace_missing(bundle.actions, specs_of(strategy), network, seen)
+    chooses = mode == "policy" and bundle.content.leaves_out_what_is_missing
+    place = leave_out if chooses else replace_missing
+    replacements = place(bundle.content.actions, specs_of(strategy), network, seen)
     if replacements and strict:
         raise UserError(
             f"{path}: this run cannot act with {len(replacements)} of its specs: "
             f"{', '.join(f'{item.spec.label} ({item.reason})' for item in replacements)}; leave "
-            "out --strict to act with the nearest milder ones"
+            f"out --strict to act with {'others' if chooses else 'the nearest milder ones'}"
         )
     digest = bundle.manifest.digest[:12]
     identity = {"digest": digest, "mode": mode, "schedule": schedule}
     return ServedStrategy(strategy, identity, replacements)
 
 
+def leave_out(
+    actions: Actions,
+    specs: tuple[CompressionSpec, ...],
+    network: str,
+    profile: LatencyProfile | None,
+) -> tuple[Replacement, ...]:
+    """Return those of `specs` that a run cannot act with, and nothing in their places.
+
+    Args and errors are those of `replace_missing`.
+    """
+    return tuple(
+        replace(item, acting=None) for item in replace_missing(actions, specs, network, profile)
+    )
+
+
 def replace_missing(
-    actions: ActionSpace,
+    actions: Actions,
     specs: tuple[CompressionSpec, ...],
     network: str,
     profile: LatencyProfile | None,

@@ -16,12 +16,14 @@ RULE = {"speed": 1.0, "above_cap": -3.0, "acts": 0.3}
 """weights of the rule that it starts from: the fastest whose KL is at most the cap stays while
 nothing else is 3% faster"""
 HIDDEN = 6
+SCALE = 0.2
+"""of features before the hidden layer: a tanh of tenths would saturate at once"""
 
 
 class SpecScorer(PolicyModule):
     """Features of candidates [..., N, F] -> scores [..., N]; more is better.
 
-        score = a . x + c . tanh(B x + b)
+        score = a . x + c . tanh(B x / 5 + b)
 
     The weights are shared by all candidates, so that it scores any list of specs, also ones that it
     was not trained on. At first c = 0 and a is `RULE`. `log_dwell` is trained too: a decision is
@@ -44,8 +46,7 @@ class SpecScorer(PolicyModule):
 
     def forward(self, vectors: Tensor) -> Tensor:
         """Return the scores [..., N] of candidates with features [..., N, F]."""
-        # A tanh of tenths would saturate at once.
-        hidden = torch.tanh(0.2 * vectors @ self.inner.T + self.bias)
+        hidden = torch.tanh(SCALE * vectors @ self.inner.T + self.bias)
         return vectors @ self.linear + hidden @ self.outer
 
     @property

@@ -97,11 +97,20 @@ class AdvancedIndicator:
         self._speed: SpeedBelief | None = None
 
     def bind(self, config: RunConfig, times: LatencyProfile | None) -> None:
-        """Learn what is known of the run: what can act in it, and how long its work takes."""
+        """Learn what is known of the run: what can act in it, and how long its work takes.
+
+        Raises:
+            UserError: it cannot act without compression.
+        """
         modelled = times if config.runtime.clock == "virtual" else None
         can = [
             s for s in self.settings.specs if incompatibility(config.network, modelled, s) is None
         ]
+        if IDENTITY not in can:
+            why = incompatibility(config.network, modelled, IDENTITY)
+            raise UserError(
+                f"indicator: it compares with no compression, which this run lacks: {why}"
+            )
         self.specs = tuple(can)
         self._config = config
         self._times = times if self.settings.uses_predictions else None

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import onnx
-from onnx import TensorProto, ValueInfoProto, helper, numpy_helper
+from onnx import helper
 
-from accerl.errors import UserError, one_line
 from controller.actions import HEADS
+from controller.policy.onnx_model import INPUT, make_model, run_model
 from controller.policy.policy import ControllerPolicy
-
-INPUT = "features"
 
 
 def build_onnx(policy: ControllerPolicy) -> bytes:
@@ -44,21 +41,8 @@ def build_onnx(policy: ControllerPolicy) -> bytes:
         helper.make_node("Gemm", ["slopes", "levels", "offsets"], ["logits"]),
         helper.make_node("Split", ["logits", "sizes"], list(HEADS), axis=1),
     ]
-    graph = helper.make_graph(
-        nodes,
-        "compression_controller",
-        inputs=[_tensor(INPUT, policy.num_features)],
-        outputs=[_tensor(head, size) for head, size in zip(HEADS, policy.sizes, strict=True)],
-        initializer=[numpy_helper.from_array(array, name) for name, array in constants.items()],
-    )
-    # Versions that the oldest supported ONNX Runtime reads; newer ones read them too.
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    onnx.checker.check_model(model, full_check=True)
-    return model.SerializeToString()
-
-
-def _tensor(name: str, size: int) -> ValueInfoProto:
-    return helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", size])
+    outputs = {head: (size,) for head, size in zip(HEADS, policy.sizes, strict=True)}
+    return make_model("compression_controller", nodes, constants, policy.num_features, outputs)
 
 
 def onnx_logits(model: bytes, vectors: np.ndarray) -> list[np.ndarray]:
@@ -67,14 +51,4 @@ def onnx_logits(model: bytes, vectors: np.ndarray) -> list[np.ndarray]:
     Raises:
         UserError: the model is not such a graph.
     """
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    try:
-        session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-        return [np.asarray(each) for each in session.run(list(HEADS), {INPUT: vectors})]
-    except Exception as error:  # the errors of ONNX Runtime share no narrower base class
-        raise UserError(
-            f"not a controller graph that ONNX Runtime can run: {one_line(error)}"
-        ) from error
+    return run_model(model, HEADS, vectors)

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from accerl.errors import UserError
 from accerl.presets import load_preset
-from accerl.spec import STUDENTS, Decision
+from accerl.spec import Decision
 from accerl.training.run_folder import holds_run
 from controller.bundle.bundle import is_bundle, show_bundle, verify_bundle
 from controller.bundle.card import TIER_NOTES
@@ -137,7 +137,11 @@ def _print_bundle(shown: Mapping[str, Any]) -> None:
     tier = f"{shown['tier']} ({TIER_NOTES[shown['tier']]})"
     say(f"{shown['path']}: a compression schedule learned on tier {tier}")
     _print_origin(shown)
-    _print_actions(shown["action_table"])
+    say(shown["introduction"])
+    for line in shown["in_words"]:
+        say(f"  {line}")
+    for title, rows in shown["tables"].items():
+        _print_table(title, rows)
     _print_schedules(shown["schedule_rows"])
     say("Results, as ratios of the controller's value to the other strategy's:")
     for line in shown["results_in_words"] or ["none in this bundle"]:
@@ -158,30 +162,17 @@ def _print_origin(shown: Mapping[str, Any]) -> None:
     )
     say(
         f"  decides every {shown['interval_seconds']:g} s of {shown['horizon_seconds']:g} s; "
-        f"shield: {shown['shield']}; reads "
-        f"{len(shown['features'])} features (version {shown['features_version']}); code "
-        f"{shown['git_revision'] or 'of unknown revision'}"
+        f"shield: {shown['shield']}; code {shown['git_revision'] or 'of unknown revision'}"
     )
 
 
-def _print_actions(actions: Sequence[Mapping[str, Any]]) -> None:
-    """Print every combination: a row per student, a column per bit-width, sparsities inside."""
-    specs = [action["spec"] for action in actions]
-    bits = list(dict.fromkeys(spec["bits"] for spec in specs))
-    table = Table(title=f"Actions: {len(specs)} combinations", title_justify="left")
-    table.add_column("student")
-    for width in bits:
-        table.add_column(f"{width} bits: sparsity", no_wrap=True)
-    for student in sorted({spec["student"] for spec in specs}, key=STUDENTS.index):
-        cells = [
-            ", ".join(
-                f"{spec['sparsity']:.0%}"
-                for spec in specs
-                if spec["student"] == student and spec["bits"] == width
-            )
-            for width in bits
-        ]
-        table.add_row(student, *cells)
+def _print_table(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print rows with the same keys."""
+    table = Table(title=title, title_justify="left")
+    for name in rows[0]:
+        table.add_column(name)
+    for row in rows:
+        table.add_row(*map(escape, map(str, row.values())))
     console.print(table)
 
 

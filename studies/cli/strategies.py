@@ -16,6 +16,7 @@ from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.latency.profiles import load_profile, this_machine
 from accerl.spec import CompressionSpec
 from controller.bundle.bundle import is_bundle
+from controller.bundle.schedule import groups_of
 from controller.bundle.serving import ServedStrategy, serve_bundle
 from controller.comparators.by_name import COMPARATORS, existing_presets, make_comparator
 from studies.progress import say
@@ -97,15 +98,16 @@ def bundle_strategy(path: str, config: RunConfig, *, mode: str, strict: bool) ->
         UserError: see `controller.bundle.serving.serve_bundle`.
     """
     profile = clock_profile(config)
-    names = [config.preset]
-    if profile is not None:
-        names.insert(0, f"{config.preset}-{profile.name}")
+    machine = None if profile is None else profile.name
+    names = groups_of(config.preset, machine)
+    if machine is not None:
+        names = (f"{config.preset}-{machine}", *names)
     served = serve_bundle(
         path,
         network=config.network,
         profile=None if profile is None else times_of_game(profile, config),
         mode=mode,
-        names=tuple(names),
+        names=names,
         strict=strict,
     )
     schedule = served.identity["schedule"]
@@ -113,9 +115,11 @@ def bundle_strategy(path: str, config: RunConfig, *, mode: str, strict: bool) ->
         say(f"{path} has no schedule for {names[0]}; replaying that of {schedule!r}")
     replaced = served.replacements
     if replaced:
+        left_out = replaced[0].acting is None
+        others = "it chooses from the others" if left_out else "the nearest milder ones act instead"
         say(
-            f"warning: this run cannot act with {len(replaced)} of the specs of {path}; the "
-            "nearest milder ones act instead: " + "; ".join(map(str, replaced))
+            f"warning: this run cannot act with {len(replaced)} of the specs of {path}; {others}: "
+            + "; ".join(map(str, replaced))
         )
     return served
 

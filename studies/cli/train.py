@@ -16,7 +16,7 @@ from accerl.envs import check_installed, make_envs
 from accerl.errors import UserError
 from accerl.families import describe_game
 from accerl.monitor.strategies import HandSetStrategy
-from accerl.monitor.strategy import Strategy, specs_of
+from accerl.monitor.strategy import Strategy, bind, specs_of
 from accerl.networks.make import make_network
 from accerl.presets import PRESETS
 from accerl.records import SUMMARY, make_out_dir, write_json
@@ -28,7 +28,13 @@ from accerl.runtime.run import IntervalReport
 from accerl.runtime.wiring import Wiring
 from accerl.settings import configure, read_settings, to_text
 from accerl.spec import STUDENTS, CompressionSpec, Decision, is_own_network
-from accerl.training.run import check_resumable, check_startable, run_identity, run_training
+from accerl.training.run import (
+    check_resumable,
+    check_startable,
+    known_times,
+    run_identity,
+    run_training,
+)
 from accerl.training.run_folder import holds_run, starting_learner
 from accerl.training.saved_policy import evaluate_checkpoint
 from controller.policy.shield import Shielded
@@ -248,6 +254,8 @@ def run_recorded(
     if config.start and not resume:
         starting_learner(config)
     check_startable(config, strategy)
+    # What chooses from that which the run can act with says so only once it knows the run.
+    bind(strategy, config.adapted(), known_times(config, profile))
     specs = specs_of(strategy)
     for spec in specs:
         Decision.of(spec).check_students(config.network)

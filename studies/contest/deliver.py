@@ -24,9 +24,9 @@ from analysis.comparison.stats import paired_log_ratio
 from controller.actions import ActionSpace
 from controller.bundle.bundle import export_bundle, load_bundle, verify_bundle
 from controller.bundle.meta import BundleMeta, ProfileId, Result, TrainedOn
-from controller.bundle.schedule import POOLED, median_schedules
+from controller.bundle.schedule import POOLED, groups_of, median_schedules
 from controller.env.instances import Instance
-from controller.policy.policy import ControllerPolicy
+from controller.policy.policy import ControllerPolicy, LearnedStrategy
 from studies.benchmarks.pipelines import base_config
 from studies.contest.training import Trained
 from studies.jobs.inner import StrategyResult
@@ -82,8 +82,8 @@ def export(
     }
     longest = max(trained, key=lambda item: item.horizon_seconds)
     lengths = {item.name: item.lengths for item in trained}
-    named = {item.name: item.game for item in trained}
-    schedules = median_schedules(actions, episodes, lengths, named)
+    groups = {item.name: groups_of(item.game, item.profile) for item in trained}
+    schedules = median_schedules(actions, episodes, lengths, groups)
     meta = BundleMeta(
         interval_seconds=longest.interval_seconds,
         first_interval_seconds=longest.first_interval_seconds,
@@ -108,7 +108,7 @@ def export(
         results=tuple(ratio_rows(instances, results, subject, trained)),
         contest=contest,
     )
-    export_bundle(out / "bundle", policy, actions, meta, schedules)
+    export_bundle(out / "bundle", LearnedStrategy(policy, actions), meta, schedules)
     checked = verify_bundle(out / "bundle")
     console.print(f"  bundle: {out / 'bundle'} (verified: {len(checked['files'])} files)")
 

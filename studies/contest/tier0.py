@@ -21,7 +21,7 @@ from controller.env.instances import (
     analytic_instance,
 )
 from controller.objective import default_beta
-from controller.policy.policy import ControllerPolicy
+from controller.policy.policy import ControllerPolicy, LearnedStrategy
 from controller.training.config import MetaTrainConfig
 from controller.training.pretraining import pretrain_tier0
 from controller.training.rollouts import rollout
@@ -78,7 +78,8 @@ def train_tier0(out: Path, iterations: int, seed: int) -> dict[str, Any]:
     schedule = median_schedule(
         actions, episodes, ANALYTIC_HORIZON_SECONDS, ANALYTIC_INTERVAL_SECONDS
     )
-    export_bundle(out, policy, actions, meta, {"analytic": schedule, "all": schedule})
+    learned = LearnedStrategy(policy, actions)
+    export_bundle(out, learned, meta, {"analytic": schedule, "all": schedule})
     return {
         "share_of_optimum": found.estimate,
         "shares": shares,

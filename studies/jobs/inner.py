@@ -20,6 +20,7 @@ from controller.bundle.schedule import ReplayedSchedule, Schedule
 from controller.comparators.by_name import COMPARATORS, make_comparator
 from controller.comparators.ppo import PPOStrategy
 from controller.env.instances import Instance, num_actions
+from controller.indicator.strategy import AdvancedIndicator
 from controller.policy.policy import ControllerPolicy, LearnedStrategy
 from controller.policy.shield import Shielded
 from controller.training.rollouts import RecordedEpisode, Trajectory, rollout
@@ -160,6 +161,8 @@ def _unshielded(description: Mapping[str, Any], instance: Instance) -> Strategy:
         return LearnedStrategy(policy, ActionSpace.from_json(description["actions"]))
     if description["name"] == PPOStrategy.name:
         return PPOStrategy.from_json(description).where(instance.has)
+    if description["name"] == AdvancedIndicator.name:
+        return AdvancedIndicator.from_params(description["params"])
     if description["name"] == "schedule":
         return ReplayedSchedule(Schedule.from_json(description["points"]))
     make = make_comparator if description["name"] in COMPARATORS else make_strategy

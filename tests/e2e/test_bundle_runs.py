@@ -16,10 +16,9 @@ from controller.bundle.bundle import export_bundle, read_bundle
 from controller.bundle.files import MANIFEST, SCHEDULE
 from tests.fixtures.command_line import accerl
 from tests.fixtures.controllers.made_bundles import (
-    ACTIONS,
     META,
     make_bundle,
-    make_policy,
+    make_learned,
     make_schedules,
     resign,
 )
@@ -150,7 +149,8 @@ def test_show_says_in_words_what_a_bundle_holds(
         "learned on tier virtual (real reinforcement learning",
         "trained on catch on edge, seeds 0, 1, 60 s in steps of 15 s",
         "64 inner runs; latency profiles: edge (abc123); contest plan: 9f8e7d",
-        "decides every 15 s of 60 s; shield: none; reads 31 features (version 3)",
+        "decides every 15 s of 60 s; shield: none; code ",
+        "It reads 31 unitless features of the run (version 3: KL between",
         "Actions: 24 combinations",
         "nearest to the median",
         "catch-edge: seconds to target 0.71 times that of fp32 (95% interval 0.55 to 0.9",
@@ -173,7 +173,7 @@ def test_names_from_a_bundle_are_printed_as_they_are(
     odd = replace(META.instances[0], game="[red]x[/]")
     schedules = {"[bold]y[/]": make_schedules()["catch"]}
     folder = tmp_path / "[b]bundle[/b]"
-    export_bundle(folder, make_policy(), ACTIONS, replace(META, instances=(odd,)), schedules)
+    export_bundle(folder, make_learned(), replace(META, instances=(odd,)), schedules)
     shown = accerl(capsys, "schedule", "show", folder).err
     assert "[red]x[/] on edge" in shown
     assert "[bold]y[/]" in shown
@@ -197,7 +197,7 @@ def test_a_bundle_is_copied_and_replayed(
     ]
 
 
-@pytest.mark.parametrize(("version", "advice"), [(2, "export the bundle again"), (4, "update")])
+@pytest.mark.parametrize(("version", "advice"), [(3, "export the bundle again"), (5, "update")])
 def test_a_bundle_of_another_version_is_refused(
     bundle: Path, version: int, advice: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -34,7 +34,7 @@ NARROW = ActionSpace(bits=(32,))
 READERS = [verify_bundle, show_bundle, load_bundle, lambda path: load_bundle(path, mode="schedule")]
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", FILES["controller"])
 @pytest.mark.parametrize("reader", READERS)
 def test_one_altered_byte_is_found(
     folder: Path, name: str, reader: Callable[[Path], object]
@@ -47,7 +47,7 @@ def test_one_altered_byte_is_found(
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", FILES["controller"])
 @pytest.mark.parametrize("kept", [0, 0.5, 0.99])
 def test_a_truncated_file_is_found(folder: Path, name: str, kept: float) -> None:
     data = (folder / name).read_bytes()
@@ -56,7 +56,7 @@ def test_a_truncated_file_is_found(folder: Path, name: str, kept: float) -> None
         load_bundle(folder)
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", FILES["controller"])
 def test_a_missing_file_is_found(folder: Path, name: str) -> None:
     (folder / name).unlink()
     with pytest.raises(UserError, match=rf"{name} is missing"):
@@ -74,14 +74,12 @@ def test_a_truncated_manifest_is_found(folder: Path, kept: float) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("schema_version", 99, r"schema_version is 99, this AcceRL .* reads 3; update"),
-        ("schema_version", 2, "schema_version is 2, .* reads 3; export the bundle again"),
+        ("schema_version", 99, r"schema_version is 99, this AcceRL .* reads 4; update"),
+        ("schema_version", 3, "schema_version is 3, .* reads 4; export the bundle again"),
         ("schema_version", None, "schema_version is None"),
         ("schema_version", True, "schema_version is True"),
         ("schema_version", "2", "schema_version is '2'"),
         ("schema_version", [2], r"schema_version is \[2\]"),
-        ("features_version", 0, "features_version is 0.*; export the bundle again"),
-        ("features_version", 4, "features_version is 4, .*; update AcceRL"),
         ("kind", "something else", "does not describe a bundle"),
         ("meta", {"tier": "real"}, "its digest does not match"),
         ("git_revision", "0" * 40, "its digest does not match"),
@@ -118,10 +116,10 @@ def test_a_graph_that_is_none_is_found(folder: Path) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        lambda manifest: manifest.update(actions=NARROW.to_json(), action_table=NARROW.table()),
+        lambda manifest: manifest["policy"].update(actions=NARROW.to_json()),
         lambda manifest: manifest["policy"].update(sizes=[2, 3, 3]),
         lambda manifest: manifest["policy"].update(sizes="many"),
-        lambda manifest: manifest["policy"].clear(),
+        lambda manifest: manifest["policy"].pop("hidden"),
     ],
 )
 def test_weights_of_another_form_are_found(
@@ -133,10 +131,22 @@ def test_weights_of_another_form_are_found(
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("version", "message"),
+    [(0, "features_version is 0.*; export the bundle again"), (4, "is 4, .*; update AcceRL")],
+)
+def test_a_policy_that_reads_other_features_is_found(
+    folder: Path, version: int, message: str
+) -> None:
+    resign(folder, lambda manifest: manifest["policy"].update(features_version=version))
+    with pytest.raises(UserError, match=rf"bundle\.json.*{message}"):
+        load_bundle(folder)
+
+
 def test_pickled_weights_are_never_unpickled(folder: Path) -> None:
     (folder / WEIGHTS).write_bytes(b"\x80\x04N.")  # a pickle of None
     resign(folder, lambda manifest: None)
-    with pytest.raises(UserError, match=r"controller\.safetensors does not hold this controller"):
+    with pytest.raises(UserError, match=r"controller\.safetensors holds no tensors"):
         load_bundle(folder)
 
 
@@ -200,9 +210,12 @@ def test_levels_of_another_form_are_found(folder: Path, levels: object) -> None:
         lambda manifest: manifest["features"].append("one more"),
         lambda manifest: manifest["action_table"].pop(),
         lambda manifest: manifest["action_table"][0].update(indices=[1, 0, 0]),
-        lambda manifest: manifest["actions"].update(students=["a:b"]),
-        lambda manifest: manifest["actions"].update(bits=[32]),
-        lambda manifest: manifest["actions"].pop("graph"),
+        lambda manifest: manifest["policy"]["actions"].update(students=["a:b"]),
+        lambda manifest: manifest["policy"]["actions"].pop("graph"),
+        lambda manifest: manifest["policy"].pop("kind"),
+        lambda manifest: manifest["policy"].update(kind=[]),
+        lambda manifest: manifest["policy"].update(kind="oracle"),
+        lambda manifest: manifest["policy"].update(kind="indicator"),
     ],
 )
 def test_a_signed_but_incomplete_manifest_is_found(

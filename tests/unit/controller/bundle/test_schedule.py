@@ -90,14 +90,14 @@ def test_a_short_first_interval_is_short_in_the_schedule() -> None:
 def test_a_game_on_several_machines_has_schedules_of_its_own_and_one_together() -> None:
     episodes = {"a-x": [[HARD]], "a-y": [[MILD]] * 2, "b-x": [[HARD]] * 3}
     lengths = {"a-x": (5.0, 5.0), "a-y": (9.0, 9.0), "b-x": (7.0, 7.0)}
-    games = {"a-x": "a", "a-y": "a", "b-x": "b"}
-    found = median_schedules(ACTIONS, episodes, lengths, games)
+    groups = {"a-x": ["a"], "a-y": ["a"], "b-x": ["b"]}
+    found = median_schedules(ACTIONS, episodes, lengths, groups)
     assert set(found) == {*episodes, "a", "b", "all"}
     assert found["a-x"].points[0].decision == ACTIONS.decision(HARD)
     assert found["a"].points[0].decision == ACTIONS.decision(MILD)
     assert found["a"].points[0].agreement == pytest.approx(2 / 3)
     assert found["all"].points[0].agreement == pytest.approx(4 / 6)
-    alone = median_schedules(ACTIONS, {"a": [[HARD]]}, {"a": (5.0, 5.0)}, {"a": "a"})
+    alone = median_schedules(ACTIONS, {"a": [[HARD]]}, {"a": (5.0, 5.0)}, {"a": ["a"]})
     assert set(alone) == {"a", "all"}
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from accerl.records import read_metrics
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 from controller.actions import ActionSpace
 from controller.env.control_env import CompressionControlEnv
@@ -23,7 +24,7 @@ from studies.contest.budget import (
     VALIDATE_SEEDS,
 )
 from studies.jobs.inner import RolloutJob, StrategyJob, build_strategy
-from tests.fixtures.controllers.made_bundles import make_policy
+from tests.fixtures.controllers.made_bundles import make_indicator, make_policy
 from tests.fixtures.studies.jobs import INSTANCE, catch_job
 
 
@@ -90,6 +91,16 @@ def test_the_reward_gap_is_measured_in_units_of_the_game() -> None:
     assert composed.rules[1].scale == pytest.approx(1.5)
     fixed: Any = build_strategy({"name": "fixed", "params": {}}, INSTANCE)
     assert fixed.spec == IDENTITY
+
+
+def test_an_indicator_is_bound_to_the_job_s_run(tmp_path: Path) -> None:
+    strategy = {**make_indicator().to_json(), "shield": {"threshold_nats": 14.0}}
+    job = StrategyJob(instance=INSTANCE, seed=3, strategy=strategy, out=tmp_path)
+    made = pickle.loads(pickle.dumps(job)).run()
+    assert StrategyJob.read_result(json.loads(json.dumps(made.to_json()))) == made
+    for report, decision in zip(read_metrics(tmp_path), made.decisions, strict=True):
+        assert report.decision == decision
+        assert report.explanation[decision.label]["chosen"] == 1.0
 
 
 def test_seeds_for_tuning_validation_and_test_are_disjoint() -> None:
