@@ -19,16 +19,17 @@ if TYPE_CHECKING:
 class Strategy(Protocol):
     """A hand-set rule, a bandit, the learned controller or a replayed schedule.
 
-    `to_json`, which returns name and `params` for the run's records, is optional. So are six more
-    attributes, which are read with `specs_of`, `needs_of`, `fires`, `events_of`, `bind` and
-    `explanation_of`:
+    `to_json`, which returns name and `params` for the run's records, is optional. So are seven
+    more attributes, which are read with `specs_of`, `needs_of`, `fires`, `events_of`, `bind`,
+    `overrule` and `explanation_of`:
     `specs`, every spec that it may act with or name as a shadow, lets a run refuse what it cannot
     build before it begins; `needs`, the names of raw indicators without which it can never act,
     likewise;
     `fires`, whether its last decision was away from its state of rest, makes room for other rules
     in a composition; `events`, what happened to it in this run, goes into the summary;
-    `bind(config, times)` tells it, before `reset`, what is known of the run beforehand; and
-    `explanation`, why it decided so, goes into the interval's record.
+    `bind(config, times)` tells it, before `reset`, what is known of the run beforehand;
+    `overruled(decision)`, that something else acts than it decided; and `explanation`, why it
+    decided so, goes into the interval's record.
     """
 
     def reset(self) -> None:
@@ -77,6 +78,18 @@ def explanation_of(strategy: Strategy) -> dict[str, dict[str, float]]:
     """Return why the last decision was made: numbers by candidate's label; none: not said."""
     why: Mapping[str, Mapping[str, float]] = getattr(strategy, "explanation", {})
     return {label: dict(numbers) for label, numbers in why.items()}
+
+
+def overrule(strategy: Strategy, decision: Decision) -> None:
+    """Tell a strategy, if it asks, that something else acts than it decided, or than it knows of.
+
+    Args:
+        strategy: that was asked, or should have been, and is not followed.
+        decision: what acts instead during the next interval.
+    """
+    told = getattr(strategy, "overruled", None)
+    if told is not None:
+        told(decision)
 
 
 def check_needs(

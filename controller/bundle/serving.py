@@ -23,6 +23,7 @@ from accerl.monitor.strategy import (
     explanation_of,
     fires,
     needs_of,
+    overrule,
     specs_of,
 )
 from accerl.runtime.latency.profile import LatencyProfile
@@ -102,6 +103,10 @@ class ServedStrategy:
     def bind(self, config: RunConfig, times: LatencyProfile | None) -> None:
         """Tell the bundle what is known of the run."""
         bind(self.strategy, config, times)
+
+    def overruled(self, decision: Decision) -> None:
+        """Let the bundle know what acts instead."""
+        overrule(self.strategy, decision)
 
     def reset(self) -> None:
         """Forget everything of the last run."""

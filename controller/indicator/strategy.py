@@ -135,6 +135,7 @@ class AdvancedIndicator:
         self._kl_nats = math.nan
         self._held = 0
         self._since_change = FORGET_CHANGE
+        self._was_overruled = False
         self.explanation = {}
 
     def decide(self, features: Features) -> Decision:
@@ -143,7 +144,9 @@ class AdvancedIndicator:
             self.reset()
         assert self._speed is not None
         raw, speed = features.raw, self._speed
-        if self._acting is not None:
+        if self._was_overruled:
+            self._skip(raw, speed)
+        elif self._acting is not None:
             self._observe(raw, speed)
         situation = Situation(
             acting=self._acting,
@@ -161,6 +164,18 @@ class AdvancedIndicator:
         self._held = self._held + 1 if chosen == self._acting else 1
         self._acting = chosen
         return chosen
+
+    def overruled(self, decision: Decision) -> None:
+        """Know that something else acts than was decided: that interval says nothing of it."""
+        self._acting, self._held, self._was_overruled = decision, 1, True
+
+    def _skip(self, raw: Mapping[str, float], speed: SpeedBelief) -> None:
+        """Learn nothing from the interval that has ended."""
+        self._was_overruled = False
+        self._since_change += 1
+        self._fidelity.drift()
+        speed.skip(raw)
+        self._kl_nats = raw["compression_kl_nats"]
 
     def _observe(self, raw: Mapping[str, float], speed: SpeedBelief) -> None:
         """Learn from the interval that has ended."""

@@ -19,6 +19,7 @@ from accerl.monitor.strategy import (
     explanation_of,
     fires,
     needs_of,
+    overrule,
     specs_of,
 )
 from accerl.runtime.latency.profile import LatencyProfile
@@ -143,7 +144,14 @@ class Shielded:
         known = events_of(self.strategy)[inner:]
         self.events += ({**event, "interval": self._interval} for event in known)
         self._interval += 1
-        return Decision.of(self.fallback) if self._stepped_in else decision
+        if self._stepped_in:
+            decision = Decision.of(self.fallback)
+            overrule(self.strategy, decision)
+        return decision
+
+    def overruled(self, decision: Decision) -> None:
+        """Let the strategy know what acts instead."""
+        overrule(self.strategy, decision)
 
     def _note(self, features: Features, cause: str, value: float | str) -> None:
         self.events.append(

@@ -16,6 +16,7 @@ from accerl.monitor.strategy import (
     explanation_of,
     fires,
     needs_of,
+    overrule,
     specs_of,
 )
 from accerl.spec import CompressionSpec, Decision
@@ -91,10 +92,19 @@ class FirstThatFires(HandSetStrategy):
             rule.reset()
 
     def decide(self, features: Features) -> Decision:
-        """Return the decision of the first rule that fires."""
+        """Return the decision of the first rule that fires; the others learn what acts instead."""
         decisions = [rule.decide(features) for rule in self.rules]
         pairs = zip(self.rules, decisions, strict=True)
-        return next((decision for rule, decision in pairs if fires(rule)), decisions[-1])
+        acts = next((decision for rule, decision in pairs if fires(rule)), decisions[-1])
+        for rule, decision in zip(self.rules, decisions, strict=True):
+            if decision != acts:
+                overrule(rule, acts)
+        return acts
+
+    def overruled(self, decision: Decision) -> None:
+        """Let every rule know what acts instead."""
+        for rule in self.rules:
+            overrule(rule, decision)
 
     @classmethod
     def suggest(cls, trial: optuna.Trial, actions: Levels) -> dict[str, Any]:

@@ -311,6 +311,23 @@ def test_a_shield_that_steps_in_says_what_acts_and_what_was_thought(folder: Path
     assert explanation_of(shielded) == {}  # it was not asked
 
 
+def test_what_a_shield_lets_act_says_nothing_of_what_it_overruled(folder: Path) -> None:
+    """The KL of no compression is not taken for that of the spec that was decided on."""
+    for wrap in (Shielded, lambda served: Shielded(FirstThatFires((served,)))):
+        served = serve_bundle(folder, network="original", profile=None)
+        shielded = wrap(served)
+        bind(shielded, *a_run())
+        shielded.reset()
+        wanted = shielded.decide(made_up_features()).label
+        far = {"compression_kl_nats": 3.0, "kl_mean_nats": 3.0, "served_share": 1.0}
+        shielded.decide(made_up_features(kl_max_nats=15.0, **far))
+        before = explanation_of(served)[wanted]["kl_nats"]
+        assert before > 0.5
+        near = {"compression_kl_nats": 1e-5, "kl_mean_nats": 1e-5, "served_share": 1.0}
+        shielded.decide(made_up_features(kl_max_nats=0.1, **near))
+        assert explanation_of(served)[wanted]["kl_nats"] == pytest.approx(before)
+
+
 def test_a_bundle_is_a_strategy_in_python(folder: Path) -> None:
     strategy = accerl.load_bundle(folder)
     assert specs_of(strategy) == (IDENTITY, *SPECS)
