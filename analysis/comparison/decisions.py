@@ -46,7 +46,7 @@ def spec_order(run: RunRecord) -> list[str]:
     return [spec.label for spec in single] + sorted(label for label in labels if " + " in label)
 
 
-def _values(row: Mapping[str, float]) -> dict[str, float | None]:
+def _values(row: Mapping[str, float], compresses: bool) -> dict[str, float | None]:
     """Return what is believed of one candidate: means, and one standard deviation either side."""
     values: dict[str, float | None] = {"probability": row["probability"]}
     names = (("rate", "env_steps_per_second", "rate"), ("efficiency", "efficiency", "efficiency"))
@@ -54,8 +54,13 @@ def _values(row: Mapping[str, float]) -> dict[str, float | None]:
         spread = math.exp(row[f"{doubt}_doubt"])
         values |= {name: row[key], f"{name}_low": row[key] / spread}
         values[f"{name}_high"] = row[key] * spread
-    kl = row["kl_nats"]
-    return values | {"kl": kl if kl > LEAST_KL_NATS else None}
+    return values | {"kl": row["kl_nats"] if compresses else None}
+
+
+def _compressing(run: RunRecord) -> set[str]:
+    """Return the candidates that were ever believed to differ from the learner."""
+    rows = [item for report in run.reports for item in report.explanation.items()]
+    return {label for label, row in rows if row["kl_nats"] > LEAST_KL_NATS}
 
 
 def beliefs(run: RunRecord) -> Iterator[dict[str, Any]]:
@@ -64,11 +69,11 @@ def beliefs(run: RunRecord) -> Iterator[dict[str, Any]]:
     Rows are {begins, spec, rate, efficiency, kl, probability}, of rate and efficiency also ..._low
     and ..._high; `kl` is None where nothing is compressed.
     """
-    found = explained(run)
+    found, compressing = explained(run), _compressing(run)
     moments = [(report.total_seconds - report.seconds, report) for report in found]
     for begins, report in (*moments, (found[-1].total_seconds, found[-1])):
         for label, row in report.explanation.items():
-            yield {"begins": begins, "spec": label, **_values(row)}
+            yield {"begins": begins, "spec": label, **_values(row, label in compressing)}
 
 
 def chosen_beliefs(run: RunRecord) -> Iterator[dict[str, Any]]:
@@ -76,12 +81,13 @@ def chosen_beliefs(run: RunRecord) -> Iterator[dict[str, Any]]:
 
     Rows are those of `beliefs` with `stretch`: the number of the choice, 0, 1, 2, ...
     """
-    stretch, last = -1, ""
+    stretch, last, compressing = -1, "", _compressing(run)
     for report in explained(run):
         label = chosen_label(report)
         if label:
             stretch, last = stretch + (label != last), label
-            row = {"spec": label, "stretch": stretch, **_values(report.explanation[label])}
+            values = _values(report.explanation[label], label in compressing)
+            row = {"spec": label, "stretch": stretch, **values}
             yield {"begins": report.total_seconds - report.seconds, **row}
             yield {"begins": report.total_seconds, **row}
 

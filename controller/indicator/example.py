@@ -1,0 +1,59 @@
+"""`python -m controller.indicator.example DIR`: a run whose strategy explains itself, to look at.
+
+The Advanced Indicator as its training begins, the rule, plays CartPole on a machine with a GPU and
+few cores. Other programs come and go, then the learner's core is throttled. The run is on the
+virtual clock, so everybody gets the same; `accerl report DIR --html FILE --figures PICTURES` draws
+it as `decision-explainer.png`.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from accerl.presets import load_preset
+from accerl.runtime.conditions import CO_TENANT, THROTTLE, Condition, Conditions
+from accerl.runtime.latency.profiles import load_profile
+from accerl.spec import IDENTITY, CompressionSpec
+from accerl.training.run import RunResult, run_training
+from controller.indicator.prior import Prior
+from controller.indicator.scorer import SpecScorer
+from controller.indicator.strategy import AdvancedIndicator, IndicatorSettings
+
+GAME, MACHINE, SEED = "cartpole", "gpu-few-cores-8000", 0
+SECONDS, INTERVALS = 10.0, 40
+SPECS = (
+    IDENTITY,
+    CompressionSpec(bits=8),
+    CompressionSpec(sparsity=0.5, bits=8),
+    CompressionSpec(student="net1", bits=8),
+    CompressionSpec(student="net3", bits=8),
+    CompressionSpec(student="net3", sparsity=0.5, bits=8),
+)
+EVENTS = (
+    Condition(at_seconds=3.0, lasts_seconds=2.5, kind=CO_TENANT, amount=24),
+    Condition(at_seconds=7.0, lasts_seconds=1.5, kind=THROTTLE, amount=3.0, process="learner"),
+)
+
+
+def run_example(out: Path, seconds: float = SECONDS) -> RunResult:
+    """Make the run; a shorter one is its beginning.
+
+    Raises:
+        UserError: `out` cannot be written.
+    """
+    events = tuple(event for event in EVENTS if event.at_seconds < seconds)
+    config = replace(
+        load_preset(GAME), seconds=seconds, seed=SEED, conditions=Conditions(events)
+    ).with_runtime(runtime="serial", clock="virtual", interval_seconds=SECONDS / INTERVALS)
+    scorer = SpecScorer(generator=torch.Generator().manual_seed(0))
+    strategy = AdvancedIndicator(scorer, Prior(), IndicatorSettings(specs=SPECS))
+    profile = load_profile(MACHINE)
+    return run_training(config, strategy, strategy_name=strategy.name, out=out, profile=profile)
+
+
+if __name__ == "__main__":
+    run_example(Path(sys.argv[1]))
