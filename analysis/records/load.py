@@ -97,9 +97,7 @@ class StudyRecord:
     variants: tuple[Mapping[str, Any], ...]
     """every way of training a controller"""
     checks: tuple[Mapping[str, Any], ...]
-    """every candidate of meta-training, its gain over the incumbent of its time on validation"""
-    effects: Mapping[str, Any]
-    """what the policy looks at: features, and what each does to the heads"""
+    """every candidate of meta-training, its gain over the best before it on validation"""
     real: Mapping[str, Any]
     """runs on the real clock beside what the virtual clock predicts"""
     warnings: tuple[str, ...]
@@ -278,7 +276,6 @@ def load_study(path: Path) -> StudyRecord:
         oracle_gap=tuple(_read_optional(path / "oracle-gap.json").get("rows", ())),
         variants=_read_list(path / "variants.json"),
         checks=_read_list(path / "checks.json"),
-        effects=_read_optional(path / "effects.json"),
         real=_read_optional(path / "real.json"),
         warnings=tuple(warnings),
     )

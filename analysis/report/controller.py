@@ -7,7 +7,6 @@ from typing import Any
 
 from analysis.comparison.decisions import explained
 from analysis.figures import forest
-from analysis.figures import policy as figures_policy
 from analysis.figures.explainer import decision_explainer
 from analysis.figures.strips import schedule_story, study_strips
 from analysis.formats import NOTHING
@@ -15,7 +14,7 @@ from analysis.records.load import StudyRecord
 from analysis.report.blocks import Block, Heading, Section, Text, fold, section
 from analysis.report.provenance import RUN_FILES
 from analysis.report.runs import decision_table
-from analysis.report.table import Cell, Table, estimate, rows_table
+from analysis.report.table import Cell, Table, estimate
 
 
 def schedules(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
@@ -42,24 +41,8 @@ def subject_explained(study: StudyRecord) -> list[Block | None]:
 
 
 def policy(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
-    """Which features matter, what each does, and every way of training that was tried."""
+    """Every way of training that was tried, and what its steps were worth."""
     blocks: list[Block | None] = []
-    if shown := study.info.get("shown"):
-        listed = ", ".join(f"{spec} on {machine}" for machine, spec in shown.items())
-        blocks.append(
-            Text(f"It was trained to imitate the best static spec of each machine: {listed}.")
-        )
-    if study.effects:
-        features = study.effects["features"]
-        texts = [
-            {"feature": item["name"], "made of": item["text"], "importance": item["importance"]}
-            for item in figures_policy.by_importance(features)
-        ]
-        blocks += [
-            figures_policy.feature_importance(features),
-            figures_policy.policy_effects(study.effects),
-            rows_table("The features; accerl/monitor/README.md says what each is", texts),
-        ]
     if study.variants:
         blocks += [
             Heading("Ways of training"),
@@ -70,19 +53,18 @@ def policy(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
         blocks += [
             check_table(study.checks),
             Text(
-                "Gain: mean difference to the incumbent of its time in the normalised, discounted "
-                "gain of J, paired by instance and seed. A candidate is accepted only where the "
-                "interval lies above zero.",
+                "Gain: mean difference to what was best before it in the discounted gain of J over "
+                "that of uncompressed runs, on the validation seeds, paired by instance and seed. "
+                "The best in the mean is entered.",
                 "small",
             ),
         ]
     return section(
         "Policy",
-        "What the policy looks at, and how it was trained.",
+        "How the policy was trained.",
         blocks,
-        ("effects.json", "variants.json", "checks.json"),
-        empty="The study holds no effects.json (features, their importance, and the choices as "
-        "each moves), which would fill this section.",
+        ("variants.json", "checks.json"),
+        empty="The study holds no variants.json and no checks.json, which would fill this section.",
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass
@@ -49,6 +50,31 @@ class Played:
         )
 
 
+OFFSET = 0.1
+"""of the game's scale, added to both gains: where an uncompressed run gains nothing, a ratio to it
+would be noise"""
+SLOWER = 0.97
+"""of an uncompressed run's gain: reaching less is punished"""
+PUNISHMENT = 4.0
+LEAST_RATIO = 0.05
+
+
+def gain_ratio(gain: float, fp32_gain: float) -> float:
+    """Return how much better an episode is than one without compression: 1 is as good."""
+    return max(gain + OFFSET, 0.0) / max(fp32_gain + OFFSET, OFFSET)
+
+
+def reward(ratio: float) -> float:
+    """Return what training goes by, of r: an episode's gain over one's without compression.
+
+        R = log r - punishment max(0, log 0.97 - log r),    r at least 0.05
+
+    A factor counts the same wherever it is won, and losing against no compression five times.
+    """
+    log_ratio = math.log(max(ratio, LEAST_RATIO))
+    return log_ratio - PUNISHMENT * max(0.0, math.log(SLOWER) - log_ratio)
+
+
 def play(strategy: Strategy, instance: Instance, seed: int) -> Played:
     """Play one episode; the same arguments give the same, but on the real clock.
 
@@ -69,6 +95,7 @@ def play(strategy: Strategy, instance: Instance, seed: int) -> Played:
             run,
             horizon_seconds=instance.horizon_seconds,
             interval_seconds=instance.interval_seconds,
+            first_interval_seconds=instance.first_interval_seconds,
         )
     ) as episode:
         while not episode.finished:
@@ -77,7 +104,7 @@ def play(strategy: Strategy, instance: Instance, seed: int) -> Played:
             score = report.learner_return
             returns.append(returns[-1] if score is None else score)
             steps.append(report.total_env_steps)
-            decisions.append(report.decision)
+            decisions.append(report.decision.without_shadow)
     return Played(
         times=tuple(clock),
         returns=tuple(returns),

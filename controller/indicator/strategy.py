@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,10 @@ from controller.indicator.speed import SpeedBelief
 
 SERVED = 0.5
 """share of an interval in which a decision must have acted for what was seen to be its own"""
+DOUBT = 0.5
+"""standard deviation of the log of a KL above which it is worth measuring"""
+WORTH_KNOWING = 1.03
+"""times what acts is worth that a spec must be hoped to be"""
 FORGET_CHANGE = 2
 """intervals for which a change of conditions counts as new"""
 
@@ -54,6 +58,8 @@ class IndicatorSettings:
     """False: all specs are thought equally fast until they have acted (an ablation)"""
     uses_kl: bool = True
     """False: KL is never looked at (an ablation)"""
+    uses_shadows: bool = True
+    """False: nothing is measured without acting"""
     uses_changes: bool = True
     """False: changes of conditions are not noticed (an ablation)"""
 
@@ -133,6 +139,7 @@ class AdvancedIndicator:
         self._fidelity = FidelityBelief(self.specs, self.prior)
         self._acting: Decision | None = None
         self._kl_nats = math.nan
+        self._shadow: CompressionSpec | None = None
         self._held = 0
         self._since_change = FORGET_CHANGE
         self._was_overruled = False
@@ -163,7 +170,8 @@ class AdvancedIndicator:
         self.explanation = _explain(rows, scores, chosen)
         self._held = self._held + 1 if chosen == self._acting else 1
         self._acting = chosen
-        return chosen
+        self._shadow = self._to_measure(rows, chosen)
+        return replace(chosen, shadow=self._shadow)
 
     def overruled(self, decision: Decision) -> None:
         """Know that something else acts than was decided: that interval says nothing of it."""
@@ -194,6 +202,8 @@ class AdvancedIndicator:
             if new:  # the indicator keeps its value where nothing was sampled
                 self._fidelity.observe_kl(spec, self._kl_nats)
             self._fidelity.observe_acting(spec, raw)
+        if self._shadow is not None:
+            self._fidelity.observe_kl(self._shadow, raw["shadow_kl_nats"])
 
     def _scores(self, rows: Sequence[Candidate]) -> list[float]:
         vectors = torch.from_numpy(np.stack([row.vector for row in rows]))
@@ -214,6 +224,22 @@ class AdvancedIndicator:
         if held and self._since_change > 0 and self._acting in decisions:
             return self._acting
         return rows[max(allowed, key=lambda place: scores[place])].decision
+
+    def _to_measure(self, rows: Sequence[Candidate], chosen: Decision) -> CompressionSpec | None:
+        """Return the spec whose KL is to be measured without acting; None: not worth it.
+
+        It is one that would be worth more than what acts if its KL were as low as it may well be,
+        but whose KL is not known well; of several the one that would be worth most.
+        """
+        if not (self.settings.uses_shadows and self.settings.uses_kl):
+            return None
+        own = next(row for row in rows if row.decision == chosen)
+        best, found = own.log_worth + math.log(WORTH_KNOWING), None
+        for row in rows:
+            hoped = row.log_worth + row.log_efficiency.sd
+            if row.decision != chosen and row.log_kl.sd > DOUBT and hoped > best:
+                best, found = hoped, row.decision.main
+        return found
 
     def to_json(self) -> dict[str, Any]:
         """Return its name, and as parameters all that it is made of."""

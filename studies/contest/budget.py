@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from accerl.runtime.latency.families import FAMILIES, machine_name
 from accerl.spec import IDENTITY
 from controller.actions import ActionSpace
 from controller.env.instances import SPLITS
+from controller.env.machines import NUMBERS
 
 FP32 = {"name": "fixed", "params": {"spec": IDENTITY.to_json()}, "label": "fp32"}
 TUNE_SEEDS, VALIDATE_SEEDS = SPLITS["train"].seeds, SPLITS["validation"].seeds
-TEST_SEEDS = range(120, 140)
-"""of the contest proper, opened by the second one; the split's own, 100 to 119, by the first"""
+TEST_SEEDS = range(2_000, 2_040)
+"""of the contest proper, opened by it alone"""
 SHORT_TEST_SEEDS = SPLITS["test"].seeds
 """of short studies, so that `TEST_SEEDS` are opened by the contest proper alone"""
 REFERENCE_SEEDS = range(200, 220)
@@ -37,6 +39,16 @@ class Budget:
     held_out: tuple[Pair, ...] = ()
     """instances that only the test sees (and what is tuned for each instance by itself)"""
     actions: ActionSpace = ACTIONS
+    intervals: int = 12
+    """measurements of J and decisions of a run"""
+    first_share: float = 1.0
+    """length of the first interval over that of the others: what not knowing the machine costs"""
+    changing: bool = False
+    """whether conditions change on every other instance, trained or held out"""
+    target_share: float = 1.0
+    """of the way from random play to what uncompressed training reaches, where the target lies"""
+    precision: str = "fp32"
+    """of learners and of distilling; clocks are charged the same"""
     entrants: tuple[str, ...]
     """what is tuned besides: static, and names of `strategies.SPACES_BY_NAME`"""
     variants: tuple[str, ...] = ()
@@ -62,9 +74,9 @@ class Budget:
     exploratory_seeds: int
     """test seeds of entrants outside the primary comparisons"""
     pretrain_iterations: int
-    demonstration_seeds: int = 0
-    """tune seeds on which every spec is run on every trained instance, to demonstrate the best of
-    each machine; 0: the threshold rule alone is demonstrated"""
+    """on tier 0, which costs no inner run"""
+    pretrain_instances: int = 8
+    """drawn for each of them; 8 episodes on each"""
     profile_repeats: int = 0
     """rounds in which this machine is measured, if a pair names it"""
     real_seconds: float = 0.0
@@ -114,6 +126,7 @@ QUICKSTART = {
         test_seeds=1,
         exploratory_seeds=1,
         pretrain_iterations=2,
+        pretrain_instances=2,
         profile_repeats=2,
         real_seconds=8.0,
     ),
@@ -129,21 +142,55 @@ QUICKSTART = {
         test_seeds=6,
         exploratory_seeds=2,
         pretrain_iterations=8,
-        demonstration_seeds=1,
         profile_repeats=3,
         real_seconds=20.0,
     ),
 }
+
+
+def _machines(first: int, count: int) -> list[tuple[str, ...]]:
+    """Return so many machines of every family, those that stand side by side together."""
+    return [
+        tuple(machine_name(family, number) for family in FAMILIES)
+        for number in range(first, first + count)
+    ]
+
+
+def _held_out(games: tuple[str, ...], first: int) -> tuple[Pair, ...]:
+    """Return three machines of each family, on which games take turns."""
+    return tuple(
+        (games[(row + column) % len(games)], machine)
+        for row, machines in enumerate(_machines(first, 3))
+        for column, machine in enumerate(machines)
+    )
+
+
+def _trained(games: tuple[str, ...]) -> tuple[Pair, ...]:
+    """Return every game on a machine of each family, others for every game."""
+    rows = _machines(NUMBERS["train"][0], len(games))
+    return tuple((game, machine) for game, row in zip(games, rows, strict=True) for machine in row)
+
+
+_DRAWN = {
+    "intervals": 40,
+    "first_share": 0.1,
+    "changing": True,
+    "target_share": 0.9,
+    "precision": "bf16",
+}
+"""of contests on drawn machines"""
 CONTEST = {
     "tiny": Budget(
         env_steps={"catch": 16_000, "cartpole": 30_000, "acrobot": 60_000},
-        trained=(("catch", "paper-1080ti"), ("catch", "learner-bound")),
-        held_out=(("cartpole", "slow-env"), ("acrobot", "edge")),
+        trained=(("catch", "laptop-0002"), ("catch", "server-0001")),
+        held_out=(("cartpole", "laptop-9000"), ("acrobot", "edge-9000")),
         actions=SMALL_ACTIONS,
-        entrants=("static", "kl-threshold", "sw-ucb"),
-        variants=("evolution",),
+        changing=True,
+        first_share=0.1,
+        entrants=("static", "kl-threshold", "advise-kl-cap", "sw-ucb"),
+        variants=("evolution", "untrained"),
         reference_runs=2,
-        inner_runs=40,
+        inner_runs=24,
         instance_runs=2,
         tune_seeds=1,
         validate_seeds=1,
@@ -151,56 +198,72 @@ CONTEST = {
         test_seeds=2,
         exploratory_seeds=1,
         pretrain_iterations=1,
-        demonstration_seeds=1,
+        pretrain_instances=2,
     ),
-    "default": Budget(
+    "short": Budget(
+        **_DRAWN,
         env_steps={
             "catch": 30_000,
             "cartpole": 60_000,
             "acrobot": 100_000,
-            "minatar-breakout": 40_000,
+            "minatar-breakout": 100_000,
+            "minatar-space-invaders": 100_000,
         },
-        trained=tuple(
-            (game, profile)
-            for profile in ("paper-1080ti", "two-core", "slow-env", "learner-bound")
-            for game in ("catch", "cartpole")
+        trained=_trained(("catch", "cartpole")),
+        held_out=_held_out(
+            ("acrobot", "minatar-breakout", "minatar-space-invaders"), NUMBERS["test"][0]
         ),
-        held_out=(
-            ("catch", "edge"),
-            ("cartpole", "gpu-learner"),
-            ("acrobot", "paper-1080ti"),
-            ("acrobot", "learner-bound"),
-            ("acrobot", "edge"),
-            ("minatar-breakout", "two-core"),
+        entrants=("static", "kl-threshold", "advise-kl-cap", "sw-ucb"),
+        variants=("evolution", "untrained", "no_predictions", "no_kl", "no_changes"),
+        reference_runs=5,
+        inner_runs=120,
+        instance_runs=0,
+        tune_seeds=2,
+        validate_seeds=2,
+        finalists=3,
+        test_seeds=4,
+        exploratory_seeds=2,
+        pretrain_iterations=60,
+    ),
+    "default": Budget(
+        **_DRAWN,
+        env_steps={
+            "catch": 30_000,
+            "cartpole": 60_000,
+            "minatar-breakout": 200_000,
+            "acrobot": 100_000,
+            "minatar-freeway": 200_000,
+            "minatar-space-invaders": 200_000,
+        },
+        trained=_trained(("catch", "cartpole", "minatar-breakout")),
+        held_out=_held_out(
+            ("acrobot", "minatar-freeway", "minatar-space-invaders"), NUMBERS["test"][0]
         ),
         entrants=(
             "static",
             "kl-threshold",
             "reward-gap",
-            "linear-kl",
             "three-stage",
+            "advise-kl-cap",
             "sw-ucb",
             "thompson",
             "gp-bandit",
-            "random",
         ),
-        variants=("evolution",),
+        variants=("evolution", "untrained", "no_predictions", "no_kl", "no_changes"),
         reference_runs=20,
-        inner_runs=384,
+        inner_runs=288,
         instance_runs=12,
         instance_finalists=3,
         tune_seeds=2,
-        validate_seeds=5,
-        candidate_seeds=10,
-        finalists=5,
-        test_seeds=20,
+        validate_seeds=3,
+        finalists=3,
+        test_seeds=16,
         is_short=False,
         other_seeds=8,
-        exploratory_seeds=1,
-        pretrain_iterations=12,
-        demonstration_seeds=2,
-        real_seconds=20.0,
-        real_games=("pong", "minatar-breakout"),
+        exploratory_seeds=4,
+        pretrain_iterations=120,
+        real_seconds=600.0,
+        real_games=("pong", "breakout"),
         real_seeds=3,
     ),
 }

@@ -26,7 +26,7 @@ from controller.bundle.bundle import export_bundle, load_bundle, verify_bundle
 from controller.bundle.meta import BundleMeta, ProfileId, Result, TrainedOn
 from controller.bundle.schedule import POOLED, groups_of, median_schedules
 from controller.env.instances import Instance
-from controller.policy.policy import ControllerPolicy, LearnedStrategy
+from controller.indicator.strategy import AdvancedIndicator
 from studies.benchmarks.pipelines import base_config
 from studies.contest.training import Trained
 from studies.jobs.inner import StrategyResult
@@ -41,7 +41,7 @@ HELD_OUT = "held out"
 
 def export(
     out: Path,
-    policy: ControllerPolicy,
+    policy: AdvancedIndicator,
     actions: ActionSpace,
     instances: list[Instance],
     trained: list[Instance],
@@ -61,8 +61,8 @@ def export(
 
     Args:
         out: the study's folder.
-        policy: the trained controller.
-        actions: what its heads stand for.
+        policy: the trained indicator.
+        actions: the levels of its specs.
         instances: what it was tested on.
         decisions: what it chose on the validation seeds, by trained instance.
         shield_nats: of the shield that it acted under.
@@ -108,7 +108,7 @@ def export(
         results=tuple(ratio_rows(instances, results, subject, trained)),
         contest=contest,
     )
-    export_bundle(out / "bundle", LearnedStrategy(policy, actions), meta, schedules)
+    export_bundle(out / "bundle", policy, meta, schedules)
     checked = verify_bundle(out / "bundle")
     console.print(f"  bundle: {out / 'bundle'} (verified: {len(checked['files'])} files)")
 

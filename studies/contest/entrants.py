@@ -1,9 +1,10 @@
 """Entrants of a contest: hand-set strategies and bandits, tuned at equal budgets.
 
 Scope "one for all": one parameter set for every instance, tuned on the trained ones with
-`Budget.inner_runs`. Scope "per instance": a set for each instance, tuned on that very game and
-machine with `Budget.instance_runs`, also where the controller has never been: a comparator that
-knows more than the controller does. Both then choose among their best on the validation seeds.
+`Budget.inner_runs`, of which choosing among the best takes its part. Scope "per instance": a set
+for each instance, tuned on that very game and machine with `Budget.instance_runs`, also where the
+controller has never been: a comparator that knows more than the controller does. Both choose among
+their best on the validation seeds.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from studies.progress import Advance, bar, console, silent
 
 ALL, EACH = "one for all", "per instance"
 STATIC = "static"
+ADVISE = "advise"
+"""kind of the rule that knows the machine's profile, and nothing of what it was not told"""
 TUNED = "tuned"
 """label of what is tuned: equal parameters are an equal job, whichever search asks for them"""
 THRESHOLDS = ("kl-threshold", "reward-gap")
@@ -31,7 +34,7 @@ KINDS = {
     **dict.fromkeys(THRESHOLDS, "threshold"),
     **dict.fromkeys(BANDITS, "bandit"),
     "linear-kl": "threshold",
-    "advise-kl-cap": "threshold",
+    "advise-kl-cap": ADVISE,
     "three-stage": "schedule",
     "random": "random",
     "first-that-fires": "threshold",
@@ -96,6 +99,7 @@ def primary_names(budget: Budget) -> list[str]:
     kinds = {KINDS[name] for name in budget.entrants}
     names = ["fp32", "best static spec, one for all"]
     names += ["best threshold rule, one for all"] if "threshold" in kinds else []
+    names += ["advise + KL cap"] if ADVISE in kinds else []
     names += ["best bandit"] if "bandit" in kinds else []
     if budget.instance_runs:
         names += ["best static spec of each instance", "best threshold rule of each instance"]
@@ -112,13 +116,15 @@ def tuned_for_all(study: Study, name: str) -> Tuned:
     budget = study.budget
     space = _space(name)
     trained = study.trained
-    with bar(space.label, budget.inner_runs) as advance:
+    validated = budget.finalists * len(trained) * len(study.validate_seeds)
+    runs = budget.inner_runs - validated
+    with bar(space.label, runs) as advance:
         tuned = tune(
             space,
             budget.actions,
             _evaluator(study, trained, study.tune_seeds, advance),
             instances=len(trained) * len(study.tune_seeds),
-            runs=budget.inner_runs,
+            runs=runs,
             out=study.out,
             seed=study.seed,
             plan=study.plan,
@@ -208,7 +214,7 @@ def tuned_entrants(study: Study) -> list[Entrant]:
     the primary comparisons, and likewise of several bandits; the others take part all the same.
     """
     found = [_for_all(study, name) for name in study.budget.entrants]
-    for kind in ("static", "threshold", "bandit"):
+    for kind in ("static", "threshold", ADVISE, "bandit"):
         own = [item for item in found if item.kind == kind]
         if own:
             best = max(own, key=lambda item: item.score)

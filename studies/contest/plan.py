@@ -16,9 +16,11 @@ from typing import Any
 from accerl.errors import UserError
 from accerl.presets import load_preset
 from accerl.records import json_hash, read_json, write_json
+from accerl.runtime.conditions import draw_conditions
 from accerl.runtime.latency.games import times_of_run
 from accerl.runtime.latency.predict import predict
 from accerl.runtime.latency.profile import LatencyProfile
+from accerl.runtime.wiring import Wiring
 from accerl.spec import IDENTITY
 from controller.bundle.meta import git_revision
 from controller.env.instances import Instance, make_instance
@@ -34,13 +36,13 @@ PLAN, OPENED = "plan.json", "opened.json"
 QUESTION = (
     "Does a controller that is trained by policy gradient on some games and machines reach a "
     "game's target sooner, in seconds of the machine, than hand-set strategies tuned with the "
-    "same number of inner runs, those of validation not counted; also on games and machines that "
+    "same number of inner runs, those of validation included; also on games and machines that "
     "it never saw?"
 )
 QUESTION_ON_TRAINED = (
     "Does a controller that is trained by policy gradient reach a game's target sooner, in seconds "
     "of the machine, than hand-set strategies tuned with the same number of inner runs, those of "
-    "validation not counted; on new seeds of the games and machines that all were tuned on?"
+    "validation included; on new seeds of the games and machines that all were tuned on?"
 )
 RULE = (
     "Every pair of a trained game and a trained machine; then new machines for trained games, new "
@@ -80,9 +82,47 @@ def find_instances(budget: Budget, profiles: Mapping[str, LatencyProfile]) -> li
         latency, config = profiles[name], load_preset(game)
         limit = LIMITS[predict(times_of_run(latency, config), config, IDENTITY).limit]
         group = find_group((game, name), budget.trained)
-        instance = make_instance(game, latency, budget.env_steps[game], limit=limit, group=group)
-        found.append(replace(instance, profile=name))
-    return found
+        made = play_on(budget, game, latency)
+        found.append(replace(made, profile=name, limit=limit, group=group))
+    if not budget.changing:
+        return found
+    # Those of a family, which stand four apart, take turns.
+    odd = [bool((place + place // 4) % 2) for place in range(len(found))]
+    return [with_events(item) if own else item for item, own in zip(found, odd, strict=True)]
+
+
+def play_on(budget: Budget, game: str, latency: LatencyProfile) -> Instance:
+    """Return a game on a machine, with the lengths and the precision of a budget."""
+    made = make_instance(game, latency, budget.env_steps[game])
+    interval = float(f"{made.horizon_seconds / budget.intervals:.3g}")
+    first = budget.first_share * interval if budget.first_share < 1.0 else 0.0
+    config = made.config(0)
+    if budget.precision != "fp32":
+        config = config.with_learner(precision=budget.precision)
+        compression = replace(config.compression, distill_precision=budget.precision)
+        config = replace(config, compression=compression)
+    return replace(
+        made,
+        base=config,
+        interval_seconds=interval,
+        first_interval_seconds=first,
+        horizon_seconds=first + (budget.intervals - (first > 0.0)) * interval,
+    )
+
+
+def with_events(instance: Instance) -> Instance:
+    """Return an instance whose conditions change: drawn once, the same with all seeds."""
+    latency, config = instance.latency, instance.config(0)
+    assert latency is not None
+    times, horizon = times_of_run(latency, config), instance.horizon_seconds
+    conditions = draw_conditions(
+        int(json_hash([instance.game, latency.hash, horizon])[:12], 16),
+        horizon,
+        actors=Wiring.of(config.runtime, times).actors,
+        cores=times.cores,
+        linked=max(times.down_bytes_per_second, times.up_bytes_per_second) > 0.0,
+    )
+    return replace(instance, base=replace(config, conditions=conditions))
 
 
 def find_group(pair: Pair, trained: Collection[Pair]) -> str:
@@ -122,6 +162,7 @@ def make_plan(
                 "profile_hash": profiles[item.profile].hash,
                 "config_hash": item.config(0).hash,
                 **{name: getattr(item, name) for name in PLANNED},
+                "events": [event.to_json() for event in item.config(0).conditions.events],
             }
             for item in instances
         ],
@@ -135,8 +176,9 @@ def make_plan(
             "reference": list(REFERENCE_SEEDS)[: budget.reference_runs],
         },
         "target": (
-            f"of a game: median final return of {budget.reference_runs} fp32 runs on the paper's "
-            "machine; a run that has not reached it at the horizon is censored there"
+            f"{budget.target_share:.0%} of the way from random play to a game's median final "
+            f"return of {budget.reference_runs} fp32 runs on the paper's machine; a run that has "
+            "not reached it at the horizon is censored there"
         ),
         "primary": {
             "metric": "seconds_to_target",

@@ -18,20 +18,15 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-import numpy as np
-
 from accerl.errors import UserError
 from accerl.records import fingerprint, make_out_dir, read_json, versions, write_json
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.latency.profiles import load_profile
-from accerl.seeds import Role, generator
 from controller.env.instances import Instance
 from studies.contest import deliver
 from studies.contest.budget import BUDGETS, MEASURED
 from studies.contest.costs import StepCosts
 from studies.contest.deliver import Results
-from studies.contest.demonstrations import record_rule, record_statics
-from studies.contest.effects import effects
 from studies.contest.entrants import EACH, Entrant, fp32, primary_names, tuned_entrants
 from studies.contest.plan import (
     TRAINED,
@@ -47,7 +42,7 @@ from studies.contest.training import (
     SHIELD,
     Trained,
     replay_entrant,
-    train_controller,
+    train_all,
     write_training,
 )
 from studies.contest.variants import CONTROLLER, VARIANTS
@@ -60,7 +55,6 @@ from studies.storage import JOURNAL, open_storage, storage_errors
 
 CLOSEST = ("static", "threshold")
 """kinds of the comparators that the controller has to beat; fp32, say, is far off"""
-DEMONSTRATED = " Others are clones of the best static spec of each trained machine."
 
 
 def run_contest(
@@ -132,7 +126,9 @@ def run_contest(
             study.storage = open_storage(where)
             tuned = tuned_entrants(study)
         with steps.step("meta_training", "Meta-training the controller (policy gradient)"):
-            trained, demonstrated = _train(study, tuned)
+            variants = [VARIANTS[variant] for variant in spent.variants]
+            trained = train_all(study, [CONTROLLER, *variants])
+            write_training(study, trained)
         entrants = _entrants(study, tuned, trained)
         opened = open_test(out, digest)
         with steps.step("test", "Testing on held-out seeds and instances, paired by seed"):
@@ -140,11 +136,9 @@ def run_contest(
         controller = trained[0]
         with steps.step("replay", "Exporting the controller; running it on the real clock"):
             _export(study, controller, entrants, results, digest)
-            write_json(out / "effects.json", _effects(study, controller, results))
             _write_variants(study, entrants, trained, results)
             _real(study, entrants)
     info = _study_json(study, settings, entrants, trained, plan, digest, steps)
-    info["shown"] = demonstrated
     info["test_opened"] = opened
     write_json(out / "study.json", info)
     with steps.step("report", "Writing the report"):
@@ -181,24 +175,6 @@ def claim(out: Path, settings: dict[str, Any]) -> None:
         raise UserError(f"{out} is not empty and holds no study; give --out a new folder")
     else:
         write_json(marker, settings)
-
-
-def _train(study: Study, tuned: Sequence[Entrant]) -> tuple[list[Trained], dict[str, str]]:
-    """Train the controller, then the variants that the budget names.
-
-    Returns also what was demonstrated: the best static spec's label, by machine.
-    """
-    rules = [item for item in tuned if item.kind == "threshold" and item.scope == "one for all"]
-    best = max(rules, key=lambda item: item.score)
-    with study.costs.step("demonstrations"):
-        rule = record_rule(study, best)
-        statics = record_statics(study, rule) if study.budget.demonstration_seeds else None
-    seconds = best.cpu_seconds + study.costs["demonstrations"]
-    wanted = [CONTROLLER, *(VARIANTS[name] for name in study.budget.variants)]
-    trained = [train_controller(study, rule, statics, seconds, variant) for variant in wanted]
-    write_training(study, trained)
-    specs = {} if statics is None else statics.best
-    return trained, {machine: spec.label for machine, spec in specs.items()}
 
 
 def _entrants(study: Study, tuned: Sequence[Entrant], trained: Sequence[Trained]) -> list[Entrant]:
@@ -251,7 +227,7 @@ def _export(
     compared = {item.name for item in entrants if item.primary} | {CONTROLLER.name}
     deliver.export(
         study.out,
-        controller.policy,
+        controller.indicator,
         study.budget.actions,
         study.instances,
         study.trained,
@@ -310,14 +286,6 @@ def _real(study: Study, entrants: Sequence[Entrant]) -> None:
     )
 
 
-def _effects(study: Study, controller: Trained, results: Results) -> dict[str, Any]:
-    """Return which features move the controller, in the states that it met in its test runs."""
-    runs = [run for runs in results[CONTROLLER.name].values() for run in runs]
-    vectors = np.array([seen for run in runs for seen in run.features], dtype=np.float32)
-    rng = generator(study.seed, Role.EFFECTS)
-    return effects(controller.policy, study.budget.actions, vectors, rng)
-
-
 def _study_json(
     study: Study,
     settings: Mapping[str, Any],
@@ -366,10 +334,8 @@ def _study_json(
         "notes": [
             "Games are learned for real; every operation is charged the seconds that it takes in "
             "a latency profile.",
-            "The controller starts from a clone of the best tuned threshold rule. Candidates that "
-            "replace it if they are clearly better are tried in turn, one of them pre-trained on "
-            "random analytic games, which costs no inner run."
-            + DEMONSTRATED
-            * (study.budget.demonstration_seeds > 0),
+            "The Advanced Indicator starts from a rule: the fastest spec whose KL is at most a "
+            "cap, by what it believes. It is trained on analytic games and drawn machines, which "
+            "costs no inner run, then on real learning; the best on validation seeds is entered.",
         ],
     }

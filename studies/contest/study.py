@@ -17,7 +17,7 @@ from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.latency.profiles import PAPER, load_profile, save_profile
 from accerl.spec import STUDENTS, CompressionSpec
 from analysis.comparison.curves import final_return
-from controller.env.instances import Instance, make_instance
+from controller.env.instances import Instance
 from controller.env.references import random_return as measure_random_return
 from controller.objective import default_beta, discounted_gain
 from studies.contest.budget import (
@@ -29,7 +29,7 @@ from studies.contest.budget import (
     Budget,
 )
 from studies.contest.costs import StepCosts
-from studies.contest.plan import TRAINED
+from studies.contest.plan import TRAINED, play_on
 from studies.jobs.executor import Executor, Job, R
 from studies.jobs.inner import StrategyJob, StrategyResult
 from studies.jobs.timed import ProfileJob
@@ -171,10 +171,7 @@ def add_references(study: Study) -> list[Instance]:
     budget = study.budget
     profile = load_profile(PAPER)
     seeds = list(REFERENCE_SEEDS)[: budget.reference_runs]
-    references = {
-        game: make_instance(game, profile, env_steps)
-        for game, env_steps in budget.env_steps.items()
-    }
+    references = {game: play_on(budget, game, profile) for game in budget.env_steps}
     jobs = [strategy_job(item, seed, FP32) for item in references.values() for seed in seeds]
     results = iter(study.run_shown("fp32 reference", jobs))
     known: dict[str, dict[str, Any]] = {}
@@ -187,14 +184,16 @@ def add_references(study: Study) -> list[Instance]:
                 f"{game}: fp32 training reached {middle:.3g}, no better than random play "
                 f"({random:.3g}); use a larger --budget"
             )
+        target = random + budget.target_share * (middle - random)
         console.print(
-            f"  {game}: random {random:.2f}; target {middle:.2f}, the median of {len(seeds)} fp32 "
-            f"runs of {reference.horizon_seconds:.3g} virtual seconds on {PAPER}"
+            f"  {game}: random {random:.2f}; the median of {len(seeds)} fp32 runs of "
+            f"{reference.horizon_seconds:.3g} virtual seconds on {PAPER} reaches {middle:.2f}; "
+            f"the target is {target:.2f}"
         )
         known[game] = {
             "random_return": random,
             "reference_return": middle,
-            "target_return": middle,
+            "target_return": target,
             "fp32_returns": tuple(reached),
         }
     scaled = [replace(item, **known[item.game]) for item in study.instances]

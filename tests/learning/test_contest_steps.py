@@ -13,11 +13,10 @@ import pytest
 from controller.env.instances import Instance
 from studies.contest.budget import CONTEST, SMALL_ACTIONS, TUNE_SEEDS, VALIDATE_SEEDS
 from studies.contest.costs import StepCosts
-from studies.contest.demonstrations import FASTEST, WAYS, record_rule, record_statics
 from studies.contest.entrants import EACH, Entrant, fp32, primary_names, tuned_entrants
 from studies.contest.plan import NEW_GAME, TRAINED
 from studies.contest.study import Study
-from studies.contest.training import replay_entrant, train_controller
+from studies.contest.training import replay_entrant, train_all
 from studies.contest.variants import CONTROLLER, VARIANTS
 from studies.jobs.executor import Job, Outcome, R
 from studies.jobs.inner import InstanceJob
@@ -102,10 +101,13 @@ def test_every_search_for_all_instances_spends_the_same(tuned: list[Entrant]) ->
             finalists * BUDGET.validate_seeds,
             2 * BUDGET.validate_seeds,
         }
-    spent = {item.name: item.inner_runs for item in tuned if item.scope != EACH}
+    spent = {
+        item.name: item.inner_runs + item.validation_runs for item in tuned if item.scope != EACH
+    }
     assert set(spent) == {"static", "kl_threshold", "sw_ucb"}
     assert spent["kl_threshold"] == spent["sw_ucb"] == BUDGET.inner_runs
-    assert spent["static"] == 2 * len(SMALL_ACTIONS.all_specs)  # the whole grid
+    finalists = 2 * BUDGET.finalists * BUDGET.validate_seeds
+    assert spent["static"] == 2 * len(SMALL_ACTIONS.all_specs) + finalists  # the whole grid
 
 
 def test_a_set_of_its_own_is_tuned_for_every_instance(tuned: list[Entrant]) -> None:
@@ -118,48 +120,35 @@ def test_a_set_of_its_own_is_tuned_for_every_instance(tuned: list[Entrant]) -> N
     assert len([fp32(), *tuned]) == len(primary_names(replace(BUDGET, variants=())))
 
 
-@pytest.mark.parametrize("variant", [CONTROLLER, VARIANTS["evolution"]])
-def test_a_controller_gets_no_more_runs_and_replaces_its_clone_only_if_better(
-    study: Study, tuned: list[Entrant], variant: Any
-) -> None:
+def test_indicators_get_no_more_runs_than_what_is_tuned(study: Study, tuned: list[Entrant]) -> None:
     assert set(asked(study)) <= {*TUNE_SEEDS, *VALIDATE_SEEDS}  # all searches are over
+    assert tuned
     before = len(asked(study))
-    rule = next(item for item in tuned if item.kind == "threshold" and item.scope != EACH)
-    episodes = record_rule(study, rule)
-    assert len(episodes) == 2
-    statics = record_statics(study, episodes)
-    specs = SMALL_ACTIONS.all_specs
-    assert statics.inner_runs == 2 * (len(specs) + 1)
-    assert set(statics.best) == {"fast"}
-    later = SMALL_ACTIONS.indices(statics.best["fast"])
-    for episodes_of_way in statics.labelled.values():
-        assert len(episodes_of_way) == statics.inner_runs
-        assert len({tuple(episode.actions[0]) for episode in episodes_of_way}) == 1
-    by_way = {name.split(",")[0]: found for name, found in statics.labelled.items()}
-    assert next(iter(by_way)) == FASTEST
-    mildest = by_way.get(WAYS[1.0], by_way[FASTEST])  # equal demonstrations are not cloned twice
-    assert all((episode.actions[1:] == later).all() for episode in mildest)
-    trained = train_controller(study, episodes, statics, 100.0, variant)
-    assert trained.entrant.cpu_seconds > 100.0
-    assert BUDGET.inner_runs - 8 < trained.entrant.inner_runs <= BUDGET.inner_runs
+    variants = [CONTROLLER, VARIANTS["evolution"], VARIANTS["untrained"], VARIANTS["no_kl"]]
+    trained = train_all(study, variants)
     seeds = asked(study)[before:]
-    assert set(seeds) - set(VALIDATE_SEEDS) == set(trained.seeds) <= set(TUNE_SEEDS)
-    validated = [seed for seed in seeds if seed in VALIDATE_SEEDS]
-    assert set(validated) == set(study.candidate_seeds)
-    assert trained.entrant.validation_runs == len(validated)
-    assert len(trained.checks) >= 3
-    for row in trained.checks:
-        assert row["accepted"] == (row["low"] is not None and row["low"] > 0.0)
-    json.dumps(trained.checks, allow_nan=False)  # of too few seeds there is no interval
-    names = {"clone of the best threshold rule", *(row["candidate"] for row in trained.checks)}
-    assert trained.entrant.params["accepted"] in names
-    again = train_controller(study, episodes, statics, 100.0, variant)  # from kept runs
-    assert again.policy.to_json() == trained.policy.to_json()
-    assert again.checks == trained.checks
-    assert again.entrant.cpu_seconds == trained.entrant.cpu_seconds
-    replayed = replay_entrant(study, trained)
+    assert {item.entrant.name for item in trained} == {variant.name for variant in variants}
+    for item in trained:
+        assert item.entrant.cpu_seconds > 0.0
+        assert item.entrant.inner_runs <= BUDGET.inner_runs
+        json.dumps(item.checks, allow_nan=False)  # of too few seeds there is no interval
+        names = {row["candidate"] for row in item.checks}
+        assert item.entrant.params["accepted"] in {"the rule that training starts from", *names}
+    assert len(seeds) == sum(item.entrant.inner_runs for item in trained)
+    controller, evolved, untrained, blind = trained
+    for item in (controller, evolved, blind):
+        assert len(item.checks) == 2
+        assert item.entrant.inner_runs > BUDGET.inner_runs - 8
+        assert item.history[0]["tier"] == "analytic"
+        assert item.history[-1]["tier"] == "virtual"
+        assert np.isfinite(item.history[-1]["gain"])
+    assert untrained.entrant.inner_runs == 2 * BUDGET.validate_seeds
+    assert not blind.indicator.settings.uses_kl
+    again = train_all(study, variants[:1])[0]  # from kept runs
+    assert again.indicator.to_json() == controller.indicator.to_json()
+    assert again.checks == controller.checks
+    replayed = replay_entrant(study, controller)
     assert len(replayed.description["points"]) == 3
-    assert np.isfinite(trained.history[-1]["gain"])
 
 
 def test_what_was_tuned_is_kept(study: Study, tuned: list[Entrant]) -> None:

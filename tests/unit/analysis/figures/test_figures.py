@@ -14,7 +14,6 @@ from analysis.comparison.contest import build_contest
 from analysis.figures import costs as figures_costs
 from analysis.figures import forest as figures_forest
 from analysis.figures import learning_curves as figures
-from analysis.figures import policy as figures_policy
 from analysis.figures import runs as figures_runs
 from analysis.figures import strips as figures_strips
 from analysis.figures.export import contest_summary
@@ -66,8 +65,6 @@ FIGURES = {
     "schedules-2",
     "schedules-exploratory",
     "schedules-exploratory-2",
-    "policy-importance",
-    "policy-effects",
     "variants",
     "transfer",
     "real-clock",
@@ -110,20 +107,6 @@ def test_every_figure_of_a_study_renders_without_links_or_scripts(
         assert "<script" not in svg
         assert "NaN" not in svg
         assert svg.count("<path") > 5
-
-
-def test_policy_effects_are_probabilities_of_the_most_important_features(
-    contest_study: StudyRecord,
-) -> None:
-    table = figures_policy.policy_effects(contest_study.effects).table
-    names = list(dict.fromkeys(row["feature"] for row in table))
-    assert names == ["log_kl", "learner_idle", "elapsed", "return_slope", "queue_fill", "entropy"]
-    sums: dict[tuple[str, str, float], float] = {}
-    for row in table:
-        key = (row["feature"], row["head"], row["value"])
-        sums[key] = sums.get(key, 0.0) + row["probability"]
-    assert len(sums) == 6 * 3 * 9
-    assert all(total == pytest.approx(1.0, abs=1e-4) for total in sums.values())
 
 
 def test_the_story_of_a_schedule_has_reward_and_kl_of_the_subject(study: StudyRecord) -> None:

@@ -34,7 +34,7 @@ SPECS = (IDENTITY, INT8, NET3)
 
 def make_indicator(machine: str, game: str = "catch", **settings: object) -> AdvancedIndicator:
     """Return the rule that training starts from, bound to a machine."""
-    given = {"specs": SPECS, **settings}
+    given = {"specs": SPECS, "uses_shadows": False, **settings}
     scorer = SpecScorer(generator=torch.Generator().manual_seed(0))
     indicator = AdvancedIndicator(scorer, Prior(), IndicatorSettings(**given))
     config = load_preset(game)
@@ -112,6 +112,26 @@ def test_it_acts_only_with_what_the_run_can_act_with() -> None:
     indicator.bind(config, times_of_run(load_profile("server-8000"), config))
     assert own not in indicator.specs
     assert {IDENTITY, NET3} <= set(indicator.specs)
+
+
+def test_what_may_be_worth_more_is_measured_without_acting() -> None:
+    indicator = make_indicator("edge-8000", cap_nats=0.02, uses_shadows=True)
+    first = indicator.decide(features())
+    assert first.main == INT8
+    assert first.shadow == NET3
+    close = {"served_share": 1.0, "compression_kl_nats": 0.004, "shadow_kl_nats": 1e-3}
+    second = indicator.decide(features(kl_mean_nats=0.01, policy_lag=8.0, **close))
+    for kl_nats in (1.1e-3, 1.2e-3):
+        close = {**close, "shadow_kl_nats": kl_nats}
+        second = indicator.decide(features(kl_mean_nats=0.01, policy_lag=8.0, **close))
+    assert second.main == NET3
+    assert second.shadow != NET3
+    far = make_indicator("edge-8000", cap_nats=0.02, uses_shadows=True)
+    far.decide(features())
+    close = {**close, "shadow_kl_nats": 5.0}
+    assert far.decide(features(kl_mean_nats=0.01, policy_lag=8.0, **close)).main == INT8
+    blind = make_indicator("edge-8000", cap_nats=0.02, uses_shadows=True, uses_kl=False)
+    assert blind.decide(features()).shadow is None
 
 
 def test_it_must_know_its_run() -> None:
