@@ -273,6 +273,7 @@ def describe(params: Mapping[str, Any]) -> str:
 def _in_words(value: Any) -> str:
     if isinstance(value, Mapping):
         return CompressionSpec.from_json(value).label
-    if isinstance(value, list):
-        return f"[{', '.join(_in_words(item) for item in value)}]"
+    if isinstance(value, list | tuple):
+        # Terminals take brackets for markup.
+        return f"({', '.join(_in_words(item) for item in value)})"
     return f"{value:.3g}" if isinstance(value, float) else str(value)
