@@ -22,8 +22,8 @@ from analysis.formats import significant
 from analysis.records.load import RunRecord
 
 META_TITLES = {
-    "gain": "Normalised gain of the inner runs",
-    "entropy_nats": "Policy entropy (nats)",
+    "gain": "Reward: log of the gain over uncompressed runs",
+    "spread": "Its spread within instances",
 }
 SPECS = (CompressionSpec(), CompressionSpec(bits=8), CompressionSpec(student="net3", bits=8))
 """none, the paper's INT8, and the hardest that every profile lists"""
@@ -141,7 +141,7 @@ def phase_bars(
 
 
 def meta_training_curves(rows: Sequence[Mapping[str, Any]]) -> Figure:
-    """Gain and entropy of meta-training over iterations, one panel each."""
+    """Reward and its spread over the iterations of meta-training, one panel each."""
     table = [
         {"iteration": row["iteration"], "game": row["game"], "metric": key, "value": row[key]}
         for row in rows
@@ -164,7 +164,8 @@ def meta_training_curves(rows: Sequence[Mapping[str, Any]]) -> Figure:
     return make_figure(
         "meta-training",
         "Meta-training of the controller",
-        "Means over the inner runs of an iteration; where games take turns, a line each.",
+        "Means over the episodes of an iteration. Drawn games are analytic, others are learned for "
+        "real; where games take turns, a line each.",
         alt.hconcat(*found, spacing=20, data=marks().data),
         table,
     )

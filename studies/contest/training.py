@@ -102,7 +102,8 @@ def _train(study: Study, variant: Variant, tier0: Any) -> Trained:
     checker = _Checker(study, variant, start)
     history: list[dict[str, Any]] = []
     if tier0 is not None:
-        history += [{"tier": "analytic", "runs": 0, **row} for row in tier0.history]
+        about = {"tier": "analytic", "runs": 0, "game": "drawn games", "seed": None}
+        history += [{**row, **about} for row in tier0.history]
         checker.check(SpecScorer.from_json(tier0.scorer), "trained on tier 0")
         last = len(checker.places)  # kept for the check at the end
         policy = SpecScorer.from_json(tier0.scorer)
@@ -134,7 +135,7 @@ def _train(study: Study, variant: Variant, tier0: Any) -> Trained:
         what=variant.what,
         history=[{"variant": variant.name, **row} for row in history],
         checks=checker.rows,
-        seeds=sorted({int(row["seed"]) for row in history if "seed" in row}),
+        seeds=sorted({row["seed"] for row in history if row["seed"] is not None}),
         decisions=checker.decisions,
     )
 
