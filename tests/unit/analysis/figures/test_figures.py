@@ -280,14 +280,14 @@ def test_latency_bars_and_tables_of_a_profile() -> None:
 
 def test_meta_training_shows_gain_and_entropy_of_every_iteration() -> None:
     rows = [
-        {"iteration": i, "game": "catch", "runs": 8, "gain": 0.1 * i, "entropy_nats": 1.0}
+        {"iteration": i, "game": "catch", "runs": 8, "gain": 0.1 * i, "spread": 1.0}
         for i in range(3)
     ]
     table = figures_costs.meta_training_curves(rows).table
     assert [row["value"] for row in table if row["metric"] == "gain"] == pytest.approx(
         [0.0, 0.1, 0.2]
     )
-    assert {row["metric"] for row in table} == {"gain", "entropy_nats"}
+    assert {row["metric"] for row in table} == {"gain", "spread"}
 
 
 def test_colours_and_dashes_tell_strategies_apart() -> None:
