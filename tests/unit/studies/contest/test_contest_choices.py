@@ -73,7 +73,7 @@ def test_a_contest_on_one_machine_is_no_contest_proper(
         plan["rule"] == "Every pair of a trained game and a trained machine; nothing is held out."
     )
     assert "never saw" not in plan["question"]
-    assert len(plan["seeds"]["test"]) == 20
+    assert len(plan["seeds"]["test"]) == 16
     assert not set(plan["seeds"]["test"]) & set(TEST_SEEDS)
 
 

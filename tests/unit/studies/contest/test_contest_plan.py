@@ -9,8 +9,11 @@ import pytest
 
 from accerl.errors import UserError
 from accerl.records import json_hash, read_json
+from accerl.runtime.latency.families import FAMILIES
 from accerl.runtime.latency.profiles import load_profile
 from controller.bundle.meta import git_revision
+from controller.env.instances import Instance
+from controller.objective import num_intervals
 from studies.contest.budget import (
     BUDGETS,
     CONTEST,
@@ -45,15 +48,39 @@ def _plan(seed: int = 0) -> dict[str, object]:
     return make_plan(BUDGET, instances, PROFILES, seed=seed, primary=("fp32", "static"))
 
 
-def test_every_kind_of_limit_and_of_novelty_occurs() -> None:
+def test_every_kind_of_limit_occurs_and_games_and_machines_are_new() -> None:
     instances = find_instances(BUDGET, PROFILES)
     check_rule(instances)
-    assert {item.group for item in instances} == {TRAINED, NEW_MACHINE, NEW_GAME, NEW_BOTH}
-    trained_games = {item.game for item in instances if item.group == TRAINED}
-    trained_machines = {item.profile for item in instances if item.group == TRAINED}
+    assert {item.group for item in instances} == {TRAINED, NEW_BOTH}
     held_out = [item for item in instances if item.group != TRAINED]
-    assert len({item.game for item in held_out} - trained_games) >= 2
-    assert len({item.profile for item in held_out} - trained_machines) >= 2
+    assert len({item.game for item in held_out}) == 3
+    by_family: dict[str, list[Instance]] = {}
+    for item in held_out:
+        by_family.setdefault(item.profile.rpartition("-")[0], []).append(item)
+    assert {name: len(own) for name, own in by_family.items()} == dict.fromkeys(FAMILIES, 3)
+
+
+def test_conditions_change_on_half_of_all_instances_of_every_family() -> None:
+    instances = find_instances(BUDGET, PROFILES)
+    changing = [bool(item.config(0).conditions.events) for item in instances]
+    # A Poisson number of events may be none.
+    assert len(instances) / 2 - 2 <= sum(changing) <= len(instances) / 2
+    for family in FAMILIES:
+        own = [
+            events
+            for item, events in zip(instances, changing, strict=True)
+            if item.profile.startswith(family)
+        ]
+        assert 0 < sum(own) < len(own)
+    again = find_instances(BUDGET, PROFILES)
+    assert [item.config(0) for item in again] == [item.config(0) for item in instances]
+
+
+def test_runs_have_as_many_intervals_as_the_budget_says_the_first_of_them_short() -> None:
+    for item in find_instances(BUDGET, PROFILES):
+        assert num_intervals(*item.lengths) == 40
+        assert item.first_interval_seconds == pytest.approx(0.1 * item.interval_seconds)
+        assert item.config(0).learner.precision == "bf16"
 
 
 def test_a_group_says_what_is_new() -> None:
@@ -85,8 +112,9 @@ def test_only_the_contest_proper_opens_its_test_seeds() -> None:
 
 
 def test_too_little_held_out_is_refused() -> None:
-    few = [item for item in find_instances(BUDGET, PROFILES) if item.game != "acrobot"]
-    with pytest.raises(UserError, match="1 games and 2 machines are held out"):
+    gone = ("acrobot", "minatar-freeway")
+    few = [item for item in find_instances(BUDGET, PROFILES) if item.game not in gone]
+    with pytest.raises(UserError, match="1 games and 4 machines are held out"):
         check_rule(few)
 
 

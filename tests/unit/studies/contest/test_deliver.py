@@ -17,7 +17,7 @@ from controller.policy.shield import Shielded
 from studies.contest.budget import ACTIONS
 from studies.contest.deliver import export, ratio_rows
 from studies.jobs.inner import StrategyResult
-from tests.fixtures.controllers.made_bundles import make_policy
+from tests.fixtures.controllers.made_bundles import make_indicator
 
 GAMES = [
     Instance(
@@ -90,7 +90,7 @@ def test_a_study_exports_all_that_it_found(tmp_path: Path) -> None:
     profiles = {name: load_profile(name) for name in ("edge", "two-core")}
     export(
         tmp_path,
-        make_policy(actions=ACTIONS),
+        make_indicator(specs=ACTIONS.all_specs),
         ACTIONS,
         GAMES,
         GAMES,

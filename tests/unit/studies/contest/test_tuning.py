@@ -239,7 +239,7 @@ def test_parameters_are_told_in_one_line() -> None:
     specs = [CompressionSpec(student="net3", bits=8).to_json(), CompressionSpec().to_json()]
     params = {"specs": specs, "aggressive": specs[0], "window": 8, "gap": 0.12345, "below": None}
     assert describe(params) == (
-        "specs=[net3 INT8, original fp32], aggressive=net3 INT8, window=8, gap=0.123, below=None"
+        "specs=(net3 INT8, original fp32), aggressive=net3 INT8, window=8, gap=0.123, below=None"
     )
 
 
