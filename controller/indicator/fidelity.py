@@ -10,8 +10,8 @@ a step is worth
 
     log efficiency = -cost (D^power - D_fp32^power) - log((1 + lag / half) / (1 + lag_fp32 / half)).
 
-`cost` is a game's own. The effective sample size of the importance weights speaks of it: a sample
-that counts for nothing teaches nothing, so log(ESS share) is taken as -cost D^power, with noise.
+`cost` is a game's own. The effective sample size of the importance weights speaks of it: what is
+weighted down teaches less, so w log(ESS share) is taken as -cost D^power, with noise.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class FidelityBelief:
         self._stale_nats, self._lag = max(total - own, 0.0), lag
         distance = total**self.prior.power
         if 0.0 < share < 1.0 and distance > 0.0:
-            cost = -math.log(share) / distance
+            cost = -self.prior.ess_weight * math.log(share) / distance
             self._log_cost.observe(0, math.log(cost), self.prior.cost_noise)
 
     def divergence(self, spec: CompressionSpec, policy_lag: float) -> float:

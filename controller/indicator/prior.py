@@ -53,6 +53,9 @@ class Prior:
     """standard deviation of the log of a game's cost, over games"""
     cost_noise: float = 1.0
     """of the log of what one interval's effective sample size says of it"""
+    ess_weight: float = 0.25
+    """of the log of the effective sample size in the log of what a step is worth: samples that are
+    weighted down still teach"""
     lag_half: float = 40.0
     """updates of lag at which a step teaches half as much"""
     rate_shared: float = 0.15
@@ -98,4 +101,4 @@ class Prior:
 
 
 _POSITIVE = ("kl_shared", "kl_own", "kl_noise", "cost", "power", "cost_spread", "cost_noise")
-_POSITIVE += ("lag_half", "rate_shared", "rate_own", "rate_noise")
+_POSITIVE += ("ess_weight", "lag_half", "rate_shared", "rate_own", "rate_noise")

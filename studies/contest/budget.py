@@ -111,6 +111,8 @@ _QUICK = {
         (game, profile) for profile in (MEASURED, "paper-1080ti") for game in ("catch", "cartpole")
     ),
     "actions": SMALL_ACTIONS,
+    "changing": True,
+    "first_share": 0.1,
     "entrants": ("static", "kl-threshold", "reward-gap"),
 }
 QUICKSTART = {
@@ -141,7 +143,8 @@ QUICKSTART = {
         finalists=2,
         test_seeds=6,
         exploratory_seeds=2,
-        pretrain_iterations=8,
+        pretrain_iterations=10,
+        pretrain_instances=6,
         profile_repeats=3,
         real_seconds=20.0,
     ),

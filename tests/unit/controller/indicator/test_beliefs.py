@@ -173,7 +173,7 @@ def test_efficiency_falls_with_kl_and_with_lag_and_fp32_is_the_unit() -> None:
 
 def test_few_effective_samples_make_divergence_dear() -> None:
     cheap, dear = FidelityBelief(SPECS, Prior()), FidelityBelief(SPECS, Prior())
-    for belief, share in ((cheap, 0.98), (dear, 0.3)):
+    for belief, share in ((cheap, 0.98), (dear, 0.1)):
         for _ in range(5):
             belief.observe_kl(NET3, 0.2)
             seen = raw(kl_mean_nats=0.2, policy_lag=3.0, ess_fraction=share)
