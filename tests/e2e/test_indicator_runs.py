@@ -29,7 +29,7 @@ def check_records(out: Path) -> None:
     assert len(reports) >= 3
     for report in reports:
         chosen = [label for label, row in report.explanation.items() if row["chosen"]]
-        assert chosen == [report.decision.label]
+        assert chosen == [report.decision.without_shadow.label]
         assert IDENTITY.label in report.explanation
         assert {"env_steps_per_second", "efficiency", "score"} <= set(report.explanation[chosen[0]])
 
