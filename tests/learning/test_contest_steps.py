@@ -24,6 +24,8 @@ from studies.jobs.local import LocalExecutor
 from studies.progress import Advance, silent
 from tests.fixtures.runs.inner_runs import fast_profile
 
+pytestmark = pytest.mark.slow  # the tiny study of CI takes the same steps
+
 BUDGET = replace(
     CONTEST["tiny"],
     trained=(("catch", "fast"), ("cartpole", "fast")),

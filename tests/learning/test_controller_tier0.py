@@ -76,7 +76,7 @@ def check(policy: ControllerPolicy, games: list[HeldOut], least: float) -> None:
     assert share(policy, games) > own + 0.01
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_the_policy_gradient_comes_near_the_optimum(games: list[HeldOut], seed: int) -> None:
     """480 inner runs."""
     policy = new_policy(seed)
@@ -88,7 +88,7 @@ def test_the_policy_gradient_comes_near_the_optimum(games: list[HeldOut], seed: 
     assert history[-1]["entropy_nats"] < history[0]["entropy_nats"]
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_evolution_comes_near_the_optimum(games: list[HeldOut], seed: int) -> None:
     """As many inner runs: 480."""
     policy = new_policy(seed)

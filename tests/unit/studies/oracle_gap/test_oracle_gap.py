@@ -102,6 +102,7 @@ def test_only_what_is_clearly_better_is_taken() -> None:
     assert clearly_best([stay, stay - 1.0]) == 0
 
 
+@pytest.mark.slow
 def test_the_study_tells_of_every_pair_and_draws_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
