@@ -22,7 +22,7 @@ from analysis.formats import significant
 from analysis.records.load import RunRecord
 
 META_TITLES = {
-    "gain": "Reward: log of the gain over uncompressed runs",
+    "gain": "Reward (log gain over fp32)",
     "spread": "Its spread within instances",
 }
 SPECS = (CompressionSpec(), CompressionSpec(bits=8), CompressionSpec(student="net3", bits=8))
