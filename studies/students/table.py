@@ -77,8 +77,10 @@ def _to_score(
     ]
 
     def ratio(name: str) -> float | None:
-        logs = [math.log(mine[name] / first[name]) for mine, first in pairs]
-        return math.exp(sum(logs) / len(logs)) if logs else None
+        both = [(mine[name], first[name]) for mine, first in pairs]
+        if not both or min(map(min, both)) <= 0.0:  # a run too short for a single update
+            return None
+        return math.exp(sum(math.log(own / other) for own, other in both) / len(both))
 
     return {
         "score": score,

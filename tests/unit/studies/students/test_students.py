@@ -135,7 +135,7 @@ def test_a_study_compares_draws_and_goes_on_where_it_was(
         game="catch",
         profile="paper-1080ti",
         network="original",
-        env_steps=500,
+        env_steps=2_000,
         scores=(-2.0,),
         variants=acting(IDENTITY, CompressionSpec(bits=8)),
         seeds=1,
