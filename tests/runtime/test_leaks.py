@@ -49,7 +49,7 @@ def before_and_after(configs: list[RunConfig]) -> list[object]:
 @pytest.mark.parametrize(
     "runs",
     [
-        pytest.param(2, marks=pytest.mark.timeout(240)),
+        pytest.param(4, marks=pytest.mark.timeout(240)),
         # A leak that is rare shows in many runs; each starts a compressor, which takes seconds.
         pytest.param(20, marks=[pytest.mark.slow, pytest.mark.timeout(900)]),
     ],
