@@ -29,7 +29,7 @@ class MinAtarEnvs:
     """One of the games, as the package minatar plays it, step by step and draw by draw.
 
     See `PackagedEnvs` for what that means. The rules are written anew on arrays, because a step of
-    32 environments one after the other need up to ten times as long.
+    32 environments one after the other needs up to ten times as long.
     """
 
     def __init__(self, game: str, num_envs: int) -> None:
