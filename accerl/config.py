@@ -15,6 +15,7 @@ from accerl.envs.config import AS_IT_IS, EnvConfig
 from accerl.errors import UserError, require, require_choice, require_fields
 from accerl.learner.config import LearnerConfig, choose_device
 from accerl.networks.observation import ObservationSpec
+from accerl.precision import choose_precision
 from accerl.records import json_hash
 from accerl.runtime.conditions import UNCHANGING, Conditions
 from accerl.runtime.ray.config import RayConfig
@@ -213,7 +214,7 @@ class RunConfig:
         return replace(observation, centre=self.pixel_centre, unit=self.pixel_unit)
 
     def adapted(self) -> RunConfig:
-        """Return a copy in which what is left to the machine (actors, device) is decided.
+        """Return a copy in which what is left to the machine is decided: actors, device, precision.
 
         Raises:
             UserError: the learner is to use a GPU that is not there, or where it cannot.
@@ -229,7 +230,9 @@ class RunConfig:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
         learners = self.runtime.num_learners if device == "cpu" else 0
         actors = self.runtime.num_actors or actors_beside(learners, cores or 1)
-        return self.with_learner(device=device).with_runtime(num_actors=actors)
+        precision = choose_precision(self.learner.precision, device)
+        decided = self.with_learner(device=device, precision=precision)
+        return decided.with_runtime(num_actors=actors)
 
     def with_runtime(self, **changes: Any) -> RunConfig:
         """Return a copy with other runtime settings."""

@@ -53,7 +53,7 @@ PIXELS = Family(
         normalise_advantages=True,
         reuse=3,
         minibatches=4,
-        precision="bf16",
+        precision="auto",
         life_loss_ends=True,
         anneal_updates=4000,  # 4.1M samples; Pong is learned in fewer, and better without (README)
     ),
@@ -65,7 +65,7 @@ PIXELS = Family(
         distill_batch=256,
         # With 1e-3 Net3 is slower to follow; networks pruned by half do not mind either.
         distill_learning_rate=2e-3,
-        distill_precision="bf16",
+        distill_precision="auto",
         distill_start="learner",
         # While the learner moves, a new copy is closer to it than what few updates can follow.
         distill_renew_every=16,

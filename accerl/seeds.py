@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 
 class Role(IntEnum):
-    """What a stream is for, and what its indices are. A number is never given to another role."""
+    """What a stream is for, and what its indices are.
+
+    A number is never given to another role: those that are missing had one.
+    """
 
     LEARNER = 1
     """initial weights, masks of sparse layers"""
@@ -40,16 +43,13 @@ class Role(IntEnum):
     BANDIT = 13
     ANALYTIC_RUN = 14
     ANALYTIC_GAME = 15
-    """split; of games on real machines: split, 1"""
+    """split, 1"""
     PRETRAINING = 16
-    """iteration; without: the root of its games"""
+    """iteration"""
     PERTURBATION = 17
     """generation"""
     CONTROLLER = 18
     """initial weights"""
-    CONTROLLER_ACTIONS = 19
-    TRAINING_ROLLOUTS = 20
-    """iteration"""
     TUNING = 21
     """0: order of instances, 1: sampler"""
     BOOTSTRAP = 22
@@ -58,8 +58,6 @@ class Role(IntEnum):
     """decision"""
     PLACEBO = 24
     """decision, branch, actor"""
-    HELD_OUT_GAME = 25
-    EFFECTS = 26
     EMULATOR = 27
     """process"""
     MACHINE = 28

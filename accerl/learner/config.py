@@ -10,9 +10,10 @@ import torch
 from accerl.compress.pruning.sparse import TopologyConfig
 from accerl.correct import OWN, make_corrector
 from accerl.errors import UserError, require, require_fields
+from accerl.precision import PRECISIONS
 
 CHOICES = {
-    "precision": ("fp32", "bf16"),
+    "precision": PRECISIONS,
     "device": ("auto", "cpu", "cuda"),
     "policy_loss": ("importance", "clipped"),
     "proximal": ("update", "pass"),
@@ -77,7 +78,8 @@ class LearnerConfig:
     life_loss_ends: bool = False
     """whether to learn as if the episode ended with each life (scores still count whole games)"""
     precision: str = "fp32"
-    """fp32, or bf16 (autocast of the body; both heads and the optimiser stay in fp32)"""
+    """fp32, bf16 (autocast of the body; both heads and the optimiser stay in fp32), or auto:
+    bf16 where the learner's device has instructions for it"""
     device: str = "auto"
     """where it learns: cpu, cuda, or auto (cuda if there is one)"""
     sparse: TopologyConfig | None = None

@@ -20,6 +20,7 @@ from accerl.learner.group import LearnerGroup
 from accerl.monitor.divergence import RolloutMeasures, measure_rollout, updates_between
 from accerl.networks.graph_policy import Policy, count_macs
 from accerl.networks.optimiser_state import load_optimiser_state, optimiser_state
+from accerl.precision import choose_precision
 from accerl.rollout import Rollout
 from accerl.seeds import Role, torch_generator
 
@@ -101,7 +102,7 @@ class Learner:
         if config.sparse is not None:
             generator = generator or torch_generator(0, Role.LEARNER)
             self.topology = SparseTopology(policy, config.sparse, generator)
-        self._network = _Network(self.policy, config.precision)
+        self._network = _Network(self.policy, choose_precision(config.precision, self.device))
         self._group = LearnerGroup()
         self._parallel = self._group.wrap(self._network)
 

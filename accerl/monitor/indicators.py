@@ -11,6 +11,7 @@ from accerl.runtime.run import IntervalReport
 from accerl.spec import STUDENTS, CompressionSpec, Decision
 
 Raw = Mapping[str, float]
+_MUCH_LONGER = 1.5  # times, beyond which an interval is not just late
 
 
 class Indicator(Protocol):
@@ -246,7 +247,8 @@ class MachineIndicator:
     `env_share`, `infer_share` and `write_share` are of the actors' busy seconds;
     `publish_share` (compressing, distilling, publishing) and `switch_share` are of the interval's.
     `core_share` is the part of their busy seconds in which actors had a core, as a process sees it:
-    its processor seconds over the clock's.
+    its processor seconds over the clock's. `speed_ratio` compares env steps per second with those
+    of the first interval of full length: a run may begin with one that is much shorter.
     """
 
     names = (
@@ -266,14 +268,14 @@ class MachineIndicator:
     )
 
     def __init__(self) -> None:
-        self._first_speed = 0.0
+        self._usual_speed, self._usual_seconds = 0.0, 0.0  # what others are compared with
 
     def update(self, report: IntervalReport, raw: Raw) -> Raw:
         """See `Indicator.update`."""
         seconds = max(report.seconds, 1e-9)
         speed = report.env_steps / seconds
-        if self._first_speed == 0.0:
-            self._first_speed = speed
+        if speed > 0.0 and seconds > _MUCH_LONGER * self._usual_seconds:
+            self._usual_speed, self._usual_seconds = speed, seconds
         phases = report.phase_seconds
         learning = phases.get("learn", 0.0) + phases.get("wait", 0.0)
         actors = ("env", "infer", "write")
@@ -282,7 +284,7 @@ class MachineIndicator:
         publishing = phases.get("compress", 0.0) + phases.get("publish", 0.0)
         return {
             "env_steps_per_second": speed,
-            "speed_ratio": speed / self._first_speed if self._first_speed > 0.0 else 1.0,
+            "speed_ratio": speed / self._usual_speed if self._usual_speed > 0.0 else 1.0,
             "learner_idle": phases.get("wait", 0.0) / learning if learning > 0.0 else 0.0,
             "queue_fill": report.queue_fill,
             "policy_lag": report.policy_lag,

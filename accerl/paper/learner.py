@@ -50,7 +50,7 @@ class Learner:
         memory: whose actors collect, and whose correctors correct.
         alg: "AC", actor-critic, is the only one.
         ddp: two learner processes share every update (torch DistributedDataParallel over gloo).
-        amp: learn in bfloat16 where that is safe.
+        amp: learn in bfloat16 where that is safe, and where there are instructions for it.
         seconds: length of the run; None: as the game's preset says.
         seed: of the run.
         out: folder for its records and checkpoint; None: none are kept.
@@ -110,7 +110,7 @@ class Learner:
             clock="real",
             num_actors=len(memory.agents),
             num_learners=2 if ddp else 1,
-        ).with_learner(precision="bf16" if amp else "fp32")
+        ).with_learner(precision="auto" if amp else "fp32")
         # Refuses what does not fit.
         Parts(policy=self.policy).make_policy(self.config, shown, num_actions, torch.Generator())
         self.reports: list[IntervalReport] = []

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import tomllib
+from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -54,7 +55,8 @@ class Condition(JsonFields):
     bandwidth: the share of each link that is left; throttle: how many times slower the core is;
     actors: how many act, of those that the run has, or more"""
     process: str = ""
-    """throttle: whose core, such as actor-0 or learner; empty: every process's"""
+    """throttle: whose core, such as actor-0 or learner; empty: every process's. Co-tenant: beside
+    which actor that has a machine of its own, on its core; empty: on the learner's machine"""
 
     def __post_init__(self) -> None:
         require_choice("event: kind", self.kind, KINDS)
@@ -68,8 +70,8 @@ class Condition(JsonFields):
         rule, allowed = _RULES[self.kind]
         require(allowed(self.amount), f"event: {self.kind}: amount", rule, self.amount)
         require(type(self.process) is str, "event: process", "must be a name", self.process)
-        if self.process and self.kind != THROTTLE:
-            raise UserError(f"event: process goes with throttle, not with {self.kind}")
+        if self.process and self.kind not in (THROTTLE, CO_TENANT):
+            raise UserError(f"event: process goes with throttle and co-tenant, not {self.kind}")
 
     @classmethod
     def read(cls, data: Any) -> Condition:
@@ -102,6 +104,8 @@ class Condition(JsonFields):
     def words(self) -> str:
         """The event in words, for reports."""
         number = f"{self.amount:g}"
+        if self.kind == CO_TENANT and self.process:
+            return f"other programs beside {self.process}"
         if self.kind == CO_TENANT:
             return f"other programs on {number} core{'' if self.amount == 1 else 's'}"
         if self.kind == BANDWIDTH:
@@ -116,13 +120,14 @@ class Moment:
     """The machine at one moment."""
 
     co_tenants: int = 0
-    """processes of others that compute without pause"""
+    """processes of others that compute without pause on the learner's machine"""
     bandwidth: float = 1.0
     """share of each link that is left; of several events the product"""
     actors: int | None = None
     """how many act; None: all of the run's own. Of several events the last to begin counts"""
     throttles: tuple[tuple[str, float], ...] = ()
-    """whose core is how many times slower; of several events the product"""
+    """whose core is how many times slower; of several events the product. That of an actor on a
+    machine of its own, which shares it fairly with j processes of others, is 1 + j times slower"""
 
     def slowdown(self, process: str) -> float:
         """Return how many times slower the core of a process is."""
@@ -159,6 +164,11 @@ class Conditions(JsonFields):
         """Whether a run on the real clock has a link between learner and actors."""
         return self.down_bytes_per_second > 0 or self.up_bytes_per_second > 0
 
+    @property
+    def changes_bandwidth(self) -> bool:
+        """Whether an event is about bandwidth."""
+        return any(event.kind == BANDWIDTH for event in self.events)
+
     def check(self, seconds: float) -> None:
         """Refuse an event that a run of that length does not reach.
 
@@ -178,7 +188,7 @@ class Conditions(JsonFields):
         Raises:
             UserError: saying what to add.
         """
-        if not self.has_link and any(event.kind == BANDWIDTH for event in self.events):
+        if not self.has_link and self.changes_bandwidth:
             raise UserError(
                 "--events: shared memory has no bandwidth that could fall; say in the file how "
                 "many down_bytes_per_second and up_bytes_per_second the run's link has"
@@ -195,6 +205,23 @@ class Conditions(JsonFields):
                 hint = did_you_mean(event.process, sorted(names))
                 raise UserError(f"event {number}: the run has no process {event.process!r}; {hint}")
 
+    def check_machines(self, *, apart: bool) -> None:
+        """Refuse co-tenants beside a process that has no machine of its own.
+
+        Args:
+            apart: whether actors are on other machines than the learner.
+
+        Raises:
+            UserError: naming the event.
+        """
+        for number, event in enumerate(self.events, start=1):
+            beside = event.process if event.kind == CO_TENANT else ""
+            if beside and not (apart and beside.startswith("actor-")):
+                raise UserError(
+                    f"event {number}: {beside} is on the learner's machine, where a co-tenant "
+                    "slows everybody; leave out its process"
+                )
+
     def most_actors(self, own: int) -> int:
         """Return how many actors are there at most, of a run that has `own`."""
         return max([own, *(int(event.amount) for event in self.events if event.kind == ACTORS)])
@@ -206,19 +233,21 @@ class Conditions(JsonFields):
 
     def at(self, seconds: float) -> Moment:
         """Return the machine at a time of the run's clock."""
-        co_tenants, bandwidth, throttles, actors = 0, 1.0, [], None
+        co_tenants, bandwidth, throttles, actors = Counter[str](), 1.0, [], None
         for event in sorted(self.events, key=lambda event: event.at_seconds):
             if not event.is_on(seconds):
                 continue
             if event.kind == CO_TENANT:
-                co_tenants += int(event.amount)
+                co_tenants[event.process] += int(event.amount)
             elif event.kind == BANDWIDTH:
                 bandwidth *= event.amount
             elif event.kind == THROTTLE:
                 throttles.append((event.process, event.amount))
             else:
                 actors = int(event.amount)
-        return Moment(co_tenants, bandwidth, actors, tuple(throttles))
+        here = co_tenants.pop("", 0)
+        throttles += [(process, 1.0 + others) for process, others in co_tenants.items()]
+        return Moment(here, bandwidth, actors, tuple(throttles))
 
     def next_change(self, seconds: float, kind: str = "") -> float:
         """Return when an event (of that kind) next begins or ends after a time; infinite: never."""
@@ -269,22 +298,25 @@ def draw_conditions(
     actors: int,
     cores: int,
     linked: bool,
+    hosts: int = 0,
     mean_events: float = MEAN_EVENTS,
 ) -> Conditions:
     """Draw the events of a run as a Poisson process; the same for the same arguments.
 
     The number of events is Poisson distributed, their beginnings are uniform in [0, horizon), and
     each lasts 10 to 30% of the horizon, cut off at its end. All kinds that the machine can show are
-    equally likely: others take 1 to half of the cores; bandwidth falls to a fifth; one core or all
-    get two times slower; a third to three times as many actors (at most 12, or those that there
-    are) act.
+    equally likely: others take 1 to half of the learner's cores, or share the core of an actor that
+    has a machine of its own, each of the machines being as likely; bandwidth falls to a fifth; one
+    core or all get two times slower; a third to three times as many actors (at most 12, or those
+    that there are) act.
 
     Args:
         seed: of the stream, such as a plan's hash.
         horizon_seconds: length of the run.
         actors: that fill rollouts side by side.
-        cores: that all processes share.
+        cores: that all processes on the learner's machine share.
         linked: whether publications or rollouts travel over a link.
+        hosts: other machines that the actors are on, the first of them on the first and so on.
         mean_events: of a run.
     """
     drawn = generator(seed, Role.CONDITIONS)
@@ -295,7 +327,9 @@ def draw_conditions(
         kind = kinds[int(drawn.integers(len(kinds)))]
         process = ""
         if kind == CO_TENANT:
-            amount = float(drawn.integers(1, max(cores // 2, 1) + 1))
+            host = int(drawn.integers(-1, hosts)) if hosts else -1
+            process = "" if host < 0 else f"actor-{host}"
+            amount = 1.0 if process else float(drawn.integers(1, max(cores // 2, 1) + 1))
         elif kind == BANDWIDTH:
             amount = _BANDWIDTH_LEFT
         elif kind == THROTTLE:

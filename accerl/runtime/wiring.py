@@ -69,13 +69,14 @@ class Wiring:
         """Return the names of processes, with actors that join during the run, and of links.
 
         Raises:
-            UserError: an event is about another process.
+            UserError: an event is about another process, or one on another machine.
         """
         names = ["learner", *(f"learner-{index}" for index in range(1, self.learners))]
         names += ["compressor", *(f"distiller-{index}" for index in range(self.distillers))]
         actors = conditions.most_actors(self.actors)
         names += [f"actor-{index}" for index in range(actors)]
         conditions.check_processes(names)
+        conditions.check_machines(apart=self.group_cores == 0.0)
         names += [f"{UPLINK}-{index}" for index in range(self.hosts)]
         return names
 

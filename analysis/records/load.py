@@ -368,6 +368,6 @@ def _load_replays(path: Path) -> dict[str, RunRecord]:
     if not path.is_dir():
         return {}
     folders = sorted(item for item in path.iterdir() if (item / METRICS).is_file())
-    # The comparison run comes last, so that tables and figures read "schedule, fp32".
+    # The comparison run comes last, so that tables and figures read "indicator, fp32".
     folders.sort(key=lambda item: item.name.startswith(BASELINE_HINT))
     return {folder.name: load_run(folder) for folder in folders}

@@ -70,14 +70,14 @@ class StrategyInfo:
     name: str
     label: str
     kind: str
-    """controller, static, threshold, bandit, evolution, random, replay, fp32 or ablation"""
+    """controller, static, threshold, bandit, evolution, random, replay, fp32, ablation or rival"""
     scope: str | None
     """Either "one for all" instances or "per instance", by how its parameters were chosen"""
     tuned_params: Mapping[str, Any]
     inner_runs: int
-    """inner runs spent on tuning or meta-training it"""
+    """inner runs spent on tuning or training it, and on choosing what to enter"""
     validation_runs: int
-    """inner runs on top of these, that chose among what tuning or training proposed"""
+    """those of them that chose among what tuning or training proposed"""
     runs_per_instance: int | None
     """inner runs on each instance, if it was tuned for each by itself"""
     cpu_seconds: float

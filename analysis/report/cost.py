@@ -16,9 +16,6 @@ from analysis.report.blocks import Block, Section, Text, fold, listing, section
 from analysis.report.provenance import RUN_FILES
 from analysis.report.table import Cell, Table, count, number, rows_table, strategy_cell
 
-LEARNERS = ("controller", "evolution", "ablation")
-"""kinds that are trained, from a clone of the best threshold rule on"""
-
 
 def cost(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
     """What tuning and meta-training cost, and how many later runs pay for it."""
@@ -53,9 +50,8 @@ def _pays(study: StudyRecord, contest: Mapping[str, Any]) -> list[Block | None]:
             f"Meta-training of {study.labels[study.subject]} took "
             f"{formats.duration(found['meta_wall_seconds'])}: "
             f"{formats.duration(found['meta_cpu_seconds'])} of processor time on {processes}, "
-            f"including the tuning of the rule that it starts from and the checks of its "
-            f"candidates. {found['inner_runs']:,} inner runs were its own. The comparators' own "
-            f"tuning is not subtracted."
+            f"including the checks of its candidates. {found['inner_runs']:,} inner runs were its "
+            f"own. The comparators' own tuning is not subtracted."
         ),
         pays_table(study, contest),
         fold(
@@ -91,27 +87,20 @@ def budget_sentences(study: StudyRecord) -> list[str]:
         sentences.append("No inner runs were spent on tuning.")
     else:
         sentences.append(_validation(tuned))
-    learners = [item.label for item in tuned if item.kind in LEARNERS]
-    if learners:
-        verb = "starts" if len(learners) == 1 else "start"
-        sentences.append(
-            f"The runs that tuned the best threshold rule are not counted for {listed(learners)}, "
-            f"which {verb} with a clone of it."
-        )
     if untuned:
         sentences.append(f"Nothing was tuned for {listed(untuned)}.")
     return sentences
 
 
 def _validation(tuned: Sequence[StrategyInfo]) -> str:
-    """Count the runs that chose among proposals; they come on top of every budget."""
+    """Count the runs of the budgets that chose among proposals."""
     by_count: dict[int, list[str]] = {}
     for item in tuned:
         by_count.setdefault(item.validation_runs, []).append(item.label)
     parts = [f"{runs:,} for {listed(by_count[runs])}" for runs in sorted(by_count, reverse=True)]
     return (
-        "Runs on the validation seeds come on top: they choose among the best few of every tuned "
-        f"strategy, and among the candidates of trained ones: {'; '.join(parts)}."
+        "Runs on the validation seeds are among them: they choose among the best few of every "
+        f"tuned strategy, and among the candidates of trained ones: {'; '.join(parts)}."
     )
 
 

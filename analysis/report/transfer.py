@@ -38,9 +38,9 @@ def transfer(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
         blocks += _real(study, study.real["rows"])
     if study.replays:
         blocks += [
-            Heading("Real-clock replay"),
+            Heading("The bundle on the real clock"),
             Text(
-                "The process runtime loads the exported schedule and runs it on the real clock "
+                "The process runtime loads the exported bundle, which decides on the real clock, "
                 "beside fp32. This checks that the bundle runs, and shows where its seconds go. "
                 "No score is claimed: the runs are far too short to learn the game."
             ),
@@ -117,7 +117,7 @@ def _few(names: Sequence[str], noun: str) -> str:
 
 
 def replay_sentence(study: StudyRecord) -> str:
-    """Say how fast the schedule ran beside the others on the real clock."""
+    """Say how fast the bundle's run was beside the others on the real clock."""
     speeds = {
         name: float(run.summary["env_steps_per_second"]) for name, run in study.replays.items()
     }

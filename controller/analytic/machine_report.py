@@ -62,6 +62,19 @@ class Sums:
         self.distill_core += env_steps * pace.distill_core
         self.publish_every = pace.publish_every
 
+    def counted(self, totals: tuple[float, float, float]) -> tuple[int, int, int]:
+        """Return the env steps, learner updates and publications that were finished.
+
+        Args:
+            totals: at the end of the interval.
+        """
+        env_steps, updates, publications = totals
+        return (
+            int(env_steps) - int(self.env_steps),
+            int(updates) - int(self.updates),
+            int(publications) - int(self.publications),
+        )
+
 
 def make_report(
     game: GameFidelity,
@@ -103,17 +116,10 @@ def make_report(
     weight = max(sums.weight, 1e-9)
     lag, shown = sums.lag / weight, math.exp(game.kl_noise * noise[2])
     live = (sums.kl / weight + game.stale_kl * lag) * shown
-    env_steps, updates, publications = (
-        int(total) - int(before)
-        for total, before in zip(
-            totals, (sums.env_steps, sums.updates, sums.publications), strict=True
-        )
-    )
+    env_steps, updates, publications = sums.counted(totals)
     acted = skill * math.exp(-sums.kl / weight)
     played = noise[4:] if env_steps else ()
     spread = _spread(game, acted)
-    stale = math.ceil(sums.publish_every)
-    measured = {spec: nats * shown for spec, nats in kl.items()} if publications else {}
     return IntervalReport(
         index=index,
         seconds=seconds,
@@ -143,16 +149,34 @@ def make_report(
         distill_core_seconds=sums.distill_core,
         publications=publications,
         publication_bytes=round(sums.sent_bytes),
-        student_kl_nats={s: nats for s, nats in measured.items() if s.student_key is not None},
-        compression_kl_nats={s: nats for s, nats in measured.items() if s in sums.acted},
         shadow_kl_nats={spec: nats * shown for spec, nats in shadow.items()},
         waiting_kl_nats={
             spec: None if nats is None else nats * shown for spec, nats in waiting.items()
         },
         takeovers=tuple(sums.takeovers),
-        staleness_kl_nats=game.stale_kl * stale * shown if publications else None,
-        staleness_updates=stale if publications else 0,
+        **(_compared(game, sums, kl, shown) if publications else {}),
     )
+
+
+def _compared(
+    game: GameFidelity, sums: Sums, kl: Mapping[CompressionSpec, float], shown: float
+) -> dict[str, Any]:
+    """Return the report's fields that are measured when something is published.
+
+    Args:
+        game: that is played.
+        sums: of the interval.
+        kl: of compression by spec, nats.
+        shown: factor of what is measured, by chance.
+    """
+    measured = {spec: nats * shown for spec, nats in kl.items()}
+    stale = math.ceil(sums.publish_every)
+    return {
+        "student_kl_nats": {s: nats for s, nats in measured.items() if s.student_key is not None},
+        "compression_kl_nats": {s: nats for s, nats in measured.items() if s in sums.acted},
+        "staleness_kl_nats": game.stale_kl * stale * shown,
+        "staleness_updates": stale,
+    }
 
 
 def _spread(game: GameFidelity, skill: float) -> float:

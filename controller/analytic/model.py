@@ -1,4 +1,4 @@
-"""The analytic game of tier 0: how skill grows with samples, and what compression does to both.
+"""A game whose optimum is known: how skill grows with samples, and what compression does to both.
 
 The learner has a skill x in [0, 1] and gains, per environment step acted with a compressed policy,
 
@@ -11,19 +11,13 @@ harmful late, so the best schedule has stages, like the paper's three-stage stra
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
 from accerl.errors import UserError
-from accerl.runtime.latency.profile import LatencyProfile
 from accerl.spec import BITS, STUDENTS, CompressionSpec, Decision
 from controller.objective import GameReference
-
-Machine = Mapping[str, Any]
-"""Fields of AnalyticConfig that describe a machine rather than a game."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,51 +142,8 @@ def learn(config: AnalyticConfig, decision: Decision, skill: float, seconds: flo
     return skill
 
 
-def machine_from_profile(
-    profile: LatencyProfile, batch: int, distilled_per_sample: float
-) -> Machine:
-    """Return the machine fields of an analytic game, from a latency profile.
-
-    Args:
-        profile: where the times come from.
-        batch: environments per actor.
-        distilled_per_sample: states that a student is distilled on per sample learned from.
-    """
-
-    def per_state_ms(**fields: Any) -> float:
-        return profile.infer_seconds(CompressionSpec(**fields), batch) / batch * 1e3
-
-    fp32 = tuple(per_state_ms(student=student) for student in STUDENTS)
-    speedup = fp32[0] / per_state_ms(bits=8)
-    learn = profile.learn_seconds(1)
-    distill = profile.distill_seconds(CompressionSpec(student=STUDENTS[-1]), 1)
-    # Distilling takes time from the learner on a GPU, of which it gets half at most, and where
-    # there are fewer cores than processes; elsewhere none.
-    processes = profile.num_actors + profile.num_distillers + 2
-    most = 1.0 if profile.on_gpu else 1.0 / profile.cores if processes > profile.cores else 0.0
-    cost = min(distilled_per_sample * distill / learn, most)
-    return {
-        "env_ms": profile.env_seconds(1) * 1e3,
-        "infer_ms": fp32,
-        "overhead_ms": min(fp32) * 0.9,
-        "bits_speedup": (1.0, 1.0, max(speedup, 1.0)),
-        "num_actors": profile.num_actors,
-        "learner_steps_per_second": 1.0 / learn,
-        "distill_cost": cost,
-    }
-
-
-def sample_config(
-    rng: np.random.Generator, machine: Machine | None = None, *, mildest: float = 1.0
-) -> AnalyticConfig:
-    """Return a random game for pre-training, every constant around its default.
-
-    Args:
-        rng: where the constants are drawn from.
-        machine: fixed times (`machine_from_profile`); None draws a random machine too.
-        mildest: the least factor, of those drawn between it and 1, on what a mismatch costs and
-            on the KL that it shows by. In small games compression is nearly harmless: 0.02.
-    """
+def sample_config(rng: np.random.Generator) -> AnalyticConfig:
+    """Return a random game on a random machine, every constant around its default."""
 
     def around(value: float, factor: float) -> float:
         return float(value * math.exp(rng.uniform(-math.log(factor), math.log(factor))))
@@ -200,7 +151,7 @@ def sample_config(
     base = AnalyticConfig()
     scale = around(1.0, 1.4)
     low = float(rng.uniform(-50.0, 50.0))
-    drawn = AnalyticConfig(
+    return AnalyticConfig(
         gain_per_step=around(base.gain_per_step, 1.4),
         rise=float(rng.uniform(0.7, 0.9)),
         saturation=float(rng.uniform(0.8, 1.2)),
@@ -217,17 +168,3 @@ def sample_config(
         random_return=low,
         reference_return=low + around(100.0, 10.0),
     )
-    if mildest < 1.0:
-        factor = math.exp(rng.uniform(math.log(mildest), 0.0))
-        drawn = replace(
-            drawn,
-            mismatch_cost=factor * drawn.mismatch_cost,
-            kl_scale_nats=factor * drawn.kl_scale_nats,
-        )
-    if machine is None:
-        return drawn
-    fixed = replace(drawn, **machine)
-    identity = Decision.of(CompressionSpec())
-    # A game takes the same share of the horizon on a faster machine.
-    slower = speed(base, identity)[1] / speed(fixed, identity)[1]
-    return replace(fixed, gain_per_step=fixed.gain_per_step * slower)

@@ -7,15 +7,15 @@ out once for each mix of specs and moment.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from dataclasses import dataclass, replace
 
 from accerl.compress.admission import COMPARED_STATES
 from accerl.config import RunConfig
 from accerl.runtime.conditions import Moment
+from accerl.runtime.latency.freshness import freshness, learner_busy, learner_limits
 from accerl.runtime.latency.games import times_of_run
 from accerl.runtime.latency.profile import LatencyProfile
-from accerl.runtime.latency.steady import Steady, Work, settle
+from accerl.runtime.latency.steady import Work, settle
 from accerl.runtime.publishing.probe import KLProbe
 from accerl.spec import IDENTITY, CompressionSpec, StudentKey
 
@@ -59,8 +59,6 @@ class Pace:
 
 
 _Situation = tuple[Mix, tuple[CompressionSpec, ...], Moment, CompressionSpec | None]
-_LIMITS = 0.98  # of its time that the learner is busy, from which on it is what limits
-_BURSTS, _FIRST_BURSTS = 40, 8  # of rollouts that are counted, and before
 
 
 class MachinePace:
@@ -142,11 +140,11 @@ class MachinePace:
         )
         # What a rollout takes on the clock, over the core-seconds that it is charged.
         slower = work.act * work.wiring.actors / (env + infer + write) * state.actors_slower
-        lag, between = _freshness(work, state, updates)
+        lag, between = freshness(work, state, runtime.publish_every)
         rarer = updates / between
         sent = work.send / (between * work.rollout)
         publish = rarer * state.publishing + state.copying + sent
-        learner = _learner_busy(work, state)
+        learner = learner_busy(work, state)
         fill = work.act * work.wiring.actors * work.rollout * state.actors_slower
         made = state.made
         once = self._once(mix, distilled_for)
@@ -161,7 +159,7 @@ class MachinePace:
             blocked_seconds=0.5 * made * min(made / (between * state.seconds * work.rollout), 1.0),
             fill_seconds=fill,
             queue_fill=1.0
-            if learner > _LIMITS * state.seconds
+            if learner_limits(work, state)
             else min(1.0 / max(runtime.queue_rollouts, 1), 1.0),
             phases=(
                 ("env", slower * env),
@@ -221,76 +219,3 @@ def _keys(mix: Mix, waiting: tuple[CompressionSpec, ...]) -> dict[StudentKey, Co
     """Return the networks that are distilled, each with a spec that it acts for."""
     specs = [*(spec for spec, _ in mix), *waiting]
     return {key: spec for spec in specs if (key := spec.student_key) is not None}
-
-
-def _learner_busy(work: Work, state: Steady) -> float:
-    """Return the seconds of the learner's process, per env step."""
-    own = state.learning / work.rollout + state.copying
-    return own if work.wiring.compressor else own + state.publishing + state.distilling
-
-
-def _freshness(work: Work, state: Steady, updates: float) -> tuple[float, float]:
-    """Return the policy lag of rollouts, and the learner updates between two publications.
-
-    Where the learner or the links limit, all slots of all actors wait for it. Elsewhere actors that
-    are equally fast fill their rollouts side by side, and the learner uses them in bursts.
-    """
-    groups, update = work.wiring.actors, state.seconds * work.rollout
-    if _learner_busy(work, state) > _LIMITS * state.seconds or state.waits_for_upload:
-        late = state.age if work.piece else max(state.age - work.patience, 0.0)
-        return groups * work.slots - 1.0 + late / update + (updates - 1.0) / 2.0, updates
-    copy = work.copy * state.slowdown
-    learn = _learner_busy(work, state) * work.rollout
-    if not work.distill:  # copies are made for publications alone
-        learn -= state.copying * work.rollout
-    piece = max(state.age - state.made - work.copy, 0.0) if work.piece else 0.0
-    cycle = groups * update
-    wait = 0.0 if work.distill else copy
-    return _in_bursts(groups, learn, wait, cycle, work.upload, piece, state.made, updates)
-
-
-def _in_bursts(
-    groups: int,
-    learn: float,
-    copy: float,
-    cycle: float,
-    upload: float,
-    piece: float,
-    made: float,
-    every: float,
-) -> tuple[float, float]:
-    """Return policy lag, and updates between publications, of actors that start side by side.
-
-    Rollouts that are begun at k cycle are used from (k + 1) cycle + upload on, one after the other,
-    and a publication is begun after an update, if none is under way and enough have been made.
-
-    Args:
-        groups: of actors, each of which fills one rollout a cycle.
-        learn: seconds of a learner update.
-        copy: seconds in which the learner copies its weights for a publication.
-        cycle: seconds in which a rollout is filled.
-        upload: seconds that it travels.
-        piece: seconds of distilling before a publication.
-        made: seconds from the order of a publication until actors have it.
-        every: updates between two publications at least.
-    """
-    arrive, versions = [0.0], [0]
-    free, last, done, counted, now = 0.0, 0, 0, 0, 0.0
-    for burst in range(_BURSTS):
-        now = max(now, (burst + 1) * cycle + upload)
-        for place in range(groups):
-            now, done = now + learn, done + 1
-            if now < free or done - last < every:
-                continue
-            now += copy
-            last = done + min(int(piece / learn), groups - 1 - place)
-            free = now + piece + made
-            arrive.append(free)
-            versions.append(last)
-            counted += burst >= _FIRST_BURSTS
-    lags = [
-        burst * groups - versions[bisect_right(arrive, burst * cycle) - 1]
-        for burst in range(_FIRST_BURSTS, _BURSTS)
-    ]
-    found = sum(lags) / len(lags) + (groups - 1) / 2.0
-    return found, groups * len(lags) / max(counted, 1)

@@ -2,8 +2,8 @@
 
     bundle.json              what it is, where it was trained, what it reached; hash of every file
     controller.safetensors   weights
-    controller.onnx          features -> scores or logits, for any ONNX runtime
-    indicator.json           of an Advanced Indicator: its prior and settings
+    controller.onnx          features -> scores, for any ONNX runtime
+    indicator.json           its prior and settings
     schedule.json            what it usually did, per game or machine, by fraction of the horizon
     README.md                the model card
 
@@ -27,10 +27,10 @@ import accerl
 from accerl.errors import UserError
 from accerl.monitor.strategy import Strategy
 from accerl.records import make_out_dir, versions, write_json
-from controller.actions import ActionSpace
 from controller.bundle.card import card, describe_result, describe_schedule, schedule_rows
-from controller.bundle.content import Content
+from controller.bundle.content import Content, probe
 from controller.bundle.files import (
+    BELIEFS,
     CARD,
     FILES,
     GRAPH,
@@ -43,12 +43,10 @@ from controller.bundle.files import (
     refuse_malformed,
 )
 from controller.bundle.meta import BundleMeta, git_revision
-from controller.bundle.of_controller import ControllerContent
-from controller.bundle.of_indicator import IndicatorContent
 from controller.bundle.read import Bundle, read_bundle
 from controller.bundle.schedule import RULES, Schedule
+from controller.indicator.onnx_graph import build_onnx, onnx_scores
 from controller.indicator.strategy import AdvancedIndicator
-from controller.policy.policy import LearnedStrategy
 
 __all__ = [
     "Bundle",
@@ -67,7 +65,7 @@ LOGIT_TOLERANCE = 1e-5
 
 def export_bundle(
     path: Path,
-    strategy: AdvancedIndicator | LearnedStrategy,
+    indicator: AdvancedIndicator,
     meta: BundleMeta,
     schedules: Mapping[str, Schedule],
 ) -> Path:
@@ -75,7 +73,7 @@ def export_bundle(
 
     Args:
         path: the folder to make; it may hold an older bundle, nothing else.
-        strategy: what was trained.
+        indicator: what was trained.
         meta: where it comes from.
         schedules: open-loop, per game or machine (`schedule.median_schedules`).
 
@@ -83,9 +81,8 @@ def export_bundle(
         UserError: `path` holds something else, cannot be written, or the parts do not fit.
     """
     path = Path(path)
-    content = _content(strategy)
+    content = Content(indicator)
     check_place(path)
-    make_out_dir(path.parent)
     staging = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent))
     try:
         staging.chmod(0o755)  # mkdtemp makes it private; a bundle is made to be shared
@@ -97,35 +94,27 @@ def export_bundle(
     return path
 
 
-def _content(strategy: AdvancedIndicator | LearnedStrategy) -> Content:
-    if isinstance(strategy, AdvancedIndicator):
-        return IndicatorContent(strategy)
-    if not isinstance(strategy.actions, ActionSpace):
-        raise UserError(f"bundle: a controller must choose from levels, not {strategy.actions!r}")
-    return ControllerContent(strategy.policy, strategy.actions)
-
-
 def check_place(path: Path) -> None:
     """Refuse a place that no bundle can be put in, before anything is worked out.
 
     Raises:
-        UserError: it holds something else than a bundle.
+        UserError: it holds something else than a bundle, or cannot be written.
     """
     if path.exists() and not is_bundle(path) and not (path.is_dir() and not any(path.iterdir())):
         raise UserError(f"{path} exists and is not a bundle; give --out another folder")
+    make_out_dir(path.parent)
 
 
 def _write(
     folder: Path, content: Content, meta: BundleMeta, schedules: Mapping[str, Schedule]
 ) -> None:
-    weights = {name: value.contiguous() for name, value in content.policy.state_dict().items()}
+    weights = {name: value.contiguous() for name, value in content.scorer.state_dict().items()}
     (folder / WEIGHTS).write_bytes(save_safetensors(weights))
-    (folder / GRAPH).write_bytes(content.graph())
-    for name, data in content.own_files().items():
-        write_json(folder / name, data)
+    (folder / GRAPH).write_bytes(build_onnx(content.scorer))
+    write_json(folder / BELIEFS, content.beliefs())
     games = {game: schedule.to_json() for game, schedule in schedules.items()}
     write_json(folder / SCHEDULE, {**RULES, "games": games})
-    vectors = content.probe()
+    vectors = probe()
     manifest = Manifest(
         policy=content.form(),
         features=content.features,
@@ -137,8 +126,7 @@ def _write(
         files={},
     )
     (folder / CARD).write_text(card(manifest, content, meta, schedules))
-    names = FILES[content.kind]
-    manifest = replace(manifest, files={name: file_entry(folder / name) for name in names})
+    manifest = replace(manifest, files={name: file_entry(folder / name) for name in FILES})
     write_json(folder / MANIFEST, manifest.to_json())
 
 
@@ -165,9 +153,9 @@ def load_bundle(
 ) -> Strategy:
     """Return a bundle as a strategy for a new run.
 
-    An Advanced Indicator leaves out what the run cannot act with. Otherwise the run must be able to
-    act with all of the bundle's specs: `controller.bundle.serving.serve_bundle` is for those that
-    perhaps cannot.
+    The indicator leaves out what the run cannot act with. For a schedule the run must be able to
+    act with all of its specs: `controller.bundle.serving.serve_bundle` is for those that perhaps
+    cannot.
 
     Args:
         path: the bundle's folder.
@@ -197,11 +185,10 @@ def verify_bundle(path: str | Path) -> dict[str, Any]:
         "ok": True,
         "path": str(path),
         "schema_version": bundle.manifest.schema_version,
-        "policy": bundle.content.kind,
         "files": bundle.manifest.file_bytes,
-        **bundle.content.sizes(),
+        "candidate_features": len(bundle.content.features),
         "actions": len(bundle.content.actions.all_specs),
-        "parameters": bundle.content.policy.num_parameters(),
+        "parameters": bundle.content.scorer.num_parameters(),
         "max_logit_difference": difference,
         "schedules": sorted(bundle.schedules),
         "results": len(bundle.meta.results),
@@ -217,7 +204,7 @@ def _check_logits(bundle: Bundle) -> float:
         here = content.logits(vectors)
         recorded = np.array(probes["logits"], dtype=np.float32).reshape(here.shape)
     with refuse_malformed(str(path / GRAPH)):
-        there = content.graph_logits((path / GRAPH).read_bytes(), vectors)
+        there = onnx_scores((path / GRAPH).read_bytes(), vectors)
     if there.shape != here.shape:
         raise UserError(f"{path / GRAPH} has outputs of another size than {WEIGHTS}")
     scale = np.maximum(np.abs(here), 1.0)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from controller.bundle.content import Content
+from controller.bundle.content import GRAPH_IN_WORDS, Content
 from controller.bundle.files import Manifest
 from controller.bundle.meta import BundleMeta, Result
 from controller.bundle.schedule import Schedule
@@ -67,7 +67,7 @@ trained on are extrapolation; compare with a static baseline before relying on i
 """
 
 TIER_NOTES = {
-    "analytic": "a closed-form learning curve, no reinforcement learning was run",
+    "analytic": "simulated: learning curves in closed form, no reinforcement learning was run",
     "virtual": "real reinforcement learning, seconds charged from a latency profile",
     "real": "real reinforcement learning on the wall clock",
 }
@@ -133,7 +133,7 @@ def card(
 
     Args:
         manifest: bundle.json; `files` is not used.
-        content: the policy.
+        content: the indicator.
         meta: where the controller comes from.
         schedules: per game.
     """
@@ -154,7 +154,7 @@ def card(
         tables="".join(
             f"## {title}\n\n{_table(rows)}\n\n" for title, rows in content.tables().items()
         ),
-        graph=content.graph_in_words,
+        graph=GRAPH_IN_WORDS,
         accerl_version=manifest.versions["accerl"],
         git_revision=manifest.git_revision or "unknown",
         interval_seconds=meta.interval_seconds,

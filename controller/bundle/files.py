@@ -16,19 +16,17 @@ from accerl.errors import UserError
 from accerl.records import json_hash, read_json
 
 KIND = "accerl-compression-schedule"
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 MANIFEST = "bundle.json"
 WEIGHTS = "controller.safetensors"
 GRAPH = "controller.onnx"
 SCHEDULE = "schedule.json"
 CARD = "README.md"
 BELIEFS = "indicator.json"
-CONTROLLER, INDICATOR = "controller", "indicator"
-FILES = {
-    INDICATOR: (WEIGHTS, GRAPH, BELIEFS, SCHEDULE, CARD),
-    CONTROLLER: (WEIGHTS, GRAPH, SCHEDULE, CARD),
-}
-"""what lies beside the manifest, by kind of policy"""
+FILES = (WEIGHTS, GRAPH, BELIEFS, SCHEDULE, CARD)
+"""what lies beside the manifest"""
+INDICATOR = "indicator"
+"""the kind of policy"""
 _MALFORMED = (KeyError, TypeError, ValueError, AttributeError, RuntimeError, SafetensorError)
 
 
@@ -88,10 +86,10 @@ class Manifest:
         manifest = cls(**{field.name: data[field.name] for field in fields(cls)})
         if manifest.digest != data["digest"]:
             raise UserError("it was altered after export: its digest does not match")
-        if manifest.policy.get("kind") not in FILES:
+        if manifest.policy.get("kind") != INDICATOR:
             raise UserError(
                 f"its policy is of kind {manifest.policy.get('kind')!r}, this AcceRL reads "
-                f"{' and '.join(FILES)}"
+                f"{INDICATOR!r}"
             )
         return manifest
 
@@ -134,7 +132,7 @@ def read_manifest(path: Path) -> Manifest:
     data = read_json(file)
     with refuse_malformed(str(file)):
         manifest = Manifest.from_json(data)
-    for name in FILES[manifest.policy["kind"]]:
+    for name in FILES:
         _check_file(path / name, manifest.files.get(name))
     return manifest
 

@@ -99,8 +99,6 @@ class BundleMeta:
     instances: tuple[TrainedOn, ...] = ()
     inner_runs: int = 0
     """how many runs training cost"""
-    min_dwell_intervals: int = 1
-    """how long every decision is held at least"""
     shield_nats: float | None = None
     """threshold of the KL-max shield that its results were obtained under; None: there was none"""
     results: tuple[Result, ...] = ()
@@ -118,8 +116,6 @@ class BundleMeta:
             raise UserError("bundle: the interval must be positive and at most the horizon")
         if not 0.0 <= self.first_interval_seconds <= self.interval_seconds:
             raise UserError("bundle: the first interval must not exceed the others")
-        if self.min_dwell_intervals < 1:
-            raise UserError("bundle: min_dwell_intervals must be 1 or more")
         if self.shield_nats is not None and not self.shield_nats >= 0.0:
             raise UserError("bundle: shield_nats must be at least 0, or null")
 

@@ -22,15 +22,10 @@ from controller.bundle.files import (
     refuse_malformed,
 )
 from controller.bundle.meta import BundleMeta
-from controller.bundle.of_controller import ControllerContent
-from controller.bundle.of_indicator import IndicatorContent
 from controller.bundle.schedule import POOLED, RULES, ReplayedSchedule, Schedule
-from controller.policy.shield import Shielded
+from controller.shield import Shielded
 
 MODES = ("policy", "schedule")
-KINDS: dict[str, type[Content]] = {
-    kind.kind: kind for kind in (IndicatorContent, ControllerContent)
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +35,7 @@ class Bundle:
     path: Path
     manifest: Manifest
     content: Content
-    """policy, and what it chooses from"""
+    """the indicator, and what it chooses from"""
     meta: BundleMeta
     schedules: Mapping[str, Schedule]
     """open-loop, by instance, by game, and pooled"""
@@ -57,7 +52,7 @@ class Bundle:
             UserError: the bundle has no such mode or game.
         """
         if mode == "policy":
-            learned = self.content.strategy(self.meta.min_dwell_intervals)
+            learned = self.content.strategy()
             nats = self.meta.shield_nats
             return learned if nats is None else Shielded(learned, nats)
         if mode != "schedule":
@@ -93,8 +88,7 @@ def read_bundle(path: str | Path) -> Bundle:
     with refuse_malformed(f"{path / WEIGHTS} holds no tensors"):
         tensors = load_safetensors((path / WEIGHTS).read_bytes())
     weights = {name: value.tolist() for name, value in tensors.items()}
-    content = KINDS[manifest.policy["kind"]].read(path, manifest, weights)
-    content.check(path, manifest)
+    content = Content.read(path, manifest, weights)
     return Bundle(
         path=path,
         manifest=manifest,

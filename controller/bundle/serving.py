@@ -1,9 +1,8 @@
 """Bundles in runs other than those that they were learned on: what to do where a spec is missing.
 
-A run may not be able to act with every spec that a bundle chooses from. An Advanced Indicator
-leaves such specs out. A schedule, and a controller with a fixed table of actions, act with the
-nearest milder one instead, as in the environment that the controller was trained in
-(`Actions.nearest`). Either says so; or the run refuses.
+A run may not be able to act with every spec that a bundle chooses from. The indicator leaves such
+specs out. A schedule acts with the nearest milder one instead (`Actions.nearest`). Either says so;
+or the run refuses.
 """
 
 from __future__ import annotations
@@ -79,7 +78,7 @@ class ServedStrategy:
 
     @property
     def events(self) -> list[dict[str, Any]]:
-        """What its shield has done, see `controller.policy.shield.Shielded`."""
+        """What its shield has done, see `controller.shield.Shielded`."""
         return events_of(self.strategy)
 
     @property
@@ -152,7 +151,7 @@ def serve_bundle(
     schedule = bundle.schedule_for(*names) if mode == "schedule" else None
     strategy = bundle.strategy(mode, schedule)
     seen = None if profile is None else profile.for_network(network)
-    chooses = mode == "policy" and bundle.content.leaves_out_what_is_missing
+    chooses = mode == "policy"
     place = leave_out if chooses else replace_missing
     replacements = place(bundle.content.actions, specs_of(strategy), network, seen)
     if replacements and strict:

@@ -20,6 +20,7 @@ from accerl.monitor.features import Features
 from accerl.monitor.indicators import Raw, decision_levels
 from accerl.monitor.strategies import HandSetStrategy, Levels, all_specs
 from accerl.monitor.strategies.checks import require_specs, require_whole
+from accerl.monitor.strategies.search import suggest_intervals
 from accerl.seeds import Role, generator
 from accerl.spec import CompressionSpec, Decision
 from controller.actions import find_actions
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 
 PRESETS = find_actions("joint").all_specs
 """what comparators choose from by default"""
-MOST_HELD = 8
-"""intervals that a search lets a spec be held: of the 12 to 40 of a study's runs, a few choices"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,7 +202,7 @@ class RunLearner(HandSetStrategy):
         """Return the whole grid and how long to hold; subclasses add what is their own."""
         return {
             "specs": [spec.to_json() for spec in all_specs(actions)],
-            "hold_intervals": trial.suggest_int("hold_intervals", 1, MOST_HELD, log=True),
+            "hold_intervals": suggest_intervals(trial, "hold_intervals"),
         }
 
 

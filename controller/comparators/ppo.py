@@ -7,7 +7,6 @@ pickle. `sb3_training` trains it, and is imported only then.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, ClassVar
@@ -18,9 +17,8 @@ from accerl.errors import UserError
 from accerl.monitor.features import FEATURE_NAMES, FEATURES_VERSION, Features
 from accerl.spec import CompressionSpec, Decision
 from controller.actions import PresetActions
-from controller.env.control_env import CompressionControlEnv
 from controller.env.instances import Instance
-from controller.training.rollouts import play_episode
+from controller.env.play import play
 
 Layer = tuple[np.ndarray, np.ndarray]
 """weight [out, in] and bias [out]"""
@@ -120,11 +118,8 @@ class PPOStrategy:
 
     def gain(self, instance: Instance, seed: int) -> float:
         """Return the discounted gain of one inner run, in the instance's unit of gains."""
-        strategy = self.where(instance.has)
-        env = CompressionControlEnv([instance], actions=self.actions)
-        with closing(env):
-            episode = play_episode(env, seed, lambda *_: strategy.decide(env.features))
-            return float(episode.discounted(env.beta).sum()) / instance.fp32_gain
+        played = play(self.where(instance.has), instance, seed)
+        return played.gain(instance) / instance.fp32_gain
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,6 +176,19 @@ class TrainedPPO:
         return cls(**{**data, "strategy": strategy, "gains": tuple(data["gains"])})
 
 
+def check_installed() -> None:
+    """Refuse to train where that cannot be done.
+
+    Raises:
+        UserError: Stable-Baselines3 is not installed.
+    """
+    if find_spec("stable_baselines3") is None:
+        raise UserError(
+            f"training {PPOStrategy.name} needs Stable-Baselines3: "
+            "pip install 'accerl-control[rivals]'"
+        )
+
+
 def train_ppo(
     instances: Sequence[Instance],
     specs: Sequence[CompressionSpec],
@@ -209,11 +217,7 @@ def train_ppo(
     Raises:
         UserError: Stable-Baselines3 is not installed, or there are too few inner runs.
     """
-    if find_spec("stable_baselines3") is None:
-        raise UserError(
-            f"training {PPOStrategy.name} needs Stable-Baselines3: "
-            "pip install 'accerl-control[rivals]'"
-        )
+    check_installed()
     from controller.comparators.sb3_training import Training
 
     config = config or PPOConfig()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib.util import find_spec
 
+from accerl.config import RunConfig
 from accerl.errors import UserError
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.spec import CompressionSpec, Decision
@@ -33,3 +35,17 @@ def incompatibility(
     if profile is not None and not profile.has(spec):
         return f"no times in latency profile {profile.name}"
     return None
+
+
+def possible(
+    config: RunConfig, times: LatencyProfile | None, specs: Sequence[CompressionSpec]
+) -> tuple[CompressionSpec, ...]:
+    """Return those of `specs` that a run can act with.
+
+    Args:
+        config: of the run.
+        times: of its machine, as the run sees it; None: they are not known.
+        specs: that it may act with.
+    """
+    modelled = times if config.runtime.clock == "virtual" else None
+    return tuple(s for s in specs if incompatibility(config.network, modelled, s) is None)

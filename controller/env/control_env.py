@@ -17,8 +17,8 @@ from accerl.runtime.run import InnerRun, IntervalReport, Snapshot
 from accerl.spec import Decision
 from accerl.training.episode import Episode
 from controller.actions import ACTION_SPACES, Actions, PresetActions
-from controller.analytic.model import AnalyticConfig
-from controller.env.instances import Instance, Instances, analytic_instance
+from controller.env.instances import Instance, Instances
+from controller.env.machine_instances import DrawnInstances
 from controller.objective import default_beta
 
 
@@ -41,7 +41,7 @@ class CompressionControlEnv(gymnasium.Env[np.ndarray, Any]):
     episode never terminates; it is truncated at the horizon.
 
     Args:
-        instances: what to pick from; None is the one analytic game of tier 0.
+        instances: what to pick from; None: the training split of tier 0.
         actions: what to choose from; None is `ACTION_SPACES["factored"]`.
         beta: discount rate per second; None is 2 / horizon of the instance.
         make_indicators: returns new indicators of the user's own for every episode; their values
@@ -78,7 +78,7 @@ class CompressionControlEnv(gymnasium.Env[np.ndarray, Any]):
         render_mode: str | None = None,
     ) -> None:
         if instances is None:
-            instances = (analytic_instance(AnalyticConfig()),)
+            instances = DrawnInstances("train")
         if not instances:
             raise UserError("control env: give at least one instance")
         self.instances = instances

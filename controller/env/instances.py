@@ -20,16 +20,10 @@ from accerl.runtime.latency.predict import uncompressed_seconds_per_step
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.latency.profiles import load_profile
 from accerl.runtime.run import InnerRun
-from accerl.seeds import Role, generator
 from accerl.spec import CompressionSpec
-from controller.analytic.model import AnalyticConfig, sample_config
-from controller.analytic.run import AnalyticRun
 from controller.env.compatibility import incompatibility
 from controller.env.references import load_reference
 from controller.objective import GameReference, num_intervals
-
-ANALYTIC_HORIZON_SECONDS = 60.0
-ANALYTIC_INTERVAL_SECONDS = 3.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,27 +131,6 @@ class Instance:
 
 
 _NOT_IN_JSON = ("latency", "base")
-
-
-@dataclass(frozen=True, kw_only=True)
-class AnalyticInstance(Instance):
-    """An analytic game of tier 0; every spec can act in it."""
-
-    model: AnalyticConfig
-    tier: str = "analytic"
-
-    @property
-    def name(self) -> str:
-        """The game's name alone: every analytic game is another one."""
-        return self.game
-
-    def make_run(self, seed: int) -> InnerRun:
-        """Start the inner run of `seed`."""
-        return AnalyticRun(self.model, seed)
-
-    def has(self, spec: CompressionSpec) -> bool:
-        """Every spec exists."""
-        return True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -327,47 +300,9 @@ def _chosen(
     return names
 
 
-def analytic_instance(
-    config: AnalyticConfig, name: str = "analytic", seed: int | None = None
-) -> Instance:
-    """Return the instance of an analytic game."""
-    return AnalyticInstance(
-        game=name,
-        model=config,
-        random_return=config.reference.random_return,
-        reference_return=config.reference.reference_return,
-        horizon_seconds=ANALYTIC_HORIZON_SECONDS,
-        interval_seconds=ANALYTIC_INTERVAL_SECONDS,
-        seed=seed,
-    )
-
-
 class Instances(Protocol):
     """What an environment picks from: a list, or instances that are made when asked for."""
 
     def __len__(self) -> int: ...
 
     def __getitem__(self, place: int, /) -> Instance: ...
-
-
-class AnalyticInstances:
-    """The instances of a split on tier 0: 2^31 random games and machines, made when asked for.
-
-    Number i is drawn from the seed sequence (split, i), so splits have no game in common.
-
-    Raises:
-        UserError: the split does not exist.
-    """
-
-    def __init__(self, split: str) -> None:
-        find_split(split)
-        self.split = split
-
-    def __len__(self) -> int:
-        return 2**31
-
-    def __getitem__(self, number: int, /) -> Instance:
-        if not 0 <= number < len(self):
-            raise IndexError(f"analytic instance {number} is not in 0..{len(self) - 1}")
-        rng = generator(number, Role.ANALYTIC_GAME, list(SPLITS).index(self.split))
-        return analytic_instance(sample_config(rng), f"analytic-{self.split}-{number}", number)

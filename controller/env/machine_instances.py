@@ -147,7 +147,8 @@ def drawn_conditions(
         horizon_seconds,
         actors=Wiring.of(config.runtime, times).actors,
         cores=times.cores,
-        linked=max(times.down_bytes_per_second, times.up_bytes_per_second) > 0.0,
+        linked=times.has_links,
+        hosts=times.num_hosts,
     )
 
 

@@ -1,81 +1,108 @@
-"""What training on tier 0 brings, on drawn instances of the validation split.
-
-`python -m controller.indicator.compare [ITERATIONS] [DRAWS]` trains an indicator and prints a row
-for every static spec, for the rule that training starts from and for what came of it: the mean log
-of the gain over that of a run without compression on the same dice, and paired intervals.
-"""
+"""What training on tier 0 brings: the trained indicator beside others, on the same drawn runs."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
-import torch
+from scipy.stats import t as student_t
 
 from accerl.monitor.strategies import FixedStrategy
-from accerl.seeds import Role, torch_generator
-from accerl.spec import IDENTITY
+from accerl.monitor.strategy import Strategy
+from accerl.spec import IDENTITY, CompressionSpec
 from controller.env.instances import Instance
-from controller.env.machine_instances import SPECS, DrawnInstances
-from controller.indicator.gradient import GradientConfig
-from controller.indicator.play import LEAST_RATIO, gain_ratio, play
-from controller.indicator.prior import Prior
-from controller.indicator.scorer import SpecScorer
-from controller.indicator.strategy import AdvancedIndicator, IndicatorSettings
-from controller.indicator.training import train_on_tier0
+from controller.env.play import LEAST_RATIO, SLOWER, gain_ratio, play
 
-ITERATIONS, DRAWS = 40, 100
 RULE, TRAINED = "the rule that training starts from", "trained"
-BEST = "best static of each instance, in hindsight"
+BEST = "best static of each run, in hindsight"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compared:
+    """A strategy on drawn runs; gains are discounted, `play.OFFSET` added to each."""
+
+    strategy: str
+    runs: int
+    """that it can act in"""
+    gain: float
+    """over that of an uncompressed run on the same dice, geometric mean"""
+    ratio: float
+    """the trained indicator's gain over this one's, geometric mean"""
+    low: float | None
+    """bounds of its 95% interval, paired by run; None: of one run alone"""
+    high: float | None
+    slower: float
+    """share of the runs in which it gains less than `play.SLOWER` of no compression"""
 
 
 def log_gains(
-    scorers: Mapping[str, SpecScorer], settings: IndicatorSettings, instance: Instance, seed: int
+    strategies: Mapping[str, Strategy],
+    specs: Sequence[CompressionSpec],
+    instance: Instance,
+    seed: int,
 ) -> dict[str, float]:
-    """Return the log of every strategy's gain over that of a run without compression.
+    """Return the log of every strategy's gain over that of a run without compression, by name.
 
     Args:
-        scorers: of indicators, by name.
-        settings: of all of them; every spec among them that the instance has is run as a static.
+        strategies: by name.
+        specs: that are run as statics, where the instance has them; no compression is among them.
         instance: that they play.
         seed: of the inner run.
     """
-    strategies = {
-        spec.label: FixedStrategy(spec) for spec in settings.specs if instance.has(spec)
-    } | {name: AdvancedIndicator(scorer, Prior(), settings) for name, scorer in scorers.items()}
-    gains = {name: play(each, instance, seed).gain(instance) for name, each in strategies.items()}
+    statics = {spec.label: FixedStrategy(spec) for spec in specs if instance.has(spec)}
+    gains = {
+        name: play(each, instance, seed).gain(instance)
+        for name, each in {**statics, **strategies}.items()
+    }
     base = gains[IDENTITY.label]
-    found = {
-        name: float(np.log(max(gain_ratio(gain, base), LEAST_RATIO)))
-        for name, gain in gains.items()
-    }
-    return {**found, BEST: max(found[name] for name in found if name not in scorers)}
+    found = {name: math.log(max(gain_ratio(g, base), LEAST_RATIO)) for name, g in gains.items()}
+    return {**found, BEST: max(found[name] for name in statics)}
 
 
-def main(iterations: int, draws: int) -> None:
-    """Train, compare, and print the table."""
-    torch.set_num_threads(1)
-    settings = IndicatorSettings(specs=SPECS)
-    scorers = {
-        name: SpecScorer(generator=torch_generator(0, Role.CONTROLLER)) for name in (RULE, TRAINED)
-    }
-    train_on_tier0(scorers[TRAINED], Prior(), settings, GradientConfig(), iterations)
-    instances = DrawnInstances("validation")
-    rows = [log_gains(scorers, settings, instances[number], number) for number in range(draws)]
-    print(f"{iterations} iterations; {draws} instances of the validation split")
-    for name in (*(spec.label for spec in SPECS), BEST, *scorers):
-        own = np.array([row[name] for row in rows if name in row])
-        rest = np.array([row[name] - row[RULE] for row in rows if name in row])
-        spread = 1.96 * float(rest.std(ddof=1)) / len(rest) ** 0.5
-        slower = float(np.mean(own < np.log(0.97)))
-        print(
-            f"{name:42s} {np.exp(own.mean()):5.2f} times fp32's gain; over the rule "
-            f"{np.exp(rest.mean()) - 1:+6.1%} ({np.exp(rest.mean() - spread) - 1:+.1%} to "
-            f"{np.exp(rest.mean() + spread) - 1:+.1%}); below 0.97 of fp32 on {slower:.0%}"
-        )
+def compare(
+    rule: Strategy,
+    trained: Strategy,
+    specs: Sequence[CompressionSpec],
+    instances: Sequence[Instance],
+    on_run: Callable[[], object] = lambda: None,
+) -> list[Compared]:
+    """Return a row for every static spec, for the best of each run, and for both indicators.
+
+    Args:
+        rule: what training started from.
+        trained: what came of it.
+        specs: statics, see `log_gains`.
+        instances: what is played, each once, with its place as seed.
+        on_run: called when an instance has been played by all.
+    """
+    played = []
+    for seed, instance in enumerate(instances):
+        played.append(log_gains({RULE: rule, TRAINED: trained}, specs, instance, seed))
+        on_run()
+    names = [*(spec.label for spec in specs), BEST, RULE, TRAINED]
+    return [
+        _row(name, [row for row in played if name in row])
+        for name in names
+        if any(name in row for row in played)
+    ]
 
 
-if __name__ == "__main__":
-    given = [int(text) for text in sys.argv[1:3]]
-    main(*[*given, *(ITERATIONS, DRAWS)[len(given) :]])
+def _row(name: str, played: Sequence[Mapping[str, float]]) -> Compared:
+    own = np.array([row[name] for row in played])
+    ahead = np.array([row[TRAINED] for row in played]) - own
+    count, middle = len(own), float(ahead.mean())
+    low = high = None
+    if count > 1:
+        half = float(student_t.ppf(0.975, count - 1) * ahead.std(ddof=1)) / math.sqrt(count)
+        low, high = math.exp(middle - half), math.exp(middle + half)
+    return Compared(
+        strategy=name,
+        runs=count,
+        gain=math.exp(float(own.mean())),
+        ratio=math.exp(middle),
+        low=low,
+        high=high,
+        slower=float(np.mean(own < math.log(SLOWER))),
+    )

@@ -1,14 +1,15 @@
-"""The scorer of candidates as an ONNX graph."""
+"""The scorer of candidates as an ONNX graph, which any ONNX runtime evaluates alone."""
 
 from __future__ import annotations
 
 import numpy as np
-from onnx import helper
+import onnx
+from onnx import TensorProto, helper, numpy_helper
 
+from accerl.errors import UserError, one_line
 from controller.indicator.scorer import SCALE, SpecScorer
-from controller.policy.onnx_model import INPUT, make_model, run_model
 
-OUTPUT = "scores"
+INPUT, OUTPUT = "features", "scores"
 
 
 def build_onnx(scorer: SpecScorer) -> bytes:
@@ -29,9 +30,21 @@ def build_onnx(scorer: SpecScorer) -> bytes:
         helper.make_node("MatMul", [INPUT, "linear"], ["straight"]),
         helper.make_node("Add", ["straight", "bent"], [OUTPUT]),
     ]
-    return make_model(
-        "compression_indicator", nodes, constants, weights["linear"].size, {OUTPUT: ()}
+    graph = helper.make_graph(
+        nodes,
+        "compression_indicator",
+        inputs=[_tensor(INPUT, weights["linear"].size)],
+        outputs=[_tensor(OUTPUT)],
+        initializer=[numpy_helper.from_array(array, name) for name, array in constants.items()],
     )
+    # Versions that the oldest supported ONNX Runtime reads; newer ones read them too.
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    onnx.checker.check_model(model, full_check=True)
+    return model.SerializeToString()
+
+
+def _tensor(name: str, *shape: int) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", *shape])
 
 
 def onnx_scores(model: bytes, vectors: np.ndarray) -> np.ndarray:
@@ -40,4 +53,14 @@ def onnx_scores(model: bytes, vectors: np.ndarray) -> np.ndarray:
     Raises:
         UserError: the model is not such a graph.
     """
-    return run_model(model, [OUTPUT], vectors)[0]
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    try:
+        session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        return np.asarray(session.run([OUTPUT], {INPUT: vectors})[0])
+    except Exception as error:  # the errors of ONNX Runtime share no narrower base class
+        raise UserError(
+            f"not a controller graph that ONNX Runtime can run: {one_line(error)}"
+        ) from error

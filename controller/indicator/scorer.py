@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from accerl.errors import UserError, one_line
 from controller.indicator.candidates import SCORED
-from controller.policy.module import PolicyModule
+from controller.training.module import PolicyModule
 
 RULE = {"speed": 1.0, "above_cap": -3.0, "acts": 0.3}
 """weights of the rule that it starts from: the fastest whose KL is at most the cap stays while

@@ -23,7 +23,7 @@ from accerl.errors import UserError
 from accerl.monitor.features import Features
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.spec import IDENTITY, CompressionSpec, Decision
-from controller.env.compatibility import incompatibility
+from controller.env.compatibility import incompatibility, possible
 from controller.indicator.candidates import Candidate, Situation, make_candidates
 from controller.indicator.fidelity import FidelityBelief
 from controller.indicator.prior import Prior
@@ -108,16 +108,12 @@ class AdvancedIndicator:
         Raises:
             UserError: it cannot act without compression.
         """
-        modelled = times if config.runtime.clock == "virtual" else None
-        can = [
-            s for s in self.settings.specs if incompatibility(config.network, modelled, s) is None
-        ]
-        if IDENTITY not in can:
-            why = incompatibility(config.network, modelled, IDENTITY)
+        self.specs = possible(config, times, self.settings.specs)
+        if IDENTITY not in self.specs:
+            why = incompatibility(config.network, times, IDENTITY)
             raise UserError(
                 f"indicator: it compares with no compression, which this run lacks: {why}"
             )
-        self.specs = tuple(can)
         self._config = config
         self._times = times if self.settings.uses_predictions else None
 
@@ -208,7 +204,10 @@ class AdvancedIndicator:
     def _scores(self, rows: Sequence[Candidate]) -> list[float]:
         vectors = torch.from_numpy(np.stack([row.vector for row in rows]))
         with torch.no_grad():
-            return self.scorer(vectors).tolist()
+            scores = self.scorer(vectors)
+        if not scores.isfinite().all():
+            raise ValueError("indicator: its scores are not numbers; are its weights damaged?")
+        return scores.tolist()
 
     def _choose(self, rows: Sequence[Candidate], scores: Sequence[float]) -> Decision:
         """Return the best of what is allowed; what is held, if it was not held long enough."""
@@ -240,6 +239,15 @@ class AdvancedIndicator:
             if row.decision != chosen and row.log_kl.sd > DOUBT and hoped > best:
                 best, found = hoped, row.decision.main
         return found
+
+    @property
+    def policy(self) -> SpecScorer:
+        """See `trainable.Trainable`."""
+        return self.scorer
+
+    def with_policy(self, state: Mapping[str, Any]) -> AdvancedIndicator:
+        """See `trainable.Trainable`."""
+        return AdvancedIndicator(SpecScorer.from_json(state), self.prior, self.settings)
 
     def to_json(self) -> dict[str, Any]:
         """Return its name, and as parameters all that it is made of."""

@@ -1,4 +1,4 @@
-"""Meta-training of the Advanced Indicator on tier 0: machines and games drawn anew every time."""
+"""Meta-training of an indicator on tier 0: machines and games drawn anew every time."""
 
 from __future__ import annotations
 
@@ -9,70 +9,56 @@ from typing import Any
 import numpy as np
 
 from accerl.monitor.strategies import FixedStrategy
+from accerl.monitor.strategy import Strategy
 from accerl.seeds import Role, generator
 from accerl.spec import IDENTITY
 from controller.env.instances import Instance
 from controller.env.machine_instances import DrawnInstances
-from controller.indicator.gradient import GradientConfig, ParameterGradient
-from controller.indicator.play import gain_ratio, play, reward
-from controller.indicator.prior import Prior
-from controller.indicator.scorer import SpecScorer
-from controller.indicator.strategy import AdvancedIndicator, IndicatorSettings
+from controller.env.play import gain_ratio, play, reward
+from controller.indicator.trainable import Trainable
 from controller.training.evolution import Evolution, EvolutionConfig
+from controller.training.gradient import GradientConfig, ParameterGradient
 
 Draw = Callable[[int], Instance]
 """number -> an instance; the same for the same number"""
 
 
-def ratios_on(
-    instance: Instance,
-    seed: int,
-    policies: Sequence[Mapping[str, Any]],
-    prior: Prior,
-    settings: IndicatorSettings,
-) -> np.ndarray:
-    """Return how much better every policy is than no compression on the same dice, [P].
+def ratios_on(instance: Instance, seed: int, strategies: Sequence[Strategy]) -> np.ndarray:
+    """Return how much better each is than no compression on the same dice, [strategies].
 
     Args:
         instance: that they play.
         seed: of the inner run.
-        policies: `SpecScorer.to_json` of each.
-        prior: of all.
-        settings: of all.
+        strategies: that are compared.
     """
     base = play(FixedStrategy(IDENTITY), instance, seed).gain(instance)
-    played = [
-        play(AdvancedIndicator(SpecScorer.from_json(state), prior, settings), instance, seed)
-        for state in policies
-    ]
-    return np.array([gain_ratio(each.gain(instance), base) for each in played])
+    gains = [play(strategy, instance, seed).gain(instance) for strategy in strategies]
+    return np.array([gain_ratio(gain, base) for gain in gains])
 
 
 def train_on_tier0(
-    scorer: SpecScorer,
-    prior: Prior,
-    settings: IndicatorSettings,
+    indicator: Trainable,
     config: GradientConfig,
     iterations: int,
     *,
     evolution: bool = False,
     checkpoint: Path | None = None,
     draw: Draw | None = None,
+    on_iteration: Callable[[], object] = lambda: None,
 ) -> list[dict[str, float]]:
-    """Train a scorer in place; return one row of statistics per iteration.
+    """Train an indicator's policy in place; return one row of statistics per iteration.
 
     Every iteration draws its instances anew: the same ones for the policy gradient and for
     evolution strategies, which play the same number of episodes.
 
     Args:
-        scorer: its policy.
-        prior: what it believes at first.
-        settings: what it is told.
+        indicator: what acts.
         config: of the policy gradient.
         iterations: how many.
         evolution: evolution strategies in place of the policy gradient.
         checkpoint: folder to save in and to resume from.
         draw: instances; None: those of the training split.
+        on_iteration: called when an iteration's episodes have been played.
     """
     make = draw or DrawnInstances("train").__getitem__
     pairs = config.pairs
@@ -86,11 +72,12 @@ def train_on_tier0(
         found = []
         for place, (instance, seed) in enumerate(drawn(iteration)):
             own = states if evolution else states[2 * pairs * place : 2 * pairs * (place + 1)]
-            ratios = ratios_on(instance, seed, own, prior, settings)
+            ratios = ratios_on(instance, seed, [indicator.with_policy(state) for state in own])
             found.append([reward(ratio) for ratio in ratios])
+        on_iteration()
         return np.array(found).T if evolution else np.array(found)
 
     if evolution:
         given = EvolutionConfig(pairs=pairs, sigma=config.sigma, seed=config.seed)
-        return Evolution(scorer, given).train(play_all, iterations, checkpoint)
-    return ParameterGradient(scorer, config).train(play_all, iterations, checkpoint)
+        return Evolution(indicator.policy, given).train(play_all, iterations, checkpoint)
+    return ParameterGradient(indicator.policy, config).train(play_all, iterations, checkpoint)

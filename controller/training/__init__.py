@@ -1,1 +1,1 @@
-"""Meta-training: policy gradient, evolution strategies, cloning and pre-training."""
+"""Meta-training: what is trained, by policy gradient or by evolution strategies."""

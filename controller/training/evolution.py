@@ -8,8 +8,7 @@ from the same seeds (common random numbers):
 
 (Salimans et al. 2017, "Evolution strategies as a scalable alternative"). u is the centred rank in
 [-1/2, 1/2] among all candidates *on the same instance*, averaged over instances, so no instance
-counts for more than another. A candidate acts by its most likely actions: `rollouts.rollout`
-without an action seed.
+counts for more than another. A candidate acts by its argmax: nothing is drawn at random.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import torch
 from accerl.checkpoint import has_checkpoint, load_checkpoint, save_checkpoint
 from accerl.errors import UserError, one_line
 from accerl.networks.optimiser_state import load_optimiser_state, optimiser_state
-from controller.policy.module import PolicyModule
+from controller.training.module import PolicyModule
 
 P = TypeVar("P", bound=PolicyModule)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from accerl.config import RunConfig
+from accerl.precision import BF16, FP32
 from accerl.presets import load_preset
 from accerl.spec import IDENTITY, CompressionSpec
 
@@ -95,6 +96,7 @@ def wirings(game: str, network: str) -> dict[str, Pipeline]:
     int8 = pipelines(game, network)["int8"]
     runtime: Callable[..., Pipeline] = int8.with_runtime
     learner: Callable[..., Pipeline] = int8.with_learner
+    other = FP32 if int8.config.learner.precision == BF16 else BF16
     serial = runtime(runtime="serial", learner_threads=2, actor_threads=2, num_actors=1)
     found = {
         "int8": int8,
@@ -114,6 +116,6 @@ def wirings(game: str, network: str) -> dict[str, Pipeline]:
         "no queue": runtime(queue_rollouts=0),
         "pinned": int8.with_runtime(pin_cores=True),
         "serial, 2 threads": serial,
-        "learner fp32": learner(precision="fp32"),
+        f"learner {other}": learner(precision=other),
     }
     return found

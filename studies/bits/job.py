@@ -162,12 +162,7 @@ def _simulated(net: PolicyNet, bits: int, ranges: Sequence[Range]) -> Infer:
 def _int8(played: Played, *, shifted: bool) -> Callable[[np.ndarray], np.ndarray]:
     """Return how the INT8 engine acts; `shifted`: as it is published."""
     states, ranges = _calibrated(played)
-    payload = onnx_int8(
-        played.policy,
-        ranges,
-        states=states if shifted else None,
-        levels=QuantiseMethod().levels,
-    )
+    payload = onnx_int8(played.policy, ranges, states=states if shifted else None)
     session = open_session(payload)
     return lambda obs: np.asarray(session.run(("logits",), {"obs": np.ascontiguousarray(obs)})[0])
 

@@ -44,7 +44,10 @@ COMMANDS = {
     "study run": ("study.Run", "Run a study, or go on with an interrupted one."),
     "study page": ("study.Page", "Write the page of the papers' claims from what ran at size."),
     "study list": ("study.List", "List the studies, or show how one stands."),
-    "controller train": ("controller.Train", "Train a controller on the analytic tier."),
+    "controller train": (
+        "controller.Train",
+        "Meta-train the Advanced Indicator on tier 0, simulated runs on drawn machines.",
+    ),
     "controller eval": ("controller.Eval", "Compare the strategies of a finished study."),
     "schedule export": ("schedule.Export", "Copy the bundle that a study learned."),
     "schedule show": ("schedule.Show", "Describe a schedule bundle."),

@@ -1,4 +1,4 @@
-"""`--strategy`: hand-set rules, bandits and schedule bundles, by name or folder."""
+"""`--strategy`: hand-set rules, bandits, the indicator and schedule bundles, by name or folder."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from controller.bundle.bundle import is_bundle
 from controller.bundle.schedule import groups_of
 from controller.bundle.serving import ServedStrategy, serve_bundle
 from controller.comparators.by_name import COMPARATORS, existing_presets, make_comparator
+from controller.indicator.strategy import AdvancedIndicator
+from controller.shipped import shipped_indicator
 from studies.progress import say
 
 
@@ -34,7 +36,7 @@ def choose_strategy(
     """Return the strategy of that name, or the one that a schedule bundle holds.
 
     Args:
-        name: of a hand-set strategy or a comparator, or a bundle's folder.
+        name: of a hand-set strategy or a comparator, "indicator", or a bundle's folder.
         config: of the run that it decides in.
         spec: of the fixed strategy, as JSON.
         params: of every strategy but a bundle, as JSON.
@@ -65,6 +67,8 @@ def choose_strategy(
         times = None if profile is None else times_of_run(profile, config)
         specs = existing_presets(config.network, times)
         return make_comparator(name, **{"specs": specs, **_read_params(params)})
+    if name == AdvancedIndicator.name:
+        return shipped_indicator(**_read_params(params))
     if is_bundle(name):
         if params != "{}":
             raise UserError(
@@ -74,7 +78,7 @@ def choose_strategy(
         return bundle_strategy(name, config, mode=bundle_mode, strict=strict)
     if Path(name).exists():
         raise UserError(f"--strategy {name}: this is not a schedule bundle (no bundle.json)")
-    hint = did_you_mean(name, [*STRATEGIES, *COMPARATORS])
+    hint = did_you_mean(name, [*STRATEGIES, *COMPARATORS, AdvancedIndicator.name])
     raise UserError(f"strategy {name!r} does not exist; {hint}, or the folder of a bundle")
 
 

@@ -18,10 +18,11 @@ from accerl.families import describe_game
 from accerl.monitor.strategies import HandSetStrategy
 from accerl.monitor.strategy import Strategy, bind, specs_of
 from accerl.networks.make import make_network
+from accerl.precision import note_on_precision
 from accerl.presets import PRESETS
 from accerl.records import SUMMARY, make_out_dir, write_json
 from accerl.runtime.conditions import read_events
-from accerl.runtime.latency.games import note_on_times, times_of_run
+from accerl.runtime.latency.games import note_on_links, note_on_times, times_of_run
 from accerl.runtime.machine.energy import EnergyMeter
 from accerl.runtime.ray.cluster import check_reachable
 from accerl.runtime.run import IntervalReport
@@ -37,7 +38,7 @@ from accerl.training.run import (
 )
 from accerl.training.run_folder import holds_run, starting_learner
 from accerl.training.saved_policy import evaluate_checkpoint
-from controller.policy.shield import Shielded
+from controller.shield import Shielded
 from studies.cli.command import Command, save_result
 from studies.cli.strategies import choose_strategy, clock_profile
 from studies.progress import bar, say
@@ -76,7 +77,8 @@ class Train(Command):
     """latency profile of the virtual clock (default: paper-1080ti)"""
     strategy: str = "fixed"
     """fixed, kl-threshold, reward-gap, linear-kl, three-stage, advise-kl-cap, random,
-    first-that-fires, sw-ucb, thompson, gp-bandit, or the path of a schedule bundle"""
+    first-that-fires, sw-ucb, thompson, gp-bandit, indicator (the learned controller that ships with
+    AcceRL), or the path of a schedule bundle"""
     spec: str = "{}"
     """for the fixed strategy: what actors act with, as JSON"""
     strategy_params: str = "{}"
@@ -94,7 +96,8 @@ class Train(Command):
     """of the learner: original, net1, net2 or net3; impala, impala-small or impala-tiny; or
     module:function, your own (default: the game's)"""
     precision: str | None = None
-    """of the learner: fp32 or bf16 (default: the game's)"""
+    """of the learner: fp32, bf16, or auto: bf16 where there are instructions for it (default: the
+    game's)"""
     settings: Annotated[
         tyro.conf.UseAppendAction[tuple[str, ...]],
         tyro.conf.arg(name="set", metavar="SECTION.NAME=VALUE"),
@@ -246,16 +249,19 @@ def run_recorded(
     check_installed(config.game)
     if config.preset not in PRESETS:
         say(describe_game(config))
-    if profile is not None and (note := note_on_times(profile, config)) is not None:
-        say(note)
+    decided = config.adapted()
+    if profile is not None:
+        for note in (note_on_times(profile, config), note_on_links(profile, config)):
+            if note is not None:
+                say(note)
     if config.runtime.runtime == "ray":
         check_reachable(config.ray.address)
-    Wiring.of(config.adapted().runtime, profile).process_names(config.conditions)
+    Wiring.of(decided.runtime, profile).process_names(config.conditions)
     if config.start and not resume:
         starting_learner(config)
     check_startable(config, strategy)
     # What chooses from that which the run can act with says so only once it knows the run.
-    bind(strategy, config.adapted(), known_times(config, profile))
+    bind(strategy, decided, known_times(config, profile))
     specs = specs_of(strategy)
     for spec in specs:
         Decision.of(spec).check_students(config.network)
@@ -267,6 +273,8 @@ def run_recorded(
     if resume:
         check_resumable(config, out, run_identity(strategy, strategy_name, profile))
     make_out_dir(out)
+    if (note := note_on_precision(config.learner.precision, decided.learner.device)) is not None:
+        say(note)
     say(
         f"{config.preset}: {config.game}, seed {config.seed}, {config.runtime.runtime} runtime, "
         f"{config.runtime.clock} clock, {config.seconds:g} s, strategy {strategy_name}"

@@ -10,6 +10,7 @@ from accerl.spec import IDENTITY
 from controller.actions import ActionSpace
 from controller.env.instances import SPLITS
 from controller.env.machines import NUMBERS
+from studies.contest.variants import VARIANTS
 
 FP32 = {"name": "fixed", "params": {"spec": IDENTITY.to_json()}, "label": "fp32"}
 TUNE_SEEDS, VALIDATE_SEEDS = SPLITS["train"].seeds, SPLITS["validation"].seeds
@@ -53,6 +54,8 @@ class Budget:
     """what is tuned besides: static, and names of `strategies.SPACES_BY_NAME`"""
     variants: tuple[str, ...] = ()
     """of the controller's training, see `studies.contest.variants`"""
+    rivals: tuple[str, ...] = ()
+    """trained by packages that are optional, see `studies.contest.rivals`"""
     reference_runs: int
     inner_runs: int
     """that every entrant may spend that is tuned or trained on all trained instances"""
@@ -83,7 +86,7 @@ class Budget:
     """of the runs on the real clock; 0: there are none"""
     real_games: tuple[str, ...] = ("pong",)
     real_seeds: int = 0
-    """0: instead, the exported schedule is replayed once, beside fp32"""
+    """0: instead, the exported bundle decides in one run, beside fp32"""
 
     @property
     def test(self) -> list[int]:
@@ -179,7 +182,7 @@ _DRAWN = {
     "first_share": 0.1,
     "changing": True,
     "target_share": 0.9,
-    "precision": "bf16",
+    "precision": "auto",
 }
 """of contests on drawn machines"""
 CONTEST = {
@@ -217,7 +220,7 @@ CONTEST = {
             ("acrobot", "minatar-breakout", "minatar-space-invaders"), NUMBERS["test"][0]
         ),
         entrants=("static", "kl-threshold", "advise-kl-cap", "sw-ucb"),
-        variants=("evolution", "untrained", "no_predictions", "no_kl", "no_changes"),
+        variants=tuple(VARIANTS),
         reference_runs=5,
         inner_runs=120,
         instance_runs=0,
@@ -252,7 +255,8 @@ CONTEST = {
             "thompson",
             "gp-bandit",
         ),
-        variants=("evolution", "untrained", "no_predictions", "no_kl", "no_changes"),
+        variants=tuple(VARIANTS),
+        rivals=("ppo",),
         reference_runs=20,
         inner_runs=288,
         instance_runs=12,

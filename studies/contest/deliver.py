@@ -1,4 +1,4 @@
-"""The last steps of a study: export the schedule, replay it in real time, report."""
+"""The last steps of a study: export the bundle, let it decide in real time, report."""
 
 from __future__ import annotations
 
@@ -208,9 +208,9 @@ def _seconds_to_target(instance: Instance, run: StrategyResult) -> float:
 
 
 def replay(out: Path, seconds: float, seed: int) -> None:
-    """Run ALE Pong with the process runtime: the schedule, then fp32, for `seconds` each."""
+    """Run ALE Pong with the process runtime: the bundle decides, then fp32, for `seconds` each."""
     contestants: dict[str, Strategy] = {
-        "schedule": load_bundle(out / "bundle", mode="schedule"),
+        "indicator": load_bundle(out / "bundle"),
         "fp32": FixedStrategy(),
     }
     for name, strategy in contestants.items():
@@ -218,7 +218,7 @@ def replay(out: Path, seconds: float, seed: int) -> None:
         if (folder / SUMMARY).is_file():
             continue
         shutil.rmtree(folder, ignore_errors=True)  # a run that was cut short starts again
-        # The schedule chooses among all sizes, so the learner has the largest.
+        # It chooses among all sizes, so the learner has the largest.
         config = replace(base_config(REPLAY_GAME, "original"), seconds=seconds, seed=seed)
         config = config.with_runtime(interval_seconds=seconds / 12)
         with bar(f"Pong, {name}", seconds) as advance:

@@ -54,9 +54,9 @@ class Entrant:
     """of its strategy, for every instance that has no own"""
     by_instance: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     inner_runs: int = 0
-    """spent on tuning or training it"""
+    """spent on tuning or training it, and on choosing what to enter"""
     validation_runs: int = 0
-    """that chose among finalists or candidates, on top of `inner_runs`"""
+    """those of `inner_runs` that chose among finalists or candidates"""
     runs_per_instance: int | None = None
     """the same on each instance, if it was tuned for each by itself"""
     cpu_seconds: float = 0.0
@@ -233,14 +233,15 @@ def tuned_entrants(study: Study) -> list[Entrant]:
 def _for_all(study: Study, name: str) -> Entrant:
     with study.costs.step(_space(name).key):
         tuned = tuned_for_all(study, name)
+    validated = len(tuned.candidates) * len(study.trained) * len(study.validate_seeds)
     return Entrant(
         name=tuned.space.key,
         label=tuned.space.label,
         kind=KINDS[name],
         scope=ALL,
         description=tuned.strategy,
-        inner_runs=tuned.inner_runs,
-        validation_runs=len(tuned.candidates) * len(study.trained) * len(study.validate_seeds),
+        inner_runs=tuned.inner_runs + validated,
+        validation_runs=validated,
         cpu_seconds=study.costs[tuned.space.key],
         params=tuned.params,
         score=tuned.score,
@@ -256,9 +257,9 @@ def _per_instance(study: Study, key: str, label: str, names: Sequence[str]) -> E
         kind=KINDS[names[0]],
         scope=EACH,
         by_instance={item: tuned.strategy for item, (_, tuned) in best.items()},
-        inner_runs=spent,
+        inner_runs=spent + validated,
         validation_runs=validated,
-        runs_per_instance=spent // len(study.instances),
+        runs_per_instance=(spent + validated) // len(study.instances),
         cpu_seconds=study.costs[key],
         params={item: tuned.params for item, (_, tuned) in best.items()},
         primary=True,

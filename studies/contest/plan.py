@@ -120,7 +120,8 @@ def with_events(instance: Instance) -> Instance:
         horizon,
         actors=Wiring.of(config.runtime, times).actors,
         cores=times.cores,
-        linked=max(times.down_bytes_per_second, times.up_bytes_per_second) > 0.0,
+        linked=times.has_links,
+        hosts=times.num_hosts,
     )
     return replace(instance, base=replace(config, conditions=conditions))
 

@@ -23,8 +23,9 @@ from accerl.records import fingerprint, make_out_dir, read_json, versions, write
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.latency.profiles import load_profile
 from controller.env.instances import Instance
+from controller.indicator.strategy import AdvancedIndicator
 from studies.contest import deliver
-from studies.contest.budget import BUDGETS, MEASURED
+from studies.contest.budget import BUDGETS, MEASURED, Budget
 from studies.contest.costs import StepCosts
 from studies.contest.deliver import Results
 from studies.contest.entrants import EACH, Entrant, fp32, primary_names, tuned_entrants
@@ -37,6 +38,7 @@ from studies.contest.plan import (
     write_plan,
 )
 from studies.contest.real_clock import PONG_RANGE, real_contest
+from studies.contest.rivals import check_rivals, trained_rivals
 from studies.contest.study import Study, add_references, find_profiles, strategy_job
 from studies.contest.training import (
     SHIELD,
@@ -83,8 +85,8 @@ def run_contest(
             `out`.
 
     Raises:
-        UserError: the budget or profile does not exist, the seed is not allowed, or `out` holds
-            another study.
+        UserError: the budget or profile does not exist, the seed is not allowed, a package that
+            the budget needs is not installed, or `out` holds another study.
     """
     budgets = BUDGETS[name]
     check_options(
@@ -99,6 +101,7 @@ def run_contest(
     )
     # By the name that the profile has itself: it may be given as a file.
     spent = budgets[budget].on(load_profile(profile).name) if profile else budgets[budget]
+    check_rivals(spent)
     settings = {"study": name, "budget": budget, "seed": seed, "profile": profile}
     make_out_dir(out)
     claim(out, settings)
@@ -107,17 +110,7 @@ def run_contest(
     with open_executor(out, workers, cluster=cluster) as executor:
         with steps.step("plan", "Writing the plan"):
             profiles = find_profiles(out, spent, profile, executor)
-            _print_machines(profiles)
-            instances = find_instances(spent, profiles)
-            for item in instances:
-                console.print(f"  {item.name}: {item.group}, limited by the {item.limit}")
-            if spent.held_out:
-                check_rule(instances)
-            plan = make_plan(spent, instances, profiles, seed=seed, primary=primary_names(spent))
-            digest = write_plan(out, plan)
-            console.print(
-                f"  plan {digest[:12]}: {len(instances)} instances, kept in {out / 'plan.json'}"
-            )
+            instances, plan, digest = _plan(out, spent, seed, profiles)
         study = Study(out, spent, seed, profiles, instances, executor, StepCosts(out), digest)
         with steps.step("reference", "Reference runs without compression"):
             study.instances = add_references(study)
@@ -129,13 +122,13 @@ def run_contest(
             variants = [VARIANTS[variant] for variant in spent.variants]
             trained = train_all(study, [CONTROLLER, *variants])
             write_training(study, trained)
-        entrants = _entrants(study, tuned, trained)
+            rivals = trained_rivals(study)
+        entrants = _entrants(study, [*tuned, *rivals], trained)
         opened = open_test(out, digest)
         with steps.step("test", "Testing on held-out seeds and instances, paired by seed"):
             results = _test(study, entrants)
-        controller = trained[0]
         with steps.step("replay", "Exporting the controller; running it on the real clock"):
-            _export(study, controller, entrants, results, digest)
+            _export(study, trained[0], entrants, results, digest)
             _write_variants(study, entrants, trained, results)
             _real(study, entrants)
     info = _study_json(study, settings, entrants, trained, plan, digest, steps)
@@ -146,6 +139,22 @@ def run_contest(
     write_json(out / "study.json", {**info, "wall_seconds": steps.seconds})
     console.print(f"  all of it took {(perf_counter() - started) / 60.0:.1f} minutes this time")
     return html
+
+
+def _plan(
+    out: Path, budget: Budget, seed: int, profiles: Mapping[str, LatencyProfile]
+) -> tuple[list[Instance], dict[str, Any], str]:
+    """Write and print the plan; return its instances, the plan and its hash."""
+    _print_machines(profiles)
+    instances = find_instances(budget, profiles)
+    for item in instances:
+        console.print(f"  {item.name}: {item.group}, limited by the {item.limit}")
+    if budget.held_out:
+        check_rule(instances)
+    plan = make_plan(budget, instances, profiles, seed=seed, primary=primary_names(budget))
+    digest = write_plan(out, plan)
+    console.print(f"  plan {digest[:12]}: {len(instances)} instances, kept in {out / 'plan.json'}")
+    return instances, plan, digest
 
 
 def _print_machines(profiles: Mapping[str, LatencyProfile]) -> None:
@@ -178,7 +187,7 @@ def claim(out: Path, settings: dict[str, Any]) -> None:
 
 
 def _entrants(study: Study, tuned: Sequence[Entrant], trained: Sequence[Trained]) -> list[Entrant]:
-    """Return all that is tested: fp32, the tuned, the trained, the replay."""
+    """Return all that is tested: fp32, the tuned, rivals, the trained, the replay."""
     found = [fp32(), *tuned, *(item.entrant for item in trained)]
     if study.budget.held_out:
         found.append(replay_entrant(study, trained[0]))
@@ -225,6 +234,7 @@ def _export(
 ) -> None:
     """Export the controller as a bundle, with its results against the primary comparators."""
     compared = {item.name for item in entrants if item.primary} | {CONTROLLER.name}
+    assert isinstance(controller.indicator, AdvancedIndicator)
     deliver.export(
         study.out,
         controller.indicator,
@@ -335,7 +345,7 @@ def _study_json(
             "Games are learned for real; every operation is charged the seconds that it takes in "
             "a latency profile.",
             "The Advanced Indicator starts from a rule: the fastest spec whose KL is at most a "
-            "cap, by what it believes. It is trained on analytic games and drawn machines, which "
+            "cap, by what it believes. It is trained on drawn games and machines, which "
             "costs no inner run, then on real learning; the best on validation seeds is entered.",
         ],
     }

@@ -16,21 +16,21 @@ from typing import Any
 import numpy as np
 
 from accerl.records import json_hash, write_json
-from accerl.seeds import Role, generator
+from accerl.seeds import Role, generator, torch_generator
 from accerl.spec import Decision
 from analysis.comparison import stats
 from controller.bundle.schedule import median_schedule
 from controller.env.instances import SPLITS, Instance
-from controller.indicator.gradient import GradientConfig, ParameterGradient
-from controller.indicator.play import reward
-from controller.indicator.prior import Prior
-from controller.indicator.scorer import SpecScorer
-from controller.indicator.strategy import AdvancedIndicator, IndicatorSettings
+from controller.env.play import reward
+from controller.indicator.recurrent import RecurrentIndicator, SpecMemory
+from controller.indicator.strategy import IndicatorSettings
+from controller.indicator.trainable import Trainable
 from controller.training.evolution import Evolution, EvolutionConfig
+from controller.training.gradient import GradientConfig, ParameterGradient
 from studies.contest.entrants import Entrant
 from studies.contest.study import Study, score, strategy_job
 from studies.contest.variants import Variant
-from studies.jobs.meta_training import MetaTrainingJob, first_scorer
+from studies.jobs.meta_training import MetaTrainingJob, TrainedPolicy, first_indicator
 from studies.progress import bar, console
 
 SHIELD = {"threshold_nats": 14.0}
@@ -47,7 +47,7 @@ Decisions = dict[str, list[Sequence[Decision]]]
 class Trained:
     """What came of a training."""
 
-    indicator: AdvancedIndicator
+    indicator: Trainable
     entrant: Entrant
     what: str
     """what is particular about it"""
@@ -74,63 +74,64 @@ def train_all(study: Study, variants: Sequence[Variant]) -> list[Trained]:
     trained = []
     for variant in variants:
         with study.costs.step(variant.name):
-            result = found.get(variant.name)
-            one = _train(study, variant, None if result is None else result)
+            one = _train(study, variant, found.get(variant.name))
         spent = replace(one.entrant, cpu_seconds=study.costs[variant.name])
         trained.append(replace(one, entrant=spent))
     return trained
 
 
-def settings_of(study: Study, variant: Variant) -> IndicatorSettings:
-    """Return what a variant is told."""
-    return IndicatorSettings(specs=study.budget.actions.all_specs, **variant.settings)
+def first(study: Study, variant: Variant) -> Trainable:
+    """Return what the training of a variant starts from."""
+    specs = study.budget.actions.all_specs
+    if variant.recurrent:
+        dice = torch_generator(study.seed, Role.CONTROLLER)
+        return RecurrentIndicator(SpecMemory(generator=dice), specs)
+    return first_indicator(IndicatorSettings(specs=specs, **variant.settings), study.seed)
 
 
 def _tier0_job(study: Study, variant: Variant) -> MetaTrainingJob:
     return MetaTrainingJob(
-        scorer=first_scorer(study.seed).to_json(),
-        prior=Prior(),
-        settings=settings_of(study, variant),
+        indicator=first(study, variant).to_json(),
         config=GradientConfig(instances=study.budget.pretrain_instances, seed=study.seed),
         iterations=study.budget.pretrain_iterations,
         evolution=variant.evolution,
     )
 
 
-def _train(study: Study, variant: Variant, tier0: Any) -> Trained:
-    start = first_scorer(study.seed)
+def _train(study: Study, variant: Variant, tier0: TrainedPolicy | None) -> Trained:
+    start = first(study, variant)
     checker = _Checker(study, variant, start)
     history: list[dict[str, Any]] = []
     if tier0 is not None:
         about = {"tier": "analytic", "runs": 0, "game": "drawn games", "seed": None}
         history += [{**row, **about} for row in tier0.history]
-        checker.check(SpecScorer.from_json(tier0.scorer), "trained on tier 0")
+        indicator = start.with_policy(tier0.policy)
+        checker.check(indicator, "trained on tier 0")
         last = len(checker.places)  # kept for the check at the end
-        policy = SpecScorer.from_json(tier0.scorer)
         train = _evolve if variant.evolution else _policy_gradient
-        rows = train(study, variant, policy, study.budget.inner_runs - checker.runs - last)
+        rows = train(study, variant, indicator, study.budget.inner_runs - checker.runs - last)
         if rows:
             history += rows
-            checker.check(policy, "finished on real learning")
+            checker.check(indicator, "finished on real learning")
     runs = sum(int(row["runs"]) for row in history)
-    indicator = _indicator(study, variant, checker.best)
+    best = checker.best
     entrant = Entrant(
         name=variant.name,
         label=variant.label,
         kind=variant.kind,
         scope="one for all",
-        description=described(indicator),
+        description=described(best),
         inner_runs=runs + checker.runs,
-        validation_runs=0,
+        validation_runs=checker.runs,
         params={
-            "parameters": checker.best.num_parameters(),
+            "parameters": best.policy.num_parameters(),
             "accepted": checker.accepted,
-            "policy_hash": json_hash(checker.best.to_json())[:12],
+            "policy_hash": json_hash(best.policy.to_json())[:12],
         },
         primary=variant.kind == "evolution",
     )
     return Trained(
-        indicator=indicator,
+        indicator=best,
         entrant=entrant,
         what=variant.what,
         history=[{"variant": variant.name, **row} for row in history],
@@ -140,11 +141,7 @@ def _train(study: Study, variant: Variant, tier0: Any) -> Trained:
     )
 
 
-def _indicator(study: Study, variant: Variant, scorer: SpecScorer) -> AdvancedIndicator:
-    return AdvancedIndicator(scorer, Prior(), settings_of(study, variant))
-
-
-def described(indicator: AdvancedIndicator) -> dict[str, Any]:
+def described(indicator: Trainable) -> dict[str, Any]:
     """Return the description of an indicator's strategy, under the shield."""
     return {**indicator.to_json(), "shield": SHIELD}
 
@@ -152,7 +149,7 @@ def described(indicator: AdvancedIndicator) -> dict[str, Any]:
 class _Checker:
     """Runs candidates on the validation seeds, and keeps the best."""
 
-    def __init__(self, study: Study, variant: Variant, start: SpecScorer) -> None:
+    def __init__(self, study: Study, variant: Variant, start: Trainable) -> None:
         self.study = study
         self.variant = variant
         self.accepted = "the rule that training starts from"
@@ -168,9 +165,9 @@ class _Checker:
         study = self.study
         return [(item, seed) for item in study.trained for seed in study.candidate_seeds]
 
-    def check(self, policy: SpecScorer, what: str) -> None:
+    def check(self, trained: Trainable, what: str) -> None:
         """Have a candidate take the place of the best, if it is better."""
-        candidate = SpecScorer.from_json(policy.to_json())
+        candidate = trained.with_policy(trained.policy.to_json())  # training goes on with the other
         values, decisions = self._run(candidate)
         names = [item.name for item, _ in self.places]
         # Runs of one game and seed begin alike on all machines: they are not independent.
@@ -199,10 +196,10 @@ class _Checker:
             self.best, self.accepted = candidate, what
             self._values, self.decisions = values, decisions
 
-    def _run(self, policy: SpecScorer) -> tuple[np.ndarray, Decisions]:
+    def _run(self, candidate: Trainable) -> tuple[np.ndarray, Decisions]:
         """Return the scores on the validation seeds [instances x seeds], and what was chosen."""
         study = self.study
-        strategy = {**described(_indicator(study, self.variant, policy)), "label": "candidate"}
+        strategy = {**described(candidate), "label": "candidate"}
         results = study.run([strategy_job(item, seed, strategy) for item, seed in self.places])
         self.runs += len(self.places)
         scores: list[float] = []
@@ -214,7 +211,7 @@ class _Checker:
 
 
 def _policy_gradient(
-    study: Study, variant: Variant, policy: SpecScorer, runs: int
+    study: Study, variant: Variant, indicator: Trainable, runs: int
 ) -> list[dict[str, Any]]:
     """Go on by policy gradient: an iteration plays one game on all of its trained machines."""
     turns = _turns(study.trained)
@@ -228,15 +225,17 @@ def _policy_gradient(
         def evaluate(states: Sequence[Mapping[str, Any]], iteration: int) -> np.ndarray:
             instances, seed = _turn(turns, iteration)
             played = [item for item in instances for _ in range(2 * PAIRS)]
-            rewards = _rewards(study, variant, played, states, seed, advance)
+            rewards = _rewards(study, indicator, played, states, seed, advance)
             return rewards.reshape(count, 2 * PAIRS)
 
-        trainer = ParameterGradient(policy, config)
+        trainer = ParameterGradient(indicator.policy, config)
         history = trainer.train(evaluate, iterations)
     return _rows(history, turns, config.episodes)
 
 
-def _evolve(study: Study, variant: Variant, policy: SpecScorer, runs: int) -> list[dict[str, Any]]:
+def _evolve(
+    study: Study, variant: Variant, indicator: Trainable, runs: int
+) -> list[dict[str, Any]]:
     """Go on by evolution strategies: every candidate plays one game on all of its machines."""
     turns = _turns(study.trained)
     count = len(turns[0])
@@ -249,16 +248,16 @@ def _evolve(study: Study, variant: Variant, policy: SpecScorer, runs: int) -> li
             instances, seed = _turn(turns, generation)
             played = [item for _ in states for item in instances]
             each = [state for state in states for _ in instances]
-            rewards = _rewards(study, variant, played, each, seed, advance)
+            rewards = _rewards(study, indicator, played, each, seed, advance)
             return rewards.reshape(len(states), count)
 
-        history = Evolution(policy, config).train(evaluate, generations)
+        history = Evolution(indicator.policy, config).train(evaluate, generations)
     return _rows(history, turns, per_generation)
 
 
 def _rewards(
     study: Study,
-    variant: Variant,
+    indicator: Trainable,
     instances: Sequence[Instance],
     states: Sequence[Mapping[str, Any]],
     seed: int,
@@ -267,8 +266,8 @@ def _rewards(
     """Return what policies reach, one on each of the instances."""
     jobs = []
     for item, state in zip(instances, states, strict=True):
-        indicator = _indicator(study, variant, SpecScorer.from_json(state))
-        jobs.append(strategy_job(item, seed, {**described(indicator), "label": "training"}))
+        strategy = {**described(indicator.with_policy(state)), "label": "training"}
+        jobs.append(strategy_job(item, seed, strategy))
     results = study.run(jobs, on_done)
     return np.array([reward(score(*pair)) for pair in zip(instances, results, strict=True)])
 

@@ -164,20 +164,13 @@ def tune(
     Raises:
         UserError: not even one parameter set could be tried.
     """
-    if space.grid:
-        runs = max(runs, instances * len(all_specs(actions)))
-    if runs < instances:
-        raise UserError(
-            f"tuning {space.key}: {runs} inner runs are too few for one parameter set on "
-            f"{instances} instances; give it at least {instances}"
-        )
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    runs = _enough(space, actions, instances=instances, runs=runs)
+    study = _search(space, actions, seed, trials=runs // instances)
     settings = {"plan": plan, "instances": instances, "runs": runs, "seed": seed, "batch": batch}
     ended = _EndedTrials(
         f"{space.key} {json_hash(settings)[:12]}",
         open_storage(str(out / JOURNAL)) if storage is None else storage,
     )
-    study = _search(space, actions, seed, trials=runs // instances)
     order = generator(seed, Role.TUNING, 0).permutation(instances).tolist()
     first = instances if space.grid else UNPRUNED
     rows = out / "tuning.jsonl"
@@ -190,26 +183,19 @@ def tune(
         batches = _batches(order[: runs - spent], first, batch)
         before = 0.0 if costs is None else costs.spent
         found = ended.find(trial.number, params)
-        if found is None:
-            scores = _try(trial, batches, partial(evaluate, space.describe(params)))
-        else:
-            scores = _try(trial, batches, found.scores)
+        make = partial(evaluate, space.describe(params)) if found is None else found.scores
+        scores = _try(trial, batches, make)
         if found is not None and costs is not None:
             costs.note(f"{ended.name} {trial.number}", found.cpu_seconds)
         spent += len(scores)
         if spent == runs:
             study.stop()
-        complete = len(scores) == instances
-        kept = {"params": params, "inner_runs": len(scores), "complete": complete}
+        kept = {"params": params, "inner_runs": len(scores), "complete": len(scores) == instances}
         cpu_seconds = 0.0 if costs is None else costs.spent - before
         for name, value in {**kept, "scores": scores, "cpu_seconds": cpu_seconds}.items():
             trial.set_user_attr(name, value)
         score = float(np.mean(scores))
-        # Only whole trials may be compared by their score.
-        row = {"strategy": space.key, "trial": trial.number, **kept, "mean": score}
-        row["score"] = score if complete else None
-        with rows.open("a") as file:
-            file.write(json.dumps(row) + "\n")
+        _add_row(rows, {"strategy": space.key, "trial": trial.number, **kept, "mean": score})
         return score
 
     study.optimize(
@@ -217,13 +203,7 @@ def tune(
         n_trials=len(all_specs(actions)) if space.grid else None,
         callbacks=[lambda _, trial: ended.save(trial)],
     )
-    trials = study.get_trials(deepcopy=False)
-    return Tuned(
-        space=space,
-        candidates=_ranked(trial for trial in trials if trial.user_attrs["complete"]),
-        trials=len(trials),
-        inner_runs=sum(trial.user_attrs["inner_runs"] for trial in trials),
-    )
+    return _tuned(space, study.get_trials(deepcopy=False))
 
 
 class _Ended:
@@ -274,6 +254,22 @@ class _EndedTrials:
             self._study.add_trial(trial)
 
 
+def _enough(space: SearchSpace, actions: Levels, *, instances: int, runs: int) -> int:
+    """Return the inner runs to spend, with which a grid is tried as a whole.
+
+    Raises:
+        UserError: they are too few for one parameter set.
+    """
+    if space.grid:
+        runs = max(runs, instances * len(all_specs(actions)))
+    if runs < instances:
+        raise UserError(
+            f"tuning {space.key}: {runs} inner runs are too few for one parameter set on "
+            f"{instances} instances; give it at least {instances}"
+        )
+    return runs
+
+
 def _try(
     trial: optuna.Trial,
     batches: Iterable[Sequence[int]],
@@ -319,6 +315,16 @@ def choose_on_validation(
     return replace(tuned, candidates=tuple(ranked))
 
 
+def _tuned(space: SearchSpace, trials: Sequence[FrozenTrial]) -> Tuned:
+    """Return what a search has found."""
+    return Tuned(
+        space=space,
+        candidates=_ranked(trial for trial in trials if trial.user_attrs["complete"]),
+        trials=len(trials),
+        inner_runs=sum(trial.user_attrs["inner_runs"] for trial in trials),
+    )
+
+
 def _ranked(trials: Iterable[FrozenTrial]) -> tuple[tuple[float, Params], ...]:
     """Return the scores and parameters of trials, the best first, and no parameters twice."""
     best: dict[str, tuple[float, Params]] = {}
@@ -329,7 +335,8 @@ def _ranked(trials: Iterable[FrozenTrial]) -> tuple[tuple[float, Params], ...]:
 
 
 def _search(space: SearchSpace, actions: Levels, seed: int, *, trials: int) -> optuna.Study:
-    """Return a new search, in memory."""
+    """Return a new search, in memory, that prints no trials."""
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
     seed = int(stream(seed, Role.TUNING, 1).generate_state(1)[0])  # 32 bits
     sampler: optuna.samplers.BaseSampler
     pruner: optuna.pruners.BasePruner
@@ -343,6 +350,13 @@ def _search(space: SearchSpace, actions: Levels, seed: int, *, trials: int) -> o
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             pruner = optuna.pruners.WilcoxonPruner(p_threshold=0.1, n_startup_steps=UNPRUNED)
     return optuna.create_study(sampler=sampler, pruner=pruner, direction="maximize")
+
+
+def _add_row(path: Path, row: dict[str, Any]) -> None:
+    """Add a trial to tuning.jsonl; only whole ones may be compared by their score."""
+    with path.open("a") as file:
+        score = row["mean"] if row["complete"] else None
+        file.write(json.dumps({**row, "score": score}) + "\n")
 
 
 def _rows_of_others(path: Path, key: str) -> str:

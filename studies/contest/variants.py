@@ -19,6 +19,8 @@ class Variant:
     """evolution strategies in place of the policy gradient"""
     trained: bool = True
     """False: the rule that training starts from"""
+    recurrent: bool = False
+    """memory in place of beliefs, see `controller.indicator.recurrent`"""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """of `IndicatorSettings`, where they are not the default"""
 
@@ -68,6 +70,13 @@ VARIANTS = {
             what="conditions that change are taken for noise",
             kind=ABLATION,
             settings={"uses_changes": False},
+        ),
+        Variant(
+            name="recurrent",
+            label="recurrent instead of belief",
+            what="a GRU over the run's features in place of beliefs, trained alike",
+            kind=ABLATION,
+            recurrent=True,
         ),
     )
 }

@@ -1,4 +1,4 @@
-"""Inner runs as jobs: under a strategy, or as an episode of the controller."""
+"""Inner runs as jobs, each under a strategy."""
 
 from __future__ import annotations
 
@@ -7,23 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar
 
-import numpy as np
-
-from accerl.monitor.monitor import Monitor
 from accerl.monitor.strategies import make_strategy
 from accerl.monitor.strategy import Strategy
 from accerl.runtime.latency.predict import fastest_first
 from accerl.spec import CompressionSpec, Decision
 from accerl.training.run import run_training
-from controller.actions import ActionSpace
 from controller.bundle.schedule import ReplayedSchedule, Schedule
 from controller.comparators.by_name import COMPARATORS, make_comparator
 from controller.comparators.ppo import PPOStrategy
-from controller.env.instances import Instance, num_actions
-from controller.indicator.strategy import AdvancedIndicator
-from controller.policy.policy import ControllerPolicy, LearnedStrategy
-from controller.policy.shield import Shielded
-from controller.training.rollouts import RecordedEpisode, Trajectory, rollout
+from controller.env.instances import Instance
+from controller.indicator.trainable import INDICATORS, read_indicator
+from controller.shield import Shielded
 from studies.jobs.executor import Job, R
 
 
@@ -59,8 +53,6 @@ class StrategyResult:
     """[K + 1]: J, from random play"""
     decisions: tuple[Decision, ...]
     """[K]"""
-    features: tuple[tuple[float, ...], ...]
-    """[K, F]: what every decision was made on"""
     env_steps: tuple[int, ...]
     """[K + 1]: since the start, from 0"""
 
@@ -75,19 +67,7 @@ class StrategyResult:
             times=tuple(data["times"]),
             returns=tuple(data["returns"]),
             decisions=tuple(map(Decision.from_json, data["decisions"])),
-            features=tuple(map(tuple, data["features"])),
             env_steps=tuple(data["env_steps"]),
-        )
-
-    def episode(self, instance: Instance, actions: ActionSpace) -> RecordedEpisode:
-        """Return what the strategy saw and chose, for cloning; of a mix, the main spec."""
-        chosen = [actions.indices(decision.main) for decision in self.decisions]
-        return RecordedEpisode(
-            observations=np.array(self.features, dtype=np.float32),
-            actions=np.array(chosen, dtype=np.int64),
-            mask=actions.mask(instance.has),
-            seconds=np.diff(self.times),
-            rewards=np.diff(self.returns) / instance.reference.span,
         )
 
 
@@ -108,15 +88,12 @@ class StrategyJob(InstanceJob[StrategyResult]):
             profile=self.instance.latency,
         )
         reports = result.reports
-        monitor = Monitor(num_actions(self.instance.game), self.instance.horizon_seconds)
-        seen = [monitor.start(), *(monitor.update(report) for report in reports[:-1])]
         random_return = self.instance.random_return
         returns = [report.learner_return for report in reports]
         return StrategyResult(
             times=(0.0, *(report.total_seconds for report in reports)),
             returns=(random_return, *(value for value in returns if value is not None)),
             decisions=tuple(report.decision for report in reports),
-            features=tuple(tuple(features.vector.tolist()) for features in seen),
             env_steps=(0, *(report.total_env_steps for report in reports)),
         )
 
@@ -124,25 +101,6 @@ class StrategyJob(InstanceJob[StrategyResult]):
     def read_result(cls, data: Mapping[str, Any]) -> StrategyResult:
         """Read a result."""
         return StrategyResult.from_json(data)
-
-
-@dataclass(frozen=True, kw_only=True)
-class RolloutJob(InstanceJob[Trajectory]):
-    """One episode of the controller; see `rollouts.rollout`."""
-
-    kind: ClassVar[str] = "rollout"
-    policy: Mapping[str, Any]
-    actions: ActionSpace
-    action_seed: int | None
-
-    def run(self) -> Trajectory:
-        """Play the episode."""
-        return rollout(self.policy, self.actions, self.instance, self.seed, self.action_seed)
-
-    @classmethod
-    def read_result(cls, data: Mapping[str, Any]) -> Trajectory:
-        """Read a trajectory."""
-        return Trajectory.from_json(data)
 
 
 def build_strategy(description: Mapping[str, Any], instance: Instance) -> Strategy:
@@ -156,13 +114,10 @@ def build_strategy(description: Mapping[str, Any], instance: Instance) -> Strate
 
 
 def _unshielded(description: Mapping[str, Any], instance: Instance) -> Strategy:
-    if description["name"] == "learned":
-        policy = ControllerPolicy.from_json(description["policy"])
-        return LearnedStrategy(policy, ActionSpace.from_json(description["actions"]))
     if description["name"] == PPOStrategy.name:
         return PPOStrategy.from_json(description).where(instance.has)
-    if description["name"] == AdvancedIndicator.name:
-        return AdvancedIndicator.from_params(description["params"])
+    if description["name"] in INDICATORS:
+        return read_indicator(description)
     if description["name"] == "schedule":
         return ReplayedSchedule(Schedule.from_json(description["points"]))
     make = make_comparator if description["name"] in COMPARATORS else make_strategy

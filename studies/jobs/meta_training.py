@@ -9,37 +9,36 @@ from typing import Any, ClassVar
 import torch
 
 from accerl.seeds import Role, torch_generator
-from controller.indicator.gradient import GradientConfig
 from controller.indicator.prior import Prior
 from controller.indicator.scorer import SpecScorer
-from controller.indicator.strategy import IndicatorSettings
+from controller.indicator.strategy import AdvancedIndicator, IndicatorSettings
+from controller.indicator.trainable import read_indicator
 from controller.indicator.training import train_on_tier0
+from controller.training.gradient import GradientConfig
 from studies.jobs.executor import Job
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainedScorer:
+class TrainedPolicy:
     """What came of it."""
 
-    scorer: Mapping[str, Any]
-    """`SpecScorer.to_json`"""
+    policy: Mapping[str, Any]
+    """`PolicyModule.to_json`"""
     history: tuple[Mapping[str, float], ...]
     """a row of statistics per iteration"""
 
     def to_json(self) -> dict[str, Any]:
         """Return all fields."""
-        return {"scorer": dict(self.scorer), "history": [dict(row) for row in self.history]}
+        return {"policy": dict(self.policy), "history": [dict(row) for row in self.history]}
 
 
 @dataclass(frozen=True, kw_only=True)
-class MetaTrainingJob(Job[TrainedScorer]):
-    """Training a scorer on instances that are drawn from the training split."""
+class MetaTrainingJob(Job[TrainedPolicy]):
+    """Training an indicator on instances that are drawn from the training split."""
 
     kind: ClassVar[str] = "meta-training"
-    scorer: Mapping[str, Any]
-    """that it starts from"""
-    prior: Prior
-    settings: IndicatorSettings
+    indicator: Mapping[str, Any]
+    """description of what training starts from, see `read_indicator`"""
     config: GradientConfig
     iterations: int
     evolution: bool = False
@@ -48,34 +47,26 @@ class MetaTrainingJob(Job[TrainedScorer]):
         """Return all that the result depends on."""
         return {
             "kind": self.kind,
-            "scorer": dict(self.scorer),
-            "prior": self.prior.to_json(),
-            "settings": self.settings.to_json(),
+            "indicator": dict(self.indicator),
             "config": {**asdict(self.config), "sigma_limits": list(self.config.sigma_limits)},
             "iterations": self.iterations,
             "evolution": self.evolution,
         }
 
-    def run(self) -> TrainedScorer:
+    def run(self) -> TrainedPolicy:
         """Train here."""
         torch.set_num_threads(1)
-        scorer = SpecScorer.from_json(self.scorer)
-        history = train_on_tier0(
-            scorer,
-            self.prior,
-            self.settings,
-            self.config,
-            self.iterations,
-            evolution=self.evolution,
-        )
-        return TrainedScorer(scorer=scorer.to_json(), history=tuple(history))
+        indicator = read_indicator(self.indicator)
+        history = train_on_tier0(indicator, self.config, self.iterations, evolution=self.evolution)
+        return TrainedPolicy(policy=indicator.policy.to_json(), history=tuple(history))
 
     @classmethod
-    def read_result(cls, data: Mapping[str, Any]) -> TrainedScorer:
+    def read_result(cls, data: Mapping[str, Any]) -> TrainedPolicy:
         """Read a result."""
-        return TrainedScorer(scorer=data["scorer"], history=tuple(data["history"]))
+        return TrainedPolicy(policy=data["policy"], history=tuple(data["history"]))
 
 
-def first_scorer(seed: int) -> SpecScorer:
+def first_indicator(settings: IndicatorSettings, seed: int) -> AdvancedIndicator:
     """Return the rule that training starts from; the seed draws its hidden layer."""
-    return SpecScorer(generator=torch_generator(seed, Role.CONTROLLER))
+    scorer = SpecScorer(generator=torch_generator(seed, Role.CONTROLLER))
+    return AdvancedIndicator(scorer, Prior(), settings)

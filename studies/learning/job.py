@@ -8,12 +8,15 @@ from typing import Any, ClassVar
 
 from accerl.config import RunConfig
 from accerl.monitor.strategies import make_strategy
+from accerl.monitor.strategy import Strategy
 from accerl.runtime.latency.games import times_of_run
 from accerl.runtime.latency.predict import predict
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.settings import configure
 from accerl.spec import IDENTITY, CompressionSpec
 from accerl.training.run import run_training
+from controller.indicator.strategy import AdvancedIndicator
+from controller.shield import Shielded
 from studies.jobs.executor import Job
 from studies.learning.curve import LearningCurve
 
@@ -25,9 +28,16 @@ def acting_with(spec: CompressionSpec) -> dict[str, Any]:
     return {"name": "fixed", "params": {"spec": spec.to_json()}, "label": spec.label}
 
 
+def described(strategy: Mapping[str, Any]) -> Strategy:
+    """Return the strategy that a job describes; an indicator acts under the shield."""
+    if strategy["name"] == AdvancedIndicator.name:
+        return Shielded(AdvancedIndicator.from_params(strategy["params"]))
+    return make_strategy(strategy["name"], **strategy["params"])
+
+
 @dataclass(frozen=True, kw_only=True)
 class LearningJob(Job[LearningCurve]):
-    """A run under a hand-set strategy, as long as it is predicted to need for so many env steps."""
+    """A run under a strategy, as long as it is predicted to need for so many env steps."""
 
     kind: ClassVar[str] = "learning"
     game: str
@@ -77,10 +87,13 @@ class LearningJob(Job[LearningCurve]):
 
     def run(self) -> LearningCurve:
         """Do the run, with records where `out` is given."""
-        strategy = make_strategy(self.strategy["name"], **self.strategy["params"])
-        name = self.strategy["label"]
+        strategy = described(self.strategy)
         result = run_training(
-            self.config(), strategy, strategy_name=name, out=self.out, profile=self.latency
+            self.config(),
+            strategy,
+            strategy_name=self.strategy["label"],
+            out=self.out,
+            profile=self.latency,
         )
         return LearningCurve.of(result.reports)
 

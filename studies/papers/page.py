@@ -35,9 +35,11 @@ def write_page(folder: Path) -> Path:
 
 
 def heading(name: str) -> str:
-    """Return what the paper calls a figure or table, such as Figure 8."""
+    """Return what the paper calls a figure or table, such as Figure 8; Beyond: it has none."""
     if name.startswith("fig"):
         return f"Figure {name.removeprefix('fig')}"
+    if not name.startswith("table"):
+        return "Beyond"
     return f"Table {name.removeprefix('table')}"
 
 

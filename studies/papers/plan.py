@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from studies.papers.figure import PaperFigure
 from studies.papers.figures import (
+    controller,
     fig1,
     fig5,
     fig6,
@@ -21,7 +22,7 @@ from studies.papers.figures import (
 
 FIGURES: Mapping[str, PaperFigure] = {
     module.FIGURE.name: module.FIGURE
-    for module in (fig1, fig5, fig6, fig7, fig8, fig9, fig10, fig11, fig12, table6)
+    for module in (fig1, fig5, fig6, fig7, fig8, fig9, fig10, fig11, fig12, table6, controller)
 }
 BUDGETS = ("tiny", "default")
 TINY_GAME, TINY_ENV_STEPS = "catch", 16_000

@@ -48,10 +48,10 @@ def run_config(game: str, precision: str = "fp32") -> RunConfig:
 
     Args:
         game: a preset.
-        precision: of the learner and of distilling where it is bf16; else the preset's stand.
+        precision: of the learner and of distilling; with fp32 the preset's stand.
     """
     config = measured_preset(game)
-    if precision == "bf16":
+    if precision != "fp32":
         config = config.with_learner(precision=precision)
         compression = replace(config.compression, distill_precision=precision)
         config = replace(config, compression=compression)

@@ -113,7 +113,7 @@ BUDGETS = {
         rule_runs=24,
         rule_instances=6,
         scheduled=1,
-        precision="bf16",
+        precision="auto",
     ),
     "default": RoomBudget(
         # Asterix is at random play's score for the first 300,000 env steps of fp32.

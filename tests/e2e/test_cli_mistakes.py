@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.fixtures.command_line import Finished, accerl, call
+from tests.fixtures.controllers.made_bundles import make_bundle
 from tests.fixtures.runs.inner_runs import files_hash
 
 TRAIN = ["train", "catch", "--seconds", "2"]
@@ -58,7 +59,7 @@ MISTAKES: list[tuple[list[str], str]] = [
     ([*TRAIN, *KL, '{"threshold": 1}'], "unknown parameter 'threshold'; did you mean 'threshold_n"),
     ([*TRAIN, *KL, '{"threshold_nats": "1"}'], "threshold_nats must be a number at least 0.0"),
     ([*TRAIN, *KL, '{"aggressive": {"bit": 8}}'], "spec: unknown key 'bit'; did you mean 'bits'?"),
-    ([*TRAIN, *KL, '{"dwell_seconds": -1}'], "dwell_seconds must be a number at least 0.0, got -1"),
+    ([*TRAIN, *KL, '{"dwell_intervals": 0}'], "dwell_intervals must be a whole number at least 1"),
     ([*TRAIN, "--strategy", "random"], "strategy random: give it specs, such as"),
     ([*TRAIN, "--strategy", "first-that-fires"], "strategy first-that-fires: give it rules, such"),
     (
@@ -102,7 +103,7 @@ MISTAKES: list[tuple[list[str], str]] = [
     ([*TRAIN, "--network", "impala"], "impala reads images [C, H, W], not observations of shape"),
     ([*TRAIN, "--network", "os:walk", "--clock", "real"], "network 'os:walk' cannot be made for"),
     ([*TRAIN, "--network", "tests.fixtures.own_networks:residual_board"], "add --clock real"),
-    ([*TRAIN, "--precision", "fp8"], "precision must be fp32 or bf16"),
+    ([*TRAIN, "--precision", "fp8"], "precision must be auto, fp32 or bf16"),
     (["train", "catch", "--spec", '{"rank": 0.5, "bits": 16}'], "has no times for"),
     ([*TRAIN, "--network", "net4"], "network 'net4' does not exist; did you mean"),
     ([*TRAIN, "--network", "net1", "--spec", '{"student": "net1"}'], "is not smaller than the"),
@@ -181,14 +182,15 @@ def test_a_study_that_does_not_exist(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "--seed must lie between" in unknown.complaint
     unknown = accerl(capsys, "controller", "train", "--seed", -3, "--out", out)
     assert "--seed must lie between" in unknown.complaint
+    unknown = accerl(capsys, "controller", "train", "--draws", 0, "--out", out)
+    assert "--draws must be" in unknown.complaint
     assert not out.exists()
 
 
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("controller") / "bundle"
-    assert call("controller", "train", "--iterations", 1, "--out", out) == 0
-    return out
+    return make_bundle(out)
 
 
 def users(capsys: pytest.CaptureFixture[str], bundle: Path, out: Path) -> list[Finished]:

@@ -15,8 +15,9 @@ from studies.contest.budget import CONTEST, SMALL_ACTIONS, TUNE_SEEDS, VALIDATE_
 from studies.contest.costs import StepCosts
 from studies.contest.entrants import EACH, Entrant, fp32, primary_names, tuned_entrants
 from studies.contest.plan import NEW_GAME, TRAINED
-from studies.contest.study import Study
-from studies.contest.training import replay_entrant, settings_of, train_all
+from studies.contest.rivals import trained_rivals
+from studies.contest.study import Study, strategy_job
+from studies.contest.training import first, replay_entrant, train_all
 from studies.contest.variants import CONTROLLER, VARIANTS
 from studies.jobs.executor import Job, Outcome, R
 from studies.jobs.inner import InstanceJob
@@ -103,9 +104,7 @@ def test_every_search_for_all_instances_spends_the_same(tuned: list[Entrant]) ->
             finalists * BUDGET.validate_seeds,
             2 * BUDGET.validate_seeds,
         }
-    spent = {
-        item.name: item.inner_runs + item.validation_runs for item in tuned if item.scope != EACH
-    }
+    spent = {item.name: item.inner_runs for item in tuned if item.scope != EACH}
     assert set(spent) == {"static", "kl_threshold", "sw_ucb"}
     assert spent["kl_threshold"] == spent["sw_ucb"] == BUDGET.inner_runs
     finalists = 2 * BUDGET.finalists * BUDGET.validate_seeds
@@ -126,7 +125,7 @@ def test_indicators_get_no_more_runs_than_what_is_tuned(study: Study, tuned: lis
     assert set(asked(study)) <= {*TUNE_SEEDS, *VALIDATE_SEEDS}  # all searches are over
     assert tuned
     before = len(asked(study))
-    variants = [CONTROLLER, VARIANTS["evolution"], VARIANTS["untrained"]]
+    variants = [CONTROLLER, *(VARIANTS[n] for n in ("evolution", "recurrent", "untrained"))]
     trained = train_all(study, variants)
     seeds = asked(study)[before:]
     assert {item.entrant.name for item in trained} == {variant.name for variant in variants}
@@ -137,20 +136,35 @@ def test_indicators_get_no_more_runs_than_what_is_tuned(study: Study, tuned: lis
         names = {row["candidate"] for row in item.checks}
         assert item.entrant.params["accepted"] in {"the rule that training starts from", *names}
     assert len(seeds) == sum(item.entrant.inner_runs for item in trained)
-    controller, evolved, untrained = trained
-    for item in (controller, evolved):
+    controller, evolved, recurrent, untrained = trained
+    for item in (controller, evolved, recurrent):
         assert len(item.checks) == 2
         assert item.entrant.inner_runs > BUDGET.inner_runs - 8
         assert item.history[0]["tier"] == "analytic"
         assert item.history[-1]["tier"] == "virtual"
         assert np.isfinite(item.history[-1]["gain"])
+    assert recurrent.entrant.description["name"] == "recurrent"
     assert untrained.entrant.inner_runs == 2 * BUDGET.validate_seeds
-    assert not settings_of(study, VARIANTS["no_kl"]).uses_kl
+    cut = first(study, VARIANTS["no_kl"]).to_json()
+    assert not cut["params"]["settings"]["uses_kl"]
     again = train_all(study, variants[:1])[0]  # from kept runs
     assert again.indicator.to_json() == controller.indicator.to_json()
     assert again.checks == controller.checks
     replayed = replay_entrant(study, controller)
     assert len(replayed.description["points"]) == 3
+
+
+def test_a_rival_gets_no_more_runs_and_enters(study: Study) -> None:
+    budget = replace(BUDGET, inner_runs=36, rivals=("ppo",))
+    before = len(asked(study))
+    (rival,) = trained_rivals(replace(study, budget=budget))
+    assert len(asked(study)) == before  # its runs follow each other in one job
+    assert (rival.name, rival.kind, rival.primary) == ("ppo", "rival", False)
+    assert 30 <= rival.inner_runs <= budget.inner_runs
+    assert np.isfinite(rival.score)
+    acrobot = study.instances[-1]
+    job = strategy_job(acrobot, 0, rival.strategy(acrobot.name))
+    assert len(job.run().decisions) == acrobot.num_intervals
 
 
 def test_what_was_tuned_is_kept(study: Study, tuned: list[Entrant]) -> None:

@@ -29,6 +29,7 @@ def virtual_clock() -> VirtualClock:
     return VirtualClock(replace(fast_profile(num_actors=1), network=OWN).for_network(OWN))
 
 
+@pytest.mark.slow
 def test_it_learns_while_pruned_copies_act() -> None:
     run = SerialRun(replace(load_preset("catch"), network=OWN), virtual_clock())
     run.apply(Decision.of(PRUNED))

@@ -6,16 +6,14 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
 
 from accerl.spec import STUDENTS, Decision
 from controller.actions import ActionSpace
-from controller.analytic.model import learn, sample_config, severity, speed
 from controller.bundle.schedule import Schedule, median_schedule
+from controller.env.machines import severity
 from controller.objective import GameReference, discounted_gain
-from controller.training.baselines import mean_of_others, returns_to_go
 
 scores = st.floats(-1e3, 1e3)
 seeds = st.integers(0, 2**31 - 1)
@@ -56,52 +54,12 @@ def test_action_spaces_are_bijections(space: ActionSpace) -> None:
     assert ActionSpace.from_json(json.loads(json.dumps(space.to_json()))) == space
 
 
-@given(
-    arrays(np.float64, st.tuples(st.just(6), st.integers(1, 8)), elements=scores),
-    st.sampled_from([1, 2, 3]),
-    scores,
-)
-def test_leave_one_out_is_centred_and_blind_to_what_is_common(
-    returns: np.ndarray, block: int, shift: float
-) -> None:
-    advantage = returns - mean_of_others(returns, block)
-    assert advantage.sum(axis=0) == pytest.approx(np.zeros(returns.shape[1]), abs=1e-6)
-    shifted = returns + shift - mean_of_others(returns + shift, block)
-    assert shifted == pytest.approx(advantage, abs=1e-6)
-
-
-@given(arrays(np.float64, st.integers(1, 12), elements=scores))
-def test_returns_to_go_peel_off_one_reward_at_a_time(rewards: np.ndarray) -> None:
-    togo = np.append(returns_to_go(rewards), 0.0)
-    assert togo[:-1] - togo[1:] == pytest.approx(rewards, abs=1e-6)
-    assert togo[0] == pytest.approx(rewards.sum(), abs=1e-6)
-
-
-@settings(max_examples=50)
-@given(seeds, st.floats(0.0, 1.0), st.floats(0.0, 10.0), spaces, st.data())
-def test_skill_only_grows_and_stays_a_fraction(
-    seed: int, skill: float, seconds: float, space: ActionSpace, data: st.DataObject
-) -> None:
-    config = sample_config(np.random.default_rng(seed))
-    decision = space.decision(data.draw(st.sampled_from(space.all_indices())))
-    after = learn(config, decision, skill, seconds)
-    assert skill <= after <= 1.0
-    assert 0.0 <= severity(decision.main) < 1.0
-    actors, capped = speed(config, decision)
-    assert 0.0 < capped <= actors
-
-
 @given(spaces, st.data())
-def test_harder_levels_are_never_slower_nor_more_faithful(
-    space: ActionSpace, data: st.DataObject
-) -> None:
-    config = sample_config(np.random.default_rng(0))
+def test_harder_levels_are_never_less_severe(space: ActionSpace, data: st.DataObject) -> None:
     mild = data.draw(st.sampled_from(space.all_indices()))
     other = data.draw(st.sampled_from(space.all_indices()))
     harder = tuple(max(pair) for pair in zip(mild, other, strict=True))
-    slow, fast = space.decision(mild), space.decision(harder)
-    assert speed(config, fast)[0] >= speed(config, slow)[0]
-    assert severity(fast.main) >= severity(slow.main)
+    assert 0.0 <= severity(space.spec(mild)) <= severity(space.spec(harder)) < 1.0
 
 
 @given(spaces, st.integers(1, 12), st.integers(1, 5), seeds, st.floats(0.0, 2.0))

@@ -131,6 +131,7 @@ def test_a_run_that_is_restored_while_something_waits_goes_on_bit_by_bit(
         assert go_on(fresh) == expected
 
 
+@pytest.mark.slow
 def test_the_process_runtime_has_students_wait_too() -> None:
     run = ProcessRun(admitting(quick_catch(), BOUND))
     try:

@@ -99,6 +99,7 @@ def test_a_stuck_distiller_holds_a_snapshot_up_for_some_seconds_only(
         pool.close()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_two_distillers_keep_two_students_and_survive_their_deaths() -> None:
     run = ProcessRun(TWO, supervisor=immortal())

@@ -108,6 +108,7 @@ def kill_an_actor(_: IntervalReport) -> None:
             os.kill(process.pid, signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_five_deaths_in_a_minute_end_the_run_with_a_checkpoint_to_resume_from(
     tmp_path: Path,
 ) -> None:

@@ -42,14 +42,14 @@ def before_and_after(configs: list[RunConfig]) -> list[object]:
     play(configs[0])  # the first also starts Python's own process for shared memory
     before = traces()
     for number, config in enumerate(configs):
-        play(config, kill=number % 4 == 3)
+        play(config, kill=number % 4 == 1)
     return [before, traces()]
 
 
 @pytest.mark.parametrize(
     "runs",
     [
-        pytest.param(4, marks=pytest.mark.timeout(240)),
+        2,  # the second loses an actor
         # A leak that is rare shows in many runs; each starts a compressor, which takes seconds.
         pytest.param(20, marks=[pytest.mark.slow, pytest.mark.timeout(900)]),
     ],

@@ -63,6 +63,7 @@ def test_a_run_with_two_learners_is_recorded_and_resumed(tmp_path: Path) -> None
     assert len(evaluate_checkpoint(tmp_path / "run", 3)["returns"]) == 3
 
 
+@pytest.mark.slow
 def test_a_learner_that_is_killed_in_an_update_is_replaced_and_nothing_lost(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
@@ -109,6 +110,7 @@ def test_a_learner_that_freezes_in_an_update_is_replaced(monkeypatch: pytest.Mon
         run.close()
 
 
+@pytest.mark.slow
 def test_a_learner_that_diverges_is_set_back_with_the_others() -> None:
     run = ProcessRun(TWO)
     update = run.learner.update

@@ -80,6 +80,7 @@ def test_only_the_job_of_a_killed_worker_is_done_again(tmp_path: Path, diary: Pa
     assert workers_of(os.getpid()) == []
 
 
+@pytest.mark.slow
 def test_a_job_whose_process_dies_thrice_is_named_and_the_others_are_saved(
     tmp_path: Path, diary: Path
 ) -> None:
@@ -169,6 +170,7 @@ with open_executor(Path({str(tmp_path)!r}), 1) as executor:
     assert [len(notes(diary, "begun", number)) for number in range(2)] == [1, 2]
 
 
+@pytest.mark.slow
 def test_a_run_directory_is_there_once_it_is_whole(tmp_path: Path, diary: Path) -> None:
     job, out = catch_job(3, tmp_path / "study" / "runs" / "a"), tmp_path / "study"
     with open_executor(out, 1) as executor:
@@ -199,6 +201,7 @@ def test_a_result_that_is_damaged_is_made_again(tmp_path: Path, diary: Path) -> 
     assert len(notes(diary, "begun")) == 2
 
 
+@pytest.mark.slow
 def test_timed_work_is_alone(tmp_path: Path, diary: Path) -> None:
     jobs = [DiaryJob(number=n, diary=diary, seconds=0.05) for n in range(4)]
     jobs[2:2] = [TimedJob(number=n, diary=diary, seconds=0.1) for n in (7, 8)]

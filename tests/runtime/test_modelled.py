@@ -237,6 +237,7 @@ def busy(distillers: int, *, distill_updates: int = 0, seconds: float = 0.1) -> 
         return run.advance(seconds)
 
 
+@pytest.mark.slow
 def test_four_distillers_do_the_work_of_four_for_one_student() -> None:
     one, four = busy(1), busy(4)
     assert one.distill_updates > 20

@@ -146,20 +146,34 @@ def random_machine(seed: int) -> tuple[LatencyProfile, RunConfig]:
     return profile, quick(queue_rollouts=queue, publish_every=1 + every, patience_seconds=patience)
 
 
-def off(seed: int, spec: CompressionSpec) -> float:
-    """Return by which share a random machine is off what is predicted of it."""
+def off(seed: int, spec: CompressionSpec) -> tuple[float, float]:
+    """Return how a random machine compares with what is predicted of it.
+
+    Returns:
+        the share by which its pace is off, and the ratio of its policy lag to the predicted one,
+        or of that to its own: at least 1, which half an update more or less is as well.
+    """
     profile, config = random_machine(seed)
-    predicted = predict(profile, config, spec).env_steps_per_second
+    predicted = predict(profile, config, spec)
     updates = 32
-    report = play(profile, config, spec, updates * ROLLOUT / predicted)
-    return report.learner_updates / updates - 1.0
+    seconds = updates * ROLLOUT / predicted.env_steps_per_second
+    report = play(profile, config, spec, seconds)
+    low, high = sorted((report.policy_lag, predicted.policy_lag))
+    return report.learner_updates / updates - 1.0, high / low if high - low > 0.5 else 1.0
 
 
-def check(errors: list[float]) -> None:
-    """Refuse errors of more than a few per cent, or a tenth at worst."""
-    sizes = [abs(error) for error in errors]
-    assert median(sizes) < 0.04, errors
-    assert max(sizes) < 0.15, errors
+def check(found: list[tuple[float, float]]) -> None:
+    """Refuse paces and policy lags that are further off than chance makes them.
+
+    Where actors, a learner and distillers on its GPU crowd one core, either side may come to limit,
+    and with it the lag doubles: one run in twenty may do so.
+    """
+    errors = [abs(error) for error, _ in found]
+    assert median(errors) < 0.04, found
+    assert max(errors) < 0.15, found
+    ratios = [ratio for _, ratio in found]
+    assert median(ratios) < 1.25, found
+    assert sum(ratio > 1.6 for ratio in ratios) <= len(ratios) // 20, found
 
 
 def test_what_is_predicted_of_random_machines_is_what_they_do() -> None:

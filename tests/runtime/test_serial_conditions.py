@@ -76,6 +76,21 @@ def test_an_actor_is_slowed_down_between_two_moments_and_not_a_moment_longer(
     assert reports[0].conditions[0]["at_seconds"] == 0.03
 
 
+def test_a_co_tenant_of_an_actor_s_machine_slows_that_actor_alone() -> None:
+    """Each of two actors has a machine; for 4 rollouts one of them gets half of its core."""
+    apart = replace(fast_profile(num_actors=2), num_hosts=2, learner_us_per_sample=1e-3)
+    found = []
+    for beside in ((), (event("co-tenant", 1, FIRST, 4 * ROLLOUT, process="actor-1"),)):
+        with catch(apart, *beside) as run:
+            run.apply(Decision.of(IDENTITY))
+            report = run.advance(FIRST + 4.5 * ROLLOUT)
+            found.append((report.learner_updates, round(report.actor_core_seconds / ROLLOUT)))
+    assert found == [(8, 8), (6, 6)]
+    here = event("co-tenant", 1, FIRST, ROLLOUT, process="actor-1")
+    with pytest.raises(UserError, match="actor-1 is on the learner's machine"):
+        catch(fast_profile(num_actors=2), here).__enter__()
+
+
 def test_a_publication_takes_longer_where_bandwidth_is_left_to_a_fifth() -> None:
     paper = fast_profile(num_actors=1)
     rows = tuple(replace(row, size_bytes=1000) for row in paper.specs)

@@ -231,6 +231,7 @@ def test_the_real_clock_of_a_serial_run_measures_it_too() -> None:
         run.close()
 
 
+@pytest.mark.slow
 def test_the_process_runtime_has_shadows_too() -> None:
     run = ProcessRun(quick_catch())
     try:

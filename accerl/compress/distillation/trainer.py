@@ -18,6 +18,7 @@ from accerl.compress.distillation.state_ring import StateBatch
 from accerl.errors import require_choice, require_fields
 from accerl.networks.graph_policy import Policy
 from accerl.networks.optimiser_state import load_optimiser_state, optimiser_state
+from accerl.precision import BF16, PRECISIONS, choose_precision
 
 NEVER = -(2**40)
 """learner updates at which logits were put out that do not exist"""
@@ -103,10 +104,10 @@ class DistillMethod:
     """learner updates for which the logits that the learner itself put out stand in for the
     teacher's, which then need no forward pass; 0: never"""
     precision: str = "fp32"
-    """fp32, or bf16 (autocast, channels last)"""
+    """fp32, bf16 (autocast, channels last), or auto: bf16 where there are instructions for it"""
 
     def __post_init__(self) -> None:
-        require_choice("distil: precision", self.precision, ("fp32", "bf16"))
+        require_choice("distil: precision", self.precision, PRECISIONS)
         check = partial(require_fields, self, "distil")
         check("batch sync_every", "must be at least 1", lambda count: count >= 1)
         check("learning_rate temperature", "must be positive", lambda value: value > 0.0)
@@ -166,7 +167,7 @@ class StudentTrainer:
         """Take over `student`; states are drawn from `generator`."""
         self.method = method
         self.net = student
-        self._low = method.precision == "bf16"
+        self._low = choose_precision(method.precision, learner_policy.device) == BF16
         if self._low:  # twice as fast on a CPU, where channels are few
             self.net = student.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
         self.updates = 0

@@ -27,8 +27,8 @@ from accerl.compress.graphs.traced import Op, Traced, trace
 from accerl.compress.graphs.widen import Wider, widen
 from accerl.compress.quantization.graph_plan import Plan, plan_of
 from accerl.compress.quantization.quantize import (
-    LEVELS,
     affine,
+    exact_levels,
     quantise_bias,
     quantise_weight,
 )
@@ -45,7 +45,7 @@ def graph_int8(
     ranges: ActivationRanges,
     *,
     states: np.ndarray | None = None,
-    levels: int = LEVELS,
+    levels: int | None = None,
     batch: int | None = None,
 ) -> bytearray:
     """Return the static INT8 graph of `module` in evaluation mode, as a payload.
@@ -59,7 +59,7 @@ def graph_int8(
         ranges: what `measure_graph` measured of it.
         states: the states that `ranges` were measured on. If given, the heads' biases are shifted
             until mean logits and values on them equal the float32 ones, see `head_shift`.
-        levels: the largest integer weight.
+        levels: the largest integer weight; None: see `exact_levels`.
         batch: states per call, if it is always the same number; None: any.
 
     Raises:
@@ -69,7 +69,9 @@ def graph_int8(
     structure, traced = trace(module, observation)
     plan = plan_of(traced)
     graph = policy_builder(("int8", structure), traced, batch, finished=True)
-    lowering = IntegerLowering(traced, plan, ranges, traced.weights(module), graph, levels)
+    lowering = IntegerLowering(
+        traced, plan, ranges, traced.weights(module), graph, levels or exact_levels()
+    )
     for op in traced.ops:
         lowering.write(op)
     finish(

@@ -24,10 +24,10 @@ from accerl.compress.layers import (
 )
 from accerl.compress.quantization.head_shift import HeadShift
 from accerl.compress.quantization.quantize import (
-    LEVELS,
     Affine,
     Probe,
     affine,
+    exact_levels,
     quantise_bias,
     quantise_weight,
 )
@@ -90,7 +90,7 @@ def onnx_int8(
     ranges: ActivationRanges,
     *,
     states: np.ndarray | None = None,
-    levels: int = LEVELS,
+    levels: int | None = None,
     batch: int | None = None,
 ) -> bytearray:
     """Return the static INT8 graph of `net`, up to the last hidden layer.
@@ -104,7 +104,7 @@ def onnx_int8(
         ranges: its activation ranges.
         states: the states that `ranges` were measured on. If given, the heads' biases are shifted
             until mean logits and values on them equal the float32 ones, see `head_shift`.
-        levels: the largest integer weight.
+        levels: the largest integer weight; None: see `exact_levels`.
         batch: states per call, if it is always the same number; None: any.
 
     Raises:
@@ -114,6 +114,7 @@ def onnx_int8(
     if len(ranges.layers) != len(layers):
         raise ValueError(f"{len(ranges.layers)} activation ranges for {len(layers)} layers")
     graph = _Graph(net, "int8", batch)
+    levels = levels or exact_levels()
     current = "obs"
     if net.observation.dtype == "uint8":
         mapping = graph.mapping("obs", Affine(1.0 / net.observation.unit, net.observation.centre))

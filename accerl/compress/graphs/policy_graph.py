@@ -9,7 +9,6 @@ from accerl.compress.graphs.integer_graph import graph_int8
 from accerl.compress.graphs.onnx_export import onnx_fp32, onnx_int8
 from accerl.compress.graphs.traced import trace
 from accerl.compress.quantization.graph_plan import plan_of
-from accerl.compress.quantization.quantize import LEVELS
 from accerl.compress.quantization.ranges import ActivationRanges
 from accerl.networks.graph_policy import GraphPolicy, Policy
 from accerl.networks.make import make_network
@@ -37,7 +36,7 @@ def policy_int8(
     ranges: ActivationRanges,
     *,
     states: np.ndarray | None = None,
-    levels: int = LEVELS,
+    levels: int | None = None,
     batch: int | None = None,
 ) -> bytearray:
     """Return the static INT8 graph of a policy, see `onnx_int8` and `graph_int8`.

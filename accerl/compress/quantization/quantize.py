@@ -51,10 +51,14 @@ class QuantiseMethod:
     @property
     def levels(self) -> int:
         """The largest quantised weight."""
-        reduced = self.reduce_range
-        if reduced is None:
-            reduced = not (self.weights_only or dots_bytes_exactly())
-        return SAFE_LEVELS if reduced else LEVELS
+        if self.reduce_range is None:
+            return LEVELS if self.weights_only else exact_levels()
+        return SAFE_LEVELS if self.reduce_range else LEVELS
+
+
+def exact_levels() -> int:
+    """Return the largest integer weight whose products add up exactly on this processor."""
+    return LEVELS if dots_bytes_exactly() else SAFE_LEVELS
 
 
 @dataclass(frozen=True)

@@ -8,14 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from accerl.monitor.features import Features
-from accerl.monitor.strategies.base import SECONDS_EPSILON, HandSetStrategy
-from accerl.monitor.strategies.checks import (
-    require_number,
-    require_spec,
-    require_specs,
-    require_whole,
-)
-from accerl.monitor.strategies.search import Levels, all_specs, suggest_seconds
+from accerl.monitor.strategies.base import HandSetStrategy
+from accerl.monitor.strategies.checks import require_spec, require_specs, require_whole
+from accerl.monitor.strategies.search import Levels, all_specs, suggest_intervals
 from accerl.seeds import Role, generator
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 
@@ -60,11 +55,13 @@ class FixedStrategy(HandSetStrategy):
 
 @dataclass
 class _Draw:
-    """What is being held, since when, and the dice for the next one."""
+    """What is being held, for how long, and the dice for the next one."""
 
     dice: np.random.Generator
     decision: Decision | None = None
+    held_intervals: int = 0
     seconds: float = 0.0
+    """the run's clock at the last decision"""
 
 
 @dataclass(frozen=True)
@@ -80,14 +77,14 @@ class RandomStrategy(HandSetStrategy):
     name: ClassVar[str] = "random"
     specs: tuple[CompressionSpec, ...] = field(metadata={"example": '[{"bits": 32}, {"bits": 8}]'})
     seed: int = 0
-    hold_seconds: float = 0.0
-    """how long a spec is kept at least; 0: a new one is drawn at every decision"""
+    hold_intervals: int = 1
+    """intervals that a spec is kept"""
     _draw: _Draw = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "specs", require_specs(self.name, self.specs))
         require_whole(self.name, "seed", self.seed, at_least=0)
-        require_number(self.name, "hold_seconds", self.hold_seconds, at_least=0.0)
+        require_whole(self.name, "hold_intervals", self.hold_intervals, at_least=1)
         self.reset()
 
     def reset(self) -> None:
@@ -97,10 +94,11 @@ class RandomStrategy(HandSetStrategy):
     def decide(self, features: Features) -> Decision:
         """Return the spec that is being held, or draw another one."""
         draw, now = self._draw, features.raw["seconds"]
-        held_seconds = now - draw.seconds
-        if draw.decision is None or held_seconds >= self.hold_seconds - SECONDS_EPSILON:
+        draw.held_intervals += now > draw.seconds
+        draw.seconds = now
+        if draw.decision is None or draw.held_intervals >= self.hold_intervals:
             draw.decision = Decision.of(self.specs[int(draw.dice.integers(len(self.specs)))])
-            draw.seconds = now
+            draw.held_intervals = 0
         return draw.decision
 
     @classmethod
@@ -108,5 +106,5 @@ class RandomStrategy(HandSetStrategy):
         """Return the whole grid and how long to hold; a seed is no parameter to tune."""
         return {
             "specs": [spec.to_json() for spec in all_specs(actions)],
-            "hold_seconds": suggest_seconds(trial, "hold_seconds"),
+            "hold_intervals": suggest_intervals(trial, "hold_intervals"),
         }

@@ -14,6 +14,9 @@ from accerl.spec import CompressionSpec
 if TYPE_CHECKING:
     import optuna
 
+MOST_HELD = 8
+"""intervals: of the 12 to 40 of a study's runs, a few choices"""
+
 
 class Levels(Protocol):
     """The compression levels to choose from, each knob from mild to hard."""
@@ -72,6 +75,6 @@ def suggest_pair(trial: optuna.Trial, actions: Levels) -> dict[str, Any]:
     return {"aggressive": aggressive.to_json(), "conservative": conservative.to_json()}
 
 
-def suggest_seconds(trial: optuna.Trial, name: str) -> float:
-    """Return how long to keep a decision, from less than any interval to a minute."""
-    return trial.suggest_float(name, 0.1, 60.0, log=True)
+def suggest_intervals(trial: optuna.Trial, name: str) -> int:
+    """Return for how many intervals to keep a decision, up to `MOST_HELD`."""
+    return trial.suggest_int(name, 1, MOST_HELD, log=True)

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from accerl.errors import require_choice
 from accerl.monitor.features import Features
-from accerl.monitor.strategies.base import SECONDS_EPSILON, HandSetStrategy
+from accerl.monitor.strategies.base import HandSetStrategy
 from accerl.monitor.strategies.checks import (
     require_number,
     require_pair,
     require_return_level,
+    require_whole,
 )
 from accerl.monitor.strategies.search import Levels, suggest_pair
 from accerl.spec import CompressionSpec, Decision
@@ -25,18 +26,23 @@ KL_INDICATORS = ("kl_max_nats", "kl_mean_nats")
 
 @dataclass
 class _Switch:
-    """Which of two specs acts, and since when."""
+    """Which of two specs acts, and for how long."""
 
     conservative: bool = False
-    turned_seconds: float = -math.inf
-    """when it last turned; it is free to turn for the first time"""
+    rested_intervals: float = math.inf
+    """since it last turned; it is free to turn for the first time"""
+    seconds: float = -math.inf
+    """the run's clock when it was last looked at"""
 
-    def turn(self, conservative: bool, now_seconds: float, dwell_seconds: float) -> None:
-        """Turn to one side, unless it is there or turned less than `dwell_seconds` ago."""
-        rested_seconds = now_seconds - self.turned_seconds
-        if conservative != self.conservative and rested_seconds >= dwell_seconds - SECONDS_EPSILON:
-            self.conservative = conservative
-            self.turned_seconds = now_seconds
+    def rest(self, now_seconds: float) -> None:
+        """Count an interval if one has ended since the last call."""
+        self.rested_intervals += now_seconds > self.seconds
+        self.seconds = now_seconds
+
+    def turn(self, conservative: bool, dwell_intervals: int) -> None:
+        """Turn to one side, unless it is there or turned less than that many intervals ago."""
+        if conservative != self.conservative and self.rested_intervals >= dwell_intervals:
+            self.conservative, self.rested_intervals = conservative, 0.0
 
 
 @dataclass(frozen=True)
@@ -48,13 +54,13 @@ class _ThresholdStrategy(HandSetStrategy):
 
     aggressive: CompressionSpec
     conservative: CompressionSpec
-    dwell_seconds: float = field(default=0.0, kw_only=True)
-    """seconds of the run's clock that it stays after a switch; the first is never delayed"""
+    dwell_intervals: int = field(default=1, kw_only=True)
+    """intervals that it stays at least after a switch; the first is never delayed"""
     _switch: _Switch = field(default_factory=_Switch, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         require_pair(self.name, "aggressive", self.aggressive, "conservative", self.conservative)
-        require_number(self.name, "dwell_seconds", self.dwell_seconds, at_least=0.0)
+        require_whole(self.name, "dwell_intervals", self.dwell_intervals, at_least=1)
 
     def _level(self, features: Features) -> float:
         """Return what is compared with the thresholds."""
@@ -77,13 +83,15 @@ class _ThresholdStrategy(HandSetStrategy):
 
     def reset(self) -> None:
         """Start aggressive again, free to switch."""
-        self._switch.conservative, self._switch.turned_seconds = False, -math.inf
+        self._switch.conservative = False
+        self._switch.rested_intervals, self._switch.seconds = math.inf, -math.inf
 
     def decide(self, features: Features) -> Decision:
         """Return the conservative spec from the first excess on, until the level is low enough."""
         level, (threshold, return_level) = self._level(features), self._thresholds
+        self._switch.rest(features.raw["seconds"])
         if level > threshold or level < return_level:
-            self._switch.turn(level > threshold, features.raw["seconds"], self.dwell_seconds)
+            self._switch.turn(level > threshold, self.dwell_intervals)
         return Decision.of(self.conservative if self._switch.conservative else self.aggressive)
 
 

@@ -27,6 +27,13 @@ def times_of_run(profile: LatencyProfile, config: RunConfig) -> LatencyProfile:
     return times_of_game(profile, config).for_network(config.network)
 
 
+def note_on_links(profile: LatencyProfile, config: RunConfig) -> str | None:
+    """Say of a run's events about bandwidth that the profile has no links; None: it has."""
+    if profile.has_links or not config.conditions.changes_bandwidth:
+        return None
+    return f"bandwidth events change nothing: latency profile {profile.name!r} has no links"
+
+
 def note_on_times(profile: LatencyProfile, config: RunConfig) -> str | None:
     """Say of a game without a preset that it has no times of its own; None: it has."""
     times = times_of_game(profile, config)

@@ -28,6 +28,7 @@ from accerl.errors import UserError
 from accerl.learner.learner import Learner
 from accerl.networks.graph_policy import Policy
 from accerl.networks.make import make_network
+from accerl.precision import choose_precision
 from accerl.presets import load_preset
 from accerl.records import fingerprint
 from accerl.rollout import Rollout, RolloutShape
@@ -118,7 +119,7 @@ def measure_game(
     acting = ("original", *networks[1:])
     times = measure_profile(
         name,
-        config=config.with_learner(precision=_precision(config)),
+        config=_decided(config),
         specs=[spec for spec in standard_specs() if spec.student in acting],
         networks=networks,
         repeats=repeats,
@@ -137,14 +138,11 @@ def measure_game(
 
 
 def _pong() -> RunConfig:
-    config = load_preset("pong")
-    return config.with_learner(precision=_precision(config))
+    return _decided(load_preset("pong"))
 
 
-def _precision(config: RunConfig) -> str:
-    """Return the learner's precision, and float32 where bfloat16 would not be faster."""
-    fast = "avx512_bf16" in fingerprint()["features"]
-    return config.learner.precision if fast else "fp32"
+def _decided(config: RunConfig) -> RunConfig:
+    return config.with_learner(precision=choose_precision(config.learner.precision))
 
 
 def _quiet(what: str, done: int, total: int) -> None:

@@ -1,6 +1,7 @@
 """Advice: what compressing the actors' network is worth on a machine, by its latency profile.
 
-The pace of a pipeline is worked out in `steady`, whose docstring has the equations.
+The pace of a pipeline is worked out in `steady`, the age of its weights in `freshness`: their
+docstrings have the equations.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from accerl.config import RunConfig
+from accerl.runtime.latency.freshness import freshness
 from accerl.runtime.latency.games import times_of_run
 from accerl.runtime.latency.profile import LatencyProfile
-from accerl.runtime.latency.steady import Steady, Work, settle
+from accerl.runtime.latency.steady import Work, settle
 from accerl.spec import IDENTITY, CompressionSpec
 
 WORTHWHILE = 1.05
@@ -44,7 +46,7 @@ class Prediction:
     age_updates: float
     """the same in learner updates"""
     policy_lag: float
-    """learner updates between the weights that acted and the update that uses them, roughly"""
+    """learner updates between the weights that acted and the update that uses them"""
     speedup: float = 1.0
     """over fp32"""
 
@@ -111,7 +113,7 @@ def advise(profile: LatencyProfile, config: RunConfig) -> Advice:
 
 
 def predict(profile: LatencyProfile, config: RunConfig, spec: CompressionSpec) -> Prediction:
-    """Return the steady state of the equations of `steady` for one spec.
+    """Return the steady state of the equations of `steady` and `freshness` for one spec.
 
     Args:
         profile: as the learner's network sees it, see `LatencyProfile.for_network`.
@@ -144,21 +146,7 @@ def fastest_first(
 
 def steady_state(work: Work, config: RunConfig, spec: CompressionSpec) -> Prediction:
     """Return the steady state of a pipeline whose work is known; see `predict` for the others."""
-    return describe(work, config, spec, *settle(work, config.runtime.publish_every))
-
-
-def describe(
-    work: Work, config: RunConfig, spec: CompressionSpec, updates: float, state: Steady
-) -> Prediction:
-    """Return what a settled pace means to a run.
-
-    Args:
-        work: of the pipeline.
-        config: of the run.
-        spec: what acts.
-        updates: between two publications, as `settle` returns them.
-        state: the pace with them.
-    """
+    _, state = settle(work, config.runtime.publish_every)
     if state.age_updates > STALE_UPDATES:
         limit = "network" if 2.0 * work.send > state.age else "publication"
     elif state.slowdown > 1.0 + 1e-9:
@@ -169,18 +157,14 @@ def describe(
         limit = "learner"
     else:
         limit = "inference" if 2.0 * work.infer > work.act else "emulator"
-    queued = config.runtime.queue_rollouts if state.learner_is_slowest else 0
+    lag, _ = freshness(work, state, config.runtime.publish_every)
     return Prediction(
         spec=spec,
         env_steps_per_second=1.0 / state.seconds,
         limit=limit,
         age_seconds=state.age,
         age_updates=state.age_updates,
-        policy_lag=work.wiring.actors
-        + queued
-        + state.age_updates
-        + (updates - 1) / 2
-        + work.upload / (state.seconds * work.rollout),
+        policy_lag=lag,
     )
 
 

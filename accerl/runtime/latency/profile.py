@@ -229,6 +229,11 @@ class LatencyProfile(JsonFields):
         return self.num_actors // self.actors_per_batch
 
     @property
+    def has_links(self) -> bool:
+        """Whether publications or rollouts travel."""
+        return self.down_bytes_per_second > 0.0 or self.up_bytes_per_second > 0.0
+
+    @property
     def on_gpu(self) -> bool:
         """Whether a GPU learns and distils."""
         return self.learner == "gpu"

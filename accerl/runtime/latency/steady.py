@@ -223,8 +223,11 @@ class Work:
         count = max(math.ceil(updates), 1)
         terms = min(count, math.ceil(max(left, 0.0) / update))
         first = 0.5 if self.piece else 0.0
-        found = (left - (first + k) * update for k in range(terms))
-        return sum(min(self.patience, max(each, 0.0)) for each in found) / count
+        # The k-th wait is left - (first + k) update: the patience at first, then less and less.
+        longest = min(max(math.ceil((left - self.patience) / update - first), 0), terms)
+        some = min(max(math.ceil(left / update - first), longest), terms)
+        middle = left - (first + (longest + some - 1) / 2.0) * update
+        return (longest * self.patience + (some - longest) * middle) / count
 
     def steady(self, updates: float, waits: float) -> Steady:
         """Return the pace with so many updates between publications.

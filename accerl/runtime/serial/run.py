@@ -62,17 +62,8 @@ class SerialRun:
         keep_freed_memory()
         wiring = clock.wiring(runtime)
         generator = torch_generator(config.seed, Role.LEARNER)
-        self._actors = [
-            ModelledActor(
-                Actor(
-                    make_envs(config.game, runtime.num_envs, config.env),
-                    number(config.seed, Role.ACTOR, index, 0, 0),
-                    threads=runtime.actor_threads,
-                    infer_batch=runtime.infer_batch,
-                )
-            )
-            for index in range(config.conditions.most_actors(wiring.actors))
-        ]
+        most = config.conditions.most_actors(wiring.actors)
+        self._actors = [ModelledActor(_make_actor(config, index)) for index in range(most)]
         envs = self.actors[0].envs
         observation = config.inputs(envs.observation)
         policy = parts.make_policy(config, envs.observation, envs.num_actions, generator)
@@ -393,3 +384,14 @@ class SerialRun:
         for actor in self.actors:
             actor.envs.close()
         self.evaluator.close()
+
+
+def _make_actor(config: RunConfig, index: int) -> Actor:
+    """Return an actor with environments of its own."""
+    runtime = config.runtime
+    return Actor(
+        make_envs(config.game, runtime.num_envs, config.env),
+        number(config.seed, Role.ACTOR, index, 0, 0),
+        threads=runtime.actor_threads,
+        infer_batch=runtime.infer_batch,
+    )

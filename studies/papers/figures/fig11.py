@@ -6,6 +6,7 @@ from accerl.spec import IDENTITY, CompressionSpec
 from studies.papers.figure import PAPER, Panel, PaperFigure, PaperRun
 from studies.papers.verdict import EndsWithin, SecondsAtMost
 
+GAMES = ("pong", "breakout", "space_invaders", "road_runner")
 BOTH = PaperRun.acting(CompressionSpec(student="net2", bits=8), "Net2 INT8")
 
 FIGURE = PaperFigure(
@@ -14,8 +15,7 @@ FIGURE = PaperFigure(
     claim="A student in INT8 learns as well as Original per env step, and much faster in seconds. "
     "The paper does not say which student; here it is Net2.",
     panels=tuple(
-        Panel(game=game, runs=(PaperRun.acting(IDENTITY, "Original"), BOTH))
-        for game in ("pong", "breakout", "space_invaders", "road_runner")
+        Panel(game=game, runs=(PaperRun.acting(IDENTITY, "Original"), BOTH)) for game in GAMES
     ),
     num_distillers=4,
     checks=(

@@ -18,6 +18,7 @@ from accerl.checkpoint import load_checkpoint, save_checkpoint
 from accerl.compress.compressor import Compressor
 from accerl.compress.config import CompressionConfig
 from accerl.compress.engine import make_engine
+from accerl.compress.quantization.cpu import computes_bfloat16
 from accerl.envs import Envs, Step, make_envs
 from accerl.networks.policy_net import PolicyNet, make_policy
 from accerl.rollout import Rollout, RolloutShape
@@ -84,7 +85,10 @@ def test_stored_logits_are_bit_for_bit_what_the_engine_produces(
         learner = policy_for(envs)(torch.from_numpy(rollout.obs[:-1]).flatten(0, 1))[0]
     gap = np.abs(learner.numpy().reshape(rollout.logits.shape) - rollout.logits).max()
     # Compressed logits are the engine's own, not the learner's in disguise.
-    assert gap < 1e-4 if spec.bits == 32 else gap > 1e-3
+    if spec.bits == 32:
+        assert gap < 1e-4
+    else:  # float16 takes the place of bfloat16 where there are no instructions for that
+        assert gap > (1e-5 if spec.bits == 16 and not computes_bfloat16() else 1e-3)
 
 
 class Recorder:

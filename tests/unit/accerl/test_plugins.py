@@ -182,6 +182,7 @@ def test_a_run_takes_them_all() -> None:
     assert min(report.kl_mean_nats for report in result.reports[2:]) > 1e-3
 
 
+@pytest.mark.slow
 def test_a_process_run_takes_them_too() -> None:
     config = replace(load_preset("catch"), seconds=3.0).with_runtime(
         runtime="process", clock="real", num_learners=2, eval_episodes=0, interval_seconds=1.0

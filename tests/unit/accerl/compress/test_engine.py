@@ -14,7 +14,7 @@ from accerl.compress.compliance import BOARD, VECTOR, decided_policy, random_sta
 from accerl.compress.engine import make_engine
 from accerl.compress.graphs.torch_artifact import pack_torch, unpack_torch
 from accerl.compress.lowrank import factorise
-from accerl.compress.quantization.cpu import computes_bfloat16
+from accerl.compress.quantization.cpu import computes_bfloat16, dots_bytes_exactly
 from accerl.errors import UserError
 from accerl.networks.policy_net import ObservationSpec, PolicyNet, make_policy
 from accerl.spec import CompressionSpec
@@ -116,9 +116,11 @@ def test_low_precision_on_recorded_pong_states(
     )
     kl = float(kl_nats(logits, acted).mean())
     agreement = float((logits.argmax(1) == acted.argmax(1)).mean())
-    assert agreement >= 0.95, f"agreement {agreement:.3f}, KL {kl:.2e} nats"
+    # Weights of 7 bits, where products of 8 would not add up, cost a little more.
+    least, worst = (0.95, 0.1) if dots_bytes_exactly() else (0.92, 0.15)
+    assert agreement >= least, f"agreement {agreement:.3f}, KL {kl:.2e} nats"
     assert kl < {8: 1e-2, 16: 2e-3}[bits]
-    assert np.abs(values - acted_values).mean() < 0.1 * values.std()
+    assert np.abs(values - acted_values).mean() < worst * values.std()
 
 
 @pytest.mark.parametrize("cut", [0, 3, 6, 60, 300])

@@ -25,7 +25,7 @@ from accerl.compress.check import kl_nats
 from accerl.compress.distillation.trainer import FixedStates
 from accerl.compress.engine import open_session
 from accerl.compress.graphs.onnx_export import onnx_int8
-from accerl.compress.quantization.quantize import LEVELS, QuantiseMethod
+from accerl.compress.quantization.quantize import QuantiseMethod, exact_levels
 from accerl.compress.quantization.ranges import RangeTracker
 from accerl.compress.quantization.rounding import (
     affine_rounded,
@@ -134,7 +134,7 @@ def test_rounding_in_float32_is_what_the_integer_graph_computes(
     net, obs = make(observation, student), states(observation)
     ranges = RangeTracker().measure(net, obs)
     with torch.no_grad():
-        simulated, _ = rounded_outputs(net, ranges, torch.from_numpy(obs), levels=LEVELS)
+        simulated, _ = rounded_outputs(net, ranges, torch.from_numpy(obs), levels=exact_levels())
     acted = np.asarray(open_session(onnx_int8(net, ranges)).run(("logits",), {"obs": obs})[0])
     exact = logits_of(net, obs)
     assert np.abs(acted - simulated.numpy()).mean() < 0.25 * np.abs(acted - exact).mean()

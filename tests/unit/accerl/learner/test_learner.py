@@ -354,7 +354,7 @@ def test_a_learner_restored_from_disk_makes_the_same_next_update(tmp_path: Path)
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"precision": "fp16"}, "precision must be fp32 or bf16"),
+        ({"precision": "fp16"}, "precision must be auto, fp32 or bf16"),
         ({"policy_loss": "ppo"}, "policy_loss must be importance or clipped"),
         ({"device": "tpu"}, "device must be auto, cpu or cuda"),
         ({"proximal": "target"}, "proximal must be update or pass"),

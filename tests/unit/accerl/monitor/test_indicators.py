@@ -115,6 +115,20 @@ def test_the_machine_s_shares_add_up() -> None:
     assert (raw["env_steps_per_second"], raw["speed_ratio"]) == (400.0, 2.0)
 
 
+def test_speed_is_compared_with_the_first_interval_of_full_length() -> None:
+    short = {"seconds": 0.2, "total_seconds": 0.2, "env_steps": 10}
+    late = {"seconds": 2.1, "env_steps": 840}
+    cases = [
+        ([short], 1.0),
+        ([short, {"env_steps": 400}], 1.0),
+        ([short, {"env_steps": 400}, {"env_steps": 100}], 0.25),
+        ([short, {"env_steps": 400}, late], 2.0),
+        ([short, {"env_steps": 400}, late | short], 0.25),
+    ]
+    for reports, ratio in cases:
+        assert raw_after(*reports)["speed_ratio"] == pytest.approx(ratio)
+
+
 def test_work_is_compared_with_what_it_took_before() -> None:
     def took(factor: float, **changes: Any) -> dict[str, Any]:
         phases = {"env": 2.0 * factor, "infer": 1.0, "learn": 3.0 * factor, "publish": 0.5 * factor}

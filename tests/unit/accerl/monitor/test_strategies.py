@@ -39,7 +39,7 @@ class TestKLThreshold(StrategyCompliance):
 
 class TestKLThresholdWithDwell(StrategyCompliance):
     def make(self) -> Strategy:
-        return KLThresholdStrategy(return_below_nats=1.0, dwell_seconds=12.0)
+        return KLThresholdStrategy(return_below_nats=1.0, dwell_intervals=3)
 
 
 class TestRewardGap(StrategyCompliance):
@@ -69,7 +69,7 @@ class TestAdviseKLCap(StrategyCompliance):
 
 class TestRandom(StrategyCompliance):
     def make(self) -> Strategy:
-        return RandomStrategy((IDENTITY, INT8, BF16), seed=4, hold_seconds=10.0)
+        return RandomStrategy((IDENTITY, INT8, BF16), seed=4, hold_intervals=3)
 
 
 class ForgetfulReset:
@@ -137,8 +137,8 @@ def test_fixed_strategy_never_moves() -> None:
 
 
 def walk(strategy: Strategy, indicator: str, values: tuple[float, ...]) -> list[CompressionSpec]:
-    strategy.reset()
-    return [strategy.decide(made_up_features(**{indicator: value})).main for value in values]
+    moments = [(float(second), {indicator: value}) for second, value in enumerate(values)]
+    return dwelling(strategy, moments)
 
 
 def test_kl_threshold_goes_from_8_to_16_bits_above_14_nats_and_stays() -> None:
@@ -163,11 +163,11 @@ def test_kl_threshold_takes_a_diverged_network_for_the_worst() -> None:
 
 
 def gaps(strategy: Strategy, pairs: list[tuple[float, float]]) -> list[float]:
-    strategy.reset()
-    return [
-        strategy.decide(made_up_features(learner_return=learner, actor_return=actor)).main.sparsity
-        for learner, actor in pairs
+    moments = [
+        (float(second), {"learner_return": learner, "actor_return": actor})
+        for second, (learner, actor) in enumerate(pairs)
     ]
+    return [spec.sparsity for spec in dwelling(strategy, moments)]
 
 
 def test_reward_gap_goes_from_sparsity_half_to_a_fifth_at_ten_points() -> None:
@@ -230,11 +230,11 @@ def gap(*points: float) -> list[dict[str, float]]:
     ("strategy", "levels"),
     [
         (
-            KLThresholdStrategy(INT8, BF16, 14.0, return_below_nats=2.0, dwell_seconds=10.0),
+            KLThresholdStrategy(INT8, BF16, 14.0, return_below_nats=2.0, dwell_intervals=2),
             kl(20.0, 1.0, 1.0, 20.0, 20.0, 1.0, 20.0),
         ),
         (
-            RewardGapStrategy(INT8, BF16, 14.0, return_below=2.0, dwell_seconds=10.0),
+            RewardGapStrategy(INT8, BF16, 14.0, return_below=2.0, dwell_intervals=2),
             gap(20.0, 1.0, 1.0, 20.0, 20.0, 1.0, 20.0),
         ),
     ],
@@ -249,16 +249,15 @@ def test_a_switch_stays_for_its_dwell(strategy: Strategy, levels: list[dict[str,
 
 
 def test_a_dwell_counts_from_the_switch_and_not_from_the_last_excess() -> None:
-    strategy = KLThresholdStrategy(INT8, BF16, 14.0, return_below_nats=2.0, dwell_seconds=10.0)
-    moments = list(zip([3.0, 8.0, 12.9, 13.0], kl(20.0, 20.0, 1.0, 1.0), strict=True))
-    assert dwelling(strategy, moments) == [BF16, BF16, BF16, INT8]
+    strategy = KLThresholdStrategy(INT8, BF16, 14.0, return_below_nats=2.0, dwell_intervals=2)
+    moments = list(zip([3.0, 8.0, 8.1], kl(20.0, 20.0, 1.0), strict=True))
+    assert dwelling(strategy, moments) == [BF16, BF16, INT8]
 
 
-def test_a_dwell_is_over_although_the_clock_was_summed_up_from_intervals() -> None:
-    strategy = KLThresholdStrategy(INT8, BF16, 14.0, return_below_nats=2.0, dwell_seconds=0.2)
-    assert 0.3 - 0.1 < 0.2
-    moments = list(zip([0.1, 0.3], kl(20.0, 1.0), strict=True))
-    assert dwelling(strategy, moments) == [BF16, INT8]
+def test_a_dwell_counts_intervals_however_often_it_is_asked() -> None:
+    strategy = KLThresholdStrategy(INT8, BF16, 14.0, return_below_nats=2.0, dwell_intervals=2)
+    moments = list(zip([1.0, 2.0, 2.0, 2.0, 90.0], kl(20.0, 1.0, 1.0, 1.0, 1.0), strict=True))
+    assert dwelling(strategy, moments) == [BF16, BF16, BF16, BF16, INT8]
 
 
 def test_three_stages_by_time_are_shares_of_the_horizon() -> None:
@@ -319,8 +318,8 @@ def test_random_specs_depend_on_the_seed_alone() -> None:
 
 
 def test_a_random_spec_is_held() -> None:
-    """For 0.3 s at 0.1 s an interval: as drawn without holding, each three times."""
-    held = draws(RandomStrategy(EIGHT, hold_seconds=0.3), 30, every_seconds=0.1)
+    """For three intervals: as drawn without holding, each three times."""
+    held = draws(RandomStrategy(EIGHT, hold_intervals=3), 30, every_seconds=0.1)
     drawn = draws(RandomStrategy(EIGHT), 10)
     assert held == [decision for decision in drawn for _ in range(3)]
 
@@ -340,8 +339,9 @@ def test_a_strategy_fires_while_it_is_away_from_rest(
     strategy: Strategy, timeline: list[tuple[float, bool]]
 ) -> None:
     strategy.reset()
-    for kl_nats, expected in timeline:
-        strategy.decide(made_up_features(kl_max_nats=kl_nats, kl_mean_nats=kl_nats))
+    for seconds, (kl_nats, expected) in enumerate(timeline):
+        level = {"kl_max_nats": kl_nats, "kl_mean_nats": kl_nats}
+        strategy.decide(made_up_features(seconds=float(seconds), **level))
         assert fires(strategy) is expected
 
 

@@ -46,7 +46,7 @@ def test_a_nested_composition_survives_json() -> None:
     assert json.loads(json.dumps(told)) == told
     assert make_strategy("first-that-fires", **told) == strategy
     nested = told["rules"][1]["params"]["rules"][1]["params"]
-    assert nested == {"specs": [INT8.to_json()], "seed": 3, "hold_seconds": 0.0}
+    assert nested == {"specs": [INT8.to_json()], "seed": 3, "hold_intervals": 1}
 
 
 def test_specs_may_be_given_as_json() -> None:
@@ -69,7 +69,7 @@ def test_rules_may_be_given_as_objects() -> None:
     [
         ("fixed", {"spec": {"bits": 8}}, "fixed original INT8"),
         ("kl-threshold", {}, "kl-threshold"),
-        ("kl-threshold", {"threshold_nats": 14.0, "dwell_seconds": 0}, "kl-threshold"),
+        ("kl-threshold", {"threshold_nats": 14.0, "dwell_intervals": 1}, "kl-threshold"),
         ("kl-threshold", {"threshold_nats": 3}, "kl-threshold(threshold_nats=3)"),
         ("kl-threshold", {"threshold_nats": 3.0}, "kl-threshold(threshold_nats=3)"),
         (
@@ -114,8 +114,8 @@ def test_a_label_tells_what_is_not_the_default(
         ("linear-kl", {"small": IDENTITY}, "small and large are the same spec"),
         ("fixed", {"spec": None}, "spec must be a spec, got None"),
         ("fixed", {"name": "kl-threshold"}, "unknown parameter 'name'; allowed: spec"),
-        ("kl-threshold", {"dwell_seconds": -1}, "dwell_seconds must be a number at least 0.0"),
-        ("reward-gap", {"dwell_second": 1}, "'dwell_second'; did you mean 'dwell_seconds'"),
+        ("kl-threshold", {"dwell_intervals": 0}, "dwell_intervals must be a whole number at least"),
+        ("reward-gap", {"dwell_interval": 1}, "'dwell_interval'; did you mean 'dwell_intervals'"),
         ("three-stage", {"by": "stages"}, "by 'stages' does not exist; did you mean 'stage'"),
         ("three-stage", {"by": ["time"]}, "allowed: time, stage"),
         ("three-stage", {"converged_from": 0.2}, "above 0.2 and at most 1.0, got 0.2"),
@@ -128,7 +128,7 @@ def test_a_label_tells_what_is_not_the_default(
         ("random", {"specs": [{"bits": 8}, INT8]}, "specs holds 'original INT8' twice"),
         ("random", {"specs": [INT8], "seed": 0.5}, "seed must be a whole number at least 0"),
         ("random", {"specs": [INT8], "seed": -1}, "seed must be a whole number at least 0"),
-        ("random", {"specs": [INT8], "hold_seconds": "1"}, "hold_seconds must be a number"),
+        ("random", {"specs": [INT8], "hold_intervals": 0}, "hold_intervals must be a whole number"),
         ("first-that-fires", {}, r'give it rules, such as \{"rules": \[\{"name": "kl-thr'),
         ("first-that-fires", {"rules": []}, "rules must be a list of at least one strategy"),
         ("first-that-fires", {"rules": {"name": "fixed"}}, "rules must be a list of at least"),

@@ -26,7 +26,7 @@ def alarms() -> FirstThatFires:
     """16 bits above 14 nats, else full size above 10 points, else half the channels."""
     return FirstThatFires(
         (
-            KLThresholdStrategy(INT8, BF16, return_below_nats=2.0, dwell_seconds=10.0),
+            KLThresholdStrategy(INT8, BF16, return_below_nats=2.0, dwell_intervals=3),
             RewardGapStrategy(SPARSE, IDENTITY, return_below=1.0),
         )
     )
@@ -39,7 +39,7 @@ class TestComposition(StrategyCompliance):
 
 class TestNestedComposition(StrategyCompliance):
     def make(self) -> Strategy:
-        random = RandomStrategy((INT8, NET3), seed=1, hold_seconds=10.0)
+        random = RandomStrategy((INT8, NET3), seed=1, hold_intervals=3)
         return FirstThatFires((alarms(), LinearKLMixStrategy(), ThreeStageStrategy(), random))
 
 
@@ -55,8 +55,9 @@ def walk(strategy: Strategy, rows: list[tuple[float, float, float]]) -> list[Com
 
 
 def test_the_first_that_fires_wins_and_at_rest_the_last_decides() -> None:
-    rows = [(0.0, 0.0, 0.0), (1.0, 0.0, 20.0), (2.0, 20.0, 20.0), (12.0, 0.0, 20.0)]
-    assert walk(alarms(), rows) == [SPARSE, IDENTITY, BF16, IDENTITY]
+    rows = [(0.0, 0.0, 0.0), (1.0, 0.0, 20.0), (2.0, 20.0, 20.0)]
+    rows += [(seconds, 0.0, 20.0) for seconds in (3.0, 4.0, 5.0)]
+    assert walk(alarms(), rows) == [SPARSE, IDENTITY, BF16, BF16, BF16, IDENTITY]
 
 
 def test_a_rule_keeps_watching_while_another_one_decides() -> None:
@@ -67,15 +68,15 @@ def test_a_rule_keeps_watching_while_another_one_decides() -> None:
 
 def test_the_dwell_of_a_rule_that_does_not_decide_goes_on() -> None:
     first = RewardGapStrategy(SPARSE, IDENTITY, return_below=1.0)
-    second = KLThresholdStrategy(INT8, BF16, return_below_nats=2.0, dwell_seconds=10.0)
+    second = KLThresholdStrategy(INT8, BF16, return_below_nats=2.0, dwell_intervals=3)
     rows = [(0.0, 20.0, 20.0), (9.0, 0.0, 20.0), (9.5, 0.0, 0.0), (10.0, 0.0, 0.0)]
     assert walk(FirstThatFires((first, second)), rows) == [IDENTITY, IDENTITY, BF16, INT8]
 
 
 def test_a_composition_inside_another_fires_while_one_of_its_rules_does() -> None:
     strategy = FirstThatFires((alarms(), FixedStrategy(NET3)))
-    rows = [(0.0, 0.0, 0.0), (1.0, 20.0, 0.0), (11.0, 0.0, 0.0)]
-    assert walk(strategy, rows) == [NET3, BF16, NET3]
+    rows = [(0.0, 0.0, 0.0), (1.0, 20.0, 0.0), (2.0, 0.0, 0.0), (3.0, 0.0, 0.0), (4.0, 0.0, 0.0)]
+    assert walk(strategy, rows) == [NET3, BF16, BF16, BF16, NET3]
 
 
 class Own:

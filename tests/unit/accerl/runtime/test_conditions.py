@@ -77,6 +77,21 @@ def test_an_interval_shows_what_was_under_way_in_it() -> None:
     assert conditions.under_way(3.0, 4.0) == EVENTS[1:2]
 
 
+def test_a_co_tenant_of_an_actor_s_machine_leaves_it_a_share_of_its_core() -> None:
+    beside = [event(CO_TENANT, amount, process="actor-1") for amount in (1, 2)]
+    conditions = Conditions((event(CO_TENANT, 1), *beside))
+    moment = conditions.at(1.0)
+    assert moment.co_tenants == 1
+    slower = [moment.slowdown(name) for name in ("learner", "actor-0", "actor-1")]
+    assert slower == [1.0, 1.0, 1.0 + 1.0 + 2.0]
+    assert beside[0].words == "other programs beside actor-1"
+    conditions.check_machines(apart=True)
+    with pytest.raises(UserError, match="event 2: actor-1 is on the learner's machine"):
+        conditions.check_machines(apart=False)
+    with pytest.raises(UserError, match="event 1: compressor is on the learner's machine"):
+        Conditions((event(CO_TENANT, 1, process="compressor"),)).check_machines(apart=True)
+
+
 @pytest.mark.parametrize(
     ("written", "reason"),
     [
@@ -186,3 +201,18 @@ def test_drawn_events_are_a_poisson_process_of_what_the_machine_can_show() -> No
         for each in conditions.events
         if each.kind == ACTORS
     )
+
+
+def test_drawn_co_tenants_land_on_any_of_the_machines() -> None:
+    drawn = [
+        draw_conditions(seed, 100.0, actors=3, cores=8, linked=True, hosts=3) for seed in range(400)
+    ]
+    events = [each for conditions in drawn for each in conditions.events if each.kind == CO_TENANT]
+    hosts = ["", "actor-0", "actor-1", "actor-2"]
+    for host in hosts:
+        found = [each for each in events if each.process == host]
+        assert len(found) / len(events) == pytest.approx(0.25, abs=0.07)
+        amounts = {1.0} if host else {1.0, 2.0, 3.0, 4.0}
+        assert {each.amount for each in found} == amounts
+    for conditions in drawn:
+        conditions.check_machines(apart=True)

@@ -26,7 +26,7 @@ from analysis.records.load import load_run
 from tests.fixtures.runs.inner_runs import fast_profile, files_hash, tiny_catch
 
 INT8 = CompressionSpec(bits=8)
-RANDOM = RandomStrategy((CompressionSpec(), INT8), seed=5, hold_seconds=0.01)
+RANDOM = RandomStrategy((CompressionSpec(), INT8), seed=5, hold_intervals=2)
 HIGH = KLThresholdStrategy(threshold_nats=1e6)
 """never switches in these runs"""
 

@@ -78,7 +78,7 @@ def test_a_study_comes_back_with_everything_it_holds(tmp_path: Path) -> None:
     assert is_study(tmp_path)
     assert set(study.runs) == {(s, "freeway", n) for s in ("fp32", "learned") for n in (100, 101)}
     assert study.subject == "learned"
-    assert list(study.replays) == ["schedule", "fp32"]
+    assert list(study.replays) == ["indicator", "fp32"]
     assert study.profiles["paper"]["name"] == "paper"
     assert study.meta_training
     assert study.bundle["schema"] == 1

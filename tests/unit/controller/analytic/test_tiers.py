@@ -17,10 +17,11 @@ from accerl.errors import UserError
 from accerl.runtime.run import IntervalReport
 from accerl.spec import CompressionSpec
 from controller.actions import find_actions
-from controller.analytic.model import AnalyticConfig
 from controller.env.control_env import CompressionControlEnv
-from controller.env.instances import AnalyticInstances, Instance, analytic_instance
+from controller.env.instances import Instance
+from controller.env.machine_instances import DrawnInstances
 from tests.fixtures.controllers.outer_envs import (
+    drawn_instance,
     limited_instance,
     maker,
     play,
@@ -29,7 +30,7 @@ from tests.fixtures.controllers.outer_envs import (
     tiny_instance,
 )
 
-TIER0 = analytic_instance(AnalyticConfig())
+TIER0 = drawn_instance()
 
 
 @pytest.mark.filterwarnings("error::UserWarning")
@@ -59,7 +60,9 @@ class Deaths:
         return {"reports_seen": self.seen}
 
 
-@pytest.mark.parametrize("game", ["analytic", "catch", "cartpole"])
+@pytest.mark.parametrize(
+    "game", ["analytic", "catch", pytest.param("cartpole", marks=pytest.mark.slow)]
+)
 def test_a_restored_branch_goes_on_bit_by_bit(game: str, tmp_path: Path) -> None:
     instances: dict[str, Instance] = {
         "analytic": TIER0,
@@ -87,7 +90,7 @@ def test_a_restored_branch_goes_on_bit_by_bit(game: str, tmp_path: Path) -> None
 
 
 def test_a_snapshot_keeps_the_dice_that_pick_instances() -> None:
-    env = CompressionControlEnv(AnalyticInstances("train"))
+    env = CompressionControlEnv(DrawnInstances("train"))
     env.reset(seed=0)
     snapshot = env.snapshot()
     expected = env.reset()[1]["instance"]
@@ -96,18 +99,18 @@ def test_a_snapshot_keeps_the_dice_that_pick_instances() -> None:
 
 
 def test_snapshots_of_other_instances_are_refused() -> None:
-    env, other = CompressionControlEnv(AnalyticInstances("train")), CompressionControlEnv([TIER0])
+    env, other = CompressionControlEnv(DrawnInstances("train")), CompressionControlEnv([TIER0])
     env.reset(seed=0)
-    with pytest.raises(UserError, match="it is of instance 'analytic-train-"):
+    with pytest.raises(UserError, match="snapshot: it is of instance"):
         other.restore(env.snapshot())
     with pytest.raises(gymnasium.error.ResetNeeded):
         other.snapshot()
 
 
 def test_options_fix_the_instance_and_seeds_pick_one() -> None:
-    env = CompressionControlEnv(AnalyticInstances("validation"))
-    assert env.reset(seed=0, options={"instance": 7})[1]["instance"] == "analytic-validation-7"
-    assert env.reset(options={"instance": TIER0})[1]["instance"] == "analytic"
+    env = CompressionControlEnv(DrawnInstances("validation"))
+    assert env.reset(seed=0, options={"instance": 7})[1]["instance"] == env.instances[7].name
+    assert env.reset(options={"instance": TIER0})[1]["instance"] == TIER0.name
     assert env.reset(seed=1)[1]["instance"] == env.reset(seed=1)[1]["instance"]
     with pytest.raises(UserError, match="'catch' is not in 0"):
         env.reset(options={"instance": "catch"})

@@ -10,17 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import torch
 import yaml
 
 import accerl
 from accerl.errors import UserError
-from accerl.monitor.features import FEATURE_NAMES, FEATURES_VERSION
 from accerl.records import read_json
 from accerl.spec import CompressionSpec, Decision
-from controller.actions import HEADS, ActionSpace, PresetActions
+from controller.actions import PresetActions
 from controller.bundle import bundle
 from controller.bundle import meta as bundle_meta
 from controller.bundle.bundle import (
@@ -35,8 +32,7 @@ from controller.bundle.bundle import (
 from controller.bundle.files import FILES, MANIFEST, SCHEDULE
 from controller.bundle.meta import Result, git_revision
 from controller.bundle.schedule import QUANTILES, ReplayedSchedule, Schedule, SchedulePoint
-from controller.policy.onnx_graph import build_onnx, onnx_logits
-from controller.policy.policy import ControllerPolicy, LearnedStrategy
+from controller.indicator.candidates import SCORED
 from tests.fixtures.controllers.made_bundles import (
     ACTIONS,
     HARD,
@@ -44,9 +40,8 @@ from tests.fixtures.controllers.made_bundles import (
     MILD,
     features_at,
     make_bundle,
-    make_learned,
-    make_policy,
     make_schedules,
+    make_wide,
 )
 
 
@@ -61,78 +56,29 @@ def folder(made: Path, tmp_path: Path) -> Path:
     return tmp_path / "learned"
 
 
-def test_a_loaded_policy_decides_as_the_exported_one(folder: Path) -> None:
-    loaded, original = load_bundle(folder), LearnedStrategy(make_policy(), ACTIONS)
-    assert isinstance(loaded, LearnedStrategy)
-    choices = set()
-    for seed in range(30):
-        features = features_at(0.0, 60.0, seed)
-        assert loaded.decide(features) == original.decide(features)
-        choices.add(loaded.decide(features).label)
-    assert len(choices) > 1
+def test_a_loaded_bundle_is_what_was_exported(folder: Path) -> None:
     read = read_bundle(folder)
-    assert (read.content.actions, read.meta) == (ACTIONS, META)
+    assert read.content.actions == PresetActions(ACTIONS.all_specs)
+    assert read.meta == META
     assert read.schedules == make_schedules()
-    assert read.content.policy.to_json() == make_policy().to_json()
-
-
-def test_a_bundle_holds_decisions_as_long_as_in_training(tmp_path: Path) -> None:
-    meta = replace(META, min_dwell_intervals=3)
-    loaded = load_bundle(export_bundle(tmp_path / "b", make_learned(), meta, {}))
-    original = LearnedStrategy(make_policy(), ACTIONS, min_dwell_intervals=3)
-    features = [features_at(0.0, 60.0, seed) for seed in range(30)]
-    assert [loaded.decide(item) for item in features] == [original.decide(f) for f in features]
-
-
-def test_torch_and_onnx_runtime_agree(tmp_path: Path) -> None:
-    actions = ActionSpace(bits=(32,), sparsities=(0.0, 0.1, 0.2, 0.3, 0.6))
-    policy = make_policy(3, actions)
-    vectors = np.random.default_rng(1).uniform(-9, 9, (64, len(FEATURE_NAMES))).astype(np.float32)
-    there = onnx_logits(build_onnx(policy), vectors)
-    assert [logits.shape for logits in there] == [(64, 1), (64, 5), (64, 4)]
-    with torch.no_grad():
-        for mine, theirs in zip(policy(torch.from_numpy(vectors)), there, strict=True):
-            np.testing.assert_allclose(mine.numpy(), theirs, atol=1e-5)
-            assert mine.argmax(-1).tolist() == theirs.argmax(-1).tolist()
-    report = verify_bundle(
-        export_bundle(tmp_path / "b", LearnedStrategy(policy, actions), META, {})
-    )
-    assert report["max_logit_difference"] <= 1e-5
-    assert report["heads"] == dict(zip(HEADS, (1, 5, 4), strict=True))
-    assert report["actions"] == 20
+    assert read.content.scorer.to_json() == make_wide().scorer.to_json()
 
 
 def test_verify_reports_what_it_checked(folder: Path) -> None:
     report = verify_bundle(str(folder))
     assert report["ok"] is True
-    assert (report["schema_version"], report["features_version"]) == (4, FEATURES_VERSION)
-    assert report["files"] == {name: (folder / name).stat().st_size for name in FILES["controller"]}
+    assert (report["schema_version"], report["candidate_features"]) == (5, len(SCORED))
+    assert report["actions"] == len(ACTIONS.all_specs)
+    assert report["files"] == {name: (folder / name).stat().st_size for name in FILES}
     assert report["schedules"] == ["all", "breakout", "catch"]
     assert json.loads(json.dumps(report)) == report
 
 
-def test_the_manifest_says_what_every_feature_and_every_action_is(folder: Path) -> None:
-    manifest = read_json(folder / MANIFEST)
-    assert tuple(row["name"] for row in manifest["features"]) == FEATURE_NAMES
-    assert manifest["features"][0] == {
-        "name": "log_kl_mean",
-        "source": "kl_mean_nats",
-        "unit": "nats",
-        "transform": "log10(x + 0.0001) / 2 + 1",
-        "unknown": 0.0,
-        "clip": 3.0,
-    }
-    table = manifest["action_table"]
-    assert [tuple(row["indices"]) for row in table] == ACTIONS.all_indices()
+def test_the_files_say_what_every_action_and_every_level_is(folder: Path) -> None:
+    table = read_json(folder / MANIFEST)["action_table"]
+    assert [row["indices"] for row in table] == [[place] for place in range(24)]
     assert [CompressionSpec.from_json(row["spec"]) for row in table] == list(ACTIONS.all_specs)
     assert table[-1]["label"] == "net3 pruned 50% INT8"
-    assert manifest["policy"] == {
-        "kind": "controller",
-        "features_version": FEATURES_VERSION,
-        "actions": ACTIONS.to_json(),
-        "sizes": [2, 3, 4],
-        "hidden": 8,
-    }
     schedule = read_json(folder / SCHEDULE)
     assert schedule["quantiles"] == list(QUANTILES)
     assert schedule["games"]["catch"][2]["levels"]["student"] == ["original"] * 2 + ["net3"] * 3
@@ -210,7 +156,7 @@ def test_the_model_card_states_the_facts(folder: Path) -> None:
 def test_the_model_card_has_the_metadata_that_hubs_read(tmp_path: Path) -> None:
     odd = replace(META.results[0], instance='a "b": c')
     meta = replace(META, results=(odd, *META.results[1:]))
-    folder = export_bundle(tmp_path / "b", make_learned(), meta, {})
+    folder = export_bundle(tmp_path / "b", make_wide(), meta, {})
     _, front, _ = (folder / "README.md").read_text().split("---\n", 2)
     told = yaml.safe_load(front)
     assert told["library_name"] == "accerl"
@@ -223,7 +169,7 @@ def test_the_model_card_has_the_metadata_that_hubs_read(tmp_path: Path) -> None:
     assert (metric["type"], metric["value"]) == ("seconds_to_target", 0.71)
     assert metric["confidence_interval"] == [0.55, 0.9]
     assert "confidence_interval" not in second["metrics"][0]
-    bare = export_bundle(tmp_path / "bare", make_learned(), replace(meta, results=()), {})
+    bare = export_bundle(tmp_path / "bare", make_wide(), replace(meta, results=()), {})
     _, front, _ = (bare / "README.md").read_text().split("---\n", 2)
     assert "model-index" not in yaml.safe_load(front)
 
@@ -248,7 +194,7 @@ def test_without_a_game_the_pooled_schedule_is_replayed(folder: Path) -> None:
 
 
 def test_unknown_modes_and_missing_schedules_are_refused(tmp_path: Path) -> None:
-    folder = export_bundle(tmp_path / "b", make_learned(), META, {})
+    folder = export_bundle(tmp_path / "b", make_wide(), META, {})
     with pytest.raises(UserError, match="no schedule for 'all'; it has: none"):
         load_bundle(folder, mode="schedule")
     with pytest.raises(UserError, match="allowed: policy, schedule"):
@@ -256,10 +202,10 @@ def test_unknown_modes_and_missing_schedules_are_refused(tmp_path: Path) -> None
 
 
 def test_export_replaces_an_older_bundle(folder: Path) -> None:
-    export_bundle(folder, make_learned(seed=1), META, {})
-    assert read_bundle(folder).content.policy.to_json() == make_policy(seed=1).to_json()
+    export_bundle(folder, make_wide(seed=1), META, {})
+    assert read_bundle(folder).content.scorer.to_json() == make_wide(seed=1).scorer.to_json()
     assert sorted(p.name for p in folder.parent.iterdir()) == ["learned"]
-    assert sorted(p.name for p in folder.iterdir()) == sorted([MANIFEST, *FILES["controller"]])
+    assert sorted(p.name for p in folder.iterdir()) == sorted([MANIFEST, *FILES])
 
 
 def test_export_leaves_other_folders_and_files_alone(tmp_path: Path) -> None:
@@ -268,11 +214,11 @@ def test_export_leaves_other_folders_and_files_alone(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("also precious")
     for name in ("thesis", "file"):
         with pytest.raises(UserError, match="is not a bundle"):
-            export_bundle(tmp_path / name, make_learned(), META, {})
+            export_bundle(tmp_path / name, make_wide(), META, {})
     assert (tmp_path / "thesis" / "chapter.tex").read_text() == "years of work"
     assert (tmp_path / "file").read_text() == "also precious"
     (tmp_path / "empty").mkdir()
-    assert is_bundle(export_bundle(tmp_path / "empty", make_learned(), META, {}))
+    assert is_bundle(export_bundle(tmp_path / "empty", make_wide(), META, {}))
 
 
 def test_a_failed_export_leaves_nothing_and_keeps_the_old(folder: Path) -> None:
@@ -286,9 +232,9 @@ def test_a_failed_export_leaves_nothing_and_keeps_the_old(folder: Path) -> None:
     bad = {"catch": Schedule((point, outside))}
     for target in (folder, folder.parent / "new"):
         with pytest.raises(UserError, match="bf16 is not in it"):
-            export_bundle(target, make_learned(seed=1), META, bad)
+            export_bundle(target, make_wide(seed=1), META, bad)
     assert sorted(p.name for p in folder.parent.iterdir()) == ["learned"]
-    assert read_bundle(folder).content.policy.to_json() == make_policy().to_json()
+    assert read_bundle(folder).content.scorer.to_json() == make_wide().scorer.to_json()
 
 
 def test_a_failed_rename_puts_the_old_bundle_back(
@@ -303,10 +249,10 @@ def test_a_failed_rename_puts_the_old_bundle_back(
 
     monkeypatch.setattr(bundle.Path, "rename", full_disk)
     with pytest.raises(OSError, match="disk full"):
-        export_bundle(folder, make_learned(seed=1), META, {})
+        export_bundle(folder, make_wide(seed=1), META, {})
     monkeypatch.undo()
     assert sorted(p.name for p in folder.parent.iterdir()) == ["learned"]
-    assert read_bundle(folder).content.policy.to_json() == make_policy().to_json()
+    assert read_bundle(folder).content.scorer.to_json() == make_wide().scorer.to_json()
 
 
 def test_a_bundle_can_be_moved(folder: Path, tmp_path: Path) -> None:
@@ -325,35 +271,7 @@ def test_is_bundle_tells_names_from_folders(folder: Path, tmp_path: Path) -> Non
         load_bundle("kl_threshold")
 
 
-def test_what_a_policy_says_of_its_form_is_given_back_to_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whatever `to_json` tells besides the weights, `from_json` finds again."""
-    to_json, from_json = ControllerPolicy.to_json, ControllerPolicy.from_json
-    seen: list[Any] = []
-
-    def reading(data: Any) -> ControllerPolicy:
-        seen.append(data["subset"])
-        return from_json(data)
-
-    monkeypatch.setattr(ControllerPolicy, "to_json", lambda self: to_json(self) | {"subset": "kl"})
-    monkeypatch.setattr(ControllerPolicy, "from_json", reading)
-    folder = export_bundle(tmp_path / "b", make_learned(), META, {})
-    assert read_json(folder / MANIFEST)["policy"]["subset"] == "kl"
-    read_bundle(folder)
-    assert set(seen) == {"kl"}
-
-
-def test_parts_that_do_not_fit_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="heads"):
-        LearnedStrategy(make_policy(), ActionSpace(bits=(32,)))
-    narrow = ControllerPolicy(ACTIONS.sizes, generator=torch.Generator(), num_features=5)
-    with pytest.raises(UserError, match="the policy must read the 31 features"):
-        export_bundle(tmp_path / "b", LearnedStrategy(narrow, ACTIONS), META, {})
-    presets = PresetActions(ACTIONS.all_specs[:3])
-    listed = LearnedStrategy(ControllerPolicy(presets.sizes, generator=torch.Generator()), presets)
-    with pytest.raises(UserError, match="must choose from levels"):
-        export_bundle(tmp_path / "b", listed, META, {})
+def test_origins_that_cannot_be_are_refused() -> None:
     with pytest.raises(UserError, match="tier 'cloud'"):
         BundleMeta(interval_seconds=1.0, horizon_seconds=2.0, tier="cloud")
     with pytest.raises(UserError, match="interval"):
@@ -365,4 +283,3 @@ def test_parts_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     for wrong in ({"ratio": float("nan")}, {"low": None}, {"low": 2.0}, {"n": 0}):
         with pytest.raises(UserError, match="a result needs"):
             Result(**{**vars(META.results[0]), **wrong})
-    assert list(tmp_path.iterdir()) == []

@@ -12,11 +12,10 @@ import pytest
 
 from accerl.errors import UserError
 from accerl.records import read_json, write_json
-from controller.actions import ActionSpace
 from controller.bundle.bundle import load_bundle, show_bundle, verify_bundle
 from controller.bundle.files import FILES, GRAPH, MANIFEST, SCHEDULE, WEIGHTS
-from controller.policy.onnx_graph import build_onnx
-from tests.fixtures.controllers.made_bundles import make_bundle, make_policy, resign
+from controller.indicator.onnx_graph import build_onnx
+from tests.fixtures.controllers.made_bundles import make_bundle, make_wide, resign
 
 
 @pytest.fixture(scope="module")
@@ -30,11 +29,10 @@ def folder(made: Path, tmp_path: Path) -> Path:
     return tmp_path / "learned"
 
 
-NARROW = ActionSpace(bits=(32,))
 READERS = [verify_bundle, show_bundle, load_bundle, lambda path: load_bundle(path, mode="schedule")]
 
 
-@pytest.mark.parametrize("name", FILES["controller"])
+@pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("reader", READERS)
 def test_one_altered_byte_is_found(
     folder: Path, name: str, reader: Callable[[Path], object]
@@ -47,7 +45,7 @@ def test_one_altered_byte_is_found(
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", FILES["controller"])
+@pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("kept", [0, 0.5, 0.99])
 def test_a_truncated_file_is_found(folder: Path, name: str, kept: float) -> None:
     data = (folder / name).read_bytes()
@@ -56,7 +54,7 @@ def test_a_truncated_file_is_found(folder: Path, name: str, kept: float) -> None
         load_bundle(folder)
 
 
-@pytest.mark.parametrize("name", FILES["controller"])
+@pytest.mark.parametrize("name", FILES)
 def test_a_missing_file_is_found(folder: Path, name: str) -> None:
     (folder / name).unlink()
     with pytest.raises(UserError, match=rf"{name} is missing"):
@@ -74,8 +72,8 @@ def test_a_truncated_manifest_is_found(folder: Path, kept: float) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("schema_version", 99, r"schema_version is 99, this AcceRL .* reads 4; update"),
-        ("schema_version", 3, "schema_version is 3, .* reads 4; export the bundle again"),
+        ("schema_version", 99, r"schema_version is 99, this AcceRL .* reads 5; update"),
+        ("schema_version", 4, "schema_version is 4, .* reads 5; export the bundle again"),
         ("schema_version", None, "schema_version is None"),
         ("schema_version", True, "schema_version is True"),
         ("schema_version", "2", "schema_version is '2'"),
@@ -100,7 +98,7 @@ def test_an_edited_manifest_is_found(folder: Path, key: str, value: Any, message
 
 
 def test_a_forged_graph_is_found_by_its_logits(folder: Path) -> None:
-    (folder / GRAPH).write_bytes(build_onnx(make_policy(seed=1)))
+    (folder / GRAPH).write_bytes(build_onnx(make_wide(seed=1).scorer))
     resign(folder, lambda manifest: None)
     with pytest.raises(UserError, match=r"controller\.onnx .* disagree"):
         verify_bundle(folder)
@@ -116,9 +114,8 @@ def test_a_graph_that_is_none_is_found(folder: Path) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        lambda manifest: manifest["policy"].update(actions=NARROW.to_json()),
-        lambda manifest: manifest["policy"].update(sizes=[2, 3, 3]),
-        lambda manifest: manifest["policy"].update(sizes="many"),
+        lambda manifest: manifest["policy"].update(hidden=7),
+        lambda manifest: manifest["policy"].update(hidden="many"),
         lambda manifest: manifest["policy"].pop("hidden"),
     ],
 )
@@ -129,18 +126,6 @@ def test_weights_of_another_form_are_found(
     with pytest.raises(UserError, match=r"controller\.safetensors does not hold this") as caught:
         load_bundle(folder)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("version", "message"),
-    [(0, "features_version is 0.*; export the bundle again"), (4, "is 4, .*; update AcceRL")],
-)
-def test_a_policy_that_reads_other_features_is_found(
-    folder: Path, version: int, message: str
-) -> None:
-    resign(folder, lambda manifest: manifest["policy"].update(features_version=version))
-    with pytest.raises(UserError, match=rf"bundle\.json.*{message}"):
-        load_bundle(folder)
 
 
 def test_pickled_weights_are_never_unpickled(folder: Path) -> None:
@@ -199,7 +184,7 @@ def test_levels_of_another_form_are_found(folder: Path, levels: object) -> None:
         lambda manifest: manifest["meta"]["results"][0].update(ratio="good"),
         lambda manifest: manifest["meta"]["results"][0].update(low=None),
         lambda manifest: manifest["meta"].update(horizon_seconds=None),
-        lambda manifest: manifest["meta"].update(min_dwell_intervals=0),
+        lambda manifest: manifest["meta"].update(min_dwell_intervals=1),
         lambda manifest: manifest["probes"].pop("logits"),
         lambda manifest: manifest["probes"].update(vectors=[["x"]]),
         lambda manifest: manifest["probes"].update(vectors=[]),
@@ -210,12 +195,10 @@ def test_levels_of_another_form_are_found(folder: Path, levels: object) -> None:
         lambda manifest: manifest["features"].append("one more"),
         lambda manifest: manifest["action_table"].pop(),
         lambda manifest: manifest["action_table"][0].update(indices=[1, 0, 0]),
-        lambda manifest: manifest["policy"]["actions"].update(students=["a:b"]),
-        lambda manifest: manifest["policy"]["actions"].pop("graph"),
         lambda manifest: manifest["policy"].pop("kind"),
         lambda manifest: manifest["policy"].update(kind=[]),
         lambda manifest: manifest["policy"].update(kind="oracle"),
-        lambda manifest: manifest["policy"].update(kind="indicator"),
+        lambda manifest: manifest["policy"].update(kind="controller"),
     ],
 )
 def test_a_signed_but_incomplete_manifest_is_found(

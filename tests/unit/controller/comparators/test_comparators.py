@@ -16,7 +16,7 @@ from accerl.spec import IDENTITY, CompressionSpec
 from controller.comparators.by_name import COMPARATORS, existing_presets, make_comparator
 from controller.comparators.credit import PRESETS
 from controller.env.instances import Instance
-from controller.policy.shield import Shielded
+from controller.shield import Shielded
 from studies.jobs.inner import build_strategy
 from tests.fixtures.command_line import accerl
 from tests.fixtures.runs.inner_runs import fast_profile

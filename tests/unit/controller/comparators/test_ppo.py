@@ -17,19 +17,18 @@ from accerl.monitor.features import FEATURE_NAMES
 from accerl.monitor.strategy import Strategy
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 from controller.actions import PresetActions
-from controller.analytic.model import AnalyticConfig
 from controller.comparators.ppo import PPOConfig, PPOStrategy, TrainedPPO, train_ppo
 from controller.comparators.sb3_training import Training, turns
 from controller.env.control_env import CompressionControlEnv
-from controller.env.instances import Instance, analytic_instance
+from controller.env.instances import Instance
 from studies.jobs.inner import build_strategy
 from studies.jobs.rivals import PPOJob
-from tests.fixtures.controllers.outer_envs import limited_instance, tiny_instance
+from tests.fixtures.controllers.outer_envs import drawn_instance, limited_instance, tiny_instance
 from tests.fixtures.runs.inner_runs import tiny_catch
 
 INT8, NET3 = CompressionSpec(bits=8), CompressionSpec(student="net3")
 SPECS = (IDENTITY, INT8, NET3)
-GAME = replace(analytic_instance(AnalyticConfig()), horizon_seconds=12.0)
+GAME = drawn_instance()
 """four intervals"""
 SMALL = PPOConfig(episodes=3, epochs=2, hidden=(8,), checks=2)
 
@@ -105,7 +104,7 @@ def test_what_does_not_exist_is_never_chosen(monkeypatch: pytest.MonkeyPatch) ->
         return result
 
     monkeypatch.setattr(CompressionControlEnv, "step", watched)
-    game = replace(limited_instance(lambda spec: spec != INT8), horizon_seconds=12.0)
+    game = limited_instance(lambda spec: spec != INT8)
     result = trained(game=game)
     assert len(replaced) == 12 * 4
     assert not any(replaced)
@@ -118,7 +117,7 @@ def test_turns_are_passes_over_instances_and_seeds() -> None:
     passes = [[next(order) for _ in range(4)] for _ in range(5)]
     for one in passes:
         found = sorted((instance.game, seed) for instance, seed in one)
-        assert found == [("analytic", 3), ("analytic", 4), ("other", 3), ("other", 4)]
+        assert found == [("breakout", 3), ("breakout", 4), ("other", 3), ("other", 4)]
     assert len({str(one) for one in passes}) > 1
 
 

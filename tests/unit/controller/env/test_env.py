@@ -14,18 +14,20 @@ from gymnasium.utils.env_checker import check_env
 import controller
 from accerl.runtime.run import IntervalReport
 from accerl.spec import CompressionSpec, Decision
-from controller.analytic.model import AnalyticConfig
-from controller.analytic.run import AnalyticRun
+from controller.analytic.machine_run import MachineRun
 from controller.env.control_env import CompressionControlEnv
-from controller.env.instances import AnalyticInstance, analytic_instance
+from controller.env.machine_instances import MachineInstance
 from controller.objective import discounted_gain
+from tests.fixtures.controllers.outer_envs import drawn_instance
+
+GAME = drawn_instance(intervals=20)
 
 
-class LoggedRun(AnalyticRun):
-    """An analytic run that remembers its seed and how often it was closed."""
+class LoggedRun(MachineRun):
+    """A run of tier 0 that remembers its seed and how often it was closed."""
 
-    def __init__(self, seed: int, skip: tuple[int, ...] = ()) -> None:
-        super().__init__(AnalyticConfig(), seed)
+    def __init__(self, instance: MachineInstance, seed: int, skip: tuple[int, ...] = ()) -> None:
+        super().__init__(instance.pace, instance.fidelity, seed)
         self.seed, self.skip, self.closes = seed, skip, 0
 
     def advance(self, seconds: float) -> IntervalReport:
@@ -37,21 +39,21 @@ class LoggedRun(AnalyticRun):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoggedInstance(AnalyticInstance):
-    """An analytic instance that remembers its runs."""
+class LoggedInstance(MachineInstance):
+    """An instance of tier 0 that remembers its runs."""
 
     made: list[LoggedRun]
     skip: tuple[int, ...]
 
     def make_run(self, seed: int) -> LoggedRun:
-        self.made.append(LoggedRun(seed, self.skip))
+        self.made.append(LoggedRun(self, seed, self.skip))
         return self.made[-1]
 
 
 def logged_env(skip: tuple[int, ...] = (), **kwargs: Any) -> tuple[CompressionControlEnv, list]:
     made: list[LoggedRun] = []
-    fields = {**vars(analytic_instance(AnalyticConfig())), **kwargs}
-    return CompressionControlEnv([LoggedInstance(made=made, skip=skip, **fields)]), made
+    fields = {name: value for name, value in vars(GAME).items() if name != "pace"}
+    return CompressionControlEnv([LoggedInstance(made=made, skip=skip, **fields | kwargs)]), made
 
 
 def episode(env: CompressionControlEnv, seed: int) -> tuple[list, list, list]:
@@ -76,7 +78,7 @@ def test_gymnasium_env_checker_passes() -> None:
 
 
 def test_an_instance_may_make_any_run() -> None:
-    env, _ = logged_env(horizon_seconds=10.0, interval_seconds=5.0)
+    env, _ = logged_env(horizon_seconds=2.0 * GAME.interval_seconds)
     env.reset(seed=0)
     assert env.step(np.array([0, 0, 0]))[3] is False
     assert env.step(np.array([1, 2, 3]))[3] is True
@@ -91,40 +93,40 @@ def test_equal_seeds_give_equal_episodes_and_others_do_not() -> None:
 
 
 def test_rewards_sum_to_the_normalised_gain() -> None:
-    env = CompressionControlEnv()
-    _, rewards, infos = episode(env, 0)
-    start = AnalyticRun(AnalyticConfig(), 0).initial_return
+    _, rewards, infos = episode(CompressionControlEnv([GAME]), 0)
     final = infos[-1]["report"].learner_return
-    assert sum(rewards) == pytest.approx((final - start) / 42.0)
+    assert sum(rewards) == pytest.approx(GAME.reference.normalise(final))
     assert len(rewards) == 20
 
 
 def test_discounted_rewards_are_the_objective_up_to_one_factor() -> None:
-    env = CompressionControlEnv()
+    env = CompressionControlEnv([GAME])
     _, rewards, infos = episode(env, 1)
     discount = infos[0]["discount"]
-    assert discount == pytest.approx(math.exp(-3.0 / 30.0))
+    assert discount == pytest.approx(math.exp(-2.0 / 20.0))
     times = [0.0, *(info["report"].total_seconds for info in infos)]
-    returns = [env.instance.reference.normalise(AnalyticRun(AnalyticConfig(), 1).initial_return)]
-    returns += [env.instance.reference.normalise(info["report"].learner_return) for info in infos]
+    returns = [0.0]
+    returns += [GAME.reference.normalise(info["report"].learner_return) for info in infos]
     total = sum(discount ** (step + 1) * reward for step, reward in enumerate(rewards))
     assert total == pytest.approx(discounted_gain(times, returns, env.beta))
 
 
 def test_eq6_ratio_is_in_raw_score_per_second() -> None:
-    _, rewards, infos = episode(CompressionControlEnv(), 2)
+    _, rewards, infos = episode(CompressionControlEnv([GAME]), 2)
     for reward, info in zip(rewards, infos, strict=True):
-        assert info["eq6_ratio"] == pytest.approx(reward * 42.0 / 3.0)
+        gained = reward * GAME.reference.span
+        assert info["eq6_ratio"] == pytest.approx(gained / GAME.interval_seconds)
 
 
 def test_an_unmeasured_interval_pays_later_and_nothing_is_lost() -> None:
     env, _ = logged_env(skip=(0, 4, 5))
     _, rewards, infos = episode(env, 0)
-    full = episode(CompressionControlEnv(), 0)
+    full = episode(CompressionControlEnv([GAME]), 0)
     assert [rewards[k] for k in (0, 4, 5)] == [0.0, 0.0, 0.0]
     assert math.isnan(infos[4]["eq6_ratio"])
     assert rewards[1] == pytest.approx(full[1][0] + full[1][1])
-    assert infos[6]["eq6_ratio"] == pytest.approx(rewards[6] * 42.0 / 9.0)
+    per_second = GAME.reference.span / (3.0 * GAME.interval_seconds)
+    assert infos[6]["eq6_ratio"] == pytest.approx(rewards[6] * per_second)
     assert sum(rewards) == pytest.approx(sum(full[1]))
 
 
@@ -157,7 +159,7 @@ def test_truncation_survives_rounding_of_the_clock() -> None:
 
 
 def test_stepping_without_a_run_is_refused() -> None:
-    env, _ = logged_env(horizon_seconds=3.0)
+    env, _ = logged_env(horizon_seconds=GAME.interval_seconds)
     with pytest.raises(gymnasium.error.ResetNeeded):
         env.step(np.array([0, 0, 0]))
     episode(env, 0)
@@ -166,7 +168,7 @@ def test_stepping_without_a_run_is_refused() -> None:
 
 
 def test_step_decision_takes_a_mix() -> None:
-    env = CompressionControlEnv()
+    env = CompressionControlEnv([GAME])
     env.reset(seed=0)
     mix = Decision(((CompressionSpec(student="net3"), 0.25), (CompressionSpec(), 0.75)))
     info = env.step_decision(mix)[4]
@@ -175,7 +177,7 @@ def test_step_decision_takes_a_mix() -> None:
 
 
 def test_environment_steps_are_those_of_the_episode() -> None:
-    env = CompressionControlEnv()
+    env = CompressionControlEnv([GAME])
     env.reset(seed=0)
     assert env.total_env_steps == 0
     reports = [env.step(np.array([0, 0, 0]))[4]["report"] for _ in range(3)]

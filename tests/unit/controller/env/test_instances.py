@@ -20,7 +20,6 @@ from controller.env.instances import (
     ENV_STEPS,
     INTERVALS,
     SPLITS,
-    AnalyticInstances,
     Instance,
     choose_horizon,
     find_instance,
@@ -105,15 +104,6 @@ def test_an_instance_is_json_without_its_machine() -> None:
     assert Instance.from_json(json.loads(json.dumps(short.to_json()))) == short
     assert short.config(3).runtime.first_interval_seconds == short.first_interval_seconds > 0.0
     assert Instance.from_json(data, instance.latency).make_run(3).snapshot()
-
-
-def test_analytic_splits_are_games_without_end_and_without_overlap() -> None:
-    train, test = AnalyticInstances("train"), AnalyticInstances("test")
-    assert repr(train[3]) == repr(AnalyticInstances("train")[3])
-    spans = {games[place].reference.span for games in (train, test) for place in range(10)}
-    assert len(spans) == 20
-    with pytest.raises(IndexError):
-        train[len(train)]
 
 
 @pytest.mark.parametrize(

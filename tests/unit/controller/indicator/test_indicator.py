@@ -21,11 +21,11 @@ from accerl.runtime.run import IntervalReport
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 from accerl.training.run import RunResult, run_training
 from controller.indicator.candidates import SCORED
-from controller.indicator.gradient import GradientConfig, ParameterGradient
 from controller.indicator.prior import Prior
 from controller.indicator.scorer import SpecScorer
 from controller.indicator.strategy import AdvancedIndicator, IndicatorSettings
 from controller.training.evolution import Evolution, EvolutionConfig
+from controller.training.gradient import GradientConfig, ParameterGradient
 
 INT8 = CompressionSpec(bits=8)
 NET3 = CompressionSpec(student="net3", bits=8)

@@ -12,14 +12,16 @@ import torch
 from torch.nn.utils import parameters_to_vector
 
 from accerl.errors import UserError
-from controller.policy.policy import ControllerPolicy
+from controller.indicator.scorer import SpecScorer
 from controller.training.evolution import Evolution, EvolutionConfig, centred_ranks
-from controller.training.pretraining import evolve_tier0
-from tests.fixtures.controllers.trajectories import ACTIONS, make_policy
 
 
-def weights(policy: ControllerPolicy | dict[str, Any]) -> np.ndarray:
-    policy = ControllerPolicy.from_json(policy) if isinstance(policy, dict) else policy
+def make_policy(seed: int = 0) -> SpecScorer:
+    return SpecScorer(hidden=12, generator=torch.Generator().manual_seed(seed))
+
+
+def weights(policy: SpecScorer | dict[str, Any]) -> np.ndarray:
+    policy = SpecScorer.from_json(policy) if isinstance(policy, dict) else policy
     return parameters_to_vector(policy.parameters()).detach().double().numpy()
 
 
@@ -123,23 +125,3 @@ def test_mistakes_are_refused() -> None:
             evolution.improve(values)
     with pytest.raises(UserError, match="candidate 2 of generation 0"):
         evolution.improve(np.array([[0.0, 1.0], [0.0, 1.0], [np.nan, 1.0], [0.0, 1.0]]))
-
-
-def test_on_tier_0_candidates_share_games_and_act_without_dice() -> None:
-    config = EvolutionConfig(pairs=2)
-    results = []
-    for seed in (0, 0, 1):
-        policy = make_policy()
-        history = evolve_tier0(policy, ACTIONS, config, np.random.default_rng(seed), 2, games=2)
-        results.append((history, policy.to_json()))
-    assert results[0] == results[1] != results[2]
-    # Where all candidates are alike, so is what they reach.
-    alike = evolve_tier0(
-        make_policy(),
-        ACTIONS,
-        EvolutionConfig(pairs=2, sigma=1e-9),
-        np.random.default_rng(0),
-        1,
-        games=2,
-    )
-    assert alike[0]["gain"] == pytest.approx(alike[0]["best_gain"])

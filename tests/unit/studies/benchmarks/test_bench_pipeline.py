@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from accerl.errors import UserError
+from accerl.precision import choose_precision
 from accerl.spec import CompressionSpec
 from studies.benchmarks.pipeline import bench_pipeline, speed_bound
 from studies.benchmarks.pipelines import RATIOS, pipelines, wirings
@@ -44,7 +45,7 @@ def test_every_ratio_is_of_configurations_that_exist() -> None:
     assert named["env-only"].emulators == (os.cpu_count() or 1)
     for name in ("fp32", "int8", "net3+int8"):  # only what actors act with differs
         assert named[name].config == named["fp32"].config
-        assert named[name].config.learner.precision == "bf16"
+        assert named[name].config.learner.precision == choose_precision("auto")
     # Equal samples between two publications.
     for pipeline in (named["paper"], *wirings("pong", "original").values()):
         learner, runtime = pipeline.config.learner, pipeline.config.runtime

@@ -13,7 +13,9 @@ import pytest
 from accerl.errors import UserError
 from accerl.records import read_json
 from accerl.runtime.latency.profiles import load_profile, save_profile
+from accerl.spec import CompressionSpec
 from controller.env.instances import Instance
+from controller.indicator.strategy import IndicatorSettings
 from studies.contest import run as contest
 from studies.contest import training as meta
 from studies.contest.budget import TEST_SEEDS
@@ -21,7 +23,7 @@ from studies.contest.run import run_contest
 from studies.contest.study import score
 from studies.contest.variants import CONTROLLER
 from studies.jobs.inner import StrategyResult
-from studies.jobs.meta_training import first_scorer
+from studies.jobs.meta_training import first_indicator
 
 INSTANCES = [
     Instance(
@@ -50,6 +52,15 @@ def planned(out: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> dict[
     with pytest.raises(PlanWrittenError):
         run_contest(out, **options)
     return read_json(out / "plan.json")["plan"]
+
+
+def test_without_a_rival_s_package_nothing_is_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("controller.comparators.ppo.find_spec", lambda _: None)
+    with pytest.raises(UserError, match=r"pip install 'accerl-control\[rivals\]'"):
+        run_contest(tmp_path / "out", budget="default")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("how", ["a file", "an old name"])
@@ -96,7 +107,6 @@ def test_gains_count_relative_to_those_without_compression() -> None:
         times=(0.0, 4.0, 8.0, 12.0),
         returns=(0.0, 0.5, 1.0, 1.0),
         decisions=(),
-        features=(),
         env_steps=(0,),
     )
     alone = score(INSTANCES[0], result)
@@ -125,7 +135,8 @@ def test_the_candidate_that_is_best_on_the_validation_seeds_is_entered(
         candidate_seeds = (50, 51)
 
     study: Any = Stub()
-    begun, other = first_scorer(0), first_scorer(1)
+    settings = IndicatorSettings(specs=(CompressionSpec(bits=8),))
+    begun, other = (first_indicator(settings, seed) for seed in (0, 1))
     checker = meta._Checker(study, CONTROLLER, begun)
     checker.check(other, "another")
     (row,) = checker.rows

@@ -80,7 +80,7 @@ def test_runs_have_as_many_intervals_as_the_budget_says_the_first_of_them_short(
     for item in find_instances(BUDGET, PROFILES):
         assert num_intervals(*item.lengths) == 40
         assert item.first_interval_seconds == pytest.approx(0.1 * item.interval_seconds)
-        assert item.config(0).learner.precision == "bf16"
+        assert item.config(0).learner.precision == "auto"
 
 
 def test_a_group_says_what_is_new() -> None:

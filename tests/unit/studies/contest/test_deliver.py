@@ -13,7 +13,7 @@ from accerl.spec import Decision
 from controller.bundle.bundle import read_bundle, verify_bundle
 from controller.bundle.meta import ProfileId
 from controller.env.instances import Instance
-from controller.policy.shield import Shielded
+from controller.shield import Shielded
 from studies.contest.budget import ACTIONS
 from studies.contest.deliver import export, ratio_rows
 from studies.jobs.inner import StrategyResult
@@ -39,7 +39,6 @@ def run(reached_after: float, decisions: list[Decision]) -> StrategyResult:
         times=tuple(times.tolist()),
         returns=(0.0, 1.0, 1.0, 2.0, 2.0),
         decisions=tuple(decisions),
-        features=(),
         env_steps=(0,),
     )
 

@@ -7,24 +7,20 @@ import pickle
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from accerl.records import read_metrics
 from accerl.spec import IDENTITY, CompressionSpec, Decision
-from controller.actions import ActionSpace
-from controller.env.control_env import CompressionControlEnv
-from controller.training.cloning import record
+from controller.env.play import play
 from studies.contest.budget import (
-    ACTIONS,
     BUDGETS,
     REFERENCE_SEEDS,
     TEST_SEEDS,
     TUNE_SEEDS,
     VALIDATE_SEEDS,
 )
-from studies.jobs.inner import RolloutJob, StrategyJob, build_strategy
-from tests.fixtures.controllers.made_bundles import make_indicator, make_policy
+from studies.jobs.inner import StrategyJob, build_strategy
+from tests.fixtures.controllers.made_bundles import make_indicator
 from tests.fixtures.studies.jobs import INSTANCE, catch_job
 
 
@@ -37,7 +33,6 @@ def test_a_job_travels_and_its_result_depends_on_it_alone() -> None:
     first = job.run()
     assert elsewhere.run() == first
     assert StrategyJob.read_result(json.loads(json.dumps(first.to_json()))) == first
-    assert catch_job(4).run().features != first.features
     assert first.times == pytest.approx([0.0, 0.02, 0.04, 0.06])
     assert first.returns[0] == -0.6
     assert len(first.returns) == 4
@@ -47,31 +42,13 @@ def test_a_job_travels_and_its_result_depends_on_it_alone() -> None:
     assert first.env_steps[-1] > 0
 
 
-def test_a_run_is_the_episode_that_the_control_environment_would_record() -> None:
-    job, actions = catch_job(3), ActionSpace()
-    env = CompressionControlEnv([INSTANCE], actions=actions)
-    (recorded,) = record(env, build_strategy(job.strategy, INSTANCE), [job.seed])
-    env.close()
-    made = job.run().episode(INSTANCE, actions)
-    for name in ("observations", "actions", "mask"):
-        assert np.array_equal(getattr(made, name), getattr(recorded, name))
-    assert made.seconds == pytest.approx(recorded.seconds)
-    assert made.rewards == pytest.approx(recorded.rewards)
-
-
-def test_the_result_of_a_rollout_is_plain_json() -> None:
-    job = RolloutJob(
-        instance=INSTANCE,
-        seed=3,
-        policy=make_policy(actions=ACTIONS).to_json(),
-        actions=ACTIONS,
-        action_seed=5,
-    )
-    played = job.run()
-    again = RolloutJob.read_result(
-        json.loads(json.dumps(pickle.loads(pickle.dumps(job)).run().to_json()))
-    )
-    assert again.to_json() == played.to_json()
+def test_a_run_is_the_episode_that_the_control_environment_would_play() -> None:
+    job = catch_job(3)
+    played = play(build_strategy(job.strategy, INSTANCE), INSTANCE, job.seed)
+    made = job.run()
+    for name in ("times", "returns", "env_steps"):
+        assert getattr(made, name) == pytest.approx(getattr(played, name))
+    assert made.decisions == played.decisions
 
 
 def test_a_run_directory_is_written_where_the_job_says(tmp_path: Path) -> None:

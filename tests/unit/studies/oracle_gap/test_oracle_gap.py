@@ -85,6 +85,7 @@ def test_an_oracle_that_may_only_stay_is_the_static_run() -> None:
     assert result.standard_error > 0.0
 
 
+@pytest.mark.slow
 def test_a_placebo_keeps_its_spec_and_rolls_other_dice() -> None:
     specs, longer = (IDENTITY, NET3, CompressionSpec(bits=8)), instance(36 * 576)
     job = OracleJob(instance=longer, seed=0, base=IDENTITY, specs=specs, placebo=True)

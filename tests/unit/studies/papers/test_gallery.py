@@ -31,7 +31,9 @@ def rows(page: Path) -> dict[str, str]:
     lines = [line for line in page.read_text().splitlines() if line.startswith("| ")]
     found = {line.split(" | ")[0].strip("| "): line for line in lines}
     return {
-        name: line for name, line in found.items() if name.split()[0] in ("Figure", "Table", "Bits")
+        name: line
+        for name, line in found.items()
+        if name.split()[0] in ("Figure", "Table", "Beyond", "Bits")
     }
 
 

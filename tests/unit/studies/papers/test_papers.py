@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from accerl.errors import UserError
-from accerl.monitor.strategies import make_strategy
 from accerl.spec import CompressionSpec
 from analysis.figures.studies.papers import paper_figures
 from studies.cli.study import STUDIES
 from studies.learning.curve import LearningCurve
 from studies.learning.interval import mean_interval
+from studies.learning.job import described
 from studies.papers.figure import PAPER, Curves, Panel, PaperFigure, PaperRun
 from studies.papers.figures.fig1 import PUBLISHED_MS, saved_share, time_split
 from studies.papers.figures.table6 import InferRows, inference_table
@@ -139,7 +139,7 @@ def test_every_run_of_a_figure_can_begin(name: str) -> None:
         if job.latency.name == PAPER
     )
     for run in {run.label: run for panel in figure.panels for run in panel.runs}.values():
-        make_strategy(run.strategy["name"], **run.strategy["params"])
+        described(run.strategy)
 
 
 def test_figures_share_runs() -> None:

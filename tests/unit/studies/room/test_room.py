@@ -141,7 +141,6 @@ def curve(returns: list[float], env_steps: list[int] | None = None) -> StrategyR
         times=tuple(10.0 * place for place in range(count)),
         returns=tuple(returns),
         decisions=(),
-        features=(),
         env_steps=tuple(env_steps or [100 * place for place in range(count)]),
     )
 

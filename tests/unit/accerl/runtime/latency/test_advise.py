@@ -136,7 +136,8 @@ def test_rollouts_travel_side_by_side_and_no_faster_than_their_links() -> None:
     assert steps(fast, queue_rollouts=0) == pytest.approx(4e6 / ((100 + 100 + 20) / 2))
     assert steps(replace(slow, step_bytes=40.0)) == pytest.approx(4e6 / 100)
     lag = predict(slow, config(), IDENTITY).policy_lag
-    assert lag == pytest.approx(4 + 4 + 0, abs=0.1)  # four groups, and four updates on the way
+    # Actors wait for one of their three slots to be back: all others are used before it.
+    assert lag == pytest.approx(4 * 3 - 1 + 1)
 
 
 def test_distilling_without_pause_takes_as_much_as_the_slowest() -> None:
@@ -195,8 +196,31 @@ def test_one_publication_is_under_way_at_a_time() -> None:
     found = predict(machine(num_hosts=1, down_bytes_per_second=160e6), config(), IDENTITY)
     assert found.age_seconds == pytest.approx(0.0375, rel=1e-3)
     assert found.age_updates == pytest.approx(37.5 / 8, rel=1e-3)
-    assert found.policy_lag == pytest.approx(1 + 37.5 / 8 + 2, rel=1e-3)
+    # The fifth rollout begun after an update is the first with its weights, the ninth the last.
+    assert found.policy_lag == pytest.approx((5 + 6 + 7 + 8 + 9) / 5)
     assert found.env_steps_per_second == pytest.approx(1e6 / 100)
+
+
+def test_what_waits_for_a_learner_that_limits_is_old() -> None:
+    """Four actors with three slots each; a publication is there before the next update."""
+    slow = machine(num_actors=4, learner_us_per_sample=500.0)
+    assert predict(slow, config(), IDENTITY).policy_lag == pytest.approx(4 * 3 - 1 + 1)
+    assert predict(slow, config(publish_every=3), IDENTITY).policy_lag == pytest.approx(
+        11 + 2, abs=0.1
+    )
+    patient = config(patience_seconds=1.0)
+    assert predict(slow, patient, IDENTITY).policy_lag == pytest.approx(4 * 3 - 1)
+    assert predict(slow, config(queue_rollouts=0), IDENTITY).policy_lag == pytest.approx(4 * 2)
+
+
+def test_rollouts_of_actors_side_by_side_are_used_one_after_the_other() -> None:
+    """Four begin with weights that all four rollouts before them have not made yet."""
+    found = predict(machine(num_actors=4), config(), IDENTITY)
+    assert found.policy_lag == pytest.approx(4 + (0 + 1 + 2 + 3) / 4)
+    # An actor alone begins its next rollout while the learner uses the last one.
+    assert predict(machine(), config(), IDENTITY).policy_lag == pytest.approx(1.0)
+    travels = machine(num_hosts=1, up_bytes_per_second=80 * 400 / 7e-3)
+    assert predict(travels, config(), IDENTITY).policy_lag == pytest.approx(2.0)
 
 
 @pytest.mark.parametrize(

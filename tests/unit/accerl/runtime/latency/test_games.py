@@ -11,8 +11,9 @@ from accerl.errors import UserError
 from accerl.monitor.strategies import FixedStrategy
 from accerl.presets import load_preset
 from accerl.records import fingerprint
+from accerl.runtime.conditions import BANDWIDTH, Condition, Conditions
 from accerl.runtime.latency import measure
-from accerl.runtime.latency.games import note_on_times, times_of_game, times_of_run
+from accerl.runtime.latency.games import note_on_links, note_on_times, times_of_game, times_of_run
 from accerl.runtime.latency.measure import measure_game
 from accerl.runtime.latency.predict import advise
 from accerl.runtime.latency.profile import LatencyProfile
@@ -90,6 +91,17 @@ def test_whoever_is_charged_another_game_s_times_hears_of_it() -> None:
     assert "--game Acrobot-v1" in note
     assert note_on_times(MIXED, own) is None
     assert note_on_times(BASE, load_preset("catch")) is None
+
+
+def test_whoever_waits_for_a_link_that_is_not_there_hears_of_it() -> None:
+    calm = load_preset("catch")
+    slow = Condition(at_seconds=0.0, lasts_seconds=1.0, kind=BANDWIDTH, amount=0.5)
+    config = replace(calm, conditions=Conditions((slow,)))
+    note = "bandwidth events change nothing: latency profile 'fast' has no links"
+    assert note_on_links(BASE, config) == note
+    assert note_on_links(BASE, calm) is None
+    assert note_on_links(replace(BASE, down_bytes_per_second=1e6), config) is None
+    assert note_on_links(replace(BASE, up_bytes_per_second=1e6), config) is None
 
 
 def test_profiles_of_one_game_read_and_hash_as_they_always_did(tmp_path: Path) -> None:

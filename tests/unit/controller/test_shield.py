@@ -14,16 +14,14 @@ from accerl.errors import UserError
 from accerl.monitor.compliance import StrategyCompliance, made_up_features
 from accerl.monitor.features import FEATURE_NAMES, Features
 from accerl.monitor.strategies import FixedStrategy, KLThresholdStrategy, RewardGapStrategy
-from accerl.monitor.strategy import Strategy, events_of, fires, needs_of, specs_of
+from accerl.monitor.strategy import Strategy, bind, events_of, fires, needs_of, specs_of
 from accerl.records import read_json, read_metrics
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 from accerl.training.run import run_training
-from controller.actions import ActionSpace
 from controller.comparators.bandits import SlidingWindowUCB
 from controller.comparators.credit import PRESETS
-from controller.policy.policy import LearnedStrategy
-from controller.policy.shield import Shielded
-from tests.fixtures.controllers.made_bundles import make_policy
+from controller.shield import Shielded
+from tests.fixtures.controllers.made_bundles import make_indicator
 from tests.fixtures.runs.inner_runs import fast_profile, tiny_catch
 
 INT8, BF16 = CompressionSpec(bits=8), CompressionSpec(bits=16)
@@ -287,15 +285,15 @@ def test_an_infinite_indicator_is_noticed_behind_its_clipped_feature() -> None:
     ]
 
 
-def test_a_controller_whose_weights_are_damaged_is_caught() -> None:
-    policy = make_policy()
-    for parameter in policy.parameters():
+def test_an_indicator_whose_weights_are_damaged_is_caught() -> None:
+    damaged = make_indicator()
+    for parameter in damaged.scorer.parameters():
         parameter.data.fill_(math.nan)
-    learned = LearnedStrategy(policy, ActionSpace())
-    with pytest.raises(ValueError, match="not numbers"):
-        learned.decide(made_up_features(seconds=4.0))
-    shielded = Shielded(learned)
+    shielded = Shielded(damaged)
+    bind(shielded, tiny_catch(), None)
     shielded.reset()
+    with pytest.raises(ValueError, match="not numbers"):
+        damaged.decide(made_up_features(seconds=4.0))
     assert shielded.decide(made_up_features(seconds=4.0)).main == IDENTITY
     (event,) = shielded.events
     assert event["cause"] == "error"

@@ -1,1 +1,0 @@
-"""The controller's policy: a small network, its mask, and its shield."""

@@ -1,0 +1,50 @@
+"""Beyond the papers: the Advanced Indicator that ships with AcceRL, on the games of Figure 11."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from accerl.records import read_json
+from accerl.spec import IDENTITY
+from controller.indicator.strategy import AdvancedIndicator
+from controller.shipped import SHIPPED
+from studies.papers.figure import PAPER, Panel, PaperFigure, PaperRun
+from studies.papers.figures.fig11 import BOTH, GAMES
+from studies.papers.verdict import EndsWithin, SecondsAtMost
+
+LABEL = "Advanced Indicator"
+
+
+def _deciding() -> dict[str, Any]:
+    params = read_json(SHIPPED)["params"]
+    return {"name": AdvancedIndicator.name, "params": params, "label": LABEL}
+
+
+FIGURE = PaperFigure(
+    name="controller",
+    title="A learned controller",
+    claim="The paper leaves its Advanced Indicator open. Here it is the one that ships with "
+    "AcceRL: trained on simulated runs, it never saw these games nor these machines.",
+    panels=tuple(
+        Panel(
+            game=game,
+            runs=(
+                PaperRun.acting(IDENTITY, "Original"),
+                BOTH,
+                PaperRun(label=LABEL, strategy=_deciding(), paced_by=BOTH.paced_by),
+            ),
+        )
+        for game in GAMES
+    ),
+    num_distillers=4,
+    checks=(
+        SecondsAtMost(
+            claim="the same score takes fewer seconds than without compression",
+            label=LABEL,
+            machine=PAPER,
+            at_most=1.0,
+        ),
+        EndsWithin(claim="it ends where Original ends", label=LABEL, machine=PAPER, at_least=-0.1),
+    ),
+    shows_costs=True,
+)
