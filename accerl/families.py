@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -9,14 +10,17 @@ from typing import Any
 
 from accerl.compress.config import CompressionConfig
 from accerl.config import RunConfig, RuntimeConfig
-from accerl.envs import make_envs, measure_pixels
+from accerl.envs import make_envs
 from accerl.envs.config import EnvConfig
+from accerl.envs.random_play import measure_pixels, measure_returns
 from accerl.learner.config import LearnerConfig
 from accerl.networks.observation import ObservationSpec
 
 SMALL_SIDE = 16
 """images with a longer side are shown like Atari's, unless `env` says otherwise"""
 PIXELS_SIDES = (84, 84)
+LARGEST_VALUE = 20.0
+"""that learning begins with: scores are recorded raw, but values of hundreds are learned slowly"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,9 +114,8 @@ VECTOR = Family(
         discount=0.995,
         lam=0.98,
         value_cost=0.5,
-        # Scores are recorded raw; learned values of a few hundred points stay near 10.
         reward_clip=0.0,
-        reward_scale=0.05,
+        reward_scale=0.05,  # where random play earns nothing, see `_reward_scale`
     ),
     runtime=_BESIDE,
     compression=SMALL_COMPRESSION,
@@ -130,7 +133,7 @@ def family_defaults(game: str, env: Mapping[str, Any]) -> RunConfig:
     """Return the configuration of a game without a preset, under the game's own name.
 
     Large images are shown like Atari's unless `env` says otherwise. What pixels are centred at and
-    divided by is measured under random play.
+    divided by, and what rewards that are not clipped count, is measured under random play.
 
     Args:
         game: an Atari game in snake case, or an id of Gymnasium's registry.
@@ -151,7 +154,7 @@ def family_defaults(game: str, env: Mapping[str, Any]) -> RunConfig:
         pixel_unit=unit,
         seconds=family.seconds,
         env=view,
-        learner=family.learner,
+        learner=replace(family.learner, reward_scale=_reward_scale(game, view, family.learner)),
         runtime=family.runtime,
         compression=family.compression,
     )
@@ -197,3 +200,22 @@ def _pixels(game: str, env: EnvConfig) -> tuple[int, float]:
     """Return what `measure_pixels` does, to two digits."""
     centre, unit = measure_pixels(game, env)
     return centre, round(unit, 2)
+
+
+@cache
+def _reward_scale(game: str, env: EnvConfig, learner: LearnerConfig) -> float:
+    """Return 1, 2 or 5 times a power of ten, at most 1: values begin below `LARGEST_VALUE`.
+
+    With rewards far below 1, what an untrained network says of the states at which an episode was
+    cut off drowns them, and policies learn to be cut off.
+    """
+    if learner.reward_clip:
+        return learner.reward_scale
+    largest = measure_returns(game, env, discount=learner.discount)
+    if largest == 0.0:
+        return learner.reward_scale
+    most = LARGEST_VALUE / largest
+    if most >= 1.0:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(most))
+    return float(f"{power * max(step for step in (1, 2, 5) if step * power <= most):.0e}")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from accerl.envs.atari import AtariEnvs, atari_games
 from accerl.envs.base import Envs, Step
 from accerl.envs.catch import CatchEnvs
@@ -25,7 +23,6 @@ __all__ = [
     "check_game",
     "check_installed",
     "make_envs",
-    "measure_pixels",
 ]
 
 OWN_GAMES = {"catch": CatchEnvs, "cartpole": CartPoleEnvs, "acrobot": AcrobotEnvs}
@@ -86,24 +83,3 @@ def make_envs(game: str, num_envs: int, env: EnvConfig = AS_IT_IS) -> Envs:
     from accerl.envs.gymnasium import GymnasiumEnvs  # Gymnasium is slow to import
 
     return GymnasiumEnvs(game, num_envs, env)
-
-
-def measure_pixels(
-    game: str, env: EnvConfig = AS_IT_IS, *, steps: int = 300, seed: int = 0
-) -> tuple[int, float]:
-    """Return (centre, unit) of a game's pixels under random play, as configurations hold them.
-
-    The centre is the median, so that background becomes exactly 0; the unit is the standard
-    deviation. See `ObservationSpec`.
-    """
-    envs, generator = make_envs(game, 4, env), np.random.default_rng(seed)
-    envs.reset(seed)
-    frames = []
-    for step in range(steps):
-        obs = envs.step(generator.integers(envs.num_actions, size=envs.num_envs)).obs
-        if step % 10 == 0:
-            # Of stacked frames the newest: the others were it before.
-            frames.append(obs[:, -1].copy() if envs.observation.is_pixels else obs.copy())
-    envs.close()
-    pixels = np.concatenate(frames)
-    return int(np.median(pixels)), float(pixels.std()) or 255.0

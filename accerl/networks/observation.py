@@ -11,7 +11,8 @@ class ObservationSpec:
 
     uint8 observations enter as ``(pixel - centre) / unit``. Most pixels of a game are background:
     taking it away, and dividing by what varies rather than by 255, made Pong learn twice as fast
-    (see `accerl.envs.measure_pixels`). It costs nothing: all of it folds into the first layer.
+    (see `accerl.envs.random_play.measure_pixels`). It costs nothing: all of it folds into the
+    first layer.
     """
 
     shape: tuple[int, ...]

@@ -45,9 +45,25 @@ def test_a_game_without_a_preset_has_its_family_s_defaults(
     assert (config.preset, config.game) == (game, game)
     assert config.env == replace(config.env, **shown)
     assert (config.env.resize == 0) == (not shown)
-    assert config.learner == family.learner
+    assert config.learner == replace(family.learner, reward_scale=config.learner.reward_scale)
     assert f"family {family.name!r}" in describe_game(config)
     assert "\n" not in describe_game(config)
+
+
+@pytest.mark.parametrize(
+    ("game", "scale"),
+    [
+        ("CartPole-v1", 0.2),  # up to 73 points under random play
+        ("LunarLander-v3", 0.05),  # 313
+        ("Acrobot-v1", 0.1),  # -1 a step
+        (own("Silent-v0"), VECTOR.learner.reward_scale),
+        (own("Rare-v0"), 1.0),
+        (own("Rich-v0"), 2e-5),
+        (own("ShownImage-v0"), 1.0),  # is clipped
+    ],
+)
+def test_rewards_are_scaled_by_what_random_play_earns(game: str, scale: float) -> None:
+    assert load_preset(game).learner.reward_scale == scale
 
 
 def test_given_settings_of_env_stay_and_choose_the_family() -> None:

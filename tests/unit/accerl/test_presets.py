@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from accerl.envs import make_envs, measure_pixels
+from accerl.envs import make_envs
 from accerl.envs.minatar import MINATAR_GAMES
+from accerl.envs.random_play import measure_pixels
 from accerl.errors import UserError
 from accerl.presets import PRESETS, load_preset
 from accerl.runtime.latency.profiles import paper_profile
