@@ -29,6 +29,7 @@ from studies.contest.budget import BUDGETS, MEASURED, Budget
 from studies.contest.costs import StepCosts
 from studies.contest.deliver import Results
 from studies.contest.entrants import EACH, Entrant, fp32, primary_names, tuned_entrants
+from studies.contest.hours import planned_seconds
 from studies.contest.plan import (
     TRAINED,
     check_rule,
@@ -48,11 +49,12 @@ from studies.contest.training import (
     write_training,
 )
 from studies.contest.variants import CONTROLLER, VARIANTS
+from studies.core_seconds import CoreSeconds
 from studies.jobs.executor import open_executor
 from studies.jobs.inner import StrategyResult
 from studies.options import check_options
 from studies.profile_tables import print_profile, print_profiles, profile_row
-from studies.progress import Steps, console
+from studies.progress import Steps, console, duration
 from studies.storage import JOURNAL, open_storage, storage_errors
 
 CLOSEST = ("static", "threshold")
@@ -153,7 +155,11 @@ def _plan(
         check_rule(instances)
     plan = make_plan(budget, instances, profiles, seed=seed, primary=primary_names(budget))
     digest = write_plan(out, plan)
-    console.print(f"  plan {digest[:12]}: {len(instances)} instances, kept in {out / 'plan.json'}")
+    hours = duration(planned_seconds(budget, instances, CoreSeconds(out)) / 2.0)
+    console.print(
+        f"  plan {digest[:12]}: {len(instances)} instances, kept in {out / 'plan.json'}; "
+        f"some {hours} on 2 cores"
+    )
     return instances, plan, digest
 
 

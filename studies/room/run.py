@@ -15,6 +15,7 @@ from controller.env.instances import Instance
 from studies.contest.plan import write_plan
 from studies.contest.run import claim
 from studies.contest.study import strategy_job
+from studies.core_seconds import CoreSeconds
 from studies.jobs.executor import open_executor
 from studies.options import check_options, study_command
 from studies.progress import bar, console, duration
@@ -28,7 +29,6 @@ from studies.room.cells import (
     specs_beside,
     with_references,
 )
-from studies.room.hours import CoreSeconds
 from studies.room.plan import (
     BUDGETS,
     CONFIRMED,

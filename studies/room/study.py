@@ -12,11 +12,11 @@ from accerl.spec import CompressionSpec
 from analysis.comparison.room import CHOICES, Matrix, missing_runs
 from controller.env.instances import Instance
 from studies.contest.study import strategy_job
+from studies.core_seconds import CoreSeconds
 from studies.jobs.executor import Executor, Outcome
 from studies.jobs.inner import StrategyJob, StrategyResult
 from studies.progress import Advance, bar, silent
 from studies.room.cells import specs_beside
-from studies.room.hours import CoreSeconds
 from studies.room.plan import FIRST_SEEDS, STOP, RoomBudget
 from studies.room.runs import Rows, log_seconds, make_matrix, rows_of
 

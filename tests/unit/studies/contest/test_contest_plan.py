@@ -23,6 +23,7 @@ from studies.contest.budget import (
     TUNE_SEEDS,
     VALIDATE_SEEDS,
 )
+from studies.contest.hours import planned_seconds
 from studies.contest.plan import (
     NEW_BOTH,
     NEW_GAME,
@@ -36,6 +37,7 @@ from studies.contest.plan import (
     open_test,
     write_plan,
 )
+from studies.core_seconds import CoreSeconds
 
 BUDGET = CONTEST["default"]
 PROFILES = {name: load_profile(name) for name in dict.fromkeys(name for _, name in BUDGET.pairs)}
@@ -140,3 +142,18 @@ def test_the_test_is_opened_once_and_that_is_noted(tmp_path: Path) -> None:
     assert first["git_revision"] == git_revision()
     assert open_test(tmp_path, "abc") == [first]
     assert len(open_test(tmp_path, "xyz")) == 2
+
+
+def test_hours_are_known_beforehand_and_grow_with_the_budget(tmp_path: Path) -> None:
+    instances, costs = find_instances(BUDGET, PROFILES), CoreSeconds(tmp_path)
+    hours = planned_seconds(BUDGET, instances, costs) / 3600.0
+    assert 30.0 < hours < 150.0
+    for less in (
+        {"inner_runs": BUDGET.inner_runs // 2},
+        {"instance_runs": 0},
+        {"test_seeds": 8},
+        {"pretrain_iterations": 0},
+        {"real_seeds": 0},
+        {"variants": ()},
+    ):
+        assert planned_seconds(replace(BUDGET, **less), instances, costs) / 3600.0 < hours - 0.2

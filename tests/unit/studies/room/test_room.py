@@ -20,12 +20,12 @@ from accerl.spec import IDENTITY, CompressionSpec
 from analysis.comparison.room import CHOICES
 from controller.env.instances import Instance
 from studies.contest.study import strategy_job
+from studies.core_seconds import CoreSeconds
 from studies.jobs.executor import Outcome
 from studies.jobs.inner import StrategyResult, build_strategy
 from studies.room import run as room
 from studies.room import tuned
 from studies.room.cells import find_references, find_specs, make_cell, make_cells, specs_beside
-from studies.room.hours import CoreSeconds
 from studies.room.plan import (
     BUDGETS,
     CHANGING,

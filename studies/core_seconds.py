@@ -1,4 +1,4 @@
-"""What the study will take: core-seconds of its runs, before any of them is made."""
+"""What runs will take: core-seconds by game, before any of them is made."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ COSTS = "core-seconds.json"
 PER_1000 = {
     "catch": 0.06,
     "cartpole": 0.03,
+    "acrobot": 0.03,
     "minatar-freeway": 0.3,  # whose episodes are so long that J is a third of it
     "pong": 1.2,
     "breakout": 1.2,
