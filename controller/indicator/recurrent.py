@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from accerl.config import RunConfig
-from accerl.errors import UserError, one_line
+from accerl.errors import UserError
 from accerl.monitor.features import FEATURE_NAMES, FEATURES_VERSION, Features
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.spec import IDENTITY, STUDENTS, CompressionSpec, Decision
@@ -48,10 +48,11 @@ class SpecMemory(PolicyModule):
         generator: of its initial weights.
     """
 
+    owner = "recurrent"
+
     def __init__(self, hidden: int = HIDDEN, *, generator: torch.Generator | None = None) -> None:
-        super().__init__()
+        super().__init__(hidden)
         names = (*DESCRIBED, "acts")
-        self.hidden = hidden
         self.cell = nn.GRUCell(len(FEATURE_NAMES), hidden)
         with torch.no_grad():
             for weights in self.cell.parameters():
@@ -71,27 +72,20 @@ class SpecMemory(PolicyModule):
         return specs @ (self.linear + self.recalled @ state), state
 
     def to_json(self) -> dict[str, Any]:
-        """Return its weights as plain numbers."""
-        weights = {name: value.tolist() for name, value in self.state_dict().items()}
-        return {"hidden": self.hidden, "features_version": FEATURES_VERSION, "weights": weights}
+        """Return its weights, and the version of the features that it reads."""
+        return {**super().to_json(), "features_version": FEATURES_VERSION}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """Read what `to_json` wrote.
 
         Raises:
-            UserError: a weight is missing, unknown or has the wrong shape, or it was trained on
-                features of another version.
+            UserError: as in `PolicyModule`, or it was trained on features of another version.
         """
-        try:
-            if data["features_version"] != FEATURES_VERSION:
-                raise ValueError(f"it reads features of version {data['features_version']!r}")
-            memory = cls(int(data["hidden"]), generator=torch.Generator().manual_seed(0))
-            weights = {name: torch.tensor(value) for name, value in data["weights"].items()}
-            memory.load_state_dict(weights)
-        except (KeyError, RuntimeError, TypeError, ValueError) as error:
-            raise UserError(f"recurrent: the weights do not fit: {one_line(error)}") from error
-        return memory
+        version = data.get("features_version")
+        if version != FEATURES_VERSION:
+            raise UserError(f"recurrent: it reads features of version {version!r}")
+        return super().from_json(data)
 
 
 class RecurrentIndicator:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Self
-
 import torch
 from torch import Tensor, nn
 
-from accerl.errors import UserError, one_line
 from controller.indicator.candidates import SCORED
 from controller.training.module import PolicyModule
 
@@ -34,10 +30,11 @@ class SpecScorer(PolicyModule):
         generator: of its initial weights.
     """
 
+    owner = "indicator"
+
     def __init__(self, hidden: int = HIDDEN, *, generator: torch.Generator | None = None) -> None:
-        super().__init__()
+        super().__init__(hidden)
         size = len(SCORED)
-        self.hidden = hidden
         self.linear = nn.Parameter(torch.tensor([RULE.get(name, 0.0) for name in SCORED]))
         self.inner = nn.Parameter(0.3 * torch.randn(hidden, size, generator=generator))
         self.bias = nn.Parameter(torch.zeros(hidden))
@@ -53,23 +50,3 @@ class SpecScorer(PolicyModule):
     def dwell_intervals(self) -> int:
         """Intervals for which a decision is held at least."""
         return max(round(float(torch.exp(self.log_dwell.detach()))), 1)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return its weights as plain numbers."""
-        weights = {name: value.tolist() for name, value in self.state_dict().items()}
-        return {"hidden": self.hidden, "weights": weights}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Read a scorer written by `to_json`.
-
-        Raises:
-            UserError: a weight is missing, unknown or has the wrong shape.
-        """
-        try:
-            scorer = cls(int(data["hidden"]), generator=torch.Generator().manual_seed(0))
-            weights = {name: torch.tensor(value) for name, value in data["weights"].items()}
-            scorer.load_state_dict(weights)
-        except (KeyError, RuntimeError, TypeError, ValueError) as error:
-            raise UserError(f"indicator: the weights do not fit: {one_line(error)}") from error
-        return scorer
