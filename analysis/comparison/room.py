@@ -141,6 +141,7 @@ CHOICES: Mapping[str, Choose] = {
 }
 """by what is known of an instance; the last one is what room is measured with"""
 SINGLE, VIRTUAL = "one for all", "virtual best"
+UNCOMPRESSED = "original fp32"
 
 
 def cross_fit(matrix: Matrix, choose: Choose) -> np.ndarray:
@@ -290,3 +291,38 @@ def gate(overall: Mapping[str, Any], changing: Mapping[str, Any] | None) -> dict
         )
     word = "open" if is_open else "closed"
     return {"open": is_open, "reason": f"The gate is {word}: {'; '.join(reasons)}."}
+
+
+def by_family(means: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return what specs are worth over no compression, by family of machines: geometric means.
+
+    Args:
+        means: of a room.json, without the games that stand apart. Machines that were drawn are
+            called by their family and a number; others are families of one.
+
+    Returns:
+        rows with the family, its instances, and by spec seconds to target (`seconds`) and env
+        steps to target (`env_steps`) of no compression over those of the spec.
+    """
+    cells: dict[str, dict[tuple[str, str], dict[str, Mapping[str, Any]]]] = {}
+    for row in means:
+        family, _, number = row["machine"].rpartition("-")
+        family = family if number.isdecimal() else row["machine"]
+        own = cells.setdefault(family, {})
+        own.setdefault((row["game"], row["machine"]), {})[row["spec"]] = row
+    found = []
+    for family, instances in cells.items():
+        specs = dict.fromkeys(spec for each in instances.values() for spec in each)
+        gains: dict[str, Any] = {"family": family, "instances": len(instances)}
+        for what in ("seconds", "env_steps"):
+            gains[what] = {
+                spec: _gain([(each[UNCOMPRESSED][what], each[spec][what]) for each in having])
+                for spec in specs
+                if (having := [each for each in instances.values() if spec in each])
+            }
+        found.append(gains)
+    return found
+
+
+def _gain(pairs: Sequence[tuple[float, float]]) -> float:
+    return float(np.exp(np.mean([np.log(before / after) for before, after in pairs])))

@@ -20,9 +20,9 @@ from analysis.records.load import (
     load_study,
 )
 from analysis.report.blocks import Section
-from analysis.report.instances import room_sections
 from analysis.report.runs import run_sections
 from analysis.report.studies.bits import BITS, bits_sections
+from analysis.report.studies.room import room_sections
 from analysis.report.study import study_sections
 from analysis.report.table import figure_table
 

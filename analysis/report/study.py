@@ -19,9 +19,9 @@ from analysis.report.cost import cost
 from analysis.report.curves import curves, reach
 from analysis.report.limits import limits
 from analysis.report.machines import latency
+from analysis.report.oracle_gap import oracle_gap
 from analysis.report.plan import plan
 from analysis.report.provenance import provenance
-from analysis.report.room import oracle_gap
 from analysis.report.transfer import transfer
 
 BUILDERS = (

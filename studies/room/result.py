@@ -14,6 +14,7 @@ from analysis.comparison.room import (
     VIRTUAL,
     Bootstrap,
     Matrix,
+    by_family,
     cross_fit,
     gate,
     room_of,
@@ -53,7 +54,8 @@ def drawn_room(matrix: Matrix, instances: Sequence[Instance], seed: int) -> dict
         "groups": groups,
         "gate": gate(overall, changing),
         "chosen": chosen(matrix),
-        "means": mean_seconds(matrix, instances),
+        "means": (means := mean_seconds(matrix, instances)),
+        "families": by_family(means),
     }
 
 
@@ -157,12 +159,15 @@ def compared(
 def decomposition(
     room: Mapping[str, Any], strategies: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Return what the virtual best gains by speed and by fidelity, and switching on top of it."""
+    """Return what the virtual best gains by speed and by fidelity, and switching on top of it.
+
+    A static may have won the search for schedules: where it always did, nothing switches.
+    """
     parts = [
         {"name": "speed (seconds per env step)", **room["speed"]},
         {"name": "fidelity (env steps to target)", **room["fidelity"]},
     ]
     schedule = next((row for row in strategies if row["name"] == SCHEDULE), None)
-    if schedule is not None:
+    if schedule is not None and any("spec" not in each for each in schedule["params"].values()):
         parts.append({"name": "switching (best schedule)", **schedule["over_virtual"]})
     return parts

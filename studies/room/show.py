@@ -9,6 +9,7 @@ from typing import Any
 from rich.table import Table
 
 from accerl.records import write_json
+from analysis.report.studies.room import FAMILIES, worth_cell
 from studies.progress import console, numbers_table, say
 
 RESULT = "room.json"
@@ -22,7 +23,8 @@ def show(out: Path, result: dict[str, Any]) -> dict[str, Any]:
     write_json(out / RESULT, result)
     small = {name: value for name, value in result.items() if name not in _LONG}
     write_json(out / SMALL, {**small, "matrix": result["means"]})
-    for table in (room_table(result), choices_table(result), strategies_table(result)):
+    tables = (families_table, room_table, choices_table, strategies_table)
+    for table in (make(result) for make in tables):
         if table.row_count:
             console.print(table)
     for row in result["targets"]:
@@ -50,6 +52,16 @@ def percent(found: Mapping[str, Any]) -> tuple[str, str]:
     if found["low"] is None:
         return f"{found['ratio'] - 1:+.1%}", "-"
     return f"{found['ratio'] - 1:+.1%}", f"{found['low'] - 1:+.1%} to {found['high'] - 1:+.1%}"
+
+
+def families_table(result: Mapping[str, Any]) -> Table:
+    """Return what specs are worth over no compression, by family of machines."""
+    specs = list(result["families"][0]["seconds"])
+    table = numbers_table(FAMILIES, "machines", *specs, "instances")
+    for row in result["families"]:
+        cells = (worth_cell(row, spec) for spec in specs)
+        table.add_row(row["family"], *cells, str(row["instances"]))
+    return table
 
 
 def room_table(result: Mapping[str, Any]) -> Table:

@@ -171,9 +171,10 @@ def find_schedules(study: RoomStudy, instances: Sequence[Instance]) -> Rule | No
             params[item.name] = best["params"]
             runs += spent
             advance()
+    switching = sum("spec" not in each for each in params.values())
     return Rule(
         name=SCHEDULE,
-        label="best schedule of two or three phases",
+        label=f"best schedule of one to three phases ({switching} of {len(params)} switch)",
         by_instance=by_instance,
         params=params,
         inner_runs=runs,

@@ -12,7 +12,7 @@ from accerl.errors import UserError
 from accerl.records import read_json, write_json
 from accerl.runtime.latency.profiles import load_profile
 from accerl.spec import IDENTITY, CompressionSpec
-from analysis.comparison.room import Matrix
+from analysis.comparison.room import Matrix, by_family
 from analysis.figures.studies.room import heat_map, room_figures
 from controller.env.instances import Instance
 from studies.cli.report import Report
@@ -49,7 +49,8 @@ def made_up() -> dict[str, Any]:
         log_steps=np.zeros_like(seconds),
     )
     result = drawn_room(matrix, cells, 0)
-    rule = Rule(name=SCHEDULE, label="a schedule", by_instance={}, params={}, inner_runs=9)
+    params = {cells[0].name: {"exploring": {"bits": 8}}}
+    rule = Rule(name=SCHEDULE, label="a schedule", by_instance={}, params=params, inner_runs=9)
     half: Rows = [{"seconds_to_target": 10.0, "env_steps_to_target": 1.0}]
     runs = {(SCHEDULE, cells[0].name, seed): half for seed in (300, 301, 302)}
     result["strategies"] = compared(matrix, cells, [rule], runs, 0)
@@ -76,6 +77,23 @@ def test_the_room_of_a_known_matrix() -> None:
     assert schedule["over_virtual"]["ratio"] == pytest.approx(2.0)
     assert schedule["pairs"] == 3
     assert found["decomposition"][-1]["ratio"] == pytest.approx(2.0)
+    only_static = {**schedule, "params": {"an instance": {"spec": {"bits": 8}}}}
+    names = [part["name"] for part in decomposition(found["room"], [only_static])]
+    assert [name.split()[0] for name in names] == ["speed", "fidelity"]
+
+
+def test_what_compression_is_worth_by_family_of_machines() -> None:
+    """Machines that were not drawn are families of their own."""
+    one, other = made_up()["families"]
+    assert (one["family"], one["instances"]) == ("paper-1080ti", 1)
+    assert one["seconds"] == pytest.approx({"original fp32": 1.0, "original INT8": 3.0})
+    assert other["seconds"]["original INT8"] == pytest.approx(0.5)
+    assert other["env_steps"]["original INT8"] == pytest.approx(1.0)
+    drawn = {"paper-1080ti": "laptop-0000", "learner-bound": "laptop-0001"}
+    rows = [{**row, "machine": drawn[row["machine"]]} for row in made_up()["means"]]
+    (family,) = by_family(rows)
+    assert (family["family"], family["instances"]) == ("laptop", 2)
+    assert family["seconds"]["original INT8"] == pytest.approx((3.0 * 0.5) ** 0.5)
 
 
 def test_a_heat_map_has_a_cell_for_every_machine_and_spec() -> None:

@@ -13,6 +13,7 @@ from analysis.report.table import Cell, Table, count, number
 
 FILES = ("room.json", "plan.json")
 COLUMNS = ("#Gain", "#95% interval")
+FAMILIES = "Seconds to target of no compression over each spec's (env steps likewise)"
 
 
 def room_sections(result: Mapping[str, Any], plan: Mapping[str, Any]) -> list[Section]:
@@ -27,7 +28,10 @@ def room_sections(result: Mapping[str, Any], plan: Mapping[str, Any]) -> list[Se
         section(
             "Matrix",
             "Which spec is how far from the fastest, game by game.",
-            [heat_map(result["means"], game) for game in values_of(result["means"], "game")],
+            [
+                _families(result),
+                *(heat_map(result["means"], game) for game in values_of(result["means"], "game")),
+            ],
             FILES,
         ),
         section(
@@ -71,6 +75,20 @@ def _groups(result: Mapping[str, Any]) -> Table:
     )
     columns = ("Group", *COLUMNS, "#Speed", "#95% interval", "#Fidelity", "#95% interval")
     return Table("Room by group", (*columns, "#Instances", "#Pairs"), rows)
+
+
+def _families(result: Mapping[str, Any]) -> Table:
+    specs = tuple(result["families"][0]["seconds"])
+    rows = tuple(
+        (
+            Cell(row["family"]),
+            *(number(row["seconds"].get(spec), worth_cell(row, spec)) for spec in specs),
+            count(row["instances"]),
+        )
+        for row in result["families"]
+    )
+    columns = ("Machines", *(f"#{spec}" for spec in specs), "#Instances")
+    return Table(FAMILIES, columns, rows)
 
 
 def _targets(result: Mapping[str, Any]) -> Table:
@@ -131,6 +149,13 @@ def _plan(result: Mapping[str, Any], plan: Mapping[str, Any]) -> Section:
         Code((result["command"],)),
     ]
     return section("Plan", "What was fixed before the first run.", blocks, FILES)
+
+
+def worth_cell(row: Mapping[str, Any], spec: str) -> str:
+    """Return what a spec is worth in a row of `comparison.room.by_family`: seconds (env steps)."""
+    if spec not in row["seconds"]:
+        return formats.NOTHING
+    return f"{row['seconds'][spec]:.2f} ({row['env_steps'][spec]:.2f})"
 
 
 def gain_cells(found: Mapping[str, Any]) -> tuple[Cell, Cell]:
