@@ -97,7 +97,7 @@ def test_a_plan_is_json_and_names_all_that_runs_depend_on() -> None:
     plan = make_plan(BUDGETS["short"], instances, {}, seed=0)
     assert json_hash(plan) == json_hash(json.loads(json.dumps(plan)))
     assert len({row["config_hash"] for row in plan["instances"]}) > 4
-    other = make_plan(replace(BUDGETS["short"], seeds=5), instances, {}, seed=0)
+    other = make_plan(replace(BUDGETS["short"], seeds=9), instances, {}, seed=0)
     assert json_hash(other) != json_hash(plan)
     assert "10%" in plan["rules"]["gate"]
 
