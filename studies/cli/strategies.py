@@ -15,6 +15,7 @@ from accerl.runtime.latency.predict import fastest_first
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.latency.profiles import load_profile, this_machine
 from accerl.spec import CompressionSpec
+from accerl.training.run import known_times
 from controller.bundle.bundle import is_bundle
 from controller.bundle.schedule import groups_of
 from controller.bundle.serving import ServedStrategy, serve_bundle
@@ -68,6 +69,7 @@ def choose_strategy(
         specs = existing_presets(config.network, times)
         return make_comparator(name, **{"specs": specs, **_read_params(params)})
     if name == AdvancedIndicator.name:
+        _note_unknown_times(config)
         return shipped_indicator(**_read_params(params))
     if is_bundle(name):
         if params != "{}":
@@ -80,6 +82,16 @@ def choose_strategy(
         raise UserError(f"--strategy {name}: this is not a schedule bundle (no bundle.json)")
     hint = did_you_mean(name, [*STRATEGIES, *COMPARATORS, AdvancedIndicator.name])
     raise UserError(f"strategy {name!r} does not exist; {hint}, or the folder of a bundle")
+
+
+def _note_unknown_times(config: RunConfig) -> None:
+    """Say of an indicator's run that nobody measured how fast its specs are."""
+    if config.runtime.clock == "real" and known_times(config, None) is None:
+        say(
+            f"nobody measured how fast {config.network} learns and acts on this machine: the "
+            "indicator may stay without compression (`accerl profile measure --game "
+            f"{config.game} --network {config.network}` measures it)"
+        )
 
 
 def _fastest_first(config: RunConfig) -> tuple[CompressionSpec, ...]:
@@ -101,6 +113,8 @@ def bundle_strategy(path: str, config: RunConfig, *, mode: str, strict: bool) ->
     Raises:
         UserError: see `controller.bundle.serving.serve_bundle`.
     """
+    if mode == "policy":
+        _note_unknown_times(config)
     profile = clock_profile(config)
     machine = None if profile is None else profile.name
     names = groups_of(config.preset, machine)

@@ -1,0 +1,32 @@
+"""What choosing a strategy by name says beforehand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from accerl.settings import configure
+from studies.cli.strategies import choose_strategy
+from tests.fixtures.controllers.made_bundles import make_indicator_bundle
+
+OWN = "tests.fixtures.own_networks:residual"
+
+
+def said(capsys: pytest.CaptureFixture[str], strategy: str, **config: Any) -> str:
+    runtime = {"runtime.runtime": "process", "runtime.clock": "real"}
+    run = configure("cartpole", runtime, **config)
+    choose_strategy(strategy, run, spec="{}", params="{}", bundle_mode="policy", strict=False)
+    return capsys.readouterr().err
+
+
+def test_an_indicator_that_knows_no_speeds_says_how_to_measure_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for strategy in ("indicator", str(make_indicator_bundle(tmp_path / "learned"))):
+        told = " ".join(said(capsys, strategy, network=OWN).split())
+        assert f"nobody measured how fast {OWN} learns" in told
+        assert f"`accerl profile measure --game cartpole --network {OWN}`" in told
+        assert "nobody measured" not in said(capsys, strategy)
+    assert said(capsys, "reward-gap", network=OWN) == ""
