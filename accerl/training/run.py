@@ -98,16 +98,19 @@ def run_training(
     out: Path | None = None,
     resume: bool = False,
     profile: LatencyProfile | None = None,
+    times: LatencyProfile | None = None,
     parts: Parts | None = None,
     indicators: Sequence[Indicator] = (),
     on_interval: OnInterval | None = None,
 ) -> RunResult:
     """Run `config` under `strategy` until its clock has reached `config.seconds`.
 
-    `parts` take the place of what `config` names. The strategy finds the values of `indicators`,
-    made new for this run, in `Features.raw` by their names, beside those of `Monitor`. The run
-    begins with the learner of the run in `config.start`, if that is named. With `out`, the run
-    directory is written as it goes, and a checkpoint after the first and then every
+    `profile` charges a virtual clock (None: the one that `config` names); `times` are what the
+    strategy is told of the machine where the clock is real (None: what was measured on it, or else
+    on one like it). `parts` take the place of what `config` names. The strategy finds the values of
+    `indicators`, made new for this run, in `Features.raw` by their names, beside those of
+    `Monitor`. The run begins with the learner of the run in `config.start`, if that is named. With
+    `out`, the run directory is written as it goes, and a checkpoint after the first and then every
     `CHECKPOINT_EVERY` intervals, at the end, and when it is interrupted.
 
     Raises:
@@ -148,7 +151,7 @@ def run_training(
             first_interval_seconds=config.runtime.first_interval_seconds,
             indicators=indicators,
         )
-        bind(strategy, config.adapted(), known_times(config, profile))
+        bind(strategy, config.adapted(), known_times(config, profile or times))
         strategy.reset()
         if writer is None:
             for report in _drive(episode, strategy):
@@ -174,8 +177,8 @@ def known_times(config: RunConfig, profile: LatencyProfile | None) -> LatencyPro
 
     Args:
         config: of the run.
-        profile: that charges its virtual clock; None: the clock is real, and the times are those
-            that were measured on this machine, or else on one like it.
+        profile: that charges its virtual clock, or was measured for it; None: the clock is real,
+            and the times are those that were measured on this machine, or else on one like it.
     """
     times = times_of_game(profile or load_profile(this_machine()), config)
     knows = config.network in (times.network, *times.small_learner_us)

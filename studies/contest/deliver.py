@@ -207,8 +207,15 @@ def _seconds_to_target(instance: Instance, run: StrategyResult) -> float:
     return seconds_to_target(times, returns, target, horizon).seconds
 
 
-def replay(out: Path, seconds: float, seed: int) -> None:
-    """Run ALE Pong with the process runtime: the bundle decides, then fp32, for `seconds` each."""
+def replay(out: Path, seconds: float, seed: int, times: LatencyProfile | None) -> None:
+    """Run ALE Pong with the process runtime: the bundle decides, then fp32, for `seconds` each.
+
+    Args:
+        out: the study's folder.
+        seconds: of each run.
+        seed: of both.
+        times: that the study measured of this machine; None: it did not.
+    """
     contestants: dict[str, Strategy] = {
         "indicator": load_bundle(out / "bundle"),
         "fp32": FixedStrategy(),
@@ -228,7 +235,12 @@ def replay(out: Path, seconds: float, seed: int) -> None:
                 advance(report.seconds, f"{speed:,.0f} steps/s, {report.decision.label}")
 
             result = run_training(
-                config, strategy, strategy_name=name, out=folder, on_interval=on_interval
+                config,
+                strategy,
+                strategy_name=name,
+                out=folder,
+                times=times,
+                on_interval=on_interval,
             )
         console.print(
             f"  {name}: {result.summary['env_steps']:,} env steps in "

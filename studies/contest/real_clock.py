@@ -18,6 +18,7 @@ from accerl.config import RunConfig
 from accerl.errors import UserError
 from accerl.presets import load_preset
 from accerl.records import SUMMARY, fingerprint, read_json, read_metrics, write_json
+from accerl.runtime.conditions import CO_TENANT, Condition, Conditions
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.latency.profiles import save_profile
 from accerl.runtime.run import IntervalReport
@@ -36,22 +37,41 @@ WARM_UP_INTERVALS = 2
 """left out of speeds: actors import torch, and everything happens for the first time"""
 EVAL_EPISODES = 16
 
+CO_TENANT_COMES = ((0.25, 0.25), (0.75, 0.15))
+"""when another program takes a core, and for how long, as shares of the run"""
+
 Describe = Callable[[str], tuple[Mapping[str, Any], Instance]]
 """a game -> a strategy as `build_strategy` takes it, and the units of the game's scores"""
 PONG_RANGE = (-21.0, 21.0)
 """of its scores: nobody measured a reference of it within a contest's horizon"""
 
 
-def real_config(game: str, seconds: float) -> RunConfig:
+def real_config(game: str, seconds: float, *, changing: bool) -> RunConfig:
     """Return the run: an Atari game as `bench pipeline` found it fastest, a small one as preset.
 
     A small game's actors infer one state at a time, as otherwise its learner alone sets the pace.
+
+    Args:
+        game: what is played.
+        seconds: the run's length.
+        changing: whether another program takes a core for a while, and comes again (`CO_TENANT`).
     """
     if "minatar" in game:
         config = load_preset(game).with_runtime(infer_batch=1, eval_episodes=EVAL_EPISODES)
     else:
         config = base_config(game, "original")
     config = replace(config, seconds=seconds, network="original")
+    if changing:
+        events = tuple(
+            Condition(
+                at_seconds=start * seconds,
+                lasts_seconds=share * seconds,
+                kind=CO_TENANT,
+                amount=1,
+            )
+            for start, share in CO_TENANT_COMES
+        )
+        config = replace(config, conditions=Conditions(events=events))
     return config.with_runtime(
         runtime="process",
         clock="real",
@@ -70,6 +90,7 @@ def real_contest(
     games: Sequence[str],
     seeds: int,
     seconds: float,
+    changing: bool,
     repeats: int,
 ) -> dict[str, Any]:
     """Run every strategy on the real clock and on the virtual one; write and return real.json.
@@ -82,6 +103,7 @@ def real_contest(
         games: what is played.
         seeds: how many.
         seconds: length of each run.
+        changing: see `real_config`.
         repeats: rounds in which a game's latencies are measured.
 
     Raises:
@@ -95,9 +117,10 @@ def real_contest(
                 strategy, instance = strategies[name](game)
                 jobs.append(
                     RealRunJob(
-                        config=replace(real_config(game, seconds), seed=seed),
+                        config=replace(real_config(game, seconds, changing=changing), seed=seed),
                         instance=instance,
                         strategy={**strategy, "label": name},
+                        times=profiles[game],
                         out=out / "real" / game / name / f"seed-{seed}",
                     )
                 )
@@ -111,6 +134,7 @@ def real_contest(
     rows = [_row(job, profiles[job.config.game]) for job in jobs]
     result = {
         "seconds": seconds,
+        "changing": changing,
         "rows": rows,
         "fingerprint": fingerprint(),
         "profiles": {game: profile.hash for game, profile in profiles.items()},
@@ -152,7 +176,7 @@ def _profiles(
     repeats: int,
 ) -> dict[str, LatencyProfile]:
     """Return the latencies of each game's environments and networks; also saved for the report."""
-    configs = {game: real_config(game, seconds) for game in games}
+    configs = {game: real_config(game, seconds, changing=False) for game in games}
     jobs = [
         ProfileJob(
             name=f"real-{game}",

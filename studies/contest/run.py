@@ -278,7 +278,8 @@ def _real(study: Study, entrants: Sequence[Entrant]) -> None:
     if budget.real_seconds == 0.0:
         return
     if budget.real_seeds == 0:
-        deliver.replay(study.out, budget.real_seconds, study.seed)
+        times = study.profiles.get(MEASURED)
+        deliver.replay(study.out, budget.real_seconds, study.seed, times)
         return
     by_kind = {item.kind: item for item in reversed(entrants) if item.scope != EACH}
     wanted = [by_kind[kind] for kind in ("controller", "threshold", "fp32")]
@@ -298,6 +299,7 @@ def _real(study: Study, entrants: Sequence[Entrant]) -> None:
         games=budget.real_games,
         seeds=budget.real_seeds,
         seconds=budget.real_seconds,
+        changing=budget.changing,
         repeats=max(budget.profile_repeats, 3),
     )
 

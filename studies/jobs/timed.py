@@ -81,6 +81,8 @@ class RealRunJob(Job[Machine]):
     """whose units the strategy counts scores in"""
     strategy: Mapping[str, Any]
     """see `build_strategy`"""
+    times: LatencyProfile
+    """what the strategy is told of the machine"""
 
     def to_json(self) -> dict[str, Any]:
         """Return all fields."""
@@ -90,6 +92,7 @@ class RealRunJob(Job[Machine]):
             "config": self.config.to_json(),
             "instance": self.instance.to_json(),
             "strategy": dict(self.strategy),
+            "times": self.times.hash,
         }
 
     def run(self) -> Machine:
@@ -99,6 +102,7 @@ class RealRunJob(Job[Machine]):
             build_strategy(self.strategy, self.instance),
             strategy_name=self.strategy["label"],
             out=self.out,
+            times=self.times,
         )
         return Machine(fingerprint()["id"])
 

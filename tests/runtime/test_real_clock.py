@@ -27,6 +27,7 @@ def test_speeds_are_measured_predicted_and_kept(tmp_path: Path) -> None:
                 games=(GAME,),
                 seeds=1,
                 seconds=3.0,
+                changing=True,
                 repeats=1,
             )
         assert read_json(tmp_path / REAL)["rows"] == result["rows"]
@@ -37,6 +38,8 @@ def test_speeds_are_measured_predicted_and_kept(tmp_path: Path) -> None:
     summary = read_json(tmp_path / "real" / GAME / "fp32" / "seed-320" / "summary.json")
     assert summary["tier"] == "real"
     assert summary["runtime"] == "process"
+    config = read_json(tmp_path / "real" / GAME / "fp32" / "seed-320" / "config.json")
+    assert [event["kind"] for event in config["conditions"]["events"]] == ["co-tenant"] * 2
     speeds = [first["env_steps_per_second"], first["predicted_env_steps_per_second"]]
     assert all(isinstance(speed, float) and speed > 0.0 for speed in speeds)
     assert contest(("fp32",)) == [first]  # what is done is not done again
