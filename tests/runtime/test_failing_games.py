@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("own_games")
     ],
 )
 def test_a_run_ends_with_a_checkpoint(how: str, runtime: str, tmp_path: Path) -> None:
-    base = load_preset(own(f"Failing-{how}-v0")).with_learner(unroll=4)
+    base = load_preset(own(f"Failing-{how}-v0")).with_learner(unroll=32, reuse=1)
     config = replace(base, seconds=60.0).with_runtime(
         runtime=runtime,
         clock="real" if runtime == "process" else "virtual",
