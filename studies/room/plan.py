@@ -104,7 +104,7 @@ BUDGETS = {
         games=_minatar("breakout", "space-invaders", env_steps=200_000),
         machines=MACHINES,
         specs=(IDENTITY, INT8, NET2, SPECS[-1]),
-        seeds=5,
+        seeds=3,
         reference_runs=5,
         easy={"catch": 16_000},
         copied=("catch",),
