@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
+from accerl.acting.rollout import release
 from accerl.compress.artifact import Artifact
-from accerl.rollout import release
 
 if TYPE_CHECKING:
     from accerl.networks.graph_policy import Policy

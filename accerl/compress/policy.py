@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from accerl.actor import gumbel_max
+from accerl.acting.actor import gumbel_max
 from accerl.compress.artifact import Artifact
 from accerl.compress.compressor import Compressor
 from accerl.compress.config import CompressionConfig

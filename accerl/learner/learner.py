@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from accerl.acting.rollout import Rollout
 from accerl.compress.pruning.sparse import SparseTopology
 from accerl.correct import CorrectorChain, Experience, Targets, make_corrector
 from accerl.learner.config import LearnerConfig, choose_device
@@ -21,7 +22,6 @@ from accerl.monitor.divergence import RolloutMeasures, measure_rollout, updates_
 from accerl.networks.graph_policy import Policy, count_macs
 from accerl.networks.optimiser_state import load_optimiser_state, optimiser_state
 from accerl.precision import choose_precision
-from accerl.rollout import Rollout
 from accerl.seeds import Role, torch_generator
 
 

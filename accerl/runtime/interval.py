@@ -10,10 +10,10 @@ from functools import partial
 from time import thread_time
 from typing import Any
 
+from accerl.acting.rollout import Rollout
 from accerl.json_fields import JsonFields
 from accerl.learner.learner import UpdateStats
 from accerl.monitor.indicator_pool import IndicatorPool
-from accerl.rollout import Rollout
 from accerl.runtime.events import RunEvent
 from accerl.runtime.machine.usage import Memory
 from accerl.runtime.publishing.delivery import Delivery, Shadow

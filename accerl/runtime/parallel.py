@@ -11,11 +11,11 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 
+from accerl.acting.rollout import Rollout, RolloutShape
 from accerl.compress.compressor import Compressor
 from accerl.config import RunConfig
 from accerl.envs import make_envs
 from accerl.learner.learner import Learner, UpdateStats
-from accerl.rollout import Rollout, RolloutShape
 from accerl.runtime.conditions import to_records
 from accerl.runtime.interval import IntervalRecorder
 from accerl.runtime.machine.memory import keep_freed_memory

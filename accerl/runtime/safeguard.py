@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from accerl.acting.rollout import Rollout
 from accerl.errors import UserError
 from accerl.learner.learner import Learner, UpdateStats
-from accerl.rollout import Rollout
 from accerl.runtime.events import RunEvent
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from accerl.acting.evaluate import engine_infer, play_episodes, policy_infer
 from accerl.compress.artifact import Artifact
 from accerl.compress.compressor import Compressor
 from accerl.compress.engine import make_engine
@@ -14,7 +15,6 @@ from accerl.compress.policy import EnginePolicy
 from accerl.config import RunConfig
 from accerl.envs import make_envs
 from accerl.errors import UserError
-from accerl.evaluate import engine_infer, play_episodes, policy_infer
 from accerl.networks.graph_policy import Policy
 from accerl.networks.make import make_network
 from accerl.seeds import Role, number, torch_generator

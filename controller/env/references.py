@@ -48,7 +48,7 @@ def load_reference(game: str) -> GameReference:
 
 def random_return(game: str, episodes: int = 512) -> float:
     """Return the mean score of uniformly random play."""
-    from accerl.evaluate import EVALUATION_SEED, play_episodes
+    from accerl.acting.evaluate import EVALUATION_SEED, play_episodes
     from accerl.presets import load_preset
 
     config = load_preset(game)

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from accerl.acting.evaluate import policy_infer
 from accerl.compress import Artifact, CompressionConfig, Compressor, make_engine
 from accerl.compress.check import kl_nats
 from accerl.compress.lowrank import factorise
 from accerl.envs import make_envs
 from accerl.errors import UserError
-from accerl.evaluate import policy_infer
 from accerl.networks.graph_policy import Policy, count_macs
 from accerl.networks.make import make_network
 from accerl.networks.policy_net import PolicyNet

@@ -11,12 +11,12 @@ from dataclasses import replace
 from time import process_time
 from typing import Any
 
-from accerl.actor import Actor
+from accerl.acting.actor import Actor
+from accerl.acting.evaluate import Evaluator
 from accerl.compress.compressor import Compressor
 from accerl.compress.distillation.trainer import StudentTrainer
 from accerl.config import RunConfig
 from accerl.envs import make_envs
-from accerl.evaluate import Evaluator
 from accerl.learner.learner import Learner
 from accerl.presets import load_preset
 from accerl.runtime.interval import IntervalRecorder

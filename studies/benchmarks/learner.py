@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from accerl.acting.rollout import Rollout, RolloutShape
 from accerl.learner.config import LearnerConfig
 from accerl.learner.learner import Learner
 from accerl.networks.policy_net import make_policy
-from accerl.rollout import Rollout, RolloutShape
 from studies.benchmarks.pong import ACTIONS, PIXELS
 from studies.benchmarks.repeats import SPREAD, interleaved, per_item, result_of, torch_threads
 

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from accerl.acting.rollout import Rollout, RolloutShape
 from accerl.envs import make_envs
 from accerl.presets import load_preset
-from accerl.rollout import Rollout, RolloutShape
 from accerl.runtime.latency.fleet import MessageCosts
 from accerl.runtime.ray.cluster import quiet, start_here
 from accerl.runtime.ray.packing import pack, size_bytes, unpack

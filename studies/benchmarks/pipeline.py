@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from accerl.acting.rollout import Rollout
 from accerl.envs import make_envs
 from accerl.errors import UserError, did_you_mean
 from accerl.learner.learner import UpdateStats
 from accerl.records import fingerprint
-from accerl.rollout import Rollout
 from accerl.runtime.parallel import ParallelRun
 from accerl.runtime.run import PHASES, IntervalReport
 from accerl.runtime.serial.run import SerialRun

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from accerl.acting.evaluate import policy_infer
 from accerl.compress.artifact import Artifact
 from accerl.compress.check import kl_nats
 from accerl.compress.compressor import Compressor
@@ -17,7 +18,6 @@ from accerl.compress.engine import make_engine
 from accerl.compress.lowrank import factorise
 from accerl.compress.pruning.prune import prune
 from accerl.errors import UserError
-from accerl.evaluate import policy_infer
 from accerl.networks.graph_policy import Policy, count_macs
 from accerl.networks.make import make_network
 from accerl.spec import STUDENTS, CompressionSpec

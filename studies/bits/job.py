@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from accerl.acting.evaluate import Infer, fast_infer, play_episodes, policy_infer
 from accerl.compress.check import kl_nats
 from accerl.compress.engine import open_session
 from accerl.compress.graphs.onnx_export import onnx_int8
@@ -23,7 +24,6 @@ from accerl.compress.quantization.rounding import (
     tune_rounded,
 )
 from accerl.envs import make_envs
-from accerl.evaluate import Infer, fast_infer, play_episodes, policy_infer
 from accerl.networks.policy_net import PolicyNet
 from accerl.seeds import Role, number
 from accerl.training.run_folder import read_config

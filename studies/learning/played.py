@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from accerl.acting.evaluate import policy_infer
 from accerl.compress.config import CompressionConfig
 from accerl.compress.distillation.state_ring import StateRing
 from accerl.envs import make_envs
 from accerl.errors import UserError
-from accerl.evaluate import policy_infer
 from accerl.networks.make import make_network
 from accerl.networks.policy_net import PolicyNet
 from accerl.training.run_folder import read_config, saved_run

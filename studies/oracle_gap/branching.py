@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from accerl.acting.evaluate import play_episodes, policy_infer
 from accerl.config import RunConfig
 from accerl.envs import Envs, make_envs
-from accerl.evaluate import play_episodes, policy_infer
 from accerl.presets import load_preset
 from accerl.runtime.serial.run import SerialRun
 from accerl.seeds import Role, number

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from accerl.evaluate import Evaluator
+from accerl.acting.evaluate import Evaluator
 from accerl.presets import load_preset
 from accerl.runtime.ray.run import RayRun
 from accerl.spec import IDENTITY, CompressionSpec, Decision

@@ -14,9 +14,9 @@ from time import process_time
 
 import pytest
 
+from accerl.acting.rollout import RolloutShape
 from accerl.errors import UserError
 from accerl.networks.observation import ObservationSpec
-from accerl.rollout import RolloutShape
 from accerl.runtime.conditions import Condition, Conditions
 from accerl.runtime.process import disturber
 from accerl.runtime.process.disturbances import Disturbances

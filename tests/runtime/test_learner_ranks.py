@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from accerl.acting.rollout import Rollout
 from accerl.config import RunConfig
 from accerl.learner.learner import UpdateStats
 from accerl.monitor.strategies import FixedStrategy
-from accerl.rollout import Rollout
 from accerl.runtime.process.run import ProcessRun
 from accerl.runtime.process.supervise import Supervisor
 from accerl.spec import CompressionSpec

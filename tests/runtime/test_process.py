@@ -13,13 +13,13 @@ from time import perf_counter
 import numpy as np
 import pytest
 
+from accerl.acting.rollout import POISON_BYTE, Rollout
 from accerl.checkpoint import load_checkpoint, save_checkpoint
 from accerl.compress.engine import make_engine
 from accerl.config import RunConfig
 from accerl.errors import UserError
 from accerl.learner.learner import UpdateStats
 from accerl.presets import load_preset
-from accerl.rollout import POISON_BYTE, Rollout
 from accerl.runtime.process.run import ProcessRun
 from accerl.runtime.run import IntervalReport
 from accerl.spec import IDENTITY, CompressionSpec, Decision

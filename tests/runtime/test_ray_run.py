@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from accerl.actor import action_log_prob
+from accerl.acting.actor import action_log_prob
 from accerl.compress.engine import make_engine
 from accerl.errors import UserError
 from accerl.monitor.strategies import FixedStrategy

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from accerl.acting.rollout import release
 from accerl.networks.frames import new_frames, stack_size
 from accerl.networks.observation import ObservationSpec
-from accerl.rollout import release
 
 FRAMES_PER_STATE = 1.25
 """room for the whole stacks with which rollouts and episodes begin"""

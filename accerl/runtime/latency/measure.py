@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from accerl.acting.rollout import Rollout, RolloutShape
 from accerl.compress.artifact import Artifact
 from accerl.compress.compressor import Compressor
 from accerl.config import RunConfig, actors_beside
@@ -31,7 +32,6 @@ from accerl.networks.make import make_network
 from accerl.precision import choose_precision
 from accerl.presets import load_preset
 from accerl.records import fingerprint
-from accerl.rollout import Rollout, RolloutShape
 from accerl.runtime.latency.measure_acting import Acted, Acting, relative_spread
 from accerl.runtime.latency.profile import LatencyProfile, SpecLatency
 from accerl.runtime.latency.profiles import standard_specs

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from accerl.actor import Actor
+from accerl.acting.actor import Actor
+from accerl.acting.rollout import Rollout, RolloutShape
 from accerl.config import RunConfig
 from accerl.envs import EnvConfig, make_envs
-from accerl.rollout import Rollout, RolloutShape
 from accerl.runtime.machine.cores import LearnersCores
 from accerl.runtime.machine.memory import give_back_large_blocks
 from accerl.weights import Mailbox

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from accerl.acting.rollout import RolloutShape
 from accerl.compress.distillation.state_ring import StateRing
 from accerl.config import RunConfig
 from accerl.networks.graph_policy import Policy
-from accerl.rollout import RolloutShape
 from accerl.runtime.process.samples import SampleRing
 from accerl.weights import Mailbox, WeightVector, count_weights
 

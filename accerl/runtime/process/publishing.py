@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any
 
+from accerl.acting.rollout import Rollout
 from accerl.compress.compressor import Compressor
 from accerl.compress.links import Link
 from accerl.config import RunConfig
 from accerl.learner.learner import Learner
 from accerl.networks.graph_policy import count_macs
-from accerl.rollout import Rollout
 from accerl.runtime.interval import IntervalRecorder
 from accerl.runtime.process.blocks import SharedBlocks, board_bytes, network_of
 from accerl.runtime.process.board import Board

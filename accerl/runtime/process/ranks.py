@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from accerl.acting.rollout import Slab
 from accerl.config import RunConfig
 from accerl.correct import CorrectorChain
 from accerl.learner.config import LearnerConfig
@@ -28,7 +29,6 @@ from accerl.learner.group import (
 )
 from accerl.learner.learner import Learner, UpdateStats
 from accerl.networks.observation import ObservationSpec
-from accerl.rollout import Slab
 from accerl.runtime.machine.memory import keep_freed_memory
 from accerl.runtime.process.messages import Join, Joining, Learn, Leave, Message, Ready
 from accerl.runtime.process.roles import empty_policy

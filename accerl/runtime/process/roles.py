@@ -12,10 +12,10 @@ from functools import partial
 from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Any
 
-from accerl.actor import Actor
+from accerl.acting.actor import Actor
+from accerl.acting.rollout import Slab
 from accerl.envs import EnvConfig, make_envs
 from accerl.networks.observation import ObservationSpec
-from accerl.rollout import Slab
 from accerl.runtime.machine.memory import give_back_large_blocks, keep_freed_memory
 from accerl.runtime.process.board import Board
 from accerl.runtime.process.messages import (
@@ -288,7 +288,7 @@ def policy_and_evaluator(
     """Return a network to copy weights into, and what measures J of it."""
     import torch
 
-    from accerl.evaluate import Evaluator
+    from accerl.acting.evaluate import Evaluator
 
     torch.set_num_threads(1)
     return empty_policy(network, observation, num_actions), Evaluator(game, episodes, env)

@@ -9,9 +9,9 @@ from multiprocessing.connection import wait
 from time import thread_time
 from typing import Any
 
+from accerl.acting.rollout import Rollout, Slab
 from accerl.config import RunConfig
 from accerl.learner.learner import UpdateStats
-from accerl.rollout import Rollout, Slab
 from accerl.runtime.parallel import PUBLISHING, ParallelRun
 from accerl.runtime.parts import Parts
 from accerl.runtime.process.blocks import SharedBlocks, network_of

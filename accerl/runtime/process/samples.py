@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from accerl.acting.rollout import release
 from accerl.networks.observation import ObservationSpec
-from accerl.rollout import release
 
 
 class SampleRing:

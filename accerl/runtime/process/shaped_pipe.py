@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from accerl.acting.rollout import RolloutShape, release
 from accerl.networks.frames import stack_size
-from accerl.rollout import RolloutShape, release
 
 LOOK_SECONDS = 0.002
 """between two looks at the bandwidth that is left, and at who else sends"""

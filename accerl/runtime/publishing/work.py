@@ -9,6 +9,7 @@ from time import perf_counter
 
 import numpy as np
 
+from accerl.acting.rollout import Rollout
 from accerl.compress.admission import Verdict
 from accerl.compress.artifact import Artifact
 from accerl.compress.check import EngineMismatchError
@@ -16,7 +17,6 @@ from accerl.compress.compressor import Compressor
 from accerl.compress.config import CompressionConfig
 from accerl.compress.graphs.onnx_payload import same_integers
 from accerl.networks.graph_policy import Policy
-from accerl.rollout import Rollout
 from accerl.runtime.publishing.delivery import Delivery, Order, Shadow, Tag
 from accerl.runtime.publishing.probe import KLProbe
 from accerl.spec import CompressionSpec

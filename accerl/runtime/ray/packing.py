@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from accerl.acting.rollout import Rollout
 from accerl.networks.frames import join, split, stack_size
 from accerl.networks.observation import ObservationSpec
-from accerl.rollout import Rollout
 
 _LEVEL = 1  # of zlib: the next ones cost more time than they save bytes
 

@@ -9,9 +9,9 @@ from contextlib import ExitStack
 from pathlib import PurePath
 from typing import Any
 
+from accerl.acting.rollout import RolloutShape
 from accerl.config import RunConfig
 from accerl.errors import UserError
-from accerl.rollout import RolloutShape
 from accerl.runtime.machine.usage import descendants
 from accerl.runtime.ray.cluster import (
     alive_nodes,

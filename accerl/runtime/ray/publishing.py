@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from accerl.acting.rollout import Rollout, RolloutShape
 from accerl.compress.compressor import Compressor
 from accerl.compress.links import Link
 from accerl.config import RunConfig
 from accerl.learner.learner import Learner
-from accerl.rollout import Rollout, RolloutShape
 from accerl.runtime.interval import IntervalRecorder
 from accerl.runtime.process.messages import Distilled
 from accerl.runtime.publishing.charges import PIECE_UPDATES, Charge, Charges

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import accerl
-from accerl.actor import Actor
+from accerl.acting.actor import Actor
+from accerl.acting.rollout import Rollout, RolloutShape
 from accerl.envs import EnvConfig, make_envs
-from accerl.rollout import Rollout, RolloutShape
 from accerl.runtime.machine.memory import give_back_large_blocks
 from accerl.runtime.process.roles import act_with, policy_and_evaluator
 from accerl.runtime.publishing.delivery import Tag

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from accerl.acting.rollout import Rollout
 from accerl.config import RunConfig
 from accerl.errors import GameError, UserError
 from accerl.learner.learner import UpdateStats
 from accerl.networks.graph_policy import count_macs
-from accerl.rollout import Rollout
 from accerl.runtime.parallel import PUBLISHING, ParallelRun
 from accerl.runtime.parts import Parts
 from accerl.runtime.process.supervise import Supervisor

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from accerl.actor import Actor
+from accerl.acting.actor import Actor
 
 
 def actor_name(index: int) -> str:

@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
 
+from accerl.acting.rollout import Rollout
 from accerl.compress.compressor import Compressor
 from accerl.compress.distillation.sharing import Shown, StudentShares
 from accerl.learner.learner import Learner
-from accerl.rollout import Rollout
 from accerl.runtime.interval import IntervalRecorder
 from accerl.runtime.publishing.charges import PIECE_UPDATES, Charge, Charges, Pace
 from accerl.runtime.publishing.delivery import Delivery, Order, Shadow

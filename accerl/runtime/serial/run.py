@@ -19,15 +19,15 @@ from time import perf_counter
 
 import torch
 
-from accerl.actor import Actor
+from accerl.acting.actor import Actor
+from accerl.acting.evaluate import Evaluator
+from accerl.acting.rollout import Rollout, RolloutShape
 from accerl.compress.compressor import Compressor
 from accerl.compress.distillation.state_ring import StateRing
 from accerl.config import RunConfig
 from accerl.envs import make_envs
-from accerl.evaluate import Evaluator
 from accerl.learner.learner import Learner
 from accerl.networks.graph_policy import count_macs
-from accerl.rollout import Rollout, RolloutShape
 from accerl.runtime.conditions import ACTORS, to_records
 from accerl.runtime.interval import IntervalRecorder
 from accerl.runtime.machine.memory import keep_freed_memory

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+from accerl.acting.evaluate import EVALUATION_SEED
 from accerl.errors import UserError
-from accerl.evaluate import EVALUATION_SEED
 from accerl.seeds import Role, generator, number, stream, torch_generator
 
 INDICES = [(), (0,), (1,), (1000,), (0, 0), (0, 1), (1, 0), (1, 0, 0)]

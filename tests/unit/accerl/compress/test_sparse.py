@@ -12,6 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from accerl.acting.rollout import Rollout, RolloutShape
 from accerl.checkpoint import load_checkpoint, save_checkpoint
 from accerl.compress.layers import body_layers
 from accerl.compress.pruning.sparse import (
@@ -27,7 +28,6 @@ from accerl.learner.config import LearnerConfig
 from accerl.learner.learner import Learner
 from accerl.monitor.strategies import FixedStrategy
 from accerl.networks.policy_net import ObservationSpec, PolicyNet, make_policy
-from accerl.rollout import Rollout, RolloutShape
 from accerl.spec import CompressionSpec
 from accerl.training.run import run_training
 from tests.fixtures.chains import as_chain

@@ -11,11 +11,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from accerl.acting.rollout import Rollout
 from accerl.checkpoint import load_checkpoint, save_checkpoint
 from accerl.errors import UserError
 from accerl.learner.config import LearnerConfig
 from accerl.learner.learner import Learner
-from accerl.rollout import Rollout
 from tests.fixtures.chains import as_chain
 from tests.fixtures.runs.learners import CONFIG, A, B, T, make_learner, make_rollout, tensors
 

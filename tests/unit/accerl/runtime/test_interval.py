@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
+from accerl.acting.rollout import Rollout, RolloutShape
 from accerl.learner.learner import UpdateStats
 from accerl.networks.policy_net import ObservationSpec
-from accerl.rollout import Rollout, RolloutShape
 from accerl.runtime.events import RunEvent
 from accerl.runtime.interval import IntervalRecorder
 from accerl.runtime.machine.usage import Memory

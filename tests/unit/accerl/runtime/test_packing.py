@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from accerl.acting.rollout import Rollout, RolloutShape
 from accerl.networks.observation import ObservationSpec
-from accerl.rollout import Rollout, RolloutShape
 from accerl.runtime.ray.packing import pack, size_bytes, unpack
 
 T, B = 7, 3

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from accerl.acting.rollout import Rollout, RolloutShape
 from accerl.checkpoint import load_checkpoint
 from accerl.errors import UserError
 from accerl.learner.config import LearnerConfig
@@ -17,7 +18,6 @@ from accerl.learner.learner import Learner, UpdateStats
 from accerl.monitor.strategies import FixedStrategy
 from accerl.networks.policy_net import ObservationSpec, make_policy
 from accerl.records import read_json, read_metrics
-from accerl.rollout import Rollout, RolloutShape
 from accerl.runtime.safeguard import Safeguard
 from accerl.training.run import run_training
 from tests.fixtures.runs.inner_runs import fast_profile, tiny_catch

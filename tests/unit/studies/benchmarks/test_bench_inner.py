@@ -6,7 +6,7 @@ from time import process_time
 
 import pytest
 
-from accerl.actor import Actor
+from accerl.acting.actor import Actor
 from accerl.errors import UserError
 from accerl.spec import CompressionSpec
 from studies.benchmarks.inner import PHASES, REST, PhaseMeter, bench_inner

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from accerl.acting.rollout import Rollout
 from accerl.compress import compressor as compressor_module
 from accerl.compress.artifact import Artifact
 from accerl.compress.check import EngineMismatchError
-from accerl.rollout import Rollout
 from accerl.runtime.process.messages import (
     AskState,
     Done,

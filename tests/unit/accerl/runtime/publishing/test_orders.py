@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
+from accerl.acting.rollout import Rollout, RolloutShape
 from accerl.compress.compressor import Compressor
 from accerl.compress.config import CompressionConfig
 from accerl.networks.policy_net import ObservationSpec, PolicyNet, make_policy
-from accerl.rollout import Rollout, RolloutShape
 from accerl.runtime.interval import IntervalRecorder
 from accerl.runtime.publishing.charges import Charges
 from accerl.runtime.publishing.delivery import Delivery, Shadow, Tag

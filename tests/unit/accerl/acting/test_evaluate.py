@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from accerl.envs import make_envs
-from accerl.evaluate import (
+from accerl.acting.evaluate import (
     FEWEST_STATES,
     draw_uniforms,
     fast_infer,
     play_episodes,
     policy_infer,
 )
+from accerl.envs import make_envs
 from accerl.networks.observation import ObservationSpec
 from accerl.networks.policy_net import make_policy
 from accerl.seeds import Role, generator, number, torch_generator

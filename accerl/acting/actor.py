@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from accerl.acting.rollout import Rollout
 from accerl.compress.engine import Engine, make_engine
 from accerl.envs import Envs
-from accerl.rollout import Rollout
 from accerl.seeds import Role, generator, number
 from accerl.weights import Publication, publication_from_state, publication_state
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from accerl.acting.rollout import HEADER, POISON_BYTE, Rollout, RolloutShape, Slab
 from accerl.networks.policy_net import ObservationSpec
-from accerl.rollout import HEADER, POISON_BYTE, Rollout, RolloutShape, Slab
 
 SHAPE = RolloutShape(
     unroll=3, num_envs=2, num_actions=4, observation=ObservationSpec((2, 5), "uint8")

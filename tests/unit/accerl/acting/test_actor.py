@@ -13,7 +13,8 @@ import torch
 from scipy.special import softmax
 from scipy.stats import chisquare
 
-from accerl.actor import Actor, action_log_prob, sample_actions
+from accerl.acting.actor import Actor, action_log_prob, sample_actions
+from accerl.acting.rollout import Rollout, RolloutShape
 from accerl.checkpoint import load_checkpoint, save_checkpoint
 from accerl.compress.compressor import Compressor
 from accerl.compress.config import CompressionConfig
@@ -21,7 +22,6 @@ from accerl.compress.engine import make_engine
 from accerl.compress.quantization.cpu import computes_bfloat16
 from accerl.envs import Envs, Step, make_envs
 from accerl.networks.policy_net import PolicyNet, make_policy
-from accerl.rollout import Rollout, RolloutShape
 from accerl.spec import CompressionSpec
 from accerl.weights import Publication
 

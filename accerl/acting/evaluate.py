@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from accerl.actor import gumbel_max
+from accerl.acting.actor import gumbel_max
 from accerl.compress.engine import Engine, open_session
 from accerl.compress.graphs.onnx_export import onnx_fp32
 from accerl.envs import EnvConfig, Envs, make_envs
