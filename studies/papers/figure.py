@@ -77,6 +77,8 @@ class PaperFigure:
     claim: str
     """what the paper says, in our words"""
     panels: tuple[Panel, ...] = ()
+    short_panels: tuple[Panel, ...] = ()
+    """on MinAtar's games, where it takes more than another game; see `plan.at_budget`"""
     checks: tuple[Check, ...] = ()
     num_actors: int = 12
     """NA, on the paper's machine"""

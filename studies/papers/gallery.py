@@ -11,23 +11,22 @@ from accerl.records import make_out_dir, read_json, write_json
 from studies.bits.plan import CLAIM as BITS_CLAIM
 from studies.options import study_command
 from studies.papers.page import PAGE, heading, section
-from studies.papers.plan import FIGURES
+from studies.papers.plan import FIGURES, SHORT_ENV_STEPS, SHORT_SEEDS, STAND_INS
 from studies.papers.results import interval_text
 from studies.progress import say
 
 BITS = "bits"
-AT_SIZE: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(FIGURES, ("default",)),
-    BITS: ("short", "default"),
-}
-"""by figure: the budgets that say something"""
+SHORT, DEFAULT = "short", "default"
+"""budgets whose results say something"""
+NAMES = (*FIGURES, BITS)
 NOT_YET = "not run at size yet"
 
 
 def write_gallery(sources: Sequence[Path], folder: Path) -> list[str]:
     """Copy results that were made at size, draw them, and write the page of all figures.
 
-    What the folder holds from before stays, unless there is a newer result of the same figure.
+    What the folder holds from before stays, unless there is a newer result of the same figure; a
+    short one does not replace one of full size.
 
     Args:
         sources: folders of `paper-all`, of single figures, and of bits.
@@ -42,7 +41,7 @@ def write_gallery(sources: Sequence[Path], folder: Path) -> list[str]:
     """
     found: dict[str, Mapping[str, Any]] = {}
     for source in sources:
-        held = [name for name in AT_SIZE if (source / f"{name}.json").is_file()]
+        held = [name for name in NAMES if (source / f"{name}.json").is_file()]
         if not held:
             raise UserError(
                 f"{source} holds no figure's result; give the --out of paper-all, of a figure "
@@ -50,21 +49,25 @@ def write_gallery(sources: Sequence[Path], folder: Path) -> list[str]:
             )
         for name in held:
             result = read_json(source / f"{name}.json")
-            if result["budget"] in AT_SIZE[name]:
-                found[name] = result
-            else:
+            if result["budget"] not in (SHORT, DEFAULT):
                 say(f"{source / name}.json: left out, --budget {result['budget']} claims nothing")
+            elif result["budget"] == SHORT and _shown(folder, name).get("budget") == DEFAULT:
+                say(f"{source / name}.json: left out, {folder} has it in full size")
+            else:
+                found[name] = result
     make_out_dir(folder)
     for name, result in found.items():
         write_json(folder / f"{name}.json", result, indent=None)
         _draw(result, folder)
-    shown = {
-        name: read_json(folder / f"{name}.json")
-        for name in AT_SIZE
-        if (folder / f"{name}.json").is_file()
-    }
+    shown = {name: held for name in NAMES if (held := _shown(folder, name))}
     (folder / PAGE).write_text("\n".join(_page(shown, folder)) + "\n")
     return [*shown]
+
+
+def _shown(folder: Path, name: str) -> Mapping[str, Any]:
+    """Return the result that a gallery shows of a figure; empty: none yet."""
+    path = folder / f"{name}.json"
+    return read_json(path) if path.is_file() else {}
 
 
 def _draw(result: Mapping[str, Any], folder: Path) -> None:
@@ -80,17 +83,18 @@ def _page(shown: Mapping[str, Mapping[str, Any]], folder: Path) -> list[str]:
     lines = [
         "# The papers' claims, run again",
         "",
-        "For anyone who asks whether the papers hold. Claims are told in our words: those of the "
+        "For anyone who asks whether the papers hold. Claims are in our words: those of the "
         "AcceRL paper (Zhang 2022), and of QuaRL and ActorQ (Krishnan et al. 2022) in the last row "
         "and where they are named. Runs are made on the virtual clock, with the paper's machine "
         "and with one of two cores. A verdict follows from a 95% interval over seeds and games "
         "(estimate and interval in brackets); where that is too wide, these runs cannot tell.",
         "",
+        _on_stand_ins(),
+        "",
         "| figure | the paper | verdict | our figure | command |",
         "|---|---|---|---|---|",
     ]
-    for name, budgets in AT_SIZE.items():
-        lines.append(_row(name, shown.get(name), budgets[-1], folder))
+    lines += [_row(name, shown.get(name), folder) for name in NAMES]
     for name, result in shown.items():
         if name != BITS:
             lines += section(folder, result)
@@ -106,12 +110,25 @@ def _page(shown: Mapping[str, Mapping[str, Any]], folder: Path) -> list[str]:
     ]
 
 
-def _row(name: str, result: Mapping[str, Any] | None, budget: str, folder: Path) -> str:
+def _on_stand_ins() -> str:
+    atari = {
+        small: [name for name in STAND_INS if STAND_INS[name] == small]
+        for small in STAND_INS.values()
+    }
+    games = "; ".join(f"{small} for {' and '.join(names)}" for small, names in atari.items())
+    return (
+        f"Where the command says `--budget {SHORT}`, games of MinAtar stand in for Atari's "
+        f"({games}), {SHORT_ENV_STEPS:,} env steps and {SHORT_SEEDS} seeds each, with the times "
+        "that the paper gives for Atari's networks."
+    )
+
+
+def _row(name: str, result: Mapping[str, Any] | None, folder: Path) -> str:
     title = "Bits" if name == BITS else heading(name)
     claim = BITS_CLAIM if name == BITS else FIGURES[name].claim
     if result is None:
         study = name if name == BITS else f"paper-{name}"
-        return f"| {title} | {claim} | {NOT_YET} | | `{study_command(study, budget, 0)}` |"
+        return f"| {title} | {claim} | {NOT_YET} | | `{study_command(study, DEFAULT, 0)}` |"
     verdicts = "<br>".join(
         f"{each['claim']}: **{each['outcome']}** ({interval_text(each)})"
         for each in result["verdicts"]

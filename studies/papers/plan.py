@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from studies.papers.figure import PaperFigure
+from studies.learning.job import LearningJob
+from studies.papers.figure import Panel, PaperFigure
 from studies.papers.figures import (
     controller,
     fig1,
@@ -24,19 +25,59 @@ FIGURES: Mapping[str, PaperFigure] = {
     module.FIGURE.name: module.FIGURE
     for module in (fig1, fig5, fig6, fig7, fig8, fig9, fig10, fig11, fig12, table6, controller)
 }
-BUDGETS = ("tiny", "default")
+BUDGETS = ("tiny", "short", "default")
 TINY_GAME, TINY_ENV_STEPS = "catch", 16_000
 """what every game becomes where a figure is only to show that it works"""
-ENV_STEPS_PER_CORE_SECOND = {"original": 550.0, "net1": 1000.0}
-"""that a core plays and learns on Atari, by the learner's network; small games are much faster"""
+STAND_INS: Mapping[str, str] = {
+    "pong": "minatar-breakout",  # a bat and a ball too
+    "breakout": "minatar-breakout",
+    "road_runner": "minatar-freeway",
+    "space_invaders": "minatar-space-invaders",
+    "amidar": "minatar-asterix",  # collect, and be chased
+}
+"""MinAtar's games in place of Atari's: a run takes a minute, and the game is learned in it"""
+ATARI_STEPS_PER_CORE_SECOND = {"original": 550.0, "net1": 1000.0}
+"""that a core plays and learns, by the learner's network"""
+MINATAR_STEPS_PER_CORE_SECOND = 11_000.0
+"""in bfloat16; in float32 it is two thirds of that"""
+SHORT_ENV_STEPS, SHORT_SEEDS = 500_000, 3
+FASTER: Mapping[str, str] = {"learner.precision": "auto", "compression.distill_precision": "auto"}
+"""settings of short runs: bfloat16 where there are instructions for it"""
 
 
 def at_budget(figure: PaperFigure, budget: str) -> PaperFigure:
-    """Return a figure with the games and lengths of a budget."""
+    """Return a figure with the games and lengths of a budget.
+
+    tiny plays Catch, to show that everything works. short makes all claims testable within hours:
+    MinAtar's games stand in for those of Atari that they resemble, and the rest is left out.
+    """
     if budget == "default":
         return figure
-    panels = (
-        replace(panel, game=TINY_GAME, env_steps=TINY_ENV_STEPS, seeds=2) for panel in figure.panels
-    )
-    by_labels = {tuple(run.label for run in panel.runs): panel for panel in panels}
-    return replace(figure, panels=tuple(by_labels.values()))
+    if budget == "tiny":
+        panels = tuple(
+            replace(panel, game=TINY_GAME, env_steps=TINY_ENV_STEPS, seeds=2)
+            for panel in figure.panels
+        )
+    else:
+        panels = figure.short_panels or tuple(
+            replace(panel, game=STAND_INS[panel.game])
+            for panel in figure.panels
+            if panel.game in STAND_INS
+        )
+        panels = tuple(map(_short, panels))
+    distinct = {(panel.game, *(run.label for run in panel.runs)): panel for panel in panels}
+    return replace(figure, panels=tuple(distinct.values()))
+
+
+def _short(panel: Panel) -> Panel:
+    runs = tuple(replace(run, settings={**run.settings, **FASTER}) for run in panel.runs)
+    return replace(panel, runs=runs, env_steps=SHORT_ENV_STEPS, seeds=SHORT_SEEDS)
+
+
+def core_seconds(job: LearningJob) -> float:
+    """Return what a run will take, by its game and its learner's network."""
+    if job.game == TINY_GAME:
+        return 0.0
+    is_small = job.game in STAND_INS.values()
+    pace = MINATAR_STEPS_PER_CORE_SECOND if is_small else ATARI_STEPS_PER_CORE_SECOND[job.network]
+    return job.env_steps / pace

@@ -17,7 +17,7 @@ from studies.papers.figure import PaperFigure
 from studies.papers.figures.fig1 import time_split
 from studies.papers.figures.table6 import InferJob, inference_table
 from studies.papers.page import write_page
-from studies.papers.plan import BUDGETS, ENV_STEPS_PER_CORE_SECOND, FIGURES, TINY_GAME, at_budget
+from studies.papers.plan import BUDGETS, FIGURES, at_budget, core_seconds
 from studies.papers.results import figure_result, figure_tables
 from studies.progress import bar, console, say, silent
 
@@ -44,7 +44,7 @@ def run_papers(
     Args:
         out: the folder; gets FIGURE.json and pictures, and a page of all figures in it.
         names: of figures.
-        budget: tiny or default.
+        budget: tiny, short or default.
         seed: the first seed.
         workers: runs at once; 0: as many as there are cores and memory for.
         profile: a latency profile in place of two-core's, which stands beside the paper's machine.
@@ -88,11 +88,7 @@ def _announce(executor: Executor, figures: Sequence[PaperFigure], seed: int, pro
         for job in figure.jobs(seed, profile).values()
     }
     left = [job for job in jobs.values() if not executor.is_saved(job)]
-    seconds = sum(
-        job.env_steps / ENV_STEPS_PER_CORE_SECOND[job.network]
-        for job in left
-        if job.game != TINY_GAME
-    )
+    seconds = sum(map(core_seconds, left))
     hours = f", some {seconds / 3600.0:,.1f} core-hours" if seconds else ""
     say(f"{len(jobs)} runs, {len(left)} of them still to be made{hours}")
 

@@ -46,14 +46,18 @@ def test_what_was_run_at_size_is_shown_and_tiny_results_are_not(tmp_path: Path) 
     assert "accerl study run bits --budget default" in found["Bits"]
     assert [path.name for path in out.iterdir()] == ["README.md"]
 
+    assert write_gallery([fig1(tmp_path / "short", "short")], out) == ["fig1"]
+    assert "--budget short" in rows(out / "README.md")["Figure 1"]
     assert write_gallery([fig1(tmp_path / "real", "default")], out) == ["fig1"]
     found = rows(out / "README.md")
     assert "**does not hold** (0.28)" in found["Figure 1"]  # 40.3% is more than 28.4%
     assert "[split](fig1-split.png)" in found["Figure 1"]
     assert sum(NOT_YET in line for line in found.values()) == ROWS - 1
     assert (out / "fig1-split.png").is_file()
-    # A tiny result takes nothing away from what was there.
-    assert write_gallery([tmp_path / "tiny"], out) == ["fig1"]
+    # Smaller results take nothing away from what was there.
+    for budget in ("tiny", "short"):
+        assert write_gallery([fig1(tmp_path / budget, budget)], out) == ["fig1"]
+        assert "--budget default" in rows(out / "README.md")["Figure 1"]
 
 
 def test_a_folder_without_results_costs_a_line(

@@ -20,7 +20,7 @@ from studies.papers.figure import PAPER, Curves, Panel, PaperFigure, PaperRun
 from studies.papers.figures.fig1 import PUBLISHED_MS, saved_share, time_split
 from studies.papers.figures.table6 import InferRows, inference_table
 from studies.papers.page import write_page
-from studies.papers.plan import FIGURES, at_budget
+from studies.papers.plan import FIGURES, at_budget, core_seconds
 from studies.papers.results import figure_result
 from studies.papers.run import run_papers
 from studies.papers.verdict import (
@@ -249,3 +249,26 @@ def test_a_figure_is_made_for_real_and_not_made_twice(tmp_path: Path) -> None:
 def test_tiny_figures_play_one_small_game() -> None:
     small = at_budget(FIGURES["fig12"], "tiny")
     assert [panel.game for panel in small.panels] == ["catch"]
+
+
+@pytest.mark.parametrize("name", [name for name in FIGURES if FIGURES[name].panels])
+def test_short_figures_hold_the_same_lines_against_each_other_in_small_games(name: str) -> None:
+    figure, short = FIGURES[name], at_budget(FIGURES[name], "short")
+    assert short.panels
+    labels = [run.label for run in figure.panels[0].runs]
+    for panel in short.panels:
+        assert panel.game.startswith("minatar-")
+        assert [run.label for run in panel.runs] == labels
+        assert all(run.settings["learner.precision"] == "auto" for run in panel.runs)
+    games = [panel.game for panel in short.panels]
+    assert len(set(games)) == len(games)
+    assert all(25.0 < core_seconds(job) < 100.0 for job in short.jobs().values())
+
+
+def test_the_reward_gap_of_a_short_figure_is_on_its_games_scale() -> None:
+    gaps = {
+        panel.game: panel.runs[1].strategy["params"]["gap"]
+        for budget in ("short", "default")
+        for panel in at_budget(FIGURES["fig7"], budget).panels
+    }
+    assert gaps == {"minatar-breakout": 2.5, "pong": 10.0}
