@@ -16,7 +16,7 @@ from studies.jobs.inner import StrategyResult
 
 COSTS = "core-seconds.json"
 PER_1000 = {
-    "catch": 0.04,
+    "catch": 0.03,
     "cartpole": 0.03,
     "acrobot": 0.03,
     "minatar-freeway": 0.3,  # whose episodes are so long that J is a third of it

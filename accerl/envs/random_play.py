@@ -1,10 +1,13 @@
-"""What random play tells of a game before anything is learned: its pixels, and its rewards."""
+"""What random play shows of a game before anything is learned: its pixels, and its rewards."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import closing
+
 import numpy as np
 
-from accerl.envs import make_envs
+from accerl.envs import Envs, Step, make_envs
 from accerl.envs.config import AS_IT_IS, EnvConfig
 
 NUM_ENVS, STEPS = 4, 300
@@ -18,15 +21,13 @@ def measure_pixels(
     The centre is the median, so that background becomes exactly 0; the unit is the standard
     deviation. See `ObservationSpec`.
     """
-    envs, generator = make_envs(game, NUM_ENVS, env), np.random.default_rng(seed)
-    envs.reset(seed)
     frames = []
-    for step in range(steps):
-        obs = envs.step(generator.integers(envs.num_actions, size=envs.num_envs)).obs
-        if step % 10 == 0:
-            # Of stacked frames the newest: the others were it before.
-            frames.append(obs[:, -1].copy() if envs.observation.is_pixels else obs.copy())
-    envs.close()
+    with closing(make_envs(game, NUM_ENVS, env)) as envs:
+        for t, step in enumerate(_random_steps(envs, steps, seed)):
+            if t % 10 == 0:
+                # Of stacked frames the newest: the others were it before.
+                newest = step.obs[:, -1] if envs.observation.is_pixels else step.obs
+                frames.append(newest.copy())
     pixels = np.concatenate(frames)
     return int(np.median(pixels)), float(pixels.std()) or 255.0
 
@@ -43,15 +44,20 @@ def measure_returns(
 
     That is how large the values are with which learning begins; 0 where nothing was rewarded.
     """
-    envs, generator = make_envs(game, NUM_ENVS, env), np.random.default_rng(seed)
-    envs.reset(seed)
     rewards, ended = np.zeros((steps, NUM_ENVS)), np.zeros((steps, NUM_ENVS), bool)
-    for t in range(steps):
-        step = envs.step(generator.integers(envs.num_actions, size=envs.num_envs))
-        rewards[t], ended[t] = step.reward, step.terminated | step.truncated
-    envs.close()
+    with closing(make_envs(game, NUM_ENVS, env)) as envs:
+        for t, step in enumerate(_random_steps(envs, steps, seed)):
+            rewards[t], ended[t] = step.reward, step.terminated | step.truncated
     largest, returns = 0.0, np.zeros(NUM_ENVS)
     for reward, over in zip(rewards[::-1], ended[::-1], strict=True):
         returns = reward + discount * returns * ~over
         largest = max(largest, float(np.abs(returns).max()))
     return largest
+
+
+def _random_steps(envs: Envs, steps: int, seed: int) -> Iterator[Step]:
+    """Yield what comes of so many random steps; the next one overwrites it."""
+    generator = np.random.default_rng(seed)
+    envs.reset(seed)
+    for _ in range(steps):
+        yield envs.step(generator.integers(envs.num_actions, size=envs.num_envs))

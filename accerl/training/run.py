@@ -106,7 +106,7 @@ def run_training(
     """Run `config` under `strategy` until its clock has reached `config.seconds`.
 
     `profile` charges a virtual clock (None: the one that `config` names); `times` are what the
-    strategy is told of the machine where the clock is real (None: what was measured on it, or else
+    strategy knows of the machine where the clock is real (None: what was measured on it, or else
     on one like it). `parts` take the place of what `config` names. The strategy finds the values of
     `indicators`, made new for this run, in `Features.raw` by their names, beside those of
     `Monitor`. The run begins with the learner of the run in `config.start`, if that is named. With
@@ -177,8 +177,8 @@ def known_times(config: RunConfig, profile: LatencyProfile | None) -> LatencyPro
 
     Args:
         config: of the run.
-        profile: that charges its virtual clock, or was measured for it; None: the clock is real,
-            and the times are those that were measured on this machine, or else on one like it.
+        profile: the one that charges its virtual clock, or that holds fresh times of this machine;
+            None: the clock is real, and times were measured here earlier, or on a machine like it.
     """
     times = times_of_game(profile or load_profile(this_machine()), config)
     knows = config.network in (times.network, *times.small_learner_us)

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from accerl.spec import IDENTITY
 from analysis.comparison import stats
 
 Choose = Callable[["Matrix"], np.ndarray]
@@ -141,7 +142,6 @@ CHOICES: Mapping[str, Choose] = {
 }
 """by what is known of an instance; the last one is what room is measured with"""
 SINGLE, VIRTUAL = "one for all", "virtual best"
-UNCOMPRESSED = "original fp32"
 
 
 def cross_fit(matrix: Matrix, choose: Choose) -> np.ndarray:
@@ -316,7 +316,7 @@ def by_family(means: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         gains: dict[str, Any] = {"family": family, "instances": len(instances)}
         for what in ("seconds", "env_steps"):
             gains[what] = {
-                spec: _gain([(each[UNCOMPRESSED][what], each[spec][what]) for each in having])
+                spec: _gain([(each[IDENTITY.label][what], each[spec][what]) for each in having])
                 for spec in specs
                 if (having := [each for each in instances.values() if spec in each])
             }

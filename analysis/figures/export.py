@@ -40,11 +40,11 @@ def write_figures(study_dir: Path, out: Path) -> list[Path]:
 
 def contest_summary(study: StudyRecord, contest: Mapping[str, Any]) -> dict[str, Any]:
     """Return a contest without the rows of its test runs, and what its records say beside it."""
-    told = ("instances", "test_opened", "strategies")
+    stated = ("instances", "test_opened", "strategies")
     info = {**study.info, "instances": list(study.info["games"].values())}
     return {
         **{key: value for key, value in contest.items() if key != "rows"},
-        **{key: info[key] for key in told if key in info},
+        **{key: info[key] for key in stated if key in info},
         "checks": list(study.checks),
         "variants": list(study.variants),
         "real": dict(study.real),

@@ -82,7 +82,7 @@ class RealRunJob(Job[Machine]):
     strategy: Mapping[str, Any]
     """see `build_strategy`"""
     times: LatencyProfile
-    """what the strategy is told of the machine"""
+    """what the strategy knows of the machine"""
 
     def to_json(self) -> dict[str, Any]:
         """Return all fields."""

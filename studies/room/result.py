@@ -23,7 +23,7 @@ from analysis.comparison.room import (
 from controller.env.instances import Instance
 from studies.room.plan import CHANGING, DRAWN, TARGETS
 from studies.room.runs import Rows, at_target, log_seconds, make_matrix, reached_share
-from studies.room.tuned import SCHEDULE, Rule
+from studies.room.tuned import SCHEDULE, Rule, switches
 
 RuleRuns = Mapping[tuple[str, str, int], Rows]
 """rows by name of the rule, name of the instance, and seed"""
@@ -49,12 +49,13 @@ def drawn_room(matrix: Matrix, instances: Sequence[Instance], seed: int) -> dict
         if keep.any():
             groups.append({"name": name, **room_of(matrix, dice(seed, 1 + place), keep)})
     changing = next((each for each in groups if each["name"] == CHANGING), None)
+    means = mean_seconds(matrix, instances)
     return {
         "room": overall,
         "groups": groups,
         "gate": gate(overall, changing),
         "chosen": chosen(matrix),
-        "means": (means := mean_seconds(matrix, instances)),
+        "means": means,
         "families": by_family(means),
     }
 
@@ -168,6 +169,6 @@ def decomposition(
         {"name": "fidelity (env steps to target)", **room["fidelity"]},
     ]
     schedule = next((row for row in strategies if row["name"] == SCHEDULE), None)
-    if schedule is not None and any("spec" not in each for each in schedule["params"].values()):
+    if schedule is not None and any(map(switches, schedule["params"].values())):
         parts.append({"name": "switching (best schedule)", **schedule["over_virtual"]})
     return parts

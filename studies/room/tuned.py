@@ -171,7 +171,7 @@ def find_schedules(study: RoomStudy, instances: Sequence[Instance]) -> Rule | No
             params[item.name] = best["params"]
             runs += spent
             advance()
-    switching = sum("spec" not in each for each in params.values())
+    switching = sum(map(switches, params.values()))
     return Rule(
         name=SCHEDULE,
         label=f"best schedule of one to three phases ({switching} of {len(params)} switch)",
@@ -179,6 +179,11 @@ def find_schedules(study: RoomStudy, instances: Sequence[Instance]) -> Rule | No
         params=params,
         inner_runs=runs,
     )
+
+
+def switches(params: Mapping[str, Any]) -> bool:
+    """Return whether a schedule changes its spec; a static one has a single `spec`."""
+    return "spec" not in params
 
 
 def _schedule(study: RoomStudy, instance: Instance) -> tuple[Strategy, int]:
