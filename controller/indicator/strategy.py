@@ -50,8 +50,8 @@ class IndicatorSettings:
 
     specs: tuple[CompressionSpec, ...]
     """that it may act with, as far as the run can; no compression is always among them"""
-    cap_nats: float = 0.1
-    """KL from which on a spec's score falls"""
+    cap_nats: float = 0.35
+    """KL from which on a spec's score falls; tuned KL caps come to lie here or above"""
     least_worth: float = 0.97
     """what is believed to be worth less, over no compression, does not act"""
     uses_predictions: bool = True

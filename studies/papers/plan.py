@@ -40,7 +40,7 @@ ATARI_STEPS_PER_CORE_SECOND = {"original": 550.0, "net1": 1000.0}
 """that a core plays and learns, by the learner's network"""
 MINATAR_STEPS_PER_CORE_SECOND = 11_000.0
 """in bfloat16; in float32 it is two thirds of that"""
-SHORT_ENV_STEPS, SHORT_SEEDS = 500_000, 3
+SHORT_ENV_STEPS, SHORT_SEEDS = 500_000, 5
 FASTER: Mapping[str, str] = {"learner.precision": "auto", "compression.distill_precision": "auto"}
 """settings of short runs: bfloat16 where there are instructions for it"""
 

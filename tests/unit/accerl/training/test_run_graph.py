@@ -67,7 +67,7 @@ def test_processes_publish_integers_of_any_network() -> None:
         "catch",
         network=OWN,
         strategy=FixedStrategy(INT8),
-        seconds=1.0,
+        seconds=3.0,
         runtime__runtime="process",
         runtime__clock="real",
     )
