@@ -11,7 +11,7 @@ from accerl.records import make_out_dir, read_json, write_json
 from studies.bits.plan import CLAIM as BITS_CLAIM
 from studies.options import study_command
 from studies.papers.page import PAGE, heading, section
-from studies.papers.plan import FIGURES, SHORT_ENV_STEPS, SHORT_SEEDS, STAND_INS
+from studies.papers.plan import FIGURES, ONE_GAME_SEEDS, SHORT_ENV_STEPS, SHORT_SEEDS, STAND_INS
 from studies.papers.results import interval_text
 from studies.progress import say
 
@@ -118,7 +118,8 @@ def _on_stand_ins() -> str:
     games = "; ".join(f"{small} for {' and '.join(names)}" for small, names in atari.items())
     return (
         f"Where the command says `--budget {SHORT}`, games of MinAtar stand in for Atari's "
-        f"({games}), {SHORT_ENV_STEPS:,} env steps and {SHORT_SEEDS} seeds each, with the times "
+        f"({games}), {SHORT_ENV_STEPS:,} env steps and {SHORT_SEEDS} seeds each, {ONE_GAME_SEEDS} where there "
+        f"is one game, with the times "
         "that the paper gives for Atari's networks."
     )
 
