@@ -118,9 +118,9 @@ def _on_stand_ins() -> str:
     games = "; ".join(f"{small} for {' and '.join(names)}" for small, names in atari.items())
     return (
         f"Where the command says `--budget {SHORT}`, games of MinAtar stand in for Atari's "
-        f"({games}), {SHORT_ENV_STEPS:,} env steps and {SHORT_SEEDS} seeds each, {ONE_GAME_SEEDS} where there "
-        f"is one game, with the times "
-        "that the paper gives for Atari's networks."
+        f"({games}), {SHORT_ENV_STEPS:,} env steps and {SHORT_SEEDS} seeds each, "
+        f"{ONE_GAME_SEEDS} where there is one game, with the times that the paper gives for "
+        "Atari's networks."
     )
 
 
