@@ -26,7 +26,7 @@ COSTS = {
     "core_seconds_ratio": "processor seconds",
     "env_steps_ratio": "env steps",
 }
-MANY = 8
+MANY = 4
 """panels, above which they are small"""
 AXES = {"env_steps": "Env steps", "seconds": "Seconds of the machine's clock"}
 
