@@ -8,11 +8,11 @@ from torch import Tensor, nn
 from controller.indicator.candidates import SCORED
 from controller.training.module import PolicyModule
 
-RULE = {"speed": 1.0, "worth": 1.0, "above_cap": -3.0, "acts": 0.3, "uncompressed": -0.5}
-"""weights of the rule that it starts from: of the specs whose KL is at most the cap, that with the
-most progress a second, rate x worth of a step, stays while nothing else has 3% more. No compression
-must have 5% more: predictions leave out that processes get in each other's way by chance, and the
-busier the cores the more"""
+RULE = {"speed": 1.0, "worth": 0.3, "above_cap": -3.0, "acts": 0.3, "uncompressed": -0.5}
+"""weights of the rule that it starts from: the fastest whose KL is at most the cap stays while
+nothing else is 3% faster; of equals, that whose steps are worth more, which are less stale. No
+compression must be 5% faster: predictions leave out that processes get in each other's way by
+chance, and the busier the cores the more"""
 HIDDEN = 6
 SCALE = 0.2
 """of features before the hidden layer: a tanh of tenths would saturate at once"""
