@@ -107,15 +107,16 @@ def _curves(result: Mapping[str, Any], table: Sequence[Mapping[str, Any]], axis:
         shown = _runs_and_mean(rows, x, y, axis, "score", lines)
         if result["shows_stages"]:
             begins = rows.transform_filter("datum.stage != null")
-            dots = begins.mark_point(filled=True, size=60, opacity=1).encode(x=x, y=y)
-            words = begins.mark_text(align="right", dx=-8, dy=-6).encode(x=x, y=y, text="stage:N")
-            shown = alt.layer(shown, dots.encode(color=alt.value(COLOURS[4])), words)
+            shapes = alt.Scale(domain=STAGES, range=["circle", "triangle-up", "square"])
+            stage = alt.Shape("stage:N").scale(shapes).title("begins")
+            dots = begins.mark_point(filled=True, size=60, opacity=1).encode(x=x, y=y, shape=stage)
+            shown = alt.layer(shown, dots.encode(color=alt.value(COLOURS[4])))
         return shown
 
     caption = f"The paper: {result['claim']} Thin lines are runs, thick ones their means; a score "
     caption += "is a mean of 20 episodes."
     if result["shows_stages"]:
-        caption += " Dots: where the stage detector says that a stage begins."
+        caption += " Marks: where the stage detector says that a stage begins."
     name = f"{result['figure']}-by-{axis.replace('_', '-')}"
     chart = _grid(found, draw, "Score of the actors")
     return make_figure(name, result["title"], caption, chart, table)
