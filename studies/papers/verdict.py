@@ -104,7 +104,7 @@ class SecondsAtMost:
         what = f"{measure} to the same score, {self.label} / baseline"
         what += f" on {self.machine} (claimed: at most {self.at_most:.2f})"
         if missed:
-            what += f"; at least, for {missed} of them ended before they reached it"
+            what += f"; a lower bound: {missed} of the runs ended before they reached it"
         return _verdict(self.claim, outcome, what, estimate, low, high, len(logs))
 
 

@@ -84,7 +84,9 @@ def test_a_run_that_never_arrives_cannot_make_a_claim_hold() -> None:
     found = curves({"Original": [1.0] * 4, "INT8": [0.99, 0.99, 0.99, 0.1]})
     assert seconds(found, at_most=1000.0) == OPEN
     check = SecondsAtMost(claim="faster", label="INT8", machine=PAPER, at_most=1000.0)
-    assert check([(PANEL, found)]).what.endswith("for 1 of them ended before they reached it")
+    assert check([(PANEL, found)]).what.endswith(
+        "a lower bound: 1 of the runs ended before they reached it"
+    )
 
 
 def test_ends_are_compared_as_shares_of_what_the_baseline_has_learned() -> None:
