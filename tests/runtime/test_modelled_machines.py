@@ -11,6 +11,9 @@ import numpy as np
 import pytest
 
 from accerl.config import RunConfig
+from accerl.presets import load_preset
+from accerl.runtime.latency.families import sample_machine
+from accerl.runtime.latency.games import times_of_run
 from accerl.runtime.latency.predict import predict
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.run import IntervalReport
@@ -107,6 +110,21 @@ def test_distilling_on_the_learner_s_gpu_takes_its_time(compressor_process: bool
     assert updates["cpu"] == pytest.approx(20 if compressor_process else updates["gpu"], abs=1)
 
 
+@pytest.mark.parametrize(
+    ("family", "number", "spec"),
+    [("laptop", 8_005, NET3), ("laptop", 8_006, NET3), ("server", 8_000, INT8)],
+)
+def test_processes_that_begin_together_get_in_each_other_s_way(
+    family: str, number: int, spec: CompressionSpec
+) -> None:
+    """Cores are enough on average; without that, paces would be 7 to 19% off."""
+    config = load_preset("catch").with_runtime(eval_episodes=0)
+    times = times_of_run(sample_machine(family, number), config)
+    rollout = config.learner.unroll * config.runtime.num_envs
+    seconds = 32 * rollout / predict(times, config, spec).env_steps_per_second
+    assert play(times, config, spec, seconds).learner_updates == pytest.approx(32, abs=1)
+
+
 def random_machine(seed: int) -> tuple[LatencyProfile, RunConfig]:
     """Return any machine that a profile can describe, and a run on it."""
     rng = np.random.default_rng(seed)
@@ -166,11 +184,11 @@ def check(found: list[tuple[float, float]]) -> None:
     """Refuse paces and policy lags that are further off than chance makes them.
 
     Where actors, a learner and distillers on its GPU crowd one core, either side may come to limit,
-    and with it the lag doubles: one run in twenty may do so.
+    and with it the pace changes and the lag doubles: one run in twenty may do so.
     """
     errors = [abs(error) for error, _ in found]
     assert median(errors) < 0.04, found
-    assert max(errors) < 0.15, found
+    assert sum(error > 0.15 for error in errors) <= len(errors) // 20, found
     ratios = [ratio for _, ratio in found]
     assert median(ratios) < 1.25, found
     assert sum(ratio > 1.6 for ratio in ratios) <= len(ratios) // 20, found

@@ -31,30 +31,30 @@ slowest,
 
     w* = max(w_actor, w_learner, w_upload, w_slots),
 
-is always busy if others wait for it, and nobody is busy longer than that:
+is always busy if others wait for it, and nobody is busy longer than that. While K processes of the
+run and j of others compute, each gets min(1, C / (K + j)) of the C cores; a group of actors
+occupies m of them, none if it is on other machines. So what is computed there takes
 
-    seconds per env step = max(w*, (m G w_actor + w_learner + sum_helpers min(w_helper, w*)) / C)
+    s = mean of max(1, (K + j) / C)
 
-on C cores, which all share alike; a group of actors occupies m of them, none if it is on other
-machines. Of what the GPU computes, only the share `gpu_core` counts here. Publishing holds nobody
-up: weights are only older when they act. One publication is under way at a time. A compressor that
-does not distil begins it after an update, so that the updates between two are a whole number; one
-that does lets a piece of m updates come first:
+times as long on average, and w* has s in front of what cores do. Processes do not come and go by
+chance: they wait for each other. In a cycle, from one learner update to the next, the learner
+begins first. Of G groups that are busy in a share a of the time each, the whole part of a G is busy
+throughout, and one is in the rest of it, from when it gets its slot back. The compressor and
+distillers begin after an update: where the learner limits, with the cycle. Of what the GPU
+computes, only the share `gpu_core` is taken from the cores, and it takes max(1, gpu_core s) times
+as long. Publishing holds nobody up: weights are only older when they act. One publication is under
+way at a time. A compressor that does not distil begins it after an update, so that the updates
+between two are a whole number; one that does lets a piece of m updates come first:
 
     q = 1 / (S max(p, ceil(age / update))) or, if it distils, 1 / (S max(p, age / update)),
-    age = copy + (m D + publish) slowdown + send,   update = S seconds per env step.
+    age = copy + (m D + publish) s + send,   update = S seconds per env step.
 
 Publications go to each machine once, rollouts and publications do not disturb each other. The
 bandwidth of memory is left out (`LatencyProfile`).
 
-`Work.under` says what the same work takes while conditions are others. With j processes beside the
-run that compute without pause, everything on the learner's machine takes s times as long, and what
-the GPU computes max(1, gpu_core s) times:
-
-    s = max(1, (K + j) / C),    K: processes of the run that are busy there, on average.
-
-Chance is left out: where cores are shared, more processes than usual are sometimes busy at once,
-which costs some 5%. So are warm-ups, and integers that did not change and need not be sent.
+`Work.under` says what the same work takes while conditions are others. Left out are warm-ups, and
+integers that did not change and need not be sent.
 """
 
 from __future__ import annotations
@@ -62,6 +62,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from accerl.config import RunConfig
 from accerl.runtime.conditions import Moment
@@ -72,7 +73,7 @@ from accerl.spec import CompressionSpec
 
 _ROUNDS = 30  # of the fixed points of q and of what actors wait; they settle in a few
 _SETTLED = 1e-4  # of an update's seconds
-_CROWDED_ROUNDS = 40  # of the fixed point of what others leave
+_SHARING_ROUNDS = 40  # of the fixed point of how all share the cores
 
 
 def settle(work: Work, every: int) -> tuple[float, Steady]:
@@ -247,31 +248,20 @@ class Work:
             helpers = [(publish, distill)]
         if wiring.on_gpu and wiring.compressor:
             learn += sum(min(distilling, self.learn) for _, distilling in helpers)
-        gpu_core = wiring.gpu_core if wiring.on_gpu else 1.0
         cpu, gpu = (copy, learn) if wiring.on_gpu else (copy + learn, 0.0)
         learner = learn + copy
-        on_cores = gpu_core * learn + copy
         distilled = 0.0
         if not wiring.compressor:
             learner, helpers, distilled = learner + publish + distill, [], distill
-            on_cores += publish + gpu_core * distill
             gpu += distill if wiring.on_gpu else 0.0
             cpu = learner - gpu
         uploading = self.uploading(actor)
         idle = waits / (wiring.actors * self.rollout)
         waiting = actor + idle
-        slowest = max(waiting, learner, uploading)
-        total = wiring.group_cores * wiring.actors * actor + on_cores
+        seconds, slowdown = self._shared(actor, idle, cpu, gpu, helpers)
+        on_gpu = max(1.0, wiring.gpu_core * slowdown) if wiring.on_gpu else slowdown
         for publishing, distilling in helpers:
-            publishing = min(publishing, slowest)
-            distilling = min(distilling, slowest - publishing)
-            total += publishing + gpu_core * distilling
-            distilled += distilling
-        seconds = max(slowest, total / wiring.cores)
-        slowdown = seconds / slowest
-        if self.co_tenants:
-            seconds, slowdown = self._crowded(actor, idle, cpu, gpu, helpers)
-        on_gpu = max(1.0, gpu_core * slowdown) if wiring.on_gpu else slowdown
+            distilled += min(distilling, max(seconds - slowdown * publishing, 0.0) / on_gpu)
         piece = self.piece * (1.0 + learn / seconds if wiring.on_gpu else 1.0)
         age = self.copy + (piece + self.publish) * slowdown + self.send
         return Steady(
@@ -292,7 +282,7 @@ class Work:
             distilled=distilled,
         )
 
-    def _crowded(
+    def _shared(
         self,
         actor: float,
         idle: float,
@@ -300,7 +290,7 @@ class Work:
         gpu: float,
         helpers: Sequence[tuple[float, float]],
     ) -> tuple[float, float]:
-        """Return seconds per env step, and how much slower its cores are, beside co-tenants.
+        """Return seconds per env step, and s, as all share the cores.
 
         Args:
             actor: w_actor, without waiting.
@@ -311,26 +301,30 @@ class Work:
         """
         wiring = self.wiring
         seconds, slower = math.inf, 1.0
-        for _ in range(_CROWDED_ROUNDS):
+        for _ in range(_SHARING_ROUNDS):
             on_gpu = max(1.0, wiring.gpu_core * slower)
             acts = slower * actor if wiring.group_cores else actor
             seconds = max(acts + idle, slower * cpu + on_gpu * gpu, self.uploading(acts))
-            cores, computing = wiring.group_cores * wiring.actors * actor + cpu, gpu
+            computing = on_gpu * gpu / seconds  # processes for which the GPU computes
+            busy = [min(slower * cpu / seconds, 1.0)]
             for publishing, distilling in helpers:
-                publishing = min(publishing, seconds / slower)
-                left = seconds - slower * publishing
-                cores += publishing
+                share = min(slower * publishing / seconds, 1.0)
                 if wiring.on_gpu:
-                    computing += min(distilling, left / on_gpu)
+                    computing += min(on_gpu * distilling / seconds, 1.0 - share)
                 else:
-                    cores += min(distilling, left / slower)
-            busy = slower * cores / seconds + self.co_tenants
-            on_gpu *= computing / seconds  # processes for which the GPU computes
-            free = wiring.cores - wiring.gpu_core * on_gpu
-            found = busy / free if free > 0.0 else math.inf
+                    share = min(share + slower * distilling / seconds, 1.0)
+                busy.append(share)
+            full, part = divmod(wiring.actors * min(acts / seconds, 1.0), 1.0)
+            # Who has got a slot back waits for the publication that is under way then.
+            begins = busy[1] if helpers and not self.distill else 0.0
+            spans = [(begins, part, wiring.group_cores), (0.0, busy[0], 1.0)]
+            spans += [(busy[0] % 1.0, share, 1.0) for share in busy[1:]]
+            always = full * wiring.group_cores + self.co_tenants
+            free = wiring.cores - wiring.gpu_core * computing
+            found = _crowding(always, spans, free)
             if found * wiring.gpu_core > 1.0:  # who waits for the GPU gets no more than others
-                found = (busy + on_gpu) / wiring.cores
-            before, slower = slower, (slower + max(1.0, found)) / 2.0
+                found = _crowding(always + computing, spans, wiring.cores)
+            before, slower = slower, (slower + found) / 2.0
             if abs(slower - before) <= _SETTLED:
                 break
         return seconds, slower
@@ -352,3 +346,28 @@ class Work:
 def _slower(moment: Moment, names: Sequence[str]) -> float:
     """Return how many times as long processes take together, of which some are throttled."""
     return len(names) / sum(1.0 / moment.slowdown(name) for name in names)
+
+
+def _crowding(always: float, spans: Sequence[tuple[float, float, float]], cores: float) -> float:
+    """Return s, how many times as long everything takes where processes share cores.
+
+    Args:
+        always: cores that are asked for throughout.
+        spans: of each other process, where in the cycle it begins and how long it is busy, as
+            shares of the cycle, and the cores that it occupies.
+        cores: that there are.
+    """
+    if always + sum(each for _, _, each in spans) <= cores:
+        return 1.0
+    if cores <= 0.0:
+        return math.inf
+    ends = {0.0, 1.0}
+    for begin, share, _ in spans:
+        ends |= {begin, (begin + share) % 1.0}
+    edges = sorted(ends)
+    slower = 0.0
+    for first, last in pairwise(edges):
+        middle = (first + last) / 2.0
+        asked = always + sum(each for begin, share, each in spans if (middle - begin) % 1.0 < share)
+        slower += (last - first) * max(asked / cores, 1.0)
+    return slower

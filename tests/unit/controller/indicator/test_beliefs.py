@@ -122,7 +122,7 @@ def test_a_slow_learner_is_seen_and_what_compressing_brings_is_worked_out_again(
         belief.observe(INT8, seen)
     for spec in SPECS:
         assert math.exp(belief[spec].log_rate.mean) == pytest.approx(truth[spec], rel=0.05)
-    assert truth[NET3] / truth[IDENTITY] < 0.6 * rates[NET3] / rates[IDENTITY]
+    assert truth[NET3] / truth[IDENTITY] < 0.7 * rates[NET3] / rates[IDENTITY]
 
 
 def test_a_co_tenant_is_noticed_and_a_steady_machine_is_not() -> None:
