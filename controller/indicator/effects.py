@@ -11,7 +11,9 @@ A value y = x_i + noise of standard deviation s moves all of them, by Kalman's e
 
 So what is seen of one spec says something of the others, and the more they share the more. In time
 x drifts: variance is added. A value that is too far off to be noise is a *change*: the shared
-effect is uncertain again as it was at first.
+effect is uncertain again as it was at first. A value that was measured while the change came is a
+mix of before and after: with `waits`, the first that is too far off is left out, and the next one
+believed.
 """
 
 from __future__ import annotations
@@ -58,6 +60,7 @@ class Effects:
         self._ones, self._own = np.ones((count, count)), np.eye(count)
         self._covariance = shared**2 * self._ones + own**2 * self._own
         self._shared = shared
+        self._surprised = False
         self._drift = shared_drift**2 * self._ones + own_drift**2 * self._own
 
     def __getitem__(self, place: int) -> Estimate:
@@ -69,7 +72,15 @@ class Effects:
         """Let some time pass."""
         self._covariance = self._covariance + self._drift
 
-    def observe(self, place: int, value: float, noise: float, *, least: float = 0.0) -> bool:
+    def observe(
+        self,
+        place: int,
+        value: float,
+        noise: float,
+        *,
+        least: float = 0.0,
+        waits: bool = False,
+    ) -> bool:
         """Learn from a value of one of them; return whether it was a change.
 
         Args:
@@ -77,10 +88,14 @@ class Effects:
             value: of it.
             noise: standard deviation of what the value is off by.
             least: difference below which nothing counts as a change.
+            waits: whether a change must be seen twice in a row.
         """
         surprise = value - float(self._mean[place])
         spread = math.sqrt(float(self._covariance[place, place]) + noise**2)
         changed = abs(surprise) > max(SURPRISE * spread, least)
+        self._surprised = changed and waits and not self._surprised
+        if self._surprised:
+            return False
         if changed:
             self._covariance = self._covariance + self._shared**2 * self._ones
         column = self._covariance[:, place]

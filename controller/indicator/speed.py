@@ -54,13 +54,16 @@ class _Stretch:
     _last: tuple[float, float, float] = (0.0, 0.0, 0.0)
 
     def add(self, spec: CompressionSpec, raw: Mapping[str, float]) -> None:
-        """Count the interval that has ended."""
+        """Count the interval that has ended, unless it began before the learner's first update."""
+        begins = self._last[2] > 0.0
         now = raw["env_steps"], raw["seconds"], raw["learner_updates"]
         steps, seconds, updates = (new - old for new, old in zip(now, self._last, strict=True))
         self._last = now
         if spec != self.spec:
             self.clear()
         self.spec = spec
+        if not begins:
+            return
         self.steps += steps
         self.seconds += seconds
         self.updates += updates
@@ -189,7 +192,9 @@ class SpeedBelief:
             value = math.log(steps / seconds) - self._log_predicted(spec)
             place = self.specs.index(spec)
             least = CHANGE if self._notices else math.inf
-            self.changed |= self._rest.observe(place, value, noise, least=least)
+            self.changed |= self._rest.observe(
+                place, value, noise, least=least, waits=bool(self._works)
+            )
         if self.changed:  # what was counted before is of another machine
             self._stretch.clear()
 
@@ -209,7 +214,7 @@ class SpeedBelief:
                 least = least if self._notices else math.inf
                 belief = self._factors[name]
                 value = belief[0].mean + math.log(seen / expected)
-                self.changed |= belief.observe(0, value, noise, least=least)
+                self.changed |= belief.observe(0, value, noise, least=least, waits=True)
 
     def _factor_means(self) -> dict[str, float]:
         return {name: math.exp(belief[0].mean) for name, belief in self._factors.items()}

@@ -135,7 +135,30 @@ def test_a_co_tenant_is_noticed_and_a_steady_machine_is_not() -> None:
         belief.observe(INT8, clock.after(rate))
         if belief.changed:
             changes.append(interval)
-    assert changes == [20, 30]
+    assert changes == [21, 31]
+
+
+def test_the_interval_in_which_conditions_change_is_not_believed() -> None:
+    """Two specs are alike; what lies halfway between before and after says nothing of after."""
+    effects = Effects([0.0, 0.0], shared=0.3, own=0.01)
+    for _ in range(20):
+        effects.observe(0, 0.0, 0.05, waits=True)
+    assert not effects.observe(0, 0.7, 0.05, waits=True)
+    assert effects[1].mean == pytest.approx(0.0, abs=0.01)
+    assert effects.observe(0, 1.4, 0.05, waits=True)
+    assert effects[1].mean == pytest.approx(1.4, abs=0.1)
+    assert not effects.observe(0, 0.7, 0.05, waits=True)
+    assert not effects.observe(0, 1.4, 0.05, waits=True)
+    assert effects[1].mean == pytest.approx(1.4, abs=0.1)
+
+
+def test_the_seconds_before_the_first_update_are_no_rate() -> None:
+    belief, rates = make_speed()
+    belief.observe(INT8, raw(seconds=1.0, env_steps=0.0, learner_updates=0.0))
+    belief.observe(INT8, raw(seconds=2.0, env_steps=0.3 * rates[INT8], learner_updates=15.0))
+    assert math.exp(belief[INT8].log_rate.mean) == pytest.approx(rates[INT8])
+    belief.observe(INT8, raw(seconds=3.0, env_steps=1.3 * rates[INT8], learner_updates=65.0))
+    assert math.exp(belief[INT8].log_rate.mean) == pytest.approx(rates[INT8], rel=0.01)
 
 
 def test_a_machine_without_a_profile_is_learned_from_what_acts() -> None:

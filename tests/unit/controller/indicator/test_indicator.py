@@ -106,8 +106,8 @@ def test_a_decision_is_held_unless_conditions_change() -> None:
     held = decisions(1.0)
     assert set(held) == {Decision.of(NET3)}
     broken = decisions(0.4)
-    assert set(broken[:4]) == {Decision.of(NET3)}
-    assert Decision.of(NET3) not in broken[4:6]
+    assert set(broken[:5]) == {Decision.of(NET3)}
+    assert Decision.of(NET3) not in broken[5:7]
 
 
 def test_it_acts_only_with_what_the_run_can_act_with() -> None:
