@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from accerl.config import RuntimeConfig
 from accerl.runtime.conditions import Conditions
 from accerl.runtime.latency.profile import LatencyProfile
+from accerl.runtime.machine.cores import usable_cores
 
 UPLINK = "uplink"
 """what names of links begin with"""
@@ -26,7 +27,7 @@ class Wiring:
     """whether a process of its own compresses; otherwise the learner's does"""
     cores: float = math.inf
     """cores of the learner's machine; infinite: each process has one to itself, as the serial
-    runtime assumes on the real clock"""
+    runtime assumes on the real clock, and Ray arranges"""
     group_cores: float = 1.0
     """of them, what those that fill one rollout occupy; 0: they are on machines of their own"""
     on_gpu: bool = False
@@ -59,11 +60,18 @@ class Wiring:
         if runtime.runtime == "serial":
             return cls(actors=runtime.num_actors)
         return cls(
+            cores=usable_cores() if runtime.runtime == "process" else math.inf,
             actors=runtime.num_actors,
             learners=runtime.num_learners,
             distillers=runtime.num_distillers,
             compressor=True,
         )
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether processes share a GPU, or there are more of them than cores."""
+        own = self.learners + self.compressor + self.distillers
+        return self.on_gpu or self.group_cores * self.actors + own > self.cores
 
     def process_names(self, conditions: Conditions) -> list[str]:
         """Return the names of processes, with actors that join during the run, and of links.

@@ -3,8 +3,8 @@
 Env steps, policy lag and phases are the steady state of the machine's latency profile for what acts
 (`pace`), at every moment of the run's conditions; skill and KL follow the equations of `fidelity`.
 What is decided acts when it has been published: after the update that orders it, compressing,
-warm-up or admission, and sending, during which actors go on with what they have. Chance, contention
-at the moment of a switch, and distillers that follow what rests are left out of the clock.
+warm-up or admission, and sending, during which actors go on with what they have. Left out of the
+clock are chance, contention at the moment of a switch, and distillers that follow what rests.
 """
 
 from __future__ import annotations

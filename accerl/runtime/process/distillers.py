@@ -4,8 +4,8 @@ Each distils what it is in charge of, without pause and in small pieces, from th
 and the recorded states in shared memory, and puts what it has made on its board after each piece.
 Distillers that have the same student read each other's boards and add up what they do
 (`compress/distillation/sharing.py`); the compressor reads the boards when it publishes. Nobody
-waits for anybody. Students that rest are kept close to the learner by distillers that nothing that
-acts needs: they need no warm-up when they act again.
+waits for anybody. Where all processes have a core each, students that rest are kept close to the
+learner by distillers that nothing that acts needs: they need no warm-up when they act again.
 """
 
 from __future__ import annotations
@@ -47,10 +47,16 @@ class DistillerPool:
     What one that is killed has shown is on its board; see `LedStudents`.
     """
 
-    def __init__(self, distillers: Sequence[DistillerProcess], distill_updates: int) -> None:
-        """Manage `distillers`; `distill_updates` is that of `CompressionConfig`."""
+    def __init__(
+        self,
+        distillers: Sequence[DistillerProcess],
+        distill_updates: int,
+        *,
+        follow_resting: bool = True,
+    ) -> None:
+        """Manage `distillers`; see `Charges`."""
         self.distillers = list(distillers)
-        self.led = LedStudents(len(distillers), distill_updates)
+        self.led = LedStudents(len(distillers), distill_updates, follow_resting=follow_resting)
 
     @property
     def workers(self) -> list[Worker]:

@@ -254,5 +254,7 @@ def make_publishing(
         learner,
         recorder,
         blocks=blocks,
-        pool=DistillerPool(found, compression.distill_updates),
+        pool=DistillerPool(
+            found, compression.distill_updates, follow_resting=not wiring.is_crowded
+        ),
     )

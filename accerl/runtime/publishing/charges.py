@@ -46,16 +46,19 @@ class Charges:
 
     Every network has one distiller that leads, always the same. What acts comes first: who leads
     nothing that acts helps with what does, as evenly as may be, as long as every share of the
-    allowed updates is worth it. Whoever is left keeps close what it leads and what rests.
+    allowed updates is worth it. Whoever is left keeps close what it leads and what rests, unless
+    others want what it computes with.
 
     Args:
         distillers: how many there are.
         updates: `CompressionConfig.distill_updates`, which all distillers of a network share.
+        follow_resting: whether networks that do not act are kept close.
     """
 
-    def __init__(self, distillers: int, updates: int) -> None:
+    def __init__(self, distillers: int, updates: int, *, follow_resting: bool = True) -> None:
         self._specs: list[dict[StudentKey, CompressionSpec]] = [{} for _ in range(distillers)]
         self._updates = updates
+        self._follow_resting = follow_resting
 
     def assign(self, specs: Sequence[CompressionSpec]) -> None:
         """Have the least busy distiller lead each network that is new, if there are any."""
@@ -77,7 +80,9 @@ class Charges:
             for key, spec in used.items()
             if index in (own := sharers[key])
         ]
-        return tuple(found) or tuple(map(self._charge, self._specs[index].values()))
+        if found or not self._follow_resting:
+            return tuple(found)
+        return tuple(map(self._charge, self._specs[index].values()))
 
     def _sharers(self, keys: Sequence[StudentKey]) -> dict[StudentKey, list[int]]:
         """Return who distils each network that acts, the leader first."""

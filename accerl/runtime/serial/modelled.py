@@ -120,7 +120,11 @@ class ModelledPublishing:
         self._next: _Job | None = None  # of a shadow, which comes when the publication was sent
         self._distillers = list(distillers)
         self._shares = [StudentShares(each, index) for index, each in enumerate(distillers)]
-        self._charges = Charges(len(distillers), compressor.config.distill_updates)
+        self._charges = Charges(
+            len(distillers),
+            compressor.config.distill_updates,
+            follow_resting=not wiring.is_crowded,
+        )
         self._paces = [Pace() for _ in distillers]
         self._pace = Pace()  # the compressor's own
         self._making: list[list[dict[str, Any]]] = [[] for _ in distillers]

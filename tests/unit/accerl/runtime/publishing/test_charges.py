@@ -35,6 +35,13 @@ def test_few_updates_are_not_split_and_the_others_keep_what_rests() -> None:
     assert shares(charges, 3, INT8) == [["net2 4!"], ["net3 4!"], []]
 
 
+def test_who_shares_a_core_or_a_gpu_lets_rest_what_rests() -> None:
+    charges = Charges(3, 4, follow_resting=False)
+    assert shares(charges, 3, NET2, NET3) == [["net2 4!"], ["net3 4!"], []]
+    assert shares(charges, 3, NET2) == [["net2 4!"], [], []]
+    assert shares(charges, 3, INT8) == [[], [], []]
+
+
 def test_all_that_a_student_is_allowed_is_shared_out_whoever_helps() -> None:
     for updates in range(1, 40):
         charges = Charges(5, updates)
