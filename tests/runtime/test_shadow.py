@@ -177,6 +177,23 @@ def test_a_student_that_was_a_shadow_needs_no_warm_up() -> None:
     assert seconds[0] < 0.7 * seconds[1]
 
 
+def test_a_shadow_that_is_gone_costs_nothing_where_processes_share_cores() -> None:
+    """With cores enough, a distiller that is free goes on with it; nobody is slower for that."""
+
+    def distilled(cores: int) -> float:
+        profile = replace(fast_profile(), num_distillers=2, cores=cores)
+        with catch(profile, publish_every=1) as run:
+            run.apply(beside(NET2, NET3))
+            run.advance(0.03)
+            run.apply(beside(NET2, None))
+            run.advance(0.03)
+            report = run.advance(0.03)
+        return report.distill_updates / report.learner_updates
+
+    many, few = distilled(16), distilled(2)
+    assert many == pytest.approx(2.0 * few, rel=0.1)
+
+
 @pytest.mark.parametrize(
     ("shadow", "distillers", "stage"), [(INT8, 0, "next"), (NET3, 1, "job")], ids=["next", "job"]
 )
