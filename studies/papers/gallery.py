@@ -8,6 +8,7 @@ from typing import Any
 
 from accerl.errors import UserError
 from accerl.records import make_out_dir, read_json, write_json
+from studies.bits.plan import BUDGETS as BITS_BUDGETS
 from studies.bits.plan import CLAIM as BITS_CLAIM
 from studies.options import study_command
 from studies.papers.page import PAGE, heading, section
@@ -116,11 +117,14 @@ def _on_stand_ins() -> str:
         for small in STAND_INS.values()
     }
     games = "; ".join(f"{small} for {' and '.join(names)}" for small, names in atari.items())
+    bits = BITS_BUDGETS[SHORT]
     return (
         f"Where the command says `--budget {SHORT}`, games of MinAtar stand in for Atari's "
         f"({games}), {SHORT_ENV_STEPS:,} env steps and {SHORT_SEEDS} seeds each, "
         f"{ONE_GAME_SEEDS} where there is one game, with the times that the paper gives for "
-        "Atari's networks."
+        "Atari's networks. Policies of the last row have learned for "
+        f"{max(bits.env_steps.values()):,} env steps, {bits.seeds} in each of "
+        f"{len(bits.env_steps)} games."
     )
 
 
