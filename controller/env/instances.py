@@ -212,6 +212,24 @@ def measured_preset(game: str) -> RunConfig:
     return config.with_runtime(eval_episodes=EVAL_EPISODES)
 
 
+def keeping_pace(config: RunConfig) -> RunConfig:
+    """Return a run whose students are distilled as often as Atari's are, measured by the learner.
+
+    Atari's preset distils on as many states, and in as many steps, as its learner takes gradient
+    steps on: 12 x 256 an update. Small games are content with half of that or less. Where they
+    stand in for real games and are charged the times of real networks, students that cost half
+    as much to keep up would look better than they are.
+    """
+    learner = config.learner
+    samples = config.runtime.num_envs * learner.unroll
+    compression = replace(
+        config.compression,
+        distill_updates=learner.reuse * learner.minibatches,
+        distill_batch=samples // learner.minibatches,
+    )
+    return replace(config, compression=compression)
+
+
 def make_instance(game: str, latency: LatencyProfile, env_steps: int, **fields: Any) -> Instance:
     """Return a game on a machine for as long as uncompressed actors take for `env_steps`.
 

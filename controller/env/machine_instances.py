@@ -25,7 +25,14 @@ from controller.analytic.fidelity import FidelityPrior, GameFidelity
 from controller.analytic.machine_run import MachineRun
 from controller.analytic.pace import MachinePace
 from controller.env.compatibility import incompatibility
-from controller.env.instances import SPLITS, Instance, find_split, measured_preset, num_actions
+from controller.env.instances import (
+    SPLITS,
+    Instance,
+    find_split,
+    keeping_pace,
+    measured_preset,
+    num_actions,
+)
 from controller.env.machines import NUMBERS
 
 INTERVALS = 40
@@ -233,7 +240,7 @@ class DrawnInstances:
         family = list(FAMILIES)[int(rng.integers(len(FAMILIES)))]
         machine = int(rng.choice(NUMBERS[self.split]))
         kind = str(rng.choice(list(SHARES), p=list(SHARES.values())))
-        config = measured_preset(str(rng.choice(GAMES[kind])))
+        config = keeping_pace(measured_preset(str(rng.choice(GAMES[kind]))))
         learner = str(rng.choice(PIXEL_LEARNERS))
         if kind == "atari":
             config = replace(config, network=learner)

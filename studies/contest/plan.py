@@ -23,7 +23,7 @@ from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.wiring import Wiring
 from accerl.spec import IDENTITY
 from controller.bundle.meta import git_revision
-from controller.env.instances import Instance, make_instance
+from controller.env.instances import Instance, keeping_pace, make_instance
 from studies.contest.budget import (
     REFERENCE_SEEDS,
     TUNE_SEEDS,
@@ -96,7 +96,7 @@ def play_on(budget: Budget, game: str, latency: LatencyProfile) -> Instance:
     made = make_instance(game, latency, budget.env_steps[game])
     interval = float(f"{made.horizon_seconds / budget.intervals:.3g}")
     first = budget.first_share * interval if budget.first_share < 1.0 else 0.0
-    config = made.config(0)
+    config = keeping_pace(made.config(0)) if budget.keeps_pace else made.config(0)
     if budget.precision != "fp32":
         config = config.with_learner(precision=budget.precision)
         compression = replace(config.compression, distill_precision=budget.precision)

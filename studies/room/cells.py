@@ -20,7 +20,7 @@ from accerl.runtime.latency.profiles import PAPER, load_profile
 from accerl.spec import IDENTITY, CompressionSpec
 from analysis.comparison.curves import final_return
 from controller.env.compatibility import incompatibility
-from controller.env.instances import Instance, measured_preset
+from controller.env.instances import Instance, keeping_pace, measured_preset
 from controller.env.machine_instances import drawn_conditions, stretched_horizon
 from controller.env.references import random_return
 from studies.contest.budget import FP32, REFERENCE_SEEDS
@@ -44,13 +44,13 @@ ATARI_RANDOM = {"pong": -20.7, "breakout": 1.7}
 
 
 def run_config(game: str, precision: str = "fp32") -> RunConfig:
-    """Return a game's preset; one that measures no J measures it here.
+    """Return a game's preset, its students keeping pace; one that measures no J does so here.
 
     Args:
         game: a preset.
         precision: of the learner and of distilling; with fp32 the preset's stand.
     """
-    config = measured_preset(game)
+    config = keeping_pace(measured_preset(game))
     if precision != "fp32":
         config = config.with_learner(precision=precision)
         compression = replace(config.compression, distill_precision=precision)
