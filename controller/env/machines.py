@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import fmean
 
 import numpy as np
@@ -23,6 +23,7 @@ from accerl.runtime.latency.predict import predict
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.seeds import Role, generator
 from accerl.spec import BITS, IDENTITY, STUDENTS, CompressionSpec
+from controller.env.instances import keeping_pace
 
 NUMBERS = {"train": range(8_000), "validation": range(8_000, 9_000), "test": range(9_000, 10_000)}
 """by split, which machines of every family"""
@@ -97,14 +98,12 @@ def calculate(draws: int = DRAWS) -> list[Worth]:
         (1 - f severity(spec) / severity(Net3 INT8)) / (1 + lag / 20),
 
     where f, drawn from 0 to 0.3, is the game's and lag the predicted policy lag. Students and
-    pruned networks are distilled on 8 x 256 states per learner update.
+    pruned networks are distilled as often as Atari's (`keeping_pace`).
 
     Args:
         draws: machines of each family.
     """
-    config = load_preset("minatar-breakout")
-    compression = replace(config.compression, distill_updates=8, distill_batch=256)
-    config = replace(config, compression=compression)
+    config = keeping_pace(load_preset("minatar-breakout"))
     hardest = severity(SPECS["Net3 INT8"])
     found = []
     for index, family in enumerate(FAMILIES):

@@ -23,6 +23,7 @@ from controller.env.instances import (
     Instance,
     choose_horizon,
     find_instance,
+    keeping_pace,
     split_instances,
 )
 from controller.env.references import load_reference
@@ -81,6 +82,19 @@ def test_a_smaller_learner_sees_the_machine_as_its_own() -> None:
     )
     assert instance.has(NET3)
     assert not instance.has(CompressionSpec(student="net1"))
+
+
+@pytest.mark.parametrize("game", ["catch", "minatar-breakout"])
+def test_students_of_small_games_keep_pace_as_those_of_real_ones_do(game: str) -> None:
+    atari = load_preset("breakout")
+    assert keeping_pace(atari) == atari
+    config = load_preset(game)
+    kept = keeping_pace(config)
+    learner, compression = config.learner, kept.compression
+    samples = config.runtime.num_envs * learner.unroll * learner.reuse
+    assert compression.distill_updates * compression.distill_batch == samples
+    assert compression.distill_updates == learner.reuse * learner.minibatches
+    assert replace(kept, compression=config.compression) == config
 
 
 def test_what_the_profile_has_no_times_for_does_not_exist() -> None:

@@ -12,7 +12,7 @@ from accerl.records import json_hash, read_json
 from accerl.runtime.latency.families import FAMILIES
 from accerl.runtime.latency.profiles import load_profile
 from controller.bundle.meta import git_revision
-from controller.env.instances import Instance
+from controller.env.instances import Instance, keeping_pace
 from controller.objective import num_intervals
 from studies.contest.budget import (
     BUDGETS,
@@ -111,6 +111,22 @@ def test_only_the_contest_proper_opens_its_test_seeds() -> None:
             opened = set(budget.test) & set(TEST_SEEDS)
             assert bool(opened) == ((study, name) == ("contest", "default"))
             assert len(budget.test) == budget.test_seeds
+
+
+def test_a_later_contest_opens_other_seeds_and_machines() -> None:
+    budget = CONTEST["short"]
+    assert budget.test == [104, 105, 106]  # 100 to 103 were opened by an earlier one,
+    opened = {
+        f"{family}-900{number}" for family in FAMILIES for number in range(3)
+    }  # as were these
+    assert not {machine for _, machine in budget.pairs} & opened
+    assert len(budget.held_out) == 24
+
+
+def test_students_keep_pace_on_drawn_machines() -> None:
+    for item in find_instances(BUDGET, PROFILES):
+        config = item.config(0)
+        assert config == keeping_pace(config)
 
 
 def test_too_little_held_out_is_refused() -> None:
