@@ -203,11 +203,17 @@ def add_references(study: Study) -> list[Instance]:
 def _with_units(
     study: Study, instances: Sequence[Instance], seeds: Sequence[int]
 ) -> list[Instance]:
-    """Return the instances with the mean gain of fp32 runs on each as its unit."""
-    jobs = [strategy_job(item, seed, FP32) for item in instances for seed in seeds]
+    """Return the instances with the mean gain of fp32 runs as the unit of each that is tuned on."""
+    tunes_each = study.budget.instance_runs > 0
+    tuned_on = {item.name for item in instances if tunes_each or item.group == TRAINED}
+    own = [item for item in instances if item.name in tuned_on]
+    jobs = [strategy_job(item, seed, FP32) for item in own for seed in seeds]
     results = iter(study.run_shown("fp32 on every machine", jobs))
     found = []
     for item in instances:
+        if item.name not in tuned_on:
+            found.append(item)
+            continue
         gain = float(np.mean([score(item, next(results)) for _ in seeds]))
         unit = max(gain, SMALLEST_UNIT)
         console.print(f"  {item.name}: fp32 gains {gain:.3f}; gains count in units of {unit:.3f}")
