@@ -39,6 +39,9 @@ class LearningCurve:
     stages: Sequence[int | None] = ()
     """by `StageIndicator`; None where it does not know"""
     distill_core_seconds: float = 0.0
+    learner_score: float | None = None
+    """mean score of the learner's own policy after the run: what small actors cost the learner, and
+    not their own play; None: not measured"""
     processor_seconds: Mapping[str, Sequence[float]] = field(default_factory=dict)
     """so far, by `PROCESSES`: those that the virtual clock charges, of all actors together"""
 
@@ -52,7 +55,7 @@ class LearningCurve:
         return asdict(self)
 
     @classmethod
-    def of(cls, reports: Sequence[IntervalReport]) -> Self:
+    def of(cls, reports: Sequence[IntervalReport], learner_score: float | None = None) -> Self:
         """Read a run's reports."""
         episodes: list[float] = []
         scores: list[float | None] = []
@@ -71,6 +74,7 @@ class LearningCurve:
             acting=[report.decision.label for report in reports],
             stages=[None if stage is None else round(stage) for stage in stages],
             distill_core_seconds=sum(report.phase_seconds["compress"] for report in reports),
+            learner_score=learner_score,
             processor_seconds={
                 name: list(
                     accumulate(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
 from accerl.config import RunConfig
@@ -15,12 +17,15 @@ from accerl.runtime.latency.profile import LatencyProfile
 from accerl.settings import configure
 from accerl.spec import IDENTITY, CompressionSpec
 from accerl.training.run import run_training
+from accerl.training.saved_policy import evaluate_checkpoint
 from controller.indicator.strategy import AdvancedIndicator
 from controller.shield import Shielded
 from studies.jobs.executor import Job
 from studies.learning.curve import LearningCurve
 
 INTERVALS = 50
+EPISODES = 32
+"""that the learner plays at the end"""
 
 
 def acting_with(spec: CompressionSpec) -> dict[str, Any]:
@@ -86,16 +91,19 @@ class LearningJob(Job[LearningCurve]):
         return {"kind": self.kind, "config": self.config().hash, **own, **plain}
 
     def run(self) -> LearningCurve:
-        """Do the run, with records where `out` is given."""
+        """Do the run, with records where `out` is given, and play with the learner it ends with."""
         strategy = described(self.strategy)
-        result = run_training(
-            self.config(),
-            strategy,
-            strategy_name=self.strategy["label"],
-            out=self.out,
-            profile=self.latency,
-        )
-        return LearningCurve.of(result.reports)
+        with TemporaryDirectory() as scratch:
+            out = self.out or Path(scratch)
+            result = run_training(
+                self.config(),
+                strategy,
+                strategy_name=self.strategy["label"],
+                out=out,
+                profile=self.latency,
+            )
+            played = evaluate_checkpoint(out, EPISODES)
+        return LearningCurve.of(result.reports, played["mean_return"])
 
     @classmethod
     def read_result(cls, data: Mapping[str, Any]) -> LearningCurve:

@@ -31,6 +31,7 @@ def row_of(curve: LearningCurve, scores: Sequence[float], seed: int) -> dict[str
         "seed": seed,
         "to_score": to_score,
         "last_score": last[-1] if last else None,
+        "learner_score": curve.learner_score,
         "compression_kl_nats": float(np.mean(sampled)) if sampled else None,
         "kl_nats": float(np.mean(curve.kl_nats[half:])),
         "env_steps": curve.env_steps[-1],
@@ -57,6 +58,7 @@ def compare(
         "seeds": len(rows),
         "to_score": [_to_score(rows, base, index, score) for index, score in enumerate(scores)],
         "last_score": mean("last_score"),
+        "learner_score": mean("learner_score"),
         "compression_kl_nats": mean("compression_kl_nats"),
         "kl_nats": mean("kl_nats"),
         "env_steps_per_second": sum(row["env_steps"] for row in rows) / seconds,
@@ -155,7 +157,7 @@ def case_table(case: Mapping[str, Any]) -> Table:
     columns = ["KL", "live KL"]
     for score in case["scores"]:
         columns += [f"to {score:g}", "env steps", "ratio", "seconds", "ratio"]
-    table = numbers_table(title, "actors", *columns, "last", "distilling")
+    table = numbers_table(title, "actors", *columns, "last", "learner", "distilling")
     for row in case["variants"]:
         cells = [_number(row[name], ".3f") for name in ("compression_kl_nats", "kl_nats")]
         for found in row["to_score"]:
@@ -167,8 +169,8 @@ def case_table(case: Mapping[str, Any]) -> Table:
                 f"{found['seconds']:,.1f}",
                 mark + _number(found["seconds_ratio"], ".2f"),
             ]
-        last = _number(row["last_score"], ".1f")
-        table.add_row(row["label"], *cells, last, f"{row['distill_cores']:.2f} cores")
+        ends = [_number(row[name], ".1f") for name in ("last_score", "learner_score")]
+        table.add_row(row["label"], *cells, *ends, f"{row['distill_cores']:.2f} cores")
     return table
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,10 @@ import pytest
 from accerl.errors import UserError
 from accerl.runtime.latency.profiles import load_profile
 from accerl.spec import IDENTITY, CompressionSpec, Decision
+from accerl.training.saved_policy import evaluate_checkpoint
 from analysis.figures.studies.students import learning_figures
 from studies.learning.curve import LearningCurve, reached
-from studies.learning.job import INTERVALS, LearningJob
+from studies.learning.job import EPISODES, INTERVALS, LearningJob
 from studies.students.plan import CORRECTORS, STUDENTS, Case, acting
 from studies.students.run import run_learning_study
 from studies.students.table import compare, row_of
@@ -95,9 +97,19 @@ def test_a_job_makes_about_the_env_steps_that_it_was_given_and_repeats_itself() 
     assert len(first.seconds) == INTERVALS
     assert 0.75 * 8_000 < first.env_steps[-1] < 1.25 * 8_000
     assert first.distill_core_seconds > 0.0
+    assert -1.0 <= first.learner_score <= 1.0  # Catch's scores
     again = job().run()
     assert again == first
     assert LearningJob.read_result(json.loads(json.dumps(first.to_json()))) == first
+
+
+def test_the_learner_plays_by_itself_whatever_its_actors_do(tmp_path: Path) -> None:
+    recorded = replace(job(), out=tmp_path / "run")
+    curve = recorded.run()
+    assert curve.learner_score == evaluate_checkpoint(tmp_path / "run", EPISODES)["mean_return"]
+    assert curve == job().run()  # without records too
+    rows = [row_of(curve, (0.0,), 0), row_of(replace(curve, learner_score=None), (0.0,), 1)]
+    assert compare(rows, rows, (0.0,))["learner_score"] == curve.learner_score
 
 
 def test_jobs_differ_by_whatever_their_result_depends_on() -> None:
