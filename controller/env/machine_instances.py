@@ -217,18 +217,25 @@ class DrawnInstances:
         split: train, validation or test; whose machines (`NUMBERS`).
         prior: what games are drawn from.
         intervals: decisions of a run.
+        keeps_pace: whether small games' students are distilled as often as Atari's.
 
     Raises:
         UserError: the split does not exist.
     """
 
     def __init__(
-        self, split: str, prior: FidelityPrior | None = None, intervals: int = INTERVALS
+        self,
+        split: str,
+        prior: FidelityPrior | None = None,
+        intervals: int = INTERVALS,
+        *,
+        keeps_pace: bool = False,
     ) -> None:
         find_split(split)
         self.split = split
         self.prior = prior or FidelityPrior()
         self.intervals = intervals
+        self.keeps_pace = keeps_pace
 
     def __len__(self) -> int:
         return 2**31
@@ -240,7 +247,9 @@ class DrawnInstances:
         family = list(FAMILIES)[int(rng.integers(len(FAMILIES)))]
         machine = int(rng.choice(NUMBERS[self.split]))
         kind = str(rng.choice(list(SHARES), p=list(SHARES.values())))
-        config = keeping_pace(measured_preset(str(rng.choice(GAMES[kind]))))
+        config = measured_preset(str(rng.choice(GAMES[kind])))
+        if self.keeps_pace:
+            config = keeping_pace(config)
         learner = str(rng.choice(PIXEL_LEARNERS))
         if kind == "atari":
             config = replace(config, network=learner)

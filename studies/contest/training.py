@@ -95,6 +95,7 @@ def _tier0_job(study: Study, variant: Variant) -> MetaTrainingJob:
         config=GradientConfig(instances=study.budget.pretrain_instances, seed=study.seed),
         iterations=study.budget.pretrain_iterations,
         evolution=variant.evolution,
+        keeps_pace=study.budget.keeps_pace,
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import torch
 
 from accerl.seeds import Role, torch_generator
+from controller.env.machine_instances import DrawnInstances
 from controller.indicator.prior import Prior
 from controller.indicator.scorer import SpecScorer
 from controller.indicator.strategy import AdvancedIndicator, IndicatorSettings
@@ -42,6 +43,8 @@ class MetaTrainingJob(Job[TrainedPolicy]):
     config: GradientConfig
     iterations: int
     evolution: bool = False
+    keeps_pace: bool = False
+    """whether students of the drawn games are distilled as often as Atari's"""
 
     def to_json(self) -> dict[str, Any]:
         """Return all that the result depends on."""
@@ -51,13 +54,21 @@ class MetaTrainingJob(Job[TrainedPolicy]):
             "config": {**asdict(self.config), "sigma_limits": list(self.config.sigma_limits)},
             "iterations": self.iterations,
             "evolution": self.evolution,
+            "keeps_pace": self.keeps_pace,
         }
 
     def run(self) -> TrainedPolicy:
         """Train here."""
         torch.set_num_threads(1)
         indicator = read_indicator(self.indicator)
-        history = train_on_tier0(indicator, self.config, self.iterations, evolution=self.evolution)
+        drawn = DrawnInstances("train", keeps_pace=self.keeps_pace)
+        history = train_on_tier0(
+            indicator,
+            self.config,
+            self.iterations,
+            evolution=self.evolution,
+            draw=drawn.__getitem__,
+        )
         return TrainedPolicy(policy=indicator.policy.to_json(), history=tuple(history))
 
     @classmethod

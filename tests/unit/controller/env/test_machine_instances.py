@@ -16,6 +16,7 @@ from accerl.spec import CompressionSpec, Decision
 from controller.actions import ACTION_SPACES
 from controller.analytic.fidelity import FidelityPrior
 from controller.env.control_env import CompressionControlEnv
+from controller.env.instances import keeping_pace
 from controller.env.machine_instances import (
     GAMES,
     INT8,
@@ -26,6 +27,18 @@ from controller.env.machine_instances import (
     MachineInstance,
 )
 from controller.env.machines import NUMBERS
+
+
+def test_small_games_keep_pace_where_that_is_asked_for_and_nothing_else_changes() -> None:
+    plain, kept = DrawnInstances("train"), DrawnInstances("train", keeps_pace=True)
+    changed = 0
+    for number in range(12):
+        config, own = plain[number].config(0), kept[number].config(0)
+        assert own.compression == keeping_pace(config).compression
+        assert (own.preset, own.learner) == (config.preset, config.learner)
+        assert kept[number].fidelity == plain[number].fidelity
+        changed += own.compression != config.compression
+    assert 0 < changed < 12  # Atari's games keep pace as they are
 
 
 def test_draws_are_those_of_their_split_and_number() -> None:
