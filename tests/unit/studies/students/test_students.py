@@ -97,6 +97,7 @@ def test_a_job_makes_about_the_env_steps_that_it_was_given_and_repeats_itself() 
     assert len(first.seconds) == INTERVALS
     assert 0.75 * 8_000 < first.env_steps[-1] < 1.25 * 8_000
     assert first.distill_core_seconds > 0.0
+    assert first.learner_score is not None
     assert -1.0 <= first.learner_score <= 1.0  # Catch's scores
     again = job().run()
     assert again == first
