@@ -113,9 +113,6 @@ BUDGETS = {
         easy={"catch": 16_000},
         copied=("catch",),
         copies=4,
-        rules=("advise-kl-cap",),
-        rule_runs=24,
-        rule_instances=6,
         precision="auto",
     ),
     "default": RoomBudget(
