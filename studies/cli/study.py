@@ -72,8 +72,8 @@ class Run(Command):
     out: Path
     """the study's folder"""
     budget: str = "default"
-    """tiny (minutes; shows that everything works) or default; contest,
-    students, room, bits and the figures also have short"""
+    """tiny (minutes; shows that everything works) or default; contest, students, room, bits and
+    the figures also have short, students minatar, and room machines"""
     seed: int = 0
     """of samplers and controller; of oracle-gap, the first of each split's inner seeds"""
     workers: int = 0

@@ -167,11 +167,11 @@ def _machines(first: int, count: int) -> list[tuple[str, ...]]:
     ]
 
 
-def _held_out(games: tuple[str, ...], first: int, count: int = 3) -> tuple[Pair, ...]:
-    """Return so many machines of each family, on which games take turns."""
+def _held_out(games: tuple[str, ...], first: int) -> tuple[Pair, ...]:
+    """Return three machines of each family, on which games take turns."""
     return tuple(
         (games[(row + column) % len(games)], machine)
-        for row, machines in enumerate(_machines(first, count))
+        for row, machines in enumerate(_machines(first, 3))
         for column, machine in enumerate(machines)
     )
 
@@ -222,10 +222,9 @@ CONTEST = {
             "minatar-space-invaders": 100_000,
         },
         trained=_trained(("catch", "cartpole")),
-        # What a spec is worth differs more by machine than by seed: many machines, few seeds. The
-        # first three of each family and four seeds were opened by an earlier contest.
+        # The first three machines of each family and four seeds were opened by an earlier contest.
         held_out=_held_out(
-            ("acrobot", "minatar-breakout", "minatar-space-invaders"), NUMBERS["test"][3], 6
+            ("acrobot", "minatar-breakout", "minatar-space-invaders"), NUMBERS["test"][3]
         ),
         entrants=("static", "kl-threshold", "advise-kl-cap"),
         variants=("untrained",),
@@ -235,9 +234,9 @@ CONTEST = {
         tune_seeds=2,
         validate_seeds=2,
         finalists=3,
-        test_seeds=3,
+        test_seeds=4,
         opened_seeds=4,
-        exploratory_seeds=2,
+        exploratory_seeds=1,
         pretrain_iterations=60,
     ),
     "default": Budget(

@@ -43,17 +43,14 @@ ATARI_RANDOM = {"pong": -20.7, "breakout": 1.7}
 """mean score of random play (Mnih et al. 2015)"""
 
 
-def run_config(game: str, precision: str = "fp32") -> RunConfig:
-    """Return a game's preset, its students keeping pace; one that measures no J does so here.
-
-    Args:
-        game: a preset.
-        precision: of the learner and of distilling; with fp32 the preset's stand.
-    """
-    config = keeping_pace(measured_preset(game))
-    if precision != "fp32":
-        config = config.with_learner(precision=precision)
-        compression = replace(config.compression, distill_precision=precision)
+def run_config(game: str, budget: RoomBudget) -> RunConfig:
+    """Return a game's preset with the precision and the distilling of a budget, measuring J."""
+    config = measured_preset(game)
+    if budget.keeps_pace:
+        config = keeping_pace(config)
+    if budget.precision != "fp32":
+        config = config.with_learner(precision=budget.precision)
+        compression = replace(config.compression, distill_precision=budget.precision)
         config = replace(config, compression=compression)
     return config
 
@@ -64,7 +61,7 @@ def make_cell(
     env_steps: float,
     specs: Sequence[CompressionSpec],
     group: str,
-    precision: str = "fp32",
+    budget: RoomBudget,
 ) -> Instance:
     """Return a game on a machine, as long as the fastest of some specs takes for so many env steps.
 
@@ -75,9 +72,9 @@ def make_cell(
         specs: that the machine has times for.
         group: that it belongs to; where conditions change, events are drawn from the hash of game,
             machine and horizon.
-        precision: see `run_config`.
+        budget: see `run_config`.
     """
-    config = run_config(game, precision)
+    config = run_config(game, budget)
     times = times_of_run(latency, config)
     horizon, interval = stretched_horizon(config, times, env_steps, specs, INTERVALS)
     conditions = UNCHANGING
@@ -101,7 +98,7 @@ def find_specs(
     """Return the specs that every machine has times for, and the machines that lack the others'."""
     missing: dict[str, list[str]] = {}
     for game in games:
-        config = run_config(game)
+        config = run_config(game, budget)
         for name, latency in machines.items():
             times = times_of_run(latency, config)
             for spec in specs_beside(game, budget.specs):
@@ -120,7 +117,7 @@ def make_cells(
     def cell(game: str, machine: str, env_steps: int, group: str) -> Instance:
         own = specs_beside(game, specs)
         length = STRETCH * env_steps
-        return make_cell(game, machines[machine], length, own, group, budget.precision)
+        return make_cell(game, machines[machine], length, own, group, budget)
 
     found = [
         cell(game, machine, env_steps, CHANGING if (row + column) % 2 else STEADY)
@@ -157,7 +154,7 @@ def reference_cells(budget: RoomBudget) -> dict[str, Instance]:
     paper = load_profile(PAPER)
     lengths = {**budget.games, **budget.easy, **budget.confirmed}
     return {
-        game: make_cell(game, paper, env_steps, (IDENTITY,), "", budget.precision)
+        game: make_cell(game, paper, env_steps, (IDENTITY,), "", budget)
         for game, env_steps in lengths.items()
     }
 

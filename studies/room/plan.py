@@ -67,6 +67,8 @@ class RoomBudget:
     confirmed_seeds: int = 2
     precision: str = "fp32"
     """of learners and of distilling, see `cells.run_config`; clocks are charged the same"""
+    keeps_pace: bool = False
+    """whether students are distilled as often as Atari's, see `instances.keeping_pace`"""
 
     @property
     def matrix_seeds(self) -> list[int]:
@@ -81,7 +83,6 @@ def _machines(count: int) -> tuple[str, ...]:
 
 
 MACHINES = _machines(2)
-"""the fewest: what a spec is worth differs more from machine to machine than from seed to seed"""
 
 
 def _minatar(*names: str, env_steps: int) -> dict[str, int]:
@@ -105,6 +106,22 @@ BUDGETS = {
     ),
     "short": RoomBudget(
         # The others learn nothing within so few env steps, or not with every seed.
+        games=_minatar("breakout", "space-invaders", env_steps=200_000),
+        machines=MACHINES,
+        specs=(IDENTITY, INT8, NET2, SPECS[-1]),
+        seeds=3,
+        reference_runs=5,
+        easy={"catch": 16_000},
+        copied=("catch",),
+        copies=4,
+        rules=("advise-kl-cap",),
+        rule_runs=24,
+        rule_instances=6,
+        scheduled=1,
+        precision="auto",
+    ),
+    "machines": RoomBudget(
+        # What a spec is worth differs more from machine to machine than from seed to seed.
         games=_minatar("breakout", "space-invaders", env_steps=100_000),
         machines=_machines(4),
         specs=(IDENTITY, INT8, replace(INT8, rank=0.25), NET2, SPECS[-1]),
@@ -114,6 +131,7 @@ BUDGETS = {
         copied=("catch",),
         copies=4,
         precision="auto",
+        keeps_pace=True,
     ),
     "default": RoomBudget(
         # Asterix is at random play's score for the first 300,000 env steps of fp32.
@@ -121,6 +139,7 @@ BUDGETS = {
         | _minatar("asterix", "seaquest", env_steps=1_000_000),
         machines=MACHINES,
         seeds=4,
+        keeps_pace=True,
         reference_runs=20,
         easy={"catch": 30_000, "cartpole": 60_000},
         control_machine="slow-env",

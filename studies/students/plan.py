@@ -109,7 +109,10 @@ def _correctors(actor: CompressionSpec) -> tuple[Variant, ...]:
 
 STUDENTS: Mapping[str, tuple[Case, ...]] = {
     "tiny": (Case(**_CATCH, env_steps=80_000, variants=acting(IDENTITY, NET3, PRUNED), seeds=2),),
-    "short": tuple(_minatar(machine, game) for machine in MACHINES for game in SMALL_SCORES),
+    "minatar": tuple(_minatar(machine, game) for machine in MACHINES for game in SMALL_SCORES),
+    "short": tuple(
+        _atari("gpu-learner", game, acting(IDENTITY, NET2, PRUNED, NET3)) for game in SCORES
+    ),
     "default": (
         *(_atari(machine, game, _SMALL_ACTORS) for machine in MACHINES for game in SCORES),
         *(

@@ -18,7 +18,7 @@ from accerl.records import json_hash, read_json
 from accerl.runtime.latency.profiles import load_profile
 from accerl.spec import IDENTITY, CompressionSpec
 from analysis.comparison.room import CHOICES
-from controller.env.instances import Instance
+from controller.env.instances import Instance, keeping_pace
 from studies.contest.study import strategy_job
 from studies.core_seconds import CoreSeconds
 from studies.jobs.executor import Outcome
@@ -44,6 +44,7 @@ from studies.room.tuned import composed, levels_of, spread_over
 
 INT8 = CompressionSpec(bits=8)
 NET3 = CompressionSpec(bits=8, student="net3")
+TINY = BUDGETS["tiny"]
 
 
 @cache
@@ -54,6 +55,12 @@ def planned(name: str) -> tuple[tuple[Instance, ...], tuple[CompressionSpec, ...
     machines = {each: load_profile(each) for each in names if each}
     specs, _ = find_specs(budget, [*budget.games, *budget.easy, *budget.confirmed], machines)
     return tuple(make_cells(budget, machines, specs)), specs
+
+
+def test_students_keep_pace_where_a_budget_says_so() -> None:
+    for name, budget in BUDGETS.items():
+        kept = [keeping_pace(item.config(0)) == item.config(0) for item in planned(name)[0]]
+        assert all(kept) if budget.keeps_pace else not any(kept)
 
 
 @pytest.mark.parametrize("name", BUDGETS)
@@ -79,8 +86,8 @@ def test_events_are_the_same_with_all_seeds_and_lie_within_the_horizon() -> None
 
 def test_a_horizon_is_what_the_fastest_spec_needs() -> None:
     latency = load_profile("paper-1080ti")
-    slow = make_cell("catch", latency, 10_000, (IDENTITY,), STEADY)
-    fast = make_cell("catch", latency, 10_000, (IDENTITY, NET3), STEADY)
+    slow = make_cell("catch", latency, 10_000, (IDENTITY,), STEADY, TINY)
+    fast = make_cell("catch", latency, 10_000, (IDENTITY, NET3), STEADY, TINY)
     assert fast.horizon_seconds < 0.7 * slow.horizon_seconds
     assert fast.horizon_seconds == pytest.approx(20 * fast.interval_seconds)
     assert STRETCH > 1.0
@@ -146,7 +153,7 @@ def curve(returns: list[float], env_steps: list[int] | None = None) -> StrategyR
 
 
 def instance() -> Instance:
-    made = make_cell("catch", load_profile("paper-1080ti"), 10_000, (IDENTITY,), STEADY)
+    made = make_cell("catch", load_profile("paper-1080ti"), 10_000, (IDENTITY,), STEADY, TINY)
     scale = {"random_return": 0.0, "reference_return": 1.0, "target_return": 1.0}
     return replace(made, horizon_seconds=40.0, interval_seconds=10.0, **scale)
 
