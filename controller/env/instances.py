@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from accerl.config import RunConfig
 from accerl.envs import make_envs
 from accerl.errors import UserError, did_you_mean
+from accerl.families import PIXELS
 from accerl.presets import load_preset
 from accerl.runtime.latency.games import times_of_run
 from accerl.runtime.latency.predict import uncompressed_seconds_per_step
@@ -213,12 +214,14 @@ def measured_preset(game: str) -> RunConfig:
 
 
 def keeping_pace(config: RunConfig) -> RunConfig:
-    """Return a run whose students are distilled as often as Atari's are, measured by the learner.
+    """Return a run whose students follow and take over as Atari's do, measured by the learner.
 
     Atari's preset distils on as many states, and in as many steps, as its learner takes gradient
-    steps on: 12 x 256 an update. Small games are content with half of that or less. Where they
-    stand in for real games and are charged the times of real networks, students that cost half
-    as much to keep up would look better than they are.
+    steps on: 12 x 256 an update. Its students and pruned networks begin as fitted copies of the
+    learner, and act once they are admitted. Small games are content with half of the distilling
+    or less, and their students act from random weights after a short warm-up. Where they stand in
+    for real games and are charged the times of real networks, students would look cheaper than
+    they are while they act, and changing to one dearer.
     """
     learner = config.learner
     samples = config.runtime.num_envs * learner.unroll
@@ -226,8 +229,19 @@ def keeping_pace(config: RunConfig) -> RunConfig:
         config.compression,
         distill_updates=learner.reuse * learner.minibatches,
         distill_batch=samples // learner.minibatches,
+        **{name: getattr(PIXELS.compression, name) for name in _TAKING_OVER},
     )
     return replace(config, compression=compression)
+
+
+_TAKING_OVER = (
+    "distill_start",
+    "distill_renew_every",
+    "distill_renew_share",
+    "prune_compensate",
+    "admit_kl_nats",
+)
+"""how Atari's students begin, begin anew, and are admitted"""
 
 
 def make_instance(game: str, latency: LatencyProfile, env_steps: int, **fields: Any) -> Instance:

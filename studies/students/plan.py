@@ -67,6 +67,7 @@ def _atari(machine: str, game: str, variants: tuple[Variant, ...], **changes: An
 
 def _minatar(machine: str, game: str) -> Case:
     """Return a case of a game that stands in for Atari's, whose students keep pace as theirs do."""
+    own = load_preset(game).compression
     kept = keeping_pace(load_preset(game)).compression
     return Case(
         game=game,
@@ -77,8 +78,9 @@ def _minatar(machine: str, game: str) -> Case:
         variants=_SMALL_ACTORS,
         seeds=5,
         settings={
-            "compression.distill_updates": kept.distill_updates,
-            "compression.distill_batch": kept.distill_batch,
+            f"compression.{field}": value
+            for field, value in vars(kept).items()
+            if value != getattr(own, field)
         },
     )
 
