@@ -46,7 +46,7 @@ class FidelityBelief:
             shared=prior.kl_shared,
             own=prior.kl_own,
             shared_drift=prior.kl_drift,
-            own_drift=prior.kl_own_drift,
+            own_drift=prior.kl_drift,
         )
         self._log_cost = Effects([math.log(prior.cost)], shared=prior.cost_spread, own=1e-6)
         self._stale_nats, self._lag = 0.0, 0.0

@@ -44,10 +44,7 @@ class Prior:
     kl_own: float = 0.7
     """of a spec's own in a game"""
     kl_drift: float = 0.2
-    """of what a game's specs share, from interval to interval: as the policy sharpens, all of them
-    diverge more"""
-    kl_own_drift: float = 0.05
-    """likewise of a spec's own"""
+    """from interval to interval"""
     kl_noise: float = 0.5
     """of one measurement"""
     cost: float = 0.5
