@@ -65,6 +65,12 @@ def _atari(machine: str, game: str, variants: tuple[Variant, ...], **changes: An
     return Case(game=game, profile=machine, scores=SCORES[game], variants=variants, **values)
 
 
+def _of_original(game: str) -> Case:
+    """Return a case whose learner is the paper's large network: students have much to save."""
+    actors = acting(INT8, NET1, NET2, PRUNED, NET3)
+    return _atari("paper-1080ti", game, actors, network="original", seeds=2)
+
+
 def _minatar(machine: str, game: str) -> Case:
     """Return a case of a game that stands in for Atari's, whose students keep pace as theirs do."""
     own = load_preset(game).compression
@@ -112,21 +118,13 @@ def _correctors(actor: CompressionSpec) -> tuple[Variant, ...]:
 STUDENTS: Mapping[str, tuple[Case, ...]] = {
     "tiny": (Case(**_CATCH, env_steps=80_000, variants=acting(IDENTITY, NET3, PRUNED), seeds=2),),
     "minatar": tuple(_minatar(machine, game) for machine in MACHINES for game in SMALL_SCORES),
-    "short": tuple(
-        _atari("gpu-learner", game, acting(IDENTITY, NET2, PRUNED, NET3)) for game in SCORES
+    "short": (
+        *(_atari("gpu-learner", game, acting(IDENTITY, NET2, PRUNED, NET3)) for game in SCORES),
+        _of_original("breakout"),
     ),
     "default": (
         *(_atari(machine, game, _SMALL_ACTORS) for machine in MACHINES for game in SCORES),
-        *(
-            _atari(
-                "paper-1080ti",
-                game,
-                acting(INT8, NET1, NET2, PRUNED, NET3),
-                network="original",
-                seeds=2,
-            )
-            for game in SCORES
-        ),
+        *map(_of_original, SCORES),
         *(_atari("two-core", game, _SMALL_ACTORS, seeds=1) for game in SCORES),
     ),
 }
