@@ -242,6 +242,11 @@ class RunConfig:
         """Return a copy with other learner settings."""
         return replace(self, learner=replace(self.learner, **changes))
 
+    def with_precision(self, precision: str) -> RunConfig:
+        """Return a copy that learns and distils in `precision`: fp32, bf16 or auto."""
+        compression = replace(self.compression, distill_precision=precision)
+        return replace(self.with_learner(precision=precision), compression=compression)
+
 
 def actors_beside(learners: int, cores: int) -> int:
     """Return one actor for each core that learners leave free, and at least one."""

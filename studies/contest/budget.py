@@ -48,8 +48,8 @@ class Budget:
     """whether conditions change on every other instance, trained or held out"""
     target_share: float = 1.0
     """of the way from random play to what uncompressed training reaches, where the target lies"""
-    precision: str = "fp32"
-    """of learners and of distilling; clocks are charged the same"""
+    precision: str | None = None
+    """of learners and of distilling; None: the preset's; clocks are charged the same"""
     keeps_pace: bool = False
     """whether students are distilled as often as Atari's, see `instances.keeping_pace`"""
     entrants: tuple[str, ...]

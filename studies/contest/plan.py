@@ -96,11 +96,11 @@ def play_on(budget: Budget, game: str, latency: LatencyProfile) -> Instance:
     made = make_instance(game, latency, budget.env_steps[game])
     interval = float(f"{made.horizon_seconds / budget.intervals:.3g}")
     first = budget.first_share * interval if budget.first_share < 1.0 else 0.0
-    config = keeping_pace(made.config(0)) if budget.keeps_pace else made.config(0)
-    if budget.precision != "fp32":
-        config = config.with_learner(precision=budget.precision)
-        compression = replace(config.compression, distill_precision=budget.precision)
-        config = replace(config, compression=compression)
+    config = made.config(0)
+    if budget.precision is not None:
+        config = config.with_precision(budget.precision)
+    if budget.keeps_pace:
+        config = keeping_pace(config)
     return replace(
         made,
         base=config,

@@ -46,12 +46,10 @@ ATARI_RANDOM = {"pong": -20.7, "breakout": 1.7}
 def run_config(game: str, budget: RoomBudget) -> RunConfig:
     """Return a game's preset with the precision and the distilling of a budget, measuring J."""
     config = measured_preset(game)
+    if budget.precision is not None:
+        config = config.with_precision(budget.precision)
     if budget.keeps_pace:
         config = keeping_pace(config)
-    if budget.precision != "fp32":
-        config = config.with_learner(precision=budget.precision)
-        compression = replace(config.compression, distill_precision=budget.precision)
-        config = replace(config, compression=compression)
     return config
 
 

@@ -65,8 +65,8 @@ class RoomBudget:
     """games that are compared on few machines with few seeds, apart from the room"""
     confirmed_machines: int = 2
     confirmed_seeds: int = 2
-    precision: str = "fp32"
-    """of learners and of distilling, see `cells.run_config`; clocks are charged the same"""
+    precision: str | None = None
+    """of learners and of distilling; None: the preset's; clocks are charged the same"""
     keeps_pace: bool = False
     """whether students are distilled as often as Atari's, see `instances.keeping_pace`"""
 
