@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from accerl.config import RunConfig
 from accerl.monitor.strategies import make_strategy
 from accerl.monitor.strategy import Strategy
+from accerl.presets import load_preset
 from accerl.runtime.latency.games import times_of_run
 from accerl.runtime.latency.predict import predict
 from accerl.runtime.latency.profile import LatencyProfile
@@ -18,6 +19,7 @@ from accerl.settings import configure
 from accerl.spec import IDENTITY, CompressionSpec
 from accerl.training.run import run_training
 from accerl.training.saved_policy import evaluate_checkpoint
+from controller.env.instances import keeping_pace
 from controller.indicator.strategy import AdvancedIndicator
 from controller.shield import Shielded
 from studies.jobs.executor import Job
@@ -38,6 +40,17 @@ def described(strategy: Mapping[str, Any]) -> Strategy:
     if strategy["name"] == AdvancedIndicator.name:
         return Shielded(AdvancedIndicator.from_params(strategy["params"]))
     return make_strategy(strategy["name"], **strategy["params"])
+
+
+def settings_keeping_pace(game: str) -> dict[str, Any]:
+    """Return the settings with which a small game's students follow as Atari's do."""
+    own = load_preset(game)
+    kept = keeping_pace(own).compression
+    return {
+        f"compression.{name}": value
+        for name, value in vars(kept).items()
+        if value != getattr(own.compression, name)
+    }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +96,17 @@ class LearningJob(Job[LearningCurve]):
         config = make(1.0)
         times = times_of_run(self.latency, config)
         return make(self.env_steps / predict(times, config, self.paced_by).env_steps_per_second)
+
+    @property
+    def predicted_env_steps(self) -> float:
+        """Env steps that it is predicted to make; where many specs may act, by what it is paced."""
+        given = self.strategy["params"].get("spec")
+        if given is None:
+            return float(self.env_steps)
+        config = self.config()
+        times = times_of_run(self.latency, config)
+        pace = predict(times, config, CompressionSpec.from_json(given)).env_steps_per_second
+        return pace * config.seconds
 
     def to_json(self) -> dict[str, Any]:
         """Return all fields, and a hash of the run's settings."""

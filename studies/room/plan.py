@@ -125,7 +125,7 @@ BUDGETS = {
         games=_minatar("breakout", "space-invaders", env_steps=100_000),
         machines=_machines(4),
         specs=(IDENTITY, INT8, replace(INT8, rank=0.25), NET2, SPECS[-1]),
-        seeds=2,
+        seeds=3,
         reference_runs=5,
         easy={"catch": 16_000},
         copied=("catch",),

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from accerl.presets import load_preset
 from accerl.spec import IDENTITY, CompressionSpec
-from controller.env.instances import keeping_pace
+from studies.learning.job import settings_keeping_pace
 
 INT8 = CompressionSpec(bits=8)
 NET1 = CompressionSpec(bits=8, student="net1")
@@ -73,8 +72,6 @@ def _of_original(game: str) -> Case:
 
 def _minatar(machine: str, game: str) -> Case:
     """Return a case of a game that stands in for Atari's, whose students keep pace as theirs do."""
-    own = load_preset(game).compression
-    kept = keeping_pace(load_preset(game)).compression
     return Case(
         game=game,
         profile=machine,
@@ -83,11 +80,7 @@ def _minatar(machine: str, game: str) -> Case:
         scores=SMALL_SCORES[game],
         variants=_SMALL_ACTORS,
         seeds=5,
-        settings={
-            f"compression.{field}": value
-            for field, value in vars(kept).items()
-            if value != getattr(own, field)
-        },
+        settings=settings_keeping_pace(game),
     )
 
 
