@@ -24,6 +24,8 @@ import numpy as np
 from accerl.spec import IDENTITY
 from analysis.comparison import stats
 
+IMPUTATIONS = 50
+"""turns after which effects hardly move"""
 Choose = Callable[["Matrix"], np.ndarray]
 """what was measured -> the number of the chosen spec for each instance [N]"""
 
@@ -47,6 +49,8 @@ class Matrix:
     """[N, S, K]: mean over the targets of log restricted seconds"""
     log_steps: np.ndarray
     """[N, S, K]: likewise of env steps"""
+    is_bound: np.ndarray
+    """[N, S, K]: whether a run missed a target, so that it would have taken more than is said"""
 
     def filled(self) -> Matrix:
         """Return the same without gaps, for choosing; see `fill`."""
@@ -60,6 +64,7 @@ class Matrix:
             seeds=tuple(self.seeds[place] for place in others),
             log_seconds=self.log_seconds[:, :, others],
             log_steps=self.log_steps[:, :, others],
+            is_bound=self.is_bound[:, :, others],
         )
 
 
@@ -114,12 +119,31 @@ def best_pooled(known: Matrix) -> np.ndarray:
     instance's own runs say little of it that those of its game on other machines do not.
     """
     speed = (known.log_seconds - known.log_steps).mean(axis=2)
-    steps = known.log_steps - known.log_steps.mean(axis=1, keepdims=True)
     names, own = np.unique(np.asarray(known.games), return_inverse=True)
+    steps = expected_steps(known)
+    steps = steps - steps.mean(axis=1, keepdims=True)
     by_game = np.stack([steps[own == place].mean(axis=0) for place in range(len(names))])
     everywhere = by_game.mean(axis=(0, 2))
     of_game = _drawn(by_game, np.broadcast_to(everywhere, by_game.shape[:2]))
     return (speed + _drawn(steps, of_game[own])).argmin(axis=1)
+
+
+def expected_steps(known: Matrix) -> np.ndarray:
+    """Return log env steps [N, S, K] with bounds raised to what an additive model expects.
+
+    The slower a run that missed a target, the fewer env steps it has made by the horizon: taken as
+    they are, they would look like fidelity. Effects are those of instance and seed, and of game and
+    spec; they and what they say of the bounds are worked out in turns. There must be no gaps.
+    """
+    games = np.asarray(known.games)
+    found = known.log_steps
+    for _ in range(IMPUTATIONS):
+        level = found.mean(axis=1, keepdims=True)
+        own = (found - level).mean(axis=2)
+        effect = np.stack([own[games == game].mean(axis=0) for game in games])
+        expected = np.maximum(known.log_steps, level + effect[:, :, None])
+        found = np.where(known.is_bound, expected, known.log_steps)
+    return found
 
 
 def _drawn(values: np.ndarray, towards: np.ndarray) -> np.ndarray:
@@ -219,6 +243,8 @@ def room_of(
     """Return the room of a matrix: for every choice, and apart for speed and fidelity.
 
     All ratios are those of the one spec for all over the choice's: above 1, the choice is faster.
+    Speed and fidelity multiply to the room where all runs reach their targets; elsewhere the
+    horizon hides a part of it, and fidelity is what `expected_steps` says.
 
     Args:
         matrix: all instances that the one spec is chosen for.
@@ -230,15 +256,15 @@ def room_of(
     counted: np.ndarray = np.isfinite(matrix.log_seconds).any(axis=1) & kept[:, None]
     bootstrap = Bootstrap(matrix, counted, rng, resamples)
     single = cross_fit(matrix, best_for_all)
+    log_speed, steps = matrix.log_seconds - matrix.log_steps, expected_steps(matrix.filled())
     choices = {}
     for name, choose in CHOICES.items():
         picks = cross_fit(matrix, choose)
         gain = taken(matrix.log_seconds, single) - taken(matrix.log_seconds, picks)
-        steps = taken(matrix.log_steps, single) - taken(matrix.log_steps, picks)
         choices[name] = {
             **bootstrap.ratio(gain),
-            "speed": bootstrap.ratio(gain - steps),
-            "fidelity": bootstrap.ratio(steps),
+            "speed": bootstrap.ratio(taken(log_speed, single) - taken(log_speed, picks)),
+            "fidelity": bootstrap.ratio(taken(steps, single) - taken(steps, picks)),
         }
     return {
         **{key: choices[VIRTUAL][key] for key in ("ratio", "low", "high", "speed", "fidelity")},

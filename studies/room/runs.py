@@ -93,12 +93,14 @@ def make_matrix(
     """
     shape = (len(instances), len(specs), len(seeds))
     seconds, steps = np.full(shape, np.nan), np.full(shape, np.nan)
+    is_bound = np.zeros(shape, dtype=bool)
     for n, item in enumerate(instances):
         for s, spec in enumerate(specs):
             for k, seed in enumerate(seeds):
                 rows = runs.get((item.name, spec, seed))
                 if rows:
                     seconds[n, s, k], steps[n, s, k] = log_seconds(rows), log_steps(rows)
+                    is_bound[n, s, k] = reached_share(rows) < 1.0
     return Matrix(
         instances=tuple(item.name for item in instances),
         games=tuple(item.game for item in instances),
@@ -107,4 +109,5 @@ def make_matrix(
         seeds=tuple(seeds),
         log_seconds=seconds,
         log_steps=steps,
+        is_bound=is_bound,
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -53,6 +55,7 @@ def matrix(
         seeds=tuple(range(SEEDS)),
         log_seconds=log_seconds.reshape(flat).copy(),
         log_steps=log_steps.reshape(flat).copy(),
+        is_bound=np.zeros(flat, dtype=bool),
     )
 
 
@@ -127,6 +130,25 @@ def test_pooling_chooses_better_than_an_instance_s_own_few_runs() -> None:
         for dice in range(10)
     ]
     assert np.mean(gains) > 0.05
+
+
+def test_what_is_slow_does_not_look_faithful_for_missing_the_target() -> None:
+    """At the horizon a slow run has made few env steps: that is no sign of needing few."""
+    speed = zeros()
+    speed[:, :, 0] = -0.5
+    speed[:, ::2, 1] = 2.0  # slow on every other machine, and no better than the others elsewhere
+    right, naive = [], []
+    for dice in range(4):
+        free = matrix(speed, dice=dice)
+        horizon = np.quantile(free.log_seconds[:, 0], 0.5)
+        is_bound = free.log_seconds > horizon
+        seconds = np.minimum(free.log_seconds, horizon)
+        steps = free.log_steps - (free.log_seconds - seconds)
+        cut = replace(free, log_seconds=seconds, log_steps=steps, is_bound=is_bound)
+        right.append(np.mean(best_pooled(cut) == 0))
+        naive.append(np.mean(best_pooled(replace(cut, is_bound=np.zeros_like(is_bound))) == 0))
+    assert np.mean(right) > 0.97
+    assert np.mean(naive) < 0.9
 
 
 def test_what_differs_by_instance_is_found_where_noise_is_small() -> None:

@@ -47,6 +47,7 @@ def made_up() -> dict[str, Any]:
         seeds=(300, 301, 302),
         log_seconds=seconds,
         log_steps=np.zeros_like(seconds),
+        is_bound=np.zeros(seconds.shape, dtype=bool),
     )
     result = drawn_room(matrix, cells, 0)
     params = {cells[0].name: {"exploring": {"bits": 8}}}
