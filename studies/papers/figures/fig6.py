@@ -19,6 +19,7 @@ SWITCHES = PaperRun(
         },
         "label": "8 to 16 bits above 14.0",
     },
+    paced_by=INT8,
 )
 
 FIGURE = PaperFigure(
