@@ -121,6 +121,7 @@ class Advise(Command):
             "limit": advice.fp32.limit,
             "bound": advice.bound,
             "advice": advice.sentence,
+            "enough_actors": advice.enough_actors,
             "rows": [row.to_json() for row in advice.rows],
             "versions": versions(),
             "fingerprint": fingerprint(),

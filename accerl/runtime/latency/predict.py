@@ -21,6 +21,8 @@ WORTHWHILE = 1.05
 """a smaller gain is none: profiles drift by as much"""
 STALE_UPDATES = 16.0
 """weights that need more learner updates than these to reach the actors count as stale"""
+ENOUGH = 0.98
+"""share of the pace that fewer actors must keep"""
 LIMITS = {
     "emulator": "the actors limit, busy with the emulator most of the time",
     "inference": "the actors limit, busy with inference most of the time",
@@ -71,6 +73,10 @@ class Advice:
     start: Prediction
     """the mildest spec that comes near the fastest; fp32 where compressing does not pay"""
     sentence: str
+    enough: Prediction | None = None
+    """likewise `start` with `enough_actors`; None: no fewer actors would do"""
+    enough_actors: int | None = None
+    """the fewest that keep its pace while their weights are much fresher"""
 
     @property
     def pays(self) -> bool:
@@ -109,7 +115,51 @@ def advise(profile: LatencyProfile, config: RunConfig) -> Advice:
     )
     bound = free_steps_per_second(profile, config) / fp32.env_steps_per_second
     start = choose(rows)
-    return Advice(rows=rows, bound=bound, start=start, sentence=_sentence(rows, bound, start))
+    sentence = _sentence(rows, bound, start)
+    fewer = find_fewer_actors(profile, config, start)
+    if fewer is None:
+        return Advice(rows=rows, bound=bound, start=start, sentence=sentence)
+    actors, enough = fewer
+    share = enough.env_steps_per_second / start.env_steps_per_second
+    sentence += (
+        f" {actors} of the {profile.num_actors} actors would do: {share:.0%} of its env steps/s at "
+        f"a policy lag of {enough.policy_lag:.0f} instead of {start.policy_lag:.0f} updates, so "
+        f"that an env step teaches more (--set runtime.num_actors={actors})."
+    )
+    return Advice(
+        rows=rows,
+        bound=bound,
+        start=start,
+        sentence=sentence,
+        enough=enough,
+        enough_actors=actors,
+    )
+
+
+def find_fewer_actors(
+    profile: LatencyProfile, config: RunConfig, start: Prediction
+) -> tuple[int, Prediction] | None:
+    """Return how many actors are enough, and what is predicted of them; None: all are needed.
+
+    Where the learner limits, all that its actors have filled waits for it: every actor more makes
+    weights older and nothing faster. Fewer are enough if they keep 98% of the pace and act with
+    weights that are at most two thirds as old, by two updates at least. Actors on machines of
+    their own, and those that fill a rollout together, are not looked at.
+
+    Args:
+        profile: as the learner's network sees it.
+        config: of the run.
+        start: what all of its actors are predicted to bring.
+    """
+    if profile.num_hosts or profile.actors_per_batch > 1:
+        return None
+    for actors in range(1, profile.num_actors):
+        row = predict(replace(profile, num_actors=actors), config, start.spec)
+        if row.env_steps_per_second < ENOUGH * start.env_steps_per_second:
+            continue
+        older = start.policy_lag - row.policy_lag
+        return (actors, row) if older >= max(2.0, start.policy_lag / 3.0) else None
+    return None
 
 
 def predict(profile: LatencyProfile, config: RunConfig, spec: CompressionSpec) -> Prediction:

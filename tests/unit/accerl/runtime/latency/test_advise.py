@@ -287,3 +287,31 @@ def test_compressing_is_worth_nothing_where_it_should_not_be(name: str) -> None:
     advice = advise(load_profile(name), load_preset("pong"))
     assert not advice.pays
     assert advice.bound < WORTHWHILE
+
+
+def test_where_the_learner_limits_fewer_actors_are_enough_and_fresher() -> None:
+    """An actor brings 10,000 steps/s, a learner of 40 us takes 25,000: three of eight actors do."""
+    crowded = machine(num_actors=8, learner_us_per_sample=40.0)
+    found = advise(crowded, config())
+    assert found.enough_actors == 3
+    assert found.enough is not None
+    assert found.enough.env_steps_per_second == pytest.approx(
+        found.start.env_steps_per_second, rel=0.02
+    )
+    assert found.enough.policy_lag < 0.5 * found.start.policy_lag
+    assert "3 of the 8 actors would do" in found.sentence
+    assert "--set runtime.num_actors=3" in found.sentence
+
+
+@pytest.mark.parametrize(
+    "needed",
+    [
+        {"num_actors": 8, "learner_us_per_sample": 1.0},  # the actors limit
+        {"num_actors": 8, "learner_us_per_sample": 40.0, "actors_per_batch": 8},
+        {"num_actors": 1, "learner_us_per_sample": 500.0},
+    ],
+)
+def test_no_actor_is_sent_away_that_is_needed(needed: dict[str, Any]) -> None:
+    found = advise(machine(**needed), config())
+    assert (found.enough_actors, found.enough) == (None, None)
+    assert "would do" not in found.sentence
