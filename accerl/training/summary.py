@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,6 +11,10 @@ from accerl.runtime.machine.usage import growth_per_minute
 from accerl.runtime.run import IntervalReport
 from accerl.spec import CompressionSpec, by_label
 
+IDLE_SHARE = 0.02
+"""of its time that the learner may wait where it limits"""
+BUSY_SHARE = 0.85
+"""of their time that actors can be counted on to be busy"""
 _FROM_CONFIG = {
     "env": "game",
     "preset": "preset",
@@ -74,6 +79,29 @@ def summarise(config: Mapping[str, Any], reports: Sequence[IntervalReport]) -> d
         "cpu_seconds": _cpu_seconds(reports),
         "monitor_cpu_share": _monitor_share(reports),
     }
+
+
+def note_on_actors(summary: Mapping[str, Any], actors: int) -> str | None:
+    """Say so if the learner was always busy, and fewer actors would have filled as many rollouts.
+
+    What they fill beyond that waits for the learner: it makes nothing faster and weights older.
+
+    Args:
+        summary: of a run on the real clock, see `summarise`.
+        actors: that it had.
+    """
+    phases, seconds = summary["phases"], summary["seconds"]
+    learner = phases.get("learn", 0.0) + phases.get("wait", 0.0)
+    if not learner or phases.get("wait", 0.0) > IDLE_SHARE * learner:
+        return None
+    busy = sum(phases.get(name, 0.0) for name in ("env", "infer", "write")) / seconds
+    enough = max(math.ceil(busy / BUSY_SHARE), 1)
+    if 3 * enough > 2 * actors:
+        return None
+    return (
+        f"the learner was busy all the time, and the {actors} actors {busy / actors:.0%} of it; "
+        f"{enough} would do, with fresher weights: --set runtime.num_actors={enough}"
+    )
 
 
 def _cpu_seconds(reports: Sequence[IntervalReport]) -> dict[str, float]:

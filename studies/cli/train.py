@@ -38,6 +38,7 @@ from accerl.training.run import (
 )
 from accerl.training.run_folder import holds_run, starting_learner
 from accerl.training.saved_policy import evaluate_checkpoint
+from accerl.training.summary import note_on_actors
 from controller.shield import Shielded
 from studies.cli.command import Command, save_result
 from studies.cli.strategies import choose_strategy, clock_profile
@@ -302,6 +303,10 @@ def run_recorded(
         summary = {**summary, "energy_estimate": meter.estimate()}
         write_json(out / SUMMARY, summary)
     _print_summary(summary, out)
+    if profile is None:
+        note = note_on_actors(summary, Wiring.of(decided.runtime).actors)
+        if note is not None:
+            say(note)
     return summary
 
 
