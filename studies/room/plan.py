@@ -109,7 +109,7 @@ BUDGETS = {
         # is worth differs more from machine to machine than from seed to seed.
         games=_minatar("breakout", "space-invaders", env_steps=100_000),
         machines=_machines(4),
-        seeds=4,
+        seeds=3,
         reference_runs=20,
         easy={"catch": 16_000, "cartpole": 24_000},
         copied=("catch",),
