@@ -112,7 +112,8 @@ class ParallelRun(ABC, Generic[W]):
         self._supervisor = supervisor or Supervisor()
         self._cpu = CpuMeter()
         self._wiring = wiring = Wiring.of(runtime)
-        self._slots = Slots(wiring.actors, wiring.slots_each(runtime.queue_rollouts))
+        each = wiring.slots_each(runtime.queue_rollouts)
+        self._slots = Slots(wiring.actors, each, holds_back=runtime.hold_back)
         self._shape = RolloutShape(
             unroll=config.learner.unroll,
             num_envs=runtime.num_envs,
@@ -160,7 +161,9 @@ class ParallelRun(ABC, Generic[W]):
         """Have an actor fill all slots that it may fill, unless it is still starting."""
         assert actor.index is not None
         if self._acting and actor.ready and self._may_act(actor):
-            self._have_filled(actor, self._slots.lend(actor.index))
+            slots = self._slots.lend(actor.index)
+            if slots:
+                self._have_filled(actor, slots)
 
     def _actor_settings(self, index: int, restarts: int) -> tuple[Any, ...]:
         """Return how an actor acts, and its seed.
@@ -193,8 +196,13 @@ class ParallelRun(ABC, Generic[W]):
         """Show what students learn from: the rollout, and the learner's logits."""
 
     def _done(self, slot: int) -> None:
-        """The learner needs a slot no more: lend it again."""
-        self._lend(self._actors[self._slots.owner(slot)])
+        """The learner needs a slot no more: lend it again, or another in its place."""
+        self._lend_next(self._slots.owner(slot))
+
+    def _lend_next(self, owner: int) -> None:
+        """Lend what has become free, to its owner or whoever's turn it is."""
+        for index in self._slots.next_after(owner):
+            self._lend(self._actors[index])
 
     @abstractmethod
     def _measure(self) -> float | None:
@@ -286,12 +294,13 @@ class ParallelRun(ABC, Generic[W]):
     def _turn(self, deadline: float) -> None:
         """Use one rollout, or wait for one until `deadline`."""
         before = perf_counter()
-        self._receive(timeout_seconds=0.0 if self._slots.waiting else max(deadline - before, 0.0))
+        waited = not self._slots.waiting
+        self._receive(timeout_seconds=max(deadline - before, 0.0) if waited else 0.0)
         self.recorder.add_seconds("wait", perf_counter() - before)
         waiting = self._slots.waiting
         if not waiting:
             return
-        slot = self._slots.take()
+        slot = self._slots.take(waited=waited)
         rollout = self._rollout(slot)
         tag = self._tag(slot, rollout)
         lag = self.learner.updates - tag.version

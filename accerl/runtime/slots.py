@@ -18,17 +18,39 @@ class SlotState(Enum):
     LEARNING = "learning"
 
 
+SPARE = 1
+"""rollouts that may wait for the learner before slots are held back"""
+FEWEST = 2
+"""rollouts under way: one is learned from while another is filled"""
+
+
 class Slots:
     """`each` slots for every actor; a slot never changes its owner.
+
+    Free slots are lent to their actors at once, unless they are held back: then at most `limit`
+    rollouts are under way, from lending to the end of learning, and actors take turns. Rollouts
+    that always waited during a round, in which the learner uses as many as are under way, were not
+    needed: the limit falls by their number, but for `SPARE`. It grows by one whenever the learner
+    had to wait. What actors hold that have left does not count.
+
+    Args:
+        actors: how many.
+        each: slots of each.
+        holds_back: whether slots are held back.
 
     Raises:
         ValueError: a step that the protocol does not have, such as using a slot twice.
     """
 
-    def __init__(self, actors: int, each: int) -> None:
+    def __init__(self, actors: int, each: int, *, holds_back: bool = False) -> None:
         self.each = each
+        self.holds_back = holds_back
+        self.limit = actors * each
         self._states = [SlotState.FREE] * (actors * each)
         self._ready: deque[int] = deque()
+        self._turns = list(range(actors))  # who was lent to longest ago comes first
+        self._round, self._fewest = 0, len(self)  # rollouts used in it; waiting, at the fewest
+        self._away: set[int] = set()
 
     def __len__(self) -> int:
         return len(self._states)
@@ -50,12 +72,41 @@ class Slots:
         own = range(actor * self.each, (actor + 1) * self.each)
         return [slot for slot in own if self._states[slot] is state]
 
+    @property
+    def under_way(self) -> int:
+        """Rollouts that are being filled by actors who are there, wait, or are learned from."""
+        held = sum(len(self.of(actor, SlotState.FILLING)) for actor in self._away)
+        return len(self) - self._states.count(SlotState.FREE) - held
+
     def lend(self, actor: int) -> list[int]:
         """Free -> filling: hand out all slots that this actor may fill now."""
         slots = self.of(actor, SlotState.FREE)
+        if self.holds_back:
+            slots = slots[: min(max(self.limit - self.under_way, 0), 1)]
         for slot in slots:
             self._states[slot] = SlotState.FILLING
+        if slots:
+            self._turns.remove(actor)
+            self._turns.append(actor)
         return slots
+
+    def next_after(self, owner: int) -> list[int]:
+        """Return whom to lend to, in order, when a slot of `owner` has become free.
+
+        Those that fill nothing come first, where slots are held back.
+        """
+        if not self.holds_back:
+            return [owner]
+        here = [actor for actor in self._turns if actor not in self._away]
+        return sorted(here, key=lambda actor: len(self.of(actor, SlotState.FILLING)))
+
+    def leave(self, actor: int) -> None:
+        """Note that an actor fills nothing until it joins again."""
+        self._away.add(actor)
+
+    def join(self, actor: int) -> None:
+        """Note that an actor is there again."""
+        self._away.discard(actor)
 
     def filled(self, actor: int, slot: int) -> None:
         """Filling -> ready: the actor says that it has finished this slot."""
@@ -64,13 +115,31 @@ class Slots:
         self._move(slot, SlotState.FILLING, SlotState.READY)
         self._ready.append(slot)
 
-    def take(self) -> int:
-        """Ready -> learning: return the slot that has waited longest."""
+    def take(self, *, waited: bool = False) -> int:
+        """Ready -> learning: return the slot that has waited longest.
+
+        Args:
+            waited: whether the learner had to wait for it.
+        """
         if not self._ready:
             raise ValueError("no slot is ready")
         slot = self._ready.popleft()
         self._move(slot, SlotState.READY, SlotState.LEARNING)
+        if self.holds_back:
+            self._adapt(waited)
         return slot
+
+    def _adapt(self, waited: bool) -> None:
+        """Have as many rollouts under way as keep the learner busy."""
+        self._round, self._fewest = self._round + 1, min(self._fewest, self.waiting)
+        if waited:
+            self.limit = min(self.limit + 1, len(self))
+        elif self._round < self.limit:
+            return
+        else:
+            fewer = self.limit - max(self._fewest - SPARE, 0)
+            self.limit = min(max(fewer, FEWEST), len(self))
+        self._round, self._fewest = 0, len(self)
 
     def done(self, slot: int) -> None:
         """Learning -> free: the learner needs it no more."""
@@ -88,12 +157,23 @@ class Slots:
 
     def state_dict(self) -> dict[str, Any]:
         """Return who holds what, as plain lists."""
-        return {"states": [state.value for state in self._states], "ready": list(self._ready)}
+        return {
+            "states": [state.value for state in self._states],
+            "ready": list(self._ready),
+            "limit": self.limit,
+            "turns": list(self._turns),
+            "round": self._round,
+            "fewest": self._fewest,
+            "away": sorted(self._away),
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a state returned by `state_dict`."""
         self._states = [SlotState(value) for value in state["states"]]
         self._ready = deque(state["ready"])
+        self.limit, self._turns = state["limit"], list(state["turns"])
+        self._round, self._fewest = state["round"], state["fewest"]
+        self._away = set(state["away"])
 
     def _move(self, slot: int, before: SlotState, after: SlotState) -> None:
         if self._states[slot] is not before:

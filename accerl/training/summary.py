@@ -100,7 +100,8 @@ def note_on_actors(summary: Mapping[str, Any], actors: int) -> str | None:
         return None
     return (
         f"the learner was busy all the time, and the {actors} actors {busy / actors:.0%} of it; "
-        f"{enough} would do, with fresher weights: --set runtime.num_actors={enough}"
+        f"{enough} would do, with fresher weights: --set runtime.num_actors={enough}, or "
+        "--set runtime.hold_back=true"
     )
 
 

@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from accerl.runtime.slots import Slots, SlotState
+from accerl.runtime.slots import FEWEST, Slots, SlotState
 
 
 class FakeActor:
@@ -24,9 +24,9 @@ class FakeActor:
 class SlotMachine(RuleBasedStateMachine):
     """The run (as process.py uses Slots), its actors, and a killer, in any order."""
 
-    @initialize(actors=st.integers(1, 3), each=st.integers(1, 4))
-    def begin(self, actors: int, each: int) -> None:
-        self.slots = Slots(actors, each)
+    @initialize(actors=st.integers(1, 3), each=st.integers(1, 4), holds_back=st.booleans())
+    def begin(self, actors: int, each: int, holds_back: bool) -> None:
+        self.slots = Slots(actors, each, holds_back=holds_back)
         self.actors = [FakeActor() for _ in range(actors)]
         self.learning: int | None = None
         self.contents: dict[int, int] = {}  # slot -> serial number of the rollout in it
@@ -38,7 +38,9 @@ class SlotMachine(RuleBasedStateMachine):
 
     def lend(self, index: int) -> None:
         if self.actors[index].alive:
-            self.actors[index].to_fill.extend(self.slots.lend(index))
+            lent = self.slots.lend(index)
+            self.actors[index].to_fill.extend(lent)
+            assert not lent or self.slots.under_way <= self.slots.limit
 
     def pick(self, data: st.DataObject, *, alive: bool) -> int | None:
         found = [index for index, actor in enumerate(self.actors) if actor.alive is alive]
@@ -64,9 +66,9 @@ class SlotMachine(RuleBasedStateMachine):
             self.unused.append(self.contents[slot])
 
     @precondition(lambda self: self.learning is None and self.slots.waiting)
-    @rule()
-    def the_learner_takes_a_rollout(self) -> None:
-        self.learning = self.slots.take()
+    @rule(waited=st.booleans())
+    def the_learner_takes_a_rollout(self, waited: bool) -> None:
+        self.learning = self.slots.take(waited=waited)
         self.learned.append(self.contents[self.learning])
 
     @precondition(lambda self: self.learning is not None)
@@ -75,7 +77,8 @@ class SlotMachine(RuleBasedStateMachine):
         assert self.learning is not None
         assert self.contents[self.learning] == self.learned[-1]  # nobody wrote to it meanwhile
         self.slots.done(self.learning)
-        self.lend(self.slots.owner(self.learning))
+        for index in self.slots.next_after(self.slots.owner(self.learning)):
+            self.lend(index)
         self.learning = None
 
     @rule(data=st.data())
@@ -130,6 +133,12 @@ class SlotMachine(RuleBasedStateMachine):
             assert self.learned == self.unused[: len(self.learned)]
             assert self.slots.waiting == len(self.unused) - len(self.learned)
 
+    @invariant()
+    def something_can_always_be_filled(self) -> None:
+        if hasattr(self, "slots"):
+            assert min(FEWEST, len(self.slots)) <= self.slots.limit <= len(self.slots)
+            assert self.slots.holds_back or self.slots.limit == len(self.slots)
+
 
 TestSlots = SlotMachine.TestCase
 TestSlots.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
@@ -154,3 +163,74 @@ def test_a_step_that_the_protocol_does_not_have_is_refused() -> None:
     assert slots.reclaim(0) == 1
     slots.done(1)
     assert slots.lend(0) == [0, 1]
+
+
+def use(slots: Slots, *, waited: bool = False) -> None:
+    """Learn from the rollout that waited longest, and lend what that frees."""
+    slot = slots.take(waited=waited)
+    slots.done(slot)
+    for actor in slots.next_after(slots.owner(slot)):
+        slots.lend(actor)
+
+
+def fill_all(slots: Slots, actors: int) -> None:
+    for actor in range(actors):
+        for slot in slots.of(actor, SlotState.FILLING):
+            slots.filled(actor, slot)
+
+
+def test_what_always_waits_is_held_back_and_lent_again_when_the_learner_waits() -> None:
+    """Seven actors are so fast that all that they hold is filled whenever the learner looks."""
+    slots = Slots(7, 3, holds_back=True)
+    for actor in range(7):
+        while slots.lend(actor):
+            pass
+    assert slots.under_way == slots.limit == 21
+    for _ in range(60):
+        fill_all(slots, 7)
+        use(slots)
+    assert slots.under_way == slots.limit == FEWEST
+    for _ in range(40):
+        fill_all(slots, 7)
+        use(slots, waited=True)
+    assert slots.under_way == slots.limit == 21
+
+
+def test_actors_take_turns_where_there_are_few_slots() -> None:
+    slots = Slots(4, 2, holds_back=True)
+    for actor in range(4):
+        while slots.lend(actor):
+            pass
+    filled = []
+    for _ in range(60):
+        for actor in range(4):
+            for slot in slots.of(actor, SlotState.FILLING):
+                slots.filled(actor, slot)
+                filled.append(actor)
+        use(slots)
+    assert slots.limit == FEWEST
+    assert {filled[-8:].count(actor) for actor in range(4)} == {2}
+
+
+def test_what_is_held_by_an_actor_who_left_is_made_up_for() -> None:
+    slots = Slots(3, 2, holds_back=True)
+    slots.limit = 2
+    assert [slots.lend(actor) for actor in range(3)] == [[0], [2], []]
+    slots.leave(0)
+    assert slots.under_way == 1
+    assert slots.next_after(0) == [2, 1]
+    assert slots.lend(2) == [4]
+    slots.join(0)
+    assert slots.lend(0) == []
+
+
+def test_a_state_goes_on_as_it_was() -> None:
+    slots, copy = (Slots(3, 2, holds_back=True) for _ in range(2))
+    for actor in range(3):
+        slots.lend(actor)
+    fill_all(slots, 3)
+    use(slots)
+    slots.leave(1)
+    copy.load_state_dict(slots.state_dict())
+    assert copy.state_dict() == slots.state_dict()
+    assert vars(copy) == vars(slots)

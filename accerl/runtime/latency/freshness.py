@@ -13,14 +13,17 @@ rollouts in turn, and the times of the n-th follow from those before:
 The compressor publishes after an update, if nothing is under way and enough updates were made since
 it did so last. If it distils, a piece of that comes first, and it goes on with pieces, as many as a
 learner update allows. What is ordered after v updates is there `made` seconds later. The policy lag
-of a rollout that began with those weights is n - v.
+of a rollout that began with those weights is n - v. Where slots are held back, s G is at most what
+keeps the learner busy.
 """
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 
 from accerl.runtime.latency.steady import Steady, Work
+from accerl.runtime.slots import SPARE
 
 _LIMITS = 0.98  # of its time that the learner is busy, from which on all slots wait for it
 _ROUNDS, _UPDATES = 2, 40  # that are counted at least: of all slots, and of the learner
@@ -56,6 +59,10 @@ def freshness(work: Work, state: Steady, every: int) -> tuple[float, float]:
     learn = learner_busy(work, state) * work.rollout
     learn -= 0.0 if work.distill else state.copying * work.rollout
     copy = 0.0 if work.distill else work.copy * state.slowdown
+    if work.holds_back and learner_limits(work, state):
+        # What the learner uses while one is filled and sent, that one, and what is spare.
+        needed = math.ceil((fill + work.upload) / learn) + 1 + SPARE
+        rollouts = min(rollouts, needed)
     compressor = _Compressor(work, state, every)
     ends, acted = [0.0] * groups, [0] * groups
     links = [0.0] * min(work.hosts, groups)

@@ -124,7 +124,8 @@ def advise(profile: LatencyProfile, config: RunConfig) -> Advice:
     sentence += (
         f" {actors} of the {profile.num_actors} actors would do: {share:.0%} of its env steps/s at "
         f"a policy lag of {enough.policy_lag:.0f} instead of {start.policy_lag:.0f} updates, so "
-        f"that an env step teaches more (--set runtime.num_actors={actors})."
+        f"that an env step teaches more (--set runtime.num_actors={actors}, or "
+        "runtime.hold_back=true)."
     )
     return Advice(
         rows=rows,
@@ -151,7 +152,7 @@ def find_fewer_actors(
         config: of the run.
         start: what all of its actors are predicted to bring.
     """
-    if profile.num_hosts or profile.actors_per_batch > 1:
+    if config.runtime.hold_back or profile.num_hosts or profile.actors_per_batch > 1:
         return None
     for actors in range(1, profile.num_actors):
         row = predict(replace(profile, num_actors=actors), config, start.spec)

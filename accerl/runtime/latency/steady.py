@@ -148,6 +148,8 @@ class Work:
     """links; 0: rollouts need not travel"""
     slots: int = 2
     """of each group of actors"""
+    holds_back: bool = False
+    """whether no more rollouts are under way than keep the learner busy, see `Slots`"""
     patience: float = 0.0
     """seconds that an actor waits for a publication at most"""
     co_tenants: int = 0
@@ -183,6 +185,7 @@ class Work:
             upload=profile.upload_seconds(config.learner.unroll * runtime.num_envs),
             hosts=wiring.hosts,
             slots=wiring.slots_each(runtime.queue_rollouts),
+            holds_back=runtime.hold_back,
             patience=runtime.patience_seconds,
         )
 

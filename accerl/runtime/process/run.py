@@ -59,7 +59,7 @@ class ProcessRun(ParallelRun[Worker]):
         if conditions.has_link:
             down, up = conditions.down_bytes_per_second, conditions.up_bytes_per_second
             self._pipe = ShapedPipe(down, up, actors)
-        self._slots = Slots(actors, self._slots.each)
+        self._slots = Slots(actors, self._slots.each, holds_back=config.runtime.hold_back)
         self._slab = Slab(self._shape, len(self._slots))
         self._blocks = SharedBlocks.of(config, policy, self._shape)
         self._actors = [self._make_actor(index) for index in range(actors)]
@@ -129,6 +129,7 @@ class ProcessRun(ParallelRun[Worker]):
             self._pipe.leave(self._disturbances.bandwidth)
         for actor in left:
             assert actor.index is not None
+            self._slots.leave(actor.index)
             while actor.channel.poll():  # what it finished before it left counts
                 self._receive_from(actor)
             if self._slots.of(actor.index, SlotState.FILLING):
@@ -136,7 +137,11 @@ class ProcessRun(ParallelRun[Worker]):
             if self._pipe is not None:
                 self._pipe.forget(actor.index)
         for actor in joined:
+            assert actor.index is not None
+            self._slots.join(actor.index)
             self._lend(actor)
+        if left:
+            self._lend_next(0)
         now = self._seconds
         return self._disturbances.next_change(now) - now
 

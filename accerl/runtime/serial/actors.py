@@ -6,6 +6,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from accerl.acting.actor import Actor
+from accerl.config import RunConfig
+from accerl.envs import make_envs
+from accerl.seeds import Role, number
 
 
 def actor_name(index: int) -> str:
@@ -32,6 +35,18 @@ class ModelledActor:
         self.filling: int | None = None
         self.charged = 0.0
         """core-seconds of what it is doing"""
+
+    @classmethod
+    def of(cls, config: RunConfig, index: int) -> ModelledActor:
+        """Return an actor with environments of its own."""
+        runtime = config.runtime
+        actor = Actor(
+            make_envs(config.game, runtime.num_envs, config.env),
+            number(config.seed, Role.ACTOR, index, 0, 0),
+            threads=runtime.actor_threads,
+            infer_batch=runtime.infer_batch,
+        )
+        return cls(actor)
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything needed to go on bit-exactly."""

@@ -25,7 +25,6 @@ from accerl.acting.rollout import Rollout, RolloutShape
 from accerl.compress.compressor import Compressor
 from accerl.compress.distillation.state_ring import StateRing
 from accerl.config import RunConfig
-from accerl.envs import make_envs
 from accerl.learner.learner import Learner
 from accerl.networks.graph_policy import count_macs
 from accerl.runtime.conditions import ACTORS, to_records
@@ -44,7 +43,7 @@ from accerl.runtime.serial.servers import Servers
 from accerl.runtime.serial.uplinks import Uplinks
 from accerl.runtime.slots import Slots
 from accerl.runtime.wiring import UPLINK
-from accerl.seeds import Role, number, torch_generator
+from accerl.seeds import Role, torch_generator
 from accerl.spec import IDENTITY, Decision
 from accerl.weights import Publication
 
@@ -63,7 +62,7 @@ class SerialRun:
         wiring = clock.wiring(runtime)
         generator = torch_generator(config.seed, Role.LEARNER)
         most = config.conditions.most_actors(wiring.actors)
-        self._actors = [ModelledActor(_make_actor(config, index)) for index in range(most)]
+        self._actors = [ModelledActor.of(config, index) for index in range(most)]
         envs = self.actors[0].envs
         observation = config.inputs(envs.observation)
         policy = parts.make_policy(config, envs.observation, envs.num_actions, generator)
@@ -115,7 +114,8 @@ class SerialRun:
             wiring,
         )
         self.shape = RolloutShape.of(envs, config.learner.unroll)
-        self._slots = Slots(len(self._actors), wiring.slots_each(runtime.queue_rollouts))
+        each = wiring.slots_each(runtime.queue_rollouts)
+        self._slots = Slots(len(self._actors), each, holds_back=runtime.hold_back)
         self._rollouts = [Rollout.allocate(self.shape) for _ in range(len(self._slots))]
         self._task = ""  # what the learner is doing: learn, copy or compress
         self._slot: int | None = None  # what it learns from
@@ -189,13 +189,17 @@ class SerialRun:
         wanted = self.config.conditions.at(self.now).actors or self._own_actors
         before, self._present = self._present, wanted
         for index in range(wanted, before):
+            self._slots.leave(index)
             modelled = self._actors[index]
             self.servers.stop(actor_name(index))
             if modelled.filling is not None:
                 modelled.inbox.insert(0, Lent([modelled.filling], -1))
                 modelled.filling = None
         for index in range(before, wanted):
+            self._slots.join(index)
             self._act(index)
+        if self._slots.holds_back and self.publishing.current is not None:
+            self._lend_next(0)  # what those held who left
 
     def _start(self) -> None:
         """Have the first weights published; only then can actors begin."""
@@ -216,7 +220,7 @@ class SerialRun:
         if not (waiting and self.servers.is_idle(LEARNER)):
             return
         self.recorder.add_seconds("wait", self.now - self._idle_since)
-        self._slot = self._slots.take()
+        self._slot = self._slots.take(waited=self.now > self._idle_since)
         self._fill = min(waiting / max(self.config.runtime.queue_rollouts, 1), 1.0)
         samples = self.shape.samples * self.config.learner.reuse
         before = perf_counter()
@@ -262,8 +266,8 @@ class SerialRun:
             self._idle_since = self.now
             if self._slot is not None:
                 self._slots.done(self._slot)
-                self._lend(self._slots.owner(self._slot))
-                self._slot = None
+                owner, self._slot = self._slots.owner(self._slot), None
+                self._lend_next(owner)
 
     def _delivered(self) -> None:
         """A publication is there, or not needed: who waited for it goes on, at first everybody."""
@@ -276,11 +280,17 @@ class SerialRun:
                 self.servers.stop(actor_name(index))
                 self._act(index)
 
+    def _lend_next(self, owner: int) -> None:
+        """Lend what has become free, to its owner or whoever's turn it is."""
+        for index in self._slots.next_after(owner):
+            self._lend(index)
+
     def _lend(self, index: int) -> None:
         """Lend an actor the slots that it may fill, and name what is about to be published."""
-        lent = Lent(self._slots.lend(index), self.orders.last_ordered)
-        self._actors[index].inbox.append(lent)
-        self._act(index)
+        slots = self._slots.lend(index)
+        if slots:
+            self._actors[index].inbox.append(Lent(slots, self.orders.last_ordered))
+            self._act(index)
 
     def _act(self, index: int) -> None:
         """Fill the next slot if there is one, or wait for weights on their way."""
@@ -384,14 +394,3 @@ class SerialRun:
         for actor in self.actors:
             actor.envs.close()
         self.evaluator.close()
-
-
-def _make_actor(config: RunConfig, index: int) -> Actor:
-    """Return an actor with environments of its own."""
-    runtime = config.runtime
-    return Actor(
-        make_envs(config.game, runtime.num_envs, config.env),
-        number(config.seed, Role.ACTOR, index, 0, 0),
-        threads=runtime.actor_threads,
-        infer_batch=runtime.infer_batch,
-    )
