@@ -91,7 +91,7 @@ class Slots:
         return slots
 
     def next_after(self, owner: int) -> list[int]:
-        """Return whom to lend to, in order, when a slot of `owner` has become free.
+        """Return the actors to lend to, in order, when a slot of `owner` has become free.
 
         Those that fill nothing come first, where slots are held back.
         """
