@@ -97,6 +97,17 @@ class LearningJob(Job[LearningCurve]):
         times = times_of_run(self.latency, config)
         return make(self.env_steps / predict(times, config, self.paced_by).env_steps_per_second)
 
+    @property
+    def predicted_env_steps(self) -> float:
+        """Env steps that it is predicted to make; where many specs may act, by what it is paced."""
+        given = self.strategy["params"].get("spec")
+        if given is None:
+            return float(self.env_steps)
+        config = self.config()
+        times = times_of_run(self.latency, config)
+        pace = predict(times, config, CompressionSpec.from_json(given)).env_steps_per_second
+        return pace * config.seconds
+
     def to_json(self) -> dict[str, Any]:
         """Return all fields, and a hash of the run's settings."""
         own = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "out"}

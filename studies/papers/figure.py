@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.latency.profiles import load_profile
-from accerl.spec import IDENTITY, CompressionSpec
+from accerl.spec import CompressionSpec
 from studies.learning.curve import LearningCurve
 from studies.learning.job import LearningJob, acting_with
 from studies.papers.verdict import Verdict
@@ -24,22 +24,21 @@ class PaperRun:
     label: str
     strategy: Mapping[str, Any]
     """see `LearningJob`"""
-    paced_by: CompressionSpec = IDENTITY
-    """whose predicted pace sets how long it is"""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """of `RunConfig`, by ``section.name``"""
 
     @classmethod
     def acting(cls, spec: CompressionSpec, label: str = "") -> PaperRun:
         """Return the line of acting with one spec throughout."""
-        return cls(label=label or spec.label, strategy=acting_with(spec), paced_by=spec)
+        return cls(label=label or spec.label, strategy=acting_with(spec))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Panel:
     """A game, and the lines that are drawn for it; the first is what the others are held against.
 
-    All runs of a panel begin with the same seeds (common random numbers).
+    All runs of a panel begin with the same seeds (common random numbers), and have as many seconds
+    as actors without compression are predicted to take for `env_steps`.
     """
 
     game: str
@@ -123,7 +122,6 @@ class PaperFigure:
                 network=panel.network,
                 latency=latency,
                 strategy=run.strategy,
-                paced_by=run.paced_by,
                 settings=run.settings,
                 env_steps=panel.env_steps,
                 seed=seed + index,

@@ -56,10 +56,14 @@ def target_score(curves: Sequence[LearningCurve]) -> float | None:
     return float(np.median(found)) if found else None
 
 
-def end_score(curve: LearningCurve) -> float | None:
-    """Return the mean of the scores in the last `LAST_SHARE` of a run."""
-    count = max(round(len(curve.scores) * LAST_SHARE), 1)
-    known = [score for score in curve.scores[-count:] if score is not None]
+def end_score(curve: LearningCurve, env_steps: float = math.inf) -> float | None:
+    """Return the mean of the scores in the last `LAST_SHARE` of a run, up to so many env steps."""
+    last = min(curve.env_steps[-1], env_steps)
+    known = [
+        score
+        for score, at in zip(curve.scores, curve.env_steps, strict=True)
+        if score is not None and (1.0 - LAST_SHARE) * last < at <= last
+    ]
     return float(np.mean(known)) if known else None
 
 
@@ -110,7 +114,11 @@ class SecondsAtMost:
 
 @dataclass(frozen=True, kw_only=True)
 class EndsWithin:
-    """A run ends within bounds of where the baseline ends, as a share of what that has learned."""
+    """A run ends within bounds of where the baseline ends, as a share of what that has learned.
+
+    Both are compared after as many env steps, all that the slower of them has made: what is faster
+    does not end higher for having gone on.
+    """
 
     claim: str
     label: str
@@ -125,7 +133,8 @@ class EndsWithin:
             base = _of(curves, self.machine, panel.baseline)
             own = _of(curves, self.machine, self.label)
             for seed in sorted(base.keys() & own.keys()):
-                ends = end_score(base[seed]), end_score(own[seed])
+                least = min(base[seed].env_steps[-1], own[seed].env_steps[-1])
+                ends = end_score(base[seed], least), end_score(own[seed], least)
                 known = [score for score in base[seed].scores if score is not None]
                 if ends[0] is None or ends[1] is None or max(known) <= known[0]:
                     continue
@@ -143,8 +152,8 @@ class EndsWithin:
             )
             if math.isfinite(value)
         ]
-        what = f"last score, {self.label} - baseline on {self.machine}, as a share of what the "
-        what += f"baseline has learned (claimed: {' and '.join(bounds)})"
+        what = f"score after as many env steps, {self.label} - baseline on {self.machine}, as a "
+        what += f"share of what the baseline has learned (claimed: {' and '.join(bounds)})"
         return _verdict(self.claim, outcome, what, estimate, low, high, len(gaps))
 
 

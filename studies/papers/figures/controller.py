@@ -31,7 +31,7 @@ FIGURE = PaperFigure(
             runs=(
                 PaperRun.acting(IDENTITY, "Original"),
                 BOTH,
-                PaperRun(label=LABEL, strategy=_deciding(), paced_by=BOTH.paced_by),
+                PaperRun(label=LABEL, strategy=_deciding()),
             ),
         )
         for game in GAMES

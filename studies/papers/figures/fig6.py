@@ -19,7 +19,6 @@ SWITCHES = PaperRun(
         },
         "label": "8 to 16 bits above 14.0",
     },
-    paced_by=INT8,
 )
 
 FIGURE = PaperFigure(

@@ -19,7 +19,6 @@ def _panel(game: str, gap: float) -> Panel:
             "params": {"aggressive": HALF.to_json(), "conservative": FIFTH.to_json(), "gap": gap},
             "label": f"{LABEL} at a gap of {gap:g}",
         },
-        paced_by=HALF,
         # The learner's own score is half of the gap.
         settings={"runtime.eval_episodes": 2},
     )

@@ -9,7 +9,6 @@ from studies.papers.verdict import EndsWithin, SecondsAtMost
 MIX = PaperRun(
     label="Net3 and Original by KL",
     strategy={"name": "linear-kl", "params": {}, "label": "Net3 and Original by KL"},
-    paced_by=STUDENTS["Net3"],
 )
 
 FIGURE = PaperFigure(
