@@ -42,7 +42,9 @@ class Admission:
 
     over the newest held-out states of the `StateRing`. That is asked when it takes over, not while
     it acts: it acts on until another decision sends it away, and is asked anew when it returns.
-    With a bound of 0, or without a ring, everything acts at once.
+    With a bound of 0, or without a ring, everything acts at once. So does a copy of a learner that
+    has learned nothing yet, which cannot be far from it: on a slow link the weights that would
+    stand in for it take longer than the run.
     """
 
     def __init__(self, bound_nats: float, ring: StateRing | None) -> None:
@@ -61,9 +63,15 @@ class Admission:
         ring = self._ring
         return ring is not None and ring.total >= PLAYED_SHARE * ring.capacity
 
-    def concerns(self, spec: CompressionSpec) -> bool:
-        """Whether `spec` must be admitted before it acts: it is distilled, and did not act last."""
-        return self.enabled and spec.student_key is not None and spec not in self._acted
+    def concerns(self, spec: CompressionSpec, version: int) -> bool:
+        """Whether `spec` must be admitted before it acts: it is distilled, and did not act last.
+
+        Args:
+            spec: what was decided for.
+            version: learner updates of what it copies.
+        """
+        is_distilled = spec.student_key is not None
+        return self.enabled and is_distilled and version > 0 and spec not in self._acted
 
     def judge(self, artifact: Artifact, policy: Policy) -> Verdict:
         """Compare an engine with the learner's policy; only where there are states.

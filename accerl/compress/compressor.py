@@ -203,7 +203,7 @@ class Compressor:
         Returns:
             The artifact, None if `spec` must wait; and why.
         """
-        if not self.admission.concerns(spec):
+        if not self.admission.concerns(spec, version):
             return self.build(spec, policy, version), Verdict()
         if not self.admission.has_states:
             return None, Verdict(admitted=False)

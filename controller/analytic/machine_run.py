@@ -127,8 +127,12 @@ class MachineRun:
         return {key: spec for key, spec in keys if key is not None and key not in warm}
 
     def _admitted(self, decision: Decision) -> Mix:
-        """Return what is to act for a decision: milder specs for those that are not admitted."""
-        bound, acting = self._config.compression.admit_kl_nats, self._specs
+        """Return what is to act for a decision: milder specs for those that are not admitted.
+
+        An untrained learner's copies are, see `Admission`.
+        """
+        acting = self._specs
+        bound = self._config.compression.admit_kl_nats if int(self._updates) else 0.0
         shares: defaultdict[CompressionSpec, float] = defaultdict(float)
         for spec, share in decision.mix:
             waits = bound and spec.student_key is not None and spec not in acting

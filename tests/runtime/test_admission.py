@@ -45,16 +45,34 @@ def catch(
         run.close()
 
 
+def begin(run: SerialRun) -> None:
+    """Let the learner learn a little, so that students must be admitted."""
+    run.apply(Decision.of(INT8))
+    while run.advance(0.001).total_learner_updates == 0:
+        assert run.now < 0.02
+
+
 def line(report: IntervalReport) -> str:
     return json.dumps(report.to_json(), sort_keys=True)
+
+
+def test_a_student_that_is_decided_for_first_acts_from_the_first_weights_on() -> None:
+    with catch(NEVER) as run:
+        run.apply(Decision.of(NET3))
+        reports = [run.advance(0.015) for _ in range(3)]
+        assert all(set(report.spec_seconds) == {NET3} for report in reports)
+        assert not any(report.waiting_kl_nats for report in reports)
+        assert reports[-1].total_learner_updates > 0
 
 
 @pytest.mark.parametrize("distillers", [0, 1])
 def test_a_student_waits_for_some_updates_and_then_acts(distillers: int) -> None:
     profile = replace(fast_profile(), num_distillers=distillers)
     with catch(BOUND, profile) as run:
+        begin(run)
+        begun = run.now
         run.apply(Decision.of(NET3))
-        first = run.advance(0.015)
+        first = run.advance(0.005)
         assert set(first.spec_seconds) == {INT8}
         assert first.waiting_kl_nats == {NET3: None}
         assert first.decision == Decision.of(NET3)
@@ -64,8 +82,8 @@ def test_a_student_waits_for_some_updates_and_then_acts(distillers: int) -> None
             assert len(reports) < 20
             reports.append(run.advance(0.02))
         (taken,) = reports[-1].takeovers
-        assert (taken.spec, taken.asked_seconds) == (NET3, 0.0)
-        assert 0.015 < taken.seconds < run.now
+        assert (taken.spec, taken.asked_seconds) == (NET3, begun)
+        assert 0.005 < taken.seconds < run.now
         assert 0.0 < (taken.kl_nats or 0.0) <= BOUND
         expected = {**vars(taken), "spec": NET3.label}
         assert summarise({}, reports)["takeovers"] == [expected]
@@ -80,6 +98,7 @@ def test_waiting_is_charged_for_engines_that_are_built_and_compared() -> None:
     """On the virtual clock, each publication: two engines, and the states that were compared."""
     profile = fast_profile()
     with catch(NEVER) as run:
+        begin(run)
         run.apply(Decision.of(NET3))
         while run.advance(0.02).total_env_steps < 16 * (COMPARED_STATES + 16):
             pass
@@ -93,6 +112,7 @@ def test_waiting_is_charged_for_engines_that_are_built_and_compared() -> None:
 
 def test_what_acted_goes_on_for_what_waits_and_a_mix_may_wait_in_part() -> None:
     with catch(BOUND) as run:
+        begin(run)
         run.apply(Decision.of(NET2))
         while not run.advance(0.02).takeovers:
             assert run.now < 0.4
@@ -122,8 +142,9 @@ def test_a_run_that_is_restored_while_something_waits_goes_on_bit_by_bit(
         return lines, weights_hash(run.learner.policy)
 
     with catch(BOUND, profile) as run, catch(BOUND, profile, seed=1) as fresh:
+        begin(run)
         run.apply(mix)
-        assert run.advance(0.02).waiting_kl_nats.keys() == {NET2, NET3}
+        assert run.advance(0.015).waiting_kl_nats.keys() == {NET2, NET3}
         save_checkpoint(tmp_path / "checkpoint", run.snapshot())
         expected = go_on(run)
         assert any('"takeovers": [{' in text for text in expected[0])
@@ -135,6 +156,9 @@ def test_a_run_that_is_restored_while_something_waits_goes_on_bit_by_bit(
 def test_the_process_runtime_has_students_wait_too() -> None:
     run = ProcessRun(admitting(quick_catch(), BOUND))
     try:
+        run.apply(Decision.of(INT8))
+        while run.advance(0.1).total_learner_updates == 0:
+            assert run.now < 10.0
         run.apply(Decision.of(NET3))
         reports = [run.advance(0.1)]
         while not reports[-1].takeovers:

@@ -61,11 +61,22 @@ def test_nothing_learns_or_is_compared_before_enough_states_were_played(ring: St
         if states:
             played(ring, states)
         assert compressor.distill(learner, [NET3]) == 0
-        assert compressor.admit(NET3, learner, 0) == (None, Verdict(admitted=False))
+        assert compressor.admit(NET3, learner, 1) == (None, Verdict(admitted=False))
         assert compressor.last_build.distill_updates == 0
     played(ring, 8)
     assert compressor.distill(learner, [NET3]) == 10
-    assert compressor.admit(NET3, learner, 0)[1].kl_nats is not None
+    assert compressor.admit(NET3, learner, 1)[1].kl_nats is not None
+
+
+def test_copies_of_a_learner_that_has_learned_nothing_act_at_once(ring: StateRing) -> None:
+    compressor, learner = make_compressor(ring), make_learner()
+    artifact, verdict = compressor.admit(NET3, learner, 0)
+    assert artifact is not None
+    assert artifact.spec == NET3
+    assert verdict == Verdict()
+    compressor.admission.acted([NET3])
+    assert compressor.admit(NET3, learner, 1)[0] is not None  # and act on
+    assert compressor.admit(NET2, learner, 1) == (None, Verdict(admitted=False))
 
 
 def test_it_waits_while_its_engine_is_far_from_the_learner_on_states_that_it_never_saw(
@@ -76,7 +87,7 @@ def test_it_waits_while_its_engine_is_far_from_the_learner_on_states_that_it_nev
     held_out = ring.held_out(COMPARED_STATES)
     assert held_out is not None
     found: list[float] = []
-    for version in range(30):
+    for version in range(1, 30):
         artifact, verdict = compressor.admit(NET3, learner, version)
         assert verdict.kl_nats is not None
         assert verdict.states == COMPARED_STATES
@@ -159,19 +170,19 @@ def test_what_waits_does_not_stand_in_for_what_fails_its_check(ring: StateRing) 
     compressor, learner = make_compressor(ring), make_learner()
     played(ring, 4096)
     assert compressor.admit(INT8, learner, 0)[0] is not None
-    assert compressor.admit(NET3, learner, 0)[0] is None
-    assert compressor.fallback(learner, 0).spec == INT8
+    assert compressor.admit(NET3, learner, 1)[0] is None
+    assert compressor.fallback(learner, 1).spec == INT8
 
 
 def test_a_saved_compressor_admits_at_the_same_moment_to_the_bit(ring: StateRing) -> None:
     one, other, learner = make_compressor(ring), make_compressor(ring), make_learner()
     played(ring, 4096)
-    for version in range(3):
+    for version in range(1, 4):
         one.admit(NET3, learner, version)
         one.distill(learner, [NET3], version)
     one.admission.acted([INT8])
     other.load_state_dict(one.state_dict())
-    for version in range(3, 30):
+    for version in range(4, 30):
         made = [compressor.admit(NET3, learner, version) for compressor in (one, other)]
         (artifact, verdict), (again, same) = made
         assert verdict == same
@@ -185,8 +196,8 @@ def test_a_saved_compressor_admits_at_the_same_moment_to_the_bit(ring: StateRing
     for compressor in (one, other):
         compressor.admission.acted([NET3])
     other.load_state_dict(one.state_dict())
-    assert not other.admission.concerns(NET3)
-    assert other.admission.concerns(NET2)
+    assert not other.admission.concerns(NET3, 30)
+    assert other.admission.concerns(NET2, 30)
 
 
 @pytest.mark.parametrize("bound", [-0.1, float("nan"), float("inf")])

@@ -148,6 +148,8 @@ def test_a_student_that_is_too_far_waits_and_something_milder_acts() -> None:
     """Atari's presets admit by KL: one that cannot follow never acts, one that can soon does."""
     pong = config("pong", network="original")
     never = make(replace(QUIET, student_kl=9.0, kl_at_start=1.0), run=pong)
+    never.apply(Decision.of(INT8))
+    assert never.advance(10.0).learner_updates > 0
     never.apply(Decision.of(NET3))
     report = never.advance(100.0)
     assert set(report.spec_seconds) == {INT8}
@@ -155,6 +157,8 @@ def test_a_student_that_is_too_far_waits_and_something_milder_acts() -> None:
     assert report.distill_updates > 0
     assert report.takeovers == ()
     soon = make(replace(QUIET, student_kl=0.2, kl_at_start=1.0, distill_states=5e4), run=pong)
+    soon.apply(Decision.of(INT8))
+    soon.advance(10.0)
     soon.apply(Decision.of(NET3))
     report = soon.advance(100.0)
     (takeover,) = report.takeovers
@@ -163,6 +167,12 @@ def test_a_student_that_is_too_far_waits_and_something_milder_acts() -> None:
     assert takeover.kl_nats <= 0.5
     assert set(report.spec_seconds) == {INT8, NET3}
     assert report.waiting_kl_nats == {}
+
+
+def test_what_copies_an_untrained_learner_acts_at_once() -> None:
+    run = make(replace(QUIET, student_kl=9.0), run=config("pong", network="original"))
+    run.apply(Decision.of(NET3))
+    assert set(run.advance(100.0).spec_seconds) == {NET3}
 
 
 def test_a_shadow_is_measured_and_does_not_act() -> None:

@@ -64,7 +64,7 @@ class Room:
     def ask(self, *mix: tuple[CompressionSpec, float]) -> None:
         self.orders.request(Decision(mix))
 
-    def publish(self, updates: int = 0) -> Made:
+    def publish(self, updates: int = 1) -> Made:
         order = self.orders.order(updates)
         made = make_publication(self.compressor, KLProbe(), self.policy, order)
         self.orders.book(replace(made.delivery, seconds=0.5), self.recorder)
