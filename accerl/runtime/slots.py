@@ -22,6 +22,8 @@ SPARE = 1
 """rollouts that may wait for the learner before slots are held back"""
 FEWEST = 2
 """rollouts under way: one is learned from while another is filled"""
+AT_FIRST = 2
+"""rollouts under way for each actor: one that it fills, and one to go on with"""
 
 
 class Slots:
@@ -45,7 +47,8 @@ class Slots:
     def __init__(self, actors: int, each: int, *, holds_back: bool = False) -> None:
         self.each = each
         self.holds_back = holds_back
-        self.limit = actors * each
+        self._actors = actors
+        self.limit = actors * (min(AT_FIRST, each) if holds_back else each)
         self._states = [SlotState.FREE] * (actors * each)
         self._ready: deque[int] = deque()
         self._turns = list(range(actors))  # who was lent to longest ago comes first
@@ -79,10 +82,14 @@ class Slots:
         return len(self) - self._states.count(SlotState.FREE) - held
 
     def lend(self, actor: int) -> list[int]:
-        """Free -> filling: hand out all slots that this actor may fill now."""
-        slots = self.of(actor, SlotState.FREE)
-        if self.holds_back:
-            slots = slots[: min(max(self.limit - self.under_way, 0), 1)]
+        """Free -> filling: hand out all slots that this actor may fill now.
+
+        That is its share of the limit, and one more while there is room.
+        """
+        here = max(self._actors - len(self._away), 1)
+        share = self.limit // here - len(self.of(actor, SlotState.FILLING))
+        room = max(self.limit - self.under_way, 0)
+        slots = self.of(actor, SlotState.FREE)[: min(max(share, 1), room)]
         for slot in slots:
             self._states[slot] = SlotState.FILLING
         if slots:

@@ -84,7 +84,7 @@ def summarise(config: Mapping[str, Any], reports: Sequence[IntervalReport]) -> d
 def note_on_actors(summary: Mapping[str, Any], actors: int) -> str | None:
     """Say so if the learner was always busy, and fewer actors would have filled as many rollouts.
 
-    What they fill beyond that waits for the learner: it makes nothing faster and weights older.
+    What they fill beyond that waits for the learner, and makes nothing faster.
 
     Args:
         summary: of a run on the real clock, see `summarise`.
@@ -100,8 +100,7 @@ def note_on_actors(summary: Mapping[str, Any], actors: int) -> str | None:
         return None
     return (
         f"the learner was busy all the time, and the {actors} actors {busy / actors:.0%} of it; "
-        f"{enough} would do, with fresher weights: --set runtime.num_actors={enough}, or "
-        "--set runtime.hold_back=true"
+        f"{enough} would do: --set runtime.num_actors={enough}"
     )
 
 

@@ -82,8 +82,10 @@ def test_a_rollout_says_what_acted_and_not_what_was_ordered(ray: Any) -> None:
     run = RayRun(config)
     try:
         witness = Witness(ray, run)
+        run.apply(Decision.of(IDENTITY))
+        reports = advance_until(run, 5)
         run.apply(Decision.of(NET3))
-        reports = advance_until(run, 40)
+        reports += advance_until(run, 40)
         published = witness.published()
     finally:
         run.close()

@@ -93,7 +93,7 @@ def test_the_queue_limit_holds_and_actors_wait_when_it_is_full() -> None:
     """With a slow learner the actors are idle most of the time, however many there are."""
     slow = replace(fast_profile(num_actors=4), learner_us_per_sample=100.0)
     for limit, each in ((1, 3), (8, 4)):  # an actor has what it fills, and its share of the queue
-        with catch(slow, queue_rollouts=limit, publish_every=1) as run:
+        with catch(slow, queue_rollouts=limit, publish_every=1, hold_back=False) as run:
             assert len(run.snapshot()["slots"]["states"]) == 4 * each
             report = run.advance(0.3)
             slots = run.snapshot()["slots"]

@@ -66,7 +66,8 @@ def check(serial: IntervalReport, modelled: IntervalReport) -> None:
     """Refuse differences in pace of more than a tenth or so."""
     updates = modelled.learner_updates
     assert modelled.env_steps == pytest.approx(serial.env_steps, rel=0.08 + 1.0 / updates)
-    assert modelled.policy_lag == pytest.approx(serial.policy_lag, rel=0.15)
+    # Where slots are held back there may be one rollout more under way, or one less.
+    assert modelled.policy_lag == pytest.approx(serial.policy_lag, rel=0.15, abs=1.1)
     for phase in modelled.phase_seconds:
         shares = [
             report.phase_seconds[phase] / sum(report.phase_seconds.values())

@@ -76,7 +76,7 @@ class Advice:
     enough: Prediction | None = None
     """likewise `start` with `enough_actors`; None: no fewer actors would do"""
     enough_actors: int | None = None
-    """the fewest that keep its pace while their weights are much fresher"""
+    """the fewest that keep its pace, where that is two thirds of them or less"""
 
     @property
     def pays(self) -> bool:
@@ -122,11 +122,15 @@ def advise(profile: LatencyProfile, config: RunConfig) -> Advice:
     actors, enough = fewer
     share = enough.env_steps_per_second / start.env_steps_per_second
     sentence += (
-        f" {actors} of the {profile.num_actors} actors would do: {share:.0%} of its env steps/s at "
-        f"a policy lag of {enough.policy_lag:.0f} instead of {start.policy_lag:.0f} updates, so "
-        f"that an env step teaches more (--set runtime.num_actors={actors}, or "
-        "runtime.hold_back=true)."
+        f" {actors} of the {profile.num_actors} actors would do (--set runtime.num_actors="
+        f"{actors}): {share:.0%} of its env steps/s"
     )
+    if enough.policy_lag + 2.0 <= start.policy_lag:
+        sentence += (
+            f" at a policy lag of {enough.policy_lag:.0f} instead of {start.policy_lag:.0f} "
+            "updates, so that an env step teaches more"
+        )
+    sentence += "."
     return Advice(
         rows=rows,
         bound=bound,
@@ -143,23 +147,20 @@ def find_fewer_actors(
     """Return how many actors are enough, and what is predicted of them; None: all are needed.
 
     Where the learner limits, all that its actors have filled waits for it: every actor more makes
-    weights older and nothing faster. Fewer are enough if they keep 98% of the pace and act with
-    weights that are at most two thirds as old, by two updates at least. Actors on machines of
-    their own, and those that fill a rollout together, are not looked at.
+    nothing faster. Two thirds of them or less are enough if they keep 98% of the pace. Actors on
+    machines of their own, and those that fill a rollout together, are not looked at.
 
     Args:
         profile: as the learner's network sees it.
         config: of the run.
         start: what all of its actors are predicted to bring.
     """
-    if config.runtime.hold_back or profile.num_hosts or profile.actors_per_batch > 1:
+    if profile.num_hosts or profile.actors_per_batch > 1:
         return None
-    for actors in range(1, profile.num_actors):
+    for actors in range(1, 2 * profile.num_actors // 3 + 1):
         row = predict(replace(profile, num_actors=actors), config, start.spec)
-        if row.env_steps_per_second < ENOUGH * start.env_steps_per_second:
-            continue
-        older = start.policy_lag - row.policy_lag
-        return (actors, row) if older >= max(2.0, start.policy_lag / 3.0) else None
+        if row.env_steps_per_second >= ENOUGH * start.env_steps_per_second:
+            return actors, row
     return None
 
 

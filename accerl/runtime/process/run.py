@@ -211,6 +211,7 @@ class ProcessRun(ParallelRun[Worker]):
             if self._pipe is not None:
                 self._pipe.forget(worker.index)
             replace(recovered=f"{slots} of its slots reclaimed")
+            self._lend_next(worker.index)
         elif worker.role == "learner":
             replace(recovered=self._ranks.died())
         elif worker.role in PUBLISHING:

@@ -223,6 +223,8 @@ class RayRun(ParallelRun[RayWorker]):
             found=found,
             counts=counts,
         )
+        if worker.index is not None:
+            self._lend_next(worker.index)
 
     def _take_back(self, worker: RayWorker) -> str:
         """Take back what a worker held; return that in words."""
