@@ -18,7 +18,8 @@ class Prior:
     """Means and spreads over games and machines.
 
     Those that are given here are what was seen of Catch, CartPole and Atari games: INT8 at 1e-5 to
-    1e-2 nats, Net3 at 1e-3 to 0.2.
+    1e-2 nats, Net3 at 1e-3 to 0.2. What KL and lag cost is what MinAtar's games on sixteen machines
+    took: at 0.1 nats 0.9 to 1.1 times the env steps of INT8, and a `lag_half` of 15 to 20.
 
     The typical KL of a spec, in natural logarithms of nats, is a sum over what it does:
 
@@ -47,16 +48,16 @@ class Prior:
     """from interval to interval"""
     kl_noise: float = 0.5
     """of one measurement"""
-    cost: float = 0.5
+    cost: float = 0.15
     power: float = 0.5
-    cost_spread: float = 0.7
+    cost_spread: float = 1.0
     """standard deviation of the log of a game's cost, over games"""
     cost_noise: float = 1.0
     """of the log of what one interval's effective sample size says of it"""
     ess_weight: float = 0.25
     """of the log of the effective sample size in the log of what a step is worth: samples that are
     weighted down still teach"""
-    lag_half: float = 40.0
+    lag_half: float = 17.0
     """updates of lag at which a step teaches half as much"""
     rate_shared: float = 0.15
     """standard deviation of the log of what a machine is faster than its profile predicts"""
