@@ -222,9 +222,9 @@ CONTEST = {
             "minatar-space-invaders": 100_000,
         },
         trained=_trained(("catch", "cartpole")),
-        # The first three machines of each family and four seeds were opened by an earlier contest.
+        # The first six machines of each family and eight seeds were opened by earlier contests.
         held_out=_held_out(
-            ("acrobot", "minatar-breakout", "minatar-space-invaders"), NUMBERS["test"][3]
+            ("acrobot", "minatar-breakout", "minatar-space-invaders"), NUMBERS["test"][6]
         ),
         entrants=("static", "kl-threshold", "advise-kl-cap"),
         variants=("untrained",),
@@ -234,8 +234,8 @@ CONTEST = {
         tune_seeds=2,
         validate_seeds=2,
         finalists=3,
-        test_seeds=4,
-        opened_seeds=4,
+        test_seeds=5,
+        opened_seeds=8,
         exploratory_seeds=1,
         pretrain_iterations=60,
     ),
