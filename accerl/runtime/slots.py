@@ -32,8 +32,9 @@ class Slots:
     Free slots are lent to their actors at once, unless they are held back: then at most `limit`
     rollouts are under way, from lending to the end of learning, and actors take turns. Rollouts
     that always waited during a round, in which the learner uses as many as are under way, were not
-    needed: the limit falls by their number, but for `SPARE`. It grows by one whenever the learner
-    had to wait. What actors hold that have left does not count.
+    needed: the limit, at first `AT_FIRST` for each actor, falls by their number, but for `SPARE`.
+    It grows by one whenever the learner had to wait. What actors hold that have left does not
+    count.
 
     Args:
         actors: how many.

@@ -211,6 +211,16 @@ def test_actors_take_turns_where_there_are_few_slots() -> None:
     assert {filled[-8:].count(actor) for actor in range(4)} == {2}
 
 
+def test_what_an_actor_held_that_died_is_lent_to_others() -> None:
+    slots = Slots(3, 2, holds_back=True)
+    slots.limit = 2
+    assert [slots.lend(actor) for actor in range(3)] == [[0], [2], []]
+    assert slots.reclaim(0) == 1
+    assert slots.next_after(0) == [2, 0, 1]
+    assert slots.lend(2) == [4]
+    assert slots.lend(0) == []
+
+
 def test_what_is_held_by_an_actor_who_left_is_made_up_for() -> None:
     slots = Slots(3, 2, holds_back=True)
     slots.limit = 2
