@@ -74,9 +74,9 @@ def _lines(panel: Mapping[str, Any], machine: str, known: Mapping[str, Any]) -> 
     target = "no score" if known["target"] is None else f"{known['target']:.1f}"
     lines = [
         "",
-        f"{panel['game']} on {machine}, learner {panel['network']}, {panel['env_steps']:,} env "
-        f"steps; env steps, seconds and processor seconds to {target} over those of "
-        f"{panel['baseline']}, and processor seconds to {target} of actors + learner + "
+        f"{panel['game']} on {machine}, learner {panel['network']}, the seconds that "
+        f"{panel['baseline']} is predicted to take for {panel['env_steps']:,} env steps; "
+        f"env steps, seconds and processor seconds to {target} over {panel['baseline']}'s, and processor seconds to {target} of actors + learner + "
         "compression:",
         "",
         "| actors | last score | env steps | seconds | processor seconds | by process "
