@@ -5,7 +5,7 @@
     accerl controller train --iterations 120 --draws 200 --out DIR
     python -m controller.shipped DIR
 
-in ten minutes of a core.
+in a quarter of an hour of a core.
 """
 
 from __future__ import annotations
