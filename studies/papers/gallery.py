@@ -120,10 +120,10 @@ def _on_stand_ins() -> str:
     bits = BITS_BUDGETS[SHORT]
     return (
         f"Where the command says `--budget {SHORT}`, games of MinAtar stand in for Atari's "
-        f"({games}). All lines of a figure have the seconds that actors without compression are "
-        f"predicted to take for {SHORT_ENV_STEPS:,} env steps, by the times that the paper gives "
-        f"for Atari's networks, and {SHORT_SEEDS} seeds, {ONE_GAME_SEEDS} where there is one game. "
-        "Students follow and take over as Atari's do. Policies of the last row have learned for "
+        f"({games}). Runs of Original last as long as {SHORT_ENV_STEPS:,} env steps are predicted "
+        "to take, by the times that the paper gives for Atari's networks; there are "
+        f"{SHORT_SEEDS} seeds, {ONE_GAME_SEEDS} where there is one game. Policies of the last row "
+        "have learned for "
         f"{max(bits.env_steps.values()):,} env steps, {bits.seeds} in each of "
         f"{len(bits.env_steps)} games."
     )

@@ -74,19 +74,20 @@ def _lines(panel: Mapping[str, Any], machine: str, known: Mapping[str, Any]) -> 
     target = "no score" if known["target"] is None else f"{known['target']:.1f}"
     lines = [
         "",
-        f"{panel['game']} on {machine}, learner {panel['network']}, the seconds that "
-        f"{panel['baseline']} is predicted to take for {panel['env_steps']:,} env steps; "
-        f"env steps, seconds and processor seconds to {target} over {panel['baseline']}'s, and processor seconds to {target} of actors + learner + "
-        "compression:",
+        f"{panel['game']} on {machine}, learner {panel['network']}, {panel['env_steps']:,} env "
+        f"steps of {panel['baseline']}; length of the runs in seconds; env steps, seconds and "
+        f"processor seconds to {target} over {panel['baseline']}'s, and processor seconds to "
+        f"{target} of actors + learner + compression:",
         "",
-        "| actors | last score | env steps | seconds | processor seconds | by process "
+        "| actors | length | last score | env steps | seconds | processor seconds | by process "
         "| env steps/s |",
-        "|---|---|---|---|---|---|---|",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for line in known["lines"]:
         end = "-" if line["end_score"] is None else f"{line['end_score']:.1f}"
         lines.append(
-            f"| {line['label']} | {end} | {interval_text(line['env_steps_ratio'])} | "
+            f"| {line['label']} | {line['curves'][0]['seconds'][-1]:,.0f} | {end} | "
+            f"{interval_text(line['env_steps_ratio'])} | "
             f"{interval_text(line['seconds_ratio'])} | {interval_text(line['core_seconds_ratio'])} "
             f"| {_by_process(line['processor_seconds'])} | {line['env_steps_per_second']:,.0f} |"
         )
