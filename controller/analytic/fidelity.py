@@ -328,8 +328,8 @@ _KINDS = (
         moves=(0.03, 0.5),
         episode_noise=(0.5, 0.4),
     ),
-    # Breakout and Space Invaders on sixteen machines, 100,000 env steps: what is distilled to 0.03
-    # to 0.1 nats needs 0.9 to 1.1 times the env steps of INT8 to half of the reference.
+    # Breakout and Space Invaders on sixteen machines, 100,000 env steps: what is distilled needs
+    # 0.8 to 1.1 times the env steps of INT8 to half of the reference (means by game and family).
     KindPrior(
         env_steps=(200e3, 1e6),
         free=0.3,

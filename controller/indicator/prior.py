@@ -18,8 +18,9 @@ class Prior:
     """Means and spreads over games and machines.
 
     Those that are given here are what was seen of Catch, CartPole and Atari games: INT8 at 1e-5 to
-    1e-2 nats, Net3 at 1e-3 to 0.2. What KL and lag cost is what MinAtar's games on sixteen machines
-    took: at 0.1 nats 0.9 to 1.1 times the env steps of INT8, and a `lag_half` of 15 to 20.
+    1e-2 nats, Net3 at 1e-3 to 0.2. What KL and lag cost is set by eye, to what MinAtar's games took
+    on sixteen machines within 100,000 env steps: what is distilled took 0.8 to 1.1 times the env
+    steps of INT8. Late in longer runs it may cost more.
 
     The typical KL of a spec, in natural logarithms of nats, is a sum over what it does:
 

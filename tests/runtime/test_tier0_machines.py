@@ -62,12 +62,17 @@ def both(
     return list(zip(reports(serial, spec, lengths), reports(modelled, spec, lengths), strict=True))
 
 
-def check(serial: IntervalReport, modelled: IntervalReport) -> None:
-    """Refuse differences in pace of more than a tenth or so."""
+def check(serial: IntervalReport, modelled: IntervalReport, *, lag_abs: float = 0.0) -> None:
+    """Refuse differences in pace of more than a tenth or so.
+
+    Args:
+        serial: what the serial runtime says.
+        modelled: what tier 0 says of the same interval.
+        lag_abs: learner updates that policy lags may differ by, if that is more than 15%.
+    """
     updates = modelled.learner_updates
     assert modelled.env_steps == pytest.approx(serial.env_steps, rel=0.08 + 1.0 / updates)
-    # Where slots are held back there may be one rollout more under way, or one less.
-    assert modelled.policy_lag == pytest.approx(serial.policy_lag, rel=0.15, abs=1.1)
+    assert modelled.policy_lag == pytest.approx(serial.policy_lag, rel=0.15, abs=lag_abs)
     for phase in modelled.phase_seconds:
         shares = [
             report.phase_seconds[phase] / sum(report.phase_seconds.values())
@@ -97,5 +102,7 @@ def test_what_a_server_does_while_another_program_takes_half_of_its_cores() -> N
 def test_what_machines_do_while_another_program_takes_half_of_their_cores(
     machine: tuple[str, int], spec: CompressionSpec
 ) -> None:
+    # A laptop's slots are held back: of the few rollouts under way one is more than 15%.
+    lag_abs = 1.1 if machine[0] == "laptop" else 0.0
     for serial, modelled in both(machine, spec, USUAL, 56):
-        check(serial, modelled)
+        check(serial, modelled, lag_abs=lag_abs)
