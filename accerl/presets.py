@@ -105,6 +105,7 @@ _ALD_PONG = replace(
         distill_learning_rate=1e-3,
         distill_sync_every=1,
         distill_updates=8,
+        distill_rest_kl_nats=0.0,
         distill_entropy_cost=0.0,
     ),
 )

@@ -42,6 +42,9 @@ class CompressionConfig:
     distill_updates: int = 4
     """distillation updates of every student in use per learner update, at most: of all distillers
     together; 0: no limit, they go on without pause"""
+    distill_rest_kl_nats: float = 0.0
+    """a student this far from the learner gets all updates that are allowed, a closer one fewer,
+    see `effort`; 0: all, however close it is"""
     distill_warmup_updates: int = 20
     """distillation updates before a student acts for the first time, or acts again; none where
     students are admitted"""
@@ -86,7 +89,7 @@ class CompressionConfig:
         updates = "distill_updates distill_warmup_updates"
         check(updates, "must not be negative", lambda updates: updates >= 0)
         check(
-            "admit_kl_nats",
+            "admit_kl_nats distill_rest_kl_nats",
             "must be a number that is not negative",
             lambda kl: 0.0 <= kl < math.inf,
         )

@@ -25,6 +25,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from accerl.compress.distillation.effort import STUDENT_SHARES
 from accerl.errors import UserError
 from accerl.json_fields import JsonFields
 from accerl.spec import CompressionSpec
@@ -118,7 +119,7 @@ class GameFidelity(JsonFields):
         kl = self.bits_kl.get(spec.bits, 0.0)
         kl += self.rank_kl * (1.0 - spec.rank) / 0.75
         kl += self.pruned_kl * (spec.sparsity / 0.5) ** 2
-        return kl + self.student_kl * (_STUDENT_SHARES[min(round(spec.size_rank), 3)])
+        return kl + self.student_kl * STUDENT_SHARES[min(round(spec.size_rank), 3)]
 
     def growth(self, skill: float) -> float:
         """Return the part of K that a skill shows."""
@@ -146,8 +147,6 @@ class GameFidelity(JsonFields):
 _NOT_NEGATIVE = ("rise", "cost", "cost_power", "rank_kl", "pruned_kl", "student_kl", "kl_growth")
 _NOT_NEGATIVE += ("moves", "stale_kl", "episode_noise", "kl_noise", "seed_spread", "luck_spread")
 _NOT_NEGATIVE += ("kl_at_start",)
-_STUDENT_SHARES = (0.0, 0.35, 0.6, 1.0)
-"""of the smallest student's KL, by place in the family"""
 REFERENCE_LAG = 5.0
 """policy lag, in learner updates, of the runs that games' lengths are of"""
 

@@ -111,9 +111,12 @@ class MachineRun:
         if mix == self._acting or self._coming is not None:
             return
         moment, _ = self._moment()
-        pace = self._machine.of(mix, (), moment)
+        pace = self._machine.of(mix, (), moment, kl_nats=self._kl)
         before = self._specs
-        busy = self._machine.of(self._acting, (), moment).blocked_seconds if before else 0.0
+        busy = 0.0
+        if before:
+            acting = self._machine.of(self._acting, (), moment, kl_nats=self._kl)
+            busy = acting.blocked_seconds
         warmed = sum(self._machine.warmup_seconds(s, moment) for s in self._cold(mix).values())
         delay = pace.delay_seconds if before else pace.delay_seconds + 0.5 * pace.fill_seconds
         self._coming = mix, self._seconds + busy + delay + warmed, pace.publish_seconds + warmed
@@ -220,7 +223,7 @@ class MachineRun:
             until = min(until, self._coming[1])
         if until > self._seconds:
             if self._acting:
-                pace = self._machine.of(self._acting, waiting, moment, self._shadow)
+                pace = self._machine.of(self._acting, waiting, moment, self._shadow, self._kl)
                 self._act(pace, until - self._seconds, luck, sums)
             else:
                 sums.phases["wait"] += until - self._seconds

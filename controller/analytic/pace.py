@@ -7,9 +7,12 @@ out once for each mix of specs and moment.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from accerl.compress.admission import COMPARED_STATES
+from accerl.compress.distillation.effort import updates_due
 from accerl.config import RunConfig
 from accerl.runtime.conditions import Moment
 from accerl.runtime.latency.freshness import freshness, learner_busy, learner_limits
@@ -58,7 +61,11 @@ class Pace:
     publish_bytes: float
 
 
-_Situation = tuple[Mix, tuple[CompressionSpec, ...], Moment, CompressionSpec | None]
+Distances = tuple[tuple[CompressionSpec, float], ...]
+"""specs and the KL of what they distil, in nats"""
+DUE_STEP = 0.2
+"""of the logarithm of the updates that are due to a network, between two that are worked out"""
+_Situation = tuple[Mix, tuple[CompressionSpec, ...], Moment, CompressionSpec | None, Distances]
 
 
 class MachinePace:
@@ -83,6 +90,7 @@ class MachinePace:
         waiting: tuple[CompressionSpec, ...],
         moment: Moment,
         shadow: CompressionSpec | None = None,
+        kl_nats: Callable[[CompressionSpec], float] | None = None,
     ) -> Pace:
         """Return the pace with which a mix acts.
 
@@ -91,14 +99,30 @@ class MachinePace:
             waiting: what is distilled beside it until it may act.
             moment: the machine as it is.
             shadow: what is compared, and distilled if need be, without acting.
+            kl_nats: says how far from the learner what is distilled is; None: as is usual.
 
         Raises:
             UserError: the profile has no times for a spec.
         """
-        key = mix, waiting, moment, shadow if shadow and shadow.student_key else None
+        shadow = shadow if shadow and shadow.student_key else None
+        known: Distances = ()
+        if kl_nats is not None:
+            beside = () if shadow is None else (shadow,)
+            keys = _keys(mix, (*waiting, *beside)).values()
+            known = tuple((spec, self._rounded(kl_nats(spec))) for spec in keys)
+        key = mix, waiting, moment, shadow, known
         if key not in self._known:
             self._known[key] = self._work_out(*key)
         return self._known[key]
+
+    def _rounded(self, kl_nats: float) -> float:
+        """Return a KL at which about as many updates are due: few paces must be worked out."""
+        compression = self.config.compression
+        allowed, rest = compression.distill_updates, compression.distill_rest_kl_nats
+        if not allowed or not rest:
+            return 0.0
+        due = updates_due(allowed, kl_nats, rest)
+        return rest * math.exp(round(math.log(due) / DUE_STEP) * DUE_STEP) / allowed
 
     def warmup_seconds(self, spec: CompressionSpec, moment: Moment) -> float:
         """Return the seconds in which a student is distilled before it may act."""
@@ -125,10 +149,11 @@ class MachinePace:
         waiting: tuple[CompressionSpec, ...],
         moment: Moment,
         shadow: CompressionSpec | None,
+        known: Distances,
     ) -> Pace:
         runtime, times = self.config.runtime, self.times
         distilled_for = (*waiting, *(() if shadow is None else (shadow,)))
-        work = self._mixed(mix, waiting, distilled_for).under(moment)
+        work = self._mixed(mix, waiting, distilled_for, dict(known)).under(moment)
         updates, state = settle(work, runtime.publish_every)
         acted = [
             (share, times.act_seconds(spec, runtime.num_envs, runtime.infer_batch))
@@ -189,10 +214,11 @@ class MachinePace:
         mix: Mix,
         waiting: tuple[CompressionSpec, ...],
         distilled_for: tuple[CompressionSpec, ...],
+        known: Mapping[CompressionSpec, float],
     ) -> Work:
         """Return the work of rollouts that several specs share, and of what waits."""
-        works = {spec: Work.of(self.times, self.config, spec) for spec, _ in mix}
-        works |= {spec: Work.of(self.times, self.config, spec) for spec in distilled_for}
+        specs = (*(spec for spec, _ in mix), *distilled_for)
+        works = {spec: Work.of(self.times, self.config, spec, known.get(spec)) for spec in specs}
         first = works[mix[0][0]]
         if len(works) == 1:
             return first

@@ -235,13 +235,14 @@ def keeping_pace(config: RunConfig) -> RunConfig:
 
 
 _TAKING_OVER = (
+    "distill_rest_kl_nats",
     "distill_start",
     "distill_renew_every",
     "distill_renew_share",
     "prune_compensate",
     "admit_kl_nats",
 )
-"""how Atari's students begin, begin anew, and are admitted"""
+"""how Atari's students rest, begin, begin anew, and are admitted"""
 
 
 def make_instance(game: str, latency: LatencyProfile, env_steps: int, **fields: Any) -> Instance:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from accerl.compress.config import CompressionConfig
 from accerl.compress.distillation.beginnings import Beginnings, changed_share, key_generator
+from accerl.compress.distillation.effort import updates_due
 from accerl.compress.distillation.state_ring import StateRing
 from accerl.compress.distillation.trainer import StateSource, StudentTrainer
 from accerl.networks.graph_policy import Policy
@@ -117,6 +118,12 @@ class StudentPool:
             self._renew(key, policy, states)
             self._trainers[key].update(source, policy, updates, version=version)
         return updates + self._owed.pop(key, 0)
+
+    def updates_due(self, key: StudentKey, allowed: int) -> float:
+        """Return how many of the allowed updates a network needs, by how far off it was."""
+        trainer = self._trainers.get(key)
+        known = None if trainer is None else trainer.kl_nats
+        return updates_due(allowed, known, self.config.distill_rest_kl_nats)
 
     def trainer(self, key: StudentKey) -> StudentTrainer:
         """Return who trains the network of `key`, which is trained here."""

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from accerl.compress.check import kl_nats
 from accerl.compress.distillation.state_ring import StateBatch
 from accerl.errors import require_choice, require_fields
 from accerl.networks.graph_policy import Policy
@@ -22,6 +23,8 @@ from accerl.precision import BF16, PRECISIONS, choose_precision
 
 NEVER = -(2**40)
 """learner updates at which logits were put out that do not exist"""
+NEWEST_SHARE = 0.3
+"""of the newest batch in what a trainer knows of its student's KL"""
 
 
 def distillation_loss(
@@ -177,6 +180,9 @@ class StudentTrainer:
         """value of `updates` when it was last asked whether it should be"""
         self.refused = 0
         """new beginnings in its place that were no closer to the learner, one after the other"""
+        self.kl_nats: float | None = None
+        """KL(teacher || student) before the last calls of `update`, the newer the weightier; None:
+        there was none"""
         self._begun = 0  # value of `updates` when it last was
         self.generator = generator
         self._synchronised = 0  # value of `updates` when the teacher was last copied
@@ -187,6 +193,7 @@ class StudentTrainer:
         """Count on from the trainer of a network that the own one takes the place of."""
         self.updates = self.looked = self._begun = self._synchronised = other.updates
         self.generation = other.generation + 1
+        self.kl_nats = other.kl_nats
 
     def update(
         self,
@@ -214,11 +221,13 @@ class StudentTrainer:
             self._synchronised = self.updates
         loss = torch.zeros(())
         self.net.train()
-        for _ in range(updates):
+        for index in range(updates):
             batch = source.draw(self.method.batch, self.generator)
             obs = torch.from_numpy(batch.obs).to(self.net.device)
             teacher_logits, teacher_values = self._taught(batch, obs, version)
             logits, values = self._forward(self.net, obs)
+            if index == 0:
+                self._note(teacher_logits, logits)
             loss = distillation_loss(
                 teacher_logits,
                 teacher_values,
@@ -237,6 +246,11 @@ class StudentTrainer:
             self.updates += 1
         self.net.eval()
         return loss.item()
+
+    def _note(self, teacher_logits: Tensor, logits: Tensor) -> None:
+        rows = kl_nats(teacher_logits.cpu().numpy(), logits.detach().cpu().numpy())
+        now, before = float(rows.mean()), self.kl_nats
+        self.kl_nats = now if before is None else before + NEWEST_SHARE * (now - before)
 
     def _forward(self, net: Policy, obs: Tensor) -> tuple[Tensor, Tensor]:
         if self._low and obs.ndim == 4:
@@ -270,6 +284,7 @@ class StudentTrainer:
             "looked": self.looked,
             "refused": self.refused,
             "begun": self._begun,
+            "kl_nats": self.kl_nats,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -282,6 +297,7 @@ class StudentTrainer:
         self._synchronised = int(state["synchronised"])
         self.looked, self._begun = int(state["looked"]), int(state["begun"])
         self.refused = int(state["refused"])
+        self.kl_nats = state["kl_nats"]
 
 
 def _copies(net: nn.Module) -> dict[str, Tensor]:

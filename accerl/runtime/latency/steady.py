@@ -64,6 +64,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from accerl.compress.distillation.effort import updates_due, usual_kl_nats
 from accerl.config import RunConfig
 from accerl.runtime.conditions import Moment
 from accerl.runtime.latency.profile import LatencyProfile
@@ -156,19 +157,35 @@ class Work:
     """processes of others on the learner's machine that compute without pause"""
 
     @classmethod
-    def of(cls, profile: LatencyProfile, config: RunConfig, spec: CompressionSpec) -> Work:
-        """Return the work of a profile's pipeline, acting with `spec`."""
+    def of(
+        cls,
+        profile: LatencyProfile,
+        config: RunConfig,
+        spec: CompressionSpec,
+        kl_nats: float | None = None,
+    ) -> Work:
+        """Return the work of a profile's pipeline, acting with `spec`.
+
+        Args:
+            profile: of the machine, as the learner's network sees it.
+            config: of the run.
+            spec: what acts.
+            kl_nats: how far the network that it distils is from the learner; None: as is usual.
+        """
         runtime = config.runtime
         wiring = Wiring.of(runtime, profile)
         acted = profile.act_seconds(spec, runtime.num_envs, runtime.infer_batch)
         env_steps = runtime.num_envs * wiring.actors
-        once, allowed = 0.0, config.compression.distill_updates
+        once, compression = 0.0, config.compression
         if spec.student_key is not None:
-            once = profile.distill_seconds(spec, config.compression.distill_batch)
+            once = profile.distill_seconds(spec, compression.distill_batch)
+        allowed = compression.distill_updates
         sharers = most_sharers(wiring.distillers, allowed)
         share = allowed / max(sharers, 1) if allowed else math.inf
         if not wiring.compressor:  # the learner, which goes on learning after some
             share = allowed or PIECE_UPDATES
+        kl = usual_kl_nats(spec) if kl_nats is None else kl_nats
+        share = updates_due(share, kl, compression.distill_rest_kl_nats)
         return cls(
             wiring=wiring,
             rollout=config.learner.unroll * runtime.num_envs,
@@ -177,7 +194,7 @@ class Work:
             learn=profile.learn_seconds(config.learner.reuse),
             distillers=sharers if once else 0,
             distill=once * share if once else 0.0,
-            piece=0.0 if wiring.distillers else once * min(allowed or PIECE_UPDATES, PIECE_UPDATES),
+            piece=0.0 if wiring.distillers else once * min(share, PIECE_UPDATES),
             publish=profile.publish_seconds(spec),
             copy=profile.copy_seconds(),
             load=profile.load_seconds(spec),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -124,12 +124,17 @@ class Charges:
 class Pace:
     """What a process distils next: in pieces, and no more than is allowed per learner update.
 
-    What a learner update allowed and was not used has lapsed with the next one.
+    What a learner update allowed and was not used has lapsed with the next one, but for the
+    fraction of an update that was due.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, due: Callable[[StudentKey, int], float]) -> None:
+        """Ask `due` how many of the updates that are allowed a network needs."""
+        self._due = due
         self._version = -1
         self._done: Counter[StudentKey] = Counter()
+        self._budgets: dict[StudentKey, float] = {}  # updates, what was carried over included
+        self._carried: dict[StudentKey, float] = {}
 
     def next(self, charges: Sequence[Charge], version: int) -> tuple[Charge, int] | None:
         """Return the charge that has had least, and the updates of its next piece.
@@ -139,19 +144,24 @@ class Pace:
             version: learner updates of the weights that it is about to follow.
 
         Returns:
-            None if all had what they are allowed.
+            None if all had what is due to them.
         """
-        if version != self._version:
-            self._version = version
-            self._done.clear()
-        left = [
-            (charge, min(charge.updates - self._done[charge.key], PIECE_UPDATES))
-            if charge.updates
-            else (charge, PIECE_UPDATES)
-            for charge in charges
-        ]
+        left = [(charge, min(self.left(charge, version), PIECE_UPDATES)) for charge in charges]
         open_charges = [each for each in left if each[1] > 0]
         return min(open_charges, key=lambda each: self._done[each[0].key], default=None)
+
+    def left(self, charge: Charge, version: int) -> int:
+        """Return how many updates are due to a charge's network, or to its next piece."""
+        if version != self._version:
+            self._version = version
+            self._carried = {key: budget % 1.0 for key, budget in self._budgets.items()}
+            self._budgets.clear()
+            self._done.clear()
+        if not charge.updates:
+            return PIECE_UPDATES
+        key = charge.key
+        self._budgets[key] = self._carried.get(key, 0.0) + self._due(key, charge.updates)
+        return int(self._budgets[key]) - self._done[key]
 
     def begun(self, version: int) -> bool:
         """Whether anything followed the learner's weights of that version."""
@@ -163,10 +173,20 @@ class Pace:
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything needed to go on bit-exactly."""
-        done = [[list(key), updates] for key, updates in self._done.items()]
-        return {"version": self._version, "done": done}
+        counted = {"done": self._done, "budgets": self._budgets, "carried": self._carried}
+        return {
+            "version": self._version,
+            **{
+                name: [[list(key), updates] for key, updates in counts.items()]
+                for name, counts in counted.items()
+            },
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a state returned by `state_dict`."""
         self._version = state["version"]
-        self._done = Counter({StudentKey(*key): updates for key, updates in state["done"]})
+        done, self._budgets, self._carried = (
+            {StudentKey(*key): updates for key, updates in state[name]}
+            for name in ("done", "budgets", "carried")
+        )
+        self._done = Counter(done)

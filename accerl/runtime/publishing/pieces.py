@@ -35,7 +35,7 @@ class Pieces:
         self._updates, self._cpu_seconds = 0, 0.0
         self._policy = policy
         self._shares = StudentShares(compressor, index, first_base)
-        self._pace = Pace()
+        self._pace = Pace(compressor.pool.updates_due)
 
     @property
     def has_followed(self) -> bool:

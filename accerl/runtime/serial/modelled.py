@@ -19,7 +19,7 @@ from accerl.compress.compressor import Compressor
 from accerl.compress.distillation.sharing import Shown, StudentShares
 from accerl.learner.learner import Learner
 from accerl.runtime.interval import IntervalRecorder
-from accerl.runtime.publishing.charges import PIECE_UPDATES, Charge, Charges, Pace
+from accerl.runtime.publishing.charges import Charge, Charges, Pace
 from accerl.runtime.publishing.delivery import Delivery, Order, Shadow
 from accerl.runtime.publishing.orders import PublicationOrders
 from accerl.runtime.publishing.probe import KLProbe
@@ -125,8 +125,8 @@ class ModelledPublishing:
             compressor.config.distill_updates,
             follow_resting=not wiring.is_crowded,
         )
-        self._paces = [Pace() for _ in distillers]
-        self._pace = Pace()  # the compressor's own
+        self._paces = [Pace(each.pool.updates_due) for each in distillers]
+        self._pace = Pace(compressor.pool.updates_due)  # the compressor's own
         self._making: list[list[dict[str, Any]]] = [[] for _ in distillers]
         self._shown = Shown(len(distillers))
         self._news = False  # whether the compressor has not seen all that is shown
@@ -202,7 +202,8 @@ class ModelledPublishing:
         own, job = self._charges.left_to_compressor(orders.in_use), _Job()
         if self.server == LEARNER:  # which goes on learning when all of it is done
             for charge in own:
-                job.distill_seconds += self._follow(charge, charge.updates or PIECE_UPDATES)
+                if (left := self._pace.left(charge, learner.updates)) > 0:
+                    job.distill_seconds += self._follow(charge, left)
         elif not publish:
             piece = self._pace.next(own, learner.updates)
             job.distill_seconds = 0.0 if piece is None else self._follow(*piece)

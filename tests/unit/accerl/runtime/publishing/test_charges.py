@@ -7,10 +7,15 @@ import json
 import pytest
 
 from accerl.runtime.publishing.charges import Charge, Charges, Pace
-from accerl.spec import CompressionSpec
+from accerl.spec import CompressionSpec, StudentKey
 
 NET2, NET3 = CompressionSpec(student="net2", bits=8), CompressionSpec(student="net3", bits=8)
 PRUNED, INT8 = CompressionSpec(sparsity=0.5), CompressionSpec(bits=8)
+
+
+def _all(key: StudentKey, allowed: int) -> int:
+    """Have every network need all that is allowed."""
+    return allowed
 
 
 def shares(charges: Charges, distillers: int, *acting: CompressionSpec) -> list[list[str]]:
@@ -68,7 +73,7 @@ def test_without_distillers_the_compressor_distils_what_acts_once() -> None:
 
 
 def test_a_student_gets_what_an_update_of_the_learner_allows_and_no_more() -> None:
-    pace, charges = Pace(), (Charge(NET2, updates=6), Charge(NET3, updates=3))
+    pace, charges = Pace(_all), (Charge(NET2, updates=6), Charge(NET3, updates=3))
 
     def pieces(version: int) -> list[tuple[str, int]]:
         found = []
@@ -83,8 +88,34 @@ def test_a_student_gets_what_an_update_of_the_learner_allows_and_no_more() -> No
     assert pieces(9) == expected  # what update 8 allowed has lapsed
 
 
+def test_fractions_of_an_update_are_carried_to_the_next_learner_update() -> None:
+    pace, charge = Pace(lambda key, allowed: 1.25), Charge(NET2, updates=4)
+    done = []
+    for version in range(10):
+        while (piece := pace.next([charge], version)) is not None:
+            pace.add(*piece)
+            done.append((version, piece[1]))
+    # The fourth fraction makes one more, and so does the eighth.
+    assert sum(updates for _, updates in done) == 12
+    assert [version for version, _ in done] == list(range(10))
+
+
+def test_a_network_that_came_close_gets_no_more_until_the_learner_moves() -> None:
+    due = [12.0]
+    pace, charge = Pace(lambda key, allowed: due[0]), Charge(NET2, updates=12)
+    assert pace.next([charge], 1) == (charge, 4)
+    pace.add(charge, 4)
+    due[0] = 0.5
+    assert pace.next([charge], 1) is None
+    assert [pace.next([charge], version) for version in (2, 3, 4)] == [
+        (charge, 1),  # half of an update was left over
+        None,
+        (charge, 1),
+    ]
+
+
 def test_without_a_limit_students_take_turns_for_ever() -> None:
-    pace, charges = Pace(), (Charge(NET2), Charge(NET3))
+    pace, charges = Pace(_all), (Charge(NET2), Charge(NET3))
     for turn in range(50):
         piece = pace.next(charges, 1)
         assert piece == (charges[turn % 2], 4)
@@ -93,7 +124,7 @@ def test_without_a_limit_students_take_turns_for_ever() -> None:
 
 @pytest.mark.parametrize("begun", [False, True])
 def test_pace_and_charges_survive_their_json(begun: bool) -> None:
-    pace, other = Pace(), Pace()
+    pace, other = Pace(_all), Pace(_all)
     charges, same = Charges(2, 8), Charges(2, 8)
     charges.assign([NET3, PRUNED])
     same.load_state_dict(json.loads(json.dumps(charges.state_dict())))
