@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from accerl.spec import IDENTITY, CompressionSpec
@@ -84,6 +84,20 @@ def _minatar(machine: str, game: str) -> Case:
     )
 
 
+def _resting(*bounds: float) -> tuple[Variant, ...]:
+    """Return INT8, and small actors that rest at a KL below each of the bounds, 0 for never."""
+    small = [
+        Variant(
+            label=f"{spec.label}, {f'rests below {bound:g}' if bound else 'never rests'}",
+            spec=spec,
+            settings={"compression.distill_rest_kl_nats": bound},
+        )
+        for spec in (NET2, NET3)
+        for bound in bounds
+    ]
+    return (*acting(INT8), *small)
+
+
 _SMALL_ACTORS = acting(IDENTITY, INT8, NET2, PRUNED, NET3)
 _CATCH = {"game": "catch", "profile": "paper-1080ti", "network": "original", "scores": (0.0,)}
 _CORRECTORS = ("vtrace+importance", "truncated-importance", "retrace+importance", "importance")
@@ -111,6 +125,11 @@ def _correctors(actor: CompressionSpec) -> tuple[Variant, ...]:
 STUDENTS: Mapping[str, tuple[Case, ...]] = {
     "tiny": (Case(**_CATCH, env_steps=80_000, variants=acting(IDENTITY, NET3, PRUNED), seeds=2),),
     "minatar": tuple(_minatar(machine, game) for machine in MACHINES for game in SMALL_SCORES),
+    "rest": tuple(
+        replace(_minatar(machine, game), variants=_resting(0.0, 0.25, 0.5), seeds=3)
+        for machine in ("paper-1080ti", "two-core")
+        for game in SMALL_SCORES
+    ),
     "short": (
         *(_atari("gpu-learner", game, acting(IDENTITY, NET2, PRUNED, NET3)) for game in SCORES),
         _of_original("breakout"),

@@ -22,7 +22,9 @@ WORTHWHILE = 1.05
 STALE_UPDATES = 16.0
 """weights that need more learner updates than these to reach the actors count as stale"""
 ENOUGH = 0.98
-"""share of the pace that fewer actors must keep"""
+"""share of the pace that fewer actors must keep, or weights that are fresher"""
+FRESHER = 0.8
+"""share of the policy lag that is worth being told of"""
 LIMITS = {
     "emulator": "the actors limit, busy with the emulator most of the time",
     "inference": "the actors limit, busy with inference most of the time",
@@ -115,7 +117,7 @@ def advise(profile: LatencyProfile, config: RunConfig) -> Advice:
     )
     bound = free_steps_per_second(profile, config) / fp32.env_steps_per_second
     start = choose(rows)
-    sentence = _sentence(rows, bound, start)
+    sentence = _sentence(rows, bound, start) + _fresher(rows, start)
     fewer = find_fewer_actors(profile, config, start)
     if fewer is None:
         return Advice(rows=rows, bound=bound, start=start, sentence=sentence)
@@ -257,6 +259,19 @@ def choose(rows: Sequence[Prediction]) -> Prediction:
     if fresh[0] is rows[0]:
         enough = max(enough, rows[0].env_steps_per_second * WORTHWHILE)
     return next((row for row in fresh if row.env_steps_per_second >= enough), fresh[0])
+
+
+def _fresher(rows: Sequence[Prediction], start: Prediction) -> str:
+    """Say what keeps the pace of `start` with fresher weights, if anything does."""
+    equal = [r for r in rows if r.env_steps_per_second >= ENOUGH * start.env_steps_per_second]
+    least = min(row.policy_lag for row in equal)
+    best = next(row for row in equal if row.policy_lag <= WORTHWHILE * least)
+    if best.policy_lag > FRESHER * start.policy_lag or best.policy_lag + 2.0 > start.policy_lag:
+        return ""
+    return (
+        f" {best.spec.label} makes as many env steps/s at a policy lag of {best.policy_lag:.0f} "
+        f"instead of {start.policy_lag:.0f} updates, so that each teaches more."
+    )
 
 
 def _sentence(rows: Sequence[Prediction], bound: float, start: Prediction) -> str:

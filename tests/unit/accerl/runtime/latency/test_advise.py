@@ -292,6 +292,17 @@ def test_compressing_is_worth_nothing_where_it_should_not_be(name: str) -> None:
     assert advice.bound < WORTHWHILE
 
 
+def test_weights_that_would_be_fresher_at_the_same_pace_are_pointed_out() -> None:
+    """Links limit: nothing brings more env steps, but small weights arrive sooner."""
+    found = advise(load_profile("edge-8001"), load_preset("pong"))
+    assert found.start.spec == IDENTITY
+    told = next(row for row in found.rows if f"{row.spec.label} makes as many" in found.sentence)
+    assert told.policy_lag < 0.7 * found.start.policy_lag
+    assert told.speedup == pytest.approx(1.0, abs=0.02)
+    milder = found.rows[: found.rows.index(told)]
+    assert all(row.policy_lag > told.policy_lag for row in milder)
+
+
 @pytest.mark.parametrize("hold_back", [False, True])
 def test_where_the_learner_limits_fewer_actors_are_enough(hold_back: bool) -> None:
     """An actor brings 10,000 steps/s, a learner of 40 us takes 25,000: three of eight actors do."""
