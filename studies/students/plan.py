@@ -111,6 +111,7 @@ def _correctors(actor: CompressionSpec) -> tuple[Variant, ...]:
     ]
     changed = {
         "rho-bar 2": {"learner.clip_rho": 2.0},
+        "c-bar 2": {"learner.clip_c": 2.0},
         "weighted moments": {"learner.advantage_moments": "weighted"},
     }
     return (
@@ -143,6 +144,11 @@ STUDENTS: Mapping[str, tuple[Case, ...]] = {
 """cases by budget: do small actors cost env steps, and do they save seconds?"""
 CORRECTORS: Mapping[str, tuple[Case, ...]] = {
     "tiny": (Case(**_CATCH, env_steps=16_000, variants=_correctors(NET3)[:2], seeds=2),),
+    "minatar": tuple(
+        replace(_minatar("paper-1080ti", game), variants=_correctors(actor), seeds=4)
+        for actor in (NET2, NET3)
+        for game in SMALL_SCORES
+    ),
     "default": tuple(
         _atari("gpu-learner", "breakout", _correctors(actor), env_steps=300_000, seeds=2)
         for actor in (INT8, NET2, NET3)
