@@ -156,7 +156,8 @@ class StudentTrainer:
     """Owns one student, its Adam, and a frozen copy of the learner's policy.
 
     The learner never stands still, which would make the target drift within every step; so the
-    teacher is a copy that is synchronised only every `sync_every` updates. Where the learner's own
+    teacher is a copy that is synchronised only every `sync_every` updates, and when a new learner
+    update is followed: a student that rests would be taught by an old one. Where the learner's own
     logits came with the states and are recent enough, they take the copy's place.
     """
 
@@ -186,6 +187,7 @@ class StudentTrainer:
         self._begun = 0  # value of `updates` when it last was
         self.generator = generator
         self._synchronised = 0  # value of `updates` when the teacher was last copied
+        self._followed = 0  # learner updates that it had then
         self._teacher = copy.deepcopy(learner_policy).requires_grad_(False)
         self._adam = torch.optim.Adam(student.parameters(), lr=method.learning_rate)
 
@@ -216,9 +218,10 @@ class StudentTrainer:
         Raises:
             ValueError: there is no state.
         """
-        if self.updates - self._synchronised >= self.method.sync_every or self.updates == 0:
+        is_due = self.updates - self._synchronised >= self.method.sync_every or self.updates == 0
+        if is_due or version != self._followed:
             self._teacher.load_state_dict(learner_policy.state_dict())
-            self._synchronised = self.updates
+            self._synchronised, self._followed = self.updates, version
         loss = torch.zeros(())
         self.net.train()
         for index in range(updates):
@@ -281,6 +284,7 @@ class StudentTrainer:
             "generator": self.generator.get_state(),
             "updates": self.updates,
             "synchronised": self._synchronised,
+            "followed": self._followed,
             "looked": self.looked,
             "refused": self.refused,
             "begun": self._begun,
@@ -295,6 +299,7 @@ class StudentTrainer:
         self.generator.set_state(state["generator"])
         self.updates = int(state["updates"])
         self._synchronised = int(state["synchronised"])
+        self._followed = int(state["followed"])
         self.looked, self._begun = int(state["looked"]), int(state["begun"])
         self.refused = int(state["refused"])
         self.kl_nats = state["kl_nats"]
