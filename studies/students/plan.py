@@ -127,7 +127,7 @@ STUDENTS: Mapping[str, tuple[Case, ...]] = {
     "tiny": (Case(**_CATCH, env_steps=80_000, variants=acting(IDENTITY, NET3, PRUNED), seeds=2),),
     "minatar": tuple(_minatar(machine, game) for machine in MACHINES for game in SMALL_SCORES),
     "rest": tuple(
-        replace(_minatar(machine, game), variants=_resting(0.0, 0.25, 0.5), seeds=3)
+        replace(_minatar(machine, game), variants=_resting(0.0, 0.25), seeds=3)
         for machine in ("paper-1080ti", "two-core")
         for game in SMALL_SCORES
     ),
@@ -145,7 +145,7 @@ STUDENTS: Mapping[str, tuple[Case, ...]] = {
 CORRECTORS: Mapping[str, tuple[Case, ...]] = {
     "tiny": (Case(**_CATCH, env_steps=16_000, variants=_correctors(NET3)[:2], seeds=2),),
     "minatar": tuple(
-        replace(_minatar("paper-1080ti", game), variants=_correctors(actor), seeds=4)
+        replace(_minatar("paper-1080ti", game), variants=_correctors(actor), seeds=3)
         for actor in (NET2, NET3)
         for game in SMALL_SCORES
     ),
