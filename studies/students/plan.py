@@ -111,7 +111,7 @@ def _correctors(actor: CompressionSpec) -> tuple[Variant, ...]:
     ]
     changed = {
         "rho-bar 2": {"learner.clip_rho": 2.0},
-        "c-bar 2": {"learner.clip_c": 2.0},
+        "both bars 2": {"learner.clip_rho": 2.0, "learner.clip_c": 2.0},
         "weighted moments": {"learner.advantage_moments": "weighted"},
     }
     return (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -120,6 +121,23 @@ def test_two_distillers_keep_two_students_and_survive_their_deaths() -> None:
         assert {spec for r in killer.reports for spec in r.student_kl_nats} == {NET2, NET3}
     finally:
         run.close()
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("distillers", [0, 1])
+def test_a_student_that_rests_is_distilled_on_with_every_few_updates(distillers: int) -> None:
+    config = quick_catch(num_distillers=distillers)
+    resting = replace(config.compression, distill_updates=8, distill_rest_kl_nats=1e3)
+    run = ProcessRun(replace(config, compression=resting))
+    try:
+        run.apply(Decision.of(NET3))
+        reports = [run.advance(0.1) for _ in range(30)]
+    finally:
+        run.close()
+    updates = sum(report.learner_updates for report in reports)
+    late = sum(report.distill_updates for report in reports[15:])
+    assert updates > 50
+    assert 0 < late < 0.5 * sum(report.learner_updates for report in reports[15:])
 
 
 @pytest.mark.timeout(240)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from accerl.checkpoint import load_checkpoint, save_checkpoint
+from accerl.compress.distillation.effort import LEAST_UPDATES
 from accerl.config import RunConfig
 from accerl.presets import load_preset
 from accerl.runtime.latency.predict import predict
@@ -224,13 +225,17 @@ def test_what_is_advised_of_distillers_that_share_cores_is_what_the_model_does(
     assert report.env_steps / report.seconds == pytest.approx(predicted, rel=0.1)
 
 
-def busy(distillers: int, *, distill_updates: int = 0, seconds: float = 0.1) -> IntervalReport:
+def busy(
+    distillers: int, *, distill_updates: int = 0, rest: float = 0.0, seconds: float = 0.1
+) -> IntervalReport:
     """Return what distillers with a core each did for Net3."""
     slow = fast_profile(num_actors=2)
     rows = tuple(replace(row, distill_us=8.0 * row.distill_us) for row in slow.specs)
     profile = replace(slow, specs=rows, num_distillers=distillers)
     config = tiny_catch(eval_episodes=0)
-    compression = replace(config.compression, distill_updates=distill_updates)
+    compression = replace(
+        config.compression, distill_updates=distill_updates, distill_rest_kl_nats=rest
+    )
     with serial(replace(config, compression=compression), profile) as run:
         run.apply(Decision.of(NET3))
         run.advance(0.05)
@@ -250,6 +255,17 @@ def test_four_distillers_do_the_work_of_four_for_one_student() -> None:
 def test_no_more_is_distilled_than_the_learners_updates_allow() -> None:
     report = busy(4, distill_updates=2)
     assert report.distill_updates <= 2 * (report.learner_updates + 1)
+
+
+@pytest.mark.parametrize("distillers", [1, 2])
+def test_a_student_that_is_close_rests_and_is_looked_at_again(distillers: int) -> None:
+    all_of_it = busy(distillers, distill_updates=6)
+    some = busy(distillers, distill_updates=6, rest=1e3)  # whose KL can only be below that
+    assert LEAST_UPDATES * (some.learner_updates - 4) <= some.distill_updates
+    assert some.distill_updates <= distillers * (LEAST_UPDATES * some.learner_updates + 2)
+    assert all_of_it.distill_updates > 5 * some.distill_updates
+    far = busy(distillers, distill_updates=6, rest=1e-9)
+    assert far.distill_updates == all_of_it.distill_updates
 
 
 def test_actors_do_not_wait_for_a_publication_that_came_to_nothing_new() -> None:
