@@ -25,8 +25,6 @@ ALL, EACH = "one for all", "per instance"
 STATIC = "static"
 ADVISE = "advise"
 """kind of the rule that knows the machine's profile, and nothing of what it was not told"""
-TUNED = "tuned"
-"""label of what is tuned: equal parameters are an equal job, whichever search asks for them"""
 THRESHOLDS = ("kl-threshold", "reward-gap")
 BANDITS = ("sw-ucb", "thompson", "gp-bandit")
 KINDS = {
@@ -198,9 +196,7 @@ def _evaluator(
 
     def evaluate(strategy: dict[str, Any], numbers: Sequence[int]) -> list[float]:
         asked = [pairs[number] for number in numbers]
-        jobs = [
-            strategy_job(instance, seed, {**strategy, "label": TUNED}) for instance, seed in asked
-        ]
+        jobs = [strategy_job(instance, seed, strategy) for instance, seed in asked]
         results = study.run(jobs, on_done)
         return [score(item, result) for (item, _), result in zip(asked, results, strict=True)]
 

@@ -200,7 +200,7 @@ class _Checker:
     def _run(self, candidate: Trainable) -> tuple[np.ndarray, Decisions]:
         """Return the scores on the validation seeds [instances x seeds], and what was chosen."""
         study = self.study
-        strategy = {**described(candidate), "label": "candidate"}
+        strategy = described(candidate)
         results = study.run([strategy_job(item, seed, strategy) for item, seed in self.places])
         self.runs += len(self.places)
         scores: list[float] = []
@@ -267,7 +267,7 @@ def _rewards(
     """Return what policies reach, one on each of the instances."""
     jobs = []
     for item, state in zip(instances, states, strict=True):
-        strategy = {**described(indicator.with_policy(state)), "label": "training"}
+        strategy = described(indicator.with_policy(state))
         jobs.append(strategy_job(item, seed, strategy))
     results = study.run(jobs, on_done)
     return np.array([reward(score(*pair)) for pair in zip(instances, results, strict=True)])

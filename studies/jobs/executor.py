@@ -126,7 +126,8 @@ def check_workers(workers: int, cluster: str = "") -> None:
 
 def describe_job(data: Mapping[str, Any]) -> str:
     """Return what people call a job, from its JSON."""
-    strategy = data.get("strategy", {}).get("label")
+    described = data.get("strategy", {})
+    strategy = described.get("label", described.get("name"))
     values = {**data, **data.get("instance", {}), "seed": data.get("seed"), "strategy": strategy}
     names = ("game", "profile", "strategy", "seed", "action_seed")
     found = [f"{name} {values[name]}" for name in names if values.get(name) is not None]

@@ -78,6 +78,16 @@ class StrategyJob(InstanceJob[StrategyResult]):
     kind: ClassVar[str] = "strategy"
     strategy: Mapping[str, Any]
 
+    def to_json(self) -> dict[str, Any]:
+        """See `InstanceJob`. Equal strategies are an equal run, whatever they are called.
+
+        Records hold the label.
+        """
+        strategy = dict(self.strategy)
+        if self.out is None:
+            strategy.pop("label", None)
+        return {**super().to_json(), "strategy": strategy}
+
     def run(self) -> StrategyResult:
         """Do the run, with records where `out` is given."""
         result = run_training(

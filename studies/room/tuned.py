@@ -135,7 +135,7 @@ class _Evaluator:
     on_done: Advance = silent
 
     def __call__(self, strategy: dict[str, Any], numbers: Sequence[int]) -> list[float]:
-        asked = [(self.instances[number], {**strategy, "label": "tuned"}) for number in numbers]
+        asked = [(self.instances[number], strategy) for number in numbers]
         return [-value for value in seconds_of(self.study, asked, [self.seed], self.on_done)]
 
 
@@ -232,4 +232,4 @@ def _phases(
         "improving_from": begin,
         "converged_from": end,
     }
-    return {"name": "three-stage", "params": params, "label": "tuned"}
+    return {"name": "three-stage", "params": params}

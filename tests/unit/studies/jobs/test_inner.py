@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,15 @@ def test_a_run_directory_is_written_where_the_job_says(tmp_path: Path) -> None:
     assert with_records == catch_job(3).run()
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert (summary["seed"], summary["strategy"]) == (3, "int8")
+
+
+def test_what_a_strategy_is_called_matters_to_records_alone(tmp_path: Path) -> None:
+    job = catch_job(3)
+    called = replace(job, strategy={**job.strategy, "label": "another name"})
+    assert called.to_json() == job.to_json()
+    assert replace(called, out=tmp_path).to_json() != replace(job, out=tmp_path).to_json()
+    other = replace(job, strategy={**job.strategy, "params": {"spec": {}}})
+    assert other.to_json() != job.to_json()
 
 
 def test_the_reward_gap_is_measured_in_units_of_the_game() -> None:
