@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +16,11 @@ from accerl.runtime.run import IntervalReport
 from accerl.runtime.serial.clock import VirtualClock
 from accerl.runtime.serial.run import SerialRun
 from accerl.spec import IDENTITY, Decision
-from tests.fixtures.runs.inner_runs import fast_profile, tiny_catch, weights_hash
+from tests.fixtures.runs.inner_runs import (
+    check_that_a_copy_goes_on_alike,
+    fast_profile,
+    tiny_catch,
+)
 
 ACTORS = 6
 LEARNS = 72 * 60e-6
@@ -62,18 +65,9 @@ def test_the_lag_is_what_is_predicted() -> None:
 
 
 def test_a_restored_run_is_bit_for_bit_the_same() -> None:
-    def go_on(run: SerialRun) -> tuple[str, str]:
-        report = json.dumps(run.advance(20 * LEARNS).to_json(), sort_keys=True)
-        return report, weights_hash(run.learner.policy)
-
     run, other = (SerialRun(config(hold_back=True), VirtualClock(LIMITS)) for _ in range(2))
     run.advance(17.3 * LEARNS)
-    snapshot = run.snapshot()
-    straight = go_on(run)
-    other.restore(snapshot)
-    assert go_on(other) == straight
-    run.close()
-    other.close()
+    check_that_a_copy_goes_on_alike(run, other, 20 * LEARNS)
 
 
 def test_it_goes_on_when_those_leave_who_hold_the_slots() -> None:

@@ -20,7 +20,11 @@ from accerl.runtime.run import IntervalReport
 from accerl.runtime.serial.clock import VirtualClock
 from accerl.runtime.serial.run import SerialRun
 from accerl.spec import IDENTITY, CompressionSpec, Decision
-from tests.fixtures.runs.inner_runs import fast_profile, tiny_catch, weights_hash
+from tests.fixtures.runs.inner_runs import (
+    check_that_a_copy_goes_on_alike,
+    fast_profile,
+    tiny_catch,
+)
 
 INT8 = CompressionSpec(bits=8)
 NET3 = CompressionSpec(student="net3", bits=8)
@@ -75,20 +79,11 @@ def test_rollouts_that_travel_are_part_of_a_snapshot() -> None:
     profile = linked(1.5 * ACT, actors=3, hosts=2)
     config = quick(eval_episodes=2)
 
-    def go_on(run: SerialRun) -> tuple[str, str]:
-        report = json.dumps(run.advance(6 * ACT).to_json(), sort_keys=True)
-        return report, weights_hash(run.learner.policy)
-
     run, other = (SerialRun(config, VirtualClock(profile)) for _ in range(2))
     run.advance(5.3 * ACT)
     state = json.loads(json.dumps({"uplinks": run.snapshot()["uplinks"]}))["uplinks"]
     assert sum(map(len, state)) >= 2
-    snapshot = run.snapshot()
-    straight = go_on(run)
-    other.restore(snapshot)
-    assert go_on(other) == straight
-    run.close()
-    other.close()
+    check_that_a_copy_goes_on_alike(run, other, 6 * ACT)
 
 
 @pytest.mark.parametrize("compressor_process", [True, False])
