@@ -29,7 +29,7 @@ class CompressionConfig:
     distill_states: int = 4096
     """newest states kept for distillation, all of each rollout"""
     distill_learning_rate: float = 1e-3
-    """these ten: see `DistillMethod`"""
+    """these ten, and `distill_rest_kl_nats`: see `DistillMethod`"""
     distill_decay_updates: int = 0
     distill_decay_to: float = 0.1
     distill_entropy_cost: float = 1e-3
@@ -44,7 +44,8 @@ class CompressionConfig:
     together; 0: no limit, they go on without pause"""
     distill_rest_kl_nats: float = 0.0
     """a student this far from the learner gets all updates that are allowed, a closer one fewer,
-    see `effort`; 0: all, however close it is"""
+    see `effort`; 0: all, however close it is. It is no more than `admit_kl_nats`, and means nothing
+    without a limit"""
     distill_warmup_updates: int = 20
     """distillation updates before a student acts for the first time, or acts again; none where
     students are admitted"""
@@ -108,7 +109,15 @@ class CompressionConfig:
             sync_every=self.distill_sync_every,
             recorded_updates=self.distill_recorded_updates,
             precision=self.distill_precision,
+            rest_kl_nats=self._rest_kl_nats,
         )
+
+    @property
+    def _rest_kl_nats(self) -> float:
+        """No student rests that waits to be admitted, or where nothing limits distilling."""
+        if not self.distill_updates:
+            return 0.0
+        return min(self.distill_rest_kl_nats, self.admit_kl_nats or math.inf)
 
     @property
     def begin_method(self) -> BeginMethod:

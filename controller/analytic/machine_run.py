@@ -12,6 +12,8 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import defaultdict
+from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from accerl.compress.admission import PLAYED_SHARE
@@ -111,11 +113,11 @@ class MachineRun:
         if mix == self._acting or self._coming is not None:
             return
         moment, _ = self._moment()
-        pace = self._machine.of(mix, (), moment, kl_nats=self._kl)
+        pace = self._machine.of(mix, (), moment, kl_nats=self._student_kl)
         before = self._specs
         busy = 0.0
         if before:
-            acting = self._machine.of(self._acting, (), moment, kl_nats=self._kl)
+            acting = self._machine.of(self._acting, (), moment, kl_nats=self._student_kl)
             busy = acting.blocked_seconds
         warmed = sum(self._machine.warmup_seconds(s, moment) for s in self._cold(mix).values())
         delay = pace.delay_seconds if before else pace.delay_seconds + 0.5 * pace.fill_seconds
@@ -170,6 +172,10 @@ class MachineRun:
         key = spec.student_key
         return kl if key is None else kl * (1.0 + self._excess.get(key, self.game.begins_at))
 
+    def _student_kl(self, spec: CompressionSpec) -> float:
+        """Return the same of the network that `spec` distils."""
+        return self._kl(_distilled(spec))
+
     def advance(self, seconds: float) -> IntervalReport:
         """See `InnerRun.advance`."""
         if not seconds > 0.0:
@@ -223,7 +229,8 @@ class MachineRun:
             until = min(until, self._coming[1])
         if until > self._seconds:
             if self._acting:
-                pace = self._machine.of(self._acting, waiting, moment, self._shadow, self._kl)
+                known = self._student_kl
+                pace = self._machine.of(self._acting, waiting, moment, self._shadow, known)
                 self._act(pace, until - self._seconds, luck, sums)
             else:
                 sums.phases["wait"] += until - self._seconds
@@ -289,11 +296,7 @@ class MachineRun:
 
     def _follow(self, pace: Pace, updates: float) -> None:
         """Have students fall behind the learner, and those in use be distilled."""
-        game, followed = self.game, {}
-        shadow = () if self._shadow is None else (self._shadow,)
-        for spec in (*self._specs, *self._waiting, *shadow):
-            if (key := spec.student_key) is not None:
-                followed[key] = pace.distill_states
+        game, followed = self.game, dict(pace.distill_states)
         for key in {**dict.fromkeys(self._excess, 0.0), **followed}:
             excess = self._excess.get(key, game.begins_at)
             self._excess[key] = game.followed(excess, updates, followed.get(key, 0.0))
@@ -331,6 +334,12 @@ class MachineRun:
 
     def close(self) -> None:
         """Nothing to release."""
+
+
+@cache
+def _distilled(spec: CompressionSpec) -> CompressionSpec:
+    """Return the network that `spec` distils, as it is before it is rounded or factorised."""
+    return replace(spec, bits=32, rank=1.0)
 
 
 def _mix_state(mix: Mix) -> list[list[Any]]:

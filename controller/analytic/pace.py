@@ -2,7 +2,7 @@
 
 All of it comes from `accerl.runtime.latency`: the steady state of the pipeline for the latency
 profile's times, as `profile advise` works it out, under the conditions of the moment. It is worked
-out once for each mix of specs and moment.
+out once for each mix of specs, moment, and distance of what is distilled from the learner.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Pace:
     """seconds of the learner, per env step"""
     actor_core: float
     """processor seconds of actors, per env step"""
-    distill_states: float
+    distill_states: tuple[tuple[StudentKey, float], ...]
     """that each network in use is distilled on, per learner update"""
     distill_updates: float
     """of all networks together, per learner update"""
@@ -99,7 +99,8 @@ class MachinePace:
             waiting: what is distilled beside it until it may act.
             moment: the machine as it is.
             shadow: what is compared, and distilled if need be, without acting.
-            kl_nats: says how far from the learner what is distilled is; None: as is usual.
+            kl_nats: says how far from the learner the network is that a spec distils; None: as is
+                usual.
 
         Raises:
             UserError: the profile has no times for a spec.
@@ -118,11 +119,11 @@ class MachinePace:
     def _rounded(self, kl_nats: float) -> float:
         """Return a KL at which about as many updates are due: few paces must be worked out."""
         compression = self.config.compression
-        allowed, rest = compression.distill_updates, compression.distill_rest_kl_nats
+        allowed, rest = compression.distill_updates, compression.distill_method.rest_kl_nats
         if not allowed or not rest:
             return 0.0
-        due = updates_due(allowed, kl_nats, rest)
-        return rest * math.exp(round(math.log(due) / DUE_STEP) * DUE_STEP) / allowed
+        share = updates_due(allowed, kl_nats, rest) / allowed
+        return rest * math.exp(round(math.log(share) / DUE_STEP) * DUE_STEP)
 
     def warmup_seconds(self, spec: CompressionSpec, moment: Moment) -> float:
         """Return the seconds in which a student is distilled before it may act."""
@@ -153,7 +154,8 @@ class MachinePace:
     ) -> Pace:
         runtime, times = self.config.runtime, self.times
         distilled_for = (*waiting, *(() if shadow is None else (shadow,)))
-        work = self._mixed(mix, waiting, distilled_for, dict(known)).under(moment)
+        works = self._works(mix, distilled_for, dict(known))
+        work = self._mixed(mix, waiting, distilled_for, works).under(moment)
         updates, state = settle(work, runtime.publish_every)
         acted = [
             (share, times.act_seconds(spec, runtime.num_envs, runtime.infer_batch))
@@ -172,9 +174,8 @@ class MachinePace:
         learner = learner_busy(work, state)
         fill = work.act * work.wiring.actors * work.rollout * state.actors_slower
         made = state.made
-        once = self._once(mix, distilled_for)
-        distilled = state.distilled * work.rollout / once if once else 0.0
-        keys = len(_keys(mix, distilled_for))
+        keys = _keys(mix, distilled_for)
+        distilled = self._distilled(keys, works, state.distilled * work.rollout)
         return Pace(
             env_steps_per_second=1.0 / state.seconds,
             policy_lag=lag,
@@ -196,29 +197,46 @@ class MachinePace:
             ),
             learner_busy=min(learner, state.seconds),
             actor_core=env + infer + write,
-            distill_states=distilled * self._states / keys if keys else 0.0,
-            distill_updates=distilled,
+            distill_states=tuple((key, n * self._states) for key, n in distilled.items()),
+            distill_updates=sum(distilled.values()),
             distill_core=state.distilled,
             publish_seconds=publish * between * work.rollout,
             publish_bytes=sum(times.size_bytes(spec) for spec, _ in mix),
         )
 
-    def _once(self, mix: Mix, waiting: tuple[CompressionSpec, ...]) -> float:
-        """Return core-seconds of a distillation update, mean over the networks in use."""
-        keys = _keys(mix, waiting)
-        seconds = [self.times.distill_seconds(spec, self._states) for spec in keys.values()]
-        return sum(seconds) / len(seconds) if seconds else 0.0
+    def _distilled(
+        self,
+        keys: Mapping[StudentKey, CompressionSpec],
+        works: Mapping[CompressionSpec, Work],
+        core_seconds: float,
+    ) -> dict[StudentKey, float]:
+        """Return the updates of each network in so many core-seconds, shared as they are due."""
+        total = sum(works[spec].distill for spec in keys.values())
+        found = {}
+        for key, spec in keys.items():
+            once = self.times.distill_seconds(spec, self._states)
+            # Without a limit they take turns.
+            share = works[spec].distill / total if 0.0 < total < math.inf else 1.0 / len(keys)
+            found[key] = share * core_seconds / once if once else 0.0
+        return found
+
+    def _works(
+        self,
+        mix: Mix,
+        distilled_for: tuple[CompressionSpec, ...],
+        known: Mapping[CompressionSpec, float],
+    ) -> dict[CompressionSpec, Work]:
+        specs = (*(spec for spec, _ in mix), *distilled_for)
+        return {spec: Work.of(self.times, self.config, spec, known.get(spec)) for spec in specs}
 
     def _mixed(
         self,
         mix: Mix,
         waiting: tuple[CompressionSpec, ...],
         distilled_for: tuple[CompressionSpec, ...],
-        known: Mapping[CompressionSpec, float],
+        works: Mapping[CompressionSpec, Work],
     ) -> Work:
         """Return the work of rollouts that several specs share, and of what waits."""
-        specs = (*(spec for spec, _ in mix), *distilled_for)
-        works = {spec: Work.of(self.times, self.config, spec, known.get(spec)) for spec in specs}
         first = works[mix[0][0]]
         if len(works) == 1:
             return first

@@ -217,11 +217,12 @@ def keeping_pace(config: RunConfig) -> RunConfig:
     """Return a run whose students follow and take over as Atari's do, measured by the learner.
 
     Atari's preset distils on as many states, and in as many steps, as its learner takes gradient
-    steps on: 12 x 256 an update. Its students and pruned networks begin as fitted copies of the
-    learner, and act once they are admitted. Small games are content with half of the distilling
-    or less, and their students act from random weights after a short warm-up. Where they stand in
-    for real games and are charged the times of real networks, students would look cheaper than
-    they are while they act, and changing to one dearer.
+    steps on, at most: 12 x 256 an update; what is close to the learner rests. Its students and
+    pruned networks begin as fitted copies of the learner, and act once they are admitted. Small
+    games are content with half of the distilling or less, and their students act from random
+    weights after a short warm-up. Where they stand in for real games and are charged the times of
+    real networks, students would look cheaper than they are while they act, and changing to one
+    dearer.
     """
     learner = config.learner
     samples = config.runtime.num_envs * learner.unroll

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from accerl.errors import UserError
+from accerl.spec import CompressionSpec
 from studies.progress import Advance, silent
 
 
@@ -127,7 +128,9 @@ def check_workers(workers: int, cluster: str = "") -> None:
 def describe_job(data: Mapping[str, Any]) -> str:
     """Return what people call a job, from its JSON."""
     described = data.get("strategy", {})
-    strategy = described.get("label", described.get("name"))
+    spec = described.get("params", {}).get("spec")
+    named = described.get("name") if spec is None else CompressionSpec.from_json(spec).label
+    strategy = described.get("label", named)
     values = {**data, **data.get("instance", {}), "seed": data.get("seed"), "strategy": strategy}
     names = ("game", "profile", "strategy", "seed", "action_seed")
     found = [f"{name} {values[name]}" for name in names if values.get(name) is not None]

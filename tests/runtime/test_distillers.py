@@ -137,7 +137,8 @@ def test_a_student_that_rests_is_distilled_on_with_every_few_updates(distillers:
     updates = sum(report.learner_updates for report in reports)
     late = sum(report.distill_updates for report in reports[15:])
     assert updates > 50
-    assert 0 < late < 0.5 * sum(report.learner_updates for report in reports[15:])
+    seen = sum(report.learner_updates for report in reports[15:])
+    assert 0.02 * seen < late < 0.5 * seen  # a quarter of those that it comes to see
 
 
 @pytest.mark.timeout(240)

@@ -22,7 +22,12 @@ from accerl.runtime.run import IntervalReport
 from accerl.runtime.serial.clock import VirtualClock
 from accerl.runtime.serial.run import SerialRun
 from accerl.spec import IDENTITY, CompressionSpec, Decision
-from tests.fixtures.runs.inner_runs import fast_profile, tiny_catch, weights_hash
+from tests.fixtures.runs.inner_runs import (
+    check_that_a_copy_goes_on_alike,
+    fast_profile,
+    tiny_catch,
+    weights_hash,
+)
 
 INT8 = CompressionSpec(bits=8)
 NET3 = CompressionSpec(student="net3", bits=8)
@@ -157,7 +162,7 @@ def test_a_snapshot_with_everything_under_way_goes_on_to_the_bit(tmp_path: Path)
         assert go_on(other) == straight
 
 
-def test_students_that_rest_are_part_of_a_snapshot() -> None:
+def test_students_that_do_not_act_are_part_of_a_snapshot() -> None:
     """One distiller has shown two students; the one that rests now acts again after a restore."""
     profile = replace(fast_profile(num_actors=2), num_distillers=1)
     net2 = CompressionSpec(student="net2", bits=8)
@@ -207,15 +212,17 @@ def test_what_is_advised_is_what_the_model_does(name: str, spec: CompressionSpec
     assert report.env_steps / seconds == pytest.approx(predicted.env_steps_per_second, rel=0.1)
 
 
-@pytest.mark.parametrize("distill_updates", [0, 12])
+@pytest.mark.parametrize(("distill_updates", "rest"), [(0, 0.0), (12, 0.0), (12, 1e3)])
 def test_what_is_advised_of_distillers_that_share_cores_is_what_the_model_does(
-    distill_updates: int,
+    distill_updates: int, rest: float
 ) -> None:
     profile = replace(fast_profile(num_actors=4), num_distillers=3, cores=4)
     rows = tuple(replace(row, distill_us=10.0 * row.distill_us) for row in profile.specs)
     profile = replace(profile, specs=rows)
     config = tiny_catch(eval_episodes=0, patience_seconds=0.0)
-    compression = replace(config.compression, distill_updates=distill_updates)
+    compression = replace(
+        config.compression, distill_updates=distill_updates, distill_rest_kl_nats=rest
+    )
     config = replace(config, compression=compression)
     predicted = predict(profile, config, NET3).env_steps_per_second
     with serial(config, profile) as run:
@@ -266,6 +273,18 @@ def test_a_student_that_is_close_rests_and_is_looked_at_again(distillers: int) -
     assert all_of_it.distill_updates > 5 * some.distill_updates
     far = busy(distillers, distill_updates=6, rest=1e-9)
     assert far.distill_updates == all_of_it.distill_updates
+
+
+def test_a_student_that_rests_goes_on_alike_from_a_snapshot() -> None:
+    config = tiny_catch(eval_episodes=0)
+    resting = replace(config.compression, distill_updates=6, distill_rest_kl_nats=0.05)
+    own = replace(config, compression=resting)
+    profile = replace(fast_profile(num_actors=2), num_distillers=2)
+    run, other = (SerialRun(own, VirtualClock(profile)) for _ in range(2))
+    run.apply(Decision.of(NET3))
+    report = run.advance(0.053)
+    assert 0 < report.distill_updates < 6 * report.learner_updates
+    check_that_a_copy_goes_on_alike(run, other, 0.03)
 
 
 def test_actors_do_not_wait_for_a_publication_that_came_to_nothing_new() -> None:

@@ -5,8 +5,9 @@ learner anyway rests for most of the time that it is allowed:
 
     n = N max(min(KL / R, 1), 1 / 4N)
 
-updates per learner update, where N are allowed. An update sees how far away it is: a student whose
-learner moves on is back at work after four learner updates at most.
+updates per learner update, where N are allowed to who distils it. An update sees how far away it
+is: a student whose learner moves on is back at work after four learner updates at most. Where
+nothing limits how much is distilled, nobody rests.
 """
 
 from __future__ import annotations
@@ -26,10 +27,12 @@ def updates_due(allowed: float, kl_nats: float | None, rest_kl_nats: float) -> f
 
     Args:
         allowed: N; 0 or infinity, no limit, stays that.
-        kl_nats: None: not known; all are due.
+        kl_nats: None, or not a number: not known; all are due.
         rest_kl_nats: R; 0: all are due, however close it is.
     """
-    if not allowed or math.isinf(allowed) or not rest_kl_nats or kl_nats is None:
+    if not allowed or math.isinf(allowed) or not rest_kl_nats:
+        return allowed
+    if kl_nats is None or not math.isfinite(kl_nats):
         return allowed
     return max(allowed * min(kl_nats / rest_kl_nats, 1.0), LEAST_UPDATES)
 

@@ -102,12 +102,14 @@ class DistillMethod:
     temperature: float = 1.0
     """by which both policies' logits are divided"""
     sync_every: int = 4
-    """updates between two copies of the learner into the teacher"""
+    """updates between two copies of the learner into the teacher, at most"""
     recorded_updates: int = 0
     """learner updates for which the logits that the learner itself put out stand in for the
     teacher's, which then need no forward pass; 0: never"""
     precision: str = "fp32"
     """fp32, bf16 (autocast, channels last), or auto: bf16 where there are instructions for it"""
+    rest_kl_nats: float = 0.0
+    """R of `effort`, below which a student rests; 0: it never does"""
 
     def __post_init__(self) -> None:
         require_choice("distil: precision", self.precision, PRECISIONS)
@@ -115,7 +117,7 @@ class DistillMethod:
         check("batch sync_every", "must be at least 1", lambda count: count >= 1)
         check("learning_rate temperature", "must be positive", lambda value: value > 0.0)
         check("decay_to", "must lie in (0, 1]", lambda share: 0.0 < share <= 1.0)
-        costs = "entropy_cost value_cost recorded_updates decay_updates"
+        costs = "entropy_cost value_cost recorded_updates decay_updates rest_kl_nats"
         check(costs, "must not be negative", lambda cost: cost >= 0)
 
     def rate(self, updates: int) -> float:
@@ -156,9 +158,9 @@ class StudentTrainer:
     """Owns one student, its Adam, and a frozen copy of the learner's policy.
 
     The learner never stands still, which would make the target drift within every step; so the
-    teacher is a copy that is synchronised only every `sync_every` updates, and when a new learner
-    update is followed: a student that rests would be taught by an old one. Where the learner's own
-    logits came with the states and are recent enough, they take the copy's place.
+    teacher is a copy that is synchronised only every `sync_every` updates; of a student that rests,
+    which has few, with every learner update that it follows. Where the learner's own logits came
+    with the states and are recent enough, they take the copy's place.
     """
 
     def __init__(
@@ -219,7 +221,7 @@ class StudentTrainer:
             ValueError: there is no state.
         """
         is_due = self.updates - self._synchronised >= self.method.sync_every or self.updates == 0
-        if is_due or version != self._followed:
+        if is_due or (self.method.rest_kl_nats and version != self._followed):
             self._teacher.load_state_dict(learner_policy.state_dict())
             self._synchronised, self._followed = self.updates, version
         loss = torch.zeros(())

@@ -11,10 +11,10 @@ rollouts in turn, and the times of the n-th follow from those before:
     used(n)    = max(arrives(n), used(n - 1)) + learn, and copy before a publication
 
 The compressor publishes after an update, if nothing is under way and enough updates were made since
-it did so last. If it distils, a piece of that comes first, and it goes on with pieces, as many as a
-learner update allows. What is ordered after v updates is there `made` seconds later. The policy lag
-of a rollout that began with those weights is n - v. Where slots are held back, s G is at most what
-keeps the learner busy.
+it did so last. If it distils, a piece of that comes first, and it goes on with pieces, as many as
+are due with a learner update. What is ordered after v updates is there `made` seconds later. The
+policy lag of a rollout that began with those weights is n - v. Where slots are held back, s G is at
+most what keeps the learner busy.
 """
 
 from __future__ import annotations

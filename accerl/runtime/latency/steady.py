@@ -3,7 +3,8 @@
 The steady state of the pipeline that the serial runtime plays event by event. A rollout has
 S = T B env steps; G groups of actors fill rollouts, one learner makes an update of each, H helpers
 (a compressor, and distillers) publish after every p-th and distil without pause, up to A updates of
-D core-seconds per learner update that the n of them share who distil. With core-seconds per env
+D core-seconds per learner update that the n of them share who distil, fewer where what they distil
+is close to the learner and rests (`effort`). With core-seconds per env
 step of the whole pipeline, q publications per env step and c copies of the learner's weights
 (after every update where something is distilled, else q),
 
@@ -185,7 +186,7 @@ class Work:
         if not wiring.compressor:  # the learner, which goes on learning after some
             share = allowed or PIECE_UPDATES
         kl = usual_kl_nats(spec) if kl_nats is None else kl_nats
-        share = updates_due(share, kl, compression.distill_rest_kl_nats)
+        share = updates_due(share, kl, compression.distill_method.rest_kl_nats)
         return cls(
             wiring=wiring,
             rollout=config.learner.unroll * runtime.num_envs,

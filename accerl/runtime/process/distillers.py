@@ -4,7 +4,7 @@ Each distils what it is in charge of, without pause and in small pieces, from th
 and the recorded states in shared memory, and puts what it has made on its board after each piece.
 Distillers that have the same student read each other's boards and add up what they do
 (`compress/distillation/sharing.py`); the compressor reads the boards when it publishes. Nobody
-waits for anybody. Where all processes have a core each, students that rest are kept close to the
+waits for anybody. Where all processes have a core each, students that do not act are kept near the
 learner by distillers that nothing that acts needs: they need no warm-up when they act again.
 """
 
@@ -52,11 +52,11 @@ class DistillerPool:
         distillers: Sequence[DistillerProcess],
         distill_updates: int,
         *,
-        follow_resting: bool = True,
+        follow_idle: bool = True,
     ) -> None:
         """Manage `distillers`; see `Charges`."""
         self.distillers = list(distillers)
-        self.led = LedStudents(len(distillers), distill_updates, follow_resting=follow_resting)
+        self.led = LedStudents(len(distillers), distill_updates, follow_idle=follow_idle)
 
     @property
     def workers(self) -> list[Worker]:

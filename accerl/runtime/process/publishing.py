@@ -254,7 +254,5 @@ def make_publishing(
         learner,
         recorder,
         blocks=blocks,
-        pool=DistillerPool(
-            found, compression.distill_updates, follow_resting=not wiring.is_crowded
-        ),
+        pool=DistillerPool(found, compression.distill_updates, follow_idle=not wiring.is_crowded),
     )

@@ -46,19 +46,19 @@ class Charges:
 
     Every network has one distiller that leads, always the same. What acts comes first: who leads
     nothing that acts helps with what does, as evenly as may be, as long as every share of the
-    allowed updates is worth it. Whoever is left keeps close what it leads and what rests, unless
+    allowed updates is worth it. Whoever is left keeps close what it leads and does not act, unless
     others want what it computes with.
 
     Args:
         distillers: how many there are.
         updates: `CompressionConfig.distill_updates`, which all distillers of a network share.
-        follow_resting: whether networks that do not act are kept close.
+        follow_idle: whether networks that do not act are kept close.
     """
 
-    def __init__(self, distillers: int, updates: int, *, follow_resting: bool = True) -> None:
+    def __init__(self, distillers: int, updates: int, *, follow_idle: bool = True) -> None:
         self._specs: list[dict[StudentKey, CompressionSpec]] = [{} for _ in range(distillers)]
         self._updates = updates
-        self._follow_resting = follow_resting
+        self._follow_idle = follow_idle
 
     def assign(self, specs: Sequence[CompressionSpec]) -> None:
         """Have the least busy distiller lead each network that is new, if there are any."""
@@ -80,7 +80,7 @@ class Charges:
             for key, spec in used.items()
             if index in (own := sharers[key])
         ]
-        if found or not self._follow_resting:
+        if found or not self._follow_idle:
             return tuple(found)
         return tuple(map(self._charge, self._specs[index].values()))
 
@@ -154,7 +154,10 @@ class Pace:
         """Return how many updates are due to a charge's network, or to its next piece."""
         if version != self._version:
             self._version = version
-            self._carried = {key: budget % 1.0 for key, budget in self._budgets.items()}
+            self._carried = {
+                key: max(budget - self._done[key], 0.0) % 1.0
+                for key, budget in self._budgets.items()
+            }
             self._budgets.clear()
             self._done.clear()
         if not charge.updates:

@@ -20,11 +20,9 @@ class LedStudents:
     one that dies go on from the last of them, its students from what it has shown since.
     """
 
-    def __init__(
-        self, distillers: int, distill_updates: int, *, follow_resting: bool = True
-    ) -> None:
+    def __init__(self, distillers: int, distill_updates: int, *, follow_idle: bool = True) -> None:
         """Share out students; see `Charges`."""
-        self.charges = Charges(distillers, distill_updates, follow_resting=follow_resting)
+        self.charges = Charges(distillers, distill_updates, follow_idle=follow_idle)
         self._known: dict[StudentKey, Any] = {}  # entries of the compressor's `state_dict`
         self._learner: Any = None
         self._asked: dict[int, float] = {}  # since when a distiller's state is on its way

@@ -207,16 +207,17 @@ class DistillerActor(_Follower):
             What was done, and what others are to see of it, for their `show`.
         """
         self._pieces.charges = charges
-        end = monotonic() + ROUND_SECONDS
+        end, followed = monotonic() + ROUND_SECONDS, False
         while monotonic() < end:
             with self._changed:
                 news, self._weights = self._weights, None
             if news is not None:
                 self._load(news[0])
                 self._pieces.version = news[1]
+                followed = True
             ready = self._pieces.version >= 0 and len(self._ring) > 0
             if not (ready and self._pieces.step(self._others)):
-                if self._pieces.seconds:
+                if self._pieces.seconds or (ready and followed):
                     break
                 with self._changed:
                     self._changed.wait_for(self._has_news, end - monotonic())

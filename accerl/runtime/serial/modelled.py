@@ -4,7 +4,7 @@ A piece of work is done when it begins, with weights and states as they are then
 is shown when its seconds have passed. The rules are those of the process runtime: one publication
 at a time, begun after an update; who distils goes on to the next piece at once, as long as the
 learner's last update allows one. What has not followed the newest weights at all does so for one
-piece before it is published; the other pieces come after that.
+piece before it is published, unless it rests; the other pieces come after that.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class ModelledPublishing:
         self._charges = Charges(
             len(distillers),
             compressor.config.distill_updates,
-            follow_resting=not wiring.is_crowded,
+            follow_idle=not wiring.is_crowded,
         )
         self._paces = [Pace(each.pool.updates_due) for each in distillers]
         self._pace = Pace(compressor.pool.updates_due)  # the compressor's own

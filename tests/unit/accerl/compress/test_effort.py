@@ -11,7 +11,17 @@ from accerl.spec import CompressionSpec
 
 
 @pytest.mark.parametrize(
-    ("kl", "due"), [(None, 12), (7.0, 12), (0.5, 12), (0.25, 6), (0.1, 2.4), (0.0, LEAST_UPDATES)]
+    ("kl", "due"),
+    [
+        (None, 12),
+        (math.nan, 12),
+        (math.inf, 12),
+        (7.0, 12),
+        (0.5, 12),
+        (0.25, 6),
+        (0.1, 2.4),
+        (0.0, LEAST_UPDATES),
+    ],
 )
 def test_what_is_due_falls_with_the_kl_and_never_ends(kl: float | None, due: float) -> None:
     assert updates_due(12, kl, 0.5) == pytest.approx(due)
