@@ -270,7 +270,7 @@ def _fresher(rows: Sequence[Prediction], start: Prediction) -> str:
         return ""
     return (
         f" {best.spec.label} makes as many env steps/s at a policy lag of {best.policy_lag:.0f} "
-        f"instead of {start.policy_lag:.0f} updates, so that each teaches more."
+        f"instead of {start.policy_lag:.0f} updates: each teaches more if it acts like the learner."
     )
 
 

@@ -11,7 +11,7 @@ import pytest
 from accerl.config import RunConfig
 from accerl.errors import UserError
 from accerl.presets import load_preset
-from accerl.runtime.conditions import CO_TENANT, Condition, Conditions
+from accerl.runtime.conditions import CO_TENANT, Condition, Conditions, Moment
 from accerl.runtime.latency.families import sample_machine
 from accerl.runtime.latency.predict import predict
 from accerl.runtime.latency.profile import LatencyProfile
@@ -167,6 +167,23 @@ def test_a_student_that_is_too_far_waits_and_something_milder_acts() -> None:
     assert takeover.kl_nats <= 0.5
     assert set(report.spec_seconds) == {INT8, NET3}
     assert report.waiting_kl_nats == {}
+
+
+def test_of_two_students_the_one_that_is_far_off_is_distilled_more() -> None:
+    net2 = CompressionSpec(bits=8, student="net2")
+    pace = MachinePace(sample_machine("server", 8_000), load_preset("pong"))
+
+    def distilled(near: float, far: float) -> list[float]:
+        kls = {net2: near, NET3: far}
+        found = pace.of(((net2, 1.0),), (NET3,), Moment(), kl_nats=kls.__getitem__)
+        states = dict(found.distill_states)
+        assert found.distill_updates * 256 == pytest.approx(sum(states.values()))
+        return [states[spec.student_key] for spec in kls if spec.student_key is not None]
+
+    near, far = distilled(0.025, 3.0)
+    assert far > 5.0 * near
+    near, far = distilled(3.0, 3.0)
+    assert far == pytest.approx(near)
 
 
 def test_what_copies_an_untrained_learner_acts_at_once() -> None:
