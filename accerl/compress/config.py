@@ -79,21 +79,21 @@ class CompressionConfig:
     """2 to 16: what is asked for in 32 bits has its weights rounded to these (QuaRL)"""
 
     def __post_init__(self) -> None:
-        # They refuse what is not allowed.
-        _ = self.prune_method, self.rank_method, self.quantise_method
-        _ = self.distill_method, self.begin_method
-        if self.simulated_bits:
-            check_simulated_bits(self.simulated_bits)
         check = partial(require_fields, self, "compression")
-        counts = "calibration_states distill_states"
-        check(counts, "must be at least 1", lambda count: count >= 1)
-        updates = "distill_updates distill_warmup_updates"
-        check(updates, "must not be negative", lambda updates: updates >= 0)
         check(
             "admit_kl_nats distill_rest_kl_nats",
             "must be a number that is not negative",
             lambda kl: 0.0 <= kl < math.inf,
         )
+        # They refuse what is not allowed.
+        _ = self.prune_method, self.rank_method, self.quantise_method
+        _ = self.distill_method, self.begin_method
+        if self.simulated_bits:
+            check_simulated_bits(self.simulated_bits)
+        counts = "calibration_states distill_states"
+        check(counts, "must be at least 1", lambda count: count >= 1)
+        updates = "distill_updates distill_warmup_updates"
+        check(updates, "must not be negative", lambda updates: updates >= 0)
 
     @property
     def distill_method(self) -> DistillMethod:

@@ -200,7 +200,17 @@ def test_a_saved_compressor_admits_at_the_same_moment_to_the_bit(ring: StateRing
     assert other.admission.concerns(NET2, 30)
 
 
+@pytest.mark.parametrize("name", ["admit_kl_nats", "distill_rest_kl_nats"])
 @pytest.mark.parametrize("bound", [-0.1, float("nan"), float("inf")])
-def test_a_bound_is_a_number_that_is_not_negative(bound: float) -> None:
-    with pytest.raises(UserError, match="compression: admit_kl_nats must be a number that is not"):
-        CompressionConfig(admit_kl_nats=bound)
+def test_a_bound_is_a_number_that_is_not_negative(name: str, bound: float) -> None:
+    with pytest.raises(UserError, match=f"compression: {name} must be a number that is not"):
+        CompressionConfig(**{name: bound})
+
+
+def test_nobody_rests_who_waits_to_be_admitted_or_without_a_limit() -> None:
+    def rest(**given: float) -> float:
+        config = CompressionConfig(distill_rest_kl_nats=0.25, **given)  # pyright: ignore[reportArgumentType]
+        return config.distill_method.rest_kl_nats
+
+    assert (rest(), rest(admit_kl_nats=0.5), rest(admit_kl_nats=0.1)) == (0.25, 0.25, 0.1)
+    assert rest(distill_updates=0) == 0.0
