@@ -329,8 +329,8 @@ _KINDS = (
     ),
     # Breakout and Space Invaders on sixteen machines, 100,000 env steps: what is distilled needs
     # 0.8 to 1.1 times the env steps of INT8 to half of the reference (means by game and family).
-    # Three to four times the distilling leaves 0.03 to 0.04 of a KL of 0.08 to 0.12: that is how
-    # fast their policies move.
+    # Four updates instead of one leave 0.02 to 0.04 of a KL of 0.08 to 0.13: that is how fast their
+    # policies move.
     KindPrior(
         env_steps=(200e3, 1e6),
         free=0.3,

@@ -255,7 +255,10 @@ class StudentTrainer:
     def _note(self, teacher_logits: Tensor, logits: Tensor) -> None:
         rows = kl_nats(teacher_logits.cpu().numpy(), logits.detach().cpu().numpy())
         now, before = float(rows.mean()), self.kl_nats
-        self.kl_nats = now if before is None else before + NEWEST_SHARE * (now - before)
+        if before is None or not math.isfinite(before):  # one bad batch is not remembered for ever
+            self.kl_nats = now
+        else:
+            self.kl_nats = before + NEWEST_SHARE * (now - before)
 
     def _forward(self, net: Policy, obs: Tensor) -> tuple[Tensor, Tensor]:
         if self._low and obs.ndim == 4:

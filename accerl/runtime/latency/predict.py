@@ -24,7 +24,7 @@ STALE_UPDATES = 16.0
 ENOUGH = 0.98
 """share of the pace that fewer actors must keep, or weights that are fresher"""
 FRESHER = 0.8
-"""share of the policy lag that is worth being told of"""
+"""share of the policy lag from which on a spec with fresher weights is named"""
 LIMITS = {
     "emulator": "the actors limit, busy with the emulator most of the time",
     "inference": "the actors limit, busy with inference most of the time",
