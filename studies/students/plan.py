@@ -46,10 +46,11 @@ class Case:
     seeds: int
     settings: Mapping[str, Any] = field(default_factory=dict)
 
-    @property
-    def name(self) -> str:
-        """Game, machine and learner."""
-        return f"{self.game} on {self.profile}, learner {self.network}"
+    def title(self, profile: str = "") -> str:
+        """Return its game, machine (or `profile`) and learner, and who acts if only one does."""
+        specs = {variant.spec for variant in self.variants}
+        acts = f", {next(iter(specs)).label} acts" if len(specs) == 1 else ""
+        return f"{self.game} on {profile or self.profile}, learner {self.network}{acts}"
 
 
 SCORES = {"breakout": (5.0, 10.0), "pong": (-10.0, 0.0)}
@@ -103,6 +104,23 @@ _CATCH = {"game": "catch", "profile": "paper-1080ti", "network": "original", "sc
 _CORRECTORS = ("vtrace+importance", "truncated-importance", "retrace+importance", "importance")
 
 
+_BARS = {"learner.clip_rho": 2.0, "learner.clip_c": 2.0}
+
+
+def _truncations(actor: CompressionSpec) -> tuple[Variant, ...]:
+    """Return what leaves more and more of the traces where actor and learner differ."""
+    trace, whole = _CORRECTORS[0], _CORRECTORS[-1]
+    return (
+        Variant(label=trace, spec=actor, settings={"learner.corrector": trace}),
+        Variant(
+            label=f"{trace}, both bars 2",
+            spec=actor,
+            settings={"learner.corrector": trace, **_BARS},
+        ),
+        Variant(label=whole, spec=actor, settings={"learner.corrector": whole}),
+    )
+
+
 def _correctors(actor: CompressionSpec) -> tuple[Variant, ...]:
     """Return every way to correct what one small actor does."""
     found = [
@@ -111,7 +129,7 @@ def _correctors(actor: CompressionSpec) -> tuple[Variant, ...]:
     ]
     changed = {
         "rho-bar 2": {"learner.clip_rho": 2.0},
-        "both bars 2": {"learner.clip_rho": 2.0, "learner.clip_c": 2.0},
+        "both bars 2": _BARS,
         "weighted moments": {"learner.advantage_moments": "weighted"},
     }
     return (
@@ -148,6 +166,10 @@ CORRECTORS: Mapping[str, tuple[Case, ...]] = {
         replace(_minatar("paper-1080ti", game), variants=_correctors(actor), seeds=3)
         for actor in (NET2, NET3)
         for game in SMALL_SCORES
+    ),
+    "short": tuple(
+        _atari("gpu-learner", "breakout", _truncations(actor))
+        for actor in (IDENTITY, NET2, PRUNED, NET3)
     ),
     "default": tuple(
         _atari("gpu-learner", "breakout", _correctors(actor), env_steps=300_000, seeds=2)

@@ -117,6 +117,7 @@ def case_result(
     }
     first = case.variants[0].label
     return {
+        "title": case.title(profile),
         "game": case.game,
         "profile": profile or case.profile,
         "network": case.network,
@@ -153,11 +154,10 @@ def _short(value: float | None) -> float | None:
 
 def case_table(case: Mapping[str, Any]) -> Table:
     """Return what `case_result` says as a table."""
-    title = f"{case['game']} on {case['profile']}, learner {case['network']}"
     columns = ["KL", "live KL"]
     for score in case["scores"]:
         columns += [f"to {score:g}", "env steps", "ratio", "seconds", "ratio"]
-    table = numbers_table(title, "actors", *columns, "last", "learner", "distilling")
+    table = numbers_table(case["title"], "actors", *columns, "last", "learner", "distilling")
     for row in case["variants"]:
         cells = [_number(row[name], ".3f") for name in ("compression_kl_nats", "kl_nats")]
         for found in row["to_score"]:

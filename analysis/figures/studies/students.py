@@ -23,7 +23,7 @@ def learning_figures(name: str, cases: Sequence[Mapping[str, Any]]) -> list[Figu
     """
     table = [
         {
-            "panel": f"{case['game']} on {case['profile']}, learner {case['network']}",
+            "panel": case["title"],
             "label": variant["label"],
             "run": f"{variant['label']} {curve['seed']}",
             "env_steps": steps,

@@ -126,6 +126,12 @@ def test_jobs_differ_by_whatever_their_result_depends_on() -> None:
 
 
 @pytest.mark.parametrize("plans", [STUDENTS, CORRECTORS], ids=["students", "correctors"])
+def test_cases_of_a_plan_have_titles_of_their_own(plans: dict[str, tuple[Case, ...]]) -> None:
+    for cases in plans.values():
+        assert len({case.title() for case in cases}) == len(cases)
+
+
+@pytest.mark.parametrize("plans", [STUDENTS, CORRECTORS], ids=["students", "correctors"])
 def test_every_planned_run_has_settings_and_times(plans: dict[str, tuple[Case, ...]]) -> None:
     for case in (case for cases in plans.values() for case in cases):
         assert len({variant.label for variant in case.variants}) == len(case.variants)
@@ -169,7 +175,7 @@ def test_runs_without_a_sample_leave_no_gap_in_the_figures() -> None:
     entry = {"seed": 0, "env_steps": [1, 2], "scores": [None, 1.0]}
     entry["compression_kl_nats"] = [None, 0.0]
     variant = {"label": "net3", "curves": [entry]}
-    case = {"game": "catch", "profile": "p", "network": "net1", "variants": [variant]}
+    case = {"title": "catch", "variants": [variant]}
     scores, kl = learning_figures("students", [case])
     assert (scores.name, kl.name) == ("students-scores", "students-kl")
     assert [row["kl"] for row in kl.table] == [None, 1e-4]
