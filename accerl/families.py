@@ -52,6 +52,9 @@ PIXELS = Family(
     learner=LearnerConfig(
         unroll=32,
         learning_rate=5e-4,
+        # Not V-trace: a ball is hit some twenty steps after what decided it, and traces that are
+        # cut wherever actor and learner differ hardly reach that far (accerl/correct/README.md).
+        corrector="importance",
         policy_loss="clipped",
         proximal="pass",
         normalise_advantages=True,

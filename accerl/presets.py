@@ -96,7 +96,9 @@ _ALD_PONG = replace(
     _atari("pong", pixel_centre=87, pixel_unit=47.0, seconds=1200.0, anneal_updates=0),
     preset="ald-pong",
     network="original",
-    learner=replace(PIXELS.learner, anneal_updates=0, actor_kl_cost=0.01),
+    learner=replace(
+        PIXELS.learner, corrector="vtrace+importance", anneal_updates=0, actor_kl_cost=0.01
+    ),
     runtime=replace(PIXELS.runtime, num_distillers=1),
     compression=replace(
         PIXELS.compression,

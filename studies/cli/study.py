@@ -72,8 +72,9 @@ class Run(Command):
     out: Path
     """the study's folder"""
     budget: str = "default"
-    """tiny (minutes; shows that everything works) or default; contest, students, room, bits and
-    the figures also have short, students and correctors minatar, and students rest"""
+    """tiny (minutes; shows that everything works) or default; contest, students,
+    correctors, room, bits and the figures also have short, students and correctors minatar, and
+    students rest"""
     seed: int = 0
     """of samplers and controller; of oracle-gap, the first of each split's inner seeds"""
     workers: int = 0

@@ -104,38 +104,28 @@ _CATCH = {"game": "catch", "profile": "paper-1080ti", "network": "original", "sc
 _CORRECTORS = ("vtrace+importance", "truncated-importance", "retrace+importance", "importance")
 
 
-_BARS = {"learner.clip_rho": 2.0, "learner.clip_c": 2.0}
-
-
-def _truncations(actor: CompressionSpec) -> tuple[Variant, ...]:
-    """Return what leaves more and more of the traces where actor and learner differ."""
-    trace, whole = _CORRECTORS[0], _CORRECTORS[-1]
-    return (
-        Variant(label=trace, spec=actor, settings={"learner.corrector": trace}),
-        Variant(
-            label=f"{trace}, both bars 2",
-            spec=actor,
-            settings={"learner.corrector": trace, **_BARS},
-        ),
-        Variant(label=whole, spec=actor, settings={"learner.corrector": whole}),
+def _corrected(actor: CompressionSpec, *names: str) -> tuple[Variant, ...]:
+    """Return the same actor, corrected in each of these ways."""
+    return tuple(
+        Variant(label=name, spec=actor, settings={"learner.corrector": name}) for name in names
     )
 
 
 def _correctors(actor: CompressionSpec) -> tuple[Variant, ...]:
     """Return every way to correct what one small actor does."""
-    found = [
-        Variant(label=name, spec=actor, settings={"learner.corrector": name})
-        for name in _CORRECTORS
-    ]
     changed = {
         "rho-bar 2": {"learner.clip_rho": 2.0},
-        "both bars 2": _BARS,
+        "both bars 2": {"learner.clip_rho": 2.0, "learner.clip_c": 2.0},
         "weighted moments": {"learner.advantage_moments": "weighted"},
     }
     return (
-        *found,
+        *_corrected(actor, *_CORRECTORS),
         *(
-            Variant(label=f"{_CORRECTORS[0]}, {name}", spec=actor, settings=settings)
+            Variant(
+                label=f"{_CORRECTORS[0]}, {name}",
+                spec=actor,
+                settings={"learner.corrector": _CORRECTORS[0], **settings},
+            )
             for name, settings in changed.items()
         ),
     )
@@ -168,8 +158,12 @@ CORRECTORS: Mapping[str, tuple[Case, ...]] = {
         for game in SMALL_SCORES
     ),
     "short": tuple(
-        _atari("gpu-learner", "breakout", _truncations(actor))
-        for actor in (IDENTITY, NET2, PRUNED, NET3)
+        _atari("gpu-learner", game, _corrected(actor, "vtrace+importance", "importance"))
+        for game, actors in (
+            ("breakout", (IDENTITY, NET2, PRUNED, NET3)),
+            ("pong", (IDENTITY, NET2)),
+        )
+        for actor in actors
     ),
     "default": tuple(
         _atari("gpu-learner", "breakout", _correctors(actor), env_steps=300_000, seeds=2)

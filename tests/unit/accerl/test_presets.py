@@ -88,3 +88,10 @@ def test_a_preset_that_does_not_exist() -> None:
 def test_help_lists_every_preset(capsys: pytest.CaptureFixture[str]) -> None:
     listed = set(re.findall(r"[a-z_-]+", accerl(capsys, "train", "--help").out))
     assert listed >= PRESETS.keys()
+
+
+def test_presets_of_papers_correct_as_the_papers_do_and_atari_keeps_its_traces_whole() -> None:
+    for name in ("paper-pong", "ald-pong"):
+        assert load_preset(name).learner.corrector == "vtrace+importance"
+    for name in ("pong", "breakout", "ALE/Asteroids-v5"):
+        assert load_preset(name).learner.corrector == "importance"
