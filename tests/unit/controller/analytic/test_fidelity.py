@@ -43,7 +43,7 @@ def test_a_drawn_game_is_learned_within_the_env_steps_of_its_run(kind: str) -> N
 
 
 def test_what_prior_games_cost_is_what_was_measured() -> None:
-    """Medians of KL on Atari as students.json has them; some games are free, in some it fails."""
+    """Medians of KL on Atari as correctors.json has them; some games are free, in some it fails."""
     games = draws("atari")
     shown = [game.growth(0.3) * 1.3 for game in games]
 
