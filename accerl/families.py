@@ -52,8 +52,8 @@ PIXELS = Family(
     learner=LearnerConfig(
         unroll=32,
         learning_rate=5e-4,
-        # Not V-trace: a ball is hit some twenty steps after what decided it, and traces that are
-        # cut wherever actor and learner differ hardly reach that far (accerl/correct/README.md).
+        # With V-trace the learner falls behind where small actors act, and is slow on Pong; that
+        # its traces are cut where the two differ may be why (accerl/correct/README.md).
         corrector="importance",
         policy_loss="clipped",
         proximal="pass",

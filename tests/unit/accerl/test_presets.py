@@ -90,7 +90,7 @@ def test_help_lists_every_preset(capsys: pytest.CaptureFixture[str]) -> None:
     assert listed >= PRESETS.keys()
 
 
-def test_presets_of_papers_correct_as_the_papers_do_and_atari_keeps_its_traces_whole() -> None:
+def test_atari_keeps_its_traces_whole_and_presets_of_papers_use_vtrace() -> None:
     for name in ("paper-pong", "ald-pong"):
         assert load_preset(name).learner.corrector == "vtrace+importance"
     for name in ("pong", "breakout", "ALE/Asteroids-v5"):
