@@ -139,6 +139,9 @@ class RunConfig:
     pixel_unit: float = 255.0
     seconds: float = 60.0
     """length of the run on its own clock"""
+    until_score: float | None = None
+    """end sooner, after the first interval at whose end the score (J where it is measured, else the
+    mean of the last 20 episodes) is at least this"""
     start: str = ""
     """run directory whose learner, with its optimiser, this run begins with"""
     env: EnvConfig = field(default_factory=EnvConfig)
@@ -156,6 +159,9 @@ class RunConfig:
         require(finite, "--seconds", "must be positive and finite", self.seconds)
         if not 0 <= self.pixel_centre <= 255 or not 0.0 < self.pixel_unit < math.inf:
             raise UserError("pixel_centre must lie in 0..255 and pixel_unit must be positive")
+        if self.until_score is not None:
+            finite = math.isfinite(self.until_score)
+            require(finite, "--until-score", "must be finite", self.until_score)
         require(self.seed >= 0, "--seed", "must not be negative", self.seed)
         if self.runtime.num_envs < self.learner.minibatches:
             raise UserError("learner: more minibatches than environments per actor")
@@ -186,6 +192,8 @@ class RunConfig:
             del data["env"]
         if self.conditions == UNCHANGING:
             del data["conditions"]
+        if self.until_score is None:
+            del data["until_score"]
         if not self.runtime.first_interval_seconds:
             del data["runtime"]["first_interval_seconds"]
         return json_hash(data)[:12]

@@ -33,6 +33,7 @@ from accerl.runtime.serial.clock import RealClock, VirtualClock
 from accerl.runtime.serial.run import SerialRun
 from accerl.training.episode import Episode
 from accerl.training.run_folder import CHECKPOINT, read_config, starting_learner
+from accerl.training.score import Score
 from accerl.training.summary import summarise
 
 PROFILE = "profile.json"
@@ -103,7 +104,7 @@ def run_training(
     indicators: Sequence[Indicator] = (),
     on_interval: OnInterval | None = None,
 ) -> RunResult:
-    """Run `config` under `strategy` until its clock has reached `config.seconds`.
+    """Run `config` under `strategy` for `config.seconds` of its clock, or until a score is reached.
 
     `profile` charges a virtual clock (None: the one that `config` names); `times` are what the
     strategy knows of the machine where the clock is real (None: what was measured on it, or else
@@ -153,13 +154,16 @@ def run_training(
         )
         bind(strategy, config.adapted(), known_times(config, profile or times))
         strategy.reset()
+        score = Score(goal=config.until_score)
         if writer is None:
-            for report in _drive(episode, strategy):
+            for report in _drive(episode, strategy, score):
                 note(report)
         else:
             if resume:
                 reports += _resume(episode, strategy, writer)
-            _drive_recorded(episode, strategy, writer, note)
+                for report in reports:
+                    score.update(report)
+            _drive_recorded(episode, strategy, score, writer, note)
         summary = {
             **summarise(recorded, reports),
             "profile": None if profile is None else {"name": profile.name, "hash": profile.hash},
@@ -203,20 +207,21 @@ def check_startable(
         make_corrector(learner.corrector, rho=learner.clip_rho, c=learner.clip_c)
 
 
-def _drive(episode: Episode, strategy: Strategy) -> Iterator[IntervalReport]:
-    """Run to the end of `episode`; yield every interval's report."""
-    while not episode.finished:
+def _drive(episode: Episode, strategy: Strategy, score: Score) -> Iterator[IntervalReport]:
+    """Run to the end of `episode`, or until a score is reached; yield every interval's report."""
+    while not (episode.finished or score.is_reached):
         decision = strategy.decide(episode.features)
         why = explanation_of(strategy)
         _, report = episode.step(decision)
         if hasattr(strategy, "events"):
             events = {"strategy_events": float(len(events_of(strategy)))}  # so far
             report = replace(report, indicators={**report.indicators, **events})
+        score.update(report)
         yield replace(report, explanation=why) if why else report
 
 
 def _drive_recorded(
-    episode: Episode, strategy: Strategy, writer: RunWriter, note: OnInterval
+    episode: Episode, strategy: Strategy, score: Score, writer: RunWriter, note: OnInterval
 ) -> None:
     """Run to the end, recording; whatever interrupts it leaves a checkpoint to resume from.
 
@@ -226,7 +231,7 @@ def _drive_recorded(
     checkpoint = writer.path / CHECKPOINT
     state = episode.snapshot()
     try:
-        for report in _drive(episode, strategy):
+        for report in _drive(episode, strategy, score):
             writer.append(report)
             state = episode.snapshot()
             note(report)

@@ -65,6 +65,8 @@ class Train(Command):
     """print the whole configuration as JSON, and train nothing"""
     seconds: float | None = None
     """length of the run on its own clock (default: the game's)"""
+    until_score: float | None = None
+    """end sooner, once the mean of the last 20 episodes (or J, where it is measured) is this"""
     seed: int | None = None
     """of everything random (default: 0)"""
     runtime: str | None = None
@@ -181,6 +183,7 @@ class Train(Command):
             {**_known(options), **read_settings(self.settings)},
             self.config,
             seconds=self.seconds,
+            until_score=self.until_score,
             seed=self.seed,
             network=self.network,
             start=None if self.start is None else str(self.start.absolute()),

@@ -9,9 +9,8 @@ from typing import Any, Self
 
 from accerl.runtime.run import IntervalReport
 from accerl.spec import CompressionSpec
+from accerl.training.score import Score
 
-SCORED_EPISODES = 20
-"""whose mean is the score, as everywhere where J is not measured"""
 PROCESSES: Mapping[str, tuple[str, ...]] = {
     "actors": ("env", "infer", "write"),
     "learner": ("learn",),
@@ -27,7 +26,7 @@ class LearningCurve:
     seconds: Sequence[float]
     env_steps: Sequence[int]
     scores: Sequence[float | None]
-    """mean of the last `SCORED_EPISODES` episodes; None before there are so many"""
+    """see `Score`; None before enough episodes have ended"""
     compression_kl_nats: Sequence[float | None]
     """KL(learner || engine made of the same weights); None where nothing was sampled"""
     kl_nats: Sequence[float]
@@ -57,17 +56,12 @@ class LearningCurve:
     @classmethod
     def of(cls, reports: Sequence[IntervalReport], learner_score: float | None = None) -> Self:
         """Read a run's reports."""
-        episodes: list[float] = []
-        scores: list[float | None] = []
-        for report in reports:
-            episodes += report.episode_returns
-            last = episodes[-SCORED_EPISODES:]
-            scores.append(sum(last) / len(last) if len(last) == SCORED_EPISODES else None)
+        score = Score()
         stages = [report.indicators.get("stage") for report in reports]
         return cls(
             seconds=[report.total_seconds for report in reports],
             env_steps=[report.total_env_steps for report in reports],
-            scores=scores,
+            scores=[score.update(report) for report in reports],
             compression_kl_nats=[_mean(report.compression_kl_nats) for report in reports],
             kl_nats=[report.kl_mean_nats for report in reports],
             kl_max_nats=[report.kl_max_nats for report in reports],

@@ -68,6 +68,8 @@ class LearningJob(Job[LearningCurve]):
     settings: Mapping[str, Any]
     env_steps: int
     seed: int
+    until_score: float | None = None
+    """see `RunConfig`: the run may end before it has made `env_steps`"""
 
     @classmethod
     def with_spec(cls, spec: CompressionSpec, **values: Any) -> LearningJob:
@@ -90,6 +92,7 @@ class LearningJob(Job[LearningCurve]):
                 label="setting",
                 network=self.network,
                 seconds=seconds,
+                until_score=self.until_score,
                 seed=self.seed,
             )
 

@@ -44,6 +44,8 @@ class Case:
     variants: tuple[Variant, ...]
     """the first is what the others are compared with"""
     seeds: int
+    ends_at_score: bool = False
+    """whether a run is over once it has reached the last of `scores`; `env_steps` are its limit"""
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def title(self, profile: str = "") -> str:
@@ -63,6 +65,11 @@ MACHINES = ("gpu-learner", "paper-1080ti")
 def _atari(machine: str, game: str, variants: tuple[Variant, ...], **changes: Any) -> Case:
     values: dict[str, Any] = {"network": "net1", "env_steps": 500_000, "seeds": 3} | changes
     return Case(game=game, profile=machine, scores=SCORES[game], variants=variants, **values)
+
+
+def _to_score(machine: str, game: str, variants: tuple[Variant, ...]) -> Case:
+    """Return a case whose runs end at the game's last score."""
+    return _atari(machine, game, variants, env_steps=1_000_000, ends_at_score=True)
 
 
 def _of_original(game: str) -> Case:
@@ -140,8 +147,9 @@ STUDENTS: Mapping[str, tuple[Case, ...]] = {
         for game in SMALL_SCORES
     ),
     "short": (
-        *(_atari("gpu-learner", game, acting(IDENTITY, NET2, PRUNED, NET3)) for game in SCORES),
-        _of_original("breakout"),
+        _to_score("gpu-learner", "breakout", acting(IDENTITY, NET2, PRUNED, NET3)),
+        replace(_of_original("breakout"), env_steps=600_000, ends_at_score=True),
+        _to_score("gpu-learner", "pong", acting(IDENTITY, NET2, PRUNED, NET3)),
     ),
     "default": (
         *(_atari(machine, game, _SMALL_ACTORS) for machine in MACHINES for game in SCORES),

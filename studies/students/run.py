@@ -103,6 +103,7 @@ def _job(case: Case, variant: Variant, seed: int, profile: str) -> LearningJob:
         latency=load_profile(profile or case.profile),
         settings={**case.settings, **variant.settings},
         env_steps=case.env_steps,
+        until_score=case.scores[-1] if case.ends_at_score else None,
         seed=seed,
     )
 
