@@ -160,9 +160,7 @@ def run_training(
                 note(report)
         else:
             if resume:
-                reports += _resume(episode, strategy, writer)
-                for report in reports:
-                    score.update(report)
+                reports += _resume(episode, strategy, score, writer)
             _drive_recorded(episode, strategy, score, writer, note)
         summary = {
             **summarise(recorded, reports),
@@ -252,8 +250,10 @@ def _ended(path: Path, error: GameError) -> str:
     return f"its traceback is in {path / TRACEBACK}; {resume}"
 
 
-def _resume(episode: Episode, strategy: Strategy, writer: RunWriter) -> list[IntervalReport]:
-    """Bring episode and strategy to where the last checkpoint was; return the reports until then.
+def _resume(
+    episode: Episode, strategy: Strategy, score: Score, writer: RunWriter
+) -> list[IntervalReport]:
+    """Bring all to where the last checkpoint was; return the reports until then.
 
     Raises:
         UserError: there is no checkpoint, or another strategy decided during them.
@@ -271,6 +271,7 @@ def _resume(episode: Episode, strategy: Strategy, writer: RunWriter) -> list[Int
                 "--seconds if it goes by the share of the run that is over; or choose another "
                 "--out"
             )
+        score.update(report)
     return reports
 
 
