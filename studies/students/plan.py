@@ -123,8 +123,8 @@ _WITH_FEWER_PASSES = (
     _with_passes(NET2, 2, distill=4),
     _with_passes(NET3, 2, distill=4),
 )
-"""three passes of Original over every rollout are as much as the paper's learner can make of what
-INT8 actors collect: students save seconds only where it makes fewer"""
+"""with three passes of Original the paper's learner hardly keeps up with more than INT8 actors
+collect: with fewer there is more for students to save"""
 _SMALL_ACTORS = acting(IDENTITY, INT8, NET2, PRUNED, NET3)
 _CATCH = {"game": "catch", "profile": "paper-1080ti", "network": "original", "scores": (0.0,)}
 _CORRECTORS = ("vtrace+importance", "truncated-importance", "retrace+importance", "importance")

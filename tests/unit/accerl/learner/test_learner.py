@@ -16,6 +16,7 @@ from accerl.checkpoint import load_checkpoint, save_checkpoint
 from accerl.errors import UserError
 from accerl.learner.config import LearnerConfig
 from accerl.learner.learner import Learner
+from accerl.networks.policy_net import ObservationSpec, make_policy
 from tests.fixtures.chains import as_chain
 from tests.fixtures.runs.learners import CONFIG, A, B, T, make_learner, make_rollout, tensors
 
@@ -307,6 +308,23 @@ def test_heads_stay_in_float32_under_bf16() -> None:
     torch.testing.assert_close(logits, exact, rtol=0.05, atol=0.05)
     learner.update(make_rollout())
     assert all(value.dtype == torch.float32 for value in learner.policy.state_dict().values())
+
+
+@pytest.mark.parametrize(("side", "laid_out"), [(84, True), (10, False)])
+def test_pixels_are_laid_out_for_convolutions_and_boards_are_not(side: int, laid_out: bool) -> None:
+    """Whatever the layout: the numbers are the rollout's."""
+    observation = ObservationSpec((4, side, side), "uint8")
+    policy = make_policy("net3", observation, A, torch.Generator().manual_seed(0))
+    learner = Learner(policy, replace(CONFIG, minibatches=2))
+    obs = np.random.default_rng(0).integers(
+        256, size=(T + 1, 4, *observation.shape), dtype=np.uint8
+    )
+    action = torch.zeros((T, 4), dtype=torch.int64)
+    parts = list(learner._parts({"obs": torch.from_numpy(obs), "action": action}))
+    assert torch.equal(torch.cat([part["obs"] for part in parts], dim=1), torch.from_numpy(obs))
+    for part in parts:
+        states = part["obs"].flatten(0, 1)
+        assert states.is_contiguous(memory_format=torch.channels_last) == laid_out
 
 
 def spoiled(field: str, value: float) -> Rollout:

@@ -16,7 +16,7 @@ from analysis.figures.studies.students import learning_figures
 from studies.learning.curve import LearningCurve, reached
 from studies.learning.job import EPISODES, INTERVALS, LearningJob
 from studies.students.plan import CORRECTORS, STUDENTS, Case, acting
-from studies.students.run import run_learning_study
+from studies.students.run import _job, run_learning_study
 from studies.students.table import compare, row_of
 from tests.fixtures.studies.synthetic_study import make_report
 
@@ -198,3 +198,11 @@ def test_mistakes_are_refused_before_anything_runs(
     with pytest.raises(UserError, match=text):
         run_learning_study(tmp_path / "s", **given)  # pyright: ignore[reportArgumentType]
     assert not (tmp_path / "s" / "jobs").exists()
+
+
+@pytest.mark.parametrize("case", STUDENTS["short"], ids=lambda case: case.title())
+def test_runs_of_the_students_study_end_at_the_last_score(case: Case) -> None:
+    jobs = [_job(case, variant, 0, "") for variant in case.variants]
+    assert {job.config().until_score for job in jobs} == {case.scores[-1]}
+    endless = _job(replace(case, ends_at_score=False), case.variants[0], 0, "")
+    assert endless.config().until_score is None
