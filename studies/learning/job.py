@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
@@ -70,6 +70,8 @@ class LearningJob(Job[LearningCurve]):
     seed: int
     until_score: float | None = None
     """see `RunConfig`: the run may end before it has made `env_steps`"""
+    start: LearningJob | None = None
+    """done before; the run begins with the learner that it left in `start.out`"""
 
     @classmethod
     def with_spec(cls, spec: CompressionSpec, **values: Any) -> LearningJob:
@@ -77,28 +79,33 @@ class LearningJob(Job[LearningCurve]):
         return cls(strategy=acting_with(spec), paced_by=spec, **values)
 
     def config(self) -> RunConfig:
-        """Return the run's configuration, its length included."""
-        clock = {
+        """Return the run's configuration, its length included; without a folder to start from."""
+        return self._lasting(self.env_steps / self.predicted_pace)
+
+    def _lasting(self, seconds: float) -> RunConfig:
+        given = {
             "runtime.runtime": "serial",
             "runtime.clock": "virtual",
             "runtime.eval_episodes": 0,
+            **self.settings,
+            "runtime.interval_seconds": seconds / INTERVALS,
         }
-        given = {**clock, **self.settings}
+        return configure(
+            self.game,
+            given,
+            label="setting",
+            network=self.network,
+            seconds=seconds,
+            until_score=self.until_score,
+            seed=self.seed,
+        )
 
-        def make(seconds: float) -> RunConfig:
-            return configure(
-                self.game,
-                {**given, "runtime.interval_seconds": seconds / INTERVALS},
-                label="setting",
-                network=self.network,
-                seconds=seconds,
-                until_score=self.until_score,
-                seed=self.seed,
-            )
-
-        config = make(1.0)
+    @property
+    def predicted_pace(self) -> float:
+        """Env steps a second of its machine while `paced_by` acts."""
+        config = self._lasting(1.0)
         times = times_of_run(self.latency, config)
-        return make(self.env_steps / predict(times, config, self.paced_by).env_steps_per_second)
+        return predict(times, config, self.paced_by).env_steps_per_second
 
     @property
     def predicted_env_steps(self) -> float:
@@ -114,16 +121,23 @@ class LearningJob(Job[LearningCurve]):
     def to_json(self) -> dict[str, Any]:
         """Return all fields, and a hash of the run's settings."""
         own = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "out"}
-        plain = {"paced_by": self.paced_by.to_json(), "latency": self.latency.to_json()}
+        plain = {
+            "paced_by": self.paced_by.to_json(),
+            "latency": self.latency.to_json(),
+            "start": None if self.start is None else self.start.to_json(),
+        }
         return {"kind": self.kind, "config": self.config().hash, **own, **plain}
 
     def run(self) -> LearningCurve:
         """Do the run, with records where `out` is given, and play with the learner it ends with."""
         strategy = described(self.strategy)
+        config = self.config()
+        if self.start is not None:  # not in `config()`, whose hash knows no folders
+            config = replace(config, start=str(self.start.out))
         with TemporaryDirectory() as scratch:
             out = self.out or Path(scratch)
             result = run_training(
-                self.config(),
+                config,
                 strategy,
                 strategy_name=self.strategy["label"],
                 out=out,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +11,17 @@ from accerl.runtime.latency.profiles import load_profile
 from studies.jobs.executor import open_executor
 from studies.learning.curve import LearningCurve
 from studies.learning.job import LearningJob
-from studies.options import check_options, study_command
+from studies.options import check_disk, check_options, study_command
 from studies.progress import bar, console
-from studies.students.plan import CORRECTORS, STUDENTS, Case, Variant
-from studies.students.table import case_result, case_table
+from studies.students.plan import COMPARED, CORRECTORS, STUDENTS, Case, Variant
+from studies.students.table import case_result, case_table, elsewhere_table
 
 Curves = Mapping[tuple[int, str, int], LearningCurve]
 """by number of the case, label of the variant, and seed"""
+STARTS = "starts"
+"""in the study's folder: the runs that others go on from"""
+START_BYTES = 300_000_000
+"""of a checkpoint: mostly the states that students learn from"""
 
 
 def run_learning_study(
@@ -42,12 +45,14 @@ def run_learning_study(
         budget: a key of its plan.
         seed: the first seed.
         workers: runs at once; 0: as many as there are cores and memory for.
-        profile: a latency profile in place of the plan's machines.
-        cluster: address of a Ray cluster; by default runs are made on this machine.
+        profile: a latency profile in place of the plan's machines, of starts too.
+        cluster: address of a Ray cluster; by default runs are made on this machine. Its nodes see
+            the folder, where runs go on from others.
         storage: refused: nothing is tuned.
 
     Raises:
-        UserError: the budget or the profile does not exist, or a number is not allowed.
+        UserError: the budget or the profile does not exist, a number is not allowed, or the disk
+            is full.
     """
     plans = {"students": STUDENTS, "correctors": CORRECTORS}[name]
     check_options(
@@ -60,6 +65,7 @@ def run_learning_study(
         storage=storage,
     )
     cases = plans[budget]
+    check_disk(out, START_BYTES * sum(case.seeds for case in cases if case.start))
     make_out_dir(out)
     # Seed by seed: what is interrupted has compared everything on the first ones.
     asked = [
@@ -69,18 +75,29 @@ def run_learning_study(
         for variant in case.variants
         if index < case.seeds
     ]
-    jobs = [_job(cases[number], variant, each, profile) for number, variant, each in asked]
-    write = partial(_write, out, name=name, budget=budget, seed=seed, profile=profile)
+    jobs = [_job(cases[number], variant, each, profile, out) for number, variant, each in asked]
+    # Several cases may go on from the same run.
+    starts = {job.start.out: job.start for job in jobs if job.start}
+    settings = {"name": name, "budget": budget, "seed": seed, "profile": profile}
     curves: dict[tuple[int, str, int], LearningCurve] = {}
-    with open_executor(out, workers, cluster=cluster) as executor, bar(name, len(jobs)) as advance:
+    begun: dict[tuple[int, int], LearningCurve] = {}
+    total = len(starts) + len(jobs)
+    with open_executor(out, workers, cluster=cluster) as executor, bar(name, total) as advance:
+        done = executor.map([*starts.values()], advance)
+        started = {path: outcome.result for path, outcome in zip(starts, done, strict=True)}
         # In portions, so that what is known is written as it comes.
         size = 3 * max(executor.workers, 1)
-        for start in range(0, len(jobs), size):
-            outcomes = executor.map(jobs[start : start + size], advance)
-            for (number, variant, each), outcome in zip(asked[start:], outcomes, strict=False):
+        for first in range(0, len(jobs), size):
+            portion = jobs[first : first + size]
+            outcomes = executor.map(portion, advance)
+            for (number, variant, each), job, outcome in zip(
+                asked[first:], portion, outcomes, strict=False
+            ):
                 curves[number, variant.label, each] = outcome.result
-            write(cases, curves)
-    result = write(cases, curves)
+                if job.start:
+                    begun[number, each] = started[job.start.out]
+            _write(out, cases, curves, begun, **settings)
+    result = _write(out, cases, curves, begun, **settings)
     from analysis.figures.export import write_pngs
     from analysis.figures.studies.students import (
         learning_figures,  # brings Altair, which no job needs
@@ -92,10 +109,11 @@ def run_learning_study(
     console.print(f"wrote {out / name}.json")
     for case in result["cases"]:
         console.print(case_table(case))
+        console.print(elsewhere_table(case))
     return result
 
 
-def _job(case: Case, variant: Variant, seed: int, profile: str) -> LearningJob:
+def _job(case: Case, variant: Variant, seed: int, profile: str, out: Path) -> LearningJob:
     return LearningJob.with_spec(
         variant.spec,
         game=case.game,
@@ -105,6 +123,26 @@ def _job(case: Case, variant: Variant, seed: int, profile: str) -> LearningJob:
         env_steps=case.env_steps,
         until_score=case.scores[-1] if case.ends_at_score else None,
         seed=seed,
+        start=_start(case, seed, profile, out),
+    )
+
+
+def _start(case: Case, seed: int, profile: str, out: Path) -> LearningJob | None:
+    start = case.start
+    if start is None:
+        return None
+    machine = profile or start.profile
+    name = f"{case.game}-{case.network}-{machine}-to-{start.score:g}-seed-{seed}"
+    return LearningJob.with_spec(
+        start.spec,
+        game=case.game,
+        network=case.network,
+        latency=load_profile(machine),
+        settings=case.settings,
+        env_steps=start.env_steps,
+        until_score=start.score,
+        seed=seed,
+        out=out / STARTS / name,
     )
 
 
@@ -112,6 +150,7 @@ def _write(
     out: Path,
     cases: Sequence[Case],
     curves: Curves,
+    begun: Mapping[tuple[int, int], LearningCurve],
     *,
     name: str,
     budget: str,
@@ -123,7 +162,13 @@ def _write(
         "budget": budget,
         "seed": seed,
         "cases": [
-            case_result(case, _of_case(number, curves), profile)
+            case_result(
+                case,
+                _of_case(number, curves),
+                profile,
+                starts={each: curve for (place, each), curve in begun.items() if place == number},
+                paces=_paces(case, out),
+            )
             for number, case in enumerate(cases)
         ],
         "fingerprint": fingerprint(),
@@ -132,6 +177,16 @@ def _write(
     }
     write_json(out / f"{name}.json", result)
     return result
+
+
+def _paces(case: Case, out: Path) -> dict[str, dict[str, float]]:
+    """Return predicted env steps a second, by variant and machine."""
+    return {
+        variant.label: {
+            machine: _job(case, variant, 0, machine, out).predicted_pace for machine in COMPARED
+        }
+        for variant in case.variants
+    }
 
 
 def _of_case(number: int, curves: Curves) -> dict[tuple[str, int], LearningCurve]:

@@ -96,7 +96,12 @@ def _to_score(
 
 
 def case_result(
-    case: Case, curves: Mapping[tuple[str, int], LearningCurve], profile: str = ""
+    case: Case,
+    curves: Mapping[tuple[str, int], LearningCurve],
+    profile: str = "",
+    *,
+    starts: Mapping[int, LearningCurve] | None = None,
+    paces: Mapping[str, Mapping[str, float]] | None = None,
 ) -> dict[str, Any]:
     """Return what is known of a case as plain JSON, curves included.
 
@@ -104,6 +109,9 @@ def case_result(
         case: what is compared.
         curves: by label of the variant, and seed.
         profile: what took the place of the case's machine.
+        starts: by seed, the runs that its variants went on from; empty if they began untrained.
+        paces: predicted env steps a second, by label of the variant and machine, where they are
+            of use: the clock is virtual.
     """
     found = {
         variant.label: {
@@ -124,11 +132,16 @@ def case_result(
         "scores": list(case.scores),
         "env_steps": case.env_steps,
         "baseline": first,
+        "starts": [
+            {"seed": seed, "env_steps": curve.env_steps[-1], "score": curve.scores[-1]}
+            for seed, curve in (starts or {}).items()
+        ],
         "variants": [
             {
                 "label": variant.label,
                 "spec": variant.spec.to_json(),
                 "settings": {**case.settings, **variant.settings},
+                "predicted_pace": dict((paces or {}).get(variant.label, {})),
                 **compare(rows[variant.label], rows[first], case.scores),
                 "runs": rows[variant.label],
                 "curves": [_thinned(each, curve) for each, curve in found[variant.label].items()],
@@ -161,7 +174,7 @@ def case_table(case: Mapping[str, Any]) -> Table:
     for row in case["variants"]:
         cells = [_number(row[name], ".3f") for name in ("compression_kl_nats", "kl_nats")]
         for found in row["to_score"]:
-            mark = ">" if found["is_bound"] else ""
+            mark = _mark(found)
             cells += [
                 f"{found['reached']}/{row['seeds']}",
                 f"{found['env_steps']:,.0f}",
@@ -172,6 +185,30 @@ def case_table(case: Mapping[str, Any]) -> Table:
         ends = [_number(row[name], ".1f") for name in ("last_score", "learner_score")]
         table.add_row(row["label"], *cells, *ends, f"{row['distill_cores']:.2f} cores")
     return table
+
+
+def elsewhere_table(case: Mapping[str, Any]) -> Table:
+    """Return how long the env steps to each score would take on other machines, as predicted.
+
+    That the same number of env steps is needed there, where weights have another age and students
+    are distilled at another pace, is assumed.
+    """
+    machines = [name for name in case["variants"][0]["predicted_pace"] if name != case["profile"]]
+    columns = [f"{name}, s to {score:g}" for name in machines for score in case["scores"]]
+    title = f"{case['title']}: seconds on other machines, calculated from env steps"
+    table = numbers_table(title, "actors", *columns)
+    for row in case["variants"]:
+        cells = [
+            _mark(found) + f"{found['env_steps'] / row['predicted_pace'][name]:,.1f}"
+            for name in machines
+            for found in row["to_score"]
+        ]
+        table.add_row(row["label"], *cells)
+    return table
+
+
+def _mark(found: Mapping[str, Any]) -> str:
+    return ">" if found["is_bound"] else ""
 
 
 def _number(value: float | None, form: str) -> str:

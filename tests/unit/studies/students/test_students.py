@@ -15,9 +15,9 @@ from accerl.training.saved_policy import evaluate_checkpoint
 from analysis.figures.studies.students import learning_figures
 from studies.learning.curve import LearningCurve, reached
 from studies.learning.job import EPISODES, INTERVALS, LearningJob
-from studies.students.plan import CORRECTORS, STUDENTS, Case, acting
+from studies.students.plan import CORRECTORS, STUDENTS, Case, Start, acting
 from studies.students.run import _job, run_learning_study
-from studies.students.table import compare, row_of
+from studies.students.table import compare, elsewhere_table, row_of
 from tests.fixtures.studies.synthetic_study import make_report
 
 
@@ -158,12 +158,16 @@ def test_a_study_compares_draws_and_goes_on_where_it_was(
         scores=(-2.0,),
         variants=acting(IDENTITY, CompressionSpec(bits=8)),
         seeds=1,
+        start=Start(score=-0.9, env_steps=20_000, profile="paper-1080ti"),
     )
     monkeypatch.setitem(STUDENTS, "tiny", (case,))  # pyright: ignore[reportArgumentType]
     result = run_learning_study(tmp_path, name="students", budget="tiny", workers=1)
     fp32, int8 = result["cases"][0]["variants"]
     assert fp32["to_score"][0]["env_steps_ratio"] == 1.0
     assert int8["seeds"] == 1
+    (start,) = result["cases"][0]["starts"]
+    assert start["env_steps"] > 0
+    assert start["score"] >= -0.9
     assert (tmp_path / "students-scores.png").read_bytes()[1:4] == b"PNG"
     jobs = sorted((tmp_path / "jobs").iterdir())
     before = [path.stat().st_mtime_ns for path in jobs]
@@ -201,8 +205,40 @@ def test_mistakes_are_refused_before_anything_runs(
 
 
 @pytest.mark.parametrize("case", STUDENTS["short"], ids=lambda case: case.title())
-def test_runs_of_the_students_study_end_at_the_last_score(case: Case) -> None:
-    jobs = [_job(case, variant, 0, "") for variant in case.variants]
+def test_runs_of_the_students_study_end_at_the_last_score_and_share_a_start(
+    case: Case, tmp_path: Path
+) -> None:
+    jobs = [_job(case, variant, 0, "", tmp_path) for variant in case.variants]
     assert {job.config().until_score for job in jobs} == {case.scores[-1]}
-    endless = _job(replace(case, ends_at_score=False), case.variants[0], 0, "")
-    assert endless.config().until_score is None
+    assert case.start is not None
+    assert len({job.start.out for job in jobs if job.start}) == 1
+    assert jobs[0].start is not None
+    assert jobs[0].start.config().until_score == case.start.score < case.scores[0]
+    endless = replace(case, ends_at_score=False, start=None)
+    untrained = _job(endless, case.variants[0], 0, "", tmp_path)
+    assert untrained.config().until_score is None
+    assert untrained.start is None
+    assert untrained.to_json() != jobs[0].to_json()
+
+
+def test_a_job_goes_on_from_the_learner_of_another(tmp_path: Path) -> None:
+    trained = job(IDENTITY, env_steps=40_000, out=tmp_path / "start")
+    score = trained.run().learner_score
+    onwards = job(IDENTITY, env_steps=2_000, start=trained)
+    further, untrained = onwards.run(), job(IDENTITY, env_steps=2_000).run()
+    assert further.learner_score is not None
+    assert untrained.learner_score is not None
+    assert score is not None
+    assert further.learner_score > untrained.learner_score + 0.3
+    assert further == onwards.run()
+    assert onwards.to_json()["start"] == trained.to_json()
+
+
+def test_seconds_elsewhere_are_env_steps_over_the_predicted_pace() -> None:
+    found = {"score": 2.0, "env_steps": 3_000.0, "is_bound": True}
+    variant = {"label": "net3", "to_score": [found], "predicted_pace": {"here": 1.0, "there": 20.0}}
+    table = elsewhere_table(
+        {"title": "catch", "profile": "here", "scores": [2.0], "variants": [variant]}
+    )
+    assert [column.header for column in table.columns] == ["actors", "there, s to 2"]
+    assert [[*column.cells] for column in table.columns] == [["net3"], [">150.0"]]
