@@ -94,6 +94,12 @@ def _atari(machine: str, game: str, variants: tuple[Variant, ...], **changes: An
     return Case(game=game, profile=machine, scores=SCORES[game], variants=variants, **values)
 
 
+def _to_score(machine: str, game: str, variants: tuple[Variant, ...], **changes: Any) -> Case:
+    """Return a case whose runs begin untrained and end at the game's last score."""
+    limits = {"env_steps": 800_000, "ends_at_score": True}
+    return _atari(machine, game, variants, **(limits | changes))
+
+
 def _onwards(machine: str, game: str, variants: tuple[Variant, ...], **changes: Any) -> Case:
     """Return a case whose runs go on from one learner a seed, and end at the last score."""
     start, scores = ONWARDS[game]
@@ -154,6 +160,7 @@ _WITH_FEWER_PASSES = (
 """with three passes of Original the paper's learner hardly keeps up with more than INT8 actors
 collect: with fewer there is more for students to save"""
 _SMALL_ACTORS = acting(IDENTITY, INT8, NET2, PRUNED, NET3)
+_FEWER_ACTORS = acting(IDENTITY, NET2, PRUNED, NET3)
 _CATCH = {"game": "catch", "profile": "paper-1080ti", "network": "original", "scores": (0.0,)}
 _CORRECTORS = ("vtrace+importance", "truncated-importance", "retrace+importance", "importance")
 
@@ -202,16 +209,10 @@ STUDENTS: Mapping[str, tuple[Case, ...]] = {
         for game in SMALL_SCORES
     ),
     "short": (
-        *(_onwards("gpu-learner", game, _SMALL_ACTORS) for game in ONWARDS),
-        _onwards(
-            "paper-1080ti",
-            "breakout",
-            _WITH_FEWER_PASSES,
-            network="original",
-            start=replace(ONWARDS["breakout"][0], profile="paper-1080ti", spec=INT8),
-            seeds=2,
-        ),
+        *(_to_score("gpu-learner", game, _FEWER_ACTORS) for game in SCORES),
+        _to_score("paper-1080ti", "breakout", _WITH_FEWER_PASSES, network="original", seeds=2),
     ),
+    "onwards": tuple(_onwards("gpu-learner", game, _FEWER_ACTORS) for game in ONWARDS),
     "default": (
         *(_atari(machine, game, _SMALL_ACTORS) for machine in MACHINES for game in SCORES),
         *map(_of_original, SCORES),

@@ -204,19 +204,24 @@ def test_mistakes_are_refused_before_anything_runs(
     assert not (tmp_path / "s" / "jobs").exists()
 
 
-@pytest.mark.parametrize("case", STUDENTS["short"], ids=lambda case: case.title())
-def test_runs_of_the_students_study_end_at_the_last_score_and_share_a_start(
-    case: Case, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("budget", ["short", "onwards"])
+def test_runs_of_the_students_study_end_at_the_last_score(budget: str, tmp_path: Path) -> None:
+    for case in STUDENTS[budget]:
+        jobs = [_job(case, variant, 0, "", tmp_path) for variant in case.variants]
+        assert {job.config().until_score for job in jobs} == {case.scores[-1]}
+        endless = _job(replace(case, ends_at_score=False), case.variants[0], 0, "", tmp_path)
+        assert endless.config().until_score is None
+
+
+@pytest.mark.parametrize("case", STUDENTS["onwards"], ids=lambda case: case.title())
+def test_variants_of_a_seed_go_on_from_the_same_run(case: Case, tmp_path: Path) -> None:
     jobs = [_job(case, variant, 0, "", tmp_path) for variant in case.variants]
-    assert {job.config().until_score for job in jobs} == {case.scores[-1]}
+    starts = [job.start for job in jobs]
     assert case.start is not None
-    assert len({job.start.out for job in jobs if job.start}) == 1
-    assert jobs[0].start is not None
-    assert jobs[0].start.config().until_score == case.start.score < case.scores[0]
-    endless = replace(case, ends_at_score=False, start=None)
-    untrained = _job(endless, case.variants[0], 0, "", tmp_path)
-    assert untrained.config().until_score is None
+    assert starts[0] is not None
+    assert starts == [starts[0]] * len(jobs)
+    assert starts[0].config().until_score == case.start.score < case.scores[0]
+    untrained = _job(replace(case, start=None), case.variants[0], 0, "", tmp_path)
     assert untrained.start is None
     assert untrained.to_json() != jobs[0].to_json()
 
