@@ -153,7 +153,6 @@ def _with_passes(spec: CompressionSpec, reuse: int, distill: int = 12) -> Varian
 _WITH_FEWER_PASSES = (
     *acting(INT8),
     _with_passes(INT8, 2),
-    _with_passes(NET2, 2),
     _with_passes(NET2, 2, distill=4),
     _with_passes(NET3, 2, distill=4),
 )
