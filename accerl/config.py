@@ -104,6 +104,10 @@ class RuntimeConfig:
                 "runtime: pin_cores is for the cores of one machine, and Ray places actors on any; "
                 "set pin_cores false, or use --runtime process"
             )
+        if self.num_distillers and self.is_serial_on_real_clock:
+            raise UserError(
+                "runtime: num_distillers needs processes to distil in; use --runtime process"
+            )
         if self.num_distillers and not self.compressor_process:
             raise UserError("runtime: num_distillers needs a compressor process")
         if self.num_learners > 1 and self.runtime != "process":
@@ -118,6 +122,11 @@ class RuntimeConfig:
         longest = self.interval_seconds
         rule = f"must lie in 0..interval_seconds ({longest:g})"
         check("first_interval_seconds", rule, lambda seconds: 0.0 <= seconds <= longest)
+
+    @property
+    def is_serial_on_real_clock(self) -> bool:
+        """Whether one process does everything in turn, in seconds that really pass."""
+        return self.runtime == "serial" and self.clock == "real"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,6 +177,11 @@ class RunConfig:
         self.conditions.check(self.seconds)
         if self.conditions != UNCHANGING and self.runtime.runtime == "ray":
             raise UserError("--events: Ray's nodes cannot be slowed down; use --runtime process")
+        if self.conditions != UNCHANGING and self.runtime.is_serial_on_real_clock:
+            raise UserError(
+                "--events: the serial runtime plays them on the virtual clock alone; use "
+                "--clock virtual, or --runtime process"
+            )
         if self.runtime.runtime == "process":
             self.conditions.check_link()
         shares = self.runtime.num_learners * self.learner.minibatches

@@ -13,7 +13,7 @@ import torch
 from accerl.compress.admission import Admission, Verdict
 from accerl.compress.artifact import Artifact
 from accerl.compress.chain import ChainMemory, CompressorChain
-from accerl.compress.check import check_engine, kl_nats
+from accerl.compress.check import EngineMismatchError, check_engine, kl_nats
 from accerl.compress.config import CompressionConfig
 from accerl.compress.distillation.state_ring import StateRing
 from accerl.compress.distillation.student_pool import StudentPool
@@ -23,7 +23,7 @@ from accerl.compress.quantization.quantize import spread
 from accerl.errors import UserError
 from accerl.networks.graph_policy import Policy
 from accerl.networks.observation import ObservationSpec
-from accerl.spec import CompressionSpec, StudentKey
+from accerl.spec import IDENTITY, CompressionSpec, StudentKey
 
 COMPARED_STATES = 16
 """on which a student is compared with the learner at each publication"""
@@ -235,9 +235,12 @@ class Compressor:
     def fallback(self, policy: Policy, version: int) -> Artifact:
         """Compress `policy` as was last done with success, in place of what failed its check.
 
-        If nothing was yet, that is the policy itself in plain torch.
+        If nothing was yet, that is the policy itself, in plain torch where its engine fails too.
         """
-        return self.build(self._last_good or CompressionSpec(graph="eager"), policy, version)
+        try:
+            return self.build(self._last_good or IDENTITY, policy, version)
+        except EngineMismatchError:
+            return self.build(CompressionSpec(graph="eager"), policy, version)
 
     def students(self, specs: Iterable[CompressionSpec]) -> list[dict[str, Any]]:
         """Return the networks that were distilled here for `specs`, for `take_students`."""

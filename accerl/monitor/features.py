@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-FEATURES_VERSION = 3
+FEATURES_VERSION = 4
 LIMIT = 3.0
 """every entry of the vector is clipped to [-LIMIT, LIMIT]"""
 

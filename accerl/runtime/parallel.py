@@ -297,10 +297,10 @@ class ParallelRun(ABC, Generic[W]):
         waited = not self._slots.waiting
         self._receive(timeout_seconds=max(deadline - before, 0.0) if waited else 0.0)
         self.recorder.add_seconds("wait", perf_counter() - before)
-        waiting = self._slots.waiting
-        if not waiting:
+        if not self._slots.waiting:
             return
         slot = self._slots.take(waited=waited)
+        behind = self._slots.waiting
         rollout = self._rollout(slot)
         tag = self._tag(slot, rollout)
         lag = self.learner.updates - tag.version
@@ -308,7 +308,7 @@ class ParallelRun(ABC, Generic[W]):
         stats = self._learn(slot, rollout, self.now + before - self._began)
         self.recorder.add_seconds("learn", perf_counter() - before)
         if stats is not None:
-            fill = min(waiting / max(self.config.runtime.queue_rollouts, 1), 1.0)
+            fill = min(behind / max(self.config.runtime.queue_rollouts, 1), 1.0)
             self.recorder.add_rollout(rollout, tag.spec, stats, lag=lag, queue_fill=fill)
             self._learned(slot, rollout, stats)
             self._receive(timeout_seconds=0.0)  # whoever has finished meanwhile gets work now
@@ -333,6 +333,7 @@ class ParallelRun(ABC, Generic[W]):
             "learner": learner,
             "publishing": publishing,
             "recorder": self.recorder.state_dict(),
+            "set_back_at": self._safeguard.set_back_at,
         }
 
     def restore(self, snapshot: Snapshot) -> None:
@@ -342,6 +343,7 @@ class ParallelRun(ABC, Generic[W]):
         self.now = snapshot["now"]
         self.learner.load_state_dict(snapshot["learner"])
         self._safeguard.keep(snapshot["learner"])
+        self._safeguard.set_back_at = snapshot["set_back_at"]
         self.publishing.load_state_dict(snapshot["publishing"])
         self.recorder.load_state_dict(snapshot["recorder"])
 

@@ -55,7 +55,7 @@ class IntervalReport(JsonFields):
     phase_seconds: Mapping[str, float]
     """busy seconds per phase, summed over actors; the keys are PHASES"""
     queue_fill: float
-    """mean share of the rollout queue that was full, in [0, 1]"""
+    """mean share of the rollout queue that was full when the learner took from it, in [0, 1]"""
     policy_lag: float
     """mean number of learner updates between the acting weights and the learner's"""
     kl_mean_nats: float

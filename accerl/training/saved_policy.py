@@ -10,6 +10,7 @@ import torch
 from accerl.acting.evaluate import engine_infer, play_episodes, policy_infer
 from accerl.compress.artifact import Artifact
 from accerl.compress.compressor import Compressor
+from accerl.compress.distillation.sharing import Shown
 from accerl.compress.engine import make_engine
 from accerl.compress.policy import EnginePolicy
 from accerl.config import RunConfig
@@ -72,5 +73,8 @@ def _restore(path: Path, spec: CompressionSpec) -> tuple[RunConfig, Policy, Arti
     policy.load_state_dict(state["learner"]["policy"])
     compressor = Compressor(inputs, envs.num_actions, config.compression, generator)
     compressor.load_state_dict(state["publishing"]["compressor"])
+    # On the virtual clock the compressor takes over what distillers show when it next publishes.
+    shown = Shown.of_state(state["publishing"].get("shown", ()))
+    compressor.take_students(shown.students())
     torch.set_num_threads(config.runtime.learner_threads)  # sums depend on how they are split
     return config, policy, compressor.build(spec, policy, state["learner"]["updates"])

@@ -15,12 +15,14 @@ class Score:
 
     Args:
         goal: what is to be reached; None: nothing.
+        of_actors: whether the actors' episodes count where J is measured too.
     """
 
-    def __init__(self, goal: float | None = None) -> None:
+    def __init__(self, goal: float | None = None, *, of_actors: bool = False) -> None:
         self.value: float | None = None
         """after the last interval; None before `SCORED_EPISODES` episodes have ended"""
         self._goal = goal
+        self._of_actors = of_actors
         self._returns: deque[float] = deque(maxlen=SCORED_EPISODES)
 
     @property
@@ -31,7 +33,7 @@ class Score:
     def update(self, report: IntervalReport) -> float | None:
         """Take in one more interval; return the score after it."""
         self._returns.extend(report.episode_returns)
-        if report.learner_return is not None:
+        if report.learner_return is not None and not self._of_actors:
             self.value = report.learner_return
         elif len(self._returns) == SCORED_EPISODES:
             self.value = sum(self._returns) / SCORED_EPISODES

@@ -184,9 +184,7 @@ class MachinePace:
             delay_seconds=state.age + 0.5 * (state.seconds * work.rollout + fill),
             blocked_seconds=0.5 * made * min(made / (between * state.seconds * work.rollout), 1.0),
             fill_seconds=fill,
-            queue_fill=1.0
-            if learner_limits(work, state)
-            else min(1.0 / max(runtime.queue_rollouts, 1), 1.0),
+            queue_fill=float(learner_limits(work, state)),
             phases=(
                 ("env", slower * env),
                 ("infer", slower * infer),

@@ -156,3 +156,5 @@ def test_distillers_need_a_compressor_process() -> None:
         RuntimeConfig(num_distillers=-1)
     with pytest.raises(UserError, match="needs a compressor process"):
         RuntimeConfig(num_distillers=1, compressor_process=False)
+    with pytest.raises(UserError, match="--runtime process"):
+        RuntimeConfig(num_distillers=1, clock="real")

@@ -51,6 +51,10 @@ def started(*arguments: object) -> subprocess.Popen[bytes]:
     return subprocess.Popen([*DISTURBER, *map(str, arguments)], stdin=subprocess.PIPE)
 
 
+def command_of(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
 def ended(helper: subprocess.Popen[bytes]) -> None:
     assert helper.stdin is not None
     helper.stdin.close()
@@ -148,6 +152,33 @@ def test_bandwidth_of_shared_memory_cannot_fall() -> None:
     replace(quick_catch(), conditions=replace(slow, up_bytes_per_second=1.0))
     with pytest.raises(UserError, match="Ray's nodes"):
         replace(quick_catch(runtime="ray"), conditions=slow)
+    with pytest.raises(UserError, match="--clock virtual"):
+        replace(quick_catch(runtime="serial"), conditions=slow)
+
+
+def test_another_program_takes_the_actors_core_also_where_the_learner_has_its_own() -> None:
+    cores = sorted(os.sched_getaffinity(0))
+    two = Disturbances(Conditions((event("co-tenant", 1, 0.0, 9.0),)), 1)
+    try:
+        os.sched_setaffinity(0, cores[-1:])  # as `pin_cores` does to the learner's process
+        two.follow(1.0, [])
+        (burner,) = [pid for pid in children(os.getpid()) if b"burn" in command_of(pid)]
+        wait_for(lambda: os.sched_getaffinity(burner) == {cores[0]})
+    finally:
+        os.sched_setaffinity(0, cores)
+        two.close()
+
+
+def test_a_core_is_slower_where_its_process_is(busy: subprocess.Popen[bytes]) -> None:
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(busy.pid, cores[:1])
+    os.sched_setaffinity(0, cores[-1:])
+    try:
+        slow = started("slow", busy.pid, 2.0)
+    finally:
+        os.sched_setaffinity(0, cores)
+    wait_for(lambda: os.sched_getaffinity(slow.pid) == {cores[0]})
+    ended(slow)
 
 
 def test_the_learner_is_slowed_down_by_what_it_computes() -> None:

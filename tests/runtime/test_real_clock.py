@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from accerl.monitor.strategies import make_strategy
+from accerl.monitor.strategy import check_needs
 from accerl.records import read_json
 from accerl.spec import IDENTITY
-from studies.contest.real_clock import REAL, real_contest, told
+from studies.contest.real_clock import REAL, real_config, real_contest, told
 from studies.jobs.executor import open_executor
 from tests.fixtures.studies.jobs import INSTANCE
 
@@ -43,6 +45,13 @@ def test_speeds_are_measured_predicted_and_kept(tmp_path: Path) -> None:
     speeds = [first["env_steps_per_second"], first["predicted_env_steps_per_second"]]
     assert all(isinstance(speed, float) and speed > 0.0 for speed in speeds)
     assert contest(("fp32",)) == [first]  # what is done is not done again
+
+
+@pytest.mark.parametrize("game", ["pong", "breakout", "minatar-breakout"])
+def test_every_rule_can_act_on_every_game(game: str) -> None:
+    config = real_config(game, 600.0, changing=True)
+    for name in ("reward-gap", "kl-threshold", "three-stage"):
+        check_needs(make_strategy(name), config.runtime.eval_episodes)
 
 
 def test_what_is_told_compares_means() -> None:

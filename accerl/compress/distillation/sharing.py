@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from torch import Tensor
 
@@ -256,6 +256,13 @@ class Shown:
     def state_dict(self) -> list[list[Entry]]:
         """Return all of it."""
         return [list(own.values()) for own in self._shown]
+
+    @classmethod
+    def of_state(cls, state: Sequence[Sequence[Entry]]) -> Self:
+        """Return what distillers showed, from a state returned by `state_dict`."""
+        shown = cls(len(state))
+        shown.load_state_dict(state)
+        return shown
 
     def load_state_dict(self, state: Sequence[Sequence[Entry]]) -> None:
         """Go on from a state returned by `state_dict`."""

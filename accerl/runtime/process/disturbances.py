@@ -27,6 +27,8 @@ class Disturbances:
     compared with what is there whenever `follow` is called. Nothing outlives the run, however it
     ends (`disturber`).
 
+    It is made before any process is kept off some of the cores.
+
     Args:
         conditions: of the run.
         own_actors: that act without an event.
@@ -41,8 +43,13 @@ class Disturbances:
         self._helpers: dict[_Key, subprocess.Popen[bytes]] = {}
         self._stopped: dict[str, int] = {}  # pid by name
         self._moment = Moment()
-        if conditions.events and not hasattr(os, "sched_setaffinity"):
+        self._cores: list[int] = []
+        if not conditions.events:
+            return
+        if not hasattr(os, "sched_setaffinity"):
             raise UserError("--events: on the real clock they need Linux; use --runtime serial")
+        # All of the run's: this process, the learner's, may be kept off the actors' later.
+        self._cores = sorted(os.sched_getaffinity(0))
 
     def next_change(self, seconds: float) -> float:
         """Return when something next changes after a time of the run's clock; infinite: never."""
@@ -87,9 +94,8 @@ class Disturbances:
         return left, joined
 
     def _wanted(self, workers: Sequence[Worker]) -> set[_Key]:
-        cores = sorted(os.sched_getaffinity(0)) if self._moment.co_tenants else []
         wanted = {
-            ("burn", str(cores[index % len(cores)]), str(index))
+            ("burn", str(self._cores[index % len(self._cores)]), str(index))
             for index in range(self._moment.co_tenants)
         }
         for worker in workers:

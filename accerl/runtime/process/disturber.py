@@ -53,6 +53,7 @@ def slow(pid: int, factor: float) -> None:
     A core at 1 / factor of its speed needs `factor` seconds for a second's work, and is busy all
     the while: others get no more of it.
     """
+    os.sched_setaffinity(0, os.sched_getaffinity(pid))  # it is that core which is slower
     used = cpu_seconds(pid)
     over = False
     while not over and not is_over(SLICE_SECONDS):

@@ -126,7 +126,8 @@ class PublicationOrders:
         """
         number, decision = delivery.order.number, delivery.order.decision
         if delivery.unchanged:  # what acts already stands for it too
-            self._tags[self._current] = self._tags.pop(number)
+            del self._tags[number]
+            self._tags[self._current] = delivery.acted
             self._last_ordered = self._current
         else:
             self._current = number

@@ -151,8 +151,10 @@ def _make_part(
                 built = (*built, stand_in)
                 updates += compressor.last_build.distill_updates
     except EngineMismatchError as error:
+        failed = compressor.last_build.distill_updates
         artifact, rejected = compressor.fallback(policy, version), str(error)
-        built, updates = (artifact.spec,), compressor.last_build.distill_updates
+        built = (spec, artifact.spec)  # what failed has been built as well
+        updates += failed + compressor.last_build.distill_updates
     made.setdefault(artifact.spec, artifact)
     seconds = perf_counter() - before
     return MadePart(

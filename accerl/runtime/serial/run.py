@@ -216,12 +216,11 @@ class SerialRun:
 
     def _learn(self) -> None:
         """Have the learner use the rollout that has waited longest, if both are there."""
-        waiting = self._slots.waiting
-        if not (waiting and self.servers.is_idle(LEARNER)):
+        if not (self._slots.waiting and self.servers.is_idle(LEARNER)):
             return
         self.recorder.add_seconds("wait", self.now - self._idle_since)
         self._slot = self._slots.take(waited=self.now > self._idle_since)
-        self._fill = min(waiting / max(self.config.runtime.queue_rollouts, 1), 1.0)
+        self._fill = min(self._slots.waiting / max(self.config.runtime.queue_rollouts, 1), 1.0)
         samples = self.shape.samples * self.config.learner.reuse
         before = perf_counter()
         if self._measures:  # a real clock charges what it took

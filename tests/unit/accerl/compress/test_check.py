@@ -111,7 +111,7 @@ def test_what_last_passed_takes_its_place(monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(EngineMismatchError, match="original INT8"):
         compressor.build(INT8, net, 0)
     first = compressor.fallback(net, 0)
-    assert (first.spec.graph, first.kind) == ("eager", "torch")
+    assert first.spec == IDENTITY
     good = compressor.build(CompressionSpec(bits=16), net, 3)
     with pytest.raises(EngineMismatchError):
         compressor.build(INT8, net, 4)
@@ -119,6 +119,20 @@ def test_what_last_passed_takes_its_place(monkeypatch: pytest.MonkeyPatch) -> No
     assert (again.spec, again.version, again.payload) == (good.spec, 4, good.payload)
     monkeypatch.undo()
     assert compressor.build(INT8, net, 5).spec == INT8  # it is tried again each time
+
+
+def test_where_no_engine_passes_the_policy_acts_in_plain_torch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(artifact: Artifact, *_: object) -> None:
+        if artifact.kind == "onnx":
+            raise EngineMismatchError("it acts unlike its network")
+
+    monkeypatch.setattr("accerl.compress.compressor.check_engine", fail)
+    compressor = Compressor(OBSERVATION, 4, CompressionConfig(), torch.Generator().manual_seed(0))
+    compressor.observe(states())
+    found = compressor.fallback(make(), 0)
+    assert (found.spec.graph, found.kind) == ("eager", "torch")
 
 
 def test_a_run_goes_on_without_what_failed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,5 +144,5 @@ def test_a_run_goes_on_without_what_failed(monkeypatch: pytest.MonkeyPatch) -> N
     assert event["cause"].startswith("original INT8")
     assert result.summary["events"] == {"compressor": 1}
     acted = {spec for report in result.reports for spec in report.spec_seconds}
-    assert acted == {CompressionSpec(graph="eager")}
+    assert acted == {IDENTITY}
     assert result.summary["learner_updates"] > 20

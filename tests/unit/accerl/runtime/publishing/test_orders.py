@@ -173,6 +173,18 @@ def settled(publisher: Publisher, policy: PolicyNet, spec: CompressionSpec) -> P
     return made.publication
 
 
+def test_where_nothing_changed_tags_name_what_acts_and_not_what_waits(policy: PolicyNet) -> None:
+    publisher = Publisher()
+    publisher.request(Decision.of(NET3_INT8))
+    stand_in = (Tag(INT8, 1),)
+    first = Delivery(order=publisher.order(1), acted=stand_in, waiting={NET3_INT8: 0.9})
+    publisher.book(first, publisher.recorder)
+    number = first.order.number
+    again = replace(first, order=publisher.order(4), acted=(Tag(INT8, 4),), unchanged=True)
+    publisher.book(again, publisher.recorder)
+    assert publisher.tag(number, 0) == Tag(INT8, 4)
+
+
 def test_integers_that_did_not_change_are_not_sent(policy: PolicyNet) -> None:
     publisher = Publisher()
     acting = settled(publisher, policy, INT8)
