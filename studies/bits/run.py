@@ -74,7 +74,8 @@ def run_bits(
     check_disk(out, FREE_BYTES)
     make_out_dir(out)
     settings = {"study": "bits", "budget": budget, "seed": seed, "profile": profile}
-    write_plan(out, {**settings, "spent": asdict(spent), "bits": list(BITS)})
+    machine = {"profile_hash": latency.hash}  # a name may stand for new times
+    write_plan(out, {**settings, **machine, "spent": asdict(spent), "bits": list(BITS)})
     trainings = _trainings(out, spent, latency, seed)
     with open_executor(out, workers, cluster=cluster) as executor:
         left = [job for job in trainings if not executor.is_saved(job)]

@@ -76,6 +76,10 @@ class Report(Command):
             )
         if len(self.runs) == 1 and is_room(self.runs[0]):
             return self._room(self.runs[0])
+        if lone_study is not None and self.scores:
+            raise UserError(
+                f"{lone_study} is a contest, whose targets are fixed: --scores is for runs"
+            )
         runs = list(self.runs)
         html = write_runs_report(runs, self.html, self.scores)
         say(f"wrote {html}")

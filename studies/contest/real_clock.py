@@ -36,14 +36,17 @@ SEEDS = range(320, 340)
 WARM_UP_INTERVALS = 2
 """left out of speeds: actors import torch, and everything happens for the first time"""
 EVAL_EPISODES = 16
+ATARI_EVAL_EPISODES = 4
+"""likewise, of games that last a thousand steps; rules that read the learner's score need some"""
 
 CO_TENANT_COMES = ((0.25, 0.25), (0.75, 0.15))
 """when another program takes a core, and for how long, as shares of the run"""
 
 Describe = Callable[[str], tuple[Mapping[str, Any], Instance]]
 """a game -> a strategy as `build_strategy` takes it, and the units of the game's scores"""
-PONG_RANGE = (-21.0, 21.0)
-"""of its scores: nobody measured a reference of it within a contest's horizon"""
+SCORE_RANGES = {"pong": (-21.0, 21.0), "breakout": (1.7, 31.8)}
+"""of games that a contest has no reference of: the lowest score and the highest, and random play's
+and a person's (Mnih et al. 2015)"""
 
 
 def real_config(game: str, seconds: float, *, changing: bool) -> RunConfig:
@@ -59,7 +62,7 @@ def real_config(game: str, seconds: float, *, changing: bool) -> RunConfig:
     if "minatar" in game:
         config = load_preset(game).with_runtime(infer_batch=1, eval_episodes=EVAL_EPISODES)
     else:
-        config = base_config(game, "original")
+        config = base_config(game, "original").with_runtime(eval_episodes=ATARI_EVAL_EPISODES)
     config = replace(config, seconds=seconds, network="original")
     if changing:
         events = tuple(

@@ -38,7 +38,7 @@ from studies.contest.plan import (
     open_test,
     write_plan,
 )
-from studies.contest.real_clock import PONG_RANGE, real_contest
+from studies.contest.real_clock import SCORE_RANGES, real_contest
 from studies.contest.rivals import check_rivals, trained_rivals
 from studies.contest.study import Study, add_references, find_profiles, strategy_job
 from studies.contest.training import (
@@ -284,11 +284,13 @@ def _real(study: Study, entrants: Sequence[Entrant]) -> None:
     by_kind = {item.kind: item for item in reversed(entrants) if item.scope != EACH}
     wanted = [by_kind[kind] for kind in ("controller", "threshold", "fp32")]
     instances = {item.game: item for item in study.instances}
-    lowest, highest = PONG_RANGE
-    pong = replace(study.trained[0], game="pong", random_return=lowest, reference_return=highest)
+    others = {
+        game: replace(study.trained[0], game=game, random_return=lowest, reference_return=highest)
+        for game, (lowest, highest) in SCORE_RANGES.items()
+    }
 
     def describe(entrant: Entrant, game: str) -> tuple[Mapping[str, Any], Instance]:
-        instance = instances.get(game, pong)
+        instance = instances.get(game) or others[game]
         return entrant.strategy(instance.name), instance
 
     real_contest(

@@ -62,19 +62,15 @@ class Trained:
 
 def train_all(study: Study, variants: Sequence[Variant]) -> list[Trained]:
     """Train every variant; those of tier 0 side by side."""
-    jobs = [_tier0_job(study, variant) for variant in variants if variant.trained]
+    jobs = {item.name: _tier0_job(study, item) for item in variants if item.trained}
     with bar("meta-training on tier 0", len(jobs)) as advance:
-        found = dict(
-            zip(
-                (variant.name for variant in variants if variant.trained),
-                study.run(jobs, advance),
-                strict=True,
-            )
-        )
+        study.run([*jobs.values()], advance)
     trained = []
     for variant in variants:
         with study.costs.step(variant.name):
-            one = _train(study, variant, found.get(variant.name))
+            # Asked for again, which is free: so what it has cost counts for this variant.
+            job = jobs.get(variant.name)
+            one = _train(study, variant, study.run([job])[0] if job else None)
         spent = replace(one.entrant, cpu_seconds=study.costs[variant.name])
         trained.append(replace(one, entrant=spent))
     return trained
@@ -127,7 +123,7 @@ def _train(study: Study, variant: Variant, tier0: TrainedPolicy | None) -> Train
         params={
             "parameters": best.policy.num_parameters(),
             "accepted": checker.accepted,
-            "policy_hash": json_hash(best.policy.to_json())[:12],
+            "policy_hash": json_hash(best.to_json())[:12],
         },
         primary=variant.kind == "evolution",
     )

@@ -13,10 +13,10 @@ from time import monotonic
 from typing import Any, Self
 
 from accerl.errors import UserError
-from accerl.records import SUMMARY, json_hash, read_json, write_json
+from accerl.records import json_hash, read_json, write_json
 from studies.jobs.cache import ResultCache
 from studies.jobs.executor import Job, Outcome, R, describe_job
-from studies.jobs.work import SCRATCH, Done, End, Failed, Lost, job_key
+from studies.jobs.work import SCRATCH, Done, End, Failed, Lost, is_run_of, job_key
 from studies.progress import Advance, say, silent
 from studies.study_folder import find_folder, make_folder, unpack_records
 
@@ -77,12 +77,14 @@ class CachedExecutor(ABC):
 
     def is_saved(self, job: Job[Any]) -> bool:
         """Whether a job's result is there, and its run directory too."""
-        is_whole = job.out is None or (job.out / SUMMARY).is_file()
-        return is_whole and job_key(job, self.folder.path) in self._cache
+        key = job_key(job, self.folder.path)
+        return key in self._cache and (job.out is None or is_run_of(job.out, json_hash(key)))
 
     def save(self, name: str, job: Job[Any], done: Done) -> None:
         """Save a result, and the records that came with it."""
         if job.out is not None and done.records is not None:
+            if not is_run_of(job.out, name):
+                shutil.rmtree(job.out, ignore_errors=True)
             unpack_records(done.records, job.out)
         key = job_key(job, self.folder.path)
         if key not in self._cache:

@@ -21,6 +21,8 @@ from studies.study_folder import StudyFolder, find_folder, pack_records
 
 SCRATCH = ".scratch"
 """in a study's folder: run directories in the making"""
+JOB = "job.id"
+"""in a run directory: the name of the job that made it"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,22 +111,29 @@ def _do(
     with tempfile.TemporaryDirectory(prefix=f"{digest}-", dir=place) as scratch:
         run = Path(scratch) / "run"
         result = replace(job, out=run).run().to_json()
+        (run / JOB).write_text(digest)
         if not is_seen:
             return result, pack_records(run)
-        _settle(run, job.out)
+        _settle(run, job.out, digest)
     return result, None
 
 
-def _settle(run: Path, out: Path) -> None:
+def is_run_of(out: Path, digest: str) -> bool:
+    """Whether a run directory is whole, and of the job of that name: not of an older one's."""
+    mark = out / JOB
+    return (out / SUMMARY).is_file() and mark.is_file() and mark.read_text() == digest
+
+
+def _settle(run: Path, out: Path, digest: str) -> None:
     """Give a run directory its place, unless a duplicate was faster."""
-    if (out / SUMMARY).is_file():
+    if is_run_of(out, digest):
         return
     shutil.rmtree(out, ignore_errors=True)
     out.parent.mkdir(parents=True, exist_ok=True)
     try:
         run.rename(out)
     except OSError:
-        if not (out / SUMMARY).is_file():
+        if not is_run_of(out, digest):
             raise
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import accumulate
@@ -26,7 +27,7 @@ class LearningCurve:
     seconds: Sequence[float]
     env_steps: Sequence[int]
     scores: Sequence[float | None]
-    """see `Score`; None before enough episodes have ended"""
+    """of the actors, see `Score`; None before enough episodes have ended"""
     compression_kl_nats: Sequence[float | None]
     """KL(learner || engine made of the same weights); None where nothing was sampled"""
     kl_nats: Sequence[float]
@@ -56,7 +57,8 @@ class LearningCurve:
     @classmethod
     def of(cls, reports: Sequence[IntervalReport], learner_score: float | None = None) -> Self:
         """Read a run's reports."""
-        score = Score()
+        # Where J is measured too: what is asked is how compressed actors play.
+        score = Score(of_actors=True)
         stages = [report.indicators.get("stage") for report in reports]
         return cls(
             seconds=[report.total_seconds for report in reports],
@@ -106,3 +108,37 @@ def reached(
             return float(before[0] + share * (point - before[0])), True
         before = float(point), value
     return float(points[-1]), False
+
+
+@dataclass(frozen=True)
+class Ratios:
+    """What runs take to a score over what the baseline's take, pair by pair.
+
+    A run that does not reach the score counts with its whole length. Where neither of a pair does,
+    the two lengths say nothing, and the pair is left out.
+    """
+
+    logs: Sequence[float]
+    own_missed: int
+    """pairs whose ratio is too low"""
+    base_missed: int
+    """pairs whose ratio is too high"""
+    left_out: int = 0
+
+    @classmethod
+    def of(cls, pairs: Sequence[tuple[tuple[float, bool], tuple[float, bool]]]) -> Self:
+        """Compare what `reached` returned, of a run and of the baseline's."""
+        known = [(own, base) for own, base in pairs if own[1] or base[1]]
+        return cls(
+            logs=[math.log(own[0] / base[0]) for own, base in known],
+            own_missed=sum(not own[1] for own, _ in known),
+            base_missed=sum(not base[1] for _, base in known),
+            left_out=len(pairs) - len(known),
+        )
+
+    @property
+    def bound(self) -> str:
+        """What to write before the mean: nothing, > (it is at least that), < or ~ (cannot tell)."""
+        if self.own_missed and self.base_missed:
+            return "~"
+        return ">" if self.own_missed else "<" if self.base_missed else ""

@@ -11,7 +11,7 @@ from accerl.records import make_out_dir, read_json, write_json
 from studies.bits.plan import BUDGETS as BITS_BUDGETS
 from studies.bits.plan import CLAIM as BITS_CLAIM
 from studies.options import study_command
-from studies.papers.page import PAGE, heading, section
+from studies.papers.page import MARKS, PAGE, heading, section
 from studies.papers.plan import FIGURES, ONE_GAME_SEEDS, SHORT_ENV_STEPS, SHORT_SEEDS, STAND_INS
 from studies.papers.results import interval_text
 from studies.progress import say
@@ -88,7 +88,8 @@ def _page(shown: Mapping[str, Mapping[str, Any]], folder: Path) -> list[str]:
         "AcceRL paper (Zhang 2022), and of QuaRL and ActorQ (Krishnan et al. 2022) in the last row "
         "and where they are named. Runs are made on the virtual clock, with the paper's machine "
         "and with one of two cores. A verdict follows from a 95% interval over seeds and games "
-        "(estimate and interval in brackets); where that is too wide, these runs cannot tell.",
+        "(estimate and interval in brackets); where that is too wide, these runs cannot tell. "
+        f"{MARKS}",
         "",
         _on_stand_ins(),
         "",

@@ -11,6 +11,11 @@ from studies.papers.plan import FIGURES
 from studies.papers.results import interval_text
 
 PAGE = "README.md"
+MARKS = (
+    "Ratios are geometric means over seeds. After > one is too low, as some of the runs did not "
+    "reach the score, after < too high, as some of the baseline's did not, and after ~ both "
+    "happened; pairs of which neither did are left out."
+)
 
 
 def write_page(folder: Path) -> Path:
@@ -25,7 +30,7 @@ def write_page(folder: Path) -> Path:
         "",
         "Each figure is rebuilt on the virtual clock, with the paper's machine and with a machine "
         "of two cores. Runs of a panel begin with the same seeds. An interval is 95% over seeds "
-        "and games; where there are too few runs, the verdict says so.",
+        f"and games; where there are too few runs, the verdict says so. {MARKS}",
     ]
     for result in found:
         lines += section(folder, result)
@@ -79,19 +84,23 @@ def _lines(panel: Mapping[str, Any], machine: str, known: Mapping[str, Any]) -> 
         f"processor seconds to {target} over {panel['baseline']}'s, and processor seconds to "
         f"{target} of actors + learner + compression:",
         "",
-        "| actors | length | last score | env steps | seconds | processor seconds | by process "
-        "| env steps/s |",
-        "|---|---|---|---|---|---|---|---|",
+        "| actors | length | last score | reached | env steps | seconds | processor seconds "
+        "| by process | env steps/s |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for line in known["lines"]:
         end = "-" if line["end_score"] is None else f"{line['end_score']:.1f}"
         lines.append(
             f"| {line['label']} | {line['curves'][0]['seconds'][-1]:,.0f} | {end} | "
-            f"{interval_text(line['env_steps_ratio'])} | "
+            f"{_reached(line['seconds_ratio'])} | {interval_text(line['env_steps_ratio'])} | "
             f"{interval_text(line['seconds_ratio'])} | {interval_text(line['core_seconds_ratio'])} "
             f"| {_by_process(line['processor_seconds'])} | {line['env_steps_per_second']:,.0f} |"
         )
     return lines
+
+
+def _reached(found: Mapping[str, Any] | None) -> str:
+    return f"{found['reached']}/{found['runs']}" if found else "-"
 
 
 def _by_process(seconds: Mapping[str, float] | None) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from studies.learning.curve import LearningCurve, reached
+from studies.learning.curve import LearningCurve, Ratios, reached
 from studies.learning.interval import mean_interval
 from studies.papers.figure import Curves, Panel, PaperFigure
 from studies.papers.verdict import end_score, target_score
@@ -94,24 +94,24 @@ def _ratio(
     by: str,
 ) -> dict[str, Any] | None:
     """Return the geometric mean over seeds of what it takes to the target, over the baseline's."""
-    logs, arrived = [], 0
+    pairs = []
     for seed in own.keys() & base.keys():
         if target is None or not getattr(own[seed], by) or not getattr(base[seed], by):
             return None
-        first, _ = reached(getattr(base[seed], by), base[seed].scores, target)
-        mine, is_there = reached(getattr(own[seed], by), own[seed].scores, target)
-        logs.append(math.log(mine / first))
-        arrived += is_there
-    if not logs:
+        first = reached(getattr(base[seed], by), base[seed].scores, target)
+        pairs.append((reached(getattr(own[seed], by), own[seed].scores, target), first))
+    found = Ratios.of(pairs)
+    if not found.logs:
         return None
-    mean, low, high = mean_interval(logs)
+    mean, low, high = mean_interval(found.logs)
     bounds = [math.exp(value) if abs(value) < 100.0 else None for value in (low, high)]
     return {
         "estimate": math.exp(mean),
         "low": bounds[0],
         "high": bounds[1],
-        "reached": arrived,
-        "runs": len(logs),
+        "bound": found.bound,
+        "reached": sum(is_there for (_, is_there), _ in pairs),
+        "runs": len(pairs),
     }
 
 
@@ -191,10 +191,10 @@ def figure_tables(result: Mapping[str, Any]) -> list[Table]:
 
 
 def interval_text(found: Mapping[str, Any] | None) -> str:
-    """Return an estimate with its interval, such as ``0.71 (0.60 to 0.83)``."""
+    """Return an estimate with its interval, such as ``0.71 (0.60 to 0.83)``; bounds are marked."""
     if found is None or found["estimate"] is None:
         return "-"
-    text = f"{found['estimate']:.2f}"
+    text = f"{found.get('bound', '')}{found['estimate']:.2f}"
     if found["low"] is None or found["high"] is None:
         return text
     return f"{text} ({found['low']:.2f} to {found['high']:.2f})"

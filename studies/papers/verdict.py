@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from studies.learning.curve import LearningCurve, reached
+from studies.learning.curve import LearningCurve, Ratios, reached
 from studies.learning.interval import mean_interval
 
 if TYPE_CHECKING:
@@ -71,8 +71,8 @@ def end_score(curve: LearningCurve, env_steps: float = math.inf) -> float | None
 class SecondsAtMost:
     """A run reaches the baseline's score within a share of the baseline's seconds.
 
-    A run that does not reach it counts with its whole length, so that ratio is too low; where that
-    happens to a run that would pass, nothing is concluded.
+    Where a run that would pass did not reach it, or the baseline of one that would fail, nothing is
+    concluded (see `Ratios`).
     """
 
     claim: str
@@ -84,8 +84,7 @@ class SecondsAtMost:
 
     def __call__(self, panels: Sequence[tuple[Panel, Curves]]) -> Verdict:
         """See `Check`."""
-        logs: list[float] = []
-        missed = 0
+        pairs = []
         for panel, curves in panels:
             base = _of(curves, self.machine, panel.baseline)
             own = _of(curves, self.machine, self.label)
@@ -96,20 +95,23 @@ class SecondsAtMost:
                 points = getattr(base[seed], self.by), getattr(own[seed], self.by)
                 if not all(points):
                     continue
-                first, _ = reached(points[0], base[seed].scores, target)
-                mine, is_there = reached(points[1], own[seed].scores, target)
-                missed += not is_there
-                logs.append(math.log(mine / first))
-        estimate, low, high = (math.exp(min(value, 700.0)) for value in mean_interval(logs))
+                first = reached(points[0], base[seed].scores, target)
+                pairs.append((reached(points[1], own[seed].scores, target), first))
+        found = Ratios.of(pairs)
+        estimate, low, high = (math.exp(min(value, 700.0)) for value in mean_interval(found.logs))
         outcome = _compared(low, high, self.at_most)
-        if outcome == HOLDS and missed:
+        if (outcome == HOLDS and found.own_missed) or (outcome == FAILS and found.base_missed):
             outcome = OPEN
         measure = self.by.replace("core", "processor").replace("_", " ")
         what = f"{measure} to the same score, {self.label} / baseline"
         what += f" on {self.machine} (claimed: at most {self.at_most:.2f})"
-        if missed:
-            what += f"; a lower bound: {missed} of the runs ended before they reached it"
-        return _verdict(self.claim, outcome, what, estimate, low, high, len(logs))
+        if found.own_missed:
+            what += f"; too low: {found.own_missed} of the runs ended before they reached it"
+        if found.base_missed:
+            what += f"; too high: {found.base_missed} of the baseline's ended before"
+        if found.left_out:
+            what += f"; left out: {found.left_out} pairs, of which neither reached it"
+        return _verdict(self.claim, outcome, what, estimate, low, high, len(found.logs))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from studies.learning.curve import LearningCurve, reached
+from studies.learning.curve import LearningCurve, Ratios, reached
 from studies.progress import numbers_table
 from studies.students.plan import Case
 
@@ -46,7 +46,7 @@ def compare(
     """Return what a variant's runs say together, over the first variant's on the same seeds.
 
     Ratios are geometric means over seeds. A run that did not reach a score counts with its whole
-    length: `is_bound` says that a ratio is then a bound, not a measurement.
+    length: `bound` says on which side of the truth a ratio is then (see `Ratios`).
     """
 
     def mean(name: str) -> float | None:
@@ -78,20 +78,28 @@ def _to_score(
         if row["seed"] in firsts
     ]
 
-    def ratio(name: str) -> float | None:
-        both = [(mine[name], first[name]) for mine, first in pairs]
-        if not both or min(map(min, both)) <= 0.0:  # a run too short for a single update
-            return None
-        return math.exp(sum(math.log(own / other) for own, other in both) / len(both))
+    def ratios(name: str) -> Ratios | None:
+        if any(each[name] <= 0.0 for pair in pairs for each in pair):
+            return None  # a run too short for a single update
+        return Ratios.of(
+            [
+                ((mine[name], mine["reached"]), (first[name], first["reached"]))
+                for mine, first in pairs
+            ]
+        )
 
+    def mean(found: Ratios | None) -> float | None:
+        return math.exp(np.mean(found.logs)) if found and found.logs else None
+
+    env_steps, seconds = ratios("env_steps"), ratios("seconds")
     return {
         "score": score,
         "reached": sum(each["reached"] for each in own),
         "env_steps": float(np.mean([each["env_steps"] for each in own])),
         "seconds": float(np.mean([each["seconds"] for each in own])),
-        "env_steps_ratio": ratio("env_steps"),
-        "seconds_ratio": ratio("seconds"),
-        "is_bound": not all(mine["reached"] and first["reached"] for mine, first in pairs),
+        "env_steps_ratio": mean(env_steps),
+        "seconds_ratio": mean(seconds),
+        "bound": env_steps.bound if env_steps else "",
     }
 
 
@@ -174,7 +182,7 @@ def case_table(case: Mapping[str, Any]) -> Table:
     for row in case["variants"]:
         cells = [_number(row[name], ".3f") for name in ("compression_kl_nats", "kl_nats")]
         for found in row["to_score"]:
-            mark = _mark(found)
+            mark = found["bound"]
             cells += [
                 f"{found['reached']}/{row['seeds']}",
                 f"{found['env_steps']:,.0f}",
@@ -199,7 +207,7 @@ def elsewhere_table(case: Mapping[str, Any]) -> Table:
     table = numbers_table(title, "actors", *columns)
     for row in case["variants"]:
         cells = [
-            _mark(found) + f"{found['env_steps'] / row['predicted_pace'][name]:,.1f}"
+            f"{_missed(row, found)}{found['env_steps'] / row['predicted_pace'][name]:,.1f}"
             for name in machines
             for found in row["to_score"]
         ]
@@ -207,8 +215,8 @@ def elsewhere_table(case: Mapping[str, Any]) -> Table:
     return table
 
 
-def _mark(found: Mapping[str, Any]) -> str:
-    return ">" if found["is_bound"] else ""
+def _missed(row: Mapping[str, Any], found: Mapping[str, Any]) -> str:
+    return ">" if found["reached"] < row["seeds"] else ""
 
 
 def _number(value: float | None, form: str) -> str:

@@ -206,20 +206,25 @@ def _costs(result: Mapping[str, Any], table: Sequence[Mapping[str, Any]]) -> Fig
     shape = alt.Shape("what:N").scale(
         domain=[*COSTS.values()], range=["circle", "diamond", "square"]
     )
+    labels = values_of(table, "label")
+    # A row is a game; where several lines are compared, each has rows of its own.
+    named = [
+        {**row, "row": f"{row['game']}, {row['label']}" if len(labels) > 1 else row["game"]}
+        for row in table
+    ]
     shown = []
-    for machine in values_of(table, "machine"):
+    for machine in values_of(named, "machine"):
         rows = marks("machine", machine)
-        y = rows_axis("game", values_of(table, "game"))
+        y = rows_axis("row", values_of(named, "row"))
         none = rows.mark_rule(strokeDash=[3, 3], opacity=0.5).encode(x=alt.datum(1.0))
         dots = points(70, 0.9, rows).encode(x=x, y=y, color=colour, shape=shape.legend(None))
         layers = alt.layer(none, dots)
         shown.append(layers.properties(title=machine, width=300, height=alt.Step(30)))
     chart = alt.hconcat(*shown, spacing=24, data=marks().data).resolve_scale(x="shared")
-    labels = ", ".join(values_of(table, "label"))
     baseline = result["panels"][0]["baseline"]
-    caption = f"What {labels} takes to the score of {baseline}, over what {baseline} takes: left "
-    caption += "of 1 is less. Processor seconds are those of all processes together."
-    return make_figure(f"{result['figure']}-costs", result["title"], caption, chart, table)
+    caption = f"What {', '.join(labels)} takes to the score of {baseline}, over what {baseline} "
+    caption += "takes: left of 1 is less. Processor seconds are those of all processes together."
+    return make_figure(f"{result['figure']}-costs", result["title"], caption, chart, named)
 
 
 def _split(result: Mapping[str, Any]) -> Figure:

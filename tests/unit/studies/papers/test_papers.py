@@ -85,8 +85,21 @@ def test_a_run_that_never_arrives_cannot_make_a_claim_hold() -> None:
     assert seconds(found, at_most=1000.0) == OPEN
     check = SecondsAtMost(claim="faster", label="INT8", machine=PAPER, at_most=1000.0)
     assert check([(PANEL, found)]).what.endswith(
-        "a lower bound: 1 of the runs ended before they reached it"
+        "too low: 1 of the runs ended before they reached it"
     )
+
+
+def test_a_baseline_that_never_arrives_cannot_make_a_claim_fail() -> None:
+    # The target is the median of the baseline's own: two of its four runs do not reach it.
+    found = curves({"Original": [1.0, 1.0, 0.2, 0.2], "INT8": [1.0] * 4})
+    check = SecondsAtMost(claim="faster", label="INT8", machine=PAPER, at_most=0.01)
+    verdict = check([(PANEL, found)])
+    assert verdict.outcome == OPEN
+    assert "2 of the baseline's ended before" in verdict.what
+    found = curves({"Original": [1.0, 1.0, 0.2, 0.2], "INT8": [1.0, 1.0, 0.2, 0.2]})
+    verdict = check([(PANEL, found)])
+    assert verdict.what.endswith("left out: 2 pairs, of which neither reached it")
+    assert verdict.runs == 2
 
 
 def test_ends_are_compared_as_shares_of_what_the_baseline_has_learned() -> None:

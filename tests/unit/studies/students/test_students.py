@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from accerl.runtime.latency.profiles import load_profile
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 from accerl.training.saved_policy import evaluate_checkpoint
 from analysis.figures.studies.students import learning_figures
-from studies.learning.curve import LearningCurve, reached
+from studies.learning.curve import LearningCurve, Ratios, reached
 from studies.learning.job import EPISODES, INTERVALS, LearningJob
 from studies.students.plan import CORRECTORS, STUDENTS, Case, Start, acting
 from studies.students.run import _job, run_learning_study
@@ -68,14 +69,38 @@ def test_ratios_are_geometric_means_of_pairs_and_say_where_they_are_bounds() -> 
     slow, fast, never = curve([0.0, 1.0, 2.0, 3.0]), curve([2.0] * 4, 0.5), curve([0.0] * 4)
     base = [row_of(slow, (2.0,), 0), row_of(slow, (2.0,), 1)]
     same = compare(base, base, (2.0,))["to_score"][0]
-    assert (same["env_steps_ratio"], same["seconds_ratio"], same["is_bound"]) == (1.0, 1.0, False)
+    assert (same["env_steps_ratio"], same["seconds_ratio"], same["bound"]) == (1.0, 1.0, "")
     other = compare([row_of(fast, (2.0,), 0), row_of(never, (2.0,), 1)], base, (2.0,))
     found = other["to_score"][0]
     assert found["env_steps_ratio"] == pytest.approx((100 / 300 * 400 / 300) ** 0.5)
     assert found["seconds_ratio"] == pytest.approx((0.5 / 3.0 * 4.0 / 3.0) ** 0.5)
-    assert (found["reached"], found["is_bound"]) == (1, True)
+    assert (found["reached"], found["bound"]) == (1, ">")
     assert other["compression_kl_nats"] == 0.5  # of the last half alone
     assert other["distill_cores"] == pytest.approx(4.0 / 6.0)
+
+
+def test_ratios_say_on_which_side_they_are_wrong_and_leave_out_what_says_nothing() -> None:
+    there, never, later = (100.0, True), (400.0, False), (200.0, True)
+    assert Ratios.of([(later, there), (there, there)]).bound == ""
+    found = Ratios.of([(never, there), (never, never)])
+    assert (found.logs, found.bound, found.left_out) == ([pytest.approx(math.log(4.0))], ">", 1)
+    assert Ratios.of([(there, never)]).bound == "<"
+    assert Ratios.of([(there, never), (never, there)]).bound == "~"
+    assert Ratios.of([(never, never)]).logs == []
+
+
+def test_scores_are_the_actors_where_the_learner_s_are_measured_too() -> None:
+    reports = [
+        make_report(
+            index,
+            10.0,
+            9.0,
+            Decision.of(IDENTITY),
+            episode_returns=[float(index)] * 20,
+        )
+        for index in range(3)
+    ]
+    assert LearningCurve.of(reports).scores == [0.0, 1.0, 2.0]
 
 
 def job(
@@ -240,8 +265,13 @@ def test_a_job_goes_on_from_the_learner_of_another(tmp_path: Path) -> None:
 
 
 def test_seconds_elsewhere_are_env_steps_over_the_predicted_pace() -> None:
-    found = {"score": 2.0, "env_steps": 3_000.0, "is_bound": True}
-    variant = {"label": "net3", "to_score": [found], "predicted_pace": {"here": 1.0, "there": 20.0}}
+    found = {"score": 2.0, "env_steps": 3_000.0, "reached": 1}
+    variant = {
+        "label": "net3",
+        "seeds": 2,
+        "to_score": [found],
+        "predicted_pace": {"here": 1.0, "there": 20.0},
+    }
     table = elsewhere_table(
         {"title": "catch", "profile": "here", "scores": [2.0], "variants": [variant]}
     )
