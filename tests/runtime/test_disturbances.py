@@ -163,7 +163,7 @@ def test_another_program_takes_the_actors_core_also_where_the_learner_has_its_ow
         os.sched_setaffinity(0, cores[-1:])  # as `pin_cores` does to the learner's process
         two.follow(1.0, [])
         (burner,) = [pid for pid in children(os.getpid()) if b"burn" in command_of(pid)]
-        wait_for(lambda: os.sched_getaffinity(burner) == {cores[0]})
+        wait_for(lambda: os.sched_getaffinity(burner) == {cores[0]}, "the burner on the first core")
     finally:
         os.sched_setaffinity(0, cores)
         two.close()
@@ -177,7 +177,7 @@ def test_a_core_is_slower_where_its_process_is(busy: subprocess.Popen[bytes]) ->
         slow = started("slow", busy.pid, 2.0)
     finally:
         os.sched_setaffinity(0, cores)
-    wait_for(lambda: os.sched_getaffinity(slow.pid) == {cores[0]})
+    wait_for(lambda: os.sched_getaffinity(slow.pid) == {cores[0]}, "it to follow the process")
     ended(slow)
 
 

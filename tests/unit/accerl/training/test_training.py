@@ -391,12 +391,3 @@ def test_evaluating_what_is_no_run_is_refused(tmp_path: Path) -> None:
         evaluate_checkpoint(tmp_path, 3)
     with pytest.raises(UserError, match="--episodes must be at least 1"):
         evaluate_checkpoint(tmp_path, 0)
-
-
-def test_a_finished_run_plays_with_the_students_that_its_distillers_made(tmp_path: Path) -> None:
-    """On the virtual clock, where the compressor's own were only begun."""
-    profile = replace(fast_profile(num_actors=1), num_distillers=1)
-    student = CompressionSpec(student="net3")
-    run_training(tiny_catch(seconds=0.3), FixedStrategy(student), out=tmp_path, profile=profile)
-    played = evaluate_checkpoint(tmp_path, 100, student)["mean_return"]
-    assert played > evaluate_checkpoint(tmp_path, 100)["mean_return"] - 0.4  # random play: -0.6
