@@ -98,19 +98,24 @@ def run_learning_study(
                     begun[number, each] = started[job.start.out]
             _write(out, cases, curves, begun, **settings)
     result = _write(out, cases, curves, begun, **settings)
+    _show(out, name, result["cases"])
+    return result
+
+
+def _show(out: Path, name: str, cases: Sequence[Mapping[str, Any]]) -> None:
+    """Draw the figures, and print what was written and the tables."""
     from analysis.figures.export import write_pngs
     from analysis.figures.studies.students import (
         learning_figures,  # brings Altair, which no job needs
     )
 
-    figures = {figure.name: figure for figure in learning_figures(name, result["cases"])}
+    figures = {figure.name: figure for figure in learning_figures(name, cases)}
     for path in write_pngs(figures, out):
         console.print(f"wrote {path}")
     console.print(f"wrote {out / name}.json")
-    for case in result["cases"]:
+    for case in cases:
         console.print(case_table(case))
         console.print(elsewhere_table(case))
-    return result
 
 
 def _job(case: Case, variant: Variant, seed: int, profile: str, out: Path) -> LearningJob:

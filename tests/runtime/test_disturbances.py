@@ -164,6 +164,7 @@ def test_another_program_takes_the_actors_core_also_where_the_learner_has_its_ow
         two.follow(1.0, [])
         (burner,) = [pid for pid in children(os.getpid()) if b"burn" in command_of(pid)]
         wait_for(lambda: os.sched_getaffinity(burner) == {cores[0]}, "the burner on the first core")
+        assert os.sched_getaffinity(0) == {cores[-1]}
     finally:
         os.sched_setaffinity(0, cores)
         two.close()
@@ -179,6 +180,7 @@ def test_a_core_is_slower_where_its_process_is(busy: subprocess.Popen[bytes]) ->
         os.sched_setaffinity(0, cores)
     wait_for(lambda: os.sched_getaffinity(slow.pid) == {cores[0]}, "it to follow the process")
     ended(slow)
+    assert os.sched_getaffinity(busy.pid) == {cores[0]}
 
 
 def test_the_learner_is_slowed_down_by_what_it_computes() -> None:

@@ -31,8 +31,8 @@ class Attempt:
     seconds: float
     """measured by the process that made it, warm-up included"""
     built: tuple[CompressionSpec, ...]
-    """the engines that were built for it: none if another part has the same, two if the one that
-    was asked for must wait"""
+    """the engines that were built for it: none if another part has the same, more than one if what
+    was asked for must wait, or fails its check"""
     warmup_states: int
     """states that were distilled before a student could act (again)"""
     verdict: Verdict = field(default_factory=Verdict)
@@ -138,22 +138,23 @@ def _make_part(
     before = perf_counter()
     verdict, rejected = Verdict(), None
     artifact, built, updates = made.get(spec), (), 0
+    tried = spec
     try:
         if artifact is None:
             artifact, verdict = compressor.admit(spec, policy, version)
             if artifact is not None or verdict.states:
                 built, updates = (spec,), compressor.last_build.distill_updates
         if artifact is None:
-            stand_in = compressor.admission.stand_in(spec)
-            artifact = made.get(stand_in)
+            tried = compressor.admission.stand_in(spec)
+            artifact = made.get(tried)
             if artifact is None:
-                artifact = compressor.build(stand_in, policy, version)
-                built = (*built, stand_in)
+                artifact = compressor.build(tried, policy, version)
+                built = (*built, tried)
                 updates += compressor.last_build.distill_updates
     except EngineMismatchError as error:
         failed = compressor.last_build.distill_updates
         artifact, rejected = compressor.fallback(policy, version), str(error)
-        built = (spec, artifact.spec)  # what failed has been built as well
+        built = (*built, tried, artifact.spec)  # what failed has been built as well
         updates += failed + compressor.last_build.distill_updates
     made.setdefault(artifact.spec, artifact)
     seconds = perf_counter() - before
