@@ -32,6 +32,12 @@ class PaperRun:
         """Return the line of acting with one spec throughout."""
         return cls(label=label or spec.label, strategy=acting_with(spec))
 
+    @property
+    def may_distil(self) -> bool:
+        """Whether something that acts may have to be distilled."""
+        spec = self.strategy["params"].get("spec")
+        return spec is None or CompressionSpec.from_json(spec).student_key is not None
+
 
 @dataclass(frozen=True, kw_only=True)
 class Panel:
@@ -108,7 +114,10 @@ class PaperFigure:
     def jobs(
         self, seed: int = 0, profile: str = ""
     ) -> dict[tuple[int, str, str, int], LearningJob]:
-        """Return all runs by number of the panel, machine, label and seed; seed by seed.
+        """Return all runs by number of the panel, machine, label and seed.
+
+        Seed by seed, and a seed's on the paper's machine first, so that what is interrupted can be
+        read. Runs that distil nothing have no distillers, so that figures share them.
 
         Args:
             seed: the first.
@@ -120,15 +129,15 @@ class PaperFigure:
             (number, machine, run.label, seed + index): LearningJob(
                 game=panel.game,
                 network=panel.network,
-                latency=latency,
+                latency=latency if run.may_distil else replace(latency, num_distillers=0),
                 strategy=run.strategy,
                 settings=run.settings,
                 env_steps=panel.env_steps,
                 seed=seed + index,
             )
             for index in range(most)
-            for number, panel in enumerate(self.panels)
             for machine, latency in machines.items()
+            for number, panel in enumerate(self.panels)
             for run in panel.runs
             if index < panel.seeds
         }

@@ -11,7 +11,7 @@ from accerl.records import make_out_dir, read_json, write_json
 from studies.bits.plan import BUDGETS as BITS_BUDGETS
 from studies.bits.plan import CLAIM as BITS_CLAIM
 from studies.options import study_command
-from studies.papers.page import MARKS, PAGE, heading, section
+from studies.papers.page import MARKS, PAGE, heading, left_to_make, section
 from studies.papers.plan import FIGURES, ONE_GAME_SEEDS, SHORT_ENV_STEPS, SHORT_SEEDS, STAND_INS
 from studies.papers.results import interval_text
 from studies.progress import say
@@ -91,8 +91,7 @@ def _page(shown: Mapping[str, Mapping[str, Any]], folder: Path) -> list[str]:
         "(estimate and interval in brackets); where that is too wide, these runs cannot tell. "
         f"{MARKS}",
         "",
-        _on_stand_ins(),
-        "",
+        *([_on_stand_ins(), ""] if any(each["budget"] == SHORT for each in shown.values()) else []),
         "| figure | the paper | verdict | our figure | command |",
         "|---|---|---|---|---|",
     ]
@@ -137,8 +136,13 @@ def _row(name: str, result: Mapping[str, Any] | None, folder: Path) -> str:
         study = name if name == BITS else f"paper-{name}"
         return f"| {title} | {claim} | {NOT_YET} | | `{study_command(study, DEFAULT, 0)}` |"
     verdicts = "<br>".join(
-        f"{each['claim']}: **{each['outcome']}** ({interval_text(each)})"
-        for each in result["verdicts"]
+        [
+            *filter(None, left_to_make(result)),
+            *(
+                f"{each['claim']}: **{each['outcome']}** ({interval_text(each)})"
+                for each in result["verdicts"]
+            ),
+        ]
     )
     pictures = sorted([*folder.glob(f"{name}-*.png"), *folder.glob(f"{name}.png")])
     links = ", ".join(f"[{_what(name, path)}]({path.name})" for path in pictures)

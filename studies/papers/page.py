@@ -53,6 +53,7 @@ def section(folder: Path, result: Mapping[str, Any]) -> list[str]:
     name = result["figure"]
     lines = ["", f"## {heading(name)}: {result['title']}", ""]
     lines += [f"**The paper**: {result['claim']}", "", f"`{result['command']}`", ""]
+    lines += left_to_make(result)
     lines += [f"![{result['title']}]({path.name})" for path in sorted(folder.glob(f"{name}-*.png"))]
     if "split" in result:
         lines += _split(result["split"])
@@ -73,6 +74,12 @@ def section(folder: Path, result: Mapping[str, Any]) -> list[str]:
             for each in result["verdicts"]
         ]
     return lines
+
+
+def left_to_make(result: Mapping[str, Any]) -> list[str]:
+    """Return what to say of a figure whose study was interrupted."""
+    made, runs = result.get("runs_made", 0), result.get("runs", 0)
+    return [f"Not finished: {made} of {runs} runs are made.", ""] if made < runs else []
 
 
 def _lines(panel: Mapping[str, Any], machine: str, known: Mapping[str, Any]) -> list[str]:

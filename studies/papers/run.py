@@ -103,6 +103,7 @@ def _run(
     keys, size = list(jobs), 3 * max(executor.workers, 1)
     curves: list[dict[tuple[str, str, int], LearningCurve]] = [{} for _ in figure.panels]
     more = _without_runs(executor, figure, budget, profile)
+    more["runs"] = len(keys)
     write = partial(_write, out, figure, curves, more, budget, seed, profile)
     with bar(figure.name, len(keys)) if keys else nullcontext(silent) as advance:
         # In portions, so that what is known is written as it comes.
@@ -147,7 +148,7 @@ def _write(
     seed: int,
     profile: str,
 ) -> dict[str, Any]:
-    result = figure_result(figure, curves) | more
+    result = figure_result(figure, curves) | {"runs_made": sum(map(len, curves))} | more
     result |= {
         "command": study_command(f"paper-{figure.name}", budget, seed, profile),
         "budget": budget,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from accerl.spec import IDENTITY, CompressionSpec
 from studies.papers.figure import PAPER, Panel, PaperFigure, PaperRun
+from studies.papers.figures import fig11
 from studies.papers.verdict import EndsWithin, SecondsAtMost
 
-GAMES = (
-    "alien", "amidar", "bank_heist", "beam_rider", "breakout", "hero", "name_this_game", "pong",
-    "riverraid", "road_runner", "seaquest", "space_invaders",
+OTHERS = (
+    "alien", "amidar", "bank_heist", "beam_rider", "hero", "name_this_game", "riverraid",
+    "seaquest",
 )  # fmt: skip
+GAMES = (*fig11.GAMES, *OTHERS)
 INT8 = PaperRun.acting(CompressionSpec(bits=8), "INT8")
 
 FIGURE = PaperFigure(

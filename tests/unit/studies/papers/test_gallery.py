@@ -60,6 +60,16 @@ def test_what_was_run_at_size_is_shown_and_tiny_results_are_not(tmp_path: Path) 
         assert "--budget default" in rows(out / "README.md")["Figure 1"]
 
 
+def test_an_interrupted_study_says_what_is_left(tmp_path: Path) -> None:
+    source = fig1(tmp_path / "real", "default")
+    result = json.loads((source / "fig1.json").read_text()) | {"runs_made": 3, "runs": 8}
+    (source / "fig1.json").write_text(json.dumps(result))
+    write_gallery([source], tmp_path / "out")
+    page = (tmp_path / "out" / "README.md").read_text()
+    assert page.count("Not finished: 3 of 8 runs are made.") == 2  # its row, and its section
+    assert "stand in for Atari's" not in page  # nothing here is of MinAtar
+
+
 def test_a_folder_without_results_costs_a_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

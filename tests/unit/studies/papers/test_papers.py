@@ -167,6 +167,23 @@ def test_figures_share_runs() -> None:
     assert len(keys["fig8"] & keys["fig9"]) == 2 * 2 * 2  # Original and Net3, machines, seeds
 
 
+def test_what_distils_nothing_is_shared_by_figures_that_differ_in_distillers() -> None:
+    keys = {
+        name: {json.dumps(job.to_json(), sort_keys=True) for job in FIGURES[name].jobs().values()}
+        for name in ("fig8", "fig10", "fig11", "fig12")
+    }
+    assert len(keys["fig8"] & keys["fig10"]) == 2 * 2  # Original: machines, seeds
+    assert len(keys["fig11"] & keys["fig12"]) == 4 * 2  # Original: games, machines
+
+
+def test_a_seed_is_played_first_on_the_papers_machine() -> None:
+    keys = list(FIGURES["fig11"].jobs())
+    own, first = [key[1] for key in keys], len(FIGURES["fig11"].panels) * 2
+    assert set(own[:first]) == {PAPER}
+    assert PAPER not in own[first : 2 * first]
+    assert [key[3] for key in keys] == [0] * 2 * first + [1] * 2 * first
+
+
 def figure() -> PaperFigure:
     check = SecondsAtMost(claim="faster", label="INT8", machine=PAPER, at_most=0.702)
     return PaperFigure(
