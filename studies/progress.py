@@ -35,10 +35,13 @@ def say(text: str) -> None:
 
 
 def numbers_table(title: str, *columns: str) -> Table:
-    """Return an empty table: labels in its first column, numbers to the right in the others."""
+    """Return an empty table: labels in its first column, numbers to the right in the others.
+
+    Where a terminal is too narrow, cells are wrapped at blanks, so that nothing is lost.
+    """
     table = Table(title=title or None, title_justify="left")
     for index, column in enumerate(columns):
-        table.add_column(column, justify="right" if index else "left", no_wrap=True)
+        table.add_column(column, justify="right" if index else "left")
     return table
 
 

@@ -30,7 +30,7 @@ from studies.benchmarks.training import bench_training
 from studies.cli.command import Command, check_positive, save_result
 from studies.jobs.cache import ResultCache
 from studies.progress import console, say
-from studies.students.table import case_table
+from studies.students.show import case_tables
 
 if TYPE_CHECKING:
     from analysis.figures.theme import Figure
@@ -316,7 +316,8 @@ class Training(Command):
             seed=self.seed,
             kept=ResultCache(None if self.out is None else self.out / "training_runs"),
         )
-        console.print(case_table(result["cases"][0]))
+        for table in case_tables(result["cases"][0]):
+            console.print(table)
         if self.out is not None:
             from analysis.figures.studies.students import learning_figures
 

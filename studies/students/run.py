@@ -14,7 +14,8 @@ from studies.learning.job import LearningJob
 from studies.options import check_disk, check_options, study_command
 from studies.progress import bar, console
 from studies.students.plan import COMPARED, CORRECTORS, STUDENTS, Case, Variant
-from studies.students.table import case_result, case_table, elsewhere_table
+from studies.students.show import case_tables
+from studies.students.table import case_result
 
 Curves = Mapping[tuple[int, str, int], LearningCurve]
 """by number of the case, label of the variant, and seed"""
@@ -114,8 +115,8 @@ def _show(out: Path, name: str, cases: Sequence[Mapping[str, Any]]) -> None:
         console.print(f"wrote {path}")
     console.print(f"wrote {out / name}.json")
     for case in cases:
-        console.print(case_table(case))
-        console.print(elsewhere_table(case))
+        for table in case_tables(case):
+            console.print(table)
 
 
 def _job(case: Case, variant: Variant, seed: int, profile: str, out: Path) -> LearningJob:

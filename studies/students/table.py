@@ -7,10 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from rich.table import Table
 
 from studies.learning.curve import LearningCurve, Ratios, reached
-from studies.progress import numbers_table
 from studies.students.plan import Case
 
 CURVES_POINTS = 25
@@ -171,53 +169,3 @@ def _thinned(seed: int, curve: LearningCurve) -> dict[str, Any]:
 
 def _short(value: float | None) -> float | None:
     return None if value is None else float(f"{value:.4g}")
-
-
-def case_table(case: Mapping[str, Any]) -> Table:
-    """Return what `case_result` says as a table."""
-    columns = ["KL", "live KL"]
-    for score in case["scores"]:
-        columns += [f"to {score:g}", "env steps", "ratio", "seconds", "ratio"]
-    table = numbers_table(case["title"], "actors", *columns, "last", "learner", "distilling")
-    for row in case["variants"]:
-        cells = [_number(row[name], ".3f") for name in ("compression_kl_nats", "kl_nats")]
-        for found in row["to_score"]:
-            mark = found["bound"]
-            cells += [
-                f"{found['reached']}/{row['seeds']}",
-                f"{found['env_steps']:,.0f}",
-                mark + _number(found["env_steps_ratio"], ".2f"),
-                f"{found['seconds']:,.1f}",
-                mark + _number(found["seconds_ratio"], ".2f"),
-            ]
-        ends = [_number(row[name], ".1f") for name in ("last_score", "learner_score")]
-        table.add_row(row["label"], *cells, *ends, f"{row['distill_cores']:.2f} cores")
-    return table
-
-
-def elsewhere_table(case: Mapping[str, Any]) -> Table:
-    """Return how long the env steps to each score would take on other machines, as predicted.
-
-    That the same number of env steps is needed there, where weights have another age and students
-    are distilled at another pace, is assumed.
-    """
-    machines = [name for name in case["variants"][0]["predicted_pace"] if name != case["profile"]]
-    columns = [f"{name}, s to {score:g}" for name in machines for score in case["scores"]]
-    title = f"{case['title']}: seconds on other machines, calculated from env steps"
-    table = numbers_table(title, "actors", *columns)
-    for row in case["variants"]:
-        cells = [
-            f"{_missed(row, found)}{found['env_steps'] / row['predicted_pace'][name]:,.1f}"
-            for name in machines
-            for found in row["to_score"]
-        ]
-        table.add_row(row["label"], *cells)
-    return table
-
-
-def _missed(row: Mapping[str, Any], found: Mapping[str, Any]) -> str:
-    return ">" if found["reached"] < row["seeds"] else ""
-
-
-def _number(value: float | None, form: str) -> str:
-    return "-" if value is None else format(value, form)

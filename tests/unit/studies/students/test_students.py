@@ -18,7 +18,8 @@ from studies.learning.curve import LearningCurve, Ratios, reached
 from studies.learning.job import EPISODES, INTERVALS, LearningJob
 from studies.students.plan import CORRECTORS, STUDENTS, Case, Start, acting
 from studies.students.run import _job, run_learning_study
-from studies.students.table import compare, elsewhere_table, row_of
+from studies.students.show import case_tables
+from studies.students.table import compare, row_of
 from tests.fixtures.studies.synthetic_study import make_report
 
 
@@ -265,15 +266,26 @@ def test_a_job_goes_on_from_the_learner_of_another(tmp_path: Path) -> None:
 
 
 def test_seconds_elsewhere_are_env_steps_over_the_predicted_pace() -> None:
-    found = {"score": 2.0, "env_steps": 3_000.0, "reached": 1}
+    found = {"score": 2.0, "env_steps": 3_000.0, "reached": 1, "seconds": 3_000.0}
+    found |= {"env_steps_ratio": 1.0, "seconds_ratio": None, "bound": ">"}
     variant = {
         "label": "net3",
         "seeds": 2,
+        "compression_kl_nats": 0.25,
+        "kl_nats": 0.5,
+        "distill_cores": 0.0,
+        "last_score": 1.0,
+        "learner_score": None,
         "to_score": [found],
         "predicted_pace": {"here": 1.0, "there": 20.0},
     }
-    table = elsewhere_table(
+    tables = case_tables(
         {"title": "catch", "profile": "here", "scores": [2.0], "variants": [variant]}
     )
-    assert [column.header for column in table.columns] == ["actors", "there, s to 2"]
-    assert [[*column.cells] for column in table.columns] == [["net3"], [">150.0"]]
+    cells = [[next(iter(column.cells)) for column in table.columns] for table in tables]
+    assert cells == [
+        ["net3", "0.250", "0.500", "0.00", "1.0", "-"],
+        ["net3", "1/2", ">3,000", ">1.00", ">3,000.0", ">-"],
+        ["net3", ">150.0"],
+    ]
+    assert tables[2].columns[1].header == "there\nto 2"
