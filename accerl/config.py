@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -18,6 +17,7 @@ from accerl.networks.observation import ObservationSpec
 from accerl.precision import choose_precision
 from accerl.records import json_hash
 from accerl.runtime.conditions import UNCHANGING, Conditions
+from accerl.runtime.machine.cores import usable_cores
 from accerl.runtime.ray.config import RayConfig
 from accerl.spec import require_network
 
@@ -252,9 +252,8 @@ class RunConfig:
             )
         alone = self.runtime.num_learners == 1
         device = choose_device(self.learner.device if beside and alone else "cpu").type
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
         learners = self.runtime.num_learners if device == "cpu" else 0
-        actors = self.runtime.num_actors or actors_beside(learners, cores or 1)
+        actors = self.runtime.num_actors or actors_beside(learners, usable_cores())
         precision = choose_precision(self.learner.precision, device)
         decided = self.with_learner(device=device, precision=precision)
         return decided.with_runtime(num_actors=actors)

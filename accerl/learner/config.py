@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import partial
 
@@ -94,7 +95,16 @@ class LearnerConfig:
         check = partial(require_fields, self, "learner")
         check("unroll reuse minibatches", "must be at least 1", lambda count: count >= 1)
         check("discount lam", "must lie in [0, 1]", lambda share: 0.0 <= share <= 1.0)
-        check("learning_rate", "must be positive", lambda rate: rate > 0.0)
+        check(
+            "learning_rate adam_eps max_grad_norm reward_scale",
+            "must be positive",
+            lambda value: 0.0 < value < math.inf,
+        )
+        check(
+            "clip_ratio reward_clip value_cost entropy_cost",
+            "must not be negative",
+            lambda value: 0.0 <= value < math.inf,
+        )
         check("actor_kl_cost anneal_updates", "must not be negative", lambda n: n >= 0.0)
         check("anneal_to", "must lie in (0, 1]", lambda share: 0.0 < share <= 1.0)
         if self.corrector != OWN:  # refuses what it cannot make

@@ -125,7 +125,8 @@ class EntropyIndicator:
 
     def update(self, report: IntervalReport, raw: Raw) -> Raw:
         """See `Indicator.update`."""
-        share = report.entropy_nats / self._largest_nats
+        # A game with a single action has nothing to explore.
+        share = report.entropy_nats / self._largest_nats if self._largest_nats else 0.0
         return {"entropy_nats": report.entropy_nats, "entropy_fraction": share}
 
 

@@ -104,6 +104,8 @@ def _train(study: Study, variant: Variant, tier0: TrainedPolicy | None) -> Train
         history += [{**row, **about} for row in tier0.history]
         indicator = start.with_policy(tier0.policy)
         checker.check(indicator, "trained on tier 0")
+        # Goes on from what validation held to be better, and leaves that as it is.
+        indicator = checker.best.with_policy(checker.best.policy.to_json())
         last = len(checker.places)  # kept for the check at the end
         train = _evolve if variant.evolution else _policy_gradient
         rows = train(study, variant, indicator, study.budget.inner_runs - checker.runs - last)

@@ -13,6 +13,7 @@ from studies.learning.curve import LearningCurve
 from studies.learning.job import LearningJob
 from studies.options import check_disk, check_options, study_command
 from studies.progress import bar, console
+from studies.students.fleet import fleet_worth
 from studies.students.plan import COMPARED, CORRECTORS, STUDENTS, Case, Variant
 from studies.students.show import case_tables
 from studies.students.table import case_result
@@ -99,6 +100,10 @@ def run_learning_study(
                     begun[number, each] = started[job.start.out]
             _write(out, cases, curves, begun, **settings)
     result = _write(out, cases, curves, begun, **settings)
+    if name == "students":
+        for case, found in zip(cases, result["cases"], strict=True):
+            found["fleet"] = _fleet(case, found, out)
+        write_json(out / f"{name}.json", result)
     _show(out, name, result["cases"])
     return result
 
@@ -193,6 +198,15 @@ def _paces(case: Case, out: Path) -> dict[str, dict[str, float]]:
         }
         for variant in case.variants
     }
+
+
+def _fleet(case: Case, found: Mapping[str, Any], out: Path) -> dict[str, Any]:
+    """Return what the measured env steps to a case's last score are worth on drawn machines."""
+    jobs = {variant.label: _job(case, variant, 0, "", out) for variant in case.variants}
+    ratios = {row["label"]: row["to_score"][-1]["env_steps_ratio"] for row in found["variants"]}
+    if ratios[found["baseline"]] is None:
+        return {}
+    return fleet_worth(jobs, {label: each for label, each in ratios.items() if each is not None})
 
 
 def _of_case(number: int, curves: Curves) -> dict[tuple[str, int], LearningCurve]:

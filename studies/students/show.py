@@ -14,7 +14,8 @@ def case_tables(case: Mapping[str, Any]) -> list[Table]:
     """Return what `case_result` says: how near the actors are, and what each score took."""
     tables = [_nearness(case), *(_to_score(case, index) for index in range(len(case["scores"])))]
     machines = [name for name in case["variants"][0]["predicted_pace"] if name != case["profile"]]
-    return [*tables, _elsewhere(case, machines)] if machines else tables
+    tables += [_elsewhere(case, machines)] if machines else []
+    return tables + ([_fleet(case)] if case.get("fleet") else [])
 
 
 def _nearness(case: Mapping[str, Any]) -> Table:
@@ -65,6 +66,24 @@ def _elsewhere(case: Mapping[str, Any], machines: list[str]) -> Table:
             for index, found in enumerate(row["to_score"])
         ]
         table.add_row(row["label"], *cells)
+    return table
+
+
+def _fleet(case: Mapping[str, Any]) -> Table:
+    fleet = case["fleet"]
+    title = (
+        f"times as soon as {case['baseline']} to {case['scores'][-1]:g} on {fleet['draws']} drawn "
+        "machines of each family, calculated (and on how many it is the soonest)"
+    )
+    columns = [row["family"] for row in fleet["families"]]
+    table = numbers_table(title, "actors", *columns)
+    for place, label in enumerate(fleet["labels"]):
+        cells = [
+            f"{row['speedups'][place]:.2f} ({row['soonest'][place]})" for row in fleet["families"]
+        ]
+        table.add_row(label, *cells)
+    left = [f"{row['left']:.1%}" for row in fleet["families"]]
+    table.add_row(f"the best of each, over {fleet['best']}", *left)
     return table
 
 

@@ -24,7 +24,7 @@ FIGURE = PaperFigure(
     name="controller",
     title="A learned controller",
     claim="The paper leaves its Advanced Indicator open. Here it is the one that ships with "
-    "AcceRL: trained on simulated runs, it never saw these games nor these machines.",
+    "AcceRL: trained on simulated runs of drawn games and machines.",
     panels=tuple(
         Panel(
             game=game,

@@ -153,3 +153,16 @@ def test_what_is_left_to_the_machine_is_decided_when_a_run_is_made(
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     with pytest.raises(UserError, match="torch sees none"):
         pong.with_learner(device="cuda").adapted()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("adam_eps", 0.0, "must be positive"),
+        ("max_grad_norm", 0.0, "must be positive"),
+        ("entropy_cost", float("nan"), "must not be negative"),
+    ],
+)
+def test_numbers_that_would_spoil_learning_are_refused(name: str, value: float, words: str) -> None:
+    with pytest.raises(UserError, match=f"learner: {name} {words}"):
+        replace(load_preset("catch").learner, **{name: value})

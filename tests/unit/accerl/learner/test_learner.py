@@ -380,6 +380,7 @@ def test_a_learner_restored_from_disk_makes_the_same_next_update(tmp_path: Path)
         ({"reuse": 0}, "must be at least 1"),
         ({"discount": 1.1}, r"must lie in \[0, 1\]"),
         ({"learning_rate": 0.0}, "learning_rate must be positive"),
+        ({"reward_clip": -1.0}, "reward_clip must not be negative"),
         ({"clip_c": 2.0}, "V-trace needs c <= rho"),
         ({"anneal_updates": -1}, "anneal_updates must not be negative"),
         ({"anneal_to": 0.0}, "anneal_to must lie in"),

@@ -10,13 +10,15 @@ from pathlib import Path
 import pytest
 
 from accerl.errors import UserError
+from accerl.runtime.latency.families import FAMILIES
 from accerl.runtime.latency.profiles import load_profile
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 from accerl.training.saved_policy import evaluate_checkpoint
 from analysis.figures.studies.students import learning_figures
 from studies.learning.curve import LearningCurve, Ratios, reached
 from studies.learning.job import EPISODES, INTERVALS, LearningJob
-from studies.students.plan import CORRECTORS, STUDENTS, Case, Start, acting
+from studies.students.fleet import ASSUMED, fleet_worth
+from studies.students.plan import CORRECTORS, NET3, STUDENTS, Case, Start, acting
 from studies.students.run import _job, run_learning_study
 from studies.students.show import case_tables
 from studies.students.table import compare, row_of
@@ -289,3 +291,18 @@ def test_seconds_elsewhere_are_env_steps_over_the_predicted_pace() -> None:
         ["net3", ">150.0"],
     ]
     assert tables[2].columns[1].header == "there\nto 2"
+
+
+def test_what_measured_env_steps_are_worth_on_drawn_machines() -> None:
+    jobs = {spec.label: job(spec) for spec in (IDENTITY, NET3)}
+    free = fleet_worth(jobs, {IDENTITY.label: 1.0, NET3.label: 1.0}, draws=3)
+    dear = fleet_worth(jobs, {IDENTITY.label: 1.0, NET3.label: 2.0}, draws=3)
+    assert free["labels"] == [IDENTITY.label, NET3.label, ASSUMED]
+    assert [row["family"] for row in free["families"]] == [*FAMILIES, "all"]
+    for cheap, cost in zip(free["families"], dear["families"], strict=True):
+        assert cheap["speedups"][0] == cost["speedups"][0] == 1.0
+        assert cheap["speedups"][1] == pytest.approx(2.0 * cost["speedups"][1])
+        assert cheap["left"] >= 0.0
+    assert [sum(row["soonest"]) for row in free["families"]] == [3, 3, 3, 3, 12]
+    # What no run reached is left out.
+    assert fleet_worth(jobs, {IDENTITY.label: 1.0}, draws=1)["labels"] == [IDENTITY.label, ASSUMED]
