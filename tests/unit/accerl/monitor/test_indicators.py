@@ -40,6 +40,13 @@ def test_the_paper_s_indicators_have_their_units() -> None:
     assert raw["entropy_fraction"] == pytest.approx(0.5)
 
 
+def test_a_game_with_one_action_has_no_share_of_entropy() -> None:
+    monitor = Monitor(num_actions=1, horizon_seconds=100.0)
+    monitor.start()
+    raw = monitor.update(replace(REPORT, entropy_nats=0.0)).raw
+    assert raw["entropy_fraction"] == 0.0
+
+
 def test_compression_kl_is_the_mix_s_and_stays_known() -> None:
     mix = Decision(((INT8, 0.75), (IDENTITY, 0.25)))
     measured = {
