@@ -109,6 +109,16 @@ def make_out_dir(path: Path) -> Path:
     return path
 
 
+def check_new_dir(path: Path) -> None:
+    """Refuse a place that holds anything already, so that nothing there is lost.
+
+    Raises:
+        UserError: it is a file, or a folder that is not empty.
+    """
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise UserError(f"{path} already exists; give --out a new folder")
+
+
 class RunWriter:
     """Writes one run directory; every line has left this process before `append` returns."""
 

@@ -14,7 +14,7 @@ from accerl.monitor.strategies import STRATEGIES, FixedStrategy, HandSetStrategy
 from accerl.monitor.strategy import Strategy
 from accerl.settings import configure
 from accerl.training.run import RunResult, run_training
-from accerl.training.run_folder import holds_run
+from accerl.training.run_folder import check_free
 
 
 def train(
@@ -41,14 +41,14 @@ def train(
         settings: any setting of the configuration, as ``section__name``: ``runtime__num_envs=8``.
 
     Raises:
-        UserError: a name or value is not allowed, or `out` holds a run already.
+        UserError: a name or value is not allowed, or `out` holds anything already.
     """
     config = configure(
         game, _by_path(settings), label="setting", network=network, seconds=seconds, seed=seed
     )
     folder = None if out is None else Path(out)
-    if folder is not None and holds_run(folder):
-        raise UserError(f"{folder} already holds a run; give another out")
+    if folder is not None:
+        check_free(folder, "give another out")
     chosen = _strategy(strategy)
     default = str(strategy) if isinstance(strategy, str | Path) else type(chosen).__name__
     name = chosen.label if isinstance(chosen, HandSetStrategy) else default

@@ -32,12 +32,16 @@ from accerl.runtime.run import IntervalReport
 from accerl.runtime.serial.clock import RealClock, VirtualClock
 from accerl.runtime.serial.run import SerialRun
 from accerl.training.episode import Episode
-from accerl.training.run_folder import CHECKPOINT, read_config, starting_learner
+from accerl.training.run_folder import (
+    CHECKPOINT,
+    PROFILE,
+    TRACEBACK,
+    read_config,
+    starting_learner,
+)
 from accerl.training.score import Score
 from accerl.training.summary import summarise
 
-PROFILE = "profile.json"
-TRACEBACK = "environment-traceback.txt"
 CHECKPOINT_EVERY = 6  # intervals
 _FIXED = (
     "game", "network", "seed", "pixel_centre", "pixel_unit", "start",

@@ -11,6 +11,9 @@ from accerl.errors import UserError
 from accerl.records import CONFIG, METRICS, read_json
 
 CHECKPOINT = "checkpoint"
+PROFILE = "profile.json"
+TRACEBACK = "environment-traceback.txt"
+_OF_A_RUN = {CONFIG, METRICS, CHECKPOINT, PROFILE, TRACEBACK}
 
 
 def read_config(path: Path) -> RunConfig:
@@ -30,6 +33,29 @@ def holds_run(path: Path) -> bool:
     """Whether a folder holds intervals of a run; one that ended before its first holds nothing."""
     metrics = path / METRICS
     return metrics.is_file() and metrics.stat().st_size > 0
+
+
+def is_free(path: Path) -> bool:
+    """Whether a new run may be written there: it takes the place of nothing that anybody needs.
+
+    That is nothing at all, or what a run left that ended before its first interval.
+    """
+    if not path.is_dir():
+        return not path.exists()
+    held = {item.name for item in path.iterdir()}
+    return not held or (METRICS in held and not holds_run(path) and held <= _OF_A_RUN)
+
+
+def check_free(path: Path, advice: str = "give another --out") -> None:
+    """Refuse a folder that is not free for a new run.
+
+    Raises:
+        UserError: with what it holds, and `advice`.
+    """
+    if holds_run(path):
+        raise UserError(f"{path} already holds a run; {advice}")
+    if not is_free(path):
+        raise UserError(f"{path} holds other things than a run; give a new folder")
 
 
 def saved_run(path: Path) -> dict[str, Any]:

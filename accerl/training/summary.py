@@ -29,7 +29,8 @@ def summarise(config: Mapping[str, Any], reports: Sequence[IntervalReport]) -> d
     """Return the summary of a run, finished or not; what config.json lacks is left out.
 
     `final_return` and `best_return` are J where it was measured; otherwise the mean of the last 20
-    episodes, and the best mean of 20 episodes in a row.
+    episodes, and the best mean of 20 episodes in a row. `events` counts those of processes, such as
+    restarts, by role; `conditions` has what happened to the machine, first to begin first.
 
     Args:
         config: the content of config.json.
@@ -72,6 +73,7 @@ def summarise(config: Mapping[str, Any], reports: Sequence[IntervalReport]) -> d
         "decisions": decisions,
         "takeovers": takeovers,
         "events": dict(events),
+        "conditions": _conditions(reports),
         "publications": sum(report.publications for report in reports),
         "publications_unchanged": sum(report.publications_unchanged for report in reports),
         "publication_bytes": sum(report.publication_bytes for report in reports),
@@ -102,6 +104,13 @@ def note_on_actors(summary: Mapping[str, Any], actors: int) -> str | None:
         f"the learner was busy all the time, and the {actors} actors {busy / actors:.0%} of it; "
         f"{enough} would do: --set runtime.num_actors={enough}"
     )
+
+
+def _conditions(reports: Sequence[IntervalReport]) -> list[Mapping[str, Any]]:
+    """Return the events that the run met, each once."""
+    return [
+        *{tuple(event.items()): event for report in reports for event in report.conditions}.values()
+    ]
 
 
 def _cpu_seconds(reports: Sequence[IntervalReport]) -> dict[str, float]:

@@ -14,14 +14,15 @@ from rich.table import Table
 
 from accerl.errors import UserError
 from accerl.presets import load_preset
+from accerl.records import check_new_dir
 from accerl.spec import Decision
-from accerl.training.run_folder import holds_run
+from accerl.training.run_folder import check_free
 from controller.bundle.bundle import is_bundle, show_bundle, verify_bundle
 from controller.bundle.card import TIER_NOTES
 from controller.bundle.schedule import QUANTILES
 from studies.cli.command import Command
+from studies.cli.recorded import free_folder, run_recorded
 from studies.cli.strategies import bundle_strategy
-from studies.cli.train import free_folder, run_recorded
 from studies.progress import console, say
 
 SHOWN = (0, 2, 4)
@@ -47,8 +48,7 @@ class Export(Command):
         if not is_bundle(source):
             raise UserError(f"{self.study} holds no schedule bundle; finish its study first")
         verify_bundle(source)
-        if self.out.exists() and (not self.out.is_dir() or any(self.out.iterdir())):
-            raise UserError(f"{self.out} already exists; give --out a new folder")
+        check_new_dir(self.out)
         try:
             shutil.copytree(source, self.out, dirs_exist_ok=True)
         except OSError as error:
@@ -121,8 +121,7 @@ class Replay(Command):
         strategy = bundle_strategy(self.bundle, config, mode="schedule", strict=self.strict)
         default = Path("runs") / f"{self.preset}-replay-seed{self.seed}"
         out = self.out or free_folder(default, resume=False)
-        if holds_run(out):
-            raise UserError(f"{out} already holds a run; give another --out")
+        check_free(out)
         summary = run_recorded(config, strategy, f"schedule {self.bundle}", out)
         say("What was chosen when:")
         for entry in summary["decisions"]:

@@ -11,8 +11,8 @@ from accerl.errors import GameError
 from accerl.monitor.strategies import FixedStrategy
 from accerl.presets import load_preset
 from accerl.records import read_json
-from accerl.training.run import TRACEBACK, run_training
-from accerl.training.run_folder import saved_run
+from accerl.training.run import run_training
+from accerl.training.run_folder import TRACEBACK, saved_run
 from tests.fixtures.own_games import own
 from tests.fixtures.runs.inner_runs import fast_profile
 

@@ -75,7 +75,9 @@ def test_ctrl_c_ends_everything_and_the_run_can_be_resumed(catch: Started) -> No
     os.killpg(catch.process.pid, signal.SIGINT)  # what a terminal does: the whole group
     catch.nothing_is_left()
     assert catch.process.returncode == 130
-    assert catch.stderr.splitlines()[-1].startswith("accerl: interrupted")
+    last = catch.stderr.splitlines()[-1]
+    assert last.startswith("accerl: interrupted; ")
+    assert last.endswith("run holds its intervals until now, and --resume goes on from there")
     assert "Traceback" not in catch.stderr
     assert not (catch.out / "summary.json").exists()
     before = len(list(read_metrics(catch.out)))

@@ -194,4 +194,13 @@ def test_the_example_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.Monkey
     names = runpy.run_path("example.py")
     assert names["result"].best_return is not None
     assert (tmp_path / "catch.onnx").stat().st_size > 1000
-    assert evaluate_checkpoint(tmp_path / "runs" / "catch", 4)["episodes"] == 4
+    assert evaluate_checkpoint(tmp_path / "runs" / "catch-api", 4)["episodes"] == 4
+
+
+def test_examples_of_two_pages_run_one_after_the_other() -> None:
+    folders = [
+        set(re.findall(r'out="([^"]+)"', page.read_text()))
+        for page in (README, README.parents[1] / "README.md")
+    ]
+    assert all(folders)
+    assert not folders[0] & folders[1]

@@ -1,0 +1,230 @@
+"""One run as commands make it: checked beforehand, shown meanwhile, summed up afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+from accerl.compress.graphs.policy_graph import check_own_student
+from accerl.config import RunConfig
+from accerl.envs import check_installed, make_envs
+from accerl.families import describe_game
+from accerl.monitor.strategy import Strategy, bind, specs_of
+from accerl.networks.make import make_network
+from accerl.precision import note_on_precision
+from accerl.presets import PRESETS
+from accerl.records import SUMMARY, make_out_dir, write_json
+from accerl.runtime.latency.games import note_on_links, note_on_times, times_of_run
+from accerl.runtime.latency.profile import LatencyProfile
+from accerl.runtime.machine.energy import EnergyMeter
+from accerl.runtime.ray.cluster import check_reachable
+from accerl.runtime.run import IntervalReport
+from accerl.runtime.wiring import Wiring
+from accerl.spec import STUDENTS, CompressionSpec, Decision, is_own_network
+from accerl.training.run import (
+    check_resumable,
+    check_startable,
+    known_times,
+    run_identity,
+    run_training,
+)
+from accerl.training.run_folder import holds_run, is_free, starting_learner
+from accerl.training.summary import note_on_actors
+from analysis.formats import significant
+from studies.cli.strategies import clock_profile
+from studies.progress import bar, say
+
+
+def run_recorded(
+    config: RunConfig,
+    strategy: Strategy,
+    strategy_name: str,
+    out: Path,
+    *,
+    resume: bool = False,
+    meter: EnergyMeter | None = None,
+) -> dict[str, Any]:
+    """Train with a progress bar, print what came of it, return the summary.
+
+    With a meter, the summary has its `energy_estimate`.
+    """
+    profile = clock_profile(config)
+    decided = config.adapted()
+    _check(config, strategy, profile, begins=not resume)
+    if resume:
+        check_resumable(config, out, run_identity(strategy, strategy_name, profile))
+    make_out_dir(out)
+    if (note := note_on_precision(config.learner.precision, decided.learner.device)) is not None:
+        say(note)
+    named = config.game if config.preset == config.game else f"{config.preset}: {config.game}"
+    say(
+        f"{named}, seed {config.seed}, {config.runtime.runtime} runtime, "
+        f"{config.runtime.clock} clock, {config.seconds:g} s, strategy {strategy_name}"
+    )
+    past_seconds = 0.0
+    with bar("training", config.seconds) as advance, meter or nullcontext():
+
+        def on_interval(report: IntervalReport) -> None:
+            nonlocal past_seconds
+            # By the run's own count: a resumed one does not begin at 0.
+            passed, past_seconds = report.total_seconds - past_seconds, report.total_seconds
+            advance(passed, _interval_note(report))
+
+        try:
+            result = run_training(
+                config,
+                strategy,
+                strategy_name=strategy_name,
+                out=out,
+                resume=resume,
+                profile=profile,
+                on_interval=on_interval,
+            )
+        except KeyboardInterrupt as interrupt:
+            raise KeyboardInterrupt(_left_by(out)) from interrupt
+    summary = result.summary
+    if meter is not None:
+        summary = {**summary, "energy_estimate": meter.estimate()}
+        write_json(out / SUMMARY, summary)
+    _print_summary(summary, out, len(config.conditions.events))
+    if profile is None:
+        note = note_on_actors(summary, Wiring.of(decided.runtime).actors)
+        if note is not None:
+            say(note)
+    return summary
+
+
+def _check(
+    config: RunConfig, strategy: Strategy, profile: LatencyProfile | None, *, begins: bool
+) -> None:
+    """Refuse, before anything is written, what the run would refuse when it comes to it.
+
+    Args:
+        config: of the run.
+        strategy: that decides; afterwards it knows the run.
+        profile: that charges its virtual clock; None: the clock is real.
+        begins: whether it starts, as opposed to going on from a checkpoint.
+
+    Raises:
+        UserError: with what to do instead.
+    """
+    check_installed(config.game)
+    if config.preset not in PRESETS:
+        say(describe_game(config))
+    decided = config.adapted()
+    if profile is not None:
+        for note in (note_on_times(profile, config), note_on_links(profile, config)):
+            if note is not None:
+                say(note)
+    if config.runtime.runtime == "ray":
+        check_reachable(config.ray.address)
+    Wiring.of(decided.runtime, profile).process_names(config.conditions)
+    if config.start and begins:
+        starting_learner(config)
+    check_startable(config, strategy)
+    # What chooses from that which the run can act with says so only once it knows the run.
+    bind(strategy, decided, known_times(config, profile))
+    specs = specs_of(strategy)
+    for spec in specs:
+        Decision.of(spec).check_students(config.network)
+    _check_networks(config, specs)
+    if profile is not None:
+        times = times_of_run(profile, config)
+        for spec in specs:
+            times.infer_seconds(spec, config.runtime.num_envs)
+
+
+def _left_by(out: Path) -> str:
+    """Say what an interrupted run leaves."""
+    if holds_run(out):
+        return f"{out} holds its intervals until now, and --resume goes on from there"
+    return "it had not finished an interval, so there is nothing to go on with: start it again"
+
+
+def _print_conditions(met: Sequence[Mapping[str, Any]], planned: int) -> None:
+    """Print which of the planned events the run met, and when."""
+    if not planned:
+        return
+    words = [
+        f"{event['words']} from {event['at_seconds']:g} s for {event['lasts_seconds']:g} s"
+        for event in met
+    ]
+    say(f"{len(met)} of {planned} events happened: {'; '.join(words) or 'it ended before'}")
+
+
+def _print_summary(summary: Mapping[str, Any], out: Path, planned: int) -> None:
+    """Print what a run reached, what it met of the planned events, and what it spent."""
+    final = summary["final_return"]
+    say(
+        f"{summary['env_steps']:,} env steps in {summary['seconds']:.1f} s: "
+        f"{significant(summary['env_steps_per_second'])} per second; final return "
+        f"{'none finished yet' if final is None else significant(final)}; records in {out}"
+    )
+    _print_conditions(summary["conditions"], planned)
+    phases = {name: value for name, value in summary["phases"].items() if value}
+    waited = phases.pop("wait", None)
+    busy = ", ".join(f"{name} {significant(value)}" for name, value in phases.items())
+    idle = "" if waited is None else f"; the learner waited {significant(waited)} s"
+    say(f"busy seconds by phase: {busy}{idle}")
+    growth = summary["rss_bytes_per_minute"]
+    memory = ", ".join(
+        f"{name} {rss / 1e6:.0f} MB"
+        + (f" ({growth[name] / 1e6:+.2f} MB/min)" if growth[name] is not None else "")
+        for name, rss in summary["rss_bytes_max"].items()
+    )
+    if memory:
+        say(f"largest resident memory, and its growth at the end: {memory}")
+    if summary["cpu_seconds"]:
+        used = ", ".join(
+            f"{name} {significant(value)}" for name, value in summary["cpu_seconds"].items()
+        )
+        say(f"processor seconds: {used}")
+    if (energy := summary.get("energy_estimate")) is not None:
+        say(
+            f"estimate of {energy['by'].partition(':')[0]} for the whole machine, others' work "
+            f"included: {1e3 * energy['kwh']:.3g} Wh, {1e3 * energy['kg_co2e']:.3g} g CO2e "
+            f"({energy['country']})"
+        )
+    if summary["monitor_cpu_share"] is not None:
+        say(f"processor time of the monitor: {summary['monitor_cpu_share']:.2%}")
+
+
+def _interval_note(report: IntervalReport) -> str:
+    """Return what progress shows of an interval: speed, specs, memory and the latest score."""
+    scores = report.episode_returns
+    result = f"J {significant(report.learner_return)}" if report.learner_return is not None else ""
+    if not result and scores:
+        result = f"return {significant(sum(scores) / len(scores))}"
+    note = f"{significant(report.env_steps / report.seconds)} steps/s, {report.decision.label}"
+    waiting = [spec.label for spec in report.waiting_kl_nats]
+    note += f" ({', '.join(waiting)} not yet admitted)" if waiting else ""
+    held = ", ".join(f"{name} {rss / 1e6:.0f}" for name, rss in report.rss_bytes.items())
+    memory = f"(MB: {held})" if held else ""
+    return " ".join(part for part in (note, memory, result) if part)
+
+
+def _check_networks(config: RunConfig, specs: Sequence[CompressionSpec]) -> None:
+    """Refuse networks that the game does not fit; the paper's fit any."""
+    named = {config.network, *(spec.student for spec in specs)}.difference(STUDENTS)
+    if named:
+        envs = make_envs(config.game, 1, config.env)
+        inputs = config.inputs(envs.observation)
+        for name in sorted(named):
+            make_network(name, inputs, envs.num_actions)
+        for spec in specs:
+            if is_own_network(spec.student):
+                check_own_student(spec, inputs, envs.num_actions)
+        envs.close()
+
+
+def free_folder(path: Path, resume: bool) -> Path:
+    """Return `path`, or the first of path-2, path-3, ... that is free for a run."""
+    if resume:
+        return path
+    candidate, number = path, 1
+    while not is_free(candidate):
+        number += 1
+        candidate = path.with_name(f"{path.name}-{number}")
+    return candidate
