@@ -9,9 +9,10 @@ from typing import Any
 
 import torch
 
+from accerl.records import check_new_dir
 from accerl.runtime.latency.families import machine_of
 from controller.actions import PresetActions
-from controller.bundle.bundle import check_place, export_bundle
+from controller.bundle.bundle import export_bundle
 from controller.bundle.meta import BundleMeta, Result, TrainedOn
 from controller.bundle.schedule import Schedule, median_schedules
 from controller.env.instances import Instance
@@ -37,7 +38,7 @@ def train_tier0(
     """Train an indicator on drawn machines and games, compare it, and export it as a bundle.
 
     Args:
-        out: the bundle's folder.
+        out: the bundle's folder, a new one.
         iterations: of the policy gradient.
         instances: drawn for each of them.
         draws: of the validation split, on which it is compared.
@@ -47,10 +48,10 @@ def train_tier0(
         ``rows`` (`Compared`, one a strategy), ``history`` (a row an iteration), ``bundle``.
 
     Raises:
-        UserError: the seed is not allowed, or `out` holds something else than a bundle.
+        UserError: the seed is not allowed, or `out` holds anything already.
     """
     check_seed(seed)
-    check_place(out)
+    check_new_dir(out)
     torch.set_num_threads(1)
     settings = IndicatorSettings(specs=SPECS)
     rule, trained = first_indicator(settings, seed), first_indicator(settings, seed)

@@ -82,7 +82,7 @@ def export_bundle(
     """
     path = Path(path)
     content = Content(indicator)
-    check_place(path)
+    _check_place(path)
     staging = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent))
     try:
         staging.chmod(0o755)  # mkdtemp makes it private; a bundle is made to be shared
@@ -94,14 +94,19 @@ def export_bundle(
     return path
 
 
-def check_place(path: Path) -> None:
-    """Refuse a place that no bundle can be put in, before anything is worked out.
+def _check_place(path: Path) -> None:
+    """Refuse a place that no bundle can be put in: all that it holds would be replaced.
 
     Raises:
-        UserError: it holds something else than a bundle, or cannot be written.
+        UserError: it holds something else than a bundle's files, or cannot be written.
     """
-    if path.exists() and not is_bundle(path) and not (path.is_dir() and not any(path.iterdir())):
-        raise UserError(f"{path} exists and is not a bundle; give --out another folder")
+    if path.is_file():
+        raise UserError(f"{path} is a file; choose another place for the bundle")
+    held = {item.name for item in path.iterdir()} if path.is_dir() else set()
+    if others := sorted(held.difference({MANIFEST, *FILES}) if MANIFEST in held else held):
+        raise UserError(
+            f"{path} holds other things than a bundle ({others[0]}); choose another place for it"
+        )
     make_out_dir(path.parent)
 
 

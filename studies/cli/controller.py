@@ -25,7 +25,7 @@ class Train(Command):
     """
 
     out: Path
-    """the bundle's folder"""
+    """the bundle's folder, a new one"""
     iterations: int = 20
     """of the policy gradient"""
     instances: int = 8

@@ -139,6 +139,8 @@ class Page(Command):
 
     def execute(self) -> dict[str, Any]:
         """Write it; return which figures it shows."""
+        if not self.sources and not (self.out / PAGE).is_file():
+            raise UserError("study page: name the folders of results, or an --out that has a page")
         shown = write_gallery(self.sources, self.out)
         say(f"wrote {self.out / PAGE}: {', '.join(shown) or 'no figure'} run at size")
         return {"page": str(self.out / PAGE), "shown": shown}

@@ -21,6 +21,8 @@ SHORT, DEFAULT = "short", "default"
 """budgets whose results say something"""
 NAMES = (*FIGURES, BITS)
 NOT_YET = "not run at size yet"
+TITLE = "# The papers' claims, run again"
+"""first line of a page, by which one that is written anew is known"""
 
 
 def write_gallery(sources: Sequence[Path], folder: Path) -> list[str]:
@@ -38,8 +40,9 @@ def write_gallery(sources: Sequence[Path], folder: Path) -> list[str]:
 
     Raises:
         UserError: a source does not exist or holds none of the figures, or the folder cannot be
-            written.
+            written or has a page of somebody else's.
     """
+    _check_page(folder)
     found: dict[str, Mapping[str, Any]] = {}
     for source in sources:
         held = [name for name in NAMES if (source / f"{name}.json").is_file()]
@@ -65,6 +68,13 @@ def write_gallery(sources: Sequence[Path], folder: Path) -> list[str]:
     return [*shown]
 
 
+def _check_page(folder: Path) -> None:
+    """Refuse a folder whose page was not written here."""
+    page = folder / PAGE
+    if page.is_file() and not page.read_bytes().startswith(TITLE.encode()):
+        raise UserError(f"{page} is not a page of the papers' claims; give --out another folder")
+
+
 def _shown(folder: Path, name: str) -> Mapping[str, Any]:
     """Return the result that a gallery shows of a figure; empty: none yet."""
     path = folder / f"{name}.json"
@@ -82,7 +92,7 @@ def _draw(result: Mapping[str, Any], folder: Path) -> None:
 
 def _page(shown: Mapping[str, Mapping[str, Any]], folder: Path) -> list[str]:
     lines = [
-        "# The papers' claims, run again",
+        TITLE,
         "",
         "For anyone who asks whether the papers hold. Claims are in our words: those of the "
         "AcceRL paper (Zhang 2022), and of QuaRL and ActorQ (Krishnan et al. 2022) in the last row "

@@ -208,13 +208,16 @@ def test_export_replaces_an_older_bundle(folder: Path) -> None:
     assert sorted(p.name for p in folder.iterdir()) == sorted([MANIFEST, *FILES])
 
 
-def test_export_leaves_other_folders_and_files_alone(tmp_path: Path) -> None:
+def test_export_leaves_other_folders_and_files_alone(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter.tex").write_text("years of work")
     (tmp_path / "file").write_text("also precious")
-    for name in ("thesis", "file"):
-        with pytest.raises(UserError, match="is not a bundle"):
-            export_bundle(tmp_path / name, make_wide(), META, {})
+    (folder / "notes.txt").write_text("on this bundle")
+    for name, why in (("thesis", "other things"), ("file", "is a file"), ("learned", "notes.txt")):
+        with pytest.raises(UserError, match=why):
+            export_bundle(tmp_path / name, make_wide(seed=1), META, {})
+    assert (folder / "notes.txt").read_text() == "on this bundle"
+    assert read_bundle(folder).content.scorer.to_json() == make_wide().scorer.to_json()
     assert (tmp_path / "thesis" / "chapter.tex").read_text() == "years of work"
     assert (tmp_path / "file").read_text() == "also precious"
     (tmp_path / "empty").mkdir()
