@@ -6,7 +6,7 @@ import os
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from accerl.errors import UserError
 from accerl.records import make_out_dir, write_json
@@ -19,6 +19,8 @@ class Command(ABC):
 
     json: bool = False
     """print one JSON object on standard output"""
+    writes: ClassVar[bool] = True
+    """whether --out is written to, where there is one"""
 
     @abstractmethod
     def execute(self) -> dict[str, Any]:

@@ -76,10 +76,12 @@ def run(arguments: list[str]) -> int:
         return 2
     except (FloatingPointError, OSError) as error:
         # A diverged learner, a full disk, a vanished folder: nothing a traceback would explain.
-        print(f"accerl: {error}; what was done before is kept", file=sys.stderr)
+        print(f"accerl: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print("accerl: interrupted; what was done is kept", file=sys.stderr)
+    except KeyboardInterrupt as interrupt:
+        # What keeps something that a later call goes on with says so; other commands write last.
+        left = str(interrupt) or "it was not done yet: start it again"
+        print(f"accerl: interrupted; {left}", file=sys.stderr)
         return 130
     return 0
 
@@ -121,7 +123,7 @@ def _call(name: str, arguments: list[str]) -> None:
         said = itertools.takewhile(lambda line: line and line[0] not in "─╰", lines[1:])
         raise UserError(f"{' '.join(said)} (see `accerl {name} --help`)") from stop
     out = getattr(command, "out", None)
-    if out is not None:
+    if out is not None and command.writes:
         check_writable(out)
     result = command.execute()
     if command.json:

@@ -14,7 +14,7 @@ from accerl.records import read_json
 from studies.bits.run import run_bits
 from studies.cli.command import Command
 from studies.contest.run import run_contest
-from studies.jobs.cached import job_counts
+from studies.jobs.cached import AGAIN, job_counts
 from studies.oracle_gap.run import run_oracle_gap
 from studies.papers.gallery import write_gallery
 from studies.papers.page import PAGE
@@ -94,15 +94,18 @@ class Run(Command):
             hint = did_you_mean(self.name, list(STUDIES))
             raise UserError(f"study {self.name!r} does not exist; {hint}")
         run, _ = STUDIES[self.name]
-        found = run(
-            self.out,
-            budget=self.budget,
-            seed=self.seed,
-            workers=self.workers,
-            profile=self.profile,
-            cluster=self.cluster,
-            storage=self.storage,
-        )
+        try:
+            found = run(
+                self.out,
+                budget=self.budget,
+                seed=self.seed,
+                workers=self.workers,
+                profile=self.profile,
+                cluster=self.cluster,
+                storage=self.storage,
+            )
+        except KeyboardInterrupt as interrupt:
+            raise KeyboardInterrupt(AGAIN) from interrupt
         return found if isinstance(found, dict) else read_json(self.out / "contest.json")
 
 

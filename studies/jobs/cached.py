@@ -28,7 +28,7 @@ PROGRESS = "progress.json"
 """in a study's folder: how many jobs of the present step are done, running, failed and left"""
 TELL_SECONDS = 1.0
 """between two times that it is written"""
-AGAIN = "all that was done is saved: start the same command again to go on"
+AGAIN = "finished jobs are saved: start the same command again to go on"
 
 
 class CachedExecutor(ABC):
@@ -142,6 +142,9 @@ class _Asked:
                 self._tell()
         except BaseException:
             self._take(wait=False)  # what has been done until now is not to be lost
+            self._waiting += self._running
+            self._running.clear()
+            self._tell(at_once=True)
             raise
         if self._failed:
             others = f"; so did {len(self._failed) - 1} more" if self._failed[1:] else ""
@@ -169,14 +172,14 @@ class _Asked:
             else:
                 self._miss(name, end)
 
-    def _tell(self) -> None:
-        """Show how many jobs are under way; now and then, also write it for others to read."""
+    def _tell(self, *, at_once: bool = False) -> None:
+        """Show how many jobs are under way; now and then or `at_once`, also write it to a file."""
         running, failed = len(self._running), len(self._failed)
         note = f"{running} running" if running else ""
         self._on_done(0.0, f"{note}, {failed} failed".lstrip(", ") if failed else note)
         now, left = monotonic(), len(self._waiting) + running
         is_over = not running and (not self._waiting or failed > 0)
-        if now - self._told < TELL_SECONDS and not is_over:
+        if now - self._told < TELL_SECONDS and not (is_over or at_once):
             return
         self._told = now
         counts = {

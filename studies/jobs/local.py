@@ -11,6 +11,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import Connection
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 from accerl.runtime.machine.cores import usable_cores
@@ -24,6 +25,9 @@ from studies.jobs.work import Done, End, Failed, Lost, do, packed
 _SPAWN = multiprocessing.get_context("spawn")
 JOB_BYTES = 2**30
 """memory that a job may need; torch and ONNX Runtime alone take 0.4 GB"""
+
+TIDY_SECONDS = 20.0
+"""that a worker's job has to tidy up when its study has ended"""
 
 
 def default_workers() -> int:
@@ -61,11 +65,11 @@ class LocalExecutor(CachedExecutor):
         pool = self._idle.pop() if self._idle and not job.is_timed else self._new_pool()
         with ignoring_interrupts(), hiding_main_module():
             try:
-                future = pool.submit(do, data)
+                future = pool.submit(_do, data)
             except BrokenProcessPool:  # it was killed while it had nothing to do
                 pool.shutdown()
                 pool = self._new_pool()
-                future = pool.submit(do, data)
+                future = pool.submit(_do, data)
         self._busy[future] = (name, job.is_timed, pool)
 
     def ended(self, *, wait: bool) -> list[tuple[str, End]]:
@@ -100,12 +104,30 @@ class LocalExecutor(CachedExecutor):
         self._busy.clear()
 
 
+def _do(data: bytes) -> Done | Failed:
+    """Do a job; end this process if the study ends meanwhile, once the job has tidied up."""
+    try:
+        return do(data)
+    except SystemExit:
+        os._exit(1)
+
+
 def _end_with(lifeline: Connection) -> None:
-    """Have this process end, in mid-job too, when nobody holds the other end of a pipe."""
+    """Have this process end, in mid-job too, when nobody holds the other end of a pipe.
+
+    A job is left as by an exception, so that it gives back its shared memory and its processes.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group
+    signal.signal(signal.SIGTERM, _leave)
 
     def watch() -> None:
         lifeline.poll(None)
+        os.kill(os.getpid(), signal.SIGTERM)
+        sleep(TIDY_SECONDS)
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
+
+
+def _leave(*_: object) -> None:
+    raise SystemExit

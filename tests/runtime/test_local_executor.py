@@ -115,7 +115,7 @@ def test_a_job_that_raises_is_named_once_the_others_under_way_are_saved(
     jobs = [DiaryJob(number=0, diary=diary, does="raise", seconds=0.2)]
     jobs += [DiaryJob(number=number, diary=diary, seconds=0.4) for number in range(1, 4)]
     message = (
-        r"a job failed \(diary, seed 0\): ValueError: no such number \(diary.py, line \d+\); all"
+        r"a job failed \(diary, seed 0\): ValueError: no such number \(diary.py, line \d+\); finished"
     )
     with open_executor(tmp_path, 2) as executor:
         with pytest.raises(UserError, match=message) as error:
@@ -176,6 +176,10 @@ with open_executor(Path({str(tmp_path)!r}), 1) as executor:
     finally:
         driver.kill()
     wait_for(lambda: not alive(worker), "the worker to end, in mid-job")
+    assert len(notes(diary, "tidied", 1)) == 1  # what it held, such as shared memory, it gave back
+    if sign == signal.SIGINT:
+        step = job_counts(tmp_path)["step"]
+        assert (step["done"], step["running"], step["left"]) == (1, 0, 1)
     (diary / "go").touch()
     with open_executor(tmp_path, 1) as executor:
         assert numbers(executor, jobs) == [0, 1]
