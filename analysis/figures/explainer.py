@@ -5,6 +5,7 @@ Panels share the run's seconds: events, what acted, rate, efficiency, KL, probab
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -29,6 +30,10 @@ from analysis.records.load import RunRecord
 WIDTH = 800
 LETTER = 5.8
 """px that a letter of 11 px takes, about"""
+FAR = 10.0
+MARGIN = 1.2
+LEAST_TICKS, MOST_TICKS = 3, 5
+"""of a logarithmic axis"""
 BELIEFS: Mapping[str, tuple[str, int]] = {
     "rate": ("Env steps per second: predicted for each spec, and observed (dots)", 125),
     "efficiency": ("Efficiency: what an env step is worth, over one without compression", 90),
@@ -67,7 +72,8 @@ def decision_explainer(run: RunRecord, what: str = "", suffix: str = "") -> Figu
     last = x.title("Seconds").axis(**COUNT_AXIS)
     for column in columns:
         is_last = column == columns[-1] and not has_returns
-        parts.append(_belief(last if is_last else bare, column, order))
+        scale = _belief_scale(table, column)
+        parts.append(_belief(last if is_last else bare, column, order, scale))
     if has_returns:
         parts.append(_returns(last))
     chart = alt.vconcat(*parts, spacing=12, data=marks().data)
@@ -203,15 +209,40 @@ def _acted(x: alt.X, order: Sequence[str]) -> Any:
     ).properties(width=WIDTH, height=22, title=_title("What acted"))
 
 
-def _belief(x: alt.X, column: str, order: Sequence[str]) -> Any:
-    title, height = BELIEFS[column]
-    colour, dash = _looks(order)
-    scale: dict[str, Any] = {"zero": False, "nice": False}
-    axis: dict[str, Any] = {"tickCount": 4, "minExtent": 48, **PLAIN_NUMBERS}
-    if column == "kl":
-        scale = {"type": "log"}
+def _belief_scale(table: Sequence[Mapping[str, Any]], column: str) -> dict[str, Any]:
+    """Return the scale of a panel, logarithmic where the ends of a linear one would hide the rest.
+
+    That is so where what was observed is `FAR` times what was believed, or the other way round.
+    """
     if column == "probability":
-        scale["domain"] = [0, 1]
+        return {"domain": [0, 1], "nice": False}
+    values = [row[column] for row in table if (row.get(column) or 0.0) > 0.0]
+    if column == "kl" or (column == "rate" and max(values) > FAR * min(values)):
+        domain = [min(values) / MARGIN, max(values) * MARGIN]
+        return {"type": "log", "domain": domain, "clamp": True, "nice": False}
+    return {"zero": False, "nice": False}
+
+
+def _round_numbers(low: float, high: float) -> list[float]:
+    """Return round numbers between two, few but at least `LEAST_TICKS` where there are so many."""
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    found: list[float] = []
+    for digits in ((1,), (1, 3), (1, 2, 5), range(1, 10)):
+        ticks = [digit * 10.0**power for power in powers for digit in digits]
+        found = [tick for tick in ticks if low <= tick <= high]
+        if len(found) >= LEAST_TICKS:
+            break
+    middle = float(f"{math.sqrt(low * high):.2g}")
+    return found[:: math.ceil(len(found) / MOST_TICKS) or 1] or [middle]
+
+
+def _belief(x: alt.X, column: str, order: Sequence[str], scale: Mapping[str, Any]) -> Any:
+    title, height = BELIEFS[column]
+    title += ", logarithmic" if scale.get("type") == "log" else ""
+    colour, dash = _looks(order)
+    axis: dict[str, Any] = {"tickCount": 4, "minExtent": 48, **PLAIN_NUMBERS}
+    if scale.get("type") == "log":
+        axis["values"] = _round_numbers(*scale["domain"])
     y = alt.Y(f"{column}:Q").title(None).scale(**scale).axis(**axis)
     layers = [_span().encode(x=x, x2="ends:Q")]
     step: Any = {"interpolate": "step-after"}

@@ -89,7 +89,9 @@ def lines_by(
 ) -> dict[str, Any]:
     """Return colour (by label) and dash pattern of lines by a field, with a legend if needed."""
     labels = list(colours)
-    legend = alt.Legend(columns=columns, symbolType="stroke") if len(labels) > 1 else None
+    room = max(260, 800 // columns)
+    legend = alt.Legend(columns=columns, labelLimit=room, symbolType="stroke")
+    legend = legend if len(labels) > 1 else None
     colour = alt.Color(f"{field}:N").scale(domain=labels, range=list(colours.values()))
     dash = alt.StrokeDash(f"{field}:N").scale(domain=labels, range=dashes)
     return {"color": colour.legend(legend), "strokeDash": dash.legend(legend)}

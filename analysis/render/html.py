@@ -101,16 +101,24 @@ def write_runs_report(
 
 
 def label_runs(runs: Sequence[RunRecord]) -> dict[str, RunRecord]:
-    """Return runs by the shortest label that tells them apart."""
-    found: dict[str, RunRecord] = {}
-    for parts in (
-        lambda run: run.strategy,
-        lambda run: f"{run.strategy}, seed {run.seed}",
-        lambda run: f"{run.network}: {run.strategy}, seed {run.seed}",
-        lambda run: f"{run.network}: {run.strategy} on {run.env}, seed {run.seed}",
-        lambda run: str(run.path),
-    ):
-        found = {parts(run): run for run in runs}
+    """Return runs by labels: the strategy, and in what else they differ; or else the path.
+
+    Raises:
+        UserError: a run is given twice.
+    """
+    networks, games, clocks, seeds = (
+        len({getattr(run, name) for run in runs}) > 1
+        for name in ("network", "env", "clock", "seed")
+    )
+
+    def label(run: RunRecord) -> str:
+        text = f"{run.network}: {run.strategy}" if networks else run.strategy
+        text += f" on {run.env}" if games else ""
+        text += f" ({run.clock})" if clocks else ""
+        return f"{text}, seed {run.seed}" if seeds else text
+
+    for read in (label, lambda run: str(run.path)):
+        found = {read(run): run for run in runs}
         if len(found) == len(runs):
             return found
     raise UserError("a run directory is given twice; give each once")

@@ -61,7 +61,7 @@ def run_sections(
             "Scores over seconds and over environment steps.",
             [*curves, score_table(runs, levels)],
         ),
-        "Indicators": ("What the monitor measured.", [figures.run_indicators(runs)]),
+        "Indicators": ("What the monitor measured.", figures.run_indicators(runs)),
         "Schedules": (
             "Which compression acted when.",
             [run_strips(runs), run_conditions(runs), takeover_table(runs)],
@@ -166,10 +166,11 @@ def takeover_table(labelled: Mapping[str, RunRecord]) -> Table | None:
         for spec, all_taken in found.items():
             seconds = [taken.seconds for taken in all_taken]
             kls = [taken.kl_nats for taken in all_taken if taken.kl_nats is not None]
-            times = (len(seconds), sum(seconds) / len(seconds), max(seconds))
+            times = (sum(seconds) / len(seconds), max(seconds))
             kl = sum(kls) / len(kls) if kls else None
-            rows.append((Cell(label), Cell(spec), *map(number, times), number(kl)))
-    columns = ("Run", "Spec", "#Times", "#Mean seconds", "#Longest", "#KL when admitted")
+            numbers = (count(len(seconds)), *map(number, times), number(kl))
+            rows.append((Cell(label), Cell(spec), *numbers))
+    columns = ("Run", "Spec", "#Takeovers", "#Mean seconds", "#Longest", "#KL when admitted")
     return Table("From decision to acting", columns, tuple(rows)) if rows else None
 
 

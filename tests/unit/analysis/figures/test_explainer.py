@@ -178,6 +178,16 @@ def test_it_is_drawn_with_many_specs_that_never_act(tmp_path: Path) -> None:
     assert "KL of compression" not in text  # no row has one that could be drawn
 
 
+@pytest.mark.parametrize(("rate", "scaled"), [(900.0, False), (60.0, True)])
+def test_rates_far_apart_are_on_a_logarithmic_axis(
+    rate: float, scaled: bool, tmp_path: Path
+) -> None:
+    """What was observed is 900 steps per second with fp32, and 2200 in INT8."""
+    made = reports("FFFF", explanation=why(FULL.label, rate))
+    (figure,) = run_explainers({"a": load_run(write_run(tmp_path / "run", made))}).values()
+    assert ("observed (dots), logarithmic" in render_svg(figure)) == scaled
+
+
 @pytest.mark.slow
 def test_it_is_written_beside_the_curves_and_in_the_page(tmp_path: Path, run: RunRecord) -> None:
     written = write_run_figures([run.path], tmp_path / "figures")

@@ -235,7 +235,7 @@ def test_run_figures_render_and_hold_every_interval(study: StudyRecord) -> None:
     run = study.runs["learned", "freeway", 100]
     curves = figures_runs.run_curves({"a": run}, "seconds")
     assert [row["value"] for row in curves.table] == [r.learner_return for r in run.reports]
-    indicators = figures_runs.run_indicators({"a": run})
+    (indicators,) = figures_runs.run_indicators({"a": run})
     # What was not measured has no panel: memory on a virtual clock, what a monitor did not add.
     shown = {row["panel"] for row in indicators.table}
     kl = "KL of the actors to the learner, mean (nats)"
@@ -244,7 +244,7 @@ def test_run_figures_render_and_hold_every_interval(study: StudyRecord) -> None:
     assert len(indicators.table) == len(shown) * len(run.reports)
     assert all(math.isfinite(row["value"]) for row in indicators.table)
     known = [replace(report, indicators={"stage": 1.0}) for report in run.reports]
-    watched = figures_runs.run_indicators({"a": replace(run, reports=known)})
+    (watched,) = figures_runs.run_indicators({"a": replace(run, reports=known)})
     stages = [row["value"] for row in watched.table if row["panel"].startswith("Training stage")]
     assert stages == [1.0] * len(run.reports)
     for figure in (curves, indicators, figures_strips.run_strips({"a": run})):

@@ -36,6 +36,7 @@ def test_what_was_decided_and_not_admitted_yet_lies_above_what_acted(tmp_path: P
     ((_, spec, times, mean, longest, kl),) = shown.rows
     assert (spec.text, times.value, mean.value, longest.value) == (SMALL.label, 2, 3.0, 3.0)
     assert kl.value == 0.25
+    assert (shown.columns[2], times.text) == ("#Takeovers", "2")
 
 
 def test_strips_show_a_short_first_interval_as_it_was(tmp_path: Path) -> None:

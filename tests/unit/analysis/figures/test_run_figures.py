@@ -1,0 +1,71 @@
+"""Figures of single runs: each game on its own scale, and few points are seen to be few."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from accerl.records import read_json
+from accerl.spec import Decision
+from analysis.figures import runs as figures
+from analysis.figures.theme import render_svg
+from analysis.records.load import RunRecord, load_run
+from analysis.render.html import label_runs
+from tests.fixtures.studies.synthetic_study import FULL, make_report, write_run
+
+
+def write(folder: Path, game: str, seed: int, intervals: int = 2) -> RunRecord:
+    reports = [make_report(index, 2.0, 1.0, Decision.of(FULL)) for index in range(intervals)]
+    path = write_run(folder / f"{game}-{seed}", reports)
+    summary = read_json(path / "summary.json")
+    (path / "summary.json").write_text(json.dumps({**summary, "env": game, "seed": seed}))
+    return load_run(path)
+
+
+def parts(spec: Any, key: str) -> list[Any]:
+    """Return every value of a key, however deep."""
+    if isinstance(spec, list):
+        return [found for item in spec for found in parts(item, key)]
+    if not isinstance(spec, dict):
+        return []
+    own = [spec[key]] if key in spec else []
+    return own + [found for item in spec.values() for found in parts(item, key)]
+
+
+def test_labels_say_in_what_runs_differ(tmp_path: Path) -> None:
+    a, b = write(tmp_path, "catch", 0), write(tmp_path, "cartpole", 1)
+    assert list(label_runs([a])) == [a.strategy]
+    labels = list(label_runs([a, b]))
+    assert labels == [f"{a.strategy} on catch, seed 0", f"{a.strategy} on cartpole, seed 1"]
+
+
+def test_games_have_indicators_of_their_own(tmp_path: Path) -> None:
+    runs = label_runs([write(tmp_path, "catch", 0), write(tmp_path, "cartpole", 0)])
+    found = figures.run_indicators(runs)
+    assert [figure.name for figure in found] == ["indicators", "indicators-2"]
+    assert [figure.title for figure in found] == [
+        "Indicators over the run: catch",
+        "Indicators over the run: cartpole",
+    ]
+    for figure, label in zip(found, runs, strict=True):
+        assert {row["run"] for row in figure.table} == {label}
+        assert render_svg(figure).count("<path") > 5
+
+
+def test_amounts_begin_at_zero_and_shares_reach_from_0_to_1(tmp_path: Path) -> None:
+    (figure,) = figures.run_indicators({"a": write(tmp_path, "catch", 0)})
+    panels = {" ".join(panel["title"]["text"]): panel for panel in figure.spec["concat"]}
+    (scale,) = {json.dumps(y["scale"]) for y in parts(panels["Queue fill"], "y")}
+    assert json.loads(scale) == {"domain": [0, 1]}
+    assert all(y["scale"]["zero"] for y in parts(panels["Env steps per second"], "y"))
+    assert figures.INDICATORS["Resident memory of the learner (MB)"][1]["zero"]
+
+
+@pytest.mark.parametrize(("intervals", "marked"), [(2, True), (figures.FEW + 1, False)])
+def test_few_points_are_marked(intervals: int, marked: bool, tmp_path: Path) -> None:
+    run = write(tmp_path, "catch", 0, intervals)
+    svg = render_svg(figures.run_curves({"a": run}, "seconds"))
+    assert ("mark-symbol" in svg and svg.count('aria-roledescription="point"') > 0) == marked
