@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection
 
 
@@ -28,7 +29,17 @@ def one_line(error: BaseException) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of what another's error says; its type where it says nothing."""
+    """Return the first line of what another's error says; its type where it says nothing.
+
+    What is wrong with a file is said without the numbers and names that Python has for it.
+    """
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror.lower()
+    if isinstance(error, UnicodeDecodeError):
+        return "it holds no text"
+    if isinstance(error, json.JSONDecodeError):
+        place = f"line {error.lineno}, column {error.colno}"
+        return f"JSON ends or goes wrong at {place}" if error.doc.strip() else "it is empty"
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 

@@ -15,7 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from accerl.errors import UserError
+from accerl.errors import UserError, first_line
 from accerl.runtime.run import IntervalReport
 
 METRICS = "metrics.jsonl"
@@ -81,9 +81,11 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text())
     except FileNotFoundError as error:
-        raise UserError(f"{path} does not exist; give the folder that a run wrote") from error
+        raise UserError(f"{path} does not exist; is its name spelled right?") from error
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is not valid JSON ({error}); was it cut off or edited?") from error
+        raise UserError(
+            f"{path} is not valid JSON: {first_line(error)}; was it cut off or edited?"
+        ) from error
 
 
 def make_out_dir(path: Path) -> Path:
@@ -104,7 +106,7 @@ def make_out_dir(path: Path) -> Path:
                 folder.rmdir()
         reason = error.strerror or error
         raise UserError(
-            f"cannot write to {path}: {reason}; give --out a writable folder"
+            f"cannot write to {path}: {reason}; choose a folder that can be written"
         ) from error
     return path
 

@@ -38,7 +38,8 @@ class Observations:
             shape = self._image_shape(image, config)
         elif config.grayscale or config.resize:
             raise UserError(
-                f"env: grayscale and resize go with images, and observations are {space}"
+                "env: grayscale and resize go with images, and observations have shape "
+                f"{list(shape)}"
             )
         self._own = shape
         self._stack = config.frame_stack

@@ -49,8 +49,13 @@ def find_spec(game: str) -> Any:
 
 
 def nearest(game: str, others: Collection[str]) -> list[str]:
-    """Return at most three names that come nearest to `game`: of `others`, and registered ids."""
+    """Return at most three names that come nearest to `game`: of `others`, and registered ids.
+
+    Those for ``module:Id`` are registered ids, and begin with the module too.
+    """
     import gymnasium
+
+    module, colon, bare = game.rpartition(":")
 
     # ale-py registers every game a dozen times; the namespace ALE has what counts today.
     registered = [
@@ -58,9 +63,9 @@ def nearest(game: str, others: Collection[str]) -> list[str]:
         for name, spec in gymnasium.registry.items()
         if name.startswith("ALE/") or not str(spec.entry_point).startswith("ale_py")
     ]
-    names = {name.lower(): name for name in (*registered, *others)}
-    close = difflib.get_close_matches(bare_id(game).lower(), list(names), n=3)
-    return [names[name] for name in close]
+    names = {name.lower(): name for name in (*registered, *(() if module else others))}
+    close = difflib.get_close_matches(bare.lower(), list(names), n=3)
+    return [f"{module}{colon}{names[name]}" for name in close]
 
 
 def missing_package(game: str, spec: Any, error: Exception) -> UserError:

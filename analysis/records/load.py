@@ -226,7 +226,9 @@ def load_run(path: Path) -> RunRecord:
         raise UserError(f"{path} is not a folder; give a run directory (with {METRICS} in it)")
     reports = tuple(read_metrics(path))
     if not reports:
-        raise UserError(f"{path / METRICS} has no complete line; the run stopped before it began")
+        raise UserError(
+            f"{path} has nothing to show: its run ended before its first interval was over"
+        )
     config = _read_object(path / CONFIG)
     finished = (path / SUMMARY).is_file()
     summary = _read_object(path / SUMMARY) if finished else summarise(config, reports)

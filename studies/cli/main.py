@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
-import io
-import itertools
 import json
 import signal
 import sys
@@ -105,23 +102,13 @@ def _dispatch(arguments: list[str]) -> None:
 
 
 def _call(name: str, arguments: list[str]) -> None:
-    """Read a command's options and run it; tyro's box around a mistake becomes one line."""
-    import tyro
-
+    """Read a command's options and run it."""
     from studies.cli.command import Command, check_writable
+    from studies.cli.options import read_options
 
     module, _, kind = COMMANDS[name][0].partition(".")
     command_type: type[Command] = getattr(importlib.import_module(f"studies.cli.{module}"), kind)
-    box = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(box):
-            command = tyro.cli(command_type, prog=f"accerl {name}", args=arguments)
-    except SystemExit as stop:
-        if not stop.code:
-            raise  # --help has been printed
-        lines = [line.strip("│ ") for line in box.getvalue().splitlines()]
-        said = itertools.takewhile(lambda line: line and line[0] not in "─╰", lines[1:])
-        raise UserError(f"{' '.join(said)} (see `accerl {name} --help`)") from stop
+    command = read_options(command_type, name, arguments)
     out = getattr(command, "out", None)
     if out is not None and command.writes:
         check_writable(out)

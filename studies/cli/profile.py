@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import tyro
 
@@ -51,7 +51,7 @@ class Measure(Command):
         tyro.conf.UseAppendAction[tuple[str, ...]],
         tyro.conf.arg(name="set", metavar="SECTION.NAME=VALUE"),
     ] = ()
-    """other settings, such as env.frame_stack=4"""
+    """another setting, such as env.frame_stack=4; --set may come several times"""
     repeats: int = 5
     """interleaved rounds of inference"""
     out: Path | None = None
@@ -60,8 +60,8 @@ class Measure(Command):
     def execute(self) -> dict[str, Any]:
         """Measure, save and print a profile."""
         check_positive(repeats=self.repeats)
-        # With --out it is loaded by its path: there names cannot clash.
-        is_taken = self.out is None and (self.name in TAKEN or machine_of(self.name) is not None)
+        # Also with --out: `profile show NAME --out DIR` would show what ships by that name.
+        is_taken = self.name in TAKEN or machine_of(self.name) is not None
         if is_taken or not self.name.replace("-", "").replace("_", "").isalnum():
             raise UserError(
                 f"--name {self.name!r}: use letters, digits, - and _; {', '.join(TAKEN)} are "
@@ -101,6 +101,7 @@ class Advise(Command):
     """of the learner (default: the game's)"""
     out: Path | None = None
     """folder to look in"""
+    writes: ClassVar[bool] = False
 
     def execute(self) -> dict[str, Any]:
         """Predict every spec and print whether compressing pays."""
@@ -182,7 +183,8 @@ class Sample(Command):
 
     def _machines(self, number: int, config: RunConfig) -> dict[str, Any]:
         """Draw machines and print what they are."""
-        check_positive(number=number)
+        if number < 1:
+            raise UserError(f"profile sample: draw at least 1 machine, got {number}")
         machines = [
             (family, sample_machine(family, index))
             for family in ((self.family,) if self.family else FAMILIES)
@@ -256,6 +258,7 @@ class List(Command):
 
     out: Path | None = None
     """folder to look in"""
+    writes: ClassVar[bool] = False
 
     def execute(self) -> dict[str, Any]:
         """Print a row for each profile; a damaged file has a row too, and hides no other."""
@@ -277,6 +280,7 @@ class Show(Command):
     """name or JSON file"""
     out: Path | None = None
     """folder to look in"""
+    writes: ClassVar[bool] = False
 
     def execute(self) -> dict[str, Any]:
         """Print the profile."""
@@ -298,6 +302,7 @@ class Diff(Command):
     """name or JSON file"""
     out: Path | None = None
     """folder to look in"""
+    writes: ClassVar[bool] = False
 
     def execute(self) -> dict[str, Any]:
         """Print how the profiles differ."""

@@ -78,7 +78,7 @@ class Run(Command):
     seed: int = 0
     """of samplers and controller; of oracle-gap, the first of each split's inner seeds"""
     workers: int = 0
-    """inner runs at once (default: one for every core that there is memory for)"""
+    """inner runs at once; 0 makes one for every core that there is memory for"""
     profile: str = ""
     """latency profile to use in place of measuring this machine; of oracle-gap, in place of the
     splits'"""

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import tyro
 
 from accerl.config import RunConfig
-from accerl.errors import UserError
+from accerl.errors import UserError, require
 from accerl.monitor.strategies import HandSetStrategy
 from accerl.runtime.conditions import read_events
 from accerl.runtime.machine.energy import EnergyMeter
@@ -85,7 +85,8 @@ class Train(Command):
         tyro.conf.UseAppendAction[tuple[str, ...]],
         tyro.conf.arg(name="set", metavar="SECTION.NAME=VALUE"),
     ] = ()
-    """other settings, such as compression.prune_criterion=taylor or env.frame_stack=4"""
+    """another setting, such as compression.prune_criterion=taylor or env.frame_stack=4; --set may
+    come several times"""
     events: Path | None = None
     """TOML or JSON file with what happens to the machine meanwhile: {"events": [{"at_seconds": 60,
     "lasts_seconds": 30, "kind": "co-tenant", "amount": 1}]}; kinds: co-tenant (cores that others
@@ -196,6 +197,7 @@ class Eval(Command):
 
     def execute(self) -> dict[str, Any]:
         """Play, and print the mean."""
+        require(self.seed >= 0, "--seed", "must not be negative", self.seed)
         spec = CompressionSpec.from_json(self.spec)
         result = evaluate_checkpoint(self.run, self.episodes, spec, self.seed)
         say(

@@ -115,7 +115,8 @@ def test_a_job_that_raises_is_named_once_the_others_under_way_are_saved(
     jobs = [DiaryJob(number=0, diary=diary, does="raise", seconds=0.2)]
     jobs += [DiaryJob(number=number, diary=diary, seconds=0.4) for number in range(1, 4)]
     message = (
-        r"a job failed \(diary, seed 0\): ValueError: no such number \(diary.py, line \d+\); finished"
+        r"a job failed \(diary, seed 0\): ValueError: no such number \(diary.py, line \d+\); "
+        "finished jobs are saved"
     )
     with open_executor(tmp_path, 2) as executor:
         with pytest.raises(UserError, match=message) as error:

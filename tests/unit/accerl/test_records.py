@@ -121,7 +121,7 @@ def test_a_reader_of_the_old_file_never_sees_the_new_one(tmp_path: Path) -> None
 @pytest.mark.parametrize("below", ["run", "deep/er/run"])
 def test_an_out_folder_below_a_file_is_a_mistake_of_the_user(tmp_path: Path, below: str) -> None:
     (tmp_path / "taken").write_text("a file, not a folder")
-    with pytest.raises(UserError, match=r"cannot write to .*; give --out a writable folder"):
+    with pytest.raises(UserError, match=r"cannot write to .*; choose a folder that can be written"):
         RunWriter(tmp_path / "taken" / below, {})
     assert [item.name for item in tmp_path.iterdir()] == ["taken"]
 

@@ -58,7 +58,7 @@ def test_what_is_not_a_run_directory_is_said_plainly(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"not a run directory \(no metrics.jsonl\)"):
         load_run(tmp_path)
     (tmp_path / "metrics.jsonl").write_text("")
-    with pytest.raises(UserError, match="no complete line"):
+    with pytest.raises(UserError, match="its run ended before"):
         load_run(tmp_path)
 
 
