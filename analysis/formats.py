@@ -24,6 +24,11 @@ def significant(value: float | None, digits: int = 3) -> str:
     return f"{value:,.{max(digits - 1 - size, 0)}f}"
 
 
+def rounded(value: float, digits: int = 3) -> str:
+    """Return `value` with zeros for what comes after `digits` digits: 42,800."""
+    return significant(float(f"{value:.{digits}g}"), digits)
+
+
 def plain(value: float) -> str:
     """Return a chosen number as it was written: no padding zeros."""
     return f"{value:,.6g}"

@@ -22,6 +22,7 @@ from accerl.runtime.latency.predict import (
 )
 from accerl.runtime.latency.profile import PIXELS, LatencyProfile, SpecLatency
 from accerl.spec import CompressionSpec
+from analysis.formats import rounded
 from studies.progress import numbers_table
 
 MARKED = 5
@@ -45,8 +46,8 @@ def print_profiles(rows: Sequence[dict[str, Any]], console: Console) -> None:
             f"{row['num_actors']}{together}",
             str(row["num_distillers"]),
             str(row["cores"]),
-            f"{row['env_step_us']:,.0f}",
-            f"{row['learner_us_per_sample']:,.1f}",
+            rounded(row["env_step_us"]),
+            rounded(row["learner_us_per_sample"]),
             row["machine"] or "-",
         )
     console.print(table)
@@ -96,11 +97,11 @@ def print_machines(rows: Sequence[dict[str, Any]], config: RunConfig, console: C
             row["name"],
             str(row["cores"]),
             str(row["num_actors"]),
-            f"{row['env_step_us']:,.0f}",
+            rounded(row["env_step_us"]),
             row["learner"],
-            f"{row['learner_us_per_sample']:,.1f}",
-            ", ".join(f"{link / 1e6:,.2f}" for link in links) if any(links) else "-",
-            f"{row['fp32_env_steps_per_second']:,.0f}",
+            rounded(row["learner_us_per_sample"]),
+            ", ".join(rounded(link / 1e6) for link in links) if any(links) else "-",
+            rounded(row["fp32_env_steps_per_second"]),
             row["limit"],
             row["fastest_label"],
             f"{row['fastest_ratio']:.2f}",
@@ -130,13 +131,13 @@ def print_fleet(
         table.add_row(
             row.spec.label,
             f"{row.actors:,}",
-            f"{row.env_steps_per_second:,.0f}",
+            rounded(row.env_steps_per_second),
             f"{row.learner_share:.0%}",
             f"{row.message_share:.0%}",
-            f"{row.bytes_in_per_second / 1e6:,.1f}",
-            f"{row.bytes_out_per_second / 1e6:,.1f}",
-            f"{row.store_bytes / 1e6:,.0f}",
-            f"{row.age_updates:,.1f}",
+            rounded(row.bytes_in_per_second / 1e6),
+            rounded(row.bytes_out_per_second / 1e6),
+            rounded(row.store_bytes / 1e6),
+            rounded(row.age_updates),
             f"{row.policy_lag:,.0f}",
             row.limit,
         )
@@ -207,12 +208,13 @@ def _print_times(profile: LatencyProfile, console: Console) -> None:
         is_last = after.spec.student != row.spec.student
         table.add_row(row.spec.label, *cells, end_section=is_last)
     console.print(table)
-    smaller = [f"{network} {us:,.1f}" for network, us in profile.small_learner_us.items()]
-    learners = ", ".join([f"{profile.network} {profile.learner_us_per_sample:,.1f}", *smaller])
+    smaller = [f"{network} {rounded(us)}" for network, us in profile.small_learner_us.items()]
+    learners = ", ".join([f"{profile.network} {rounded(profile.learner_us_per_sample)}", *smaller])
     _print_facts(
         console,
         {
-            "per env step": f"env {profile.env_step_us:,.1f} us, write {profile.write_us:,.1f} us",
+            "us per env step": f"env {rounded(profile.env_step_us)}, "
+            f"write {rounded(profile.write_us)}",
             "learner, us per sample": learners,
             "spread (quartiles / median)": _spreads(profile.spread),
             "times are of": f"{profile.game}; inference and distilling per state",
@@ -233,7 +235,7 @@ def print_differences(
         if row.spec is None:
             unit = "us per sample" if row.operation.startswith("learner") else "us per env step"
             console.print(
-                f"  {row.operation:14} {row.a:>9,.1f} -> {row.b:>9,.1f} {unit:15} "
+                f"  {row.operation:14} {rounded(row.a):>9} -> {rounded(row.b):>9} {unit:15} "
                 f"{_ratio(row, threshold)}"
             )
     of_specs = {(row.spec, _column(row)): row for row in both if row.spec is not None}
@@ -277,7 +279,7 @@ def print_advice(
     for row in shown:
         table.add_row(
             row.spec.label,
-            f"{row.env_steps_per_second:,.0f}",
+            rounded(row.env_steps_per_second),
             f"{row.speedup:.2f}",
             row.limit,
             _duration(row.age_seconds),
@@ -314,11 +316,11 @@ def _shown(advice: Advice) -> list[Prediction]:
 
 
 def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:,.1f}"
+    return "" if value is None else rounded(value)
 
 
 def _duration(seconds: float) -> str:
-    return f"{seconds:,.1f} s" if seconds >= 1.0 else f"{seconds * 1e3:,.0f} ms"
+    return f"{rounded(seconds)} s" if seconds >= 1.0 else f"{rounded(seconds * 1e3)} ms"
 
 
 def _column(row: Difference) -> str:

@@ -5,6 +5,7 @@ Progress is a bar on a terminal; elsewhere it is a line at each end of a phase a
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,7 +13,10 @@ from pathlib import Path
 from time import perf_counter
 from typing import Protocol
 
-from rich.console import Console
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.measure import Measurement
+from rich.padding import Padding
 from rich.progress import (
     BarColumn,
     Progress,
@@ -22,11 +26,20 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.table import Table
+from rich.text import Text
 
 from accerl.records import read_json, write_json
 
-# In a file or a pipe there is no window to fit into: keep every table row on one line.
-console = Console(stderr=True, highlight=False, width=None if sys.stderr.isatty() else 150)
+# In a file or a pipe there is no window to fit into, unless COLUMNS says how wide it is: keep every
+# table row on one line.
+FILE_COLUMNS = 150
+WIDEST = 1_000
+"""columns in which every cell has room"""
+console = Console(
+    stderr=True,
+    highlight=False,
+    width=None if sys.stderr.isatty() or "COLUMNS" in os.environ else FILE_COLUMNS,
+)
 
 
 def say(text: str) -> None:
@@ -34,12 +47,43 @@ def say(text: str) -> None:
     console.print(text, markup=False, soft_wrap=True)
 
 
-def numbers_table(title: str, *columns: str) -> Table:
-    """Return an empty table: labels in its first column, numbers to the right in the others.
+def paragraph(text: str, indent: int = 0) -> None:
+    """Print a sentence or more as wide as the window is, words whole."""
+    console.print(Padding(Text(text), (0, 0, 0, indent)))
 
-    Where a terminal is too narrow, cells are wrapped at blanks, so that nothing is lost.
-    """
-    table = Table(title=title or None, title_justify="left")
+
+class FittingTable(Table):
+    """A table that loses nothing on a narrow terminal: lines go, then cells wrap at blanks."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Fit the columns into what room there is, and yield the table."""
+        wide = options.update(width=WIDEST)
+        ranges = [
+            [Measurement.get(console, wide, cell) for cell in (column.header, *column.cells)]
+            for column in self.columns
+        ]
+        least = [max(cell.minimum for cell in cells) for cells in ranges]
+        widths = [max(cell.maximum for cell in cells) for cells in ranges]
+        gaps = len(widths) - 1
+        if sum(widths) + 3 * gaps + 4 > options.max_width:
+            self.box, self.padding, self.show_edge = SIMPLE_HEAD, (0, 0, 0, 0), False
+            excess = sum(widths) + gaps - options.max_width
+            while excess > 0 and widths != least:
+                wraps = [
+                    width if width > low else 0 for width, low in zip(widths, least, strict=True)
+                ]
+                widths[wraps.index(max(wraps))] -= 1
+                excess -= 1
+            for column, width in zip(self.columns, widths, strict=True):
+                column.overflow = "fold"
+                if excess <= 0:
+                    column.width = width
+        yield from super().__rich_console__(console, options)
+
+
+def numbers_table(title: str, *columns: str) -> FittingTable:
+    """Return an empty table: labels in its first column, numbers to the right in the others."""
+    table = FittingTable(title=title or None, title_justify="left")
     for index, column in enumerate(columns):
         table.add_column(column, justify="right" if index else "left")
     return table

@@ -11,6 +11,7 @@ import torch
 
 from accerl.records import check_new_dir
 from accerl.runtime.latency.families import machine_of
+from analysis.formats import rounded
 from controller.actions import PresetActions
 from controller.bundle.bundle import export_bundle
 from controller.bundle.meta import BundleMeta, Result, TrainedOn
@@ -24,7 +25,7 @@ from controller.indicator.training import train_on_tier0
 from controller.training.gradient import GradientConfig
 from studies.jobs.meta_training import first_indicator
 from studies.options import check_seed
-from studies.progress import bar, console, numbers_table, say
+from studies.progress import bar, console, numbers_table, paragraph, say
 
 SCHEDULED = 16
 """runs of the training split that schedules are made of"""
@@ -87,13 +88,14 @@ def _print(rows: list[Compared], iterations: int, draws: int) -> None:
         "95% interval",
     )
     for row in rows:
-        interval = "" if row.low is None else f"{row.low:.3f} to {row.high:.3f}"
+        bounds = [rounded(bound) for bound in (row.low, row.high) if bound is not None]
+        interval = " to ".join(bounds)
         own = row.strategy == TRAINED
-        ratio, interval = ("", "") if own else (f"{row.ratio:.3f}", interval)
-        numbers = (str(row.runs), f"{row.gain:.3f}", f"{row.slower:.0%}", ratio, interval)
+        ratio, interval = ("", "") if own else (rounded(row.ratio), interval)
+        numbers = (str(row.runs), rounded(row.gain), f"{row.slower:.0%}", ratio, interval)
         table.add_row(row.strategy, *numbers)
     console.print(table)
-    say(
+    paragraph(
         f"Gains are discounted areas under learning curves, {OFFSET:g} of a game's scale added; "
         "ratios are geometric means. No reinforcement learning was run."
     )

@@ -32,7 +32,7 @@ from accerl.training.run import (
 )
 from accerl.training.run_folder import holds_run, is_free, starting_learner
 from accerl.training.summary import note_on_actors
-from analysis.formats import significant
+from analysis.formats import rounded
 from studies.cli.strategies import clock_profile
 from studies.progress import bar, say
 
@@ -159,14 +159,14 @@ def _print_summary(summary: Mapping[str, Any], out: Path, planned: int) -> None:
     final = summary["final_return"]
     say(
         f"{summary['env_steps']:,} env steps in {summary['seconds']:.1f} s: "
-        f"{significant(summary['env_steps_per_second'])} per second; final return "
-        f"{'none finished yet' if final is None else significant(final)}; records in {out}"
+        f"{rounded(summary['env_steps_per_second'])} per second; final return "
+        f"{'none finished yet' if final is None else rounded(final)}; records in {out}"
     )
     _print_conditions(summary["conditions"], planned)
     phases = {name: value for name, value in summary["phases"].items() if value}
     waited = phases.pop("wait", None)
-    busy = ", ".join(f"{name} {significant(value)}" for name, value in phases.items())
-    idle = "" if waited is None else f"; the learner waited {significant(waited)} s"
+    busy = ", ".join(f"{name} {rounded(value)}" for name, value in phases.items())
+    idle = "" if waited is None else f"; the learner waited {rounded(waited)} s"
     say(f"busy seconds by phase: {busy}{idle}")
     growth = summary["rss_bytes_per_minute"]
     memory = ", ".join(
@@ -178,7 +178,7 @@ def _print_summary(summary: Mapping[str, Any], out: Path, planned: int) -> None:
         say(f"largest resident memory, and its growth at the end: {memory}")
     if summary["cpu_seconds"]:
         used = ", ".join(
-            f"{name} {significant(value)}" for name, value in summary["cpu_seconds"].items()
+            f"{name} {rounded(value)}" for name, value in summary["cpu_seconds"].items()
         )
         say(f"processor seconds: {used}")
     if (energy := summary.get("energy_estimate")) is not None:
@@ -194,10 +194,10 @@ def _print_summary(summary: Mapping[str, Any], out: Path, planned: int) -> None:
 def _interval_note(report: IntervalReport) -> str:
     """Return what progress shows of an interval: speed, specs, memory and the latest score."""
     scores = report.episode_returns
-    result = f"J {significant(report.learner_return)}" if report.learner_return is not None else ""
+    result = f"J {rounded(report.learner_return)}" if report.learner_return is not None else ""
     if not result and scores:
-        result = f"return {significant(sum(scores) / len(scores))}"
-    note = f"{significant(report.env_steps / report.seconds)} steps/s, {report.decision.label}"
+        result = f"return {rounded(sum(scores) / len(scores))}"
+    note = f"{rounded(report.env_steps / report.seconds)} steps/s, {report.decision.label}"
     waiting = [spec.label for spec in report.waiting_kl_nats]
     note += f" ({', '.join(waiting)} not yet admitted)" if waiting else ""
     held = ", ".join(f"{name} {rss / 1e6:.0f}" for name, rss in report.rss_bytes.items())

@@ -10,7 +10,6 @@ from typing import Any
 
 import tyro
 from rich.markup import escape
-from rich.table import Table
 
 from accerl.errors import UserError
 from accerl.presets import load_preset
@@ -23,7 +22,7 @@ from controller.bundle.schedule import QUANTILES
 from studies.cli.command import Command
 from studies.cli.recorded import free_folder, run_recorded
 from studies.cli.strategies import bundle_strategy
-from studies.progress import console, say
+from studies.progress import FittingTable, console, paragraph, say
 
 SHOWN = (0, 2, 4)
 """places in QUANTILES of what a table shows; `--json` has them all"""
@@ -134,17 +133,17 @@ class Replay(Command):
 def _print_bundle(shown: Mapping[str, Any]) -> None:
     """Print what `show_bundle` found."""
     tier = f"{shown['tier']} ({TIER_NOTES[shown['tier']]})"
-    say(f"{shown['path']}: a compression schedule learned on tier {tier}")
+    paragraph(f"{shown['path']}: a compression schedule learned on tier {tier}")
     _print_origin(shown)
-    say(shown["introduction"])
+    paragraph(shown["introduction"])
     for line in shown["in_words"]:
-        say(f"  {line}")
+        paragraph(line, indent=2)
     for title, rows in shown["tables"].items():
         _print_table(title, rows)
     _print_schedules(shown["schedule_rows"])
-    say("Results, as ratios of the controller's value to the other strategy's:")
+    paragraph("Results, as ratios of the controller's value to the other strategy's:")
     for line in shown["results_in_words"] or ["none in this bundle"]:
-        say(f"  {line}")
+        paragraph(line, indent=2)
 
 
 def _print_origin(shown: Mapping[str, Any]) -> None:
@@ -153,21 +152,23 @@ def _print_origin(shown: Mapping[str, Any]) -> None:
         machine = f" on {item['profile']}" if item["profile"] else ""
         seeds = ", ".join(map(str, item["seeds"])) or "not recorded"
         lasting = f"{item['horizon_seconds']:g} s in steps of {item['interval_seconds']:g} s"
-        say(f"  trained on {item['game']}{machine}, seeds {seeds}, {lasting}")
+        paragraph(f"trained on {item['game']}{machine}, seeds {seeds}, {lasting}", indent=2)
     profiles = [f"{item['name']} ({item['hash']})" for item in shown["profiles"]]
-    say(
-        f"  {shown['inner_runs']} inner runs; latency profiles: {', '.join(profiles) or 'none'}; "
-        f"contest plan: {shown['contest'] or 'none'}"
+    paragraph(
+        f"{shown['inner_runs']} inner runs; latency profiles: {', '.join(profiles) or 'none'}; "
+        f"contest plan: {shown['contest'] or 'none'}",
+        indent=2,
     )
-    say(
-        f"  decides every {shown['interval_seconds']:g} s of {shown['horizon_seconds']:g} s; "
-        f"shield: {shown['shield']}; code {shown['git_revision'] or 'of unknown revision'}"
+    paragraph(
+        f"decides every {shown['interval_seconds']:g} s of {shown['horizon_seconds']:g} s; "
+        f"shield: {shown['shield']}; code {shown['git_revision'] or 'of unknown revision'}",
+        indent=2,
     )
 
 
 def _print_table(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
     """Print rows with the same keys."""
-    table = Table(title=title, title_justify="left")
+    table = FittingTable(title=title, title_justify="left")
     for name in rows[0]:
         table.add_column(name)
     for row in rows:
@@ -178,7 +179,7 @@ def _print_table(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
 def _print_schedules(schedules: Mapping[str, Any]) -> None:
     """Print what was usually done when, with quantiles of every knob; equal schedules once."""
     shares = " | ".join(f"{QUANTILES[place]:.0%}" for place in SHOWN)
-    say(
+    paragraph(
         "Schedules: the combination nearest to the median of the runs; "
         f"every knob at {shares} of them"
     )
@@ -190,9 +191,9 @@ def _print_schedules(schedules: Mapping[str, Any]) -> None:
         else:
             names.append(name)
     for names, rows in same:
-        table = Table(title=escape(", ".join(names)), title_justify="left")
+        table = FittingTable(title=escape(", ".join(names)), title_justify="left")
         for column in ("of the run", "acts with", "chosen by", *rows[0]["levels"]):
-            table.add_column(column, no_wrap=True)
+            table.add_column(column)
         for row in rows:
             levels = [_levels(values) for values in row["levels"].values()]
             span = f"{row['from']:.0%} to {row['to']:.0%}"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from io import StringIO
 from pathlib import Path
 
@@ -10,7 +13,7 @@ from rich.console import Console
 
 from accerl.records import read_json
 from studies import progress
-from studies.progress import Steps, bar, duration, share_bar
+from studies.progress import Steps, bar, duration, numbers_table, paragraph, share_bar
 
 
 def test_seconds_add_up_over_interruptions(tmp_path: Path) -> None:
@@ -92,3 +95,45 @@ def test_a_terminal_shows_a_bar_with_the_time_left_and_then_one_line(screen: Str
 )
 def test_durations_are_written_as_people_say_them(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+@pytest.mark.parametrize("width", [60, 80, 150])
+def test_tables_and_paragraphs_fit_and_lose_nothing(width: int) -> None:
+    table = numbers_table("Machines", "name", *("env steps / s", "learner us", "limit", "fastest"))
+    table.add_row("laptop-0017", "12,300", "1,234", "the emulator", "net3 pruned 75% INT8")
+    text = StringIO()
+    console = Console(file=text, width=width)
+    console.print(table)
+    lines = text.getvalue().splitlines()
+    assert max(map(len, lines)) <= width
+    for word in [
+        "laptop-0017",
+        "12,300",
+        "1,234",
+        "emulator",
+        "pruned",
+        "INT8",
+        "steps",
+        "learner",
+    ]:
+        assert word in text.getvalue()
+    assert "\N{HORIZONTAL ELLIPSIS}" not in text.getvalue()
+
+
+def test_a_paragraph_is_indented_and_its_words_stay_whole(screen: StringIO) -> None:
+    paragraph("word " * 40, indent=2)
+    lines = screen.getvalue().splitlines()
+    assert len(lines) == 3
+    assert all(line.startswith("  word") and len(line) <= 100 for line in lines)
+
+
+@pytest.mark.parametrize("columns", ["80", None])
+def test_the_width_of_a_file_is_what_columns_says(columns: str | None) -> None:
+    environment = {key: value for key, value in os.environ.items() if key != "COLUMNS"}
+    if columns is not None:
+        environment["COLUMNS"] = columns
+    code = "from studies.progress import console; print(console.width)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == (columns or str(progress.FILE_COLUMNS))
