@@ -12,13 +12,16 @@ from typing import Any
 from accerl.acting.rollout import RolloutShape
 from accerl.compress.distillation.state_ring import StateRing
 from accerl.config import RunConfig
+from accerl.errors import UserError
 from accerl.networks.graph_policy import Policy
 from accerl.runtime.process.samples import SampleRing
+from accerl.spec import Decision
 from accerl.weights import Mailbox, WeightVector, count_weights
 
 STUDENTS_EACH = 8
 """networks of the learner's size that a distiller may show; a shared student counts twice"""
-_MAX_SPECS = 2  # specs in one decision: the paper mixes two networks
+MIXED = 8
+"""specs that a mix may hold; memory is taken from the machine only for those that it does hold"""
 _SLACK_BYTES = 262_144  # of an artifact besides its weights
 
 
@@ -41,13 +44,27 @@ class SharedBlocks:
             weights=WeightVector(count_weights(policy), gradients=taylor),
             samples=SampleRing(shape.observation, compression.calibration_states),
             states=StateRing(shape.observation, shape.num_actions, kept, shared=True),
-            mailbox=Mailbox(_MAX_SPECS * _artifact_bytes(policy)),
+            mailbox=Mailbox(MIXED * _artifact_bytes(policy)),
         )
 
     def close(self) -> None:
         """Let go of the memory and remove it. Safe to call twice."""
         for block in (self.weights, self.samples, self.states, self.mailbox):
             block.close()
+
+
+def check_mix(decision: Decision) -> None:
+    """Refuse a mix of more specs than the mailbox has room for.
+
+    Raises:
+        UserError: it is such a mix.
+    """
+    mixed = len(decision.mix)
+    if mixed > MIXED:
+        raise UserError(
+            f"decision: a mix of {mixed} specs, and the process runtime takes {MIXED} at most; mix "
+            "fewer, or use --runtime serial"
+        )
 
 
 def board_bytes(policy: Policy) -> int:

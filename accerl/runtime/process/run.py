@@ -14,7 +14,7 @@ from accerl.config import RunConfig
 from accerl.learner.learner import UpdateStats
 from accerl.runtime.parallel import PUBLISHING, ParallelRun
 from accerl.runtime.parts import Parts
-from accerl.runtime.process.blocks import SharedBlocks, network_of
+from accerl.runtime.process.blocks import SharedBlocks, check_mix, network_of
 from accerl.runtime.process.disturbances import Disturbances
 from accerl.runtime.process.messages import Fill, Filled, Measure, Measured, Message
 from accerl.runtime.process.publishing import RemotePublishing, make_publishing
@@ -26,6 +26,7 @@ from accerl.runtime.process.wire import PeerGoneError
 from accerl.runtime.publishing.delivery import Tag
 from accerl.runtime.run import Snapshot
 from accerl.runtime.slots import Slots, SlotState
+from accerl.spec import Decision
 
 
 class ProcessRun(ParallelRun[Worker]):
@@ -114,6 +115,15 @@ class ProcessRun(ParallelRun[Worker]):
 
     def _pids(self) -> dict[str, int]:
         return {"learner": os.getpid(), **{worker.name: worker.pid for worker in self.workers}}
+
+    def apply(self, decision: Decision) -> None:
+        """See `InnerRun.apply`.
+
+        Raises:
+            UserError: the mix is too large, or the learner's network cannot act with it.
+        """
+        check_mix(decision)
+        super().apply(decision)
 
     def _start_workers(self) -> None:
         if self.config.runtime.pin_cores:
