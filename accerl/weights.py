@@ -103,11 +103,9 @@ class SharedBlock:
         self._count = buffers
         self._checked = checked
         self._owner = name is None
-        words = (
-            2 + self._WORDS * buffers
-        )  # the first says what is current, the last what is settled
-        start = 64 * -(-words * 8 // 64)
-        size = start + buffers * capacity_bytes
+        words = self._words_of(buffers)
+        size = self.segment_bytes(capacity_bytes, buffers)
+        start = size - buffers * capacity_bytes
         self._segment = (
             SharedMemory(create=True, size=size) if name is None else SharedMemory(name=name)
         )
@@ -122,6 +120,16 @@ class SharedBlock:
             np.ndarray((capacity_bytes,), np.uint8, self._segment.buf, start + i * capacity_bytes)
             for i in range(buffers)
         ]
+
+    @classmethod
+    def segment_bytes(cls, capacity_bytes: int, buffers: int) -> int:
+        """Return the shared memory that such a block takes."""
+        return 64 * -(-cls._words_of(buffers) * 8 // 64) + buffers * capacity_bytes
+
+    @classmethod
+    def _words_of(cls, buffers: int) -> int:
+        # The first says what is current, the last what is settled.
+        return 2 + cls._WORDS * buffers
 
     @property
     def latest(self) -> int:

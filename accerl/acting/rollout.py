@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from dataclasses import dataclass, fields
 from multiprocessing.shared_memory import SharedMemory
 from typing import TYPE_CHECKING, Any
@@ -40,6 +41,11 @@ class RolloutShape:
     def samples(self) -> int:
         """Transitions in one rollout, T * B."""
         return self.unroll * self.num_envs
+
+    @property
+    def size_bytes(self) -> int:
+        """What one rollout takes in memory."""
+        return sum(math.prod(size) * dtype.itemsize for size, dtype in self.fields().values())
 
     def fields(self) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
         """Return shape and type of each array of a `Rollout`."""

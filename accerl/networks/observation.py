@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+
+import numpy as np
 
 
 @dataclass(frozen=True)
@@ -19,6 +22,11 @@ class ObservationSpec:
     dtype: str  # "uint8" or "float32"
     centre: int = 0
     unit: float = 255.0
+
+    @property
+    def size_bytes(self) -> int:
+        """What one observation takes in memory."""
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
     @property
     def is_pixels(self) -> bool:

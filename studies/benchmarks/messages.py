@@ -14,7 +14,6 @@ from accerl.presets import load_preset
 from accerl.runtime.latency.fleet import MessageCosts
 from accerl.runtime.ray.cluster import quiet, start_here
 from accerl.runtime.ray.packing import pack, size_bytes, unpack
-from accerl.runtime.ray.placement import rollout_bytes
 from accerl.runtime.ray.roles import Started
 from accerl.seeds import Role, generator, number
 from studies.benchmarks.repeats import median_and_spread, result_of
@@ -80,7 +79,7 @@ def bench_messages(
     costs = MessageCosts(
         **{name: median for name, (median, _) in found.items()},
         rollout_bytes=float(size_bytes(packed)),
-        whole_bytes=float(rollout_bytes(shape)),
+        whole_bytes=float(shape.size_bytes),
         samples=shape.samples,
     )
     return result_of(

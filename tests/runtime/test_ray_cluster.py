@@ -18,8 +18,8 @@ from accerl.compress.links import CompressionState, Stage
 from accerl.config import RunConfig
 from accerl.errors import UserError
 from accerl.records import read_metrics
+from accerl.runtime.machine import memory
 from accerl.runtime.parts import Parts
-from accerl.runtime.ray import placement
 from accerl.runtime.ray.cluster import connect, described
 from accerl.runtime.ray.compressing import unpacked
 from accerl.runtime.ray.config import RayConfig
@@ -107,7 +107,7 @@ def test_a_full_object_store_is_one_line(monkeypatch: pytest.MonkeyPatch) -> Non
     for error in (ObjectStoreFullError("full"), OutOfDiskError("full")):
         with pytest.raises(UserError, match=r"^the cluster's object store is full.*queue_rollouts"):
             described(ray, error)
-    monkeypatch.setattr(placement.shutil, "disk_usage", lambda _: SimpleNamespace(free=2**20))
+    monkeypatch.setattr(memory.shutil, "disk_usage", lambda _: SimpleNamespace(used=0, free=2**20))
     with pytest.raises(UserError, match=r"/dev/shm has 1 MB; lower runtime.num_actors"):
         RayRun(ray_catch())
     assert not ray.is_initialized()

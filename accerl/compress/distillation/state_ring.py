@@ -66,16 +66,8 @@ class StateRing:
         self.num_actions = num_actions
         self.capacity = capacity
         self.stack = stack_size(observation)
-        stacked = self.stack > 1
-        frame = observation.shape[1:] if stacked else observation.shape
-        self._frames_kept = math.ceil(capacity * FRAMES_PER_STATE) if stacked else capacity
-        self._fields: dict[str, tuple[tuple[int, ...], np.dtype]] = {
-            "header": ((len(_HEADER),), np.dtype(np.int64)),
-            "last_frame": ((capacity,), np.dtype(np.int64)),
-            "version": ((capacity,), np.dtype(np.int64)),
-            "logits": ((capacity, num_actions), np.dtype(np.float32)),
-            "frames": ((self._frames_kept, math.prod(frame)), np.dtype(observation.dtype)),
-        }
+        fields = _fields(observation, num_actions, capacity)
+        self._frames_kept = fields["frames"][0][0]
         self._owner = name is None
         self._segment: SharedMemory | None = None
         buffer: Any = None
@@ -87,7 +79,7 @@ class StateRing:
             buffer = self._segment.buf
         self._arrays: dict[str, np.ndarray] = {}
         offset = 0
-        for field, (shape, dtype) in self._fields.items():
+        for field, (shape, dtype) in fields.items():
             # Fresh memory is zeros either way, and is taken from the machine when it is written to.
             self._arrays[field] = (
                 np.zeros(shape, dtype)
@@ -100,7 +92,7 @@ class StateRing:
     @property
     def size_bytes(self) -> int:
         """Memory that a full ring takes."""
-        return sum(_aligned(math.prod(s) * d.itemsize) for s, d in self._fields.values())
+        return ring_bytes(self.observation, self.num_actions, self.capacity)
 
     def handle(self) -> dict[str, Any]:
         """Return what another process needs for `StateRing(**handle)`."""
@@ -252,6 +244,27 @@ class StateRing:
         self._arrays, self._header = {}, np.zeros(len(_HEADER), np.int64)
         release(self._segment, unlink=self._owner)
         self._segment = None
+
+
+def ring_bytes(observation: ObservationSpec, num_actions: int, capacity: int) -> int:
+    """Return the memory that a full ring of so many states takes."""
+    fields = _fields(observation, num_actions, capacity).values()
+    return sum(_aligned(math.prod(shape) * dtype.itemsize) for shape, dtype in fields)
+
+
+def _fields(
+    observation: ObservationSpec, num_actions: int, capacity: int
+) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
+    """Return shape and type of each array of a ring."""
+    stack = stack_size(observation)
+    frames = math.ceil(capacity * FRAMES_PER_STATE) if stack > 1 else capacity
+    return {
+        "header": ((len(_HEADER),), np.dtype(np.int64)),
+        "last_frame": ((capacity,), np.dtype(np.int64)),
+        "version": ((capacity,), np.dtype(np.int64)),
+        "logits": ((capacity, num_actions), np.dtype(np.float32)),
+        "frames": ((frames, math.prod(observation.shape) // stack), np.dtype(observation.dtype)),
+    }
 
 
 def _write(ring: np.ndarray, number: int, values: np.ndarray) -> None:

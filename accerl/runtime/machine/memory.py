@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shutil
 from contextlib import suppress
 from pathlib import Path
 
+from accerl.errors import UserError
+
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MMAP_MAX = -1, -3, -4  # glibc's malloc.h
 _LARGE_BYTES = 4 * 2**20
+SHARED_MEMORY = "/dev/shm"
 
 
 def available_bytes() -> int:
@@ -23,6 +27,30 @@ def available_bytes() -> int:
         limit, used = (int((group / f"memory.{name}").read_text()) for name in ("max", "current"))
         found = min(found, max(0, limit - used))
     return found
+
+
+def require_shared_memory(what: str, need: int, lower: str = "") -> None:
+    """Refuse to begin what shared memory has no room for: whoever writes past its end is killed.
+
+    Args:
+        what: is to lie there.
+        need: bytes that it may take.
+        lower: setting that makes it smaller, besides those of every run's rollouts.
+
+    Raises:
+        UserError: fewer are free.
+    """
+    if not os.path.isdir(SHARED_MEMORY):
+        return
+    disk = shutil.disk_usage(SHARED_MEMORY)
+    if disk.free < need:
+        enough = -(-(disk.used + need) // 2**20)
+        settings = ", ".join(filter(None, (lower, "runtime.num_actors", "runtime.num_envs")))
+        raise UserError(
+            f"{what} may take {need / 2**20:,.0f} MB, and {SHARED_MEMORY} has "
+            f"{disk.free / 2**20:,.0f} MB; lower {settings} or runtime.queue_rollouts, "
+            f"or give a container more of it (docker run --shm-size={enough}m)"
+        )
 
 
 def keep_freed_memory() -> bool:

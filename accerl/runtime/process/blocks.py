@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from accerl.acting.rollout import RolloutShape
-from accerl.compress.distillation.state_ring import StateRing
+from accerl.compress.distillation.state_ring import StateRing, ring_bytes
 from accerl.config import RunConfig
 from accerl.errors import UserError
 from accerl.networks.graph_policy import Policy
+from accerl.runtime.process.board import Board
 from accerl.runtime.process.samples import SampleRing
 from accerl.spec import Decision
 from accerl.weights import Mailbox, WeightVector, count_weights
@@ -37,11 +38,9 @@ class SharedBlocks:
     @classmethod
     def of(cls, config: RunConfig, policy: Policy, shape: RolloutShape) -> SharedBlocks:
         """Make the blocks for a learner's policy and its rollouts."""
-        compression = config.compression
-        taylor = compression.prune_criterion == "taylor"
-        kept = max(compression.distill_states, shape.samples)
+        compression, kept = config.compression, _kept_states(config, shape)
         return cls(
-            weights=WeightVector(count_weights(policy), gradients=taylor),
+            weights=WeightVector(count_weights(policy), gradients=_shows_gradients(config)),
             samples=SampleRing(shape.observation, compression.calibration_states),
             states=StateRing(shape.observation, shape.num_actions, kept, shared=True),
             mailbox=Mailbox(MIXED * _artifact_bytes(policy)),
@@ -51,6 +50,30 @@ class SharedBlocks:
         """Let go of the memory and remove it. Safe to call twice."""
         for block in (self.weights, self.samples, self.states, self.mailbox):
             block.close()
+
+
+def shared_bytes(
+    config: RunConfig, policy: Policy, shape: RolloutShape, slots: int, distillers: int
+) -> int:
+    """Return the shared memory that a run may come to take: its blocks, slots and boards.
+
+    Args:
+        config: of the run.
+        policy: the learner's.
+        shape: of a rollout.
+        slots: rollouts that there are.
+        distillers: that have boards.
+    """
+    observation, kept = shape.observation, _kept_states(config, shape)
+    vectors = 2 if _shows_gradients(config) else 1
+    return (
+        slots * shape.size_bytes
+        + WeightVector.segment_bytes(vectors * 4 * count_weights(policy), 1)
+        + config.compression.calibration_states * observation.size_bytes
+        + ring_bytes(observation, shape.num_actions, kept)
+        + Mailbox.segment_bytes(MIXED * _artifact_bytes(policy), 2)
+        + distillers * Board.segment_bytes(board_bytes(policy), 2)
+    )
 
 
 def check_mix(decision: Decision) -> None:
@@ -75,6 +98,14 @@ def board_bytes(policy: Policy) -> int:
 def network_of(config: RunConfig, policy: Policy) -> tuple[Any, ...]:
     """Return what another process needs to build the learner's network."""
     return config.network, policy.observation, policy.num_actions
+
+
+def _kept_states(config: RunConfig, shape: RolloutShape) -> int:
+    return max(config.compression.distill_states, shape.samples)
+
+
+def _shows_gradients(config: RunConfig) -> bool:
+    return config.compression.prune_criterion == "taylor"
 
 
 def _artifact_bytes(policy: Policy) -> int:

@@ -12,9 +12,10 @@ from typing import Any
 from accerl.acting.rollout import Rollout, Slab
 from accerl.config import RunConfig
 from accerl.learner.learner import UpdateStats
+from accerl.runtime.machine.memory import require_shared_memory
 from accerl.runtime.parallel import PUBLISHING, ParallelRun
 from accerl.runtime.parts import Parts
-from accerl.runtime.process.blocks import SharedBlocks, check_mix, network_of
+from accerl.runtime.process.blocks import SharedBlocks, check_mix, network_of, shared_bytes
 from accerl.runtime.process.disturbances import Disturbances
 from accerl.runtime.process.messages import Fill, Filled, Measure, Measured, Message
 from accerl.runtime.process.publishing import RemotePublishing, make_publishing
@@ -56,11 +57,13 @@ class ProcessRun(ParallelRun[Worker]):
         actors = conditions.most_actors(wiring.actors)
         self._disturbances = Disturbances(conditions, wiring.actors)
         self._begun: set[str] = set()  # actors that hold a rollout begun before they left
+        self._slots = Slots(actors, self._slots.each, holds_back=config.runtime.hold_back)
+        need = shared_bytes(config, policy, self._shape, len(self._slots), wiring.distillers)
+        require_shared_memory("what processes share", need, "compression.distill_states")
         self._pipe: ShapedPipe | None = None
         if conditions.has_link:
             down, up = conditions.down_bytes_per_second, conditions.up_bytes_per_second
             self._pipe = ShapedPipe(down, up, actors)
-        self._slots = Slots(actors, self._slots.each, holds_back=config.runtime.hold_back)
         self._slab = Slab(self._shape, len(self._slots))
         self._blocks = SharedBlocks.of(config, policy, self._shape)
         self._actors = [self._make_actor(index) for index in range(actors)]

@@ -24,13 +24,12 @@ class SampleRing:
         self._observation = observation
         self._capacity = capacity
         self._owner = name is None
-        dtype = np.dtype(observation.dtype)
-        shape = (capacity, *observation.shape)
-        size = int(np.prod(shape)) * dtype.itemsize
+        size = capacity * observation.size_bytes
         self._segment: SharedMemory | None = (
             SharedMemory(create=True, size=size) if name is None else SharedMemory(name=name)
         )
-        self._states = np.ndarray(shape, dtype, self._segment.buf)
+        shape = (capacity, *observation.shape)
+        self._states = np.ndarray(shape, observation.dtype, self._segment.buf)
         self._next = 0
         self._fresh = 0  # states that were not lent yet
         self._lent = False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from pathlib import PurePath
@@ -12,6 +11,7 @@ from typing import Any
 from accerl.acting.rollout import RolloutShape
 from accerl.config import RunConfig
 from accerl.errors import UserError
+from accerl.runtime.machine.memory import require_shared_memory
 from accerl.runtime.machine.usage import descendants
 from accerl.runtime.ray.cluster import (
     alive_nodes,
@@ -25,7 +25,6 @@ from accerl.runtime.ray.roles import BESIDE
 
 OTHER_BYTES = 128 * 2**20
 """of an object store that a run starts, for weights, publications and states"""
-SHARED_MEMORY = "/dev/shm"
 WITH_CPUS = ("actor", "distiller")
 """roles that take CPUs of their own, on any node"""
 
@@ -48,13 +47,14 @@ class RayCluster:
         self.config = config.ray
         self._distillers = config.runtime.num_distillers
         self._placed = config.runtime.num_actors + self._distillers
-        need = slots * rollout_bytes(shape)
+        need = slots * shape.size_bytes
         with ExitStack() as stack:
             stack.enter_context(quiet())
             if self.config.address:
                 self.ray, own = connect(self.config.address)
             else:
-                _check_shared_memory(need + OTHER_BYTES)
+                what = "the object store of this run"
+                require_shared_memory(what, need + OTHER_BYTES)
                 cpus = max(os.cpu_count() or 1, round(self._placed * self.config.actor_cpus))
                 self.ray, own = start_here(cpus, need + OTHER_BYTES)
             if own:
@@ -147,26 +147,3 @@ class RayCluster:
     def close(self) -> None:
         """Let go of the cluster, and end it if the run has started it. Safe to call twice."""
         self._open.close()
-
-
-def rollout_bytes(shape: RolloutShape) -> int:
-    """Return what a rollout takes in the object store of the learner's node."""
-    fields = shape.fields().values()
-    sizes = [dtype.itemsize for _, dtype in fields]
-    for index, (size, _) in enumerate(fields):
-        for many in size:
-            sizes[index] *= many
-    return sum(sizes)
-
-
-def _check_shared_memory(need: int) -> None:
-    """Refuse what would end in Ray's own error, or on a disk."""
-    if not os.path.isdir(SHARED_MEMORY):
-        return
-    free = shutil.disk_usage(SHARED_MEMORY).free
-    if free < need:
-        raise UserError(
-            f"an object store for this run's rollouts takes {need / 2**20:,.0f} MB, and "
-            f"{SHARED_MEMORY} has {free / 2**20:,.0f} MB; lower runtime.num_actors, "
-            "runtime.num_envs or runtime.queue_rollouts"
-        )
