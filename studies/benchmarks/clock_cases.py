@@ -9,7 +9,7 @@ from typing import Any
 from accerl.config import RunConfig
 from accerl.monitor.strategies import ThreeStageStrategy
 from accerl.presets import load_preset
-from accerl.records import fingerprint
+from accerl.runtime.machine.cores import usable_cores
 from accerl.spec import CompressionSpec
 from studies.benchmarks.pipelines import base_config
 
@@ -94,5 +94,5 @@ def clock_config(game: str, seconds: float) -> RunConfig:
         num_actors=1,
         interval_seconds=seconds / INTERVALS,
         eval_episodes=16 if game in LEARNED else 0,
-        pin_cores=fingerprint()["cores"] > 1,
+        pin_cores=usable_cores() > 1,
     )

@@ -20,7 +20,7 @@ from accerl.acting.rollout import Rollout
 from accerl.envs import make_envs
 from accerl.errors import UserError, did_you_mean
 from accerl.learner.learner import UpdateStats
-from accerl.records import fingerprint
+from accerl.runtime.machine.cores import usable_cores
 from accerl.runtime.parallel import ParallelRun
 from accerl.runtime.run import PHASES, IntervalReport
 from accerl.runtime.serial.run import SerialRun
@@ -271,7 +271,7 @@ def _medians(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def _ratios(
     found: Mapping[str, Sequence[Mapping[str, Any]]], pairs: Sequence[tuple[str, str]]
 ) -> dict[str, dict[str, float]]:
-    cores = int(fingerprint()["cores"])
+    cores = usable_cores()
     result: dict[str, dict[str, float]] = {"ratios": {}, "ratio_spread": {}, "bounds": {}}
     for fast, slow in pairs:
         if fast not in found or slow not in found:

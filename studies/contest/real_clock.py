@@ -21,6 +21,7 @@ from accerl.records import SUMMARY, fingerprint, read_json, read_metrics, write_
 from accerl.runtime.conditions import CO_TENANT, Condition, Conditions
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.latency.profiles import save_profile
+from accerl.runtime.machine.cores import usable_cores
 from accerl.runtime.run import IntervalReport
 from accerl.spec import CompressionSpec
 from accerl.training.run import run_training
@@ -80,7 +81,7 @@ def real_config(game: str, seconds: float, *, changing: bool) -> RunConfig:
         clock="real",
         num_actors=1,
         interval_seconds=seconds / INTERVALS,
-        pin_cores=fingerprint()["cores"] > 1,
+        pin_cores=usable_cores() > 1,
     )
 
 

@@ -35,7 +35,7 @@ from accerl.records import fingerprint
 from accerl.runtime.latency.measure_acting import Acted, Acting, relative_spread
 from accerl.runtime.latency.profile import LatencyProfile, SpecLatency
 from accerl.runtime.latency.profiles import standard_specs
-from accerl.runtime.machine.cores import LearnersCores
+from accerl.runtime.machine.cores import LearnersCores, usable_cores
 from accerl.runtime.machine.memory import keep_freed_memory
 from accerl.runtime.publishing.charges import PIECE_UPDATES
 from accerl.spec import IDENTITY, STUDENTS, CompressionSpec, StudentKey
@@ -163,6 +163,7 @@ class _Measuring:
         self.config = config
         self.repeats = repeats
         self.machine = fingerprint()
+        self.cores = usable_cores()  # a container may have fewer than its machine
         self.spread: dict[str, float] = {}
         self._on_progress = on_progress
         envs = make_envs(config.game, config.runtime.num_envs, config.env)
@@ -194,7 +195,7 @@ class _Measuring:
         cores = LearnersCores(1) if config.runtime.pin_cores else None
         if cores is not None:
             stack.callback(cores.release)
-        beside = self.machine["cores"] > 1
+        beside = self.cores > 1
         self._actor = Acting(config, self._mailbox, beside=beside, cores=cores)
         stack.callback(self._actor.close)
         compression = replace(config.compression, distill_warmup_updates=1)
@@ -266,8 +267,8 @@ class _Measuring:
             learner_us_per_sample=us_per_sample[main],
             specs=rows,
             small_learner_us={network: us_per_sample[network] for network in others},
-            num_actors=actors_beside(1, self.machine["cores"]),
-            cores=self.machine["cores"],
+            num_actors=actors_beside(1, self.cores),
+            cores=self.cores,
             copy_bytes_per_second=4 * self._vector.size / copy_seconds,
             game=self.config.game,
             network=main,

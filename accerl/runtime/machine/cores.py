@@ -9,13 +9,16 @@ from pathlib import Path
 
 from accerl.errors import UserError
 
+CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
+"""a container's quota of processor time and its period, in microseconds"""
+
 
 def usable_cores() -> int:
     """Return how many cores this process may use: its affinity, and a container's quota."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     cores = count or 1
     with suppress(OSError, ValueError):
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        quota, period = CPU_MAX.read_text().split()
         if quota != "max":
             cores = min(cores, max(1, int(quota) // int(period)))
     return cores

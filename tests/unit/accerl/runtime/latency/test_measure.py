@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from accerl.presets import load_preset
 from accerl.runtime.latency.measure import measure_profile
 from accerl.runtime.latency.profile import LatencyProfile
+from accerl.runtime.machine import cores
+from accerl.runtime.machine.cores import usable_cores
 from accerl.spec import IDENTITY, CompressionSpec
 
 IMPOSSIBLE = CompressionSpec(student="tests.fixtures.own_networks:wrong")
@@ -33,7 +37,21 @@ def test_everything_that_can_be_made_of_the_network_has_a_time(measured: Latency
         assert min(*row.infer_us.values(), row.publish_ms, row.distill_us, row.load_ms) > 0.0
     assert (measured.game, measured.network) == ("catch", "net1")
     assert set(measured.small_learner_us) == {"net2"}
-    assert measured.cores == measured.fingerprint["cores"]
+    assert measured.cores == usable_cores()
+
+
+def test_a_container_has_the_cores_of_its_quota(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cpu.max").write_text("300000 100000\n")
+    monkeypatch.setattr(cores, "CPU_MAX", tmp_path / "cpu.max")
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(64)))
+    assert load_preset("pong").with_learner(device="cpu").adapted().runtime.num_actors == 2
+    catch = load_preset("catch").with_learner(minibatches=1).with_runtime(num_envs=2)
+    times = measure_profile(
+        config=catch, specs=[IDENTITY], batches=(1,), networks=("net3",), repeats=1
+    )
+    assert (times.cores, times.num_actors) == (3, 2)
 
 
 def test_sizes_are_those_of_what_is_sent(measured: LatencyProfile) -> None:
