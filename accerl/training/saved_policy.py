@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from accerl.acting.evaluate import engine_infer, play_episodes, policy_infer
 from accerl.compress.artifact import Artifact
 from accerl.compress.compressor import Compressor
 from accerl.compress.distillation.sharing import Shown
+from accerl.compress.distillation.student_pool import StudentPool
 from accerl.compress.engine import make_engine
 from accerl.compress.policy import EnginePolicy
 from accerl.config import RunConfig
@@ -27,7 +29,8 @@ def load_policy(run: str | Path, spec: CompressionSpec = IDENTITY) -> EnginePoli
     """Return the policy of a run directory's checkpoint, compressed as `spec` says.
 
     Raises:
-        UserError: there is no such run or checkpoint, or its network cannot act with `spec`.
+        UserError: there is no such run or checkpoint, its network cannot act with `spec`, or the
+            run has not distilled the student of `spec`.
     """
     _, policy, artifact = _restore(Path(run), spec)
     return EnginePolicy(artifact, policy.observation)
@@ -41,7 +44,7 @@ def evaluate_checkpoint(
     The identity spec plays the learner's network itself, in torch.
 
     Raises:
-        UserError: there is no such run or checkpoint.
+        UserError: see `load_policy`.
     """
     if episodes < 1:
         raise UserError(f"--episodes must be at least 1, got {episodes}")
@@ -73,8 +76,21 @@ def _restore(path: Path, spec: CompressionSpec) -> tuple[RunConfig, Policy, Arti
     policy.load_state_dict(state["learner"]["policy"])
     compressor = Compressor(inputs, envs.num_actions, config.compression, generator)
     compressor.load_state_dict(state["publishing"]["compressor"])
-    # On the virtual clock the compressor takes over what distillers show when it next publishes.
+    # What was received acts as it is, and is not warmed up. On the virtual clock the compressor
+    # takes over what distillers show when it next publishes.
     shown = Shown.of_state(state["publishing"].get("shown", ()))
-    compressor.take_students(shown.students())
+    compressor.take_students([*compressor.students([spec]), *shown.students()])
+    _check_distilled(path, spec, compressor.pool)
     torch.set_num_threads(config.runtime.learner_threads)  # sums depend on how they are split
     return config, policy, compressor.build(spec, policy, state["learner"]["updates"])
+
+
+def _check_distilled(path: Path, spec: CompressionSpec, pool: StudentPool) -> None:
+    """Refuse a network that would have to be distilled first: nobody has seen it act."""
+    key = spec.student_key
+    if key is not None and key not in pool:
+        held = " and ".join(json.dumps(other._asdict()) for other in pool) or "no student"
+        raise UserError(
+            f"spec: {path} has never distilled {json.dumps(key._asdict())}; it holds {held}, and "
+            "the learner's own network"
+        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,6 +57,9 @@ class StudentPool:
 
     def __contains__(self, key: StudentKey) -> bool:
         return key in self._trainers or key in self._received
+
+    def __iter__(self) -> Iterator[StudentKey]:
+        return iter(self._trainers | self._received)
 
     def warm_up_updates(self, key: StudentKey | None, version: int) -> int:
         """Return how many updates `key` needs before it acts at publication `version`."""

@@ -17,7 +17,7 @@ from accerl.training.run import make_run, run_training
 from accerl.training.saved_policy import evaluate_checkpoint
 from tests.fixtures.runs.inner_runs import fast_profile, tiny_catch
 
-NET1, NET2 = CompressionSpec(student="net1"), CompressionSpec(student="net2")
+NET1, NET2, NET3 = (CompressionSpec(student=f"net{size}") for size in (1, 2, 3))
 REFUSED = "student 'net1' is not smaller than the learner's network, 'net1'; use net2 or net3 or"
 
 
@@ -91,7 +91,7 @@ def test_strategies_act_and_resume_with_a_smaller_learner(tmp_path: Path) -> Non
         longer, mix, strategy_name="x", out=tmp_path / "run", resume=True, profile=fast_profile()
     )
     assert resumed.summary["seconds"] == pytest.approx(0.15)
-    assert evaluate_checkpoint(tmp_path / "run", 4, NET2)["episodes"] == 4
+    assert evaluate_checkpoint(tmp_path / "run", 4, NET3)["episodes"] == 4
     with pytest.raises(UserError, match=REFUSED):
         evaluate_checkpoint(tmp_path / "run", 4, NET1)
 
