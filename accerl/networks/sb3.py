@@ -35,7 +35,7 @@ class ActorCritic(nn.Module):
             raise UserError(
                 f"compress: a policy of Box observations is needed, not {type(states).__name__}"
             )
-        self.divides = bool(policy.normalize_images) and str(states.dtype) == "uint8"
+        self.divides = bool(policy.normalize_images) and _is_image(states)
         self.shared = bool(policy.share_features_extractor)
         if self.shared:
             self.features: nn.Module = policy.features_extractor
@@ -56,3 +56,9 @@ class ActorCritic(nn.Module):
         hidden = self.mlp_extractor.forward_actor(acting)
         values = self.value_net(self.mlp_extractor.forward_critic(judging))
         return self.action_net(hidden), values
+
+
+def _is_image(states: Any) -> bool:
+    """Whether that is what Stable-Baselines3 calls an image: it scales nothing else."""
+    whole = bool((states.low == 0).all() and (states.high == 255).all())
+    return len(states.shape) == 3 and str(states.dtype) == "uint8" and whole

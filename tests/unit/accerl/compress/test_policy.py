@@ -92,6 +92,22 @@ def test_images_of_stable_baselines3_are_scaled_as_it_does(share: bool) -> None:
     np.testing.assert_allclose(centred, wanted - wanted.mean(1, keepdims=True), atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    "space",
+    [Box(0, 255, (16,), np.uint8), Box(0, 255, (4, 6), np.uint8), Box(0, 9, (2, 6, 6), np.uint8)],
+    ids=str,
+)
+def test_bytes_that_are_no_image_of_stable_baselines3_are_not_scaled(space: Box) -> None:
+    given = ActorCriticPolicy(space, Discrete(4), lambda _: 1e-3)
+    observations = np.stack([space.sample() for _ in range(8)])
+    with torch.no_grad():
+        distribution: Any = given.get_distribution(torch.from_numpy(observations))
+    wanted = distribution.distribution.logits.numpy()
+    logits = accerl.compress(given, accerl.CompressionSpec(), observations).logits(observations)
+    centred = logits - logits.mean(1, keepdims=True)
+    np.testing.assert_allclose(centred, wanted - wanted.mean(1, keepdims=True), atol=1e-4)
+
+
 def test_any_module_is_compressed_and_chains_are_saved_as_onnx(tmp_path: Any) -> None:
     torch.manual_seed(0)
     module = OwnConv(BOARD, 4)
