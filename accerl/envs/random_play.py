@@ -9,6 +9,7 @@ import numpy as np
 
 from accerl.envs import Envs, Step, make_envs
 from accerl.envs.config import AS_IT_IS, EnvConfig
+from accerl.networks.frames import stack_size
 
 NUM_ENVS, STEPS = 4, 300
 
@@ -26,7 +27,8 @@ def measure_pixels(
         for t, step in enumerate(_random_steps(envs, steps, seed)):
             if t % 10 == 0:
                 # Of stacked frames the newest: the others were it before.
-                newest = step.obs[:, -1] if envs.observation.is_pixels else step.obs
+                channels = envs.observation.shape[0] // stack_size(envs.observation)
+                newest = step.obs[:, -channels:] if envs.observation.is_pixels else step.obs
                 frames.append(newest.copy())
     pixels = np.concatenate(frames)
     return int(np.median(pixels)), float(pixels.std()) or 255.0

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from accerl.checkpoint import load_checkpoint, save_checkpoint
+from accerl.presets import load_preset
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.run import IntervalReport
 from accerl.runtime.serial.clock import RealClock, VirtualClock
@@ -35,6 +36,18 @@ def catch(
         yield run
     finally:
         run.close()
+
+
+def test_every_rollout_of_stacked_frames_fits_into_the_ring_of_states() -> None:
+    """Of a short one, nearly all frames are new."""
+    pong = load_preset("pong").with_learner(unroll=2, minibatches=1, precision="fp32")
+    config = pong.with_runtime(num_envs=2, runtime="serial", clock="virtual", eval_episodes=0)
+    config = replace(config, compression=replace(config.compression, distill_states=1))
+    run = SerialRun(config, VirtualClock(fast_profile()))
+    while run.learner.updates < 2:
+        run.advance(0.001)
+    assert len(run._ring) == 2 * config.runtime.num_envs * config.learner.unroll
+    run.close()
 
 
 def line(report: IntervalReport) -> str:

@@ -246,6 +246,17 @@ class StateRing:
         self._segment = None
 
 
+def kept_states(observation: ObservationSpec, wanted: int, samples: int) -> int:
+    """Return how many states a ring must hold so that every rollout fits into it.
+
+    Args:
+        observation: of the states; of a stack, all frames may be new.
+        wanted: states, at least.
+        samples: states of a rollout.
+    """
+    return max(wanted, samples * stack_size(observation))
+
+
 def ring_bytes(observation: ObservationSpec, num_actions: int, capacity: int) -> int:
     """Return the memory that a full ring of so many states takes."""
     fields = _fields(observation, num_actions, capacity).values()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from accerl.acting.rollout import RolloutShape
-from accerl.compress.distillation.state_ring import StateRing, ring_bytes
+from accerl.compress.distillation.state_ring import StateRing, kept_states, ring_bytes
 from accerl.config import RunConfig
 from accerl.errors import UserError
 from accerl.networks.graph_policy import Policy
@@ -101,7 +101,7 @@ def network_of(config: RunConfig, policy: Policy) -> tuple[Any, ...]:
 
 
 def _kept_states(config: RunConfig, shape: RolloutShape) -> int:
-    return max(config.compression.distill_states, shape.samples)
+    return kept_states(shape.observation, config.compression.distill_states, shape.samples)
 
 
 def _shows_gradients(config: RunConfig) -> bool:

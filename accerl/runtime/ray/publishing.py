@@ -10,6 +10,7 @@ import numpy as np
 
 from accerl.acting.rollout import Rollout, RolloutShape
 from accerl.compress.compressor import Compressor
+from accerl.compress.distillation.state_ring import kept_states
 from accerl.compress.links import Link
 from accerl.config import RunConfig
 from accerl.learner.learner import Learner
@@ -62,7 +63,7 @@ class RayPublishing:
         self._states: list[np.ndarray] = []  # since the last piece of work
         self._unseen: dict[str, list[Any]] = {}  # rollouts on their way, by name of who sees them
         policy, many = learner.policy, config.runtime.num_distillers
-        kept = max(compression.distill_states, shape.samples)
+        kept = kept_states(shape.observation, compression.distill_states, shape.samples)
         network = (config.network, policy.observation, policy.num_actions, compression)
         given = (*network, links, kept, many)
         self.worker = RayWorker(

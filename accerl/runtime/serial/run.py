@@ -23,7 +23,7 @@ from accerl.acting.actor import Actor
 from accerl.acting.evaluate import Evaluator
 from accerl.acting.rollout import Rollout, RolloutShape
 from accerl.compress.compressor import Compressor
-from accerl.compress.distillation.state_ring import StateRing
+from accerl.compress.distillation.state_ring import StateRing, kept_states
 from accerl.config import RunConfig
 from accerl.learner.learner import Learner
 from accerl.networks.graph_policy import count_macs
@@ -73,7 +73,7 @@ class SerialRun:
         )
         self._safeguard = Safeguard(self.learner)
         samples = config.learner.unroll * runtime.num_envs
-        kept = max(config.compression.distill_states, samples)
+        kept = kept_states(observation, config.compression.distill_states, samples)
         self._ring = StateRing(observation, envs.num_actions, kept)
 
         def make_compressor(generator: torch.Generator) -> Compressor:

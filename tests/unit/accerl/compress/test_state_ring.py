@@ -63,6 +63,20 @@ def test_a_full_ring_of_atari_states_takes_at_most_150_megabytes() -> None:
     assert StateRing(PIXELS, 18, 16_384).size_bytes <= 150e6
 
 
+@pytest.mark.parametrize("stack", [1, 4])
+def test_colours_are_no_frames_of_their_own(stack: int) -> None:
+    ring = StateRing(ObservationSpec((3 * stack, 84, 84), "uint8"), 4, 64)
+    rng = np.random.default_rng(0)
+    frames = rng.integers(256, size=(16 + stack - 1, 4, 3, 84, 84), dtype=np.uint8)
+    obs = np.concatenate([frames[at : at + 16] for at in range(stack)], axis=2)
+    for version in range(2):
+        ring.add(obs, np.zeros((16, 4, 4), np.float32), version)
+    assert len(ring) == ring.capacity
+    batch = ring.take(np.arange(ring.first, ring.total))
+    assert batch is not None
+    assert np.array_equal(batch.obs, obs.transpose(1, 0, 2, 3, 4).reshape(batch.obs.shape))
+
+
 def test_other_states_are_stored_whole_and_the_oldest_go_first() -> None:
     ring = StateRing(VECTOR, 2, 20)
     for start in range(0, 40, 8):
