@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import fx, nn
+from torch import Tensor, fx, nn
 from torch.nn import functional
 from torch.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
 
@@ -29,6 +29,10 @@ _SHAPE = {getattr, "size", "dim"}
 _SQUEEZE = {torch.squeeze, "squeeze", "flatten", "view", "reshape", operator.getitem}
 _LAYERS = (nn.Conv2d, nn.Linear)
 _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d)
+COMPARED_STATES = 8
+"""drawn at random, on which a chain must act as the module does that it was read in"""
+TOLERANCE = 1e-3
+"""of the largest output: batch norms that were folded round differently"""
 KNOWN = "Conv2d, Linear, BatchNorm, ReLU, Flatten and Dropout"
 
 
@@ -102,6 +106,7 @@ def adopt(module: nn.Module, observation: ObservationSpec) -> PolicyNet:
             mine.weight.copy_(theirs.weight)
             assert mine.bias is not None
             mine.bias.copy_(torch.zeros(()) if theirs.bias is None else theirs.bias)
+    reader.compare(net)
     return net
 
 
@@ -148,10 +153,12 @@ class _Reader:
                         f"{self._node.target} has no layer in front of it to fold into",
                         "put batch norms between a layer and its ReLU",
                     )
-                layers[-1] = _folded(layers[-1], module)
-            elif kind in _RELU and open_layer:
+                layers[-1] = self._folded(layers[-1], module)
+            elif kind in _RELU and (layers or (observation.dtype == "uint8" and centre == 0)):
                 open_layer = False
-            elif kind in _RELU or kind in _SAME:
+            elif kind in _RELU:
+                raise self.refusal("a ReLU changes its input", "begin with a layer")
+            elif kind in _SAME:
                 continue
             elif kind in _FLATTEN:
                 self._check_flatten(self._node)
@@ -162,6 +169,25 @@ class _Reader:
         if open_layer:  # the last layer without a ReLU is one of the heads
             raise self.refusal("its two heads share a layer without ReLU", "put one behind it")
         return layers, unit, centre
+
+    @torch.no_grad()
+    def compare(self, net: PolicyNet) -> None:
+        """Refuse `net` if it acts unlike the module: something was read that is not understood."""
+        states = _random_states(net.observation, COMPARED_STATES).to(net.device)
+        try:
+            wanted = self._modules[""](states)
+        except Exception as error:  # anything may be wrong in a user's own forward
+            raise self.refusal(f"it cannot act on {net.observation}", first_line(error)) from error
+        for name, mine, theirs in zip(("logits", "values"), net(states), wanted, strict=True):
+            theirs = (theirs.flatten() if name == "values" else theirs).float()
+            alike = theirs.shape == mine.shape and torch.allclose(
+                mine, theirs, atol=TOLERANCE * float(theirs.abs().max()), equal_nan=True
+            )
+            if not alike:
+                raise self.refusal(
+                    f"its {name} are not those of the chain of layers that was read in it",
+                    f"write one of {KNOWN} alone",
+                )
 
     def heads(self) -> tuple[nn.Linear, nn.Linear]:
         """Return the linear layers of logits and values, which both read what the body puts out."""
@@ -199,6 +225,20 @@ class _Reader:
             module = self._modules[str(node.target)]
             return type(module), module
         return node.target, None
+
+    def _folded(self, layer: nn.Module, norm: nn.BatchNorm1d | nn.BatchNorm2d) -> nn.Module:
+        """Return a layer that computes what it and the batch norm behind it do."""
+        if norm.running_mean is None:
+            raise self.refusal(
+                f"{norm} has no statistics of its own", "let it track them (track_running_stats)"
+            )
+        if isinstance(layer, nn.Conv2d) and isinstance(norm, nn.BatchNorm2d):
+            return fuse_conv_bn_eval(layer, norm)
+        if isinstance(layer, nn.Linear) and isinstance(norm, nn.BatchNorm1d):
+            return fuse_linear_bn_eval(layer, norm)
+        raise self.refusal(
+            f"{norm} does not fold into {layer}", "put batch norms directly behind their layer"
+        )
 
     def _check_flatten(self, node: fx.Node) -> None:
         kind, module = self._kind(node)
@@ -241,11 +281,12 @@ class _Reader:
         return self.refusal(reason, f"what can be compressed consists of {KNOWN}")
 
 
-def _folded(layer: nn.Module, norm: nn.BatchNorm1d | nn.BatchNorm2d) -> nn.Module:
-    if isinstance(layer, nn.Conv2d):
-        return fuse_conv_bn_eval(layer, norm)
-    assert isinstance(layer, nn.Linear)
-    return fuse_linear_bn_eval(layer, norm)
+def _random_states(observation: ObservationSpec, count: int) -> Tensor:
+    """Return the same states [count, *shape] at every call, drawn at random."""
+    generator, shape = torch.Generator().manual_seed(0), (count, *observation.shape)
+    if observation.dtype == "uint8":
+        return torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8)
+    return torch.randn(shape, generator=generator)
 
 
 def _conv_spec(reader: _Reader, conv: nn.Conv2d) -> ConvSpec:

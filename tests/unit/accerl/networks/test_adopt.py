@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from accerl.errors import UserError
 from accerl.networks.adopt import adopt
@@ -67,18 +68,42 @@ class Changed(OwnMLP):
     def __init__(self, change: str) -> None:
         super().__init__(VECTOR, 3)
         self.change = change
+        if change == "batched":
+            self.body[1] = nn.BatchNorm1d(16, track_running_stats=False)
         if change == "wide value":
             self.value = nn.Linear(12, 2)
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         if self.change == "scaled":
             x = x / 2.0
+        if self.change == "positive":
+            x = x.relu()
         hidden = self.body[3](self.body[0](x)) if self.change == "no relu" else self.body(x)
+        if self.change == "dropped":
+            hidden = functional.dropout(hidden, training=True)
+        if self.change == "fewer":
+            return self.policy(hidden)[:, :2], self.value(hidden)
         if self.change == "alone":
             return (self.policy(hidden),)
         if self.change == "headless":
             return hidden, self.value(hidden)
         return self.policy(hidden), self.value(hidden)
+
+
+class Flattened(OwnMLP):
+    """A convolution whose outputs are flattened, and then normalised one by one."""
+
+    def __init__(self) -> None:
+        super().__init__(ObservationSpec((128,), "float32"), 3)
+        self.conv, self.norm = nn.Conv2d(2, 2, 3), nn.BatchNorm1d(128)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        return super().forward(self.norm(self.conv(x.float()).flatten(1)).relu())
+
+
+def test_a_relu_that_changes_no_pixel_may_come_first() -> None:
+    module = nn.Sequential(nn.ReLU(), OwnConv(BOARD, 4))
+    assert adopt(module, BOARD).observation.centre == 7
 
 
 @pytest.mark.parametrize(
@@ -90,6 +115,11 @@ class Changed(OwnMLP):
         (Steered(VECTOR, 3), VECTOR, "cannot be traced"),
         (Silent(VECTOR, 3), VECTOR, "cannot be traced.*AssertionError"),
         (Changed("scaled"), VECTOR, "scale float observations in the environment|'truediv'"),
+        (Changed("positive"), VECTOR, "a ReLU changes its input; begin with a layer"),
+        (Changed("dropped"), VECTOR, "its logits are not those of the chain of layers"),
+        (Changed("fewer"), VECTOR, "its logits are not those of the chain of layers"),
+        (Changed("batched"), VECTOR, "has no statistics of its own"),
+        (Flattened(), BOARD, r"BatchNorm1d\(.* does not fold into Conv2d"),
         (Changed("no relu"), VECTOR, "no ReLU follows Linear"),
         (Changed("alone"), VECTOR, "return logits, values"),
         (Changed("headless"), VECTOR, "not a linear head"),
