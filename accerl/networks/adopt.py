@@ -13,12 +13,12 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor, fx, nn
+from torch import fx, nn
 from torch.nn import functional
 from torch.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
 
 from accerl.errors import UserError, first_line
-from accerl.networks.graph_policy import GraphPolicy, Policy
+from accerl.networks.graph_policy import GraphPolicy, Policy, random_states
 from accerl.networks.observation import ObservationSpec
 from accerl.networks.policy_net import Architecture, ConvSpec, PolicyNet
 
@@ -173,7 +173,7 @@ class _Reader:
     @torch.no_grad()
     def compare(self, net: PolicyNet) -> None:
         """Refuse `net` if it acts unlike the module: something was read that is not understood."""
-        states = _random_states(net.observation, COMPARED_STATES).to(net.device)
+        states = random_states(net.observation, COMPARED_STATES, net.device)
         try:
             wanted = self._modules[""](states)
         except Exception as error:  # anything may be wrong in a user's own forward
@@ -279,14 +279,6 @@ class _Reader:
         if any(isinstance(arg, fx.Node) and arg is not self._before for arg in node.args):
             reason = f"{name!r} ({node.name}) joins two branches, as residual connections do"
         return self.refusal(reason, f"what can be compressed consists of {KNOWN}")
-
-
-def _random_states(observation: ObservationSpec, count: int) -> Tensor:
-    """Return the same states [count, *shape] at every call, drawn at random."""
-    generator, shape = torch.Generator().manual_seed(0), (count, *observation.shape)
-    if observation.dtype == "uint8":
-        return torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8)
-    return torch.randn(shape, generator=generator)
 
 
 def _conv_spec(reader: _Reader, conv: nn.Conv2d) -> ConvSpec:

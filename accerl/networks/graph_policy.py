@@ -136,6 +136,14 @@ def blank_states(observation: ObservationSpec, batch: int, device: Any = "cpu") 
     return torch.zeros((batch, *observation.shape), dtype=kind, device=device)
 
 
+def random_states(observation: ObservationSpec, batch: int, device: Any = "cpu") -> Tensor:
+    """Return states of noise [B, *shape], equal at every call."""
+    generator, shape = torch.Generator().manual_seed(0), (batch, *observation.shape)
+    if observation.dtype == "uint8":
+        return torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8).to(device)
+    return torch.randn(shape, generator=generator).to(device)
+
+
 @torch.no_grad()
 def _probe(module: nn.Module, observation: ObservationSpec) -> tuple[Tensor, tuple[str, ...]]:
     """Return the logits of two states, and the names of both heads if both are linear."""

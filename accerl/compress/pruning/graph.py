@@ -22,7 +22,7 @@ from accerl.compress.pruning.criteria import (
     layer_scores,
 )
 from accerl.errors import UserError, first_line
-from accerl.networks.graph_policy import GraphPolicy, Scripts
+from accerl.networks.graph_policy import GraphPolicy, Scripts, random_states
 
 CHECKED_STATES = 4
 TOLERANCE = 1e-3
@@ -49,7 +49,7 @@ def prune_graph(net: GraphPolicy, sparsity: float, method: PruneMethod) -> Graph
             f"{kind} cannot be pruned: its logits and values are not what two linear layers put out"
         )
     pruned, masked = _copy(net), copy.deepcopy(net)
-    states = random_states(net)
+    states = random_states(net.observation, CHECKED_STATES, net.device)
     try:
         with torch.enable_grad():
             _remove(pruned, masked, states, sparsity, method)
@@ -70,17 +70,6 @@ def prune_graph(net: GraphPolicy, sparsity: float, method: PruneMethod) -> Graph
             "with the channels first, and mix channels by layers only"
         )
     return pruned
-
-
-def random_states(net: GraphPolicy) -> Tensor:
-    """Return a few states of a network, equal at every call."""
-    generator = torch.Generator().manual_seed(0)
-    shape = (CHECKED_STATES, *net.observation.shape)
-    if net.observation.dtype == "uint8":
-        states = torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8)
-    else:
-        states = torch.randn(shape, generator=generator)
-    return states.to(net.device)
 
 
 def _copy(net: GraphPolicy) -> GraphPolicy:
