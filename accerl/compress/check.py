@@ -7,7 +7,7 @@ import torch
 
 from accerl.compress.artifact import Artifact
 from accerl.compress.engine import make_engine
-from accerl.errors import one_line
+from accerl.errors import UserError, one_line
 from accerl.networks.graph_policy import Policy
 
 EXPECTED_KL_NATS = {32: 1e-3, 16: 0.1, 8: 0.25}
@@ -17,12 +17,13 @@ EXPECTED_ERROR = {32: 1e-3, 16: 0.05, 8: 0.1}
 """largest error of the logits as a share of their spread over actions, for an untrained policy is
 so close to uniform that its KL to anything is small; measured: 0 to 0.007 and 0.004 to 0.025"""
 
+ADVICE = "compress less, or act in torch (graph 'eager')"
 LAST_DIGIT = 1e-6
 """what float32 logits near 1 can resolve"""
 
 
-class EngineMismatchError(RuntimeError):
-    """An engine acts unlike its network."""
+class EngineMismatchError(UserError):
+    """An engine acts unlike its network; a run acts with something else then."""
 
 
 def check_engine(artifact: Artifact, net: Policy, obs: np.ndarray) -> float:
@@ -43,13 +44,14 @@ def check_engine(artifact: Artifact, net: Policy, obs: np.ndarray) -> float:
     try:
         acted, values = make_engine(artifact).infer(obs)
     except Exception as error:  # whatever a runtime throws: none of it may end a run
-        raise EngineMismatchError(f"{label} does not run: {one_line(error)}") from error
+        raise EngineMismatchError(f"{label} does not run: {one_line(error)}; {ADVICE}") from error
     if not (np.isfinite(acted).all() and np.isfinite(values).all()):
-        raise EngineMismatchError(f"{label} puts out NaN or infinite values")
+        raise EngineMismatchError(f"{label} puts out NaN or infinite values; {ADVICE}")
     kl = float(kl_nats(logits, acted).mean())
     if not kl <= limit:
         raise EngineMismatchError(
-            f"{label} is {kl:.3g} nats away from its network, {limit:g} at most were expected"
+            f"{label} is {kl:.3g} nats away from its network, {limit:g} at most were expected; "
+            f"{ADVICE}"
         )
     error, size = _rms(_centred(logits - acted)), _rms(_centred(logits))
     limit = EXPECTED_ERROR[artifact.spec.bits]
@@ -57,7 +59,7 @@ def check_engine(artifact: Artifact, net: Policy, obs: np.ndarray) -> float:
     if not error <= limit * size + LAST_DIGIT:
         raise EngineMismatchError(
             f"{label} has errors of {error / max(size, LAST_DIGIT):.0%} of its logits' spread, "
-            f"{limit:.0%} at most were expected"
+            f"{limit:.0%} at most were expected; {ADVICE}"
         )
     return kl
 

@@ -59,7 +59,8 @@ def onnx_fp32(
         # Zeros at the border are added to centred pixels, so the centre cannot hide in the bias.
         current = graph.add("Sub", [current, graph.constant("centre", np.float32(centre))], "moved")
         centre = 0
-    for index, layer in enumerate(body_layers(net)):
+    layers = body_layers(net)
+    for index, layer in enumerate(layers):
         weight, bias = weight_and_bias(layer.module, f"layer {index}")
         if index == 0 and pixels:
             weight = weight / net.observation.unit
@@ -82,7 +83,7 @@ def onnx_fp32(
             current = graph.add("Gemm", [current, *constants], f"linear{index}", transB=1)
         if layer.relu:
             current = graph.add("Relu", [current], f"relu{index}")
-    return graph.finish(current)
+    return graph.finish(current, pixels=pixels and not layers)
 
 
 def onnx_int8(
@@ -213,13 +214,24 @@ class _Graph(Builder):
         inputs = [current, *x.names, *quantised, bias, *(y.names if y else [])]
         return self.add("QGemm", inputs, f"linear{index}", domain=MICROSOFT, transB=1)
 
-    def finish(self, features: str, shift: HeadShift | None = None) -> bytearray:
-        """Append both heads as one matrix product and return the payload."""
+    def finish(
+        self, features: str, shift: HeadShift | None = None, *, pixels: bool = False
+    ) -> bytearray:
+        """Append both heads as one matrix product and return the payload.
+
+        Args:
+            features: what the heads read.
+            shift: of the heads' biases.
+            pixels: whether that are uint8 observations, whose centre and unit fold into the heads.
+        """
         if not self.net.arch.hidden:
             features = self.add("Flatten", [features], "flat")
         weight, bias = stacked_heads(self.net)
         if shift is not None:
             bias += shift.of(weight)
+        if pixels:
+            weight = weight / self.net.observation.unit
+            bias = bias - self.net.observation.centre * weight.sum(1)
         heads = [self.constant("heads_w", weight), self.constant("heads_b", bias)]
         self.add("Gemm", [features, *heads], "heads", transB=1)
         sizes = self.axes("head_sizes", self.net.num_actions, 1)

@@ -13,7 +13,7 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import nn
 
-from accerl.compress.layers import stacked_heads, weight_and_bias
+from accerl.compress.layers import body_layers, stacked_heads, weight_and_bias
 from accerl.compress.quantization.cpu import computes_bfloat16
 from accerl.errors import UserError, first_line
 from accerl.networks.observation import ObservationSpec
@@ -47,7 +47,7 @@ def pack_torch(
         stored = torch.bfloat16 if wanted else torch.float16
     unit = net.observation.unit
     scale = 1.0
-    if stored == torch.bfloat16 and net.observation.dtype == "uint8":
+    if stored == torch.bfloat16 and net.observation.dtype == "uint8" and body_layers(net):
         unit, scale = 1.0, 1.0 / unit
     tensors: dict[str, torch.Tensor] = {}
     description: list[list[Any]] = []

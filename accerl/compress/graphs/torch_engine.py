@@ -27,7 +27,8 @@ class TorchEngine:
             self._module: nn.Module = unpack_script(artifact.payload, frozen=frozen)
             return
         net = unpack_torch(artifact.payload).eval()
-        low = next(net.body.parameters()).dtype
+        # Where heads read the states themselves, there is no body.
+        low = next((weight.dtype for weight in net.body.parameters()), torch.float32)
         self._module = _HalfPolicy(net) if low == torch.bfloat16 else net.float()
         if artifact.spec.graph == "torchscript":
             self._module = _frozen(self._module, net)

@@ -15,6 +15,7 @@ from accerl.compress.check import EngineMismatchError, check_engine
 from accerl.compress.compressor import Compressor
 from accerl.compress.config import CompressionConfig
 from accerl.compress.quantization.ranges import ActivationRanges, RangeTracker
+from accerl.errors import UserError
 from accerl.monitor.strategies import FixedStrategy
 from accerl.networks.policy_net import ObservationSpec, PolicyNet, make_policy
 from accerl.spec import IDENTITY, CompressionSpec
@@ -78,8 +79,10 @@ def test_a_policy_that_is_quite_dead_may_act(spec: CompressionSpec) -> None:
 @pytest.mark.parametrize("spec", [IDENTITY, CompressionSpec(bits=16), INT8], ids=lambda s: s.label)
 def test_another_networks_engine_is_found_out(spec: CompressionSpec, sharp: float) -> None:
     other = CompressorChain.from_spec(spec).compress(make(1, sharp), observations=states())
-    with pytest.raises(EngineMismatchError, match="at most were expected"):
+    with pytest.raises(UserError, match="at most were expected; compress less, or act in") as found:
         check_engine(other, make(0, sharp), states())
+    assert isinstance(found.value, EngineMismatchError)
+    assert "\n" not in str(found.value)
 
 
 def test_an_error_without_words_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

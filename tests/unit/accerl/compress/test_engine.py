@@ -9,14 +9,15 @@ import torch
 
 from accerl.compress.artifact import Artifact
 from accerl.compress.chain import CompressorChain
-from accerl.compress.check import kl_nats
+from accerl.compress.check import check_engine, kl_nats
 from accerl.compress.compliance import BOARD, VECTOR, decided_policy, random_states
+from accerl.compress.config import CompressionConfig
 from accerl.compress.engine import make_engine
 from accerl.compress.graphs.torch_artifact import pack_torch, unpack_torch
 from accerl.compress.lowrank import factorise
 from accerl.compress.quantization.cpu import computes_bfloat16, dots_bytes_exactly
 from accerl.errors import UserError
-from accerl.networks.policy_net import ObservationSpec, PolicyNet, make_policy
+from accerl.networks.policy_net import Architecture, ObservationSpec, PolicyNet, make_policy
 from accerl.spec import CompressionSpec
 from studies.benchmarks.pong import fitted_policy, record_states
 
@@ -62,6 +63,19 @@ def states(observation: ObservationSpec, count: int = 24) -> np.ndarray:
     if observation.dtype == "uint8":
         return generator.integers(0, 256, shape).astype(np.uint8)
     return generator.normal(size=shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("spec", EVERY_SPEC, ids=lambda spec: spec.label)
+def test_pixels_that_heads_alone_read_are_scaled(spec: CompressionSpec) -> None:
+    torch.manual_seed(0)
+    observation = ObservationSpec((10, 5), "uint8", centre=7, unit=60.0)
+    net, obs = PolicyNet(Architecture((), ()), observation, 5), states(observation)
+    chain = CompressorChain.from_spec(spec, config=CompressionConfig(prune_compensate=False))
+    artifact = chain.compress(net, observations=obs)
+    check_engine(artifact, net, obs)
+    with torch.no_grad():
+        values = net(torch.from_numpy(obs))[1].numpy()
+    np.testing.assert_allclose(make_engine(artifact).infer(obs)[1], values, atol=0.02)
 
 
 @pytest.mark.parametrize("observation", OBSERVATIONS, ids=str)
