@@ -141,6 +141,11 @@ class CompressionConfig:
         )
 
     @property
+    def needs_gradients(self) -> bool:
+        """Whether those of the learner's last step say which units to prune."""
+        return self.prune_criterion == "taylor"
+
+    @property
     def rank_method(self) -> LowRankMethod:
         """What is factorised, and whether fewer ranks may do."""
         return LowRankMethod(energy=self.rank_energy, convolutions=self.rank_convolutions)

@@ -324,12 +324,16 @@ class Learner:
         if self.topology is not None:
             self.topology.after_step()
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return weights, optimiser state and counters as a tree of tensors and numbers."""
+    def state_dict(self, *, gradients: bool = False) -> dict[str, Any]:
+        """Return weights, optimiser state and counters as a tree of tensors and numbers.
+
+        With `gradients`, those of its last step too, by which units are pruned (Taylor).
+        """
         return {
             "policy": {name: value.clone() for name, value in self.policy.state_dict().items()},
             "optimiser": optimiser_state(self._optimiser),
             "updates": self.updates,
+            "gradients": _gradients(self.policy) if gradients else {},
             "topology": None if self.topology is None else self.topology.state_dict(),
         }
 
@@ -338,8 +342,18 @@ class Learner:
         self.policy.load_state_dict(state["policy"])
         load_optimiser_state(self._optimiser, state["optimiser"])
         self.updates = state["updates"]
+        slopes = state.get("gradients", {})  # older checkpoints hold none
+        for name, weight in self.policy.named_parameters():
+            slope = slopes.get(name)
+            weight.grad = None if slope is None else slope.to(weight.device, copy=True)
         if self.topology is not None:
             self.topology.load_state_dict(state["topology"])
+
+
+def _gradients(policy: Policy) -> dict[str, Tensor]:
+    """Return copies of the gradients of a policy's last step, by name; none before its first."""
+    slopes = {name: weight.grad for name, weight in policy.named_parameters()}
+    return {name: slope.clone() for name, slope in slopes.items() if slope is not None}
 
 
 def _channels_last(obs: Tensor) -> Tensor:

@@ -326,7 +326,7 @@ class ParallelRun(ABC, Generic[W]):
     def snapshot(self) -> Snapshot:
         """Return learner, compressor and counters; episodes in progress are not part of it."""
         publishing = self._know_publishing()
-        learner = self.learner.state_dict()
+        learner = self.learner.state_dict(gradients=self.config.compression.needs_gradients)
         self._safeguard.keep(learner)
         return {
             "now": self.now,

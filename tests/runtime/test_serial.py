@@ -50,6 +50,29 @@ def test_every_rollout_of_stacked_frames_fits_into_the_ring_of_states() -> None:
     run.close()
 
 
+def test_pruning_by_gradients_resumes_bit_by_bit() -> None:
+    """Also where a network begins anew after a snapshot, and before the learner's next step."""
+    renewed = {"prune_criterion": "taylor", "distill_renew_every": 1, "distill_renew_share": 0.0}
+    config = tiny_catch(eval_episodes=0)
+    config = replace(config, compression=replace(config.compression, **renewed))
+
+    def reports(*, resumed: bool) -> list[str]:
+        run = SerialRun(config, VirtualClock(fast_profile()))
+        run.apply(Decision.of(CompressionSpec(sparsity=0.5)))
+        lines = []
+        for _ in range(30):
+            lines.append(line(run.advance(0.001)))
+            if resumed:
+                state = run.snapshot()
+                run.close()
+                run = SerialRun(config, VirtualClock(fast_profile()))
+                run.restore(state)
+        run.close()
+        return lines
+
+    assert reports(resumed=True) == reports(resumed=False)
+
+
 def line(report: IntervalReport) -> str:
     return json.dumps(report.to_json(), sort_keys=True)
 

@@ -40,7 +40,7 @@ class SharedBlocks:
         """Make the blocks for a learner's policy and its rollouts."""
         compression, kept = config.compression, _kept_states(config, shape)
         return cls(
-            weights=WeightVector(count_weights(policy), gradients=_shows_gradients(config)),
+            weights=WeightVector(count_weights(policy), gradients=compression.needs_gradients),
             samples=SampleRing(shape.observation, compression.calibration_states),
             states=StateRing(shape.observation, shape.num_actions, kept, shared=True),
             mailbox=Mailbox(MIXED * _artifact_bytes(policy)),
@@ -65,7 +65,7 @@ def shared_bytes(
         distillers: that have boards.
     """
     observation, kept = shape.observation, _kept_states(config, shape)
-    vectors = 2 if _shows_gradients(config) else 1
+    vectors = 2 if config.compression.needs_gradients else 1
     return (
         slots * shape.size_bytes
         + WeightVector.segment_bytes(vectors * 4 * count_weights(policy), 1)
@@ -102,10 +102,6 @@ def network_of(config: RunConfig, policy: Policy) -> tuple[Any, ...]:
 
 def _kept_states(config: RunConfig, shape: RolloutShape) -> int:
     return kept_states(shape.observation, config.compression.distill_states, shape.samples)
-
-
-def _shows_gradients(config: RunConfig) -> bool:
-    return config.compression.prune_criterion == "taylor"
 
 
 def _artifact_bytes(policy: Policy) -> int:

@@ -54,7 +54,7 @@ class _Follower(Reachable):
     ) -> None:
         """Go on from a state that `packed_state` returned; see `CompressionConfig`."""
         self._observation = observation
-        self._gradients = config.prune_criterion == "taylor"
+        self._gradients = config.needs_gradients
         self._ring = StateRing(observation, num_actions, kept_states)
         self._policy: Policy
         self._compressor: Compressor

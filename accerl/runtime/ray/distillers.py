@@ -40,7 +40,7 @@ class RayDistillers:
         self.workers = list(workers)
         self.led = LedStudents(len(workers), config.distill_updates)
         self._cluster = cluster
-        self._gradients = config.prune_criterion == "taylor"
+        self._gradients = config.needs_gradients
         self._policy = policy
         self._charges: list[tuple[Charge, ...]] = [() for _ in workers]
         # Whether each has distilled since the learner's weights were last shown to it, or never.

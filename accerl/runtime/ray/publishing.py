@@ -143,8 +143,7 @@ class RayPublishing:
         learner = self._learner
         if publish:
             self._order = self.orders.order(learner.updates)
-        gradients = self._config.prune_criterion == "taylor"
-        weights = weight_arrays(learner.policy, gradients=gradients)
+        weights = weight_arrays(learner.policy, gradients=self._config.needs_gradients)
         states = np.concatenate(self._states) if self._states else np.empty(0)
         self._states, self._fresh = [], False
         work = (weights, learner.updates, states, self._to_distill(), self._order)

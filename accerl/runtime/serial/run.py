@@ -345,7 +345,7 @@ class SerialRun:
 
     def snapshot(self) -> Snapshot:
         """See `InnerRun.snapshot`."""
-        learner = self.learner.state_dict()
+        learner = self.learner.state_dict(gradients=self.config.compression.needs_gradients)
         self._safeguard.keep(learner)
         return {
             "started": self._started,
