@@ -69,11 +69,12 @@ def _row(
     has_room = own <= -np.log1p(ROOM)
     if has_room:
         row["closed"] = float(subject / own)
-    if len(set(clusters)) > 1:
+    freedom = stats.degrees_of_freedom(games, clusters)
+    if freedom > 0:
         drawn = stats.bootstrap_weights(games, rng, clusters=clusters) @ logs
-        for name, values in zip(("own", "subject"), np.exp(drawn).T, strict=True):
-            row |= stats.percentile_interval(row[name], values).bounds(name)
+        for name, mean, values in zip(("own", "subject"), (own, subject), drawn.T, strict=True):
+            row |= stats.bootstrap_interval(mean, values, freedom, of_logs=True).bounds(name)
         if has_room and row["own_high"] < 1.0 and (drawn[:, 0] < 0.0).all():
             shares = drawn[:, 1] / drawn[:, 0]
-            row |= stats.percentile_interval(row["closed"], shares).bounds("closed")
+            row |= stats.bootstrap_interval(row["closed"], shares, freedom).bounds("closed")
     return row

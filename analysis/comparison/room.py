@@ -170,8 +170,8 @@ SINGLE, VIRTUAL = "one for all", "virtual best"
 
 def cross_fit(matrix: Matrix, choose: Choose) -> np.ndarray:
     """Return the spec chosen for every instance and seed [N, K] on the other seeds."""
-    known = matrix.filled()
-    return np.stack([choose(known.without(k)) for k in range(len(matrix.seeds))], axis=1)
+    seeds = range(len(matrix.seeds))
+    return np.stack([choose(matrix.without(k).filled()) for k in seeds], axis=1)
 
 
 def taken(values: np.ndarray, picks: np.ndarray) -> np.ndarray:
@@ -214,23 +214,21 @@ class Bootstrap:
         clusters = [(matrix.games[n], matrix.seeds[k]) for n, k in places]
         self.pairs = len(places)
         self._base = stats.game_weights(games) if self.pairs else np.zeros(0)
-        self._drawn = None
-        if len(set(clusters)) > 1:
+        self._freedom = stats.degrees_of_freedom(games, clusters)
+        if self.pairs:
             self._drawn = stats.bootstrap_weights(games, rng, resamples, clusters=clusters)
 
     def ratio(self, differences: np.ndarray) -> dict[str, float | None]:
         """Return exp of the mean of log differences [N, K] as {"ratio", "low", "high"}.
 
-        Without pairs all are None; with a single cluster there is no interval.
+        Without pairs all are None; with fewer clusters than `stats.MIN_CLUSTERS` bounds are None.
         """
         if not self.pairs:
             return dict.fromkeys(("ratio", "low", "high"))
         values = differences[self._counted]
-        estimate = float(np.exp(self._base @ values))
-        if self._drawn is None:
-            return {"ratio": estimate, "low": None, "high": None}
-        found = stats.percentile_interval(estimate, np.exp(self._drawn @ values))
-        return {"ratio": estimate, "low": found.low, "high": found.high}
+        mean, samples = float(self._base @ values), self._drawn @ values
+        found = stats.bootstrap_interval(mean, samples, self._freedom, of_logs=True)
+        return {"ratio": found.estimate, **found.bounds()}
 
 
 def room_of(

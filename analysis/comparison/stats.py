@@ -15,9 +15,12 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from scipy.stats import rankdata
+from scipy.stats import t as student_t
 
 CONFIDENCE = 0.95
 RESAMPLES = 10_000
+MIN_CLUSTERS = 3
+"""with fewer nothing is known of how much independent pairs differ: there is no interval"""
 EXACT_CLUSTERS = 14
 """up to this many clusters all 2^n sign flips are counted instead of sampled"""
 
@@ -55,11 +58,6 @@ def game_weights(games: Sequence[str]) -> np.ndarray:
     """Return one weight a pair [N], summing to 1, such that every game weighs the same."""
     names, inverse, counts = np.unique(np.asarray(games), return_inverse=True, return_counts=True)
     return 1.0 / (len(names) * counts[inverse])
-
-
-def cluster_count(pairs: int, clusters: Sequence[Hashable] | None) -> int:
-    """Return how many independent clusters there are among `pairs` pairs."""
-    return pairs if clusters is None else len(set(clusters))
 
 
 def _numbered(labels: Sequence[Hashable]) -> np.ndarray:
@@ -126,13 +124,38 @@ def bootstrap_weights(
     return weights
 
 
-def percentile_interval(
-    estimate: float, samples: np.ndarray, confidence: float = CONFIDENCE
+def degrees_of_freedom(games: Sequence[str], clusters: Sequence[Hashable] | None = None) -> int:
+    """Return clusters minus strata: what an interval of bootstrap samples may lean on.
+
+    0 where there are fewer than MIN_CLUSTERS: then there is no interval.
+    """
+    labels = _numbered(games)
+    members = np.arange(len(labels)) if clusters is None else _numbered(clusters)
+    if len(set(members.tolist())) < MIN_CLUSTERS:
+        return 0
+    strata, _ = _strata(labels, members)
+    return sum(map(len, strata)) - len(strata)
+
+
+def bootstrap_interval(
+    estimate: float, samples: np.ndarray, freedom: int, *, of_logs: bool = False
 ) -> Interval:
-    """Return the percentile interval of bootstrap samples [resamples]."""
-    tail = (1.0 - confidence) / 2.0
-    low, high = np.quantile(samples, [tail, 1.0 - tail])
-    return Interval(float(estimate), float(low), float(high))
+    """Return estimate +- t(freedom) times the standard deviation of bootstrap samples [resamples].
+
+    The samples' own percentiles are too narrow with few clusters: of intervals that say 95%, 75%
+    cover the truth at three clusters and 86% at six in two games. Student's t mends that.
+
+    Args:
+        estimate: from all pairs.
+        samples: the same from resampled pairs.
+        freedom: as `degrees_of_freedom` says; at 0 both bounds are NaN.
+        of_logs: estimate and samples are logs, the interval is of their exponentials.
+    """
+    half = np.nan
+    if freedom > 0:
+        half = float(student_t.ppf((1.0 + CONFIDENCE) / 2.0, freedom) * np.std(samples))
+    found = (float(estimate), float(estimate) - half, float(estimate) + half)
+    return Interval(*(np.exp(found).tolist() if of_logs else found))
 
 
 def paired_mean(
@@ -141,13 +164,16 @@ def paired_mean(
     rng: np.random.Generator,
     *,
     clusters: Sequence[Hashable] | None = None,
+    of_logs: bool = False,
 ) -> Interval:
-    """Return the mean of paired differences [N], games weighing the same, and its interval."""
+    """Return the mean of paired differences [N], games weighing the same, and its interval.
+
+    With `of_logs`, exp of both: the geometric mean of ratios whose logs the differences are.
+    """
     estimate = float(game_weights(games) @ differences)
-    if cluster_count(len(differences), clusters) < 2:
-        return Interval(estimate, np.nan, np.nan)
     drawn = bootstrap_weights(games, rng, clusters=clusters)
-    return percentile_interval(estimate, drawn @ differences)
+    freedom = degrees_of_freedom(games, clusters)
+    return bootstrap_interval(estimate, drawn @ differences, freedom, of_logs=of_logs)
 
 
 def paired_log_ratio(
@@ -163,8 +189,7 @@ def paired_log_ratio(
     Both are censored at the game's horizon: a pair that both miss counts as a tie, a pair that
     one misses counts as if it had arrived at the horizon, which understates the difference.
     """
-    logs = paired_mean(np.log(times_a / times_b), games, rng, clusters=clusters)
-    return Interval(*(float(np.exp(value)) for value in (logs.estimate, logs.low, logs.high)))
+    return paired_mean(np.log(times_a / times_b), games, rng, clusters=clusters, of_logs=True)
 
 
 def paired_ratio_of_means(
@@ -181,16 +206,13 @@ def paired_ratio_of_means(
     """
     weights = game_weights(games)
     below = float(weights @ values_b)
-    if below <= 0.0:
-        return None
-    estimate = float(weights @ values_a) / below
-    if cluster_count(len(values_a), clusters) < 2:
-        return Interval(estimate, np.nan, np.nan)
     drawn = bootstrap_weights(games, rng, clusters=clusters)
     denominators = drawn @ values_b
-    if denominators.min() <= 0.0:
+    if below <= 0.0 or denominators.min() <= 0.0:
         return None
-    return percentile_interval(estimate, (drawn @ values_a) / denominators)
+    ratios = (drawn @ values_a) / denominators
+    estimate = float(weights @ values_a) / below
+    return bootstrap_interval(estimate, ratios, degrees_of_freedom(games, clusters))
 
 
 def iqm_interval(
@@ -203,13 +225,12 @@ def iqm_interval(
 ) -> Interval:
     """Return the IQM over runs [N] and its bootstrap interval, resampling clusters in strata."""
     values = np.asarray(values, dtype=float)
-    estimate = float(iqm(values))
-    if cluster_count(len(values), clusters) < 2:
-        return Interval(estimate, np.nan, np.nan)
     members = np.arange(len(values)) if clusters is None else _numbered(clusters)
     strata, _ = _strata(_numbered(games), members)
+    # As many as there are: with fewer, other shares of the runs would be trimmed.
     times = _draw(strata, rng, resamples, fewer=0)[:, members]
-    return percentile_interval(estimate, _iqm_of_repeated(values, times))
+    samples = _iqm_of_repeated(values, times)
+    return bootstrap_interval(float(iqm(values)), samples, degrees_of_freedom(games, clusters))
 
 
 def _iqm_of_repeated(values: np.ndarray, times: np.ndarray) -> np.ndarray:

@@ -131,10 +131,11 @@ def _closed(
     branches = np.array([found["oracle"]["values"], found["statics"][found["best_static"]]]).T
     won, there = (_relative(values, None) for values in (pairs, branches))
     row["closed"] = float(won[0] / there[0])
-    if min(len(pairs), len(branches)) > 1:
+    freedom = stats.degrees_of_freedom([""] * min(len(pairs), len(branches)))
+    if freedom > 0:
         wins, gaps = (_relative(values, rng) for values in (pairs, branches))
         if gaps.min() > 0.0 and np.isfinite(wins).all():
-            row |= stats.percentile_interval(row["closed"], wins / gaps).bounds("closed")
+            row |= stats.bootstrap_interval(row["closed"], wins / gaps, freedom).bounds("closed")
     return row
 
 

@@ -58,7 +58,7 @@ class RoomBudget:
     rule_instances: int = 0
     """on which it is tuned, one seed each"""
     rule_seeds: int = 1
-    """of the matrix, on which the tuned rules are tested"""
+    """of the matrix, on which the tuned rules are tested; below 3 there are no intervals"""
     scheduled: int = 0
     """instances for which a schedule is searched"""
     confirmed: Mapping[str, int] = field(default_factory=dict)
@@ -117,6 +117,7 @@ BUDGETS = {
         rules=("kl-threshold", "reward-gap", "three-stage", "advise-kl-cap"),
         rule_runs=12,
         rule_instances=6,
+        rule_seeds=3,
         precision="auto",
         keeps_pace=True,
     ),
@@ -134,6 +135,7 @@ BUDGETS = {
         rules=("kl-threshold", "reward-gap", "three-stage", "advise-kl-cap"),
         rule_runs=128,
         rule_instances=16,
+        rule_seeds=3,
         scheduled=4,
         confirmed={"pong": 1_000_000, "breakout": 500_000},
     ),

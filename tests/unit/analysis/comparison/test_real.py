@@ -34,11 +34,11 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> StudyRecord:
 
 
 def test_ratios_are_geometric_means_of_pairs() -> None:
-    speeds = {"learned": (100.0, 400.0, 90.0), "fp32": (50.0, 100.0)}
+    speeds = {"learned": (100.0, 400.0, 300.0, 90.0), "fp32": (50.0, 100.0, 100.0)}
     (found,) = contrasts(rows(speeds))
-    assert found["ratio"] == pytest.approx(8.0**0.5)
-    assert found["n"] == 2
-    assert 2.0 <= found["low"] <= found["ratio"] <= found["high"] <= 4.0
+    assert found["ratio"] == pytest.approx(24.0 ** (1 / 3))
+    assert found["n"] == 3
+    assert 1.0 < found["low"] < 2.0 < found["ratio"] < 4.0 < found["high"] < 8.0
 
 
 def test_games_are_told_apart_and_together() -> None:

@@ -48,21 +48,41 @@ def test_one_pair_a_game_is_resampled_across_games_instead_of_claiming_certainty
     assert found.low < 0.5 < 1.5 < found.high
 
 
-def test_a_single_pair_has_an_estimate_and_no_interval() -> None:
-    found = stats.paired_mean(np.array([0.3]), ["a"], np.random.default_rng(0))
-    assert found.estimate == pytest.approx(0.3)
+@pytest.mark.parametrize("count", [1, 2])
+def test_fewer_than_three_pairs_have_an_estimate_and_no_interval(count: int) -> None:
+    values = np.array([0.3, 0.5])[:count]
+    found = stats.paired_mean(values, ["a"] * count, np.random.default_rng(0))
+    assert found.estimate == pytest.approx(values.mean())
     assert np.isnan(found.low)
     assert np.isnan(found.high)
 
 
-def test_interval_covers_the_truth_about_as_often_as_it_says() -> None:
-    rng = np.random.default_rng(1)
-    games = ["a"] * 6 + ["b"] * 6
-    hits = 0
-    for _ in range(200):
-        found = stats.paired_mean(rng.normal(0.4, 1.0, size=12), games, rng)
-        hits += found.low <= 0.4 <= found.high
-    assert 174 <= hits <= 199  # 95% of 200, minus what a percentile interval loses at 12 pairs
+def test_two_seeds_on_many_machines_are_two_clusters_and_give_no_interval() -> None:
+    games = [f"game-{machine}" for machine in range(6) for _ in range(2)]
+    clusters = [("game", seed) for _ in range(6) for seed in range(2)]
+    assert stats.degrees_of_freedom(games, clusters) == 0
+    assert stats.degrees_of_freedom(games) == 6
+
+
+@pytest.mark.parametrize(("games", "seeds"), [(1, 3), (2, 3), (3, 5), (3, 1)])
+def test_intervals_cover_the_truth_as_often_as_they_say(games: int, seeds: int) -> None:
+    """On three machines each, whose runs share the dice of their game and seed."""
+    rng, repeats = np.random.default_rng(1), 1_500
+    pairs = [(g, m, s) for g in range(games) for m in range(3) for s in range(seeds)]
+    names = [f"{game}-{machine}" for game, machine, _ in pairs]
+    clusters = [(game, seed) for game, _, seed in pairs]
+    shared = rng.normal(size=(games, seeds, repeats))
+    values = np.array([shared[g, s] for g, _, s in pairs])
+    values += 0.5 * rng.normal(size=values.shape)
+    means = stats.game_weights(names) @ values
+    samples = stats.bootstrap_weights(names, rng, 1_000, clusters=clusters) @ values
+    freedom = stats.degrees_of_freedom(names, clusters)
+    found = [
+        stats.bootstrap_interval(mean, drawn, freedom)
+        for mean, drawn in zip(means, samples.T, strict=True)
+    ]
+    covered = np.mean([each.low <= 0.0 <= each.high for each in found])
+    assert 0.93 <= covered <= 0.98
 
 
 def test_log_ratio_is_the_geometric_mean_and_inverts_with_the_sides() -> None:
@@ -222,7 +242,7 @@ def test_exact_cluster_flips_equal_counting_by_hand() -> None:
     assert stats.sign_flip_p(differences, games, rng, clusters=clusters) == pytest.approx(expected)
     same = np.abs(differences)
     lowest = stats.sign_flip_p(same, games, rng, clusters=clusters)
-    assert lowest == stats.smallest_p(stats.cluster_count(8, clusters)) == 2.0**-4
+    assert lowest == stats.smallest_p(len(set(clusters))) == 2.0**-4
 
 
 def test_iqm_of_copied_instances_has_the_interval_of_one() -> None:

@@ -117,22 +117,22 @@ def test_gains_count_relative_to_those_without_compression() -> None:
 @pytest.mark.parametrize(
     ("gains", "accepted"),
     [
-        ([0.1, 0.2, 0.1, 0.2], True),
-        ([0.9, 0.9, -0.3, -0.3], True),  # by one of two seeds: the row says how unsure that is
-        ([-0.1, -0.2, -0.1, -0.2], False),
+        ([0.1, 0.2, 0.1, 0.2, 0.1, 0.2], True),
+        ([0.9, 0.9, -0.3, -0.3, -0.1, 0.1], True),  # by one seed: the row says how unsure that is
+        ([-0.1, -0.2, -0.1, -0.2, -0.1, -0.2], False),
     ],
 )
 def test_the_candidate_that_is_best_on_the_validation_seeds_is_entered(
     gains: Sequence[float], accepted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Gains are those of seed 50 on edge and on two-core, then of seed 51."""
-    values = iter([np.zeros(4), np.array([gains[i] for i in (0, 2, 1, 3)])])
+    """Gains are those of seed 50 on edge and on two-core, then of seeds 51 and 52."""
+    values = iter([np.zeros(6), np.array([gains[i] for i in (0, 2, 4, 1, 3, 5)])])
     monkeypatch.setattr(meta._Checker, "_run", lambda *_: (next(values), {}))
 
     class Stub:
         seed = 0
         trained = INSTANCES
-        candidate_seeds = (50, 51)
+        candidate_seeds = (50, 51, 52)
 
     study: Any = Stub()
     settings = IndicatorSettings(specs=(CompressionSpec(bits=8),))
