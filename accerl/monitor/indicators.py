@@ -58,20 +58,22 @@ class KLIndicator:
     The total (mean, variance, max) is KL(learner || actor) over every state of every rollout, from
     the logits that the engines produced. Two things make it up, which are measured apart on
     sampled states: compression (the same weights, compressed or not) and staleness (the learner
-    against its own weights one publication earlier).
+    against its own weights one publication earlier). While what was decided waits to be admitted,
+    `waiting_kl_nats` is the KL of its main spec; NaN where that does not wait, or is not known yet.
     """
 
     names = (
         "kl_mean_nats",
         "kl_var",
         "kl_max_nats",
+        "waiting_kl_nats",
         "compression_kl_nats",
         "staleness_kl_nats",
         "argmax_agreement",
     )
 
     def __init__(self) -> None:
-        self._known: dict[str, float] = dict.fromkeys(self.names[3:], math.nan)
+        self._known: dict[str, float] = dict.fromkeys(self.names[4:], math.nan)
         self._by_spec: dict[CompressionSpec, float] = {}
 
     def update(self, report: IntervalReport, raw: Raw) -> Raw:
@@ -92,10 +94,12 @@ class KLIndicator:
                 "argmax_agreement": report.losses.get("argmax_agreement"),
             },
         )
+        waiting = waits.get(report.decision.main)
         return {
             "kl_mean_nats": report.kl_mean_nats,
             "kl_var": report.kl_var,
             "kl_max_nats": report.kl_max_nats,
+            "waiting_kl_nats": math.nan if waiting is None else waiting,
             **known,
         }
 

@@ -133,16 +133,6 @@ class GameFidelity(JsonFields):
         settled = self.moves / rate
         return settled + (excess - settled) * math.exp(-rate * updates)
 
-    def updates_until(self, wanted: float, excess: float, states: float) -> float:
-        """Return the learner updates until e has fallen to `wanted`; infinite: it never does."""
-        if excess <= wanted:
-            return 0.0
-        rate = self.moves / self.begins_at + states / self.distill_states
-        settled = self.moves / rate if rate > 0.0 else excess
-        if settled >= wanted:
-            return math.inf
-        return math.log((excess - settled) / (wanted - settled)) / rate
-
 
 _NOT_NEGATIVE = ("rise", "cost", "cost_power", "rank_kl", "pruned_kl", "student_kl", "kl_growth")
 _NOT_NEGATIVE += ("moves", "stale_kl", "episode_noise", "kl_noise", "seed_spread", "luck_spread")

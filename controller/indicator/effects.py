@@ -13,7 +13,7 @@ So what is seen of one spec says something of the others, and the more they shar
 x drifts: variance is added. A value that is too far off to be noise is a *change*: the shared
 effect is uncertain again as it was at first. A value that was measured while the change came is a
 mix of before and after: with `waits`, the first that is too far off is left out, and the next one
-believed.
+believed. The very first value has no before: if it is far off, the guess was, and it is believed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Effects:
     Args:
         guesses: m, [N].
         shared: standard deviation of what all share.
-        own: standard deviation of what each has of its own.
+        own: standard deviation of what each has of its own; one for all, or [N].
         shared_drift: standard deviation by which the shared effect moves between two values.
         own_drift: the same of each one's own.
     """
@@ -51,17 +51,18 @@ class Effects:
         guesses: Sequence[float],
         *,
         shared: float,
-        own: float,
+        own: float | Sequence[float],
         shared_drift: float = 0.0,
         own_drift: float = 0.0,
     ) -> None:
         count = len(guesses)
         self._mean = np.array(guesses, dtype=np.float64)
-        self._ones, self._own = np.ones((count, count)), np.eye(count)
-        self._covariance = shared**2 * self._ones + own**2 * self._own
+        self._ones = np.ones((count, count))
+        alone = np.broadcast_to(np.asarray(own, dtype=np.float64), (count,))
+        self._covariance = shared**2 * self._ones + np.diag(alone**2)
         self._shared = shared
-        self._surprised = False
-        self._drift = shared_drift**2 * self._ones + own_drift**2 * self._own
+        self._surprised, self._seen = False, False
+        self._drift = shared_drift**2 * self._ones + own_drift**2 * np.eye(count)
 
     def __getitem__(self, place: int) -> Estimate:
         """Return what is believed of one of them."""
@@ -92,11 +93,12 @@ class Effects:
         """
         surprise = value - float(self._mean[place])
         spread = math.sqrt(float(self._covariance[place, place]) + noise**2)
-        changed = abs(surprise) > max(SURPRISE * spread, least)
+        is_far = abs(surprise) > max(SURPRISE * spread, least)
+        changed, self._seen = is_far and self._seen, True
         self._surprised = changed and waits and not self._surprised
         if self._surprised:
             return False
-        if changed:
+        if is_far:
             self._covariance = self._covariance + self._shared**2 * self._ones
         column = self._covariance[:, place]
         gain = column / (column[place] + noise**2)

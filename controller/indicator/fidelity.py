@@ -11,7 +11,8 @@ a step is worth
     log efficiency = -cost (D^power - D_fp32^power) - log((1 + lag / half) / (1 + lag_fp32 / half)).
 
 `cost` is a game's own. The effective sample size of the importance weights speaks of it: what is
-weighted down teaches less, so w log(ESS share) is taken as -cost D^power, with noise.
+weighted down teaches less, so w log(ESS share) is taken as -cost D^power. It follows from D more
+than from the game, so it is off by a game's own number, which no further interval makes known.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from accerl.spec import IDENTITY, CompressionSpec
 from controller.indicator.effects import Effects, Estimate
 from controller.indicator.prior import SMALLEST_KL_NATS, Prior
 
+_COST, _FROM_ESS = 0, 1
+"""places among the effects: a game's cost, and what its effective sample sizes tend to"""
 _FP32_LOG_KL = Estimate(math.log(SMALLEST_KL_NATS), 0.0)
 
 
@@ -48,7 +51,9 @@ class FidelityBelief:
             shared_drift=prior.kl_drift,
             own_drift=prior.kl_drift,
         )
-        self._log_cost = Effects([math.log(prior.cost)], shared=prior.cost_spread, own=1e-6)
+        self._log_cost = Effects(
+            [math.log(prior.cost)] * 2, shared=prior.cost_spread, own=(1e-6, prior.cost_bias)
+        )
         self._stale_nats, self._lag = 0.0, 0.0
 
     def log_kl(self, spec: CompressionSpec) -> Estimate:
@@ -58,7 +63,7 @@ class FidelityBelief:
     @property
     def log_cost(self) -> Estimate:
         """What is believed of the log of the game's cost."""
-        return self._log_cost[0]
+        return self._log_cost[_COST]
 
     def drift(self) -> None:
         """Let an interval pass."""
@@ -82,7 +87,7 @@ class FidelityBelief:
         distance = total**self.prior.power
         if 0.0 < share < 1.0 and distance > 0.0:
             cost = -self.prior.ess_weight * math.log(share) / distance
-            self._log_cost.observe(0, math.log(cost), self.prior.cost_noise)
+            self._log_cost.observe(_FROM_ESS, math.log(cost), self.prior.cost_noise)
 
     def divergence(self, spec: CompressionSpec, policy_lag: float) -> float:
         """Return D, in nats.
@@ -109,9 +114,13 @@ class FidelityBelief:
         if policy_lag >= 0.0 and fp32_policy_lag >= 0.0:
             late = prior.lag_half
             lost += math.log((1.0 + policy_lag / late) / (1.0 + fp32_policy_lag / late))
-        own = math.exp(cost.mean) * distance
-        spread = math.hypot(cost.sd, prior.power * self.log_kl(spec).sd)
-        return Estimate(-lost, 0.0 if _is_free(spec) else own * spread)
+        if _is_free(spec):
+            return Estimate(-lost, 0.0)
+        # d lost / d log cost, and d lost / d log KL: only the spec's own share of D is unsure.
+        own = self.log_kl(spec)
+        share = math.exp(own.mean) / max(self.divergence(spec, policy_lag), SMALLEST_KL_NATS)
+        parts = (distance - least) * cost.sd, prior.power * distance * share * own.sd
+        return Estimate(-lost, math.exp(cost.mean) * math.hypot(*parts))
 
 
 def _is_free(spec: CompressionSpec) -> bool:

@@ -11,6 +11,9 @@ from accerl.errors import UserError, did_you_mean
 from accerl.spec import CompressionSpec
 
 SMALLEST_KL_NATS = 1e-5
+SET_ON = ("catch", "cartpole", "minatar-breakout", "minatar-space-invaders", "pong", "breakout")
+"""games that the numbers below, and those of tier 0's games, were set on: contests hold out others
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +56,11 @@ class Prior:
     power: float = 0.5
     cost_spread: float = 1.0
     """standard deviation of the log of a game's cost, over games"""
+    cost_bias: float = 1.0
+    """standard deviation of what a game's effective sample sizes, however many, are off by when
+    they speak of the log of its cost"""
     cost_noise: float = 1.0
-    """of the log of what one interval's effective sample size says of it"""
+    """of the log of what one interval's effective sample size says of it, beside that"""
     ess_weight: float = 0.25
     """of the log of the effective sample size in the log of what a step is worth: samples that are
     weighted down still teach"""
@@ -102,5 +108,5 @@ class Prior:
         return cls(**{name: float(value) for name, value in data.items()})
 
 
-_POSITIVE = ("kl_shared", "kl_own", "kl_noise", "cost", "power", "cost_spread", "cost_noise")
-_POSITIVE += ("ess_weight", "lag_half", "rate_shared", "rate_own", "rate_noise")
+_POSITIVE = ("kl_shared", "kl_own", "kl_noise", "cost", "power", "cost_spread", "cost_bias")
+_POSITIVE += ("cost_noise", "ess_weight", "lag_half", "rate_shared", "rate_own", "rate_noise")

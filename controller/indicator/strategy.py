@@ -134,6 +134,9 @@ class AdvancedIndicator:
         )
         self._fidelity = FidelityBelief(self.specs, self.prior)
         self._acting: Decision | None = None
+        """what was decided last"""
+        self._served = True
+        """whether it acts, and does not wait to be admitted"""
         self._kl_nats = math.nan
         self._shadow: CompressionSpec | None = None
         self._held = 0
@@ -152,7 +155,7 @@ class AdvancedIndicator:
         elif self._acting is not None:
             self._observe(raw, speed)
         situation = Situation(
-            acting=self._acting,
+            acting=self._acting if self._served else None,
             seconds_left=raw["horizon_seconds"] - raw["seconds"],
             time_fraction=raw["time_fraction"],
             slope_t=raw["return_slope_t"],
@@ -175,7 +178,7 @@ class AdvancedIndicator:
 
     def _skip(self, raw: Mapping[str, float], speed: SpeedBelief) -> None:
         """Learn nothing from the interval that has ended."""
-        self._was_overruled = False
+        self._was_overruled, self._served = False, True
         self._since_change += 1
         self._fidelity.drift()
         speed.skip(raw)
@@ -184,20 +187,22 @@ class AdvancedIndicator:
     def _observe(self, raw: Mapping[str, float], speed: SpeedBelief) -> None:
         """Learn from the interval that has ended."""
         assert self._acting is not None
-        spec, served = self._acting.main, raw["served_share"] >= SERVED
+        spec, self._served = self._acting.main, raw["served_share"] >= SERVED
         self._since_change += 1
         self._fidelity.drift()
-        if served:
+        if self._served:
             speed.observe(spec, raw)
             if speed.changed:
                 self._since_change = 0
         else:
             speed.skip(raw)
         new, self._kl_nats = raw["compression_kl_nats"] != self._kl_nats, raw["compression_kl_nats"]
-        if served and self.settings.uses_kl:
+        if self._served and self.settings.uses_kl:
             if new:  # the indicator keeps its value where nothing was sampled
                 self._fidelity.observe_kl(spec, self._kl_nats)
             self._fidelity.observe_acting(spec, raw)
+        elif self.settings.uses_kl:
+            self._fidelity.observe_kl(spec, raw["waiting_kl_nats"])
         if self._shadow is not None:
             self._fidelity.observe_kl(self._shadow, raw["shadow_kl_nats"])
 

@@ -22,8 +22,10 @@ from accerl.runtime.latency.predict import predict
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.wiring import Wiring
 from accerl.spec import IDENTITY
+from analysis.formats import listed
 from controller.bundle.meta import git_revision
-from controller.env.instances import Instance, keeping_pace, make_instance
+from controller.env.instances import SPLITS, Instance, keeping_pace, make_instance
+from controller.indicator.prior import SET_ON
 from studies.contest.budget import (
     REFERENCE_SEEDS,
     TUNE_SEEDS,
@@ -48,7 +50,8 @@ RULE = (
     "Every pair of a trained game and a trained machine; then new machines for trained games, new "
     "games on trained machines, and new games on new machines. What limits an instance is worked "
     "out from its latency profile without a run; actors, learner, emulator and network must each "
-    "limit at least one. At least two games and two machines are held out whole."
+    "limit at least one. At least two games and two machines are held out whole; none of these "
+    "games is one that the controller's prior was set on."
 )
 RULE_ON_TRAINED = "Every pair of a trained game and a trained machine; nothing is held out."
 LEFT_OUT = (
@@ -171,11 +174,13 @@ def make_plan(
         "seed": seed,
         "seeds": {
             "tune": list(TUNE_SEEDS)[: budget.tune_seeds],
+            "train": list(SPLITS["train"].seeds),
             "validate": list(VALIDATE_SEEDS)[: budget.validate_seeds],
             "candidates": list(VALIDATE_SEEDS)[: budget.candidate_seeds or budget.validate_seeds],
             "test": budget.test,
             "reference": list(REFERENCE_SEEDS)[: budget.reference_runs],
         },
+        "prior_set_on": list(SET_ON),
         "target": (
             f"{budget.target_share:.0%} of the way from random play to a game's median final "
             f"return of {budget.reference_runs} fp32 runs on the paper's machine; a run that has "
@@ -196,10 +201,15 @@ def check_rule(instances: Sequence[Instance]) -> None:
     """Hold the instances against the rule.
 
     Raises:
-        UserError: something limits none of them, or too little is held out.
+        UserError: something limits none of them, too little is held out, or what is held out is
+            known to the controller's prior.
     """
     known = [item for item in instances if item.group == TRAINED]
     games = {item.game for item in instances} - {item.game for item in known}
+    if seen := sorted(games.intersection(SET_ON)):
+        raise UserError(
+            f"contest: the indicator's prior was set on {listed(seen)}; hold out other games"
+        )
     machines = {item.profile for item in instances} - {item.profile for item in known}
     if min(len(games), len(machines)) < 2:
         raise UserError(

@@ -228,7 +228,11 @@ def _final(instance: Instance, result: StrategyResult) -> float:
 
 
 def score(instance: Instance, result: StrategyResult) -> float:
-    """Return the discounted gain of one run over fp32's there: the controller's own objective."""
+    """Return the discounted gain of one run in units of fp32's mean there."""
+    return gain_of(instance, result) / instance.fp32_gain
+
+
+def gain_of(instance: Instance, result: StrategyResult) -> float:
+    """Return the discounted gain of one run: the controller's own objective."""
     returns = [instance.reference.normalise(value) for value in result.returns]
-    gain = discounted_gain(result.times, returns, default_beta(instance.horizon_seconds))
-    return gain / instance.fp32_gain
+    return discounted_gain(result.times, returns, default_beta(instance.horizon_seconds))

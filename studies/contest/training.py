@@ -21,14 +21,15 @@ from accerl.spec import Decision
 from analysis.comparison import stats
 from controller.bundle.schedule import median_schedule
 from controller.env.instances import SPLITS, Instance
-from controller.env.play import reward
+from controller.env.play import gain_ratio, reward
 from controller.indicator.recurrent import RecurrentIndicator, SpecMemory
 from controller.indicator.strategy import IndicatorSettings
 from controller.indicator.trainable import Trainable
 from controller.training.evolution import Evolution, EvolutionConfig
 from controller.training.gradient import GradientConfig, ParameterGradient
+from studies.contest.budget import FP32
 from studies.contest.entrants import Entrant
-from studies.contest.study import Study, score, strategy_job
+from studies.contest.study import Study, gain_of, score, strategy_job
 from studies.contest.variants import Variant
 from studies.jobs.meta_training import MetaTrainingJob, TrainedPolicy, first_indicator
 from studies.progress import bar, console
@@ -218,8 +219,9 @@ def _policy_gradient(
     config = GradientConfig(
         instances=count, pairs=PAIRS, learning_rate=LEARNING_RATE, sigma=0.15, seed=study.seed
     )
-    iterations = max(runs, 0) // config.episodes
-    with bar(variant.label, iterations * config.episodes) as advance:
+    per_iteration = config.episodes + count  # each machine's run without compression
+    iterations = max(runs, 0) // per_iteration
+    with bar(variant.label, iterations * per_iteration) as advance:
 
         def evaluate(states: Sequence[Mapping[str, Any]], iteration: int) -> np.ndarray:
             instances, seed = _turn(turns, iteration)
@@ -229,7 +231,7 @@ def _policy_gradient(
 
         trainer = ParameterGradient(indicator.policy, config)
         history = trainer.train(evaluate, iterations)
-    return _rows(history, turns, config.episodes)
+    return _rows(history, turns, per_iteration)
 
 
 def _evolve(
@@ -239,7 +241,7 @@ def _evolve(
     turns = _turns(study.trained)
     count = len(turns[0])
     config = EvolutionConfig(pairs=PAIRS, learning_rate=LEARNING_RATE, sigma=0.15, seed=study.seed)
-    per_generation = config.population * count
+    per_generation = (config.population + 1) * count  # each machine's run without compression
     generations = max(runs, 0) // per_generation
     with bar(variant.label, generations * per_generation) as advance:
 
@@ -262,13 +264,24 @@ def _rewards(
     seed: int,
     on_done: Any,
 ) -> np.ndarray:
-    """Return what policies reach, one on each of the instances."""
-    jobs = []
+    """Return what policies reach, one on each of the instances.
+
+    As on tier 0, every run is held against the one without compression that has the same dice.
+    """
+    machines = list({item.name: item for item in instances}.values())
+    jobs = [strategy_job(item, seed, FP32) for item in machines]
     for item, state in zip(instances, states, strict=True):
         strategy = described(indicator.with_policy(state))
         jobs.append(strategy_job(item, seed, strategy))
     results = study.run(jobs, on_done)
-    return np.array([reward(score(*pair)) for pair in zip(instances, results, strict=True)])
+    alone, played = results[: len(machines)], results[len(machines) :]
+    least = {item.name: gain_of(item, one) for item, one in zip(machines, alone, strict=True)}
+    return np.array(
+        [
+            reward(gain_ratio(gain_of(item, one), least[item.name]))
+            for item, one in zip(instances, played, strict=True)
+        ]
+    )
 
 
 def _rows(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -39,9 +40,9 @@ class AdviseKLCapStrategy(HandSetStrategy):
 
     `specs` are in order of speed, the fastest first: `predict.fastest_first` sorts them by what
     the machine's latency profile predicts, so the rule reads the machine. KL is
-    KL(learner || what was published of the same weights), measured while a spec acts. What has
-    never acted is tried; what exceeded the cap is tried again after a share of the horizon. If all
-    have exceeded it, the one that is closest to the learner acts.
+    KL(learner || what was published of the same weights), measured while a spec acts, or waits to
+    be admitted at the end of an interval. What has never acted is tried; what exceeded the cap is
+    tried again after a share of the horizon. If all have exceeded it, the closest one acts.
 
     Raises:
         UserError: a parameter lies outside what is allowed.
@@ -68,7 +69,7 @@ class AdviseKLCapStrategy(HandSetStrategy):
     def decide(self, features: Features) -> Decision:
         """Return the fastest spec that is not known to exceed the cap."""
         raw, known = features.raw, self._measured
-        self._note(raw["compression_kl_nats"], raw["served_share"], raw["seconds"])
+        self._note(raw)
         if math.isnan(raw["kl_mean_nats"]) and known.acting is not None:  # a network has diverged
             known.kl_nats[known.acting] = math.inf
             known.exceeded_seconds[known.acting] = raw["seconds"]
@@ -82,12 +83,13 @@ class AdviseKLCapStrategy(HandSetStrategy):
         known.acting = next(allowed, closest)
         return Decision.of(self.specs[known.acting])
 
-    def _note(self, kl_nats: float, served_share: float, seconds: float) -> None:
-        """Credit the indicator to what acted, if it was sampled and that did act."""
-        known = self._measured
-        is_new = kl_nats != known.last_nats and not math.isnan(kl_nats)
-        known.last_nats = kl_nats
-        if known.acting is None or not is_new or not served_share >= SERVED:
+    def _note(self, raw: Mapping[str, float]) -> None:
+        """Credit the indicator to what was decided, if it was sampled and is of that."""
+        known, kl_nats, seconds = self._measured, raw["compression_kl_nats"], raw["seconds"]
+        is_new, known.last_nats = kl_nats != known.last_nats, kl_nats
+        if not raw["served_share"] >= SERVED:
+            kl_nats, is_new = raw["waiting_kl_nats"], True
+        if known.acting is None or not is_new or math.isnan(kl_nats):
             return
         known.kl_nats[known.acting] = kl_nats
         if kl_nats > self.cap_nats:

@@ -63,6 +63,17 @@ def test_compression_kl_is_the_mix_s_and_stays_known() -> None:
     assert only["compression_kl_nats"] == pytest.approx(0.4)
 
 
+def test_the_kl_of_what_waits_is_known_while_it_waits() -> None:
+    mix = Decision(((INT8, 1.0),))
+    waits = {"decision": mix, "spec_seconds": {IDENTITY: 2.0}, "waiting_kl_nats": {INT8: 3.5}}
+    acted = {"compression_kl_nats": {IDENTITY: 0.0}}
+    raw = raw_after(waits | acted)
+    assert raw["waiting_kl_nats"] == 3.5
+    assert raw["compression_kl_nats"] == 0.0
+    assert math.isnan(raw_after(waits | {"waiting_kl_nats": {INT8: None}})["waiting_kl_nats"])
+    assert math.isnan(raw_after(waits, {"decision": mix})["waiting_kl_nats"])
+
+
 def test_a_shadows_kl_is_known_in_the_interval_that_measured_it() -> None:
     bf16 = CompressionSpec(bits=16)
     shadowed = {"decision": Decision(((INT8, 1.0),), bf16)}

@@ -373,6 +373,15 @@ def test_a_kl_that_was_not_measured_while_a_spec_acted_is_not_its_own() -> None:
     assert capped((1.0, 0.2, 1.0), (2.0, 0.2, 1.0)) == [NET3, INT8, INT8]
 
 
+def test_a_student_that_waits_too_far_away_is_not_waited_for() -> None:
+    strategy = AdviseKLCapStrategy(specs=(NET3, INT8, IDENTITY), cap_nats=0.1)
+    strategy.reset()
+    waits = {"seconds": 1.0, "served_share": 0.0, "compression_kl_nats": 0.01}
+    assert strategy.decide(made_up_features()).main == NET3
+    assert strategy.decide(made_up_features(**waits, waiting_kl_nats=0.05)).main == NET3
+    assert strategy.decide(made_up_features(**waits, waiting_kl_nats=2.0)).main == INT8
+
+
 def test_where_all_exceed_the_cap_the_closest_acts() -> None:
     found = capped((1.0, 0.4, 1.0), (2.0, 0.2, 1.0), (3.0, 0.3, 1.0))
     assert found == [NET3, INT8, IDENTITY, INT8]

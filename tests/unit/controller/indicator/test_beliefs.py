@@ -202,7 +202,39 @@ def test_few_effective_samples_make_divergence_dear() -> None:
             seen = raw(kl_mean_nats=0.2, policy_lag=3.0, ess_fraction=share)
             belief.observe_acting(NET3, seen)
     worth = [math.exp(b.log_efficiency(NET3, 3.0, 3.0).mean) for b in (cheap, dear)]
-    assert worth[1] < 0.8 * worth[0]
+    assert worth[1] < 0.9 * worth[0]
+
+
+def test_no_number_of_effective_samples_makes_the_cost_of_divergence_certain() -> None:
+    """They follow from the divergence itself: forty of them are no forty witnesses."""
+    prior = Prior()
+    belief = FidelityBelief(SPECS, prior)
+    for _ in range(40):
+        belief.observe_acting(INT8, raw(kl_mean_nats=0.1, policy_lag=3.0, ess_fraction=1.0 / 1.2))
+    assert prior.cost_spread / math.sqrt(2.0) < belief.log_cost.sd < 0.8 * prior.cost_spread
+    said = prior.ess_weight * math.log(1.2) / 0.1**prior.power
+    halfway = (math.log(prior.cost) + math.log(said)) / 2.0
+    assert belief.log_cost.mean == pytest.approx(halfway, abs=0.02)
+
+
+@pytest.mark.parametrize(("spec", "kl_nats"), [(INT8, 0.002), (NET3, 0.15)])
+def test_the_doubt_about_efficiency_is_that_of_kl_and_cost(
+    spec: CompressionSpec, kl_nats: float
+) -> None:
+    """Against the spread over drawn worlds, with little doubt, where first order holds."""
+    prior = Prior(cost_spread=0.1, kl_shared=0.05, kl_own=0.1)
+    belief = FidelityBelief(SPECS, prior)
+    for _ in range(30):
+        belief.observe_kl(spec, kl_nats)
+    belief.observe_acting(spec, raw(kl_mean_nats=kl_nats + 0.05, policy_lag=3.0, ess_fraction=1.0))
+    believed, dice = belief.log_efficiency(spec, 3.0, 3.0), np.random.default_rng(0)
+    own, cost = belief.log_kl(spec), belief.log_cost
+    kl = np.exp(own.mean + own.sd * dice.standard_normal(20_000))
+    stale = kl_nats + 0.05 - math.exp(own.mean)
+    lost = (kl + stale) ** prior.power - stale**prior.power
+    worlds = -np.exp(cost.mean + cost.sd * dice.standard_normal(20_000)) * lost
+    assert believed.mean == pytest.approx(worlds.mean(), rel=0.05)
+    assert believed.sd == pytest.approx(worlds.std(), rel=0.05)
 
 
 def test_priors_are_read_as_they_were_written_and_nonsense_is_refused() -> None:

@@ -71,6 +71,30 @@ def test_a_spec_that_turns_out_to_be_far_from_the_learner_is_left() -> None:
     assert indicator.explanation[NET3.label]["kl_nats"] > 5.0
 
 
+def test_a_student_that_stays_far_away_is_not_waited_for() -> None:
+    indicator = make_indicator("edge-8000", cap_nats=0.35)
+    assert indicator.decide(features()) == Decision.of(NET3)
+    acts = {"served_share": 0.0, "compression_kl_nats": 0.002, "kl_mean_nats": 0.01}
+    made = [
+        indicator.decide(features(waiting_kl_nats=6.0, policy_lag=8.0, **acts)) for _ in range(3)
+    ]
+    assert made[-1] != Decision.of(NET3)
+    assert indicator.explanation[NET3.label]["kl_nats"] > 2.0
+
+
+def test_what_waits_does_not_count_as_what_acts() -> None:
+    indicator = make_indicator("edge-8000", cap_nats=10.0)
+    with torch.no_grad():
+        indicator.scorer.linear[list(SCORED).index("acts")] = 50.0  # never leaves what acts
+        indicator.scorer.linear[list(SCORED).index("kl")] = 0.0
+    first = indicator.decide(features())
+    served = {"compression_kl_nats": 0.002, "kl_mean_nats": 0.01, "policy_lag": 8.0}
+    indicator.decide(features(served_share=1.0, **served))
+    kept = indicator.explanation[first.label]["score"]
+    indicator.decide(features(served_share=0.0, **served))
+    assert kept > indicator.explanation[first.label]["score"] + 40.0
+
+
 def test_what_is_believed_to_be_worth_less_than_no_compression_does_not_act() -> None:
     bold = make_indicator("learner-bound", cap_nats=1e6, least_worth=0.0)
     with torch.no_grad():

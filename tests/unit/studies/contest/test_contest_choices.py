@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,10 +16,12 @@ from accerl.records import read_json
 from accerl.runtime.latency.profiles import load_profile, save_profile
 from accerl.spec import CompressionSpec
 from controller.env.instances import Instance
+from controller.env.play import gain_ratio, reward
 from controller.indicator.strategy import IndicatorSettings
+from controller.objective import default_beta
 from studies.contest import run as contest
 from studies.contest import training as meta
-from studies.contest.budget import TEST_SEEDS
+from studies.contest.budget import FP32, TEST_SEEDS
 from studies.contest.run import run_contest
 from studies.contest.study import score
 from studies.contest.variants import CONTROLLER
@@ -36,6 +39,35 @@ INSTANCES = [
     )
     for profile in ("edge", "two-core")
 ]
+
+
+def played(gain: float) -> StrategyResult:
+    """Return a run of 12 seconds that gains so much in its first second, and nothing after."""
+    level = gain * math.exp(default_beta(12.0))
+    return StrategyResult(
+        times=(0.0, 1.0, 12.0), returns=(0.0, level, level), decisions=(), env_steps=(0,)
+    )
+
+
+def test_real_learning_is_rewarded_as_tier_0_is() -> None:
+    """Against the run without compression that has the same dice, not against their mean."""
+    alone = {"edge": 0.3, "two-core": 0.02}
+    gains = [0.45, 0.27, 0.05, 0.01]
+
+    class Runs:
+        def run(self, jobs: Sequence[Any], on_done: Any) -> list[StrategyResult]:
+            assert [job.strategy == FP32 for job in jobs] == [True] * 2 + [False] * 4
+            return [played(gain) for gain in (*alone.values(), *gains)]
+
+    study: Any = Runs()
+    indicator = first_indicator(IndicatorSettings(specs=(CompressionSpec(bits=8),)), 0)
+    instances = [item for item in INSTANCES for _ in range(2)]
+    states = [indicator.policy.to_json()] * 4
+    found = meta._rewards(study, indicator, instances, states, 3, lambda: None)
+    least = [alone[item.profile] for item in instances]
+    expected = [reward(gain_ratio(*pair)) for pair in zip(gains, least, strict=True)]
+    assert found == pytest.approx(expected)
+    assert found[1] < 3.0 * math.log(0.37 / 0.4)  # losing against no compression is punished
 
 
 class PlanWrittenError(Exception):

@@ -13,6 +13,7 @@ from accerl.runtime.latency.families import FAMILIES
 from accerl.runtime.latency.profiles import load_profile
 from controller.bundle.meta import git_revision
 from controller.env.instances import Instance, keeping_pace
+from controller.indicator.prior import SET_ON
 from controller.objective import num_intervals
 from studies.contest.budget import (
     BUDGETS,
@@ -100,6 +101,21 @@ def test_a_missing_limit_is_refused_by_name() -> None:
         check_rule(instances)
 
 
+def test_a_game_that_the_prior_was_set_on_is_not_held_out() -> None:
+    known = [
+        replace(item, game="pong") if item.game == "acrobot" else item
+        for item in find_instances(BUDGET, PROFILES)
+    ]
+    with pytest.raises(UserError, match="prior was set on pong; hold out other games"):
+        check_rule(known)
+
+
+def test_every_contest_holds_out_games_that_nothing_was_set_on() -> None:
+    for budget in CONTEST.values():
+        trained = {game for game, _ in budget.trained}
+        assert not {game for game, _ in budget.held_out} - trained & set(SET_ON)
+
+
 def test_no_seed_serves_two_purposes() -> None:
     ranges = [set(seeds) for seeds in ALL_SEEDS]
     assert sum(map(len, ranges)) == len(set().union(*ranges))
@@ -115,9 +131,9 @@ def test_only_the_contest_proper_opens_its_test_seeds() -> None:
 
 def test_a_later_contest_opens_other_seeds_and_machines() -> None:
     budget = CONTEST["short"]
-    assert budget.test == [108, 109, 110, 111, 112]  # 100 to 107 were opened by earlier ones,
+    assert budget.test == [113, 114, 115, 116, 117]  # 100 to 112 were opened by earlier ones,
     opened = {
-        f"{family}-900{number}" for family in FAMILIES for number in range(6)
+        f"{family}-900{number}" for family in FAMILIES for number in range(9)
     }  # as were these
     assert not {machine for _, machine in budget.pairs} & opened
     assert len(budget.held_out) == 12
