@@ -342,7 +342,7 @@ class Learner:
         self.policy.load_state_dict(state["policy"])
         load_optimiser_state(self._optimiser, state["optimiser"])
         self.updates = state["updates"]
-        slopes = state.get("gradients", {})  # older checkpoints hold none
+        slopes = state["gradients"]
         for name, weight in self.policy.named_parameters():
             slope = slopes.get(name)
             weight.grad = None if slope is None else slope.to(weight.device, copy=True)
