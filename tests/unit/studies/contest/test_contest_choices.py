@@ -18,15 +18,16 @@ from accerl.spec import CompressionSpec
 from controller.env.instances import Instance
 from controller.env.play import gain_ratio, reward
 from controller.indicator.strategy import IndicatorSettings
+from controller.indicator.trainable import Trainable
 from controller.objective import default_beta
 from studies.contest import run as contest
 from studies.contest import training as meta
-from studies.contest.budget import FP32, TEST_SEEDS
+from studies.contest.budget import CONTEST, FP32, TEST_SEEDS
 from studies.contest.run import run_contest
 from studies.contest.study import score
 from studies.contest.variants import CONTROLLER
 from studies.jobs.inner import StrategyResult
-from studies.jobs.meta_training import first_indicator
+from studies.jobs.meta_training import TrainedPolicy, first_indicator
 
 INSTANCES = [
     Instance(
@@ -68,6 +69,41 @@ def test_real_learning_is_rewarded_as_tier_0_is() -> None:
     expected = [reward(gain_ratio(*pair)) for pair in zip(gains, least, strict=True)]
     assert found == pytest.approx(expected)
     assert found[1] < 3.0 * math.log(0.37 / 0.4)  # losing against no compression is punished
+
+
+@pytest.mark.parametrize(("gain", "goes_on_from"), [(0.1, "tier 0"), (-0.1, "the rule")])
+def test_real_learning_goes_on_from_what_validation_held_to_be_better(
+    gain: float, goes_on_from: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[dict[str, Any]] = []
+
+    def go_on(_study: Any, _variant: Any, indicator: Trainable, runs: int) -> list[dict[str, Any]]:
+        begun.append(indicator.policy.to_json())
+        assert runs == 100 - 3 * 4  # the start's and tier 0's checks, and the one at the end
+        return []
+
+    def run(self: Any, _candidate: Trainable) -> tuple[np.ndarray, dict[str, Any]]:
+        self.runs += len(self.places)
+        return next(values), {}
+
+    values = iter([np.zeros(4), np.full(4, gain)])
+    monkeypatch.setattr(meta._Checker, "_run", run)
+    monkeypatch.setattr(meta, "_policy_gradient", go_on)
+
+    class Stub:
+        seed = 0
+        trained = INSTANCES
+        candidate_seeds = (50, 51)
+        budget = replace(CONTEST["tiny"], inner_runs=100)
+
+    study: Any = Stub()
+    rule = meta.first(study, CONTROLLER).policy.to_json()
+    other = first_indicator(IndicatorSettings(specs=(CompressionSpec(bits=8),)), 1)
+    trained = other.policy.to_json()
+    assert trained != rule
+    found = meta._train(study, CONTROLLER, TrainedPolicy(policy=trained, history=()))
+    assert begun == [trained if goes_on_from == "tier 0" else rule]
+    assert found.indicator.policy.to_json() == begun[0]
 
 
 class PlanWrittenError(Exception):
