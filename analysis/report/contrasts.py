@@ -128,9 +128,11 @@ def _goal(study: StudyRecord, goal: Mapping[str, Any]) -> list[Block | None]:
 
 def _method(study: StudyRecord) -> str:
     return (
-        f"Intervals: percentile bootstrap over independent pairs within games (10,000 resamples, "
-        f"n - 1 draws a game). Pairs of one game and seed on several machines share their random "
-        f"numbers and are drawn together as one. p values: sign flips of the paired differences, "
+        f"Intervals: Student's t times the standard deviation of a bootstrap over independent "
+        f"pairs within games (10,000 resamples, n - 1 draws a game), with as many degrees of "
+        f"freedom as there are independent pairs less games; none below three pairs. Pairs of one "
+        f"game and seed on several machines share their random numbers and are drawn together as "
+        f"one. p values: sign flips of the paired differences, "
         f"two-sided, corrected by Holm within a metric; shared pairs flip together. P(better "
         f"run): the chance that a random run of {study.labels[study.subject]} beats a random run "
         f"of the comparator on a random game."
