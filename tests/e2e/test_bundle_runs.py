@@ -145,6 +145,7 @@ def test_show_says_in_words_what_a_bundle_holds(
 ) -> None:
     shown = accerl(capsys, "schedule", "show", bundle)
     assert (shown.code, shown.out) == (0, "")
+    prose = " ".join(shown.err.split())  # lines are as long as the terminal is wide
     for text in (
         "learned on tier virtual (real reinforcement learning",
         "trained on catch on edge, seeds 0, 1, 60 s in steps of 15 s",
@@ -155,7 +156,7 @@ def test_show_says_in_words_what_a_bundle_holds(
         "catch-edge: seconds to target 0.71 times that of fp32 (95% interval 0.55 to 0.9",
         "breakout-edge: seconds to target 1.02 times that of fp32 (1 pair of runs, too few",
     ):
-        assert text in shown.err
+        assert text in prose
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in shown.err.splitlines()]
     assert ["net3 pruned 50% INT8", "0.14"] in rows  # and its typical KL
     cells = ["50% to 75%", "net3 pruned 50% INT8", "67%", "32 | 8 | 8", "0% | 50% | 50%"]

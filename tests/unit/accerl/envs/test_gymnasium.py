@@ -159,7 +159,7 @@ def test_atari_has_its_own_vector_entry_point_with_lives_and_raw_scores() -> Non
         ("LunarLandr-v3", AS_IT_IS, "does not exist; did you mean 'LunarLander-v3'"),
         ("ALE/Pogn-v5", AS_IT_IS, "does not exist; did you mean 'ALE/Pong-v5'"),
         ("no_such_package:My-v0", AS_IT_IS, "importing 'no_such_package' failed"),
-        (own("Countin-v0"), AS_IT_IS, "did you mean 'Counting-v0'"),
+        (own("Countin-v0"), AS_IT_IS, "did you mean 'accerl_test_games:Counting-v0'"),
         (own("Needy-v0"), AS_IT_IS, "pip install 'accerl_package_that_nobody_has'"),
         ("CartPole-v1", EnvConfig(resize=84), "go with images"),
         (own("ShownGrey-v0"), EnvConfig(grayscale=True), "needs images of 3 channels"),

@@ -146,7 +146,7 @@ def test_toml_and_json_say_the_same(tmp_path: Path) -> None:
     expected = Conditions((event(THROTTLE, 2, at=1, lasts=2.5, process="learner"),))
     assert read_events(as_json) == read_events(as_toml) == expected
     as_json.write_text("{")
-    with pytest.raises(UserError, match="Expecting property name"):
+    with pytest.raises(UserError, match="JSON ends or goes wrong at line 1, column 2"):
         read_events(as_json)
 
 
