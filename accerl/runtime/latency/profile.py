@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from accerl.errors import UserError, require_choice
+from accerl.errors import UserError, first_line, require_choice
 from accerl.json_fields import JsonFields
 from accerl.records import json_hash
 from accerl.spec import IDENTITY, STUDENTS, CompressionSpec, is_own_network
@@ -333,8 +333,12 @@ class LatencyProfile(JsonFields):
         """Read a profile written by `to_json`.
 
         Raises:
-            UserError: it is of another format or incomplete.
+            UserError: it is none, of another format, or incomplete.
         """
+        if not isinstance(data, Mapping) or "format" not in data:
+            raise UserError(
+                "this file holds no latency profile; `accerl profile measure` writes one"
+            )
         try:
             if data["format"] != FORMAT:
                 raise UserError(
@@ -343,7 +347,8 @@ class LatencyProfile(JsonFields):
                 )
             return super().from_json({key: data[key] for key in data if key != "format"})
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise UserError(f"latency profile is damaged ({error!r}); measure it again") from error
+            what = f"{error} is missing" if isinstance(error, KeyError) else first_line(error)
+            raise UserError(f"latency profile is damaged: {what}; measure it again") from error
 
 
 def _key(spec: CompressionSpec) -> tuple[str, int, str, float]:

@@ -219,6 +219,16 @@ def test_a_damaged_file_is_refused(tmp_path: Path, damage: Any) -> None:
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.parametrize("held", ["null", "[]", '"edge"', '{"name": "edge"}'])
+def test_a_file_that_holds_something_else_is_told_from_a_damaged_one(
+    tmp_path: Path, held: str
+) -> None:
+    path = tmp_path / "profile.json"
+    path.write_text(held)
+    with pytest.raises(UserError, match=r"^this file holds no latency profile; `accerl profile"):
+        load_profile(str(path))
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
