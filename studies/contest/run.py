@@ -22,7 +22,7 @@ from accerl.errors import UserError
 from accerl.records import fingerprint, make_out_dir, read_json, versions, write_json
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.latency.profiles import load_profile
-from controller.env.instances import Instance
+from controller.env.instances import Instance, num_actions
 from controller.indicator.strategy import AdvancedIndicator
 from studies.contest import deliver
 from studies.contest.budget import BUDGETS, MEASURED, Budget
@@ -104,6 +104,8 @@ def run_contest(
     # By the name that the profile has itself: it may be given as a file.
     spent = budgets[budget].on(load_profile(profile).name) if profile else budgets[budget]
     check_rivals(spent)
+    for game in spent.env_steps:
+        num_actions(game)  # that it can be played here is known before anything is written
     settings = {"study": name, "budget": budget, "seed": seed, "profile": profile}
     make_out_dir(out)
     claim(out, settings)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from accerl.errors import UserError
 from accerl.records import read_json
 from accerl.runtime.latency.profiles import load_profile, save_profile
 from accerl.spec import CompressionSpec
-from controller.env.instances import Instance
+from controller.env.instances import Instance, num_actions
 from controller.env.play import gain_ratio, reward
 from controller.indicator.strategy import IndicatorSettings
 from controller.indicator.trainable import Trainable
@@ -128,6 +129,16 @@ def test_without_a_rival_s_package_nothing_is_begun(
     monkeypatch.setattr("controller.comparators.ppo.find_spec", lambda _: None)
     with pytest.raises(UserError, match=r"pip install 'accerl-control\[rivals\]'"):
         run_contest(tmp_path / "out", budget="default")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_a_game_s_package_nothing_is_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "Box2D", None)
+    num_actions.cache_clear()
+    with pytest.raises(UserError, match=r"pip install 'accerl-control\[box2d\]'"):
+        run_contest(tmp_path / "out", budget="short")
     assert list(tmp_path.iterdir()) == []
 
 
