@@ -95,6 +95,13 @@ def make_run(
     return run
 
 
+def _charging(config: RunConfig, profile: LatencyProfile | None) -> LatencyProfile | None:
+    """Return the profile that charges a run's clock, `profile` if it is given; None: it is real."""
+    if config.runtime.clock == "real":
+        return None
+    return load_profile(config.runtime.profile) if profile is None else profile
+
+
 def run_training(
     config: RunConfig,
     strategy: Strategy,
@@ -124,10 +131,7 @@ def run_training(
         GameError: an environment raised, or returned NaN; with `out`, there is a checkpoint.
     """
     check_startable(config, strategy, parts, indicators)
-    if config.runtime.clock == "virtual" and profile is None:
-        profile = load_profile(config.runtime.profile)
-    if config.runtime.clock == "real":
-        profile = None
+    profile = _charging(config, profile)
     identity = run_identity(strategy, strategy_name, profile)
     if resume:
         check_resumable(config, out, identity)

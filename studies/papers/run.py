@@ -100,15 +100,16 @@ def _run(
     if not figure.panels:
         say(f"  {figure.name} ...")
     jobs = figure.jobs(seed, profile)
-    keys, size = list(jobs), 3 * max(executor.workers, 1)
+    # In portions, so that what is known is written as it comes; what is saved is the first.
+    saved = [key for key in jobs if executor.is_saved(jobs[key])]
+    left, size = [key for key in jobs if key not in saved], 3 * max(executor.workers, 1)
+    portions = [saved, *(left[start : start + size] for start in range(0, len(left), size))]
     curves: list[dict[tuple[str, str, int], LearningCurve]] = [{} for _ in figure.panels]
     more = _without_runs(executor, figure, budget, profile)
-    more["runs"] = len(keys)
+    more["runs"] = len(jobs)
     write = partial(_write, out, figure, curves, more, budget, seed, profile)
-    with bar(figure.name, len(keys)) if keys else nullcontext(silent) as advance:
-        # In portions, so that what is known is written as it comes.
-        for start in range(0, len(keys), size):
-            portion = keys[start : start + size]
+    with bar(figure.name, len(jobs)) if jobs else nullcontext(silent) as advance:
+        for portion in filter(None, portions):
             outcomes = executor.map([jobs[key] for key in portion], advance)
             for (panel, *rest), outcome in zip(portion, outcomes, strict=True):
                 machine, label, each = rest

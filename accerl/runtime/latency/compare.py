@@ -102,7 +102,7 @@ def describe_wiring(profile: LatencyProfile) -> list[str]:
         f"{profile.step_bytes:,.0f} bytes an env step"
         if up
         else "rollouts need not travel",
-        f"the learner copies its weights at {copy / 1e9:g} GB/s"
+        f"the learner copies its weights at {copy / 1e9:.3g} GB/s"
         if copy
         else "the learner copies its weights at once",
     ]

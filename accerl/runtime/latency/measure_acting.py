@@ -152,7 +152,7 @@ def act(
             # The first calls of an engine are slower; that is part of beginning to act with it.
             load_us += max(first_us - infer_us, 0.0) * STEPS * num_envs
             pipe.send({"env": env_us, "infer": infer_us, "write": write_us, "load": load_us})
-    except EOFError:
+    except (EOFError, BrokenPipeError):  # whoever asked is gone
         return
     finally:
         mailbox.close()

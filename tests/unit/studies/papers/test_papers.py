@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,16 +15,17 @@ from accerl.errors import UserError
 from accerl.spec import CompressionSpec
 from analysis.figures.studies.papers import paper_figures
 from studies.cli.study import STUDIES
+from studies.jobs.executor import Outcome
 from studies.learning.curve import LearningCurve
 from studies.learning.interval import mean_interval
-from studies.learning.job import described
+from studies.learning.job import LearningJob, described
 from studies.papers.figure import PAPER, Curves, Panel, PaperFigure, PaperRun
 from studies.papers.figures.fig1 import PUBLISHED_MS, saved_share, time_split
 from studies.papers.figures.table6 import InferRows, inference_table
 from studies.papers.page import write_page
 from studies.papers.plan import FIGURES, at_budget, core_seconds
 from studies.papers.results import figure_result
-from studies.papers.run import run_papers
+from studies.papers.run import _run, run_papers
 from studies.papers.verdict import (
     FAILS,
     HOLDS,
@@ -266,6 +269,30 @@ def test_a_folder_of_another_plan_is_refused(tmp_path: Path) -> None:
     assert (tmp_path / "fig1-split.png").read_bytes()[1:4] == b"PNG"
     with pytest.raises(UserError, match="another plan"):
         run_papers(tmp_path, names=("fig1",), budget="tiny", seed=1)
+
+
+def test_an_interrupted_figure_shows_all_that_was_made_before(tmp_path: Path) -> None:
+    figure = FIGURES["fig12"]
+    last = len(figure.panels) - 1
+    saved = [job for (panel, machine, *_), job in figure.jobs().items() if panel == last]
+
+    class Interrupted:
+        workers = 1
+
+        def is_saved(self, job: LearningJob) -> bool:
+            return job in saved
+
+        def map(self, jobs: Sequence[LearningJob], _on_done: Any) -> list[Outcome]:
+            if not all(map(self.is_saved, jobs)):
+                raise KeyboardInterrupt
+            return [Outcome(key="", result=curve(1.0), cpu_seconds=0.0) for _ in jobs]
+
+    executor: Any = Interrupted()
+    with pytest.raises(KeyboardInterrupt):
+        _run(tmp_path, executor, figure, "default", 0, "")
+    found = json.loads((tmp_path / "fig12.json").read_text())
+    assert found["runs_made"] == len(saved) > 0
+    assert found["runs"] == len(figure.jobs())
 
 
 @pytest.mark.slow
