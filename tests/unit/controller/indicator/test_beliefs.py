@@ -152,6 +152,16 @@ def test_the_interval_in_which_conditions_change_is_not_believed() -> None:
     assert effects[1].mean == pytest.approx(1.4, abs=0.1)
 
 
+def test_a_first_value_that_is_far_off_says_that_the_guess_was_wrong() -> None:
+    """It is believed at once, though later ones are waited with; conditions have not changed."""
+    effects = Effects([0.0, 0.0], shared=0.3, own=0.01)
+    assert not effects.observe(0, 2.4, 0.05, waits=True)
+    assert effects[0].mean == pytest.approx(2.4, abs=0.1)
+    assert effects[1].mean == pytest.approx(2.4, abs=0.1)
+    assert not effects.observe(0, 0.5, 0.05, waits=True)
+    assert effects[0].mean == pytest.approx(2.4, abs=0.1)
+
+
 def test_the_seconds_before_the_first_update_are_no_rate() -> None:
     belief, rates = make_speed()
     belief.observe(INT8, raw(seconds=1.0, env_steps=0.0, learner_updates=0.0))
