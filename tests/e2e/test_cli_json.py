@@ -126,7 +126,7 @@ def test_profiles_are_listed_with_what_tells_them_apart(
     (tmp_path / "broken.json").write_text("{}")
     rows = accerl(capsys, "profile", "list", "--out", tmp_path, "--json").json["rows"]
     assert [row["name"] for row in rows] == [*SHIPPED, "broken"]
-    assert "damaged" in rows[-1]["damaged"]
+    assert "holds no latency profile" in rows[-1]["damaged"]
     paper, two_core = rows[:2]
     assert (paper["num_actors"], paper["num_distillers"], paper["env_step_us"]) == (12, 4, 3000.0)
     assert (two_core["cores"], bool(two_core["machine"])) == (2, True)

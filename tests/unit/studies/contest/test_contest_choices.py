@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,7 +17,7 @@ from accerl.errors import UserError
 from accerl.records import read_json
 from accerl.runtime.latency.profiles import load_profile, save_profile
 from accerl.spec import CompressionSpec
-from controller.env.instances import Instance, num_actions
+from controller.env.instances import Instance
 from controller.env.play import gain_ratio, reward
 from controller.indicator.strategy import IndicatorSettings
 from controller.indicator.trainable import Trainable
@@ -132,13 +133,16 @@ def test_without_a_rival_s_package_nothing_is_begun(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_a_game_s_package_nothing_is_begun(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "Box2D", None)
-    num_actions.cache_clear()
-    with pytest.raises(UserError, match=r"pip install 'accerl-control\[box2d\]'"):
-        run_contest(tmp_path / "out", budget="short")
+def test_without_a_game_s_package_nothing_is_begun(tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.modules['Box2D'] = None\n"
+        "from studies.cli.main import main\n"
+        "main(['study', 'run', 'contest', '--budget', 'short', '--out', sys.argv[1]])"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "out")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100.0)
+    assert done.returncode == 2
+    assert done.stderr.endswith("run `pip install 'accerl-control[box2d]'`\n")
     assert list(tmp_path.iterdir()) == []
 
 
