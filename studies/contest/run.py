@@ -103,9 +103,7 @@ def run_contest(
     )
     # By the name that the profile has itself: it may be given as a file.
     spent = budgets[budget].on(load_profile(profile).name) if profile else budgets[budget]
-    check_rivals(spent)
-    for game in spent.env_steps:
-        num_actions(game)  # that it can be played here is known before anything is written
+    _check_installed(spent)
     settings = {"study": name, "budget": budget, "seed": seed, "profile": profile}
     make_out_dir(out)
     claim(out, settings)
@@ -143,6 +141,17 @@ def run_contest(
     write_json(out / "study.json", {**info, "wall_seconds": steps.seconds})
     console.print(f"  all of it took {(perf_counter() - started) / 60.0:.1f} minutes this time")
     return html
+
+
+def _check_installed(budget: Budget) -> None:
+    """Refuse a budget whose rivals or games need what is not installed, before anything is written.
+
+    Raises:
+        UserError: with what to install.
+    """
+    check_rivals(budget)
+    for game in budget.env_steps:
+        num_actions(game)
 
 
 def _plan(

@@ -96,7 +96,7 @@ def _atari(machine: str, game: str, variants: tuple[Variant, ...], **changes: An
 
 def _to_score(machine: str, game: str, variants: tuple[Variant, ...], **changes: Any) -> Case:
     """Return a case whose runs begin untrained and end at the game's last score."""
-    limits = {"env_steps": 800_000, "ends_at_score": True}
+    limits = {"env_steps": 1_000_000, "ends_at_score": True}
     return _atari(machine, game, variants, **(limits | changes))
 
 
