@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
+import select
 import signal
 import sys
 
@@ -56,7 +58,10 @@ COMMANDS = {
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Entry point: exit code 0, 2 with one line on a user's mistake, 130 on Ctrl-C."""
+    """Entry point: exit code 0, 2 with one line on a user's mistake, 130 on Ctrl-C.
+
+    It is 141 where what reads the output has gone, as `accerl --help | head` may do.
+    """
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 
 
@@ -68,10 +73,13 @@ def run(arguments: list[str]) -> int:
         sys.path.insert(0, "")  # a user's own students lie in the folder that they work in
     try:
         _dispatch(arguments)
+        sys.stdout.flush()
     except UserError as error:
         print(f"accerl: {error}", file=sys.stderr)
         return 2
     except (FloatingPointError, OSError) as error:
+        if isinstance(error, BrokenPipeError) and _nobody_reads():
+            return 128 + signal.SIGPIPE
         # A diverged learner, a full disk, a vanished folder: nothing a traceback would explain.
         print(f"accerl: {error}", file=sys.stderr)
         return 2
@@ -123,6 +131,16 @@ def _help(group: str) -> None:
     for name, (_, summary) in COMMANDS.items():
         if name.startswith(group):
             print(f"  accerl {name:18} {summary}")
+
+
+def _nobody_reads() -> bool:
+    """Return whether what reads the output has gone; if so, what is left of it is thrown away."""
+    output = select.poll()
+    output.register(sys.stdout, select.POLLERR)
+    if not output.poll(0):
+        return False
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return True
 
 
 def _interrupt(*_: object) -> None:

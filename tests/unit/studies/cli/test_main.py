@@ -28,3 +28,13 @@ def test_help_imports_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_output_that_nobody_reads_ends_a_command_quietly() -> None:
+    command = [sys.executable, "-m", "studies.cli", "--help"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout
+        assert process.stderr
+        process.stdout.close()  # long before Python has started
+        assert process.stderr.read() == b""
+    assert process.returncode == 141
