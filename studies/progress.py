@@ -91,6 +91,8 @@ def numbers_table(title: str, *columns: str) -> FittingTable:
 
 LINE_SECONDS = 60.0
 """between two lines of a phase, where there is no terminal"""
+REPLAY_SECONDS = 2.0
+"""within which what an earlier call left is counted: it tells nothing of how long the rest takes"""
 
 
 class Advance(Protocol):
@@ -135,7 +137,8 @@ class Steps:
 def bar(title: str, total: float) -> Iterator[Advance]:
     """Show progress towards `total` with the time left; when done, print how long it took."""
     started, last_note = perf_counter(), ""
-    done, last_line = 0.0, perf_counter()
+    done, last_line = 0.0, started
+    timed_from, replayed = started, 0.0
     columns = (
         TextColumn("  {task.description}"),
         BarColumn(),
@@ -153,13 +156,15 @@ def bar(title: str, total: float) -> Iterator[Advance]:
         task = progress.add_task(title, total=total, note="", count=_count(0.0, total))
 
         def advance(amount: float = 1.0, note: str = "") -> None:
-            nonlocal last_note, done, last_line
+            nonlocal last_note, done, last_line, timed_from, replayed
             last_note, done = note, done + amount
             progress.update(task, advance=amount, note=note, count=_count(done, total))
             now = perf_counter()
-            if is_file and now - last_line > LINE_SECONDS and 0.0 < done < total:
+            if now - started < REPLAY_SECONDS:
+                timed_from, replayed = now, done
+            if is_file and now - last_line > LINE_SECONDS and replayed < done < total:
                 last_line = now
-                left = duration((now - started) * (total - done) / done)
+                left = duration((now - timed_from) * (total - done) / (done - replayed))
                 say(f"  {title}: {_count(done, total)} {note}, {left} left".replace(" ,", ","))
 
         yield advance

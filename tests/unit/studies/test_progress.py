@@ -63,13 +63,20 @@ def test_without_a_terminal_a_phase_prints_a_line_at_each_end(screen: StringIO) 
 def test_without_a_terminal_a_long_phase_prints_a_line_now_and_then(
     screen: StringIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
-    with bar("runs", 2) as advance:
-        advance(0.0, "2 running")
-        advance(1.0, "1 running")
+    clock = iter([0.0, 1.0, 30.0, 101.0, 111.0, 201.0, 211.0])
+    monkeypatch.setattr(progress, "perf_counter", lambda: next(clock))
+    with bar("runs", 100) as advance:
+        advance(80.0)  # after a second: an earlier call had made them
         advance(1.0)
+        advance(9.0, "10 running")  # ten in a hundred seconds
+        advance(1.0)
+        advance(9.0)
     lines = screen.getvalue().splitlines()
-    assert lines == ["  runs ...", "  runs: 1/2 1 running, 0.0 s left", "  runs: 0.0 s"]
+    assert lines == [
+        "  runs ...",
+        "  runs: 90/100 10 running, 1 min 40 s left",
+        "  runs: 3 min 31 s",
+    ]
 
 
 def test_a_phase_that_fails_has_no_last_line(screen: StringIO) -> None:
