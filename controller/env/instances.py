@@ -157,7 +157,7 @@ SPLITS = {
     "test": Split(
         games=("acrobot", "minatar-space-invaders"),
         profiles=("gpu-learner", "edge"),
-        seeds=range(100, 120),
+        seeds=range(100, 200),
     ),
 }
 ENV_STEPS = {

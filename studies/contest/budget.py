@@ -225,8 +225,8 @@ CONTEST = {
             "LunarLander-v3": 100_000,
         },
         trained=_trained(("catch", "cartpole")),
-        # The first nine machines of each family and 13 seeds were opened by earlier contests.
-        held_out=_held_out(NOT_SET_ON, NUMBERS["test"][9]),
+        # The first twelve machines of each family and 18 seeds were opened by earlier contests.
+        held_out=_held_out(NOT_SET_ON, NUMBERS["test"][12]),
         entrants=("static", "kl-threshold", "advise-kl-cap"),
         variants=("untrained",),
         reference_runs=5,
@@ -236,7 +236,7 @@ CONTEST = {
         validate_seeds=2,
         finalists=3,
         test_seeds=5,
-        opened_seeds=13,
+        opened_seeds=18,
         exploratory_seeds=1,
         pretrain_iterations=60,
     ),
@@ -251,7 +251,7 @@ CONTEST = {
             "LunarLander-v3": 200_000,
         },
         trained=_trained(("catch", "cartpole", "minatar-breakout")),
-        held_out=_held_out(NOT_SET_ON, NUMBERS["test"][12]),
+        held_out=_held_out(NOT_SET_ON, NUMBERS["test"][15]),
         entrants=(
             "static",
             "kl-threshold",
