@@ -44,6 +44,12 @@ def interval(low: float | None, high: float | None, decimals: int = 2) -> str:
     return NOTHING if low is None or high is None else f"{low:.{decimals}f} to {high:.{decimals}f}"
 
 
+def gain(ratio: float | None, low: float | None, high: float | None) -> tuple[str, str]:
+    """Return by how much a ratio is above 1, and its interval, in percent."""
+    bounds = NOTHING if low is None or high is None else f"{low - 1.0:+.1%} to {high - 1.0:+.1%}"
+    return (NOTHING, NOTHING) if ratio is None else (f"{ratio - 1.0:+.1%}", bounds)
+
+
 def percent(value: float | None) -> str:
     """Return a share as a percentage."""
     return NOTHING if value is None else f"{value:.0%}"

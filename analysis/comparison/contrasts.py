@@ -59,7 +59,7 @@ def contest_contrasts(
 ) -> list[dict[str, Any]]:
     """Return the contrasts [{a, b, metric, ratio, difference, low, high, p, p_holm, n, ...}].
 
-    One of `ratio` and `difference` is None, by the metric. Bounds are None below two pairs.
+    One of `ratio` and `difference` is None, by the metric. Bounds are None below three clusters.
     They are over the games that the plan names (`StudyRecord.primary_games`), such as those that
     training did not use. `family` is primary, secondary or exploratory; an exploratory contrast has
     no `p_holm`, be it that the plan does not name the comparator or that it does not name the
@@ -74,11 +74,18 @@ def contest_contrasts(
     rows = [row for row in rows if row["env"] in study.primary_games]
     result: list[dict[str, Any]] = []
     for metric in METRICS:
-        family = []
-        for other in known:
-            pairs = find_pairs(rows, study.subject, other, metric) if other != study.subject else []
-            if pairs:
-                family.append(_contrast(study, metric, other, pairs, rng))
+        found = {
+            other: find_pairs(rows, study.subject, other, metric)
+            for other in known
+            if other != study.subject
+        }
+        found = {other: pairs for other, pairs in found.items() if pairs}
+        family = [_contrast(study, metric, other, pairs, rng) for other, pairs in found.items()]
+        if len({item["ratio"] is None for item in family}) > 1:  # one scale for all comparators
+            family = [
+                _contrast(study, metric, other, pairs, rng, may_divide=False)
+                for other, pairs in found.items()
+            ]
         corrected = [item for item in family if metric in metrics and item["b"] in planned]
         for item, p in zip(corrected, stats.holm([c["p"] for c in corrected]), strict=True):
             item["p_holm"] = p
@@ -144,7 +151,13 @@ def find_pairs(rows: Sequence[Mapping[str, Any]], a: str, b: str, metric: str = 
 
 
 def _contrast(
-    study: StudyRecord, metric: str, other: str, pairs: Pairs, rng: np.random.Generator
+    study: StudyRecord,
+    metric: str,
+    other: str,
+    pairs: Pairs,
+    rng: np.random.Generator,
+    *,
+    may_divide: bool = True,
 ) -> dict[str, Any]:
     a, b, games = paired_values(pairs, "final_normalised" if metric == "final_return" else metric)
     clusters = study.clusters([a for a, _ in pairs])
@@ -156,7 +169,8 @@ def _contrast(
         horizons = np.array([study.games[name].horizon_seconds for name in games])
         a, b = a * horizons, b * horizons
         differences = a - b
-        interval = stats.paired_ratio_of_means(a, b, games, rng, clusters=clusters)
+        if may_divide:
+            interval = stats.paired_ratio_of_means(a, b, games, rng, clusters=clusters)
     if interval is None:
         interval = stats.paired_mean(differences, games, rng, clusters=clusters)
         scale = "difference"

@@ -22,7 +22,7 @@ def speed_contrasts(
     """Return [{game, a, b, ratio, low, high, n}]: env steps per second of `subject` over others.
 
     Geometric means over pairs of one seed, a row a game and strategy, and one over all games where
-    there are several; bounds are None below two pairs. Above 1 the subject was faster.
+    there are several; bounds are None below three clusters. Above 1 the subject was faster.
     """
     runs = [{**row, "env": row["game"]} for row in rows]
     games = list(dict.fromkeys(row["env"] for row in runs))

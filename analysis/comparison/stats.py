@@ -227,10 +227,14 @@ def iqm_interval(
     values = np.asarray(values, dtype=float)
     members = np.arange(len(values)) if clusters is None else _numbered(clusters)
     strata, _ = _strata(_numbered(games), members)
-    # As many as there are: with fewer, other shares of the runs would be trimmed.
+    # As many as there are: with fewer, other shares of the runs would be trimmed. What that leaves
+    # out of the variance (see `bootstrap_weights`) is put back.
     times = _draw(strata, rng, resamples, fewer=0)[:, members]
-    samples = _iqm_of_repeated(values, times)
-    return bootstrap_interval(float(iqm(values)), samples, degrees_of_freedom(games, clusters))
+    estimate, samples = float(iqm(values)), _iqm_of_repeated(values, times)
+    freedom = degrees_of_freedom(games, clusters)
+    if freedom > 0:
+        samples = estimate + (samples - estimate) * np.sqrt(sum(map(len, strata)) / freedom)
+    return bootstrap_interval(estimate, samples, freedom)
 
 
 def _iqm_of_repeated(values: np.ndarray, times: np.ndarray) -> np.ndarray:

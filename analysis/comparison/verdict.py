@@ -185,7 +185,7 @@ def _exploratory(contest: Mapping[str, Any]) -> list[str]:
 
 
 def room_sentences(contest: Mapping[str, Any]) -> list[str]:
-    """Name the instances on which no controller could have won, and say how many were measured."""
+    """Name the instances on which the oracle found nothing, and say how many were measured."""
     missing = len(contest["oracle_gap_missing"])
     known = [row for row in contest["oracle_gap"] if row["gap"] is not None]
     total = missing + len(known)
@@ -198,8 +198,8 @@ def room_sentences(contest: Mapping[str, Any]) -> list[str]:
     sentences = []
     if none:
         sentences.append(
-            f"On {listed(none)} even the oracle gains less than {NO_ROOM:.0%} over the best static "
-            f"spec: no win can be claimed there."
+            f"On {listed(none)} the oracle, which looks one interval ahead, gains less than "
+            f"{NO_ROOM:.0%} over the best static spec: it found nothing to win there."
         )
     text = f"The oracle gap was measured on {len(known)} of the {total} instances"
     return [*sentences, f"{text}; it is unknown on the others." if missing else f"{text}."]
@@ -227,12 +227,12 @@ def _conditions(
             "Pairs of one game and seed on several machines share their random numbers: they are "
             "resampled together, as one independent pair."
         )
-    fewest = min(contrast["clusters"] for contrast in primary)
-    lowest = smallest_p(fewest) * len(primary)
+    most = max(contrast["clusters"] for contrast in primary)
+    lowest = smallest_p(most) * len(primary)
     if lowest >= ALPHA:
         what = "independent pairs" if any(c["clusters"] < c["n"] for c in primary) else "pairs"
         sentences.append(
-            f"This is a small study: with {fewest} {what} and {len(primary)} comparisons no "
+            f"This is a small study: with {most} {what} and {len(primary)} comparisons no "
             f"corrected p value could fall below {min(lowest, 1.0):.2g}."
         )
     sentences.append(

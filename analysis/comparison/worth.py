@@ -14,7 +14,7 @@ from analysis.records.load import StudyRecord
 from analysis.records.plan import Game
 
 NO_ROOM = 0.03
-"""an oracle that gains less than this over the best static spec leaves nothing to win"""
+"""an oracle that gains less than this over the best static spec has found nothing to win"""
 ROOM = 0.05
 """from this gap on, the share of it that the subject closes means something"""
 SAME_HORIZON = 0.01
@@ -73,7 +73,7 @@ def gap_rows(study: StudyRecord, rng: np.random.Generator) -> list[dict[str, Any
     is at least ROOM and was measured over the contest's length of the run: `horizon_seconds` and
     `oracle_horizon_seconds` agree within SAME_HORIZON. Its interval resamples test pairs and the
     oracle's seeds, and is None where the gap's own sign is uncertain. `room` is none (below
-    NO_ROOM: no win can be claimed), little, some, or unknown (nothing was learned).
+    NO_ROOM), little, some, or unknown (nothing was learned).
     """
     statics = [name for name in study.of_kind("static") if name != study.subject]
     result = []

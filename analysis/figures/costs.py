@@ -40,13 +40,15 @@ def infer_rows(profile: Mapping[str, Any]) -> list[tuple[CompressionSpec, int, f
 
 
 def acting_costs(profile: Mapping[str, Any]) -> dict[str, dict[str, float]]:
-    """Return microseconds a state by spec label and batch (ONE, MANY), of SPECS."""
+    """Return microseconds a state by spec label and batch (ONE, MANY) of SPECS, as measured."""
     by_batch: dict[str, dict[int, float]] = {}
     for spec, batch, us in infer_rows(profile):
         if spec in SPECS:
             by_batch.setdefault(spec.label, {})[batch] = us
     return {
-        label: {ONE: costs[min(costs)], MANY: costs[max(costs)]}
+        label: {
+            name: costs[batch] for name, batch in ((ONE, 1), (MANY, max(costs))) if batch in costs
+        }
         for label, costs in by_batch.items()
     }
 

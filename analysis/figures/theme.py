@@ -29,8 +29,6 @@ COLOURS = (
     "#858a2d",
     "#a97f00",
 )
-PAGES = ("#fcfcfb", "#17191c")
-"""the light page and the dark one of templates/style.css"""
 DASHES = ([1, 0], [7, 3], [2, 2], [9, 3, 2, 3], [4, 2], [1, 3], [12, 3], [6, 2, 1, 2], [3, 5])
 # Identity dark, hardest compression light: viridis without its darkest fifth, which would drown on
 # a dark page.

@@ -29,7 +29,7 @@ def tuning_rows(study: StudyRecord, item: StrategyInfo) -> list[Mapping[str, Any
     return found
 
 
-def best_score(item: StrategyInfo, rows: list[Mapping[str, Any]]) -> float | None:
+def best_score(rows: list[Mapping[str, Any]]) -> float | None:
     """Return the best score of a tuning; of one by instance, the mean over these of the best."""
     best: dict[str, float] = {}
     for row in rows:

@@ -31,7 +31,10 @@ REQUIRED = (
 """what study.json says at least"""
 ROOM, PLAN = "room.json", "plan.json"
 """the records of a study of room"""
-ROOM_REQUIRED = ("gate", "room", "groups", "means", "chosen", "strategies", "decomposition")
+ROOM_REQUIRED = (
+    *("gate", "room", "groups", "means", "families", "targets", "chosen", "strategies"),
+    *("decomposition", "stopped", "core_hours", "plan_hash", "command", "finished"),
+)
 """what room.json says at least"""
 
 

@@ -37,7 +37,7 @@ class Game:
     group: str
     """one of GROUPS"""
     fp32_returns: tuple[float, ...]
-    """final returns of the fp32 runs that the target is the median of"""
+    """final returns of the fp32 runs whose median the target is derived from"""
     first_interval_seconds: float = 0.0
     """0: as long as the others"""
 

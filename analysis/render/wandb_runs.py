@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from accerl.errors import UserError
-from accerl.records import make_out_dir
+from accerl.records import make_out_dir, read_json, write_json
 from accerl.runtime.run import IntervalReport
 from analysis.comparison import curves
 from analysis.comparison.contest import build_contest
@@ -32,6 +33,8 @@ MOST_ROWS = 10_000
 EXPLAINED = ("env_steps_per_second", "efficiency", "probability")
 """of what is believed of a candidate, the numbers that get a chart"""
 PROJECT = "accerl"
+WRITTEN = "accerl-runs.json"
+"""names of the runs that the last call has written"""
 STRATEGY_ROLE, REPORT_ROLE = "strategy", "report"
 """what a study's runs are for: one a strategy, and one that holds the figures' tables"""
 
@@ -65,15 +68,28 @@ def write_offline_runs(source: Path | Sequence[Path], out_dir: Path) -> list[Pat
     else:
         runs = label_runs([load_run(Path(path)) for path in paths])
         jobs = [_run_job(label, run) for label, run in runs.items()]
+    for job in jobs:
+        for figure in job.get("figures", ()):
+            check_size(figure)
+    _remove_written(out_dir)
     with _environment(out_dir):
         import wandb
 
         try:
-            return [_write(out_dir, **job) for job in jobs]
+            folders = [_write(out_dir, **job) for job in jobs]
+            write_json(out_dir / WRITTEN, [folder.name for folder in folders])
+            return folders
         finally:
             # W&B writes in a process of its own, and a finished run's last rows may still be on
             # their way to the file; when that process has ended, they are there.
             wandb.teardown()
+
+
+def _remove_written(out_dir: Path) -> None:
+    """Remove the runs of an earlier call, which would be drawn twice, and no others."""
+    names = read_json(out_dir / WRITTEN) if (out_dir / WRITTEN).is_file() else []
+    for name in names:
+        shutil.rmtree(runs_folder(out_dir) / name, ignore_errors=True)
 
 
 def runs_folder(out_dir: Path) -> Path:
@@ -165,7 +181,6 @@ def _write(
     for row in rows:
         run.log({key: value for key, value in row.items() if math.isfinite(value)})
     for figure in figures:
-        check_size(figure)
         columns: list[Any] = figure.columns  # W&B's keys may be more than strings
         data = [[row.get(key) for key in columns] for row in figure.table]
         table = wandb.Table(columns=columns, data=data, allow_mixed_types=True)
@@ -253,30 +268,34 @@ def _study_jobs(study: StudyRecord) -> Iterator[dict[str, Any]]:
 def _mean_rows(
     study: StudyRecord, runs: Mapping[tuple[str, int], RunRecord]
 ) -> list[dict[str, float]]:
-    """Means over test runs on a grid of shares of each game's horizon.
+    """Means over test runs on a grid of shares of each game's horizon; games count the same.
 
-    Returns are averaged over games after normalising. A game's own seconds are `seconds/GAME`.
+    Returns are averaged over games after normalising, and begin with random play. A game's own
+    seconds are `seconds/GAME`.
     """
     shares = np.linspace(0.0, 1.0, GRID_POINTS)
-    columns: dict[str, list[np.ndarray]] = {}
+    columns: dict[str, dict[str, list[np.ndarray]]] = {}
     for (env, _), run in runs.items():
         game = study.games[env]
         grid = shares * game.horizon_seconds
-        columns[f"{STEP}/{env}"] = [grid]
+        columns[f"{STEP}/{env}"] = {env: [grid]}
         series: dict[str, list[tuple[float, float]]] = {}
         for report in run.reports:
             for key, value in _report_values(report).items():
                 if math.isfinite(value):
                     series.setdefault(key, []).append((report.total_seconds, value))
         for key, points in series.items():
+            if key.endswith("_return"):
+                points.insert(0, (0.0, game.random_return))
             x, y = np.array(points).T
             values = np.interp(grid, x, y)
             if key.endswith("_return"):
-                columns.setdefault(f"{key}/{env}", []).append(values)
+                columns.setdefault(f"{key}/{env}", {}).setdefault(env, []).append(values)
                 values = curves.normalise(values, game.random_return, game.reference_return)
-            columns.setdefault(key, []).append(values)
+            columns.setdefault(key, {}).setdefault(env, []).append(values)
     means = {STUDY_STEP: shares}
-    means |= {key: np.mean(values, axis=0) for key, values in columns.items()}
+    for key, by_game in columns.items():
+        means[key] = np.mean([np.mean(own, axis=0) for own in by_game.values()], axis=0)
     return [{key: float(mean[i]) for key, mean in means.items()} for i in range(GRID_POINTS)]
 
 

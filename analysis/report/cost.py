@@ -152,7 +152,7 @@ def tuning_table(study: StudyRecord) -> Table:
                 number(item.cpu_seconds, formats.duration(item.cpu_seconds)),
                 count(item.inner_runs),
                 count(len(trials)),
-                number(best_score(item, trials)),
+                number(best_score(trials)),
                 Cell(each or _in_words(item.tuned_params) or "nothing"),
             )
         )

@@ -26,9 +26,9 @@ def curves(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
     blocks: list[Block | None] = [
         seconds,
         Text(
-            "Compressed actors collect more experience per second, so their curves rise sooner "
-            "over seconds. They act with a less exact copy of the policy, so their curves usually "
-            "rise a little later over environment steps."
+            "Where actors limit, compressed ones collect more experience per second, and their "
+            "curves can rise sooner over seconds. They act with a less exact copy of the policy, "
+            "which can make them rise later over environment steps."
         ),
         steps,
         fold(more) if more else None,

@@ -55,7 +55,7 @@ def latency(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
 def _charged(study: StudyRecord) -> str:
     """Say which latency profiles the seconds follow from, and which of them are not shown."""
     text = "The virtual clock charges every operation from the latency profile of the instance's "
-    text += "machine; all seconds above follow from these. "
+    text += "machine; a run's seconds follow from these, but not the wall seconds of training. "
     text += f"Shown: {', '.join(study.profiles)}."
     used = dict.fromkeys(game.profile for game in study.games.values())
     missing = [name for name in used if name not in study.profiles]

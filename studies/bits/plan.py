@@ -70,7 +70,7 @@ BUDGETS: Mapping[str, BitsBudget] = {
     "default": BitsBudget(
         env_steps=_of(("pong", "breakout", "space_invaders", "road_runner"), 1_000_000),
         seeds=2,
-        states=20_000,
+        states=20_480,
         compared=1_024,
         updates=500,
         batch=256,

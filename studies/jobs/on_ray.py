@@ -17,7 +17,7 @@ from accerl.runtime.ray.cluster import (
     quiet,
     wrong_version,
 )
-from studies.jobs.cached import MAX_LOSSES, CachedExecutor
+from studies.jobs.cached import CachedExecutor
 from studies.jobs.executor import Job
 from studies.jobs.local import JOB_BYTES
 from studies.jobs.work import Done, End, Failed, Lost, packed
@@ -49,7 +49,7 @@ class RayExecutor(CachedExecutor):
         try:
             super().__init__(out)
             self._node_with(NEEDS, advice="start nodes with more: `ray start --num-cpus --memory`")
-            self._task = self._ray.remote(max_retries=MAX_LOSSES - 1)(_task())
+            self._task = self._ray.remote(max_retries=0)(_task())  # losses are counted here
             self.workers = self._room()
         except BaseException:
             self.close()

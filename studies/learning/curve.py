@@ -82,6 +82,23 @@ class LearningCurve:
             },
         )
 
+    def thinned(self, points: int, names: Sequence[str]) -> dict[str, list[Any]]:
+        """Return some fields, every so many points and with four digits, for a small file.
+
+        Args:
+            points: to keep at least; there are fewer than twice as many.
+            names: of fields with a value a point.
+        """
+        every = max(len(self.seconds) // points, 1)
+        return {
+            name: [_short(value) for value in list(getattr(self, name))[every - 1 :: every]]
+            for name in names
+        }
+
+
+def _short(value: Any) -> Any:
+    return float(f"{value:.4g}") if isinstance(value, float) else value
+
 
 def _mean(values: Mapping[CompressionSpec, float]) -> float | None:
     return sum(values.values()) / len(values) if values else None
@@ -102,12 +119,16 @@ def reached(
         if value is None:
             continue
         if value >= score:
-            if before is None or value == before[1]:
+            if before is None:
                 return float(point), True
             share = (score - before[1]) / (value - before[1])
             return float(before[0] + share * (point - before[0])), True
         before = float(point), value
     return float(points[-1]), False
+
+
+Pair = tuple[tuple[float, bool], tuple[float, bool]]
+"""what `reached` returned of a run, and of the baseline's"""
 
 
 @dataclass(frozen=True)
@@ -126,8 +147,8 @@ class Ratios:
     left_out: int = 0
 
     @classmethod
-    def of(cls, pairs: Sequence[tuple[tuple[float, bool], tuple[float, bool]]]) -> Self:
-        """Compare what `reached` returned, of a run and of the baseline's."""
+    def of(cls, pairs: Sequence[Pair]) -> Self:
+        """Compare runs with the baseline's."""
         known = [(own, base) for own, base in pairs if own[1] or base[1]]
         return cls(
             logs=[math.log(own[0] / base[0]) for own, base in known],

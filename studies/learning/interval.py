@@ -8,6 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import stats
 
+ENOUGH_GAMES = 3
+"""for an interval over games"""
+
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
     """Return mean and 95% t interval of values [N]; it is infinite below two of them."""
@@ -19,3 +22,18 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
         return mean, -math.inf, math.inf
     half = float(stats.t.ppf(0.975, len(found) - 1) * found.std(ddof=1) / math.sqrt(len(found)))
     return mean, mean - half, mean + half
+
+
+def mean_over_games(by_game: Sequence[Sequence[float]]) -> tuple[float, float, float, str]:
+    """Return the mean of what games' runs gave, its 95% t interval, and what that is over.
+
+    From `ENOUGH_GAMES` games on every game counts once, with the mean of its seeds, and the
+    interval is over games. With fewer it is over seeds: it says nothing of other games.
+
+    Args:
+        by_game: one value a seed, for each game; games without values are left out.
+    """
+    known = [values for values in by_game if len(values)]
+    if len(known) < ENOUGH_GAMES:
+        return *mean_interval([value for values in known for value in values]), "seeds"
+    return *mean_interval([float(np.mean(values)) for values in known]), "games"

@@ -11,7 +11,7 @@ from accerl.records import make_out_dir, read_json, write_json
 from studies.bits.plan import BUDGETS as BITS_BUDGETS
 from studies.bits.plan import CLAIM as BITS_CLAIM
 from studies.options import study_command
-from studies.papers.page import MARKS, PAGE, heading, left_to_make, section
+from studies.papers.page import INTERVALS, MARKS, PAGE, check_page, heading, left_to_make, section
 from studies.papers.plan import FIGURES, ONE_GAME_SEEDS, SHORT_ENV_STEPS, SHORT_SEEDS, STAND_INS
 from studies.papers.results import interval_text
 from studies.progress import say
@@ -22,7 +22,7 @@ SHORT, DEFAULT = "short", "default"
 NAMES = (*FIGURES, BITS)
 NOT_YET = "not run at size yet"
 TITLE = "# The papers' claims, run again"
-"""first line of a page, by which one that is written anew is known"""
+"""see `page.TITLE`"""
 
 
 def write_gallery(sources: Sequence[Path], folder: Path) -> list[str]:
@@ -42,7 +42,7 @@ def write_gallery(sources: Sequence[Path], folder: Path) -> list[str]:
         UserError: a source does not exist or holds none of the figures, or the folder cannot be
             written or has a page of somebody else's.
     """
-    _check_page(folder)
+    check_page(folder, TITLE)
     found: dict[str, Mapping[str, Any]] = {}
     for source in sources:
         held = [name for name in NAMES if (source / f"{name}.json").is_file()]
@@ -68,13 +68,6 @@ def write_gallery(sources: Sequence[Path], folder: Path) -> list[str]:
     return [*shown]
 
 
-def _check_page(folder: Path) -> None:
-    """Refuse a folder whose page was not written here."""
-    page = folder / PAGE
-    if page.is_file() and not page.read_bytes().startswith(TITLE.encode()):
-        raise UserError(f"{page} is not a page of the papers' claims; give --out another folder")
-
-
 def _shown(folder: Path, name: str) -> Mapping[str, Any]:
     """Return the result that a gallery shows of a figure; empty: none yet."""
     path = folder / f"{name}.json"
@@ -97,9 +90,7 @@ def _page(shown: Mapping[str, Mapping[str, Any]], folder: Path) -> list[str]:
         "For anyone who asks whether the papers hold. Claims are in our words: those of the "
         "AcceRL paper (Zhang 2022), and of QuaRL and ActorQ (Krishnan et al. 2022) in the last row "
         "and where they are named. Runs are made on the virtual clock, with the paper's machine "
-        "and with one of two cores. A verdict follows from a 95% interval over seeds and games "
-        "(estimate and interval in brackets); where that is too wide, these runs cannot tell. "
-        f"{MARKS}",
+        f"and with one of two cores. {INTERVALS} {MARKS}",
         "",
         *([_on_stand_ins(), ""] if any(each["budget"] == SHORT for each in shown.values()) else []),
         "| figure | the paper | verdict | our figure | command |",
@@ -141,7 +132,7 @@ def _on_stand_ins() -> str:
 
 def _row(name: str, result: Mapping[str, Any] | None, folder: Path) -> str:
     title = "Bits" if name == BITS else heading(name)
-    claim = BITS_CLAIM if name == BITS else FIGURES[name].claim
+    claim = BITS_CLAIM if name == BITS else (result or {}).get("claim", FIGURES[name].claim)
     if result is None:
         study = name if name == BITS else f"paper-{name}"
         return f"| {title} | {claim} | {NOT_YET} | | `{study_command(study, DEFAULT, 0)}` |"

@@ -6,11 +6,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from accerl.errors import UserError
 from accerl.records import read_json
+from studies.learning.interval import ENOUGH_GAMES
 from studies.papers.plan import FIGURES
 from studies.papers.results import interval_text
 
 PAGE = "README.md"
+TITLE = "# The papers' figures, run again"
+"""first line of a page, by which one that is written anew is known"""
+INTERVALS = (
+    f"A verdict's 95% interval is over games where there are {ENOUGH_GAMES} or more (each counts "
+    "once, with the mean of its seeds), else over seeds of the games that are there; where it is "
+    "too wide, these runs cannot tell."
+)
 MARKS = (
     "Ratios are geometric means over seeds. After > one is too low, as some of the runs did not "
     "reach the score, after < too high, as some of the baseline's did not, and after ~ both "
@@ -26,17 +35,27 @@ def write_page(folder: Path) -> Path:
         if (folder / f"{name}.json").is_file()
     ]
     lines = [
-        "# The papers' figures, run again",
+        TITLE,
         "",
         "Each figure is rebuilt on the virtual clock, with the paper's machine and with a machine "
-        "of two cores. Runs of a panel begin with the same seeds. An interval is 95% over seeds "
-        f"and games; where there are too few runs, the verdict says so. {MARKS}",
+        f"of two cores. Runs of a panel begin with the same seeds. {INTERVALS} {MARKS}",
     ]
     for result in found:
         lines += section(folder, result)
     path = folder / PAGE
     path.write_text("\n".join(lines) + "\n")
     return path
+
+
+def check_page(folder: Path, title: str) -> None:
+    """Refuse a folder whose page does not begin with a title, and so was not written here.
+
+    Raises:
+        UserError: it was not.
+    """
+    page = folder / PAGE
+    if page.is_file() and not page.read_bytes().startswith(title.encode()):
+        raise UserError(f"{page} would be lost: it was not written here; give --out another folder")
 
 
 def heading(name: str) -> str:
@@ -54,6 +73,7 @@ def section(folder: Path, result: Mapping[str, Any]) -> list[str]:
     lines = ["", f"## {heading(name)}: {result['title']}", ""]
     lines += [f"**The paper**: {result['claim']}", "", f"`{result['command']}`", ""]
     lines += left_to_make(result)
+    lines += [_written_by(result), ""]
     lines += [f"![{result['title']}]({path.name})" for path in sorted(folder.glob(f"{name}-*.png"))]
     if "split" in result:
         lines += _split(result["split"])
@@ -65,12 +85,12 @@ def section(folder: Path, result: Mapping[str, Any]) -> list[str]:
     if result["verdicts"]:
         lines += [
             "",
-            "| claim | verdict | estimate (95%) | runs | of what |",
-            "|---|---|---|---|---|",
+            "| claim | verdict | estimate (95%) | over | runs | of what |",
+            "|---|---|---|---|---|---|",
         ]
         lines += [
-            f"| {each['claim']} | **{each['outcome']}** | {interval_text(each)} | {each['runs']} "
-            f"| {each['what']} |"
+            f"| {each['claim']} | **{each['outcome']}** | {interval_text(each)} | {each['over']} "
+            f"| {each['runs']} | {each['what']} |"
             for each in result["verdicts"]
         ]
     return lines
@@ -80,6 +100,12 @@ def left_to_make(result: Mapping[str, Any]) -> list[str]:
     """Return what to say of a figure whose study was interrupted."""
     made, runs = result.get("runs_made", 0), result.get("runs", 0)
     return [f"Not finished: {made} of {runs} runs are made.", ""] if made < runs else []
+
+
+def _written_by(result: Mapping[str, Any]) -> str:
+    """Return which code and machine a result is from."""
+    revision, machine = result["git_revision"] or "unknown", result["fingerprint"]
+    return f"Written by revision {revision[:7]} on {machine['cpu']}, {machine['cores']} cores."
 
 
 def _lines(panel: Mapping[str, Any], machine: str, known: Mapping[str, Any]) -> list[str]:

@@ -16,7 +16,8 @@ from studies.papers.verdict import end_score, target_score
 from studies.progress import numbers_table
 
 POINTS = 50
-"""of each curve that is kept"""
+"""of each curve that are kept"""
+KEPT = ("seconds", "env_steps", "scores", "kl_nats", "kl_max_nats", "stages", "acting")
 COSTS = ("seconds", "env_steps", "core_seconds")
 """of a score: what is compared with the baseline's"""
 
@@ -83,7 +84,7 @@ def _line(
         "env_steps_per_second": steps / seconds,
         **{f"{by}_ratio": _ratio(own, base, target, by) for by in COSTS},
         "processor_seconds": _processor_seconds(own, target),
-        "curves": [{"seed": seed, **_thinned(curve)} for seed, curve in own.items()],
+        "curves": [{"seed": seed, **curve.thinned(POINTS, KEPT)} for seed, curve in own.items()],
     }
 
 
@@ -133,18 +134,6 @@ def _processor_seconds(
         )
         for name in known[0].processor_seconds
     }
-
-
-def _thinned(curve: LearningCurve) -> dict[str, Any]:
-    every = max(len(curve.seconds) // POINTS, 1)
-    names = ("seconds", "env_steps", "scores", "kl_nats", "kl_max_nats", "stages", "acting")
-    return {
-        name: [_short(v) for v in list(getattr(curve, name))[every - 1 :: every]] for name in names
-    }
-
-
-def _short(value: Any) -> Any:
-    return float(f"{value:.4g}") if isinstance(value, float) else value
 
 
 def figure_tables(result: Mapping[str, Any]) -> list[Table]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from accerl.records import fingerprint, make_out_dir, versions, write_json
+from controller.bundle.meta import git_revision
 from studies.contest.plan import write_plan
 from studies.jobs.executor import Executor, open_executor
 from studies.learning.curve import LearningCurve
@@ -16,7 +17,7 @@ from studies.options import check_disk, check_options, study_command
 from studies.papers.figure import PaperFigure
 from studies.papers.figures.fig1 import time_split
 from studies.papers.figures.table6 import InferJob, inference_table
-from studies.papers.page import write_page
+from studies.papers.page import TITLE, check_page, write_page
 from studies.papers.plan import BUDGETS, FIGURES, at_budget, core_seconds
 from studies.papers.results import figure_result, figure_tables
 from studies.progress import bar, console, say, silent
@@ -68,6 +69,7 @@ def run_papers(
     figures = [at_budget(FIGURES[name], budget) for name in names]
     for figure in figures:
         figure.machines(profile)  # before anything is written
+    check_page(out, TITLE)
     check_disk(out, FREE_BYTES)
     make_out_dir(out)
     write_plan(out, {"study": "papers", "budget": budget, "seed": seed, "profile": profile})
@@ -136,7 +138,8 @@ def _without_runs(
         repeats, updates = (3, 10) if budget == "tiny" else (15, 150)
         job = InferJob(repeats=repeats, distill_updates=updates)
         (outcome,) = executor.map([job])
-        return {"inference": inference_table(outcome.result)}
+        measured = outcome.result
+        return {"inference": inference_table(measured), "fingerprint": measured.fingerprint}
     return {}
 
 
@@ -149,12 +152,15 @@ def _write(
     seed: int,
     profile: str,
 ) -> dict[str, Any]:
-    result = figure_result(figure, curves) | {"runs_made": sum(map(len, curves))} | more
-    result |= {
+    result = {
+        **figure_result(figure, curves),
+        "runs_made": sum(map(len, curves)),
         "command": study_command(f"paper-{figure.name}", budget, seed, profile),
         "budget": budget,
+        "git_revision": git_revision(),
         "fingerprint": fingerprint(),
         "versions": versions(),
+        **more,  # what was measured elsewhere knows where
     }
     write_json(out / f"{figure.name}.json", result)
     return result

@@ -1,4 +1,4 @@
-"""Verdicts: whether what a paper claims comes out of runs, by intervals over seeds and games."""
+"""Verdicts: whether what a paper claims comes out of runs, by intervals over games or seeds."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from studies.learning.curve import LearningCurve, Ratios, reached
-from studies.learning.interval import mean_interval
+from analysis.comparison.stats import finite_or_none
+from studies.learning.curve import LearningCurve, Pair, Ratios, reached
+from studies.learning.interval import mean_over_games
 
 if TYPE_CHECKING:
     from studies.papers.figure import Curves, Panel
@@ -20,6 +21,8 @@ TARGET_SHARE = 0.8
 """of the way from the baseline's first score to its best: the score that seconds are counted to"""
 LAST_SHARE = 0.1
 """of a run, whose mean score is where it ends"""
+FARTHEST = 100.0
+"""logarithm of a ratio beyond which it says nothing, as where there is one run alone"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +39,10 @@ class Verdict:
     """of the 95% interval, as is `high`; None: too few runs for one"""
     high: float | None
     runs: int
+    over: str = ""
+    """what the interval is over: games, or seeds where there are too few games"""
+    bound: str = ""
+    """what is to be written before the estimate, see `Ratios.bound`"""
 
     def to_json(self) -> dict[str, Any]:
         """Return all fields."""
@@ -84,7 +91,7 @@ class SecondsAtMost:
 
     def __call__(self, panels: Sequence[tuple[Panel, Curves]]) -> Verdict:
         """See `Check`."""
-        pairs = []
+        by_game: dict[str, list[Pair]] = {}
         for panel, curves in panels:
             base = _of(curves, self.machine, panel.baseline)
             own = _of(curves, self.machine, self.label)
@@ -96,10 +103,12 @@ class SecondsAtMost:
                 if not all(points):
                     continue
                 first = reached(points[0], base[seed].scores, target)
-                pairs.append((reached(points[1], own[seed].scores, target), first))
-        found = Ratios.of(pairs)
-        estimate, low, high = (math.exp(min(value, 700.0)) for value in mean_interval(found.logs))
-        outcome = _compared(low, high, self.at_most)
+                pair = reached(points[1], own[seed].scores, target), first
+                by_game.setdefault(panel.game, []).append(pair)
+        found = Ratios.of([pair for pairs in by_game.values() for pair in pairs])
+        logs = [Ratios.of(pairs).logs for pairs in by_game.values()]
+        estimate, low, high, over = mean_over_games(logs)
+        outcome = _compared(low, high, math.log(self.at_most))
         if (outcome == HOLDS and found.own_missed) or (outcome == FAILS and found.base_missed):
             outcome = OPEN
         measure = self.by.replace("core", "processor").replace("_", " ")
@@ -111,7 +120,17 @@ class SecondsAtMost:
             what += f"; too high: {found.base_missed} of the baseline's ended before"
         if found.left_out:
             what += f"; left out: {found.left_out} pairs, of which neither reached it"
-        return _verdict(self.claim, outcome, what, estimate, low, high, len(found.logs))
+        return Verdict(
+            claim=self.claim,
+            outcome=outcome,
+            what=what,
+            estimate=_exp(estimate),
+            low=_exp(low),
+            high=_exp(high),
+            runs=len(found.logs),
+            over=over,
+            bound=found.bound,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +149,7 @@ class EndsWithin:
 
     def __call__(self, panels: Sequence[tuple[Panel, Curves]]) -> Verdict:
         """See `Check`."""
-        gaps: list[float] = []
+        by_game: dict[str, list[float]] = {}
         for panel, curves in panels:
             base = _of(curves, self.machine, panel.baseline)
             own = _of(curves, self.machine, self.label)
@@ -140,8 +159,9 @@ class EndsWithin:
                 known = [score for score in base[seed].scores if score is not None]
                 if ends[0] is None or ends[1] is None or max(known) <= known[0]:
                     continue
-                gaps.append((ends[1] - ends[0]) / (max(known) - known[0]))
-        estimate, low, high = mean_interval(gaps)
+                gap = (ends[1] - ends[0]) / (max(known) - known[0])
+                by_game.setdefault(panel.game, []).append(gap)
+        estimate, low, high, over = mean_over_games([*by_game.values()])
         if low >= self.at_least and high <= self.at_most:
             outcome = HOLDS
         else:
@@ -156,7 +176,16 @@ class EndsWithin:
         ]
         what = f"score after as many env steps, {self.label} - baseline on {self.machine}, as a "
         what += f"share of what the baseline has learned (claimed: {' and '.join(bounds)})"
-        return _verdict(self.claim, outcome, what, estimate, low, high, len(gaps))
+        return Verdict(
+            claim=self.claim,
+            outcome=outcome,
+            what=what,
+            estimate=finite_or_none(estimate),
+            low=finite_or_none(low),
+            high=finite_or_none(high),
+            runs=sum(map(len, by_game.values())),
+            over=over,
+        )
 
 
 def _of(curves: Curves, machine: str, label: str) -> dict[int, LearningCurve]:
@@ -173,18 +202,6 @@ def _compared(low: float, high: float, at_most: float) -> str:
     return FAILS if low > at_most else OPEN
 
 
-def _verdict(
-    claim: str, outcome: str, what: str, estimate: float, low: float, high: float, runs: int
-) -> Verdict:
-    def finite(value: float) -> float | None:
-        return value if math.isfinite(value) else None
-
-    return Verdict(
-        claim=claim,
-        outcome=outcome,
-        what=what,
-        estimate=finite(estimate),
-        low=finite(low) if runs > 1 else None,
-        high=finite(high) if runs > 1 else None,
-        runs=runs,
-    )
+def _exp(log: float) -> float | None:
+    """Return e to the power of it; None where nothing is known."""
+    return math.exp(log) if abs(log) < FARTHEST else None

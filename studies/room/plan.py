@@ -47,7 +47,7 @@ class RoomBudget:
     easy: Mapping[str, int] = field(default_factory=dict)
     """games that every spec learns: played on all machines, reported apart"""
     control_machine: str = ""
-    """on which nothing is to be gained, for the first of the games; none: no control"""
+    """on which nothing is to be gained, for every easy game, or without one for all; "": none"""
     copied: tuple[str, ...] = ()
     """games in which copies of one spec are compared, on all machines"""
     copies: int = 8

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -119,7 +119,7 @@ def run_room(
         }
         where = storage or str(out / JOURNAL)
         with storage_errors(where):
-            result = {**_measure(study, where), **info}
+            result = _measure(study, where, info)
     return show(out, result)
 
 
@@ -136,7 +136,7 @@ def planned_seconds(
     for item in instances:
         seeds = budget.confirmed_seeds if item.group == CONFIRMED else budget.seeds
         total += seeds * by_cell[item.name]
-        if item.game in budget.copied and item.group != CONFIRMED:
+        if item.game in budget.copied and item.group not in (CONFIRMED, CONTROL):
             total += budget.copies * budget.seeds * costs.of(item, [COPIED])
     drawn = [item for item in instances if item.group in DRAWN]
     mean = sum(means[item.name] for item in drawn) / max(len(drawn), 1)
@@ -162,8 +162,14 @@ def _referenced(study: RoomStudy, instances: Sequence[Instance]) -> list[Instanc
     return with_references(instances, found)
 
 
-def _measure(study: RoomStudy, storage: str) -> dict[str, Any]:
-    """Make all other runs; return what they say, which is written as it comes."""
+def _measure(study: RoomStudy, storage: str, info: Mapping[str, Any]) -> dict[str, Any]:
+    """Make all other runs; return what they say, of which the matrix's part is written first.
+
+    Args:
+        study: whose instances have their targets.
+        storage: Optuna's.
+        info: what else the result says.
+    """
     budget, seeds = study.budget, study.budget.matrix_seeds
     drawn = study.group(*DRAWN)
     study.run_matrix("matrix", drawn, seeds)
@@ -172,7 +178,7 @@ def _measure(study: RoomStudy, storage: str) -> dict[str, Any]:
     result["targets"] = by_target(matrix, drawn, study.runs, study.seed)
     result["strategies"] = []
     result["decomposition"] = decomposition(result["room"], [])
-    write_json(study.out / RESULT, {**result, **_rows(study)})
+    write_json(study.out / RESULT, {**result, **_made(study), **info, "finished": False})
     apart = []
     for place, name in enumerate((EASY, CONTROL, CONFIRMED)):
         if found := _apart(study, name, 10 + place):
@@ -187,17 +193,20 @@ def _measure(study: RoomStudy, storage: str) -> dict[str, Any]:
     runs = _test(study, rules, drawn)
     result["strategies"] = compared(matrix, drawn, rules, runs, study.seed)
     result["decomposition"] = decomposition(result["room"], result["strategies"])
-    result["stopped"] = [
-        {"instance": instance, "spec": spec, "seeds_saved": count}
-        for (instance, spec), count in study.stopped.items()
-    ]
-    result["core_hours"] = study.costs.spent / 3600.0
     tuned = [row for rows in runs.values() for row in rows]
-    return {**result, **_rows(study), "strategy_rows": tuned}
+    return {**result, **_made(study), **info, "strategy_rows": tuned, "finished": True}
 
 
-def _rows(study: RoomStudy) -> dict[str, Any]:
-    return {"matrix": [row for rows in study.runs.values() for row in rows]}
+def _made(study: RoomStudy) -> dict[str, Any]:
+    """Return the rows of the matrix, what it saved to stop some of its specs, and core-hours."""
+    return {
+        "matrix": [row for rows in study.runs.values() for row in rows],
+        "stopped": [
+            {"instance": instance, "spec": spec, "seeds_saved": count}
+            for (instance, spec), count in study.stopped.items()
+        ],
+        "core_hours": study.costs.spent / 3600.0,
+    }
 
 
 def _apart(study: RoomStudy, group: str, comparison: int) -> dict[str, Any] | None:

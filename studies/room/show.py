@@ -9,6 +9,7 @@ from typing import Any
 from rich.table import Table
 
 from accerl.records import write_json
+from analysis import formats
 from analysis.report.studies.room import FAMILIES, worth_cell
 from studies.progress import console, numbers_table, say
 
@@ -47,11 +48,7 @@ def show(out: Path, result: dict[str, Any]) -> dict[str, Any]:
 
 def percent(found: Mapping[str, Any]) -> tuple[str, str]:
     """Return a gain and its interval in percent."""
-    if found["ratio"] is None:
-        return "-", "-"
-    if found["low"] is None:
-        return f"{found['ratio'] - 1:+.1%}", "-"
-    return f"{found['ratio'] - 1:+.1%}", f"{found['low'] - 1:+.1%} to {found['high'] - 1:+.1%}"
+    return formats.gain(found["ratio"], found["low"], found["high"])
 
 
 def families_table(result: Mapping[str, Any]) -> Table:

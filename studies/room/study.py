@@ -81,9 +81,14 @@ class RoomStudy:
                     if spec.label not in last:
                         cells.append((item, spec, seed))
             self.run_cells(f"{title}, seed {seed}", cells)
+        self._count_stopped(instances, seeds)
+
+    def _count_stopped(self, instances: Sequence[Instance], seeds: Sequence[int]) -> None:
+        """Keep of how many runs it saved to stop what is clearly last."""
         for item in instances:
             for label in self._clearly_last(item, seeds):
                 missing = sum((item.name, label, seed) not in self.runs for seed in seeds)
+                self.stopped.pop((item.name, label), None)
                 if missing:
                     self.stopped[item.name, label] = missing
 
@@ -103,6 +108,7 @@ class RoomStudy:
             matrix = make_matrix(instances, list(specs), seeds, self.runs)
             missing = missing_runs(matrix, CHOICES)
             if not missing:
+                self._count_stopped(instances, seeds)
                 return matrix
             cells = [(instances[n], specs[matrix.specs[s]], matrix.seeds[k]) for n, s, k in missing]
             self.run_cells("stopped runs that a choice needs", cells)

@@ -200,13 +200,21 @@ def _paces(case: Case, out: Path) -> dict[str, dict[str, float]]:
     }
 
 
+FLIPPED = {"": "", ">": "<", "<": ">", "~": "~"}
+"""marks of a bound (see `Ratios`), and of that of its inverse"""
+
+
 def _fleet(case: Case, found: Mapping[str, Any], out: Path) -> dict[str, Any]:
     """Return what the measured env steps to a case's last score are worth on drawn machines."""
     jobs = {variant.label: _job(case, variant, 0, "", out) for variant in case.variants}
-    ratios = {row["label"]: row["to_score"][-1]["env_steps_ratio"] for row in found["variants"]}
+    last = {row["label"]: row["to_score"][-1] for row in found["variants"]}
+    ratios = {label: row["env_steps_ratio"] for label, row in last.items()}
     if ratios[found["baseline"]] is None:
         return {}
-    return fleet_worth(jobs, {label: each for label, each in ratios.items() if each is not None})
+    worth = fleet_worth(jobs, {label: each for label, each in ratios.items() if each is not None})
+    # Where env steps are at least so many, what they are worth is at most so much.
+    bounds = [FLIPPED[last[label]["bound"]] if label in last else "" for label in worth["labels"]]
+    return worth | {"bounds": bounds}
 
 
 def _of_case(number: int, curves: Curves) -> dict[tuple[str, int], LearningCurve]:

@@ -79,10 +79,12 @@ def _fleet(case: Mapping[str, Any]) -> Table:
     table = numbers_table(title, "actors", *columns)
     for place, label in enumerate(fleet["labels"]):
         cells = [
-            f"{row['speedups'][place]:.2f} ({row['soonest'][place]})" for row in fleet["families"]
+            f"{fleet['bounds'][place]}{row['speedups'][place]:.2f} ({row['soonest'][place]})"
+            for row in fleet["families"]
         ]
         table.add_row(label, *cells)
-    left = [f"{row['left']:.1%}" for row in fleet["families"]]
+    unsure = "~" if any(fleet["bounds"]) else ""
+    left = [f"{unsure}{row['left']:.1%}" for row in fleet["families"]]
     table.add_row(f"the best of each, over {fleet['best']}", *left)
     return table
 

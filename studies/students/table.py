@@ -11,8 +11,9 @@ import numpy as np
 from studies.learning.curve import LearningCurve, Ratios, reached
 from studies.students.plan import Case
 
-CURVES_POINTS = 25
-"""of each curve that is kept beside the table"""
+POINTS = 25
+"""of each curve that are kept beside the table"""
+KEPT = ("seconds", "env_steps", "scores", "compression_kl_nats", "kl_nats")
 
 
 def row_of(curve: LearningCurve, scores: Sequence[float], seed: int) -> dict[str, Any]:
@@ -150,22 +151,12 @@ def case_result(
                 "predicted_pace": dict((paces or {}).get(variant.label, {})),
                 **compare(rows[variant.label], rows[first], case.scores),
                 "runs": rows[variant.label],
-                "curves": [_thinned(each, curve) for each, curve in found[variant.label].items()],
+                "curves": [
+                    {"seed": each, **curve.thinned(POINTS, KEPT)}
+                    for each, curve in found[variant.label].items()
+                ],
             }
             for variant in case.variants
             if rows[variant.label]
         ],
     }
-
-
-def _thinned(seed: int, curve: LearningCurve) -> dict[str, Any]:
-    every = max(len(curve.seconds) // CURVES_POINTS, 1)
-    names = ("seconds", "env_steps", "scores", "compression_kl_nats", "kl_nats")
-    return {"seed": seed} | {
-        name: [_short(value) for value in list(getattr(curve, name))[every - 1 :: every]]
-        for name in names
-    }
-
-
-def _short(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.4g}")

@@ -47,7 +47,7 @@ def test_a_foreign_page_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     page.write_text("# My project\n")
     for sources in ([], [tmp_path]):
         refused = accerl(capsys, "study", "page", *sources, "--out", tmp_path)
-        assert "is not a page of the papers' claims" in refused.complaint
+        assert "it was not written here" in refused.complaint
     assert page.read_text() == "# My project\n"
 
 

@@ -85,6 +85,8 @@ def test_every_machine_is_drawn(study: StudyRecord, page: str, figures: dict[str
     costs = acting_costs(study.profiles["two-core"])
     assert set(costs) == {FULL.label, INT8.label, SMALL.label}
     assert costs[FULL.label] == {"one state at a time": 12000.0, "largest batch measured": 360.0}
+    measured = {"specs": [{"spec": FULL.to_json(), "infer_us": {"32": 10.0}}]}
+    assert acting_costs(measured) == {FULL.label: {"largest batch measured": 10.0}}
     latency = part(page, "latency", "provenance")
     assert all(name in latency for name in names)
 
@@ -102,7 +104,7 @@ def test_budgets_of_one_for_all_and_of_each_instance(study: StudyRecord) -> None
         assert len(tuning_rows(study, entrants[name])) == count
     rows = tuning_rows(study, entrants["static_each"])
     assert {row["strategy"].partition("@")[0] for row in rows} == {"static"}
-    assert best_score(entrants["static_each"], rows) == pytest.approx(0.5)
+    assert best_score(rows) == pytest.approx(0.5)
     assert entrants["static_each"].runs_per_instance == 16
     assert entrants["static"].runs_per_instance is None
 

@@ -161,6 +161,20 @@ def test_single_runs_are_logged_interval_by_interval(tmp_path: Path) -> None:
     assert run["summary"]["final_return"] == pytest.approx(lines[-1]["learner_return"])
 
 
+@pytest.mark.usefixtures("no_network")
+def test_runs_of_an_earlier_call_are_replaced_and_no_others(tmp_path: Path) -> None:
+    study_dir = write_study(
+        tmp_path / "s", strategies=("learned",), games=("freeway",), seeds=(100,)
+    )
+    path, out = study_dir / "runs/learned/freeway/seed-100", tmp_path / "out"
+    foreign = out / "wandb" / "offline-run-20200101_000000-abcdefgh"
+    foreign.mkdir(parents=True)
+    (first,) = write_offline_runs([path], out)
+    (second,) = write_offline_runs([path], out)
+    assert not first.exists()
+    assert {*out.glob("wandb/offline-run-*")} == {second, foreign}
+
+
 def test_a_table_that_would_be_cut_short_is_refused() -> None:
     rows = [{"x": number} for number in range(MOST_ROWS + 1)]
     check_size(Figure("long", "Long", "", {}, rows[1:]))

@@ -13,6 +13,10 @@ from analysis.report.table import Cell, Table, count, number
 
 FILES = ("room.json", "plan.json")
 COLUMNS = ("#Gain", "#95% interval")
+UNFINISHED = (
+    "The study was interrupted after its matrix: controls, placebos, rules and schedules are not "
+    "there yet. The same command goes on."
+)
 FAMILIES = "Seconds to target of no compression over each spec's (env steps likewise)"
 
 
@@ -49,6 +53,7 @@ def _answer(result: Mapping[str, Any], plan: Mapping[str, Any]) -> Section:
     single = result["chosen"]["one for all"]
     blocks: list[Block | None] = [
         Text(result["gate"]["reason"], "headline"),
+        None if result["finished"] else listing([UNFINISHED], warning=True),
         Text(
             f"The one spec for all is {single}. The naive minimum, chosen on the runs that are "
             f"reported, would claim {result['room']['naive'] - 1.0:+.1%}."
@@ -160,10 +165,5 @@ def worth_cell(row: Mapping[str, Any], spec: str) -> str:
 
 def gain_cells(found: Mapping[str, Any]) -> tuple[Cell, Cell]:
     """Return the cells of a gain and of its interval, in percent."""
-    if found["ratio"] is None:
-        return number(None), Cell(formats.NOTHING)
-    gain = found["ratio"] - 1.0
-    bounds = formats.NOTHING
-    if found["low"] is not None:
-        bounds = f"{found['low'] - 1.0:+.1%} to {found['high'] - 1.0:+.1%}"
-    return number(gain, f"{gain:+.1%}"), Cell(bounds)
+    text, bounds = formats.gain(found["ratio"], found["low"], found["high"])
+    return number(found["ratio"], text), Cell(bounds)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from accerl.records import read_json
+from accerl.records import json_hash, read_json
 from accerl.spec import IDENTITY
 from controller.indicator.strategy import AdvancedIndicator
 from controller.shipped import SHIPPED
@@ -15,23 +15,22 @@ from studies.papers.verdict import EndsWithin, SecondsAtMost
 LABEL = "Advanced Indicator"
 
 
-def _deciding() -> dict[str, Any]:
-    params = read_json(SHIPPED)["params"]
-    return {"name": AdvancedIndicator.name, "params": params, "label": LABEL}
-
+PARAMS = read_json(SHIPPED)["params"]
+DECIDING: dict[str, Any] = {"name": AdvancedIndicator.name, "params": PARAMS, "label": LABEL}
 
 FIGURE = PaperFigure(
     name="controller",
     title="A learned controller",
-    claim="The paper leaves its Advanced Indicator open. Here it is the one that ships with "
-    "AcceRL: trained on simulated runs of drawn games and machines.",
+    claim="The paper leaves its Advanced Indicator open. Here it is one that was trained on "
+    "simulated runs of drawn games and machines, as it ships with AcceRL "
+    f"({json_hash(PARAMS)[:8]}).",
     panels=tuple(
         Panel(
             game=game,
             runs=(
                 PaperRun.acting(IDENTITY, "Original"),
                 BOTH,
-                PaperRun(label=LABEL, strategy=_deciding()),
+                PaperRun(label=LABEL, strategy=DECIDING),
             ),
         )
         for game in GAMES

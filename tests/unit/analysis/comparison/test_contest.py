@@ -12,7 +12,7 @@ from accerl.errors import UserError
 from accerl.records import read_json, write_json
 from accerl.spec import Decision
 from analysis.comparison import contest as contest_module
-from analysis.comparison import curves
+from analysis.comparison import curves, stats
 from analysis.comparison.contest import METRICS, build_contest, write_contest
 from analysis.comparison.verdict import lean, outcome
 from analysis.formats import p_value
@@ -87,6 +87,20 @@ def test_every_metric_has_a_contrast_with_every_comparator(contest: dict[str, An
             continue
         assert all(item["p"] <= item["p_holm"] <= 1.0 for item in family)
         assert min(c["p_holm"] for c in family) == pytest.approx(2 * min(c["p"] for c in family))
+
+
+def test_a_metric_has_one_scale_for_all_comparators(
+    study: StudyRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ratio, asked = stats.paired_ratio_of_means, iter([False, True])
+
+    def unsafe_at_times(*arguments: Any, **options: Any) -> stats.Interval | None:
+        return ratio(*arguments, **options) if next(asked) else None
+
+    monkeypatch.setattr(stats, "paired_ratio_of_means", unsafe_at_times)
+    found = [c for c in build_contest(study)["contrasts"] if c["metric"] == "gain_per_second"]
+    assert len(found) == 2
+    assert all(item["ratio"] is None and item["difference"] is not None for item in found)
 
 
 def test_the_same_records_give_the_same_file(study: StudyRecord, contest: dict[str, Any]) -> None:

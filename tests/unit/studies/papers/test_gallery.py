@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from accerl.errors import UserError
+from accerl.records import fingerprint
 from studies.cli.main import run as command
 from studies.papers.figures.fig1 import time_split
 from studies.papers.gallery import NOT_YET, write_gallery
@@ -22,6 +23,7 @@ def fig1(folder: Path, budget: str) -> Path:
     result: dict[str, Any] = figure_result(FIGURES["fig1"], [])
     result |= {"split": time_split(FIGURES["fig1"].machines()), "budget": budget}
     result |= {"command": f"accerl study run paper-fig1 --budget {budget} --seed 0 --out DIR"}
+    result |= {"git_revision": "0123456789", "fingerprint": fingerprint()}
     folder.mkdir(exist_ok=True)
     (folder / "fig1.json").write_text(json.dumps(result))
     return folder

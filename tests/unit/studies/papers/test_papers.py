@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 from accerl.errors import UserError
+from accerl.records import fingerprint
 from accerl.spec import CompressionSpec
 from analysis.figures.studies.papers import paper_figures
 from studies.cli.study import STUDIES
 from studies.jobs.executor import Outcome
 from studies.learning.curve import LearningCurve
-from studies.learning.interval import mean_interval
+from studies.learning.interval import mean_interval, mean_over_games
 from studies.learning.job import LearningJob, described
 from studies.papers.figure import PAPER, Curves, Panel, PaperFigure, PaperRun
 from studies.papers.figures.fig1 import PUBLISHED_MS, saved_share, time_split
@@ -129,6 +130,24 @@ def test_curves_without_processor_seconds_say_nothing_of_them() -> None:
     assert (known["core_seconds_ratio"], known["processor_seconds"]) == (None, None)
 
 
+def test_a_game_counts_once_however_many_seeds_it_has() -> None:
+    mean, low, high, over = mean_over_games([[1.0, 3.0], [2.0], [], [5.0]])
+    assert (mean, over) == (3.0, "games")
+    assert mean_interval([2.0, 2.0, 5.0]) == (mean, low, high)
+    mean, low, high, over = mean_over_games([[1.0, 3.0], [5.0]])  # of two games: their seeds
+    assert ((mean, low, high), over) == (mean_interval([1.0, 3.0, 5.0]), "seeds")
+
+    found = curves({"Original": [1.0] * 4, "INT8": [2.0] * 4})
+    slow = curves({"Original": [1.0] * 4, "INT8": [0.5] * 4})
+    check = SecondsAtMost(claim="faster", label="INT8", machine=PAPER, at_most=10.0)
+    games = [(replace(PANEL, game=name), found) for name in ("pong", "breakout")]
+    verdict = check([*games, (replace(PANEL, game="alien"), slow)])
+    assert (verdict.over, verdict.runs, verdict.bound) == ("games", 12, ">")
+    assert verdict.high
+    assert verdict.high > 2.0  # twelve pairs, but three games
+    assert check(games).over == "seeds"
+
+
 def test_intervals_are_those_of_student() -> None:
     assert mean_interval([1.0, 3.0]) == pytest.approx((2.0, 2.0 - 12.7062, 2.0 + 12.7062), abs=1e-3)
     assert mean_interval([1.0]) == (1.0, -math.inf, math.inf)
@@ -219,9 +238,11 @@ def test_a_figure_is_drawn_and_explained(tmp_path: Path) -> None:
     assert {row["what"] for row in pictures[3].table} == {
         "seconds", "processor seconds", "env steps",
     }  # fmt: skip
-    (tmp_path / "fig8.json").write_text(json.dumps({**result, "command": "accerl study run"}))
+    whole = {**result, "command": "accerl", "git_revision": None, "fingerprint": fingerprint()}
+    (tmp_path / "fig8.json").write_text(json.dumps(whole))
     text = write_page(tmp_path).read_text()
     assert "It is faster." in text
+    assert "revision unknown on " in text
     assert "| faster | **holds** |" in text
 
 
@@ -269,6 +290,14 @@ def test_a_folder_of_another_plan_is_refused(tmp_path: Path) -> None:
     assert (tmp_path / "fig1-split.png").read_bytes()[1:4] == b"PNG"
     with pytest.raises(UserError, match="another plan"):
         run_papers(tmp_path, names=("fig1",), budget="tiny", seed=1)
+
+
+def test_a_page_of_somebody_elses_is_not_overwritten(tmp_path: Path) -> None:
+    page = tmp_path / "README.md"
+    page.write_text("my own notes\n")
+    with pytest.raises(UserError, match="would be lost"):
+        run_papers(tmp_path, names=("fig1",), budget="tiny")
+    assert [*tmp_path.iterdir()] == [page]
 
 
 def test_an_interrupted_figure_shows_all_that_was_made_before(tmp_path: Path) -> None:

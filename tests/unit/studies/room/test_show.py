@@ -60,6 +60,7 @@ def made_up() -> dict[str, Any]:
         "targets": [{"target": 0.5, "reached": 0.9, "ratio": 1.1, "low": 1.0, "high": 1.2}],
         "stopped": [{"instance": cells[0].name, "spec": "original fp32", "seeds_saved": 1}],
         "core_hours": 0.1,
+        "finished": True,
         "plan_hash": "0" * 12,
         "command": "accerl study run room --out DIR",
         "matrix": [],
@@ -124,6 +125,16 @@ def test_the_gate_s_outcome_stands_on_the_page_and_among_the_records(tmp_path: P
     Report(runs=(tmp_path,), html=tmp_path / "room.html", figures=pictures).execute()
     assert result["gate"]["reason"][:20] in (tmp_path / "room.html").read_text()
     assert (pictures / "room-catch.csv").is_file()
+
+
+def test_a_study_that_was_interrupted_after_its_matrix_has_a_page(tmp_path: Path) -> None:
+    result = {**made_up(), "strategies": [], "finished": False}
+    write_plan(tmp_path, make_plan(BUDGET, instances(), {}, seed=0))
+    write_json(tmp_path / RESULT, result)
+    Report(runs=(tmp_path,), html=tmp_path / "room.html").execute()
+    page = (tmp_path / "room.html").read_text()
+    assert "was interrupted after its matrix" in page
+    assert result["gate"]["reason"][:20] in page
 
 
 def test_a_report_of_the_room_refuses_what_it_does_not_have(tmp_path: Path) -> None:

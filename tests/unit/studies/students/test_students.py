@@ -20,7 +20,7 @@ from studies.learning.job import EPISODES, INTERVALS, LearningJob
 from studies.students.fleet import ASSUMED, fleet_worth
 from studies.students.plan import CORRECTORS, NET3, STUDENTS, Case, Start, acting
 from studies.students.run import _job, run_learning_study
-from studies.students.show import case_tables
+from studies.students.show import _fleet, case_tables
 from studies.students.table import compare, row_of
 from tests.fixtures.studies.synthetic_study import make_report
 
@@ -304,5 +304,12 @@ def test_what_measured_env_steps_are_worth_on_drawn_machines() -> None:
         assert cheap["speedups"][1] == pytest.approx(2.0 * cost["speedups"][1])
         assert cheap["left"] >= 0.0
     assert [sum(row["soonest"]) for row in free["families"]] == [3, 3, 3, 3, 12]
+    # Where env steps are a lower bound, what they are worth is an upper one.
+    fleet = {**dear, "bounds": ["", "<", ""]}
+    case = {"scores": [2.0], "baseline": IDENTITY.label, "fleet": fleet}
+    table = _fleet(case)
+    cells = [str(cell) for cell in table.columns[1].cells]
+    assert cells[1].startswith("<")
+    assert cells[-1].startswith("~")
     # What no run reached is left out.
     assert fleet_worth(jobs, {IDENTITY.label: 1.0}, draws=1)["labels"] == [IDENTITY.label, ASSUMED]
