@@ -135,7 +135,7 @@ def _open_database(where: str) -> RDBStorage:
         except (sqlalchemy.exc.NoSuchModuleError, ImportError) as error:
             raise UserError(
                 f"--storage {shown(where)}: no driver for {url.drivername!r} is installed; for "
-                f"PostgreSQL: pip install 'accerl-control[postgres]', and write {EXAMPLE}"
+                f"PostgreSQL: pip install 'psycopg[binary]', and write {EXAMPLE}"
             ) from error
         except (sqlalchemy.exc.IntegrityError, sqlalchemy.exc.ProgrammingError) as error:
             # Another process was making the same tables.

@@ -12,7 +12,7 @@ from accerl.errors import UserError, one_line
 REGISTERED_BY = {"ALE/": "ale_py", "MiniGrid-": "minigrid", "BabyAI-": "minigrid"}
 """packages whose import registers ids that begin like this"""
 EXTRAS = {
-    "box2d": "accerl-control[box2d]",
+    "box2d": "gymnasium[box2d]",
     "mujoco": "gymnasium[mujoco]",
     "phys2d": "gymnasium[jax]",
     "tabular": "gymnasium[jax]",

@@ -79,4 +79,7 @@ def _strategy(strategy: Strategy | str | Path | None) -> Strategy:
     if Path(strategy).is_dir():
         return accerl.load_bundle(strategy)
     hint = did_you_mean(str(strategy), list(STRATEGIES))
-    raise UserError(f"strategy {str(strategy)!r} does not exist; {hint}, or the folder of a bundle")
+    raise UserError(
+        f"strategy {str(strategy)!r} does not exist; {hint}, the folder of a bundle, or an object "
+        "such as controller.shipped.shipped_indicator()"
+    )

@@ -185,7 +185,7 @@ def check_installed() -> None:
     if find_spec("stable_baselines3") is None:
         raise UserError(
             f"training {PPOStrategy.name} needs Stable-Baselines3: "
-            "pip install 'accerl-control[rivals]'"
+            "pip install stable-baselines3"
         )
 
 

@@ -102,7 +102,7 @@ class Train(Command):
     """also write an offline W&B run to the run directory"""
     energy: str | None = None
     """on the real clock: also estimate the energy and CO2 that this machine takes meanwhile, by
-    codecarbon (pip install 'accerl-control[energy]'); the country's ISO code, such as DEU"""
+    codecarbon (pip install codecarbon); the country's ISO code, such as DEU"""
 
     def execute(self) -> dict[str, Any]:
         """Resolve the options and train."""

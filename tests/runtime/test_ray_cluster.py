@@ -62,7 +62,7 @@ def test_a_client_cannot_hold_the_learner() -> None:
 
 def test_without_ray_the_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)  # as if it were not installed
-    with pytest.raises(UserError, match=r"^--runtime ray needs Ray: pip install 'accerl-control"):
+    with pytest.raises(UserError, match=r"^--runtime ray needs Ray: pip install 'ray"):
         RayRun(ray_catch())
 
 

@@ -179,7 +179,7 @@ def test_without_ray_the_line_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)  # as if it were not installed
-    with pytest.raises(UserError, match=r"pip install 'accerl-control\[ray\]'"):
+    with pytest.raises(UserError, match=r"pip install 'ray\[client\]'"):
         open_executor(tmp_path, cluster="auto")
 
 

@@ -34,9 +34,7 @@ class EnergyMeter:
             source = importlib.import_module("codecarbon.input").DataSource()
             known = sorted(source.get_global_energy_mix_data())  # imports pandas
         except ImportError as error:
-            raise UserError(
-                f"{asked_by} needs codecarbon: pip install 'accerl-control[energy]'"
-            ) from error
+            raise UserError(f"{asked_by} needs codecarbon: pip install codecarbon") from error
         if country not in known:
             hint = did_you_mean(country.upper(), known).partition("allowed: ")[0]
             raise UserError(

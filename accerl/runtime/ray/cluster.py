@@ -37,7 +37,7 @@ def import_ray(asked_by: str) -> Any:
     try:
         import ray
     except ImportError as error:
-        raise UserError(f"{asked_by} needs Ray: pip install 'accerl-control[ray]'") from error
+        raise UserError(f"{asked_by} needs Ray: pip install 'ray[client]'") from error
     return ray
 
 

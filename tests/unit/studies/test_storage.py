@@ -38,7 +38,7 @@ def test_passwords_are_not_shown(where: str, told: str) -> None:
         (f"postgresql+psycopg://me:{SECRET}@host:port/db", "neither a URL such as postgresql"),
         (f"postgresql+psycopg://me:p@{SECRET}@host/db", "such as %40 for @"),
         (f"postgres://me:{SECRET}@host/db", "no driver for 'postgres' is installed"),
-        (f"oracle://me:{SECRET}@host/db", "pip install 'accerl-control.postgres.'"),
+        (f"oracle://me:{SECRET}@host/db", "pip install 'psycopg.binary.'"),
         ("://", "neither a URL"),
         ("jobs.db", "nor a file named .*journal"),
         ("no/such/folder/optuna.journal", "in a folder that exists"),
@@ -53,7 +53,7 @@ def test_what_cannot_be_opened_is_told_in_one_line(where: str, message: str) -> 
 
 def test_a_missing_driver_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)  # as if it were not installed
-    with pytest.raises(UserError, match=r"pip install 'accerl-control\[postgres\]'"):
+    with pytest.raises(UserError, match=r"pip install 'psycopg\[binary\]'"):
         open_storage("postgresql://me@127.0.0.1:1/db")
 
 

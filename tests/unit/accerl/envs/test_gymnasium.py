@@ -187,7 +187,7 @@ def test_a_missing_dependency_is_named_with_its_pip_line() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("UserError game 'LunarLander-v3' needs a package")
-    assert done.stdout.endswith("run `pip install 'accerl-control[box2d]'`\n")
+    assert done.stdout.endswith("run `pip install 'gymnasium[box2d]'`\n")
 
 
 @pytest.mark.parametrize(

@@ -154,7 +154,7 @@ def test_too_little_to_train_on_is_refused(changes: dict[str, Any], message: str
 def test_without_stable_baselines_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("controller.comparators.ppo.find_spec", lambda _: None)
     assert importlib.util.find_spec("stable_baselines3")
-    with pytest.raises(UserError, match=r"pip install 'accerl-control\[rivals\]'"):
+    with pytest.raises(UserError, match=r"pip install stable-baselines3"):
         trained()
 
 

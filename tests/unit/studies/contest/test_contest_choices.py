@@ -128,7 +128,7 @@ def test_without_a_rival_s_package_nothing_is_begun(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("controller.comparators.ppo.find_spec", lambda _: None)
-    with pytest.raises(UserError, match=r"pip install 'accerl-control\[rivals\]'"):
+    with pytest.raises(UserError, match=r"pip install stable-baselines3"):
         run_contest(tmp_path / "out", budget="default")
     assert list(tmp_path.iterdir()) == []
 
@@ -142,7 +142,7 @@ def test_without_a_game_s_package_nothing_is_begun(tmp_path: Path) -> None:
     command = [sys.executable, "-c", code, str(tmp_path / "out")]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100.0)
     assert done.returncode == 2
-    assert done.stderr.endswith("run `pip install 'accerl-control[box2d]'`\n")
+    assert done.stderr.endswith("run `pip install 'gymnasium[box2d]'`\n")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -80,5 +80,5 @@ def test_a_country_that_does_not_exist_is_refused(country: str, words: str) -> N
 
 def test_without_codecarbon_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "codecarbon", None)
-    with pytest.raises(UserError, match=r"--energy needs codecarbon: pip install 'accerl-control"):
+    with pytest.raises(UserError, match=r"--energy needs codecarbon: pip install codecarbon"):
         EnergyMeter("DEU")
