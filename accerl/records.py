@@ -166,6 +166,13 @@ class RunWriter:
         self._file.close()
 
 
+def not_a_run(path: Path, lacking: str) -> str:
+    """Return what to say of a folder that should be a run directory and lacks a file."""
+    if not path.is_dir():
+        return f"{path} does not exist; give the folder of a run"
+    return f"{path} is not a run directory (no {lacking}); give the --out of `accerl train`"
+
+
 def read_metrics(path: Path) -> Iterator[IntervalReport]:
     """Yield the intervals of a run directory; a last line cut off by a crash is dropped.
 
@@ -174,7 +181,7 @@ def read_metrics(path: Path) -> Iterator[IntervalReport]:
     """
     file = path / METRICS
     if not file.is_file():
-        raise UserError(f"{path} is not a run directory (no {METRICS})")
+        raise UserError(not_a_run(path, METRICS))
     lines = file.read_text().splitlines()
     for number, line in enumerate(lines, start=1):
         try:

@@ -6,8 +6,9 @@ import json
 import tomllib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, is_dataclass, replace
+from dataclasses import asdict, fields, is_dataclass, replace
 from pathlib import Path
+from types import NoneType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from accerl.config import RunConfig
@@ -136,10 +137,19 @@ def _fitted(owner: type[Any], given: Mapping[str, Any], where: str) -> dict[str,
         try:
             values[name] = _fit(value, kinds[name], where)
         except TypeError as error:
-            needed = json.dumps(getattr(owner, name, None))
-            message = f"{where}.{name}: a value like {needed} is needed, got {value!r}"
-            raise UserError(message) from error
+            standard = getattr(owner, name, None)
+            needed = f"a value like {json.dumps(standard)}"
+            if standard is None:
+                needed = " or ".join(map(_form, get_args(kinds[name])))
+            raise UserError(f"{where}.{name}: {needed} is needed, got {value!r}") from error
     return values
+
+
+def _form(kind: Any) -> str:
+    """Return how a value of a type is written."""
+    if isinstance(kind, type) and is_dataclass(kind):
+        return f"an object with {', '.join(item.name for item in fields(kind))}"
+    return "null" if kind is NoneType else getattr(kind, "__name__", str(kind))
 
 
 def _replaced(config: RunConfig, changes: Mapping[str, Mapping[str, Any]]) -> RunConfig:

@@ -8,7 +8,7 @@ from typing import Any
 from accerl.checkpoint import has_checkpoint, load_checkpoint
 from accerl.config import RunConfig
 from accerl.errors import UserError
-from accerl.records import CONFIG, METRICS, read_json
+from accerl.records import CONFIG, METRICS, not_a_run, read_json
 
 CHECKPOINT = "checkpoint"
 PROFILE = "profile.json"
@@ -23,7 +23,7 @@ def read_config(path: Path) -> RunConfig:
         UserError: it is none, or of another version of AcceRL.
     """
     if not (path / CONFIG).is_file():
-        raise UserError(f"{path} is not a run directory (no {CONFIG})")
+        raise UserError(not_a_run(path, CONFIG))
     data = read_json(path / CONFIG)
     extra = ("strategy", "strategy_params", "profile_hash")
     return RunConfig.from_json({key: value for key, value in data.items() if key not in extra})

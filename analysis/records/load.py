@@ -247,7 +247,12 @@ def load_study(path: Path) -> StudyRecord:
     """
     path = Path(path)
     if not is_study(path):
-        raise UserError(f"{path} is not a study directory (no {STUDY}); was the study finished?")
+        raise UserError(
+            f"{path} is not a finished study (no {STUDY}); give the --out of `accerl study run`, "
+            "which goes on when it is started again"
+            if path.is_dir()
+            else f"{path} does not exist; give the --out of `accerl study run`"
+        )
     info = _read_object(path / STUDY)
     missing = [key for key in REQUIRED if key not in info]
     if missing:

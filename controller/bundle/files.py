@@ -128,7 +128,12 @@ def read_manifest(path: Path) -> Manifest:
     """
     file = path / MANIFEST
     if not file.is_file():
-        raise UserError(f"{path} is not a bundle: it has no {MANIFEST}")
+        raise UserError(
+            f"{path} is not a bundle: it has no {MANIFEST}; give the folder that a study's report "
+            "or `accerl schedule export` names"
+            if path.is_dir()
+            else f"{path} does not exist; give the folder of a bundle"
+        )
     data = read_json(file)
     with refuse_malformed(str(file)):
         manifest = Manifest.from_json(data)

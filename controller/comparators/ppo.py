@@ -184,8 +184,7 @@ def check_installed() -> None:
     """
     if find_spec("stable_baselines3") is None:
         raise UserError(
-            f"training {PPOStrategy.name} needs Stable-Baselines3: "
-            "pip install stable-baselines3"
+            f"training {PPOStrategy.name} needs Stable-Baselines3: pip install stable-baselines3"
         )
 
 

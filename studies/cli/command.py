@@ -35,8 +35,12 @@ def save_result(result: dict[str, Any], out: Path | None, name: str) -> dict[str
     return result
 
 
-def check_writable(out: Path) -> None:
-    """Refuse an --out that cannot be written before a command has worked for minutes.
+def check_writable(out: Path, option: str = "--out") -> None:
+    """Refuse a folder that cannot be written before a command has worked for minutes.
+
+    Args:
+        out: the folder.
+        option: that named it.
 
     Raises:
         UserError: neither the folder nor the first of its parents that exists can be written.
@@ -46,7 +50,7 @@ def check_writable(out: Path) -> None:
     if not existing.is_dir() or not os.access(existing, os.W_OK):
         raise UserError(
             f"cannot write to {out}: {existing} is not a folder that can be written; "
-            "give --out a writable folder"
+            f"give {option} a writable folder"
         )
 
 

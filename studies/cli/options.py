@@ -64,7 +64,9 @@ def _mistake(box: str, name: str) -> str:
     if said[0].startswith("Missing from"):
         names = (line.removeprefix(INDENT) for line in said if line.startswith(INDENT))
         return f"{name} needs {', '.join(found for found in names if found[0] != ' ')}"
-    return " ".join(line.strip() for line in said)
+    text = " ".join(line.strip() for line in said)
+    # What a list of values is told, where a single value is told of by `KINDS`.
+    return text.replace("Could not find valid parse for arguments:", "not allowed are the values")
 
 
 def _is_text(line: str) -> bool:

@@ -14,7 +14,7 @@ from analysis.records.load import is_room, is_study, load_run
 from analysis.render.html import label_runs, write_runs_report
 from analysis.render.terminal import rich_table
 from analysis.report.runs import score_table
-from studies.cli.command import Command
+from studies.cli.command import Command, check_writable
 from studies.progress import console, say
 
 BESIDE_HTML = Path("<beside the HTML file>")
@@ -69,6 +69,9 @@ class Report(Command):
         if not self.runs:
             raise UserError("name a study folder or at least one run directory")
         wandb = self.html.parent / "wandb" if self.wandb == BESIDE_HTML else self.wandb
+        for option, folder in (("--figures", self.figures), ("--wandb", wandb)):
+            if folder is not None:
+                check_writable(folder, option)
         lone_study = self.runs[0] if len(self.runs) == 1 and is_study(self.runs[0]) else None
         if self.wandb_save is not None and (wandb is None or lone_study is None):
             raise UserError(

@@ -107,10 +107,6 @@ class Train(Command):
     def execute(self) -> dict[str, Any]:
         """Resolve the options and train."""
         config = self.run_config()
-        if self.print_config:
-            if not self.json:
-                print(to_text(config))
-            return config.to_json()
         chosen = choose_strategy(
             self.strategy,
             config,
@@ -119,6 +115,10 @@ class Train(Command):
             bundle_mode=self.bundle_mode,
             strict=self.strict,
         )
+        if self.print_config:
+            if not self.json:
+                print(to_text(config))
+            return config.to_json()
         default = Path("runs") / f"{_as_file_name(config.preset)}-seed{config.seed}"
         out = self.out or free_folder(default, self.resume)
         if not self.resume:
@@ -159,9 +159,10 @@ class Train(Command):
             "learner.precision": self.precision,
             "ray.address": self.cluster,
         }
+        given = read_settings(self.settings)
         config = configure(
             self.game,
-            {**_known(options), **read_settings(self.settings)},
+            {**_known(options), **given},
             self.config,
             seconds=self.seconds,
             until_score=self.until_score,
@@ -172,8 +173,16 @@ class Train(Command):
         )
         if self.cluster is not None and config.runtime.runtime != "ray":
             raise UserError("--cluster goes with --runtime ray")
+        counted = {"runtime.num_actors", "runtime.num_distillers"} & set(given)
+        if counted and config.runtime.clock == "virtual":
+            raise UserError(
+                f"--set {min(counted)} goes with the real clock: on the virtual one the latency "
+                "profile says how many there are; add --clock real, or give --profile another"
+            )
         if self.profile is not None and config.runtime.clock == "real":
-            raise UserError("--profile goes with the virtual clock; add --runtime serial")
+            raise UserError(
+                "--profile goes with the virtual clock; add --runtime serial --clock virtual"
+            )
         return config
 
 

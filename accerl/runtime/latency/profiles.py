@@ -7,7 +7,7 @@ from pathlib import Path
 from accerl.errors import UserError, did_you_mean
 from accerl.records import read_json, write_json
 from accerl.runtime.latency import shipped
-from accerl.runtime.latency.families import machine_of, sample_machine
+from accerl.runtime.latency.families import FAMILIES, machine_of, sample_machine
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.latency.shipped.paper import PAPER, paper_profile
 from accerl.spec import STUDENTS, CompressionSpec
@@ -36,16 +36,31 @@ def load_profile(name_or_path: str, folder: Path | None = None) -> LatencyProfil
         return sample_machine(*machine)
     path = Path(name_or_path)
     if path.suffix == ".json":
-        return LatencyProfile.from_json(read_json(path))
+        return _read(path)
     folder = folder or profile_folder()
     stored = folder / f"{name_or_path}.json"
     if stored.is_file():
-        return LatencyProfile.from_json(read_json(stored))
+        return _read(stored)
+    if (family := name_or_path.rpartition("-")[0]) in FAMILIES:
+        raise UserError(
+            f"latency profile {name_or_path!r} does not exist; machines of a family are "
+            f"{family}-0000 to {family}-9999"
+        )
+    if path.exists():
+        raise UserError(f"{path} is no latency profile; give a name, or a file that ends in .json")
     hint = did_you_mean(name_or_path, ["paper", *profile_names(folder)])
     raise UserError(
         f"latency profile {name_or_path!r} does not exist; {hint}; "
         "`accerl profile measure` makes one for this machine, `accerl profile sample` draws others"
     )
+
+
+def _read(path: Path) -> LatencyProfile:
+    data = read_json(path)
+    try:
+        return LatencyProfile.from_json(data)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
 
 
 def profile_folder() -> Path:

@@ -133,7 +133,7 @@ def test_only_a_learner_that_fits_can_be_started_from(tmp_path: Path) -> None:
         ({"network": "net1"}, "its network is 'original', this run's is 'net1'"),
         ({"game": "cartpole"}, "its game is 'catch'"),
         ({"pixel_unit": 2.0}, "its pixel_unit is"),
-        ({"start": str(tmp_path / "b")}, "is not a run directory"),
+        ({"start": str(tmp_path / "b")}, "b does not exist; give the folder of a run"),
     ):
         with pytest.raises(UserError, match=reason):
             starting_learner(replace(start, **change))

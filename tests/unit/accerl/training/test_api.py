@@ -137,7 +137,7 @@ def test_games_of_gymnasium_train_and_play_like_presets(tmp_path: Path) -> None:
     ("options", "message"),
     [
         ({"game": "catchx"}, "did you mean"),
-        ({"strategy": "fixedx"}, r"did you mean 'fixed'.*or the folder of a bundle"),
+        ({"strategy": "fixedx"}, r"did you mean 'fixed'.*the folder of a bundle, or an object"),
         ({"num_envs": 8}, "setting 'num_envs' does not exist; .*runtime__num_envs"),
         ({"runtime__nothing": 8}, "setting 'runtime__nothing' does not exist"),
         ({"runtime__num_envs": 0}, "num_envs"),

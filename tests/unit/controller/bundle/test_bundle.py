@@ -270,7 +270,7 @@ def test_is_bundle_tells_names_from_folders(folder: Path, tmp_path: Path) -> Non
     assert is_bundle(str(folder))
     assert not is_bundle(tmp_path)
     assert not is_bundle("kl_threshold")
-    with pytest.raises(UserError, match="is not a bundle"):
+    with pytest.raises(UserError, match="kl_threshold does not exist; give the folder of a bundle"):
         load_bundle("kl_threshold")
 
 
