@@ -138,14 +138,18 @@ class RunConfig:
     """
 
     preset: str
+    """name of the settings that the run begins with"""
     game: str
+    """what is played"""
     network: str = "original"
     """the learner's network: original, net1, net2 or net3; impala, impala-small or impala-tiny;
     or module:function, your own (`accerl.networks.make`); uncompressed actors act with it too"""
     seed: int = 0
+    """of everything random"""
     pixel_centre: int = 0
     """uint8 observations enter the network as (pixel - pixel_centre) / pixel_unit"""
     pixel_unit: float = 255.0
+    """see `pixel_centre`"""
     seconds: float = 60.0
     """length of the run on its own clock"""
     until_score: float | None = None

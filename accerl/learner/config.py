@@ -33,8 +33,11 @@ class LearnerConfig:
     unroll: int = 20
     """steps per rollout, T"""
     learning_rate: float = 5e-4
+    """of Adam"""
     adam_eps: float = 1e-5
+    """epsilon of Adam"""
     discount: float = 0.99
+    """of rewards, per env step"""
     lam: float = 0.95
     """trace decay of the value targets"""
     corrector: str = "vtrace+importance"
@@ -63,6 +66,7 @@ class LearnerConfig:
     minibatches: int = 1
     """parts (by environment) that one pass is split into"""
     entropy_cost: float = 0.01
+    """weight of the entropy bonus"""
     actor_kl_cost: float = 0.0
     """weight of KL(what acted || learner), which keeps the learner where its compressed actors can
     follow (Actor-Learner Distillation, Parisotto and Salakhutdinov 2021)"""
@@ -70,8 +74,11 @@ class LearnerConfig:
     """updates within which learning rate and entropy cost fall linearly to `anneal_to` of their
     values, where they stay; 0: they never change"""
     anneal_to: float = 0.2
+    """share of their values at the end of annealing"""
     value_cost: float = 0.25
+    """weight of the value loss"""
     max_grad_norm: float = 0.5
+    """to which the norm of all gradients together is clipped"""
     reward_clip: float = 1.0
     """rewards are clipped to [-reward_clip, reward_clip]; 0 leaves them raw"""
     reward_scale: float = 1.0

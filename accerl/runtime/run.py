@@ -49,9 +49,13 @@ class IntervalReport(JsonFields):
     total_seconds: float
     """clock at the end of this interval"""
     env_steps: int
+    """that were learned from in this interval"""
     total_env_steps: int
+    """since the start of the run"""
     learner_updates: int
+    """in this interval"""
     total_learner_updates: int
+    """since the start of the run"""
     phase_seconds: Mapping[str, float]
     """busy seconds per phase, summed over actors; the keys are PHASES"""
     queue_fill: float
@@ -59,8 +63,11 @@ class IntervalReport(JsonFields):
     policy_lag: float
     """mean number of learner updates between the acting weights and the learner's"""
     kl_mean_nats: float
+    """KL(learner || actor), mean over the states of this interval's rollouts"""
     kl_var: float
+    """its variance over these"""
     kl_max_nats: float
+    """the largest of these"""
     entropy_nats: float
     """mean entropy of the learner's policy"""
     episode_returns: tuple[float, ...]

@@ -40,6 +40,7 @@ class QuantiseMethod:
     tuning_updates: int = 0
     """gradient steps by which what is published is trained to be rounded, see `rounding`"""
     tuning_learning_rate: float = 1e-4
+    """of these steps"""
     weights_only: bool = False
     """integers on the way to the actors only, which act in float32: a quarter of the bytes"""
 
