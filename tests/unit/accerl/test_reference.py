@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from accerl.config import RuntimeConfig
 from accerl.reference import PAGE, meanings, page
 
 
@@ -29,7 +28,7 @@ class Example:
     """one \
     thing | or another"""
     b: int = 2
-    c: RuntimeConfig = RuntimeConfig()
+    c: str = ""
     """a third"""
 
 
