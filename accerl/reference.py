@@ -10,7 +10,7 @@ import inspect
 import json
 import textwrap
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, asdict, fields, is_dataclass
+from dataclasses import MISSING, asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -110,10 +110,9 @@ def _of_methods() -> dict[str, str]:
 
 
 def _default(item: Any) -> str:
-    value = item.default
-    if value is MISSING:
+    if item.default is MISSING:
         return ""
-    return f"`{json.dumps(asdict(value) if is_dataclass(value) else value)}`"
+    return f"`{json.dumps(item.default, default=asdict)}`"
 
 
 def main() -> None:
