@@ -73,8 +73,8 @@ class Run(Command):
     """the study's folder"""
     budget: str = "default"
     """tiny (minutes; shows that everything works) or default; contest, students,
-    correctors, room, bits and the figures also have short, students and correctors minatar, and
-    students rest and onwards"""
+    correctors, room, bits and the figures also have short, contest medium, students and
+    correctors minatar, and students rest and onwards"""
     seed: int = 0
     """of samplers and controller; of oracle-gap, the first of each split's inner seeds"""
     workers: int = 0

@@ -194,6 +194,39 @@ _DRAWN = {
     "keeps_pace": True,
 }
 """of contests on drawn machines"""
+_SMALL = {
+    "env_steps": {
+        "catch": 30_000,
+        "cartpole": 60_000,
+        "acrobot": 100_000,
+        "minatar-freeway": 100_000,
+        "LunarLander-v3": 100_000,
+    },
+    "trained": _trained(("catch", "cartpole")),
+    "reference_runs": 5,
+    "inner_runs": 120,
+    "tune_seeds": 2,
+    "validate_seeds": 2,
+    "finalists": 3,
+    "pretrain_iterations": 60,
+}
+"""of contests of one night or less"""
+_RIVALS = {
+    "entrants": (
+        "static",
+        "kl-threshold",
+        "reward-gap",
+        "three-stage",
+        "advise-kl-cap",
+        "sw-ucb",
+        "thompson",
+        "gp-bandit",
+    ),
+    "variants": tuple(VARIANTS),
+    "rivals": ("ppo",),
+    "instance_runs": 12,
+}
+"""of contests that all take part in"""
 CONTEST = {
     "tiny": Budget(
         env_steps={"catch": 16_000, "minatar-freeway": 16_000, "acrobot": 60_000},
@@ -217,31 +250,29 @@ CONTEST = {
     ),
     "short": Budget(
         **_DRAWN,
-        env_steps={
-            "catch": 30_000,
-            "cartpole": 60_000,
-            "acrobot": 100_000,
-            "minatar-freeway": 100_000,
-            "LunarLander-v3": 100_000,
-        },
-        trained=_trained(("catch", "cartpole")),
-        # The first twelve machines of each family and 18 seeds were opened by earlier contests.
-        held_out=_held_out(NOT_SET_ON, NUMBERS["test"][12]),
+        **_SMALL,
+        # Earlier contests, and `medium`, have opened the machines and seeds before these.
+        held_out=_held_out(NOT_SET_ON, NUMBERS["test"][15]),
         entrants=("static", "kl-threshold", "advise-kl-cap"),
         variants=("untrained",),
-        reference_runs=5,
-        inner_runs=120,
         instance_runs=0,
-        tune_seeds=2,
-        validate_seeds=2,
-        finalists=3,
         test_seeds=5,
-        opened_seeds=18,
+        opened_seeds=28,
         exploratory_seeds=1,
-        pretrain_iterations=60,
+    ),
+    "medium": Budget(
+        **_DRAWN,
+        **_SMALL,
+        **_RIVALS,
+        held_out=_held_out(NOT_SET_ON, NUMBERS["test"][12]),
+        test_seeds=10,
+        opened_seeds=18,
+        other_seeds=4,
+        exploratory_seeds=2,
     ),
     "default": Budget(
         **_DRAWN,
+        **_RIVALS,
         env_steps={
             "catch": 30_000,
             "cartpole": 60_000,
@@ -251,22 +282,9 @@ CONTEST = {
             "LunarLander-v3": 200_000,
         },
         trained=_trained(("catch", "cartpole", "minatar-breakout")),
-        held_out=_held_out(NOT_SET_ON, NUMBERS["test"][15]),
-        entrants=(
-            "static",
-            "kl-threshold",
-            "reward-gap",
-            "three-stage",
-            "advise-kl-cap",
-            "sw-ucb",
-            "thompson",
-            "gp-bandit",
-        ),
-        variants=tuple(VARIANTS),
-        rivals=("ppo",),
+        held_out=_held_out(NOT_SET_ON, NUMBERS["test"][18]),
         reference_runs=20,
         inner_runs=288,
-        instance_runs=12,
         instance_finalists=3,
         tune_seeds=2,
         validate_seeds=3,

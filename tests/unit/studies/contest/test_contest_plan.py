@@ -130,13 +130,17 @@ def test_only_the_contest_proper_opens_its_test_seeds() -> None:
 
 
 def test_a_later_contest_opens_other_seeds_and_machines() -> None:
-    budget = CONTEST["short"]
-    assert budget.test == [118, 119, 120, 121, 122]  # 100 to 117 were opened by earlier ones,
+    medium, short = CONTEST["medium"], CONTEST["short"]
+    assert medium.test == [*range(118, 128)]  # 100 to 117 were opened by earlier ones,
+    assert short.test == [*range(128, 133)]
     opened = {
         f"{family}-{number}" for family in FAMILIES for number in range(9_000, 9_012)
     }  # as were these
-    assert not {machine for _, machine in budget.pairs} & opened
-    assert len(budget.held_out) == 12
+    for budget in (medium, short, CONTEST["default"]):
+        machines = {machine for _, machine in budget.held_out}
+        assert not machines & opened
+        assert len(budget.held_out) == 12
+        opened |= machines
 
 
 def test_students_keep_pace_on_drawn_machines() -> None:
