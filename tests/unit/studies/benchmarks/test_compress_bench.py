@@ -130,7 +130,7 @@ def test_a_run_that_learned_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(UserError, match="this run learns net1; train one with --network original"):
         bench_infer.trained(tmp_path, 0)
-    with pytest.raises(UserError, match="not a run directory"):
+    with pytest.raises(UserError, match="does not exist; give the folder of a run"):
         bench_infer.trained(tmp_path / "nowhere", 0)
 
 

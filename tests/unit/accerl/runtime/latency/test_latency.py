@@ -225,7 +225,7 @@ def test_a_file_that_holds_something_else_is_told_from_a_damaged_one(
 ) -> None:
     path = tmp_path / "profile.json"
     path.write_text(held)
-    with pytest.raises(UserError, match=r"^this file holds no latency profile; `accerl profile"):
+    with pytest.raises(UserError, match=r"this file holds no latency profile; `accerl profile"):
         load_profile(str(path))
 
 
