@@ -62,8 +62,9 @@ def test_graphs_equal_torch_and_integers_act_alike(
         net.policy.bias.sub_(torch.from_numpy(exact(net, seen)[0].mean(0)))
     logits, _ = exact(net, seen)
     rounded, _ = run(integers(net, observation, seen), seen)
-    assert kl_nats(logits, rounded).mean() < 0.01
-    assert kl_nats(logits, np.roll(logits, 1, 0)).mean() > 0.2
+    # How far apart two states are differs by network, and so does what rounding does to it.
+    apart = kl_nats(logits, np.roll(logits, 1, 0)).mean()
+    assert kl_nats(logits, rounded).mean() < 0.1 * apart
 
     # New weights: the template of the old ones and a new one hold the same numbers.
     with torch.no_grad():
