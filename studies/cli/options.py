@@ -65,7 +65,7 @@ def _mistake(box: str, name: str) -> str:
         names = (line.removeprefix(INDENT) for line in said if line.startswith(INDENT))
         return f"{name} needs {', '.join(found for found in names if found[0] != ' ')}"
     text = " ".join(line.strip() for line in said)
-    # What a list of values is told, where a single value is told of by `KINDS`.
+    # What is said of a list of values; `KINDS` has the words for a single one.
     return text.replace("Could not find valid parse for arguments:", "not allowed are the values")
 
 
