@@ -62,9 +62,10 @@ def test_graphs_equal_torch_and_integers_act_alike(
         net.policy.bias.sub_(torch.from_numpy(exact(net, seen)[0].mean(0)))
     logits, _ = exact(net, seen)
     rounded, _ = run(integers(net, observation, seen), seen)
-    # How far apart two states are differs by network, and so does what rounding does to it.
+    # How far apart two states are differs by network, and so does what rounding does to it: in 120
+    # networks at most 0.017 of that.
     apart = kl_nats(logits, np.roll(logits, 1, 0)).mean()
-    assert kl_nats(logits, rounded).mean() < 0.1 * apart
+    assert kl_nats(logits, rounded).mean() < 0.03 * apart
 
     # New weights: the template of the old ones and a new one hold the same numbers.
     with torch.no_grad():
