@@ -59,12 +59,16 @@ def json_hash(data: Any) -> str:
 
 
 def write_json(path: Path, data: Any, *, indent: int | None = 2) -> None:
-    """Write `data` atomically: readers see the old file or the new one, never a part."""
+    """Write `data` atomically, see `write_bytes`."""
+    write_bytes(path, f"{json.dumps(data, indent=indent, sort_keys=True)}\n".encode())
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write a file atomically: readers see the old file or the new one, never a part."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with temporary.open("w") as file:
-            json.dump(data, file, indent=indent, sort_keys=True)
-            file.write("\n")
+        with temporary.open("wb") as file:
+            file.write(data)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)

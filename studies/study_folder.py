@@ -1,4 +1,4 @@
-"""A study's folder, known by a mark in it, and the run directories that come from elsewhere."""
+"""A study's folder: its mark, its plan, and the run directories that come from elsewhere."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ import base64
 import os
 import uuid
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from accerl.records import SUMMARY, make_out_dir
+from accerl.errors import UserError
+from accerl.records import SUMMARY, json_hash, make_out_dir, read_json, write_json
+from controller.bundle.meta import git_revision
 
-MARK = "folder.id"
+MARK, PLAN = "folder.id", "plan.json"
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,25 @@ def find_folder(path: Path) -> StudyFolder | None:
     if not (path / MARK).is_file():
         return None
     return StudyFolder(path, (path / MARK).read_text())
+
+
+def write_plan(out: Path, plan: Mapping[str, Any]) -> str:
+    """Write the plan, or hold it against the one that is there; return its hash.
+
+    Raises:
+        UserError: the folder's plan is another.
+    """
+    path, digest = out / PLAN, json_hash(plan)
+    if path.is_file():
+        found = read_json(path)
+        if found.get("hash") != digest or json_hash(found.get("plan")) != digest:
+            raise UserError(
+                f"{path} is another plan than this command's ({found.get('hash')} against "
+                f"{digest}); a plan is not changed once runs are made: give another --out"
+            )
+        return digest
+    write_json(path, {"hash": digest, "plan": dict(plan), "git_revision": git_revision()})
+    return digest
 
 
 def pack_records(run: Path) -> dict[str, str]:

@@ -23,11 +23,11 @@ from studies.bits.plan import (
     BitsBudget,
 )
 from studies.bits.result import Found, bits_verdicts, game_result, game_table, tuned_what
-from studies.contest.plan import write_plan
 from studies.jobs.executor import Executor, open_executor
 from studies.learning.job import LearningJob
 from studies.options import check_disk, check_options, study_command
 from studies.progress import bar, console, duration, say
+from studies.study_folder import write_plan
 
 RESULT = "bits.json"
 FREE_BYTES = 1_000_000_000

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,9 +12,10 @@ import tyro
 from accerl.errors import UserError, did_you_mean
 from accerl.records import read_json
 from studies.bits.run import run_bits
-from studies.cli.command import Command
+from studies.cli.command import Command, check_writable
 from studies.contest.run import run_contest
 from studies.jobs.cached import AGAIN, job_counts
+from studies.jobs.carry import merge_results, pack_results
 from studies.oracle_gap.run import run_oracle_gap
 from studies.papers.gallery import write_gallery
 from studies.papers.page import PAGE
@@ -147,6 +148,52 @@ class Page(Command):
         shown = write_gallery(self.sources, self.out)
         say(f"wrote {self.out / PAGE}: {', '.join(shown) or 'no figure'} run at size")
         return {"page": str(self.out / PAGE), "shown": shown}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pack(Command):
+    """Write a study's finished runs into one file, to go on from it elsewhere.
+
+    For example `accerl study pack out/papers --file papers.json.gz`.
+    """
+
+    study: tyro.conf.Positional[Path]
+    """the study's folder"""
+    file: Path
+    """to write; runs that leave a folder of records behind are not in it"""
+
+    def execute(self) -> dict[str, Any]:
+        """Write the file; return how many runs it holds."""
+        check_writable(self.file.parent, "--file")
+        count = pack_results(self.study, self.file)
+        size = self.file.stat().st_size / 1000.0
+        say(f"wrote {self.file}: {count} finished runs, {size:,.0f} kB")
+        return {"file": str(self.file), "jobs": count}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Merge(Command):
+    """Add finished runs of files and of other folders to a study's folder.
+
+    For example `accerl study merge papers.json.gz --out out/papers`; `accerl study run` then makes
+    what is left.
+    """
+
+    sources: tyro.conf.Positional[tuple[Path, ...]]
+    """files of `accerl study pack`, and folders of the same study"""
+    out: Path
+    """the study's folder, made if it is not there; what it has stays"""
+
+    def execute(self) -> dict[str, Any]:
+        """Add them; return how many were new."""
+        if not self.sources:
+            raise UserError("study merge: name files of `accerl study pack`, or studies' folders")
+        found = merge_results(self.sources, self.out)
+        notes = [f"{found.known} were there already"] if found.known else []
+        if found.left:
+            notes.append(f"{found.left} left out, whose folders of records are not carried")
+        say(f"{self.out}: {found.added} finished runs added" + "".join(f"; {n}" for n in notes))
+        return {"study": str(self.out), **asdict(found)}
 
 
 def _step(step: dict[str, Any] | None) -> str:

@@ -34,7 +34,7 @@ from studies.contest.budget import (
     Pair,
 )
 
-PLAN, OPENED = "plan.json", "opened.json"
+OPENED = "opened.json"
 QUESTION = (
     "Does a controller that is trained by policy gradient on some games and machines reach a "
     "game's target sooner, in seconds of the machine, than hand-set strategies tuned with the "
@@ -222,25 +222,6 @@ def check_rule(instances: Sequence[Instance]) -> None:
             f"contest: no instance is limited by {', '.join(sorted(missing))}; "
             "add one on another latency profile (`accerl profile advise` says what limits)"
         )
-
-
-def write_plan(out: Path, plan: Mapping[str, Any]) -> str:
-    """Write the plan, or hold it against the one that is there; return its hash.
-
-    Raises:
-        UserError: the folder's plan is another.
-    """
-    path, digest = out / PLAN, json_hash(plan)
-    if path.is_file():
-        found = read_json(path)
-        if found.get("hash") != digest or json_hash(found.get("plan")) != digest:
-            raise UserError(
-                f"{path} is another plan than this command's ({found.get('hash')} against "
-                f"{digest}); a plan is not changed once runs are made: give another --out"
-            )
-        return digest
-    write_json(path, {"hash": digest, "plan": dict(plan), "git_revision": git_revision()})
-    return digest
 
 
 def open_test(out: Path, digest: str) -> list[dict[str, Any]]:

@@ -30,14 +30,7 @@ from studies.contest.costs import StepCosts
 from studies.contest.deliver import Results
 from studies.contest.entrants import EACH, Entrant, fp32, primary_names, tuned_entrants
 from studies.contest.hours import planned_seconds
-from studies.contest.plan import (
-    TRAINED,
-    check_rule,
-    find_instances,
-    make_plan,
-    open_test,
-    write_plan,
-)
+from studies.contest.plan import TRAINED, check_rule, find_instances, make_plan, open_test
 from studies.contest.real_clock import SCORE_RANGES, real_contest
 from studies.contest.rivals import check_rivals, trained_rivals
 from studies.contest.study import Study, add_references, find_profiles, strategy_job
@@ -56,6 +49,7 @@ from studies.options import check_options
 from studies.profile_tables import print_profile, print_profiles, profile_row
 from studies.progress import Steps, console, duration
 from studies.storage import JOURNAL, open_storage, storage_errors
+from studies.study_folder import write_plan
 
 CLOSEST = ("static", "threshold")
 """kinds of the comparators that the controller has to beat; fp32, say, is far off"""

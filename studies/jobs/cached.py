@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from accerl.errors import UserError
 from accerl.records import json_hash, read_json, write_json
+from controller.bundle.meta import git_revision
 from studies.jobs.cache import ResultCache
 from studies.jobs.executor import Job, Outcome, R, describe_job
 from studies.jobs.work import SCRATCH, Done, End, Failed, Lost, is_run_of, job_key
@@ -44,6 +45,7 @@ class CachedExecutor(ABC):
         made = make_folder(out)
         self.folder = replace(made, path=made.path.absolute())
         self._cache = ResultCache(self.folder.path / RESULTS)
+        self._revision = git_revision()
 
     @abstractmethod
     def has_room(self, job: Job[Any]) -> bool:
@@ -88,13 +90,15 @@ class CachedExecutor(ABC):
             unpack_records(done.records, job.out)
         key = job_key(job, self.folder.path)
         if key not in self._cache:
-            self._cache.save(key, {"value": done.result, "cpu_seconds": done.cpu_seconds})
+            known = {"cpu_seconds": done.cpu_seconds, "git_revision": self._revision}
+            self._cache.save(key, {"value": done.result, **known})
         for abandoned in (self.folder.path / SCRATCH).glob(f"{name}-*"):  # of a killed worker
             shutil.rmtree(abandoned, ignore_errors=True)
 
     def _outcome(self, name: str, job: Job[R]) -> Outcome[R]:
         found = self._cache[job_key(job, self.folder.path)]
-        return Outcome(name, job.read_result(found["value"]), found["cpu_seconds"])
+        made_by = found.get("git_revision")
+        return Outcome(name, job.read_result(found["value"]), found["cpu_seconds"], made_by)
 
     def __enter__(self) -> Self:
         return self

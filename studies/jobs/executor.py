@@ -60,6 +60,8 @@ class Outcome(Generic[R]):
     """the same for equal jobs"""
     result: R
     cpu_seconds: float
+    git_revision: str | None = None
+    """of the code of the study that had it made; None: not known"""
 
 
 class Executor(Protocol):

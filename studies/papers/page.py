@@ -105,7 +105,9 @@ def left_to_make(result: Mapping[str, Any]) -> list[str]:
 def _written_by(result: Mapping[str, Any]) -> str:
     """Return which code and machine a result is from."""
     revision, machine = result["git_revision"] or "unknown", result["fingerprint"]
-    return f"Written by revision {revision[:7]} on {machine['cpu']}, {machine['cores']} cores."
+    written = f"Written by revision {revision[:7]} on {machine['cpu']}, {machine['cores']} cores"
+    made_by = [f"{count} by {made_by[:7]}" for made_by, count in result.get("runs_by", {}).items()]
+    return f"{written}; runs: {', '.join(made_by)}." if made_by else f"{written}."
 
 
 def _lines(panel: Mapping[str, Any], machine: str, known: Mapping[str, Any]) -> list[str]:

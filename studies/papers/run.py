@@ -10,7 +10,6 @@ from typing import Any
 
 from accerl.records import fingerprint, make_out_dir, versions, write_json
 from controller.bundle.meta import git_revision
-from studies.contest.plan import write_plan
 from studies.jobs.executor import Executor, open_executor
 from studies.learning.curve import LearningCurve
 from studies.options import check_disk, check_options, study_command
@@ -21,6 +20,7 @@ from studies.papers.page import TITLE, check_page, write_page
 from studies.papers.plan import BUDGETS, FIGURES, at_budget, core_seconds
 from studies.papers.results import figure_result, figure_tables
 from studies.progress import bar, console, say, silent
+from studies.study_folder import write_plan
 
 FREE_BYTES = 200_000_000
 """that results, pictures and the runs under way may need"""
@@ -108,7 +108,7 @@ def _run(
     portions = [saved, *(left[start : start + size] for start in range(0, len(left), size))]
     curves: list[dict[tuple[str, str, int], LearningCurve]] = [{} for _ in figure.panels]
     more = _without_runs(executor, figure, budget, profile)
-    more["runs"] = len(jobs)
+    more |= {"runs": len(jobs), "runs_by": {}}
     write = partial(_write, out, figure, curves, more, budget, seed, profile)
     with bar(figure.name, len(jobs)) if jobs else nullcontext(silent) as advance:
         for portion in filter(None, portions):
@@ -116,6 +116,8 @@ def _run(
             for (panel, *rest), outcome in zip(portion, outcomes, strict=True):
                 machine, label, each = rest
                 curves[panel][str(machine), str(label), int(each)] = outcome.result
+                made_by = outcome.git_revision or "unknown"
+                more["runs_by"][made_by] = more["runs_by"].get(made_by, 0) + 1
             write()
     result = write()
     from analysis.figures.export import write_pngs

@@ -18,8 +18,8 @@ from studies.bits.plan import BITS, BUDGETS, FLOAT32
 from studies.bits.result import bits_verdicts, enough_bits, game_result, game_table, tuned_what
 from studies.bits.run import run_bits
 from studies.cli.study import STUDIES
-from studies.contest.plan import write_plan
 from studies.papers.verdict import FAILS, HOLDS, OPEN
+from studies.study_folder import write_plan
 
 TINY = BUDGETS["tiny"]
 

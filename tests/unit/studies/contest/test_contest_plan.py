@@ -29,16 +29,15 @@ from studies.contest.plan import (
     NEW_BOTH,
     NEW_GAME,
     NEW_MACHINE,
-    PLAN,
     TRAINED,
     check_rule,
     find_group,
     find_instances,
     make_plan,
     open_test,
-    write_plan,
 )
 from studies.core_seconds import CoreSeconds
+from studies.study_folder import PLAN, write_plan
 
 BUDGET = CONTEST["default"]
 PROFILES = {name: load_profile(name) for name in dict.fromkeys(name for _, name in BUDGET.pairs)}

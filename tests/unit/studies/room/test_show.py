@@ -16,13 +16,13 @@ from analysis.comparison.room import Matrix, by_family
 from analysis.figures.studies.room import heat_map, room_figures
 from controller.env.instances import Instance
 from studies.cli.report import Report
-from studies.contest.plan import write_plan
 from studies.room.cells import make_cells
 from studies.room.plan import RoomBudget, make_plan
 from studies.room.result import compared, decomposition, drawn_room
 from studies.room.runs import Rows
 from studies.room.show import RESULT, SMALL, show
 from studies.room.tuned import SCHEDULE, Rule
+from studies.study_folder import write_plan
 
 SPECS = (IDENTITY, CompressionSpec(bits=8))
 MACHINES = ("paper-1080ti", "learner-bound")

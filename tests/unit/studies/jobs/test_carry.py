@@ -1,0 +1,179 @@
+"""Finished jobs carried from one study's folder to another, through a file or straight."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from accerl.errors import UserError
+from studies.cli.main import run
+from studies.jobs.carry import Carried, merge_results, pack_results
+from studies.jobs.executor import Job
+from studies.jobs.local import LocalExecutor
+from studies.jobs.work import Done
+from studies.study_folder import PLAN, find_folder, write_plan
+
+
+@dataclass(frozen=True)
+class Value:
+    value: float
+
+    def to_json(self) -> dict[str, Any]:
+        return {"value": self.value}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Doubled(Job[Value]):
+    kind: ClassVar[str] = "doubled"
+    number: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": self.kind, "number": self.number}
+
+    def run(self) -> Value:
+        return Value(2.0 * self.number)
+
+    @classmethod
+    def read_result(cls, data: Mapping[str, Any]) -> Value:
+        return Value(**data)
+
+
+def save(study: Path, *numbers: int, value: float | None = None) -> None:
+    """Save results as an executor does that had the jobs done."""
+    with LocalExecutor(study, 1) as executor:
+        for number in numbers:
+            result = {"value": 2.0 * number if value is None else value}
+            executor.save(str(number), Doubled(number=number), Done(result=result, cpu_seconds=1.0))
+
+
+def values(study: Path, *numbers: int) -> list[float | None]:
+    """Return the results that a study need not make again."""
+    with LocalExecutor(study, 1) as executor:
+        jobs = [Doubled(number=number) for number in numbers]
+        return [
+            executor.map([job])[0].result.value if executor.is_saved(job) else None for job in jobs
+        ]
+
+
+def test_a_study_goes_on_elsewhere_from_what_was_packed(tmp_path: Path) -> None:
+    save(tmp_path / "here", 1, 2)
+    write_plan(tmp_path / "here", {"seed": 0})
+    assert pack_results(tmp_path / "here", tmp_path / "files" / "pack.json.gz") == 2
+    found = merge_results([tmp_path / "files" / "pack.json.gz"], tmp_path / "there")
+    assert found == Carried(added=2, known=0, left=0)
+    assert values(tmp_path / "there", 1, 2, 3) == [2.0, 4.0, None]
+    assert write_plan(tmp_path / "there", {"seed": 0})
+    with pytest.raises(UserError, match="another plan"):
+        write_plan(tmp_path / "there", {"seed": 1})
+
+
+def test_results_say_which_revision_made_them_wherever_they_are(tmp_path: Path) -> None:
+    save(tmp_path / "here", 1)
+    (file,) = (tmp_path / "here" / "jobs").iterdir()
+    saved = json.loads(file.read_text())
+    saved["result"]["git_revision"] = "0123abc"
+    file.write_text(json.dumps(saved))
+    pack_results(tmp_path / "here", tmp_path / "pack.json.gz")
+    merge_results([tmp_path / "pack.json.gz"], tmp_path / "there")
+    with LocalExecutor(tmp_path / "there", 1) as executor:
+        assert executor.map([Doubled(number=1)])[0].git_revision == "0123abc"
+
+
+def test_what_a_folder_has_stays_and_folders_are_sources_too(tmp_path: Path) -> None:
+    save(tmp_path / "here", 1, 2)
+    save(tmp_path / "there", 2, 3, value=7.0)
+    found = merge_results([tmp_path / "here"], tmp_path / "there")
+    assert found == Carried(added=1, known=1, left=0)
+    assert values(tmp_path / "there", 1, 2, 3) == [2.0, 7.0, 7.0]
+    assert merge_results([tmp_path / "here"], tmp_path / "there") == Carried(
+        added=0, known=2, left=0
+    )
+
+
+def test_equal_results_make_equal_files(tmp_path: Path) -> None:
+    save(tmp_path / "a", 1, 2)
+    save(tmp_path / "b", 2, 1)
+    pack_results(tmp_path / "a", tmp_path / "a.gz")
+    pack_results(tmp_path / "b", tmp_path / "b.gz")
+    assert (tmp_path / "a.gz").read_bytes() == (tmp_path / "b.gz").read_bytes()
+
+
+def test_jobs_whose_records_stay_behind_are_made_again(tmp_path: Path) -> None:
+    save(tmp_path / "here", 1)
+    with LocalExecutor(tmp_path / "here", 1) as executor:
+        job = Doubled(number=2, out=tmp_path / "here" / "runs" / "2")
+        executor.save("2", job, Done(result={"value": 4.0}, cpu_seconds=1.0, records={}))
+    assert pack_results(tmp_path / "here", tmp_path / "pack.gz") == 1
+    found = merge_results([tmp_path / "here"], tmp_path / "there")
+    assert found == Carried(added=1, known=0, left=1)
+
+
+def test_what_was_planned_otherwise_is_refused_and_nothing_is_added(tmp_path: Path) -> None:
+    for number, name in enumerate(("here", "there")):
+        save(tmp_path / name, number)
+        write_plan(tmp_path / name, {"seed": number})
+    with pytest.raises(UserError, match="another plan"):
+        merge_results([tmp_path / "here"], tmp_path / "there")
+    assert values(tmp_path / "there", 0) == [None]
+    with pytest.raises(UserError, match="another plan"):
+        merge_results([tmp_path / "here", tmp_path / "there"], tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"not compressed",
+        gzip.compress(b"[1, 2"),
+        gzip.compress(b"[]"),
+        gzip.compress(b'{"format": "accerl study pack", "jobs": {"../../x": {}}}'),
+        gzip.compress(json.dumps({"format": "accerl study pack", "jobs": {}}).encode())[:-9],
+    ],
+)
+def test_a_file_that_is_no_pack_is_refused_and_never_overwritten(
+    data: bytes, tmp_path: Path
+) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(data)
+    with pytest.raises(UserError, match="accerl study pack"):
+        merge_results([file], tmp_path / "there")
+    save(tmp_path / "here", 1)
+    with pytest.raises(UserError, match="accerl study pack"):
+        pack_results(tmp_path / "here", file)
+    assert file.read_bytes() == data
+    assert not (tmp_path / "there").exists()
+
+
+def test_folders_that_are_no_study_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thesis.tex").touch()
+    with pytest.raises(UserError, match="holds no study"):
+        pack_results(tmp_path / "other", tmp_path / "pack.gz")
+    save(tmp_path / "here", 1)
+    with pytest.raises(UserError, match="holds no study"):
+        merge_results([tmp_path / "here"], tmp_path / "other")
+    with pytest.raises(UserError, match="does not exist"):
+        merge_results([tmp_path / "missing"], tmp_path / "there")
+    assert [path.name for path in (tmp_path / "other").iterdir()] == ["thesis.tex"]
+
+
+def test_commands_pack_and_merge(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save(tmp_path / "here", 1, 2)
+    pack = str(tmp_path / "pack.json.gz")
+    assert run(["study", "pack", str(tmp_path / "here"), "--file", pack]) == 0
+    assert "2 finished runs" in capsys.readouterr().err
+    assert run(["study", "merge", pack, "--out", str(tmp_path / "there"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["added"] == 2
+    assert find_folder(tmp_path / "there") is not None
+    assert not (tmp_path / "there" / PLAN).exists()
+    assert run(["study", "pack", str(tmp_path / "nowhere"), "--file", pack]) == 2
+    assert "does not exist" in capsys.readouterr().err
+    assert run(["study", "merge", "--out", str(tmp_path / "there")]) == 2
+    assert "name files of" in capsys.readouterr().err
