@@ -11,6 +11,7 @@ from accerl.acting.actor import gumbel_max
 from accerl.compress.engine import Engine, open_session
 from accerl.compress.graphs.onnx_export import onnx_fp32
 from accerl.envs import EnvConfig, Envs, make_envs
+from accerl.envs.base import Rests
 from accerl.envs.config import AS_IT_IS
 from accerl.networks.graph_policy import Policy
 from accerl.networks.policy_net import PolicyNet
@@ -75,8 +76,8 @@ def play_episodes(
 ) -> np.ndarray:
     """Play one episode in every environment; return their raw scores [B].
 
-    An environment that has finished waits for the others: its further episodes do not count, and
-    nothing is inferred for them. After `max_steps` the scores so far stand.
+    An environment that has finished waits for the others: its further episodes do not count,
+    nothing is inferred for them, and it rests if it can. After `max_steps` the scores so far stand.
 
     Args:
         envs: one episode is played in each; of an odd number, one has no partner.
@@ -107,6 +108,8 @@ def play_episodes(
             if not running.any():
                 break
             rows = _rows(running)
+            if isinstance(envs, Rests):
+                envs.rest(~running)
         obs = step.obs
     return score
 

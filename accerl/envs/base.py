@@ -7,7 +7,7 @@ observation of the next one, so that each row is a real transition (no junk rows
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -52,4 +52,13 @@ class Envs(Protocol):
 
     def close(self) -> None:
         """Release what the environments hold."""
+        ...
+
+
+@runtime_checkable
+class Rests(Protocol):
+    """Environments that can be left out of `Envs.step`, as each has a simulator of its own."""
+
+    def rest(self, rows: np.ndarray) -> None:
+        """Leave out `rows` [B] bool until the next `reset`: what is shown of them says nothing."""
         ...

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import traceback
 from collections.abc import Callable
 from importlib import import_module
@@ -47,7 +46,8 @@ class GymnasiumEnvs:
 
     def __init__(self, game: str, num_envs: int, config: EnvConfig = AS_IT_IS) -> None:
         self._game = game
-        self._env = _make(game, num_envs, config)
+        self._guards: list[_Guard] = []
+        self._env = _make(game, num_envs, config, self._guards)
         self.num_envs = num_envs
         space = self._env.single_observation_space
         if not isinstance(space, spaces.Box):
@@ -64,6 +64,7 @@ class GymnasiumEnvs:
     def reset(self, seed: int) -> np.ndarray:
         """See `Envs.reset`."""
         self._seed, self._steps = seed, 0
+        self.rest(np.zeros(self.num_envs, np.bool_))
         # Environments take consecutive seeds, and some hold them in 32 bits.
         obs, info = self._call(self._env.reset, seed=seed % (2**31 - self.num_envs))
         self._check(obs, "its first observation")
@@ -87,6 +88,11 @@ class GymnasiumEnvs:
             life_lost, self._lives = (lives < self._lives) & ~done, lives
         shown = self._observations.next(obs, done)
         return Step(shown, np.asarray(reward, np.float32), terminated, truncated, life_lost)
+
+    def rest(self, rows: np.ndarray) -> None:
+        """See `Rests.rest`; those of a vector entry point of their own step on all together."""
+        for guard, rests in zip(self._guards, rows, strict=False):
+            guard.rests = bool(rests)
 
     def _call(self, method: Callable[..., Any], *args: Any, **options: Any) -> Any:
         """Call the environments; what they raise names the game, and keeps its traceback."""
@@ -157,19 +163,26 @@ class _Actions:
 class _Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Names the environment that raises; its own traceback goes with the error."""
 
+    rests = False
+    """whether `step` does nothing and shows what was seen last"""
+
     def __init__(self, env: gymnasium.Env[Any, Any], game: str, index: int) -> None:
         super().__init__(env)
         self._who, self._game, self._steps = f"environment {index}", game, 0
+        self._seen: Any = None
 
     def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
         """Reset the environment."""
         try:
-            return self.env.reset(**options)
+            self._seen, info = self.env.reset(**options)
         except Exception as error:  # a user's own code may fail in any way
             raise _failure(self._game, self._who, "reset", error) from error
+        return self._seen, info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Step the environment."""
+        """Step the environment, unless it rests."""
+        if self.rests:
+            return self._seen, 0.0, False, False, {}
         self._steps += 1
         try:
             return self.env.step(action)
@@ -184,11 +197,17 @@ def _failure(game: str, who: str, where: str, error: Exception) -> GameError:
     )
 
 
-def _make(game: str, num_envs: int, config: EnvConfig) -> VectorEnv[Any, Any, Any]:
-    """Return the environments, with same-step autoreset."""
+def _make(
+    game: str, num_envs: int, config: EnvConfig, guards: list[_Guard]
+) -> VectorEnv[Any, Any, Any]:
+    """Return the environments, with same-step autoreset; `guards` gets those of single ones."""
+
+    def guard(env: gymnasium.Env[Any, Any]) -> _Guard:
+        guards.append(_Guard(env, game, len(guards)))
+        return guards[-1]
+
     spec, name = find_spec(game), bare_id(game)
     wrappers = [_find_wrapper(wrapper) for wrapper in config.wrappers]
-    count = itertools.count()
     try:
         options = _own_vector_options(spec) if config == AS_IT_IS else None
         if options is not None:
@@ -200,7 +219,7 @@ def _make(game: str, num_envs: int, config: EnvConfig) -> VectorEnv[Any, Any, An
             num_envs,
             vectorization_mode="sync",
             vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP, "copy": False},
-            wrappers=[*wrappers, lambda env: _Guard(env, game, next(count))],
+            wrappers=[*wrappers, guard],
             disable_env_checker=True,
         )
     except UserError:

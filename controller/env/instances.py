@@ -169,8 +169,9 @@ ENV_STEPS = {
     "minatar-space-invaders": 200_000,
 }
 """by game: environment steps that uncompressed actors make within the horizon"""
-EVAL_EPISODES = 16
-"""of each measurement of J, in games whose configuration measures none"""
+EVAL_EPISODES = 8
+"""of each measurement of J, in games whose configuration measures none: they cost more than the run
+itself where episodes are long, and what is saved pays for seeds, which tell more"""
 INTERVALS = 12
 """decisions per episode"""
 TIERS = ("analytic", "virtual", "real")

@@ -256,9 +256,9 @@ CONTEST = {
         entrants=("static", "kl-threshold", "advise-kl-cap"),
         variants=("untrained",),
         instance_runs=0,
-        test_seeds=5,
+        test_seeds=15,
         opened_seeds=28,
-        exploratory_seeds=1,
+        exploratory_seeds=4,
     ),
     "medium": Budget(
         **_DRAWN,
