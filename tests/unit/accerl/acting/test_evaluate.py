@@ -12,7 +12,7 @@ from accerl.acting.evaluate import (
     play_episodes,
     policy_infer,
 )
-from accerl.envs import make_envs
+from accerl.envs import EnvConfig, make_envs
 from accerl.networks.observation import ObservationSpec
 from accerl.networks.policy_net import make_policy
 from accerl.seeds import Role, generator, number, torch_generator
@@ -72,6 +72,22 @@ def test_nothing_is_inferred_for_whoever_has_finished() -> None:
         score += step.reward * running
         running &= ~step.terminated
     np.testing.assert_array_equal(scores, score)
+
+
+def test_environments_that_rest_change_no_score() -> None:
+    """Of the environments here some end earlier than others; without `rest`, all go on."""
+
+    def uniform(obs: np.ndarray) -> np.ndarray:
+        return np.zeros((len(obs), 2), np.float32)
+
+    wrapped = EnvConfig(wrappers=("FlattenObservation",))  # so that each is a simulator of its own
+    envs, others = (make_envs("CartPole-v1", 8, wrapped) for _ in range(2))
+    others.rest = lambda rows: None  # type: ignore[attr-defined]
+    scores = play_episodes(envs, uniform, 7)
+    np.testing.assert_array_equal(scores, play_episodes(others, uniform, 7))
+    assert len(set(scores.tolist())) > 2
+    others.close()
+    envs.close()
 
 
 @pytest.mark.parametrize("rows", [FEWEST_STATES, 5, 11])

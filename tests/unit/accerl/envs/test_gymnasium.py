@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from accerl.envs import EnvConfig, make_envs
+from accerl.envs.base import Rests
 from accerl.envs.config import AS_IT_IS
 from accerl.errors import GameError, UserError
 from tests.fixtures.own_games import own
@@ -44,6 +45,25 @@ def test_every_row_is_a_real_transition() -> None:
     assert terminated > 5
     assert truncated > 5
     envs.close()
+
+
+def test_those_that_rest_are_not_stepped_until_all_are_reset() -> None:
+    resting, all_step = (make_envs(own("Counting-v0"), 3) for _ in range(2))
+    assert isinstance(resting, Rests)
+    resting.reset(0)
+    all_step.reset(0)
+    resting.rest(np.array([True, False, True]))
+    for _ in range(9):
+        step, reference = resting.step(np.zeros(3, int)), all_step.step(np.zeros(3, int))
+        np.testing.assert_array_equal(step.obs[1], reference.obs[1])
+        assert step.reward.tolist() == [0.0, reference.reward[1], 0.0]
+        assert not step.terminated[[0, 2]].any()
+    again = resting.reset(0)
+    np.testing.assert_array_equal(again[:, 0], [2, 4, 2])  # episodes that began, as each counts
+    step = resting.step(np.zeros(3, int))
+    np.testing.assert_array_equal(step.obs[:, 1], [1, 1, 1])
+    resting.close()
+    all_step.close()
 
 
 def test_stacks_begin_anew_with_each_episode() -> None:
