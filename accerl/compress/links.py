@@ -248,6 +248,8 @@ class Quantizer:
             updates=self.method.tuning_updates,
             learning_rate=self.method.tuning_learning_rate,
         )
+        if tuned is net:
+            return state
         # It was trained to need no shift.
         return replace(state, net=tuned, unrounded=net, measured=None)
 

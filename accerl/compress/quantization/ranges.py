@@ -66,7 +66,8 @@ class RangeTracker:
     """Ranges of one network over its publications: few new states refresh what many have shown.
 
     minmax grows at once and shrinks slowly, because clipping costs more than coarse steps;
-    percentiles move by a moving average; histograms forget by decay.
+    percentiles move by a moving average. Entropy clips such a slow range by a histogram, which
+    forgets by decay.
     """
 
     def __init__(self, method: RangeMethod = RangeMethod()) -> None:
@@ -110,19 +111,19 @@ class RangeTracker:
             self._histograms = [_Histogram() for _ in range(count)]
         pairs = zip(outputs, self._histograms, strict=True)
         seen = [self._seen(values, histogram) for values, histogram in pairs]
-        if self.method.name == "entropy" or not self._layers:
-            self._layers = seen
-        else:
-            olds = zip(self._layers, seen, strict=True)
-            self._layers = [self._blend(old, new) for old, new in olds]
-        return ActivationRanges(self._input, tuple(self._layers))
+        olds = self._layers or [None] * count
+        self._layers = [self._blend(old, new) for old, new in zip(olds, seen, strict=True)]
+        layers = self._layers
+        if self.method.name == "entropy":
+            known = zip(layers, self._histograms, strict=True)
+            layers = [_clipped(pair, histogram.threshold()) for pair, histogram in known]
+        return ActivationRanges(self._input, tuple(layers))
 
     def _seen(self, values: Tensor, histogram: _Histogram) -> Range:
-        """Return the range of `values`, clipped as the method says."""
+        """Return the range of `values`, clipped where that takes no histogram."""
         pair = _finite_range(values)
         if self.method.name == "entropy":
             histogram.add(values, self.method.memory)
-            return _clipped(pair, histogram.threshold())
         if self.method.name == "percentile":
             return _clipped(pair, _percentile(values, self.method.percentile))
         return pair

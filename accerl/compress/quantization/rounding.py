@@ -146,22 +146,59 @@ def tune_for_integers(
 ) -> PolicyNet:
     """Return a copy of `net` that was trained to act, once it is INT8, as `net` does in float32.
 
+    The biases of its heads give back what rounding takes on average, as `HeadShift` does for a
+    network that was not trained. It is `net` itself where training did not come closer than that:
+    Adam's first steps are as large for small errors as for large ones.
+
     Args:
         net: the network before quantisation.
         ranges: its activation ranges; they stay.
         obs: recorded states [N, *shape].
         levels: the largest integer weight.
         updates: gradient steps over all of `obs`.
-        learning_rate: of Adam.
+        learning_rate: of Adam at first; it falls to nothing.
     """
 
     def outputs(tuned: PolicyNet, states: Tensor) -> tuple[Tensor, Tensor]:
         return rounded_outputs(tuned, ranges, states, levels=levels)
 
-    source = FixedStates(obs)
-    return tune_rounded(
-        net, outputs, source, batch=len(obs), updates=updates, learning_rate=learning_rate
+    tuned = tune_rounded(
+        net,
+        outputs,
+        FixedStates(obs),
+        batch=len(obs),
+        updates=updates,
+        learning_rate=learning_rate,
+        anneals=True,
     )
+    states = torch.from_numpy(np.ascontiguousarray(obs)).to(net.device)
+    with torch.no_grad():
+        wanted = net(states)
+        before, _ = _shifted(outputs(net, states), wanted)
+        after, (policy_shift, value_shift) = _shifted(outputs(tuned, states), wanted)
+        if any(
+            a >= b for a, b in zip(_errors(after, wanted), _errors(before, wanted), strict=True)
+        ):
+            return net
+        tuned.policy_head.bias += policy_shift
+        tuned.value_head.bias += value_shift
+    return tuned
+
+
+_Both = tuple[Tensor, Tensor]
+"""logits and values"""
+
+
+def _shifted(found: _Both, wanted: _Both) -> tuple[_Both, _Both]:
+    """Return outputs without their mean error, and what was added to them."""
+    logits, values = ((own - given).mean(0) for own, given in zip(wanted, found, strict=True))
+    return (found[0] + logits, found[1] + values), (logits, values)
+
+
+def _errors(found: _Both, wanted: _Both) -> tuple[float, float]:
+    """Return what is minimised, and the squared error of logits, by which engines are checked."""
+    loss = distillation_loss(*wanted, *found, entropy_cost=0.0)
+    return float(loss), float((found[0] - wanted[0]).square().mean())
 
 
 def tune_rounded(
@@ -172,6 +209,7 @@ def tune_rounded(
     batch: int,
     updates: int,
     learning_rate: float,
+    anneals: bool = False,
     value_cost: float = 1.0,
     generator: torch.Generator | None = None,
 ) -> PolicyNet:
@@ -187,6 +225,7 @@ def tune_rounded(
         batch: states per update.
         updates: gradient steps.
         learning_rate: of Adam.
+        anneals: whether it falls to nothing, in a straight line.
         value_cost: see `distillation_loss`.
         generator: of what is drawn.
     """
@@ -194,7 +233,9 @@ def tune_rounded(
     optimiser = torch.optim.Adam(tuned.parameters(), lr=learning_rate)
     generator = generator or torch.Generator()
     taught: tuple[np.ndarray, Tensor, Tensor, Tensor] | None = None
-    for _ in range(updates):
+    for update in range(updates):
+        if anneals:
+            optimiser.param_groups[0]["lr"] = learning_rate * (1.0 - update / updates)
         drawn = source.draw(batch, generator).obs
         if taught is None or drawn is not taught[0]:  # the same few states are taught once
             seen = torch.from_numpy(np.ascontiguousarray(drawn)).to(net.device)

@@ -51,6 +51,15 @@ def test_minmax_grows_at_once_and_shrinks_slowly() -> None:
     np.testing.assert_allclose(after.input, small.input, rtol=1e-3)
 
 
+@pytest.mark.parametrize("name", METHODS)
+def test_a_few_unusual_states_do_not_clip_the_usual_ones(name: str) -> None:
+    net, tracker = make(), RangeTracker(RangeMethod(name=name))
+    usual = tracker.measure(net, states())
+    after = tracker.measure(net, states(scale=0.1, count=8))
+    for (_, high), (_, top) in zip(after.layers, usual.layers, strict=True):
+        assert high >= 0.85 * top
+
+
 def test_features_are_those_of_the_last_states() -> None:
     net, tracker = make(), RangeTracker()
     tracker.measure(net, states(scale=10.0))

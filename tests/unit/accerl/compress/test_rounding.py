@@ -212,6 +212,22 @@ def test_training_for_integers_brings_them_closer() -> None:
     np.testing.assert_array_equal(logits_of(net, obs), before)  # the learner's network stays
 
 
+@pytest.mark.parametrize("observation", [VECTOR, BOARD], ids=["vector", "pixels"])
+@pytest.mark.parametrize("updates", [1, 5, 20])
+def test_training_for_integers_is_never_worse_than_none(
+    observation: ObservationSpec, updates: int
+) -> None:
+    """The first steps of Adam are as long as its rate, however little there is to correct."""
+    net, obs = make(observation), states(observation, 128)
+    errors = {}
+    for count in (0, updates):
+        chain = CompressorChain()
+        chain = chain.add(Quantizer("INT8", QuantiseMethod(tuning_updates=count))).add(ONNX())
+        acted, _ = make_engine(chain.compress(net, observations=obs)).infer(obs)
+        errors[count] = float(kl_nats(logits_of(net, obs), acted).mean())
+    assert errors[updates] <= 1.2 * errors[0] + 1e-9
+
+
 @pytest.mark.parametrize(
     "changes", [{"tuning_updates": -1}, {"tuning_learning_rate": 0.0}], ids=str
 )
