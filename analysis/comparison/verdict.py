@@ -240,7 +240,7 @@ def _conditions(
         "are not in the contest."
     )
     if study.warnings:
-        sentences.append(f"See {counted(len(study.warnings), 'warning')} on missing or cut runs.")
+        sentences.append(f"See {counted(len(study.warnings), 'warning')} on the runs.")
     sentences += [f"{text}." for text in contest["warnings"][len(study.warnings) :]]
     clock = f"the {study.tier} tier"
     if study.tier == "virtual":

@@ -265,6 +265,9 @@ def load_study(path: Path) -> StudyRecord:
     if not (games and strategies and test_seeds):
         raise UserError(f"{path / STUDY} names no games, no strategies or no test seeds")
     runs, warnings = _load_test_runs(path, games, strategies)
+    planned = info["plan"].get("seeds", {}).get("test", test_seeds)
+    if len(test_seeds) < len(planned):
+        warnings.insert(0, f"ended early: {len(test_seeds)} of {len(planned)} planned test seeds")
     if not runs:
         raise UserError(f"{path / 'runs'} holds no finished test run; run the study first")
     replays = _load_replays(path / "replay")

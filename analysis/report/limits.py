@@ -19,7 +19,7 @@ def limits(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
     warnings = contest["warnings"]
     events = event_table(study)
     title = counted(len(sentences), "limit")
-    title += f", {counted(len(warnings), 'missing or cut run or file')}" if warnings else ""
+    title += f", {counted(len(warnings), 'warning')}" if warnings else ""
     title += f", {counted(len(events.rows), 'kind')} of reported events" if events.rows else ""
     return section(
         "Limits of the evidence",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from functools import partial
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -89,12 +90,20 @@ class Run(Command):
     """where Optuna keeps its trials (default: optuna.journal in --out), for several drivers:
     postgresql+psycopg://user:password@host/database"""
 
+    saved_only: bool = False
+    """make no more runs: figures show those that are saved, and a contest or quickstart ends early,
+    with the test seeds that are complete"""
+
     def execute(self) -> dict[str, Any]:
         """Run the study; return its contest, or what it found."""
         if self.name not in STUDIES:
             hint = did_you_mean(self.name, list(STUDIES))
             raise UserError(f"study {self.name!r} does not exist; {hint}")
         run, _ = STUDIES[self.name]
+        if self.saved_only:
+            if "saved_only" not in signature(run).parameters:
+                raise UserError(f"{self.name} cannot end early: leave --saved-only out")
+            run = partial(run, saved_only=True)
         try:
             found = run(
                 self.out,

@@ -28,31 +28,29 @@ from studies.contest import deliver
 from studies.contest.budget import BUDGETS, MEASURED, Budget
 from studies.contest.costs import StepCosts
 from studies.contest.deliver import Results
-from studies.contest.entrants import EACH, Entrant, fp32, primary_names, tuned_entrants
+from studies.contest.entrants import EACH, Entrant, primary_names, tuned_entrants
 from studies.contest.hours import planned_seconds
-from studies.contest.plan import TRAINED, check_rule, find_instances, make_plan, open_test
+from studies.contest.plan import (
+    OPENED,
+    TRAINED,
+    check_rule,
+    find_instances,
+    make_plan,
+    open_test,
+)
 from studies.contest.real_clock import SCORE_RANGES, real_contest
 from studies.contest.rivals import check_rivals, trained_rivals
-from studies.contest.study import Study, add_references, find_profiles, strategy_job
-from studies.contest.training import (
-    SHIELD,
-    Trained,
-    replay_entrant,
-    train_all,
-    write_training,
-)
+from studies.contest.study import Study, add_references, find_profiles
+from studies.contest.testing import all_entrants, ended_early, run_test
+from studies.contest.training import SHIELD, Trained, train_all, write_training
 from studies.contest.variants import CONTROLLER, VARIANTS
 from studies.core_seconds import CoreSeconds
 from studies.jobs.executor import open_executor
-from studies.jobs.inner import StrategyResult
 from studies.options import check_options
 from studies.profile_tables import print_profile, print_profiles, profile_row
 from studies.progress import Steps, console, duration
 from studies.storage import JOURNAL, open_storage, storage_errors
 from studies.study_folder import write_plan
-
-CLOSEST = ("static", "threshold")
-"""kinds of the comparators that the controller has to beat; fp32, say, is far off"""
 
 
 def run_contest(
@@ -65,6 +63,7 @@ def run_contest(
     profile: str = "",
     cluster: str = "",
     storage: str = "",
+    saved_only: bool = False,
 ) -> Path:
     """Run a contest, or go on with one that was interrupted; return the report's path.
 
@@ -79,10 +78,11 @@ def run_contest(
         cluster: address of a Ray cluster; by default jobs run on this machine.
         storage: where Optuna keeps its trials, see `studies.storage`; by default a journal in
             `out`.
+        saved_only: whether it ends early, with the test seeds of which all runs are saved.
 
     Raises:
         UserError: the budget or profile does not exist, the seed is not allowed, a package that
-            the budget needs is not installed, or `out` holds another study.
+            the budget needs is not installed, or `out` holds another study, or none to end.
     """
     budgets = BUDGETS[name]
     check_options(
@@ -99,6 +99,8 @@ def run_contest(
     spent = budgets[budget].on(load_profile(profile).name) if profile else budgets[budget]
     _check_installed(spent)
     settings = {"study": name, "budget": budget, "seed": seed, "profile": profile}
+    if saved_only and not (out / OPENED).is_file():
+        raise UserError(f"--saved-only: {out} holds no test runs yet; leave it out to make them")
     make_out_dir(out)
     claim(out, settings)
     started = perf_counter()
@@ -119,10 +121,13 @@ def run_contest(
             trained = train_all(study, [CONTROLLER, *variants])
             write_training(study, trained)
             rivals = trained_rivals(study)
-        entrants = _entrants(study, [*tuned, *rivals], trained)
+        entrants = all_entrants(study, [*tuned, *rivals], trained)
+        if saved_only:
+            study.budget = ended_early(study, entrants)
+            entrants = all_entrants(study, [*tuned, *rivals], trained)
         opened = open_test(out, digest)
         with steps.step("test", "Testing on held-out seeds and instances, paired by seed"):
-            results = _test(study, entrants)
+            results = run_test(study, entrants)
         with steps.step("replay", "Exporting the controller; running it on the real clock"):
             _export(study, trained[0], entrants, results, digest)
             _write_variants(study, entrants, trained, results)
@@ -195,45 +200,6 @@ def claim(out: Path, settings: dict[str, Any]) -> None:
         raise UserError(f"{out} is not empty and holds no study; give --out a new folder")
     else:
         write_json(marker, settings)
-
-
-def _entrants(study: Study, tuned: Sequence[Entrant], trained: Sequence[Trained]) -> list[Entrant]:
-    """Return all that is tested: fp32, the tuned, rivals, the trained, the replay."""
-    found = [fp32(), *tuned, *(item.entrant for item in trained)]
-    if study.budget.held_out:
-        found.append(replay_entrant(study, trained[0]))
-    return [replace(item, test_seeds=_test_seeds(study, item)) for item in found]
-
-
-def _test_seeds(study: Study, entrant: Entrant) -> list[int]:
-    """Return all test seeds for the primary comparisons, and the first few for others."""
-    budget = study.budget
-    if entrant.name == CONTROLLER.name:
-        return study.test_seeds
-    if not entrant.primary:
-        return study.test_seeds[: budget.exploratory_seeds]
-    return study.test_seeds[: None if entrant.kind in CLOSEST else budget.other_seeds]
-
-
-def _test(study: Study, entrants: Sequence[Entrant]) -> Results:
-    """Run every entrant on every (instance, test seed); return results by entrant and instance.
-
-    Seed by seed, so that what is there after an interruption is a smaller contest, not a part of
-    one. Entrants outside the primary comparisons are given fewer seeds.
-    """
-    keys, jobs = [], []
-    for seed in study.test_seeds:
-        for item in study.instances:
-            for entrant in entrants:
-                if seed not in entrant.test_seeds:
-                    continue
-                folder = study.out / "runs" / entrant.name / item.name / f"seed-{seed}"
-                keys.append((entrant.name, item.name))
-                jobs.append(strategy_job(item, seed, entrant.strategy(item.name), folder))
-    results: dict[str, dict[str, list[StrategyResult]]] = {}
-    for (name, instance), result in zip(keys, study.run_shown("test runs", jobs), strict=True):
-        results.setdefault(name, {}).setdefault(instance, []).append(result)
-    return results
 
 
 def _export(

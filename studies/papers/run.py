@@ -36,6 +36,7 @@ def run_papers(
     profile: str = "",
     cluster: str = "",
     storage: str = "",
+    saved_only: bool = False,
 ) -> dict[str, Any]:
     """Run the figures, or go on with what was interrupted; return their results by name.
 
@@ -51,6 +52,7 @@ def run_papers(
         profile: a latency profile in place of two-core's, which stands beside the paper's machine.
         cluster: address of a Ray cluster; by default runs are made on this machine.
         storage: refused: nothing is tuned.
+        saved_only: whether runs that are not saved are left out; figures without any are, too.
 
     Raises:
         UserError: the budget or the profile does not exist, the folder holds another plan, or the
@@ -75,9 +77,13 @@ def run_papers(
     write_plan(out, {"study": "papers", "budget": budget, "seed": seed, "profile": profile})
     results = {}
     with open_executor(out, workers, cluster=cluster) as executor:
+        if saved_only:
+            figures = [each for each in figures if _known(executor, each, seed, profile)]
         _announce(executor, figures, seed, profile)
         for figure in figures:
-            results[figure.name] = _run(out, executor, figure, budget, seed, profile)
+            results[figure.name] = _run(
+                out, executor, figure, budget, seed, profile, saved_only=saved_only
+            )
     say(f"wrote {write_page(out)}")
     return results
 
@@ -95,16 +101,29 @@ def _announce(executor: Executor, figures: Sequence[PaperFigure], seed: int, pro
     say(f"{len(jobs)} runs, {len(left)} of them still to be made{hours}")
 
 
+def _known(executor: Executor, figure: PaperFigure, seed: int, profile: str) -> bool:
+    """Whether any of a figure's runs is saved."""
+    return any(executor.is_saved(job) for job in figure.jobs(seed, profile).values())
+
+
 def _run(
-    out: Path, executor: Executor, figure: PaperFigure, budget: str, seed: int, profile: str
+    out: Path,
+    executor: Executor,
+    figure: PaperFigure,
+    budget: str,
+    seed: int,
+    profile: str,
+    *,
+    saved_only: bool = False,
 ) -> dict[str, Any]:
-    """Make a figure's runs that are not there yet, and write what came of them."""
+    """Make a figure's runs that are not there yet, unless told not to, and write what they say."""
     if not figure.panels:
         say(f"  {figure.name} ...")
     jobs = figure.jobs(seed, profile)
     # In portions, so that what is known is written as it comes; what is saved is the first.
     saved = [key for key in jobs if executor.is_saved(jobs[key])]
     left, size = [key for key in jobs if key not in saved], 3 * max(executor.workers, 1)
+    left = [] if saved_only else left
     portions = [saved, *(left[start : start + size] for start in range(0, len(left), size))]
     curves: list[dict[tuple[str, str, int], LearningCurve]] = [{} for _ in figure.panels]
     more = _without_runs(executor, figure, budget, profile)

@@ -180,8 +180,8 @@ def tune_for_integers(
             a >= b for a, b in zip(_errors(after, wanted), _errors(before, wanted), strict=True)
         ):
             return net
-        tuned.policy_head.bias += policy_shift
-        tuned.value_head.bias += value_shift
+        tuned.policy_head.bias.add_(policy_shift)
+        tuned.value_head.bias.add_(value_shift)
     return tuned
 
 

@@ -108,6 +108,14 @@ def test_only_the_planned_seeds_of_a_strategy_are_missed(tmp_path: Path) -> None
     assert len(study.runs) == 3
 
 
+def test_a_study_that_ended_early_says_so(tmp_path: Path) -> None:
+    write_study(tmp_path, **SMALL)
+    info = json.loads((tmp_path / "study.json").read_text())
+    info["plan"]["seeds"] = {"test": [100, 101, 102]}
+    (tmp_path / "study.json").write_text(json.dumps(info))
+    assert load_study(tmp_path).warnings == ("ended early: 2 of 3 planned test seeds",)
+
+
 def test_a_run_that_stopped_before_the_horizon_is_kept_and_named(tmp_path: Path) -> None:
     write_study(tmp_path, **SMALL)
     path = tmp_path / "runs/fp32/freeway/seed-100"

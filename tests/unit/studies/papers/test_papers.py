@@ -324,6 +324,26 @@ def test_an_interrupted_figure_shows_all_that_was_made_before(tmp_path: Path) ->
     assert found["runs"] == len(figure.jobs())
 
 
+def test_what_is_saved_can_be_shown_alone(tmp_path: Path) -> None:
+    figure = FIGURES["fig12"]
+    first = next(iter(figure.jobs().values()))
+
+    class Executor:
+        workers = 1
+
+        def is_saved(self, job: LearningJob) -> bool:
+            return job == first
+
+        def map(self, jobs: Sequence[LearningJob], _on_done: Any) -> list[Outcome]:
+            assert [*jobs] == [first]
+            return [Outcome(key="", result=curve(1.0), cpu_seconds=0.0, git_revision="0123abc")]
+
+    executor: Any = Executor()
+    found = _run(tmp_path, executor, figure, "default", 0, "", saved_only=True)
+    assert found["runs_made"] == 1
+    assert found["runs_by"] == {"0123abc": 1}
+
+
 @pytest.mark.slow
 def test_a_figure_is_made_for_real_and_not_made_twice(tmp_path: Path) -> None:
     result = run_papers(tmp_path, names=("fig10",), budget="tiny")["fig10"]
