@@ -12,8 +12,11 @@ import platform
 import sys
 from collections.abc import Iterator, Mapping
 from importlib import metadata
+from itertools import islice
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from accerl.errors import UserError, first_line
 from accerl.runtime.run import IntervalReport
@@ -59,8 +62,20 @@ def json_hash(data: Any) -> str:
 
 
 def write_json(path: Path, data: Any, *, indent: int | None = 2) -> None:
-    """Write `data` atomically, see `write_bytes`."""
-    write_bytes(path, f"{json.dumps(data, indent=indent, sort_keys=True)}\n".encode())
+    """Write `data` atomically, see `write_bytes`; numbers of NumPy are taken as Python's."""
+    text = json.dumps(data, indent=indent, sort_keys=True, default=_as_python)
+    write_bytes(path, f"{text}\n".encode())
+
+
+def plain(data: Any) -> Any:
+    """Return `data` as it is read from JSON: tuples are lists, numbers of NumPy are Python's."""
+    return json.loads(json.dumps(data, default=_as_python))
+
+
+def _as_python(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} cannot be recorded as JSON: {value!r}")
 
 
 def write_bytes(path: Path, data: bytes) -> None:
@@ -126,39 +141,51 @@ def check_new_dir(path: Path) -> None:
 
 
 class RunWriter:
-    """Writes one run directory; every line has left this process before `append` returns."""
+    """Writes one run directory; every line has left this process before `append` returns.
+
+    A run that is resumed is left as it is until `go_on`.
+    """
 
     def __init__(self, path: Path, config: Mapping[str, Any], *, resume: bool = False) -> None:
         self.path = make_out_dir(path)
+        self._config = dict(config)
         if not resume:
             (self.path / METRICS).unlink(missing_ok=True)
             (self.path / SUMMARY).unlink(missing_ok=True)
-        write_json(self.path / CONFIG, dict(config))  # a resumed run may have become longer
+            write_json(self.path / CONFIG, self._config)
         self._file = (self.path / METRICS).open("a")
 
     def append(self, report: IntervalReport) -> None:
         """Add one interval to metrics.jsonl."""
-        self._file.write(json.dumps(report.to_json(), sort_keys=True) + "\n")
+        line = json.dumps(report.to_json(), sort_keys=True, default=_as_python)
+        self._file.write(f"{line}\n")
         self._file.flush()
 
-    def truncate(self, intervals: int) -> None:
-        """Keep the first `intervals` lines: what a checkpoint had seen when it was taken.
+    def recorded(self, intervals: int) -> list[IntervalReport]:
+        """Return the first `intervals` of a run: what a checkpoint had seen when it was taken.
 
         Raises:
             UserError: there are fewer.
         """
-        self._file.close()
-        lines = (self.path / METRICS).read_text().splitlines(keepends=True)[:intervals]
-        whole = sum(line.endswith("\n") for line in lines)
+        whole = len(self._whole_lines(intervals))
         if whole < intervals:
             raise UserError(
                 f"{self.path / METRICS} has lost intervals that the checkpoint has seen "
                 f"({whole} of {intervals}); start the run anew with another --out"
             )
-        temporary = self.path / f".{METRICS}.tmp"
-        temporary.write_text("".join(lines))
-        temporary.replace(self.path / METRICS)
+        return list(islice(read_metrics(self.path), intervals))
+
+    def go_on(self, intervals: int) -> None:
+        """Go on behind the first `intervals`, with a configuration that may have become longer."""
+        self._file.close()
+        kept = "".join(self._whole_lines(intervals))
+        write_bytes(self.path / METRICS, kept.encode())
+        write_json(self.path / CONFIG, self._config)
         self._file = (self.path / METRICS).open("a")
+
+    def _whole_lines(self, count: int) -> list[str]:
+        lines = (self.path / METRICS).read_text().splitlines(keepends=True)[:count]
+        return [line for line in lines if line.endswith("\n")]
 
     def finish(self, summary: Mapping[str, Any]) -> None:
         """Write summary.json and close metrics.jsonl."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import tomllib
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass, replace
 from pathlib import Path
 from types import NoneType
 from typing import Any, get_args, get_origin, get_type_hints
+
+import numpy as np
 
 from accerl.config import RunConfig
 from accerl.errors import UserError, did_you_mean, first_line
@@ -103,6 +105,30 @@ def configure(
     return replace(config, **{**late, **filed_own, **given})
 
 
+def refuse_idle(config: RunConfig, given: Collection[str], label: str = "--set") -> None:
+    """Refuse settings that were given and would do nothing with the run's clock.
+
+    Args:
+        config: that came of them.
+        given: their names, ``section.name``.
+        label: what errors begin with.
+
+    Raises:
+        UserError: one of them would.
+    """
+    counted = {"runtime.num_actors", "runtime.num_distillers"}.intersection(given)
+    if counted and config.runtime.clock == "virtual":
+        raise UserError(
+            f"{label} {min(counted)} goes with the real clock: on the virtual one the latency "
+            "profile says how many there are; take the real clock, or another profile"
+        )
+    if "runtime.profile" in given and config.runtime.clock == "real":
+        raise UserError(
+            f"{label} runtime.profile goes with the virtual clock; take the serial runtime and "
+            "that clock"
+        )
+
+
 def to_text(config: RunConfig) -> str:
     """Return the whole configuration as JSON; `read_file` reads it back."""
     return json.dumps(asdict(config), indent=2)
@@ -172,6 +198,7 @@ def _fit(value: Any, kind: Any, where: str) -> Any:
         if isinstance(words, list | tuple) and all(isinstance(word, str) for word in words):
             return tuple(words)
         raise TypeError
+    value = value.item() if isinstance(value, np.generic) else value
     for allowed in get_args(kind) or (kind,):
         if isinstance(value, dict) and isinstance(allowed, type) and is_dataclass(allowed):
             _check_names(allowed, value, where)

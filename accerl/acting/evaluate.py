@@ -20,6 +20,8 @@ from accerl.seeds import Role, generator, number
 EVALUATION_SEED = number(0, Role.EVALUATION)
 """the same for all runs: they are compared on common random numbers"""
 
+MAX_STEPS = 30_000
+"""of an episode that is measured: what has not ended by then is cut off"""
 FEWEST_STATES = 4
 """of a call: BLAS takes other kernels for fewer rows, which round otherwise"""
 
@@ -72,7 +74,13 @@ def engine_infer(engine: Engine) -> Infer:
 
 
 def play_episodes(
-    envs: Envs, infer: Infer, seed: int, *, antithetic: bool = True, max_steps: int = 30_000
+    envs: Envs,
+    infer: Infer,
+    seed: int,
+    *,
+    antithetic: bool = True,
+    max_steps: int = MAX_STEPS,
+    cut_off: np.ndarray | None = None,
 ) -> np.ndarray:
     """Play one episode in every environment; return their raw scores [B].
 
@@ -87,6 +95,7 @@ def play_episodes(
             first, 1 - u for u. Starts are independent all the same: pairs that shared one were
             alike (correlation 0.25 in MinAtar's Breakout, against 0), so their mean scattered more.
         max_steps: steps of each environment.
+        cut_off: gets which episodes had not ended by then, [B] bool.
     """
     rng = generator(seed, Role.ACTIONS)
     obs = envs.reset(number(seed, Role.EPISODES))
@@ -111,6 +120,8 @@ def play_episodes(
             if isinstance(envs, Rests):
                 envs.rest(~running)
         obs = step.obs
+    if cut_off is not None:
+        cut_off[:] = running
     return score
 
 

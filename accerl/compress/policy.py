@@ -26,7 +26,9 @@ class EnginePolicy:
     """States in, actions out: a policy in the engine that its spec asks for.
 
     ``policy(obs)`` returns the most probable action of every state; with a generator, actions are
-    drawn as actors draw them.
+    drawn as actors draw them. Actions are numbered from 0, as `accerl.envs.make_envs` takes them.
+    Values are the learner's where its own network acts, and mean nothing with a student or a pruned
+    network, whose values are not trained unless `distill_value_cost` says so.
     """
 
     def __init__(self, artifact: Artifact, observation: ObservationSpec) -> None:

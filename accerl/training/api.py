@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -12,9 +13,8 @@ from accerl.config import RunConfig
 from accerl.errors import UserError, did_you_mean, require_choice
 from accerl.monitor.strategies import STRATEGIES, FixedStrategy, HandSetStrategy, make_strategy
 from accerl.monitor.strategy import Strategy
-from accerl.settings import configure
+from accerl.settings import configure, refuse_idle
 from accerl.training.run import RunResult, run_training
-from accerl.training.run_folder import check_free
 
 
 def train(
@@ -25,6 +25,9 @@ def train(
     seconds: float | None = None,
     seed: int = 0,
     out: str | Path | None = None,
+    resume: bool = False,
+    start: str | Path | None = None,
+    until_score: float | None = None,
     **settings: Any,
 ) -> RunResult:
     """Train on a game and return what came of it.
@@ -38,21 +41,33 @@ def train(
         seconds: length of the run on its own clock; None: the game's.
         seed: of everything random.
         out: folder to record the run in; None records nothing.
+        resume: whether to go on with the run in `out`, from its last checkpoint.
+        start: folder of a run whose learner this one begins with.
+        until_score: mean score of the actors at which the run ends early.
         settings: any setting of the configuration, as ``section__name``: ``runtime__num_envs=8``.
 
     Raises:
-        UserError: a name or value is not allowed, or `out` holds anything already.
+        UserError: a name or value is not allowed, `out` holds anything already, or nothing that
+            could be resumed.
     """
+    given = _by_path(settings)
+    if "runtime.runtime" in given and given["runtime.runtime"] != "serial":
+        given.setdefault("runtime.clock", "real")  # they have no other
     config = configure(
-        game, _by_path(settings), label="setting", network=network, seconds=seconds, seed=seed
+        game,
+        given,
+        label="setting",
+        network=network,
+        seconds=seconds,
+        seed=operator.index(seed),
+        start=None if start is None else str(Path(start).absolute()),
+        until_score=until_score,
     )
-    folder = None if out is None else Path(out)
-    if folder is not None:
-        check_free(folder, "give another out")
+    refuse_idle(config, given, "setting")
     chosen = _strategy(strategy)
-    default = str(strategy) if isinstance(strategy, str | Path) else type(chosen).__name__
-    name = chosen.label if isinstance(chosen, HandSetStrategy) else default
-    return run_training(config, chosen, strategy_name=name, out=folder)
+    is_rule = isinstance(chosen, HandSetStrategy)
+    name = None if is_rule or not isinstance(strategy, str | Path) else str(strategy)
+    return run_training(config, chosen, strategy_name=name, out=out, resume=resume)
 
 
 def _by_path(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,18 +13,13 @@ from accerl.config import RunConfig
 from accerl.correct import make_corrector
 from accerl.errors import GameError, UserError
 from accerl.monitor.indicators import Indicator
+from accerl.monitor.strategies.base import HandSetStrategy
 from accerl.monitor.strategy import Strategy, bind, check_needs, events_of, explanation_of
-from accerl.records import (
-    CONFIG,
-    RunWriter,
-    fingerprint,
-    read_json,
-    read_metrics,
-    versions,
-)
+from accerl.records import CONFIG, RunWriter, fingerprint, plain, read_json, versions
 from accerl.runtime.latency.games import times_of_game, times_of_run
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.latency.profiles import load_profile, save_profile, this_machine
+from accerl.runtime.machine.threads import own_threads
 from accerl.runtime.parts import Parts
 from accerl.runtime.process.run import ProcessRun
 from accerl.runtime.ray.run import RayRun
@@ -36,6 +31,8 @@ from accerl.training.run_folder import (
     CHECKPOINT,
     PROFILE,
     TRACEBACK,
+    check_free,
+    held,
     read_config,
     starting_learner,
 )
@@ -106,8 +103,8 @@ def run_training(
     config: RunConfig,
     strategy: Strategy,
     *,
-    strategy_name: str = "fixed",
-    out: Path | None = None,
+    strategy_name: str | None = None,
+    out: str | Path | None = None,
     resume: bool = False,
     profile: LatencyProfile | None = None,
     times: LatencyProfile | None = None,
@@ -121,20 +118,24 @@ def run_training(
     strategy knows of the machine where the clock is real (None: what was measured on it, or else
     on one like it). `parts` take the place of what `config` names. The strategy finds the values of
     `indicators`, made new for this run, in `Features.raw` by their names, beside those of
-    `Monitor`. The run begins with the learner of the run in `config.start`, if that is named. With
-    `out`, the run directory is written as it goes, and a checkpoint after the first and then every
-    `CHECKPOINT_EVERY` intervals, at the end, and when it is interrupted.
+    `Monitor`; records call it `strategy_name` (None: what it calls itself). The run begins with the
+    learner of the run in `config.start`, if that is named. With `out`, the run directory is written
+    as it goes, and a checkpoint after the first and then every `CHECKPOINT_EVERY` intervals, at the
+    end, and when it is interrupted.
 
     Raises:
-        UserError: the strategy could never act, the output cannot be written, or there is nothing
-            to resume.
+        UserError: the strategy could never act, the output cannot be written or holds something
+            else already, or there is nothing to resume.
         GameError: an environment raised, or returned NaN; with `out`, there is a checkpoint.
     """
     check_startable(config, strategy, parts, indicators)
     profile = _charging(config, profile)
-    identity = run_identity(strategy, strategy_name, profile)
+    identity = run_identity(strategy, strategy_name or name_of(strategy), profile)
+    out = None if out is None else Path(out)
     if resume:
         check_resumable(config, out, identity)
+    elif out is not None:
+        check_free(out, "pass resume=True to go on with it, or give another out")
     recorded = {**config.to_json(), **identity}
     reports: list[IntervalReport] = []
 
@@ -144,8 +145,10 @@ def run_training(
             on_interval(report)
 
     with ExitStack() as stack:
+        stack.enter_context(own_threads())
         writer = None
         if out is not None:
+            stack.enter_context(held(out))
             writer = RunWriter(out, recorded, resume=resume)
             stack.enter_context(closing(writer))
             if profile is not None:
@@ -267,8 +270,7 @@ def _resume(
         UserError: there is no checkpoint, or another strategy decided during them.
     """
     state = load_checkpoint(writer.path / CHECKPOINT)
-    writer.truncate(state["intervals"])
-    reports = list(read_metrics(writer.path))
+    reports = writer.recorded(state["intervals"])
     for features, report in zip(episode.restore(state, reports), reports, strict=True):
         decision = strategy.decide(features)
         if decision != report.decision:
@@ -280,7 +282,13 @@ def _resume(
                 "--out"
             )
         score.update(report)
+    writer.go_on(len(reports))
     return reports
+
+
+def name_of(strategy: Strategy) -> str:
+    """Return what a strategy is called in records, unless it was given a name."""
+    return strategy.label if isinstance(strategy, HandSetStrategy) else type(strategy).__name__
 
 
 def run_identity(
@@ -290,7 +298,7 @@ def run_identity(
     told = getattr(strategy, "to_json", None)
     return {
         "strategy": strategy_name,
-        "strategy_params": None if told is None else told().get("params"),
+        "strategy_params": None if told is None else plain(told().get("params")),
         "profile_hash": None if profile is None else profile.hash,
     }
 
@@ -309,7 +317,7 @@ def check_resumable(config: RunConfig, out: Path | None, identity: Mapping[str, 
         UserError: with what to do instead.
     """
     if out is None:
-        raise UserError("--resume needs --out with the folder of the run to go on with")
+        raise UserError("a run is resumed in its folder: give that as out")
     if not (out / CONFIG).is_file() or not has_checkpoint(out / CHECKPOINT):
         raise UserError(f"{out} holds no run with a checkpoint; start one with a new --out")
     recorded, data = read_config(out), read_json(out / CONFIG)

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from accerl.checkpoint import has_checkpoint, load_checkpoint
 from accerl.config import RunConfig
 from accerl.errors import UserError
-from accerl.records import CONFIG, METRICS, not_a_run, read_json
+from accerl.records import CONFIG, METRICS, make_out_dir, not_a_run, read_json
 
 CHECKPOINT = "checkpoint"
 PROFILE = "profile.json"
 TRACEBACK = "environment-traceback.txt"
-_OF_A_RUN = {CONFIG, METRICS, CHECKPOINT, PROFILE, TRACEBACK}
+LOCK = "run.lock"
+"""in a run directory: held by the process that writes it"""
+_OF_A_RUN = {CONFIG, METRICS, CHECKPOINT, PROFILE, TRACEBACK, LOCK}
 
 
 def read_config(path: Path) -> RunConfig:
@@ -35,6 +40,37 @@ def holds_run(path: Path) -> bool:
     return metrics.is_file() and metrics.stat().st_size > 0
 
 
+@contextmanager
+def held(path: Path) -> Iterator[None]:
+    """Keep a run directory to oneself meanwhile; the kernel lets go of it when a process dies.
+
+    Raises:
+        UserError: another process, or another run of this one, writes there.
+    """
+    with (make_out_dir(path) / LOCK).open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UserError(
+                f"a run is being written to {path}; give this one another folder, or wait"
+            ) from error
+        try:
+            yield
+        finally:
+            (path / LOCK).unlink(missing_ok=True)
+
+
+def _is_held(path: Path) -> bool:
+    if not (path / LOCK).is_file():
+        return False
+    with (path / LOCK).open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
 def is_free(path: Path) -> bool:
     """Whether a new run may be written there: it takes the place of nothing that anybody needs.
 
@@ -42,6 +78,8 @@ def is_free(path: Path) -> bool:
     """
     if not path.is_dir():
         return not path.exists()
+    if _is_held(path):
+        return False
     held = {item.name for item in path.iterdir()}
     return not held or (METRICS in held and not holds_run(path) and held <= _OF_A_RUN)
 
@@ -52,7 +90,7 @@ def check_free(path: Path, advice: str = "give another --out") -> None:
     Raises:
         UserError: with what it holds, and `advice`.
     """
-    if holds_run(path):
+    if holds_run(path) or (path.is_dir() and _is_held(path)):
         raise UserError(f"{path} already holds a run; {advice}")
     if not is_free(path):
         raise UserError(f"{path} holds other things than a run; give a new folder")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import torch
+import numpy as np
 
 from accerl.acting.evaluate import engine_infer, play_episodes, policy_infer
 from accerl.compress.artifact import Artifact
@@ -20,6 +21,7 @@ from accerl.envs import make_envs
 from accerl.errors import UserError
 from accerl.networks.graph_policy import Policy
 from accerl.networks.make import make_network
+from accerl.runtime.machine.threads import own_threads
 from accerl.seeds import Role, number, torch_generator
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 from accerl.training.run_folder import read_config, saved_run
@@ -41,26 +43,28 @@ def evaluate_checkpoint(
 ) -> dict[str, Any]:
     """Play `episodes` episodes with the policy of a run's checkpoint, compressed as `spec` says.
 
-    The identity spec plays the learner's network itself, in torch.
+    The identity spec plays the learner's network itself, in torch. `cut_off` counts episodes that
+    had not ended after `MAX_STEPS`: their scores so far stand.
 
     Raises:
         UserError: see `load_policy`.
     """
     if episodes < 1:
-        raise UserError(f"--episodes must be at least 1, got {episodes}")
+        raise UserError(f"episodes must be at least 1, got {episodes}")
     config, policy, artifact = _restore(path, spec)
     infer = policy_infer(policy) if spec == IDENTITY else engine_infer(make_engine(artifact))
     envs = make_envs(config.game, episodes, config.env)
-    try:
-        scores = play_episodes(envs, infer, number(seed, Role.PLAYED_CHECKPOINT))
-    finally:
-        envs.close()
+    cut_off = np.zeros(episodes, np.bool_)
+    dice = number(seed, Role.PLAYED_CHECKPOINT)
+    with closing(envs), own_threads(config.runtime.learner_threads):
+        scores = play_episodes(envs, infer, dice, cut_off=cut_off)
     return {
         "spec": spec.to_json(),
         "episodes": episodes,
         "mean_return": float(scores.mean()),
         "std_return": float(scores.std()),
         "returns": [float(score) for score in scores],
+        "cut_off": int(cut_off.sum()),
     }
 
 
@@ -81,8 +85,9 @@ def _restore(path: Path, spec: CompressionSpec) -> tuple[RunConfig, Policy, Arti
     shown = Shown.of_state(state["publishing"].get("shown", ()))
     compressor.take_students([*compressor.students([spec]), *shown.students()])
     _check_distilled(path, spec, compressor.pool)
-    torch.set_num_threads(config.runtime.learner_threads)  # sums depend on how they are split
-    return config, policy, compressor.build(spec, policy, state["learner"]["updates"])
+    with own_threads(config.runtime.learner_threads):  # sums depend on how they are split
+        artifact = compressor.build(spec, policy, state["learner"]["updates"])
+    return config, policy, artifact
 
 
 def _check_distilled(path: Path, spec: CompressionSpec, pool: StudentPool) -> None:

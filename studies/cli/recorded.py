@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +140,7 @@ def _check(
 def _left_by(out: Path) -> str:
     """Say what an interrupted run leaves."""
     if holds_run(out):
-        return f"{out} holds its intervals until now, and --resume goes on from there"
+        return f"its intervals until now are kept: add --out {out} --resume to go on from there"
     return "it had not finished an interval, so there is nothing to go on with: start it again"
 
 
@@ -220,11 +221,14 @@ def _check_networks(config: RunConfig, specs: Sequence[CompressionSpec]) -> None
 
 
 def free_folder(path: Path, resume: bool) -> Path:
-    """Return `path`, or the first of path-2, path-3, ... that is free for a run."""
-    if resume:
-        return path
-    candidate, number = path, 1
-    while not is_free(candidate):
-        number += 1
-        candidate = path.with_name(f"{path.name}-{number}")
-    return candidate
+    """Return the first of path, path-2, path-3, ... that is free for a run.
+
+    To resume, it is the last of those that hold a run which was not finished, or of all.
+    """
+    names = (path.name if n == 1 else f"{path.name}-{n}" for n in count(1))
+    candidates = (path.with_name(name) for name in names)
+    if not resume:
+        return next(filter(is_free, candidates))
+    runs = list(takewhile(holds_run, candidates))
+    unfinished = [each for each in runs if not (each / SUMMARY).is_file()]
+    return (unfinished or runs or [path])[-1]

@@ -9,12 +9,13 @@ from typing import Annotated, Any
 
 import tyro
 
+from accerl.acting.evaluate import MAX_STEPS
 from accerl.config import RunConfig
 from accerl.errors import UserError, require
 from accerl.monitor.strategies import HandSetStrategy
 from accerl.runtime.conditions import read_events
 from accerl.runtime.machine.energy import EnergyMeter
-from accerl.settings import configure, read_settings, to_text
+from accerl.settings import configure, read_settings, refuse_idle, to_text
 from accerl.spec import CompressionSpec
 from accerl.training.run_folder import check_free
 from accerl.training.saved_policy import evaluate_checkpoint
@@ -173,12 +174,7 @@ class Train(Command):
         )
         if self.cluster is not None and config.runtime.runtime != "ray":
             raise UserError("--cluster goes with --runtime ray")
-        counted = {"runtime.num_actors", "runtime.num_distillers"} & set(given)
-        if counted and config.runtime.clock == "virtual":
-            raise UserError(
-                f"--set {min(counted)} goes with the real clock: on the virtual one the latency "
-                "profile says how many there are; add --clock real, or give --profile another"
-            )
+        refuse_idle(config, given)
         if self.profile is not None and config.runtime.clock == "real":
             raise UserError(
                 "--profile goes with the virtual clock; add --runtime serial --clock virtual"
@@ -213,6 +209,11 @@ class Eval(Command):
             f"{self.episodes} episodes: mean return {result['mean_return']:.2f}, "
             f"standard deviation {result['std_return']:.2f}"
         )
+        if result["cut_off"]:
+            say(
+                f"{result['cut_off']} of them had not ended after {MAX_STEPS:,} steps, and count "
+                "with their scores so far"
+            )
         return save_result(result, self.out, "eval.json")
 
 

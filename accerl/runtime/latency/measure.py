@@ -37,6 +37,7 @@ from accerl.runtime.latency.profile import LatencyProfile, SpecLatency
 from accerl.runtime.latency.profiles import standard_specs
 from accerl.runtime.machine.cores import LearnersCores, usable_cores
 from accerl.runtime.machine.memory import keep_freed_memory
+from accerl.runtime.machine.threads import own_threads
 from accerl.runtime.publishing.charges import PIECE_UPDATES
 from accerl.spec import IDENTITY, STUDENTS, CompressionSpec, StudentKey
 from accerl.weights import Mailbox, Publication, WeightVector, count_weights
@@ -73,17 +74,10 @@ def measure_profile(
         repeats: rounds.
         on_progress: called with how far it is.
     """
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     keep_freed_memory()
-    try:
-        with ExitStack() as stack:
-            measuring = _Measuring(
-                config or _pong(), networks, on_progress or _quiet, stack, repeats
-            )
-            return measuring.profile(name, list(specs or standard_specs()), batches)
-    finally:
-        torch.set_num_threads(threads)
+    with own_threads(1), ExitStack() as stack:
+        measuring = _Measuring(config or _pong(), networks, on_progress or _quiet, stack, repeats)
+        return measuring.profile(name, list(specs or standard_specs()), batches)
 
 
 def measure_game(

@@ -24,6 +24,7 @@ from accerl.runtime.process.wire import Channel, PeerGoneError
 MAX_DEATHS = 5
 """deaths of processes, whatever their roles, within WINDOW_SECONDS that end a run"""
 WINDOW_SECONDS = 60.0
+RESUME = "the run goes on from its checkpoint (--resume), if it has a folder"
 START_UP_SECONDS = 120.0
 """a process that is not ready by then hangs"""
 
@@ -50,6 +51,10 @@ def ignoring_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, handler)
 
 
+_HIDING = threading.Lock()
+"""held while the main module is hidden: another thread's would be lost"""
+
+
 @contextmanager
 def hiding_main_module() -> Iterator[None]:
     """Keep spawned processes from importing the program that started them.
@@ -57,12 +62,13 @@ def hiding_main_module() -> Iterator[None]:
     They would import all of it (torch, Optuna, a user's script without a main guard) before
     they do anything; what they run is found by its own module's name.
     """
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = types.ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main
+    with _HIDING:
+        main = sys.modules["__main__"]
+        sys.modules["__main__"] = types.ModuleType("__main__")
+        try:
+            yield
+        finally:
+            sys.modules["__main__"] = main
 
 
 def process_main(body: Body, channel: Channel, arguments: tuple[Any, ...]) -> None:
@@ -200,7 +206,7 @@ class Supervisor:
         max_deaths: int = MAX_DEATHS,
         window_seconds: float = WINDOW_SECONDS,
         start_up_seconds: float = START_UP_SECONDS,
-        advice: str = "--resume goes on from the checkpoint",
+        advice: str = RESUME,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self.max_deaths = max_deaths

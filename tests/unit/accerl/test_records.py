@@ -7,6 +7,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from accerl import records
@@ -83,11 +84,21 @@ def test_a_new_run_replaces_an_old_one_and_a_resumed_one_goes_on(tmp_path: Path)
     assert not (tmp_path / records.SUMMARY).exists()
     written(tmp_path).close()
     writer = RunWriter(tmp_path, {"seed": 5}, resume=True)
-    writer.truncate(2)
+    assert writer.recorded(2) == SEQUENCE[:2]
+    assert read_json(tmp_path / records.CONFIG) != {"seed": 5}  # until it does go on
+    writer.go_on(2)
     writer.append(SEQUENCE[2])
     writer.close()
     assert list(read_metrics(tmp_path)) == SEQUENCE[:3]
     assert read_json(tmp_path / records.CONFIG) == {"seed": 5}  # it may have become longer
+
+
+def test_numbers_of_numpy_are_recorded_as_python_s(tmp_path: Path) -> None:
+    write_json(tmp_path / "x.json", {"count": np.int64(3), "share": np.float32(0.5)})
+    assert read_json(tmp_path / "x.json") == {"count": 3, "share": 0.5}
+    assert records.plain({"pair": (1, np.float64(2.0))}) == {"pair": [1, 2.0]}
+    with pytest.raises(TypeError, match="ndarray cannot be recorded"):
+        records.plain(np.zeros(2))
 
 
 def test_a_failed_write_leaves_the_old_file_whole(

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 from accerl.errors import UserError
 from accerl.monitor.strategies import (
@@ -21,7 +23,8 @@ from accerl.monitor.strategy import Strategy
 from accerl.records import read_json
 from accerl.spec import CompressionSpec, Decision
 from accerl.training.run import RunResult, run_training
-from accerl.training.run_folder import read_config
+from accerl.training.run_folder import held, is_free, read_config
+from accerl.training.saved_policy import load_policy
 from analysis.records.load import load_run
 from tests.fixtures.runs.inner_runs import fast_profile, files_hash, tiny_catch
 
@@ -89,6 +92,71 @@ def test_a_users_own_strategy_is_known_by_its_name(tmp_path: Path) -> None:
     run(Own(), tmp_path)
     assert read_json(tmp_path / "config.json")["strategy_params"] is None
     assert len(run(Own(), tmp_path, seconds=0.04, resume=True).reports) == 10
+
+
+def test_without_a_name_records_call_it_what_it_calls_itself(tmp_path: Path) -> None:
+    config = tiny_catch(seconds=0.01, interval_seconds=0.004)
+    for strategy, name in ((Own(), "Own"), (HIGH, HIGH.label)):
+        result = run_training(config, strategy, out=tmp_path / name, profile=fast_profile())
+        assert result.summary["strategy"] == name
+
+
+class Paired(Own):
+    """One whose parameters are read otherwise from JSON than they were written."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {"name": "paired", "params": {"pair": (1, np.float32(2.0))}}
+
+
+def test_parameters_are_compared_as_json_holds_them(tmp_path: Path) -> None:
+    run(Paired(), tmp_path)
+    assert len(run(Paired(), tmp_path, seconds=0.04, resume=True).reports) == 10
+
+
+def test_a_folder_that_holds_a_run_is_refused_and_stays(recorded: Path) -> None:
+    before = files_hash(recorded)
+    with pytest.raises(UserError, match="already holds a run; pass resume=True"):
+        run(HIGH, recorded)
+    assert files_hash(recorded) == before
+
+
+def test_a_folder_that_a_run_is_written_to_is_nobody_else_s(tmp_path: Path) -> None:
+    with held(tmp_path / "run"):
+        assert not is_free(tmp_path / "run")
+        with pytest.raises(UserError, match="already holds a run"):
+            run(HIGH, tmp_path / "run")
+        with pytest.raises(UserError, match="a run is being written to"), held(tmp_path / "run"):
+            pass
+    assert is_free(tmp_path / "run")
+    run(HIGH, tmp_path / "run")
+    with held(tmp_path / "run"), pytest.raises(UserError, match="a run is being written to"):
+        run(HIGH, tmp_path / "run", seconds=0.04, resume=True)
+
+
+def test_a_refused_resume_leaves_the_run_as_it_was(tmp_path: Path) -> None:
+    """By its decisions alone this strategy is another, after more intervals than are saved."""
+    run(Own(), tmp_path, seconds=0.03)
+    before = files_hash(tmp_path)
+
+    class Another(Own):
+        def decide(self, features: object) -> Decision:
+            return Decision.of(CompressionSpec(bits=16))
+
+    with pytest.raises(UserError, match="started with another strategy"):
+        run(Another(), tmp_path, seconds=0.05, resume=True)
+    assert files_hash(tmp_path) == before
+
+
+def test_a_run_leaves_its_caller_s_threads_as_they_were(tmp_path: Path) -> None:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        run(HIGH, tmp_path)
+        load_policy(tmp_path)
+        found = torch.get_num_threads()
+    finally:
+        torch.set_num_threads(threads)
+    assert found == 2
 
 
 @pytest.mark.parametrize(

@@ -198,7 +198,7 @@ def test_resuming_with_other_settings_is_refused(
 
 
 def test_resume_needs_a_run(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="--resume needs --out"):
+    with pytest.raises(UserError, match="give that as out"):
         run(FixedStrategy(), None, resume=True)
     for folder in (tmp_path, tmp_path / "missing"):
         with pytest.raises(UserError, match="holds no run with a checkpoint"):
@@ -389,5 +389,5 @@ def test_evaluation_depends_on_its_seed_alone(interrupted: Path) -> None:
 def test_evaluating_what_is_no_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is not a run directory"):
         evaluate_checkpoint(tmp_path, 3)
-    with pytest.raises(UserError, match="--episodes must be at least 1"):
+    with pytest.raises(UserError, match="episodes must be at least 1"):
         evaluate_checkpoint(tmp_path, 0)
