@@ -7,6 +7,7 @@ engine = make_engine(chain.compress(observations=states))
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -36,7 +37,9 @@ from accerl.compress.lowrank import Factoriser
 from accerl.compress.quantization.ranges import RangeTracker
 from accerl.errors import UserError
 from accerl.networks.adopt import as_policy
+from accerl.networks.graph_policy import GraphPolicy
 from accerl.networks.observation import ObservationSpec
+from accerl.networks.policy_net import PolicyNet
 from accerl.spec import CompressionSpec
 
 GRAPHS: dict[type, str] = {ONNX: "onnx", TorchScript: "torchscript", Eager: "eager"}
@@ -159,6 +162,8 @@ class CompressorChain:
         if source is None:
             raise UserError("chain: which policy? give one to compress() or to the first link")
         kind = ObservationSpec(observations.shape[1:], str(observations.dtype))
+        if not isinstance(source, PolicyNet | GraphPolicy):
+            source = copy.deepcopy(source)  # a graph is read in evaluation mode, with hooks
         source = as_policy(source, kind)
         state = CompressionState(
             policy=source, net=source, observations=observations, version=version

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from gymnasium.spaces import Box
 
@@ -44,7 +46,9 @@ class Observations:
         self._own = shape
         self._stack = config.frame_stack
         joined = (self._stack * shape[0], *shape[1:]) if len(shape) == 3 else (self._stack, *shape)
-        whole = joined if self._stack > 1 else shape
+        whole = joined if self._stack > 1 else shape or (1,)
+        if len(whole) == 3 and min(whole[1:]) < CONVOLVED_SIDE:  # stacked, it looks like an image
+            whole = (math.prod(whole),)
         self.spec = ObservationSpec(whole, self._dtype.name)
         """of one observation, as networks see it"""
         self._frames = np.zeros((num_envs, self._stack, *shape), self._dtype)

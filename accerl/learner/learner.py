@@ -237,7 +237,9 @@ class Learner:
             actor_kl = (acted.exp() * (acted - log_policy)).sum(-1).mean()
             total = total + config.actor_kl_cost * actor_kl
         errors = self._group.gather(targets - values[:-1].detach(), dim=1)
-        residual = errors.var() / self._group.gather(targets, dim=1).var().clamp_min(1e-8)
+        free = int(errors.numel() > 1)  # a single sample has no deviation
+        spread = self._group.gather(targets, dim=1).var(correction=free).clamp_min(1e-8)
+        residual = errors.var(correction=free) / spread
         losses = {
             "policy": policy_loss.item(),
             "value": value_loss.item(),
@@ -257,7 +259,8 @@ class Learner:
         gather = self._group.gather
         whole = gather(advantages, dim=1)
         if self.config.advantage_moments == "plain":
-            return (advantages - whole.mean()) / (whole.std() + 1e-8)
+            deviation = whole.std(correction=int(whole.numel() > 1))
+            return (advantages - whole.mean()) / (deviation + 1e-8)
         shares = gather(weights, dim=1)
         shares = shares / shares.sum().clamp_min(1e-8)
         mean = (shares * whole).sum()

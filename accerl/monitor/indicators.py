@@ -60,6 +60,8 @@ class KLIndicator:
     sampled states: compression (the same weights, compressed or not) and staleness (the learner
     against its own weights one publication earlier). While what was decided waits to be admitted,
     `waiting_kl_nats` is the KL of its main spec; NaN where that does not wait, or is not known yet.
+    `compression_kl_is_new` is 1 where the interval measured anything that acted, 0 where
+    `compression_kl_nats` is what was known before, of whatever acted then.
     """
 
     names = (
@@ -67,13 +69,14 @@ class KLIndicator:
         "kl_var",
         "kl_max_nats",
         "waiting_kl_nats",
+        "compression_kl_is_new",
         "compression_kl_nats",
         "staleness_kl_nats",
         "argmax_agreement",
     )
 
     def __init__(self) -> None:
-        self._known: dict[str, float] = dict.fromkeys(self.names[4:], math.nan)
+        self._known: dict[str, float] = dict.fromkeys(self.names[5:], math.nan)
         self._by_spec: dict[CompressionSpec, float] = {}
 
     def update(self, report: IntervalReport, raw: Raw) -> Raw:
@@ -85,6 +88,7 @@ class KLIndicator:
         mix = [(self._by_spec.get(spec), share) for spec, share in acted]
         shares = [(kl_nats, share) for kl_nats, share in mix if kl_nats is not None]
         total = sum(share for _, share in shares)
+        is_new = any(spec in report.compression_kl_nats for spec, _ in acted)
         compression = sum(kl * share for kl, share in shares) / total if shares else None
         known = last_known(
             self._known,
@@ -100,6 +104,7 @@ class KLIndicator:
             "kl_var": report.kl_var,
             "kl_max_nats": report.kl_max_nats,
             "waiting_kl_nats": math.nan if waiting is None else waiting,
+            "compression_kl_is_new": float(is_new),
             **known,
         }
 
@@ -253,7 +258,7 @@ class MachineIndicator:
     `publish_share` (compressing, distilling, publishing) and `switch_share` are of the interval's.
     `core_share` is the part of their busy seconds in which actors had a core, as a process sees it:
     its processor seconds over the clock's. `speed_ratio` compares env steps per second with those
-    of the first interval of full length: a run may begin with one that is much shorter.
+    of the first interval, or of the second where the first was much shorter.
     """
 
     names = (
@@ -274,13 +279,17 @@ class MachineIndicator:
 
     def __init__(self) -> None:
         self._usual_speed, self._usual_seconds = 0.0, 0.0  # what others are compared with
+        self._is_second = False
 
     def update(self, report: IntervalReport, raw: Raw) -> Raw:
         """See `Indicator.update`."""
         seconds = max(report.seconds, 1e-9)
         speed = report.env_steps / seconds
-        if speed > 0.0 and seconds > _MUCH_LONGER * self._usual_seconds:
+        is_first = self._usual_speed == 0.0
+        is_full = self._is_second and seconds > _MUCH_LONGER * self._usual_seconds
+        if speed > 0.0 and (is_first or is_full):
             self._usual_speed, self._usual_seconds = speed, seconds
+        self._is_second = is_first and speed > 0.0
         phases = report.phase_seconds
         learning = phases.get("learn", 0.0) + phases.get("wait", 0.0)
         actors = ("env", "infer", "write")

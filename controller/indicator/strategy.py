@@ -137,7 +137,6 @@ class AdvancedIndicator:
         """what was decided last"""
         self._served = True
         """whether it acts, and does not wait to be admitted"""
-        self._kl_nats = math.nan
         self._shadow: CompressionSpec | None = None
         self._held = 0
         self._since_change = FORGET_CHANGE
@@ -182,7 +181,6 @@ class AdvancedIndicator:
         self._since_change += 1
         self._fidelity.drift()
         speed.skip(raw)
-        self._kl_nats = raw["compression_kl_nats"]
 
     def _observe(self, raw: Mapping[str, float], speed: SpeedBelief) -> None:
         """Learn from the interval that has ended."""
@@ -196,10 +194,9 @@ class AdvancedIndicator:
                 self._since_change = 0
         else:
             speed.skip(raw)
-        new, self._kl_nats = raw["compression_kl_nats"] != self._kl_nats, raw["compression_kl_nats"]
         if self._served and self.settings.uses_kl:
-            if new:  # the indicator keeps its value where nothing was sampled
-                self._fidelity.observe_kl(spec, self._kl_nats)
+            if raw["compression_kl_is_new"] > 0.0:  # it keeps its value where nothing was sampled
+                self._fidelity.observe_kl(spec, raw["compression_kl_nats"])
             self._fidelity.observe_acting(spec, raw)
         elif self.settings.uses_kl:
             self._fidelity.observe_kl(spec, raw["waiting_kl_nats"])

@@ -15,6 +15,7 @@ from onnx import TensorProto
 from torch import Tensor, nn
 
 from accerl.compress.graphs.builder import MICROSOFT, Builder, Mapping8
+from accerl.compress.graphs.onnx_payload import HEAD_BIASES
 from accerl.compress.layers import (
     Layer,
     body_layers,
@@ -232,7 +233,7 @@ class _Graph(Builder):
         if pixels:
             weight = weight / self.net.observation.unit
             bias = bias - self.net.observation.centre * weight.sum(1)
-        heads = [self.constant("heads_w", weight), self.constant("heads_b", bias)]
+        heads = [self.constant("heads_w", weight), self.constant(HEAD_BIASES, bias)]
         self.add("Gemm", [features, *heads], "heads", transB=1)
         sizes = self.axes("head_sizes", self.net.num_actions, 1)
         self.split("Split", ["heads", sizes], ["logits", "values"], axis=1)

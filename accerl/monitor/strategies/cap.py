@@ -29,9 +29,7 @@ class _Measured:
     exceeded_seconds: dict[int, float] = field(default_factory=dict)
     """the run's clock when it last exceeded the cap"""
     acting: int | None = None
-    """what was decided last"""
-    last_nats: float = math.nan
-    """the indicator at the last decision: it keeps its value where nothing was sampled"""
+    """what acted since the last decision; None: nothing of `specs`"""
 
 
 @dataclass(frozen=True)
@@ -83,10 +81,15 @@ class AdviseKLCapStrategy(HandSetStrategy):
         known.acting = next(allowed, closest)
         return Decision.of(self.specs[known.acting])
 
+    def overruled(self, decision: Decision) -> None:
+        """Know that something else acts than was decided: what is measured is of that."""
+        acting = decision.main
+        self._measured.acting = self.specs.index(acting) if acting in self.specs else None
+
     def _note(self, raw: Mapping[str, float]) -> None:
-        """Credit the indicator to what was decided, if it was sampled and is of that."""
+        """Credit the indicator to what acted, if it was sampled and is of that."""
         known, kl_nats, seconds = self._measured, raw["compression_kl_nats"], raw["seconds"]
-        is_new, known.last_nats = kl_nats != known.last_nats, kl_nats
+        is_new = raw["compression_kl_is_new"] > 0.0
         if not raw["served_share"] >= SERVED:
             kl_nats, is_new = raw["waiting_kl_nats"], True
         if known.acting is None or not is_new or math.isnan(kl_nats):

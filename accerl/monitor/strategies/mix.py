@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -17,19 +18,26 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class _LastShare:
-    """What a mix remembers: the small network's share in the last decision."""
+class _Last:
+    """What a mix remembers of its last decision."""
 
     alpha: float = 1.0
+    """the small network's share"""
+    acted: float = 1.0
+    """the share that it acted with: another one where the decision was not followed"""
+    small_nats: float = math.nan
+    """its KL, as far as it was known"""
 
 
 @dataclass(frozen=True)
 class LinearKLMixStrategy(HandSetStrategy):
-    """Mixes a small and a large network; the small one's share falls with the mean KL (Fig. 9).
+    """Mixes a small and a large network; the small one's share falls with its mean KL (Fig. 9).
 
     alpha, the probability of acting with `small`, is 1 up to `kl_low_nats`, 0 from `kl_high_nats`
-    on, and linear between. The paper mixes Net3 and Original on Pong and does not print its bounds.
-    A KL that is not a number counts as high. Its state of rest is to act with `small` alone.
+    on, and linear between. The KL is the small network's own: that of all rollouts less what
+    staleness makes of the large one's share, divided by alpha; where alpha is 0, what its shadow
+    shows. The paper mixes Net3 and Original on Pong and does not print its bounds. A KL that is not
+    a number counts as high. Its state of rest is to act with `small` alone.
 
     Raises:
         UserError: a parameter lies outside what is allowed.
@@ -40,7 +48,7 @@ class LinearKLMixStrategy(HandSetStrategy):
     large: CompressionSpec = CompressionSpec(student="original")
     kl_low_nats: float = 0.05
     kl_high_nats: float = 0.5
-    _last: _LastShare = field(default_factory=_LastShare, init=False, repr=False, compare=False)
+    _last: _Last = field(default_factory=_Last, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         require_pair(self.name, "small", self.small, "large", self.large)
@@ -58,8 +66,8 @@ class LinearKLMixStrategy(HandSetStrategy):
         return self._last.alpha < 1.0
 
     def reset(self) -> None:
-        """Forget the last share."""
-        self._last.alpha = 1.0
+        """Forget the last decision."""
+        object.__setattr__(self, "_last", _Last())
 
     def alpha(self, kl_mean_nats: float) -> float:
         """Return the share of the small network, in [0, 1], at a mean KL in nats."""
@@ -69,10 +77,27 @@ class LinearKLMixStrategy(HandSetStrategy):
         return min(1.0, max(0.0, (self.kl_high_nats - kl_mean_nats) / span))
 
     def decide(self, features: Features) -> Decision:
-        """Return the mix at the present mean KL."""
-        alpha = self._last.alpha = self.alpha(features.raw["kl_mean_nats"])
+        """Return the mix at the small network's present KL."""
+        last = self._last
+        last.small_nats = self._small_kl_nats(features.raw)
+        alpha = last.alpha = last.acted = self.alpha(last.small_nats)
         shares = ((self.small, alpha), (self.large, 1.0 - alpha))
-        return Decision(tuple((spec, share) for spec, share in shares if share > 0.0))
+        mix = tuple((spec, share) for spec, share in shares if share > 0.0)
+        return Decision(mix, shadow=None if alpha > 0.0 else self.small)
+
+    def overruled(self, decision: Decision) -> None:
+        """Know that something else acts than was decided."""
+        self._last.acted = dict(decision.mix).get(self.small, 0.0)
+
+    def _small_kl_nats(self, raw: Mapping[str, float]) -> float:
+        """Return the KL of the small network in the last interval, or what was known before."""
+        last, staleness = self._last, raw["staleness_kl_nats"]
+        staleness = 0.0 if math.isnan(staleness) else staleness
+        if last.acted > 0.0:
+            others = (1.0 - last.acted) * staleness
+            return max(raw["kl_mean_nats"] - others, 0.0) / last.acted
+        shown = raw["shadow_kl_nats"]
+        return last.small_nats if math.isnan(shown) else shown + staleness
 
     @classmethod
     def suggest(cls, trial: optuna.Trial, actions: Levels) -> dict[str, Any]:

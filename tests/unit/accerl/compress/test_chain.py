@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from accerl.compress import (
     ONNX,
@@ -100,6 +101,27 @@ def test_a_spec_means_a_chain(spec: CompressionSpec, names: list[str]) -> None:
     chain = CompressorChain.from_spec(spec, distilled)
     assert [type(link).__name__ for link in chain.links] == names
     assert chain.compress(make(), observations=states()).spec == spec
+
+
+class Dropping(nn.Module):
+    """A network that is no chain of layers, as its owner trains it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(OBSERVATION.shape[0], 8), nn.Tanh(), nn.Dropout(0.5))
+        self.policy, self.value = nn.Linear(8, 4), nn.Linear(8, 1)
+
+    def forward(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        hidden = self.body(obs)
+        return self.policy(hidden), self.value(hidden)
+
+
+def test_a_module_of_the_user_s_stays_as_it_is() -> None:
+    module = Dropping()
+    for _ in range(2):
+        CompressorChain([Eager()]).compress(module, observations=states())
+    assert all(part.training for part in module.modules())
+    assert not any(part._forward_hooks for part in module.modules())
 
 
 def test_a_student_must_be_given() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import onnx
 import onnxruntime
@@ -11,7 +13,13 @@ import torch
 from accerl.compress.engine import graph_of, open_session
 from accerl.compress.graphs.builder import TEMPLATES
 from accerl.compress.graphs.onnx_export import onnx_fp32, onnx_int8
-from accerl.compress.graphs.onnx_payload import Template, TemplateCache, read_constants, standalone
+from accerl.compress.graphs.onnx_payload import (
+    Template,
+    TemplateCache,
+    read_constants,
+    same_integers,
+    standalone,
+)
 from accerl.compress.layers import body_layers
 from accerl.compress.pruning.prune import prune
 from accerl.compress.quantization.ranges import RangeTracker
@@ -35,6 +43,17 @@ def payloads(net: PolicyNet) -> dict[str, bytearray]:
 
 def outputs(payload: bytes | bytearray) -> np.ndarray:
     return np.asarray(open_session(payload).run(("logits",), {"obs": OBS})[0])
+
+
+@pytest.mark.parametrize(("nats", "same"), [(0.0, True), (0.005, True), (0.35, False)])
+def test_the_value_s_bias_hides_no_change_of_the_policy(nats: float, same: bool) -> None:
+    net = make()
+    with torch.no_grad():
+        net.value_head.bias.fill_(100.0)
+    ranges, moved = RangeTracker().measure(net, OBS), copy.deepcopy(net)
+    with torch.no_grad():
+        moved.policy_head.bias[0] += nats
+    assert same_integers(onnx_int8(net, ranges), onnx_int8(moved, ranges)) is same
 
 
 @pytest.mark.parametrize("kind", ["fp32", "int8"])

@@ -142,6 +142,9 @@ def test_speed_is_compared_with_the_first_interval_of_full_length() -> None:
         ([short, {"env_steps": 400}, {"env_steps": 100}], 0.25),
         ([short, {"env_steps": 400}, late], 2.0),
         ([short, {"env_steps": 400}, late | short], 0.25),
+        # One that was held up is no new measure, nor is one after others as long.
+        ([{}, {}, {"seconds": 8.0}, {}], 1.0),
+        ([{}, {"seconds": 3.1, "env_steps": 1240}, {}], 0.5),
     ]
     for reports, ratio in cases:
         assert raw_after(*reports)["speed_ratio"] == pytest.approx(ratio)

@@ -46,7 +46,8 @@ def make_indicator(machine: str, game: str = "catch", **settings: object) -> Adv
 def features(**known: float) -> Features:
     """Return features of an early moment, with some raw indicators known."""
     start = Monitor(3, 10.0).start().raw
-    return Features.of({**start, "seconds": 1.0, "time_fraction": 0.1, **known})
+    new = {"compression_kl_is_new": 1.0} if "compression_kl_nats" in known else {}
+    return Features.of({**start, "seconds": 1.0, "time_fraction": 0.1, **new, **known})
 
 
 def test_it_starts_with_the_fastest_spec_whose_kl_is_thought_to_be_allowed() -> None:
