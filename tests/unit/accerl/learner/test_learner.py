@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -326,22 +325,6 @@ def test_pixels_are_laid_out_for_convolutions_and_boards_are_not(side: int, laid
     for part in parts:
         states = part["obs"].flatten(0, 1)
         assert states.is_contiguous(memory_format=torch.channels_last) == laid_out
-
-
-@pytest.mark.parametrize("moments", ["plain", "weighted"])
-def test_a_minibatch_may_be_a_single_sample(moments: str) -> None:
-    config = replace(
-        CONFIG, unroll=1, minibatches=2, normalise_advantages=True, advantage_moments=moments
-    )
-    rollout = make_rollout(envs=2)
-    cut = {
-        name: array[: 2 if name == "obs" else 1]
-        for name, array in vars(rollout).items()
-        if name != "header"
-    }
-    stats = make_learner(config).update(replace(rollout, **cut))
-    assert math.isfinite(stats.losses["explained_variance"])
-    assert math.isfinite(stats.losses["policy"])
 
 
 def spoiled(field: str, value: float) -> Rollout:

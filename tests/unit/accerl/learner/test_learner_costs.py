@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -54,3 +55,19 @@ def test_the_learner_is_drawn_towards_what_acted() -> None:
     assert distances[100.0] < 0.5 * distances[0.0]
     with pytest.raises(UserError, match="actor_kl_cost must not be negative"):
         replace(CONFIG, actor_kl_cost=-0.1)
+
+
+@pytest.mark.parametrize("moments", ["plain", "weighted"])
+def test_a_minibatch_may_be_a_single_sample(moments: str) -> None:
+    config = replace(
+        CONFIG, unroll=1, minibatches=2, normalise_advantages=True, advantage_moments=moments
+    )
+    rollout = make_rollout(envs=2)
+    cut = {
+        name: array[: 2 if name == "obs" else 1]
+        for name, array in vars(rollout).items()
+        if name != "header"
+    }
+    stats = make_learner(config).update(replace(rollout, **cut))
+    assert math.isfinite(stats.losses["explained_variance"])
+    assert math.isfinite(stats.losses["policy"])

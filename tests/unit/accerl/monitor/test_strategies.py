@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import FrozenInstanceError, dataclass, replace
+from dataclasses import FrozenInstanceError, dataclass
 from typing import Any, ClassVar
 
 import pytest
@@ -186,48 +185,6 @@ def test_reward_gap_may_be_a_share_of_the_games_range() -> None:
     assert gaps(strategy, [(4.0, 0.0), (4.1, 0.0), (1.0, 0.0), (0.0, 1.0)]) == [0.5, 0.2, 0.2, 0.5]
 
 
-@pytest.mark.parametrize(
-    ("kl_nats", "alpha"), [(0.0, 1.0), (0.2, 1.0), (0.4, 0.75), (0.8, 0.25), (1.0, 0.0), (9.0, 0.0)]
-)
-def test_linear_mix_falls_with_the_mean_kl(kl_nats: float, alpha: float) -> None:
-    strategy = LinearKLMixStrategy(kl_low_nats=0.2, kl_high_nats=1.0)
-    shares = {
-        spec.student: share
-        for spec, share in strategy.decide(made_up_features(kl_mean_nats=kl_nats)).mix
-    }
-    expected = {"net3": alpha, "original": 1.0 - alpha}
-    assert shares == pytest.approx({key: share for key, share in expected.items() if share})
-
-
-def test_linear_mix_acts_with_the_large_network_when_one_diverged() -> None:
-    decision = LinearKLMixStrategy().decide(made_up_features(kl_mean_nats=math.nan))
-    # The small one's shadow says when it may act again.
-    assert decision == replace(Decision.of(IDENTITY), shadow=NET3)
-
-
-@pytest.mark.parametrize(("small_nats", "alpha"), [(0.02, 1.0), (0.3, 4 / 9), (0.8, 0.0)])
-def test_a_linear_mix_settles_where_the_small_network_s_own_kl_says(
-    small_nats: float, alpha: float
-) -> None:
-    """The KL of all rollouts falls with the share, so a mix that went by it would swing."""
-    strategy, stale = LinearKLMixStrategy(), 0.01
-    shares, measured = [1.0], {"kl_mean_nats": small_nats + stale}
-    for _ in range(6):
-        decision = strategy.decide(made_up_features(staleness_kl_nats=stale, **measured))
-        share = dict(decision.mix).get(NET3, 0.0)
-        shares.append(share)
-        shown = {} if decision.shadow is None else {"shadow_kl_nats": small_nats}
-        measured = {"kl_mean_nats": share * small_nats + stale, **shown}
-    assert shares[2:] == pytest.approx([alpha] * 5, abs=0.03)
-
-
-def test_a_linear_mix_that_is_overruled_learns_nothing_of_its_small_network() -> None:
-    strategy = LinearKLMixStrategy()
-    first = strategy.decide(made_up_features(kl_mean_nats=0.3))
-    strategy.overruled(Decision.of(INT8))
-    assert strategy.decide(made_up_features(kl_mean_nats=5.0)).mix == first.mix
-
-
 def test_parameters_cannot_be_changed_later() -> None:
     strategy: Any = KLThresholdStrategy()
     with pytest.raises(FrozenInstanceError):
@@ -368,73 +325,3 @@ def test_a_strategy_fires_while_it_is_away_from_rest(
         level = {"kl_max_nats": kl_nats, "kl_mean_nats": kl_nats}
         strategy.decide(made_up_features(seconds=float(seconds), **level))
         assert fires(strategy) is expected
-
-
-def capped(
-    *timeline: tuple[float, float, float], is_new: Sequence[bool] = ()
-) -> list[CompressionSpec]:
-    """Decide at the start and after intervals of (seconds, KL of compression, served share).
-
-    `is_new` says where the KL was measured; by default everywhere.
-    """
-    strategy = AdviseKLCapStrategy(specs=(NET3, INT8, IDENTITY), cap_nats=0.1, retry_fraction=0.5)
-    strategy.reset()
-    found = [strategy.decide(made_up_features()).main]
-    measured = is_new or [True] * len(timeline)
-    for (seconds, kl_nats, served), new in zip(timeline, measured, strict=True):
-        raw = {"seconds": seconds, "compression_kl_nats": kl_nats, "served_share": served}
-        raw["compression_kl_is_new"] = float(new)
-        found.append(strategy.decide(made_up_features(**raw)).main)
-    return found
-
-
-def test_the_fastest_spec_acts_until_its_kl_exceeds_the_cap() -> None:
-    assert capped((1.0, 0.05, 1.0), (2.0, 0.2, 1.0), (3.0, 0.01, 1.0)) == [NET3, NET3, INT8, INT8]
-
-
-def test_a_spec_that_exceeded_the_cap_is_tried_again_after_a_while() -> None:
-    """The horizon is 60 s: half of it after 2 s are over at 32 s; what is close now stays."""
-    after = [(2.0, 0.2, 1.0), (31.0, 0.01, 1.0), (32.0, 0.02, 1.0), (33.0, 0.09, 1.0)]
-    assert capped(*after) == [NET3, INT8, INT8, NET3, NET3]
-
-
-def test_a_kl_that_was_not_measured_while_a_spec_acted_is_not_its_own() -> None:
-    """An old value, and one of what acts while a student waits to be admitted, say nothing."""
-    rows = ((1.0, 0.2, 0.1), (2.0, 0.2, 1.0), (3.0, 0.3, 1.0))
-    waits = capped(*rows, is_new=(True, False, True))
-    assert waits == [NET3, NET3, NET3, INT8]
-    old = capped((1.0, 0.2, 1.0), (2.0, 0.2, 1.0), is_new=(True, False))
-    assert old == [NET3, INT8, INT8]
-
-
-def test_a_spec_that_is_tried_again_is_judged_by_what_is_measured_then() -> None:
-    """Until something is sampled, the indicator shows its KL of long ago."""
-    again = [(1.0, 0.5, 1.0), (20.0, 0.01, 1.0), (32.0, 0.01, 1.0), (34.0, 0.5, 1.0)]
-    found = capped(*again, (36.0, 0.5, 1.0), is_new=(True, True, False, False, False))
-    assert found == [NET3, INT8, INT8, NET3, NET3, NET3]
-
-
-def test_a_kl_that_was_measured_while_another_spec_acted_instead_is_that_one_s() -> None:
-    strategy = AdviseKLCapStrategy(specs=(NET3, INT8, IDENTITY), cap_nats=0.1)
-    strategy.reset()
-    strategy.decide(made_up_features())
-    far = {"compression_kl_nats": 0.5, "compression_kl_is_new": 1.0, "served_share": 1.0}
-    for instead in (BF16, INT8):  # a shield's, none of its own; and one of its own
-        strategy.overruled(Decision.of(instead))
-        assert strategy.decide(made_up_features(seconds=1.0, **far)).main == NET3
-    strategy.overruled(Decision.of(NET3))
-    assert strategy.decide(made_up_features(seconds=2.0, **far)).main == IDENTITY
-
-
-def test_a_student_that_waits_too_far_away_is_not_waited_for() -> None:
-    strategy = AdviseKLCapStrategy(specs=(NET3, INT8, IDENTITY), cap_nats=0.1)
-    strategy.reset()
-    waits = {"seconds": 1.0, "served_share": 0.0, "compression_kl_nats": 0.01}
-    assert strategy.decide(made_up_features()).main == NET3
-    assert strategy.decide(made_up_features(**waits, waiting_kl_nats=0.05)).main == NET3
-    assert strategy.decide(made_up_features(**waits, waiting_kl_nats=2.0)).main == INT8
-
-
-def test_where_all_exceed_the_cap_the_closest_acts() -> None:
-    found = capped((1.0, 0.4, 1.0), (2.0, 0.2, 1.0), (3.0, 0.3, 1.0))
-    assert found == [NET3, INT8, IDENTITY, INT8]
