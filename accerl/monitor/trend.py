@@ -67,13 +67,15 @@ class TrendWindow:
         """Return the line through the window's episodes."""
         window = self._intervals
         count = sum(each.episodes for each in window)
-        if count < self.FEWEST_EPISODES or window[0].seconds == window[-1].seconds:
+        if count < self.FEWEST_EPISODES:
             return UNKNOWN
         middle = sum(each.episodes * each.seconds for each in window) / count
         mean = sum(each.episodes * each.mean for each in window) / count
         # Sums of squares and products, about the means: of the times, of both, of the scores.
         offsets = [(each.episodes, each.seconds - middle, each.mean - mean) for each in window]
         spread = sum(n * x * x for n, x, _ in offsets)
+        if spread == 0.0:  # one moment, or moments so close that squares vanish
+            return UNKNOWN
         slope = sum(n * x * y for n, x, y in offsets) / spread
         scatter = sum(each.squares for each in window)
         scatter += sum(n * (y - slope * x) ** 2 for n, x, y in offsets)

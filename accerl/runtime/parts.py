@@ -17,9 +17,14 @@ from accerl.networks.observation import ObservationSpec
 from accerl.networks.structure import describe
 
 
+def class_name(part: object) -> str:
+    """Return what records call an object of the user's, ``module:Class``."""
+    return f"{type(part).__module__}:{type(part).__qualname__}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """Objects that take the place of what the configuration names; they are not recorded with it.
+    """Objects that take the place of what the configuration names; records hold their classes.
 
     Links and correctors go to other processes, which import the modules of their classes.
 
@@ -53,6 +58,13 @@ class Parts:
                     f"{type(link).__name__}: a run chooses students, prunes and exports as its "
                     "specs say; a link of your own tunes, factorises or quantises"
                 )
+
+    @property
+    def names(self) -> dict[str, list[str]]:
+        """Classes of correctors and links, as records name them."""
+        correctors = () if self.corrector is None else self.corrector.correctors
+        both = {"corrector": correctors, "links": self.links}
+        return {name: [class_name(part) for part in parts] for name, parts in both.items() if parts}
 
     def check_stop(self) -> None:
         """Raise KeyboardInterrupt if the run is to end."""

@@ -26,6 +26,7 @@ from accerl.runtime.ray.run import RayRun
 from accerl.runtime.run import IntervalReport
 from accerl.runtime.serial.clock import RealClock, VirtualClock
 from accerl.runtime.serial.run import SerialRun
+from accerl.spec import Decision
 from accerl.training.episode import Episode
 from accerl.training.run_folder import (
     CHECKPOINT,
@@ -130,7 +131,7 @@ def run_training(
     """
     check_startable(config, strategy, parts, indicators)
     profile = _charging(config, profile)
-    identity = run_identity(strategy, strategy_name or name_of(strategy), profile)
+    identity = run_identity(strategy, strategy_name or name_of(strategy), profile, parts)
     out = None if out is None else Path(out)
     if resume:
         check_resumable(config, out, identity)
@@ -210,6 +211,9 @@ def check_startable(
         UserError: the strategy needs what the run does not measure, or the configuration stands
             for a corrector that it was not given.
     """
+    for each in (strategy, *indicators):
+        if isinstance(each, type):
+            raise UserError(f"{each.__name__} is a class: pass an object, {each.__name__}(...)")
     check_needs(strategy, config.runtime.eval_episodes, indicators)
     if parts is None or parts.corrector is None:
         learner = config.learner
@@ -219,7 +223,7 @@ def check_startable(
 def _drive(episode: Episode, strategy: Strategy, score: Score) -> Iterator[IntervalReport]:
     """Run to the end of `episode`, or until a score is reached; yield every interval's report."""
     while not (episode.finished or score.is_reached):
-        decision = strategy.decide(episode.features)
+        decision = _checked(strategy.decide(episode.features), strategy)
         why = explanation_of(strategy)
         _, report = episode.step(decision)
         if hasattr(strategy, "events"):
@@ -227,6 +231,20 @@ def _drive(episode: Episode, strategy: Strategy, score: Score) -> Iterator[Inter
             report = replace(report, indicators={**report.indicators, **events})
         score.update(report)
         yield replace(report, explanation=why) if why else report
+
+
+def _checked(decision: Decision, strategy: Strategy) -> Decision:
+    """Return what a strategy decided.
+
+    Raises:
+        UserError: it is no decision.
+    """
+    if not isinstance(decision, Decision):
+        raise UserError(
+            f"strategy {name_of(strategy)}: decide() must return a Decision, such as "
+            f"Decision.of(CompressionSpec(bits=8)), got {type(decision).__name__}"
+        )
+    return decision
 
 
 def _drive_recorded(
@@ -292,7 +310,10 @@ def name_of(strategy: Strategy) -> str:
 
 
 def run_identity(
-    strategy: Strategy, strategy_name: str, profile: LatencyProfile | None
+    strategy: Strategy,
+    strategy_name: str,
+    profile: LatencyProfile | None,
+    parts: Parts | None = None,
 ) -> dict[str, Any]:
     """Return what config.json says besides the configuration, for `check_resumable`."""
     told = getattr(strategy, "to_json", None)
@@ -300,6 +321,7 @@ def run_identity(
         "strategy": strategy_name,
         "strategy_params": None if told is None else plain(told().get("params")),
         "profile_hash": None if profile is None else profile.hash,
+        "own_parts": {} if parts is None else parts.names,
     }
 
 

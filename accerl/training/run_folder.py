@@ -30,7 +30,7 @@ def read_config(path: Path) -> RunConfig:
     if not (path / CONFIG).is_file():
         raise UserError(not_a_run(path, CONFIG))
     data = read_json(path / CONFIG)
-    extra = ("strategy", "strategy_params", "profile_hash")
+    extra = ("strategy", "strategy_params", "profile_hash", "own_parts")
     return RunConfig.from_json({key: value for key, value in data.items() if key not in extra})
 
 

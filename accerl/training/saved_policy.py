@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -15,26 +16,38 @@ from accerl.compress.compressor import Compressor
 from accerl.compress.distillation.sharing import Shown
 from accerl.compress.distillation.student_pool import StudentPool
 from accerl.compress.engine import make_engine
+from accerl.compress.links import Link
 from accerl.compress.policy import EnginePolicy
 from accerl.config import RunConfig
 from accerl.envs import make_envs
 from accerl.errors import UserError
 from accerl.networks.graph_policy import Policy
 from accerl.networks.make import make_network
+from accerl.records import CONFIG, read_json
 from accerl.runtime.machine.threads import own_threads
+from accerl.runtime.parts import class_name
 from accerl.seeds import Role, number, torch_generator
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 from accerl.training.run_folder import read_config, saved_run
 
 
-def load_policy(run: str | Path, spec: CompressionSpec = IDENTITY) -> EnginePolicy:
+def load_policy(
+    run: str | Path, spec: CompressionSpec = IDENTITY, *, links: Sequence[Link] = ()
+) -> EnginePolicy:
     """Return the policy of a run directory's checkpoint, compressed as `spec` says.
 
+    Args:
+        run: its folder.
+        spec: how hard to compress.
+        links: compressors of the user's own, as the run had them in its `Parts`.
+
     Raises:
-        UserError: there is no such run or checkpoint, its network cannot act with `spec`, or the
-            run has not distilled the student of `spec`.
+        UserError: there is no such run or checkpoint, its network cannot act with `spec`, the run
+            has not distilled the student of `spec`, or it had other links.
     """
-    _, policy, artifact = _restore(Path(run), spec)
+    path = Path(run)
+    _check_links(path, links)
+    _, policy, artifact = _restore(path, spec, links)
     return EnginePolicy(artifact, policy.observation)
 
 
@@ -51,6 +64,8 @@ def evaluate_checkpoint(
     """
     if episodes < 1:
         raise UserError(f"episodes must be at least 1, got {episodes}")
+    if spec != IDENTITY:
+        _check_links(path, ())
     config, policy, artifact = _restore(path, spec)
     infer = policy_infer(policy) if spec == IDENTITY else engine_infer(make_engine(artifact))
     envs = make_envs(config.game, episodes, config.env)
@@ -68,7 +83,21 @@ def evaluate_checkpoint(
     }
 
 
-def _restore(path: Path, spec: CompressionSpec) -> tuple[RunConfig, Policy, Artifact]:
+def _check_links(path: Path, links: Sequence[Link]) -> None:
+    """Refuse other links than those that a run compressed with."""
+    read_config(path)
+    held = read_json(path / CONFIG).get("own_parts", {}).get("links", [])
+    given = [class_name(link) for link in links]
+    if held != given:
+        raise UserError(
+            f"{path} compressed with {' and '.join(held) or 'no links of its own'}; give the same "
+            f"to load_policy(run, spec, links=...), not {' and '.join(given) or 'none'}"
+        )
+
+
+def _restore(
+    path: Path, spec: CompressionSpec, links: Sequence[Link] = ()
+) -> tuple[RunConfig, Policy, Artifact]:
     """Return a run's configuration, its learner's policy, and that policy compressed."""
     config = read_config(path)
     Decision.of(spec).check_students(config.network)
@@ -78,7 +107,7 @@ def _restore(path: Path, spec: CompressionSpec) -> tuple[RunConfig, Policy, Arti
     inputs, generator = config.inputs(envs.observation), torch_generator(config.seed, Role.LEARNER)
     policy = make_network(config.network, inputs, envs.num_actions, generator)
     policy.load_state_dict(state["learner"]["policy"])
-    compressor = Compressor(inputs, envs.num_actions, config.compression, generator)
+    compressor = Compressor(inputs, envs.num_actions, config.compression, generator, tuple(links))
     compressor.load_state_dict(state["publishing"]["compressor"])
     # What was received acts as it is, and is not warmed up. On the virtual clock the compressor
     # takes over what distillers show when it next publishes.

@@ -53,3 +53,19 @@ def test_a_run_ends_with_a_checkpoint(how: str, runtime: str, tmp_path: Path) ->
         assert str(traceback) in message
         assert "the simulator crashed\nfor good" in traceback.read_text()
         assert "in step" in traceback.read_text()
+
+
+def test_an_actor_whose_environment_never_returns_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ACCERL_TEST_STUCK", str(tmp_path / "stuck"))
+    monkeypatch.setattr("accerl.runtime.process.stuck.STUCK_SECONDS", 1.0)
+    base = load_preset(own("Stuck-v0")).with_learner(unroll=32, reuse=1)
+    config = replace(base, seconds=12.0).with_runtime(
+        runtime="process", clock="real", num_envs=4, num_actors=1, interval_seconds=4.0
+    )
+    result = run_training(config, FixedStrategy())
+    (event,) = [event for report in result.reports for event in report.events]
+    assert event["role"] == "actor"
+    assert event["cause"].startswith("finished no rollout in ")
+    assert result.reports[-1].env_steps > 0

@@ -22,6 +22,7 @@ from accerl.runtime.process.publishing import RemotePublishing, make_publishing
 from accerl.runtime.process.ranks import learner_ranks
 from accerl.runtime.process.roles import collect_rollouts, measure_returns
 from accerl.runtime.process.shaped_pipe import ShapedPipe
+from accerl.runtime.process.stuck import StuckActors
 from accerl.runtime.process.supervise import Supervisor, Worker
 from accerl.runtime.process.wire import PeerGoneError
 from accerl.runtime.publishing.delivery import Tag
@@ -57,6 +58,7 @@ class ProcessRun(ParallelRun[Worker]):
         actors = conditions.most_actors(wiring.actors)
         self._disturbances = Disturbances(conditions, wiring.actors)
         self._begun: set[str] = set()  # actors that hold a rollout begun before they left
+        self._stuck = StuckActors()
         self._slots = Slots(actors, self._slots.each, holds_back=config.runtime.hold_back)
         need = shared_bytes(config, policy, self._shape, len(self._slots), wiring.distillers)
         require_shared_memory("what processes share", need, "compression.distill_states")
@@ -143,6 +145,7 @@ class ProcessRun(ParallelRun[Worker]):
         for actor in left:
             assert actor.index is not None
             self._slots.leave(actor.index)
+            self._stuck.forget(actor.name)
             while actor.channel.poll():  # what it finished before it left counts
                 self._receive_from(actor)
             if self._slots.of(actor.index, SlotState.FILLING):
@@ -152,6 +155,8 @@ class ProcessRun(ParallelRun[Worker]):
         for actor in joined:
             assert actor.index is not None
             self._slots.join(actor.index)
+            if actor.name in self._begun:
+                self._stuck.lent(actor.name)
             self._lend(actor)
         if left:
             self._lend_next(0)
@@ -177,6 +182,7 @@ class ProcessRun(ParallelRun[Worker]):
         return self._disturbances.is_present(actor)
 
     def _have_filled(self, actor: Worker, slots: Sequence[int]) -> None:
+        self._stuck.lent(actor.name)
         actor.send(Fill(slots, self.orders.last_ordered))
 
     def _receive(self, timeout_seconds: float) -> None:
@@ -186,6 +192,8 @@ class ProcessRun(ParallelRun[Worker]):
         for worker in self.workers:
             if self._supervisor.hangs(worker):
                 self._replace(worker)
+            elif (seconds := self._stuck.seconds(worker.name)) and not worker.channel.poll():
+                self._replace(worker, stuck=f"finished no rollout in {seconds:.0f} seconds")
 
     def _receive_from(self, worker: Worker) -> None:
         try:
@@ -203,6 +211,8 @@ class ProcessRun(ParallelRun[Worker]):
                 worker.send(Fill([message.slot], self.orders.last_ordered))
             elif isinstance(message, Filled):
                 self._slots.filled(worker.index, message.slot)
+                more = bool(self._slots.of(worker.index, SlotState.FILLING))
+                self._stuck.filled(worker.name, has_more=more)
             else:  # it is ready
                 self._lend(worker)
         elif worker.role == "learner":
@@ -212,7 +222,7 @@ class ProcessRun(ParallelRun[Worker]):
         elif isinstance(message, Measured):
             self._learner_return = message.learner_return
 
-    def _replace(self, worker: Worker) -> None:
+    def _replace(self, worker: Worker, *, stuck: str = "") -> None:
         """Put a new process in the place of `worker`'s; take back what that one held."""
         # Now, while the dead can still be asked; the learner's own seconds may be off the clock.
         self._cpu.note({worker.name: worker.pid for worker in self.workers})
@@ -221,9 +231,10 @@ class ProcessRun(ParallelRun[Worker]):
             assert worker.index is not None
             slots = self._slots.reclaim(worker.index)
             self._begun.discard(worker.name)
+            self._stuck.forget(worker.name)
             if self._pipe is not None:
                 self._pipe.forget(worker.index)
-            replace(recovered=f"{slots} of its slots reclaimed")
+            replace(recovered=f"{slots} of its slots reclaimed", stuck=stuck)
             self._lend_next(worker.index)
         elif worker.role == "learner":
             replace(recovered=self._ranks.died())

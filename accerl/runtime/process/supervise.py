@@ -255,6 +255,7 @@ class Supervisor:
         seconds: float,
         recovered: str,
         found: str = "",
+        stuck: str = "",
         counts: bool = True,
     ) -> None:
         """Start a new process in place of one that died or hangs.
@@ -264,12 +265,13 @@ class Supervisor:
             seconds: the run's clock, for the event.
             recovered: what was done besides, in words.
             found: what it died of, where there is no exit code.
+            stuck: what it did instead of its work, if it lives.
             counts: whether it is a death of its own, and not one of several that a node's death
                 brought about.
         """
         hangs = self.hangs(worker)
-        exit_code = worker.end(patience_seconds=0.0 if hangs else 2.0)
-        cause = f"died ({found or f'exit code {exit_code}'})"
+        exit_code = worker.end(patience_seconds=0.0 if hangs or stuck else 2.0)
+        cause = stuck or f"died ({found or f'exit code {exit_code}'})"
         if hangs:
             cause = f"was not ready after {self.start_up_seconds:.0f} seconds"
             if worker.name in self._hung:

@@ -174,6 +174,14 @@ def test_a_core_share_is_processor_seconds_over_the_clock_s() -> None:
     assert math.isnan(raw_after({"phase_seconds": phases})["core_share"])
 
 
+@pytest.mark.parametrize("apart", [0.0, 1e-288])
+def test_moments_that_are_hardly_apart_show_no_trend(apart: float) -> None:
+    window = TrendWindow()
+    for step in range(3):
+        window.add(apart * step, [1.0, 2.0, 3.0])
+    assert math.isnan(window.trend().slope_per_second)
+
+
 def test_slope_and_its_t_are_those_of_a_regression() -> None:
     generator = np.random.default_rng(0)
     window = TrendWindow(intervals=4)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from accerl.compress.links import CompressionState, Stage
 from accerl.errors import UserError
 from accerl.monitor.strategies import (
     FirstThatFires,
@@ -21,10 +22,11 @@ from accerl.monitor.strategies import (
 )
 from accerl.monitor.strategy import Strategy
 from accerl.records import read_json
+from accerl.runtime.parts import Parts
 from accerl.spec import CompressionSpec, Decision
 from accerl.training.run import RunResult, run_training
 from accerl.training.run_folder import held, is_free, read_config
-from accerl.training.saved_policy import load_policy
+from accerl.training.saved_policy import evaluate_checkpoint, load_policy
 from analysis.records.load import load_run
 from tests.fixtures.runs.inner_runs import fast_profile, files_hash, tiny_catch
 
@@ -145,6 +147,49 @@ def test_a_refused_resume_leaves_the_run_as_it_was(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="started with another strategy"):
         run(Another(), tmp_path, seconds=0.05, resume=True)
     assert files_hash(tmp_path) == before
+
+
+class Still:
+    """A compressor that does nothing."""
+
+    stage = Stage.TUNE
+
+    def apply(self, state: CompressionState) -> CompressionState:
+        return state
+
+
+def test_links_of_one_s_own_are_recorded_and_have_to_come_along(tmp_path: Path) -> None:
+    parts = Parts(links=(Still(),))
+    run(HIGH, tmp_path, parts=parts)
+    name = f"{__name__}:Still"
+    assert read_json(tmp_path / "config.json")["own_parts"] == {"links": [name]}
+    with pytest.raises(UserError, match=r"other settings \(own_parts"):
+        run(HIGH, tmp_path, seconds=0.04, resume=True)
+    with pytest.raises(UserError, match=f"compressed with {name}; give the same"):
+        load_policy(tmp_path, INT8)
+    with pytest.raises(UserError, match="give the same"):
+        evaluate_checkpoint(tmp_path, 1, INT8)
+    assert evaluate_checkpoint(tmp_path, 1)["cut_off"] == 0  # the learner's network has none
+    assert load_policy(tmp_path, INT8, links=parts.links).spec.bits == 8
+
+
+@pytest.mark.parametrize(
+    ("decided", "message"),
+    [(INT8, "must return a Decision, such as .* got CompressionSpec"), (None, "got NoneType")],
+)
+def test_what_is_no_decision_is_refused(decided: Any, message: str) -> None:
+    class Wrong(Own):
+        def decide(self, features: object) -> Decision:
+            return decided
+
+    with pytest.raises(UserError, match=f"strategy Wrong: .*{message}"):
+        run(Wrong(), None)
+
+
+def test_a_class_is_no_strategy() -> None:
+    strategy: Any = Own
+    with pytest.raises(UserError, match=r"Own is a class: pass an object, Own\(\.\.\.\)"):
+        run(strategy, None)
 
 
 def test_a_run_leaves_its_caller_s_threads_as_they_were(tmp_path: Path) -> None:

@@ -1,0 +1,51 @@
+"""Actors that fill nothing: after how long they count as stuck."""
+
+from __future__ import annotations
+
+from accerl.runtime.process.stuck import MANY, STUCK_SECONDS, StuckActors
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_an_actor_is_stuck_after_many_times_what_its_rollouts_took() -> None:
+    clock = Clock()
+    actors = StuckActors(clock)
+    assert actors.seconds("actor-0") is None
+    actors.lent("actor-0")
+    clock.now = 10.0
+    actors.lent("actor-0")  # more, while it fills
+    actors.filled("actor-0", has_more=True)
+    clock.now = 10.0 + MANY * 10.0
+    assert actors.seconds("actor-0") is None
+    clock.now += 1.0
+    assert actors.seconds("actor-0") == MANY * 10.0 + 1.0
+
+
+def test_what_fills_fast_or_nothing_yet_is_given_a_least_time() -> None:
+    clock = Clock()
+    actors = StuckActors(clock)
+    actors.lent("fast")
+    actors.lent("new")
+    actors.filled("fast", has_more=True)
+    clock.now = STUCK_SECONDS + 1.0
+    assert actors.seconds("fast") == STUCK_SECONDS + 1.0
+    assert actors.seconds("new") is None
+    clock.now = 2.0 * STUCK_SECONDS + 1.0
+    assert actors.seconds("new") == 2.0 * STUCK_SECONDS + 1.0
+
+
+def test_who_has_nothing_to_fill_is_never_stuck() -> None:
+    clock = Clock()
+    actors = StuckActors(clock)
+    for name in ("waits", "away"):
+        actors.lent(name)
+    actors.filled("waits", has_more=False)
+    actors.forget("away")
+    clock.now = 1e6
+    assert actors.seconds("waits") is None
+    assert actors.seconds("away") is None
