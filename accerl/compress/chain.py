@@ -35,7 +35,7 @@ from accerl.compress.links import (
 )
 from accerl.compress.lowrank import Factoriser
 from accerl.compress.quantization.ranges import RangeTracker
-from accerl.errors import UserError
+from accerl.errors import UserError, one_line
 from accerl.networks.adopt import as_policy
 from accerl.networks.graph_policy import GraphPolicy
 from accerl.networks.observation import ObservationSpec
@@ -177,7 +177,7 @@ class CompressorChain:
             UserError: a link refuses.
         """
         for link in self.links:
-            state = link.apply(state)
+            state = _applied(link, state)
         if state.artifact is None:
             state = (ONNX() if state.bits == 8 else Eager()).apply(state)
         return state
@@ -254,3 +254,17 @@ class ChainMemory:
         """Become the memory that `state` was taken from."""
         self.factoriser.load_state_dict(state["factoriser"])
         self.tracker.load_state_dict(state["tracker"])
+
+
+def _applied(link: Link, state: CompressionState) -> CompressionState:
+    """Apply a link; what one of the user's own raises names it, also from another process."""
+    try:
+        return link.apply(state)
+    except UserError:
+        raise
+    except Exception as error:
+        if isinstance(link, SHIPPED):
+            raise
+        raise UserError(
+            f"{type(link).__name__}: its apply() raised {type(error).__name__}: {one_line(error)}"
+        ) from error

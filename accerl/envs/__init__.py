@@ -47,7 +47,8 @@ def check_game(game: str, env: EnvConfig = AS_IT_IS) -> None:
         near = f"or {', '.join(filter(None, others))}, " if any(others) else "or "
         raise UserError(
             f"game {game!r} does not exist; {hint} ({near}any Atari game in snake_case, any id of "
-            "Gymnasium's registry, module:Id for one of your own)"
+            "Gymnasium's registry, module:Id for one that a module of yours registers, which a "
+            "run's other processes import too)"
         )
 
 

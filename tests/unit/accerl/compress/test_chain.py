@@ -103,6 +103,19 @@ def test_a_spec_means_a_chain(spec: CompressionSpec, names: list[str]) -> None:
     assert chain.compress(make(), observations=states()).spec == spec
 
 
+class Broken:
+    stage = Stage.TUNE
+
+    def apply(self, state: CompressionState) -> CompressionState:
+        raise ValueError("no such\nweights")
+
+
+def test_a_link_of_the_user_s_that_raises_is_named() -> None:
+    chain = CompressorChain([Broken(), Eager()])
+    with pytest.raises(UserError, match=r"^Broken: its apply\(\) raised ValueError: no such"):
+        chain.compress(make(), observations=states())
+
+
 class Dropping(nn.Module):
     """A network that is no chain of layers, as its owner trains it."""
 
