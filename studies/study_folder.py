@@ -15,7 +15,7 @@ from accerl.errors import UserError
 from accerl.records import SUMMARY, json_hash, make_out_dir, read_json, write_json
 from controller.bundle.meta import git_revision
 
-MARK, PLAN = "folder.id", "plan.json"
+MARK, PLAN, SETTINGS = "folder.id", "plan.json", "settings.json"
 
 
 @dataclass(frozen=True)

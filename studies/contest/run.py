@@ -50,7 +50,7 @@ from studies.options import check_options
 from studies.profile_tables import print_profile, print_profiles, profile_row
 from studies.progress import Steps, console, duration
 from studies.storage import JOURNAL, open_storage, storage_errors
-from studies.study_folder import write_plan
+from studies.study_folder import SETTINGS, write_plan
 
 
 def run_contest(
@@ -188,7 +188,7 @@ def claim(out: Path, settings: dict[str, Any]) -> None:
     Raises:
         UserError: it holds something else.
     """
-    marker = out / "settings.json"
+    marker = out / SETTINGS
     if marker.is_file():
         if read_json(marker) != settings:
             raise UserError(

@@ -14,10 +14,12 @@ from typing import Any
 from accerl.errors import UserError
 from accerl.records import make_out_dir, read_json, write_bytes, write_json
 from studies.jobs.cached import RESULTS
-from studies.study_folder import PLAN, find_folder, make_folder
+from studies.study_folder import PLAN, SETTINGS, find_folder, make_folder
 
 FORMAT = "accerl study pack"
 """first field of a pack, by which it is known"""
+NOTES = (PLAN, SETTINGS)
+"""files of a study's folder that say what it is for"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +50,7 @@ def pack_results(study: Path, file: Path) -> int:
         raise UserError(f"{study} has no finished job that a file could hold; run its study first")
     if file.exists():
         _read_pack(file)  # anything else would be lost
-    pack = {"format": FORMAT, "plan": _plan_of(study), "jobs": jobs}
+    pack = {"format": FORMAT, "notes": _notes_of(study), "jobs": jobs}
     text = json.dumps(pack, sort_keys=True, separators=(",", ":"))
     make_out_dir(file.parent)
     write_bytes(file, gzip.compress(text.encode(), mtime=0))
@@ -70,18 +72,20 @@ def merge_results(sources: Sequence[Path], out: Path) -> Carried:
             written.
     """
     found = [(source, *_read_source(source)) for source in sources]
-    there, plan = _jobs_of(out), _plan_of(out)
+    there, notes = _jobs_of(out), _notes_of(out)
     for source, theirs, _ in found:
-        if plan and theirs and plan["hash"] != theirs["hash"]:
-            raise UserError(
-                f"{source} was made under another plan ({theirs['hash'][:12]} against "
-                f"{plan['hash'][:12]}); merge what has the same study, budget, seed and profile"
-            )
-        plan = plan or theirs
+        for name in notes.keys() & theirs.keys():
+            if _compared(notes[name]) != _compared(theirs[name]):
+                raise UserError(
+                    f"{source} was made under another {name} than the rest; merge what has the "
+                    "same study, budget, seed and profile"
+                )
+        notes = {**theirs, **notes}
     make_folder(out)
     make_out_dir(out / RESULTS)
-    if plan and not (out / PLAN).is_file():
-        write_json(out / PLAN, plan)
+    for name, note in notes.items():
+        if not (out / name).is_file():
+            write_json(out / name, note)
     carried = {name: job for *_, jobs in found for name, job in jobs.items()}
     new = {name: job for name, job in carried.items() if name not in there}
     useful = {name: job for name, job in new.items() if not _has_records(job)}
@@ -91,16 +95,21 @@ def merge_results(sources: Sequence[Path], out: Path) -> Carried:
 
 
 def _read_source(source: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the plan of a pack or of a study's folder, and its jobs by name."""
+    """Return what a pack or a study's folder is for, and its jobs by name."""
     if source.is_dir():
-        return _plan_of(source), _jobs_of(source)
+        return _notes_of(source), _jobs_of(source)
     pack = _read_pack(source)
-    return pack.get("plan", {}), pack["jobs"]
+    return pack["notes"], pack["jobs"]
 
 
-def _plan_of(study: Path) -> dict[str, Any]:
-    """Return the plan of a study's folder; empty: it has none."""
-    return read_json(study / PLAN) if (study / PLAN).is_file() else {}
+def _notes_of(study: Path) -> dict[str, Any]:
+    """Return what says what a study's folder is for, by the names of its files."""
+    return {name: read_json(study / name) for name in NOTES if (study / name).is_file()}
+
+
+def _compared(note: Mapping[str, Any]) -> Any:
+    """Return what must not differ: of a plan, that is not the revision that wrote it."""
+    return note.get("hash", note)
 
 
 def _jobs_of(study: Path) -> dict[str, Any]:
@@ -132,6 +141,7 @@ def _read_pack(file: Path) -> dict[str, Any]:
             f"{file} is no file of `accerl study pack`, or was cut off; give another"
         ) from error
     is_pack = isinstance(pack, dict) and pack.get("format") == FORMAT
-    if not is_pack or not all(re.fullmatch("[0-9a-f]{64}", name) for name in pack["jobs"]):
+    is_safe = is_pack and pack["notes"].keys() <= set(NOTES)
+    if not is_safe or not all(re.fullmatch("[0-9a-f]{64}", name) for name in pack["jobs"]):
         raise UserError(f"{file} was not written by `accerl study pack`; give another")
     return pack

@@ -12,12 +12,14 @@ from typing import Any, ClassVar
 import pytest
 
 from accerl.errors import UserError
+from accerl.records import write_json
 from studies.cli.main import run
+from studies.contest.run import claim
 from studies.jobs.carry import Carried, merge_results, pack_results
 from studies.jobs.executor import Job
 from studies.jobs.local import LocalExecutor
 from studies.jobs.work import Done
-from studies.study_folder import PLAN, find_folder, write_plan
+from studies.study_folder import PLAN, SETTINGS, find_folder, write_plan
 
 
 @dataclass(frozen=True)
@@ -64,11 +66,13 @@ def values(study: Path, *numbers: int) -> list[float | None]:
 def test_a_study_goes_on_elsewhere_from_what_was_packed(tmp_path: Path) -> None:
     save(tmp_path / "here", 1, 2)
     write_plan(tmp_path / "here", {"seed": 0})
+    write_json(tmp_path / "here" / SETTINGS, {"study": "contest"})
     assert pack_results(tmp_path / "here", tmp_path / "files" / "pack.json.gz") == 2
     found = merge_results([tmp_path / "files" / "pack.json.gz"], tmp_path / "there")
     assert found == Carried(added=2, known=0, left=0)
     assert values(tmp_path / "there", 1, 2, 3) == [2.0, 4.0, None]
     assert write_plan(tmp_path / "there", {"seed": 0})
+    claim(tmp_path / "there", {"study": "contest"})  # which other folders are refused
     with pytest.raises(UserError, match="another plan"):
         write_plan(tmp_path / "there", {"seed": 1})
 
@@ -133,8 +137,9 @@ def test_what_was_planned_otherwise_is_refused_and_nothing_is_added(tmp_path: Pa
         b"not compressed",
         gzip.compress(b"[1, 2"),
         gzip.compress(b"[]"),
-        gzip.compress(b'{"format": "accerl study pack", "jobs": {"../../x": {}}}'),
-        gzip.compress(json.dumps({"format": "accerl study pack", "jobs": {}}).encode())[:-9],
+        gzip.compress(b'{"format": "accerl study pack", "notes": {}, "jobs": {"../../x": {}}}'),
+        gzip.compress(b'{"format": "accerl study pack", "notes": {"../x": {}}, "jobs": {}}'),
+        gzip.compress(b'{"format": "accerl study pack", "notes": {}, "jobs": {}}')[:-9],
     ],
 )
 def test_a_file_that_is_no_pack_is_refused_and_never_overwritten(
