@@ -125,7 +125,8 @@ def run_contest(
         if saved_only:
             study.budget = ended_early(study, entrants)
             entrants = all_entrants(study, [*tuned, *rivals], trained)
-        opened = open_test(out, digest)
+        # Who makes no runs opens no seeds either.
+        opened = read_json(out / OPENED) if saved_only else open_test(out, digest)
         with steps.step("test", "Testing on held-out seeds and instances, paired by seed"):
             results = run_test(study, entrants)
         with steps.step("replay", "Exporting the controller; running it on the real clock"):
