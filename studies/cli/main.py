@@ -42,8 +42,14 @@ COMMANDS = {
     "profile diff": ("profile.Diff", "Compare two latency profiles."),
     "study run": ("study.Run", "Run a study, or go on with an interrupted one."),
     "study page": ("study.Page", "Write the page of the papers' claims from what ran at size."),
-    "study pack": ("study.Pack", "Write a study's finished runs into one file."),
-    "study merge": ("study.Merge", "Add finished runs of files and folders to a study's folder."),
+    "study pack": (
+        "study.Pack",
+        "Write a study's finished runs into one file, to go on from it elsewhere.",
+    ),
+    "study merge": (
+        "study.Merge",
+        "Add finished runs of files and of other folders to a study's folder.",
+    ),
     "study list": ("study.List", "List the studies, or show how one stands."),
     "controller train": (
         "controller.Train",

@@ -20,7 +20,7 @@ from accerl.spec import CompressionSpec
 from accerl.training.run_folder import check_free
 from accerl.training.saved_policy import evaluate_checkpoint
 from controller.shield import Shielded
-from studies.cli.command import Command, save_result
+from studies.cli.command import Command, check_positive, save_result
 from studies.cli.recorded import free_folder, run_recorded
 from studies.cli.strategies import choose_strategy
 from studies.progress import say
@@ -203,6 +203,7 @@ class Eval(Command):
     def execute(self) -> dict[str, Any]:
         """Play, and print the mean."""
         require(self.seed >= 0, "--seed", "must not be negative", self.seed)
+        check_positive(episodes=self.episodes)
         spec = CompressionSpec.from_json(self.spec)
         result = evaluate_checkpoint(self.run, self.episodes, spec, self.seed)
         say(

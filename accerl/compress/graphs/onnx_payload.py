@@ -129,7 +129,7 @@ def same_integers(first: bytes | bytearray, second: bytes | bytearray) -> bool:
     Integers must be equal; float constants (scales, heads) may move by half of 1/127 of the
     largest value of their row, which is what rounding does to the integers as well. The heads'
     biases are a row of several scales, the last of them the value's: those of logits may move by
-    `SAME_NATS`.
+    `SAME_NATS` and no more.
     """
     if graph_of(first) != graph_of(second):
         return False
@@ -140,8 +140,10 @@ def same_integers(first: bytes | bytearray, second: bytes | bytearray) -> bool:
         else:
             step = np.abs(value).max(axis=-1, initial=0.0, keepdims=True) / 127.0
             bound = np.broadcast_to(0.5 * step, value.shape)
-            if name == HEAD_BIASES:
-                bound = np.append(np.full(value.size - 1, SAME_NATS), 0.5 * abs(value[-1]) / 127.0)
+            if name == HEAD_BIASES:  # actors act by all but the last
+                bound = np.append(
+                    np.full(value.size - 1, SAME_NATS), np.maximum(bound[-1], SAME_NATS)
+                )
             alike = bool((np.abs(value - others[name]) <= bound).all())
         if not alike:
             return False

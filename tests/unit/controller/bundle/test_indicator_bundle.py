@@ -296,11 +296,12 @@ def test_what_a_shield_lets_act_says_nothing_of_what_it_overruled(folder: Path) 
         bind(shielded, *a_run())
         shielded.reset()
         wanted = shielded.decide(made_up_features()).without_shadow.label
-        far = {"compression_kl_nats": 3.0, "kl_mean_nats": 3.0, "served_share": 1.0}
+        new = {"served_share": 1.0, "compression_kl_is_new": 1.0}
+        far = {"compression_kl_nats": 3.0, "kl_mean_nats": 3.0, **new}
         shielded.decide(made_up_features(kl_max_nats=15.0, **far))
         before = explanation_of(served)[wanted]["kl_nats"]
         assert before > 0.5
-        near = {"compression_kl_nats": 1e-5, "kl_mean_nats": 1e-5, "served_share": 1.0}
+        near = {"compression_kl_nats": 1e-5, "kl_mean_nats": 1e-5, **new}
         shielded.decide(made_up_features(kl_max_nats=0.1, **near))
         assert explanation_of(served)[wanted]["kl_nats"] == pytest.approx(before)
 
