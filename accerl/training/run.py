@@ -174,16 +174,20 @@ def run_training(
             if resume:
                 reports += _resume(episode, strategy, score, writer)
             _drive_recorded(episode, strategy, score, writer, note)
-        summary = {
-            **summarise(recorded, reports),
-            "profile": None if profile is None else {"name": profile.name, "hash": profile.hash},
-            "strategy_events": events_of(strategy),
-            "versions": versions(),
-            "fingerprint": fingerprint(),
-        }
+        summary = {**summarise(recorded, reports), **_made_with(strategy, profile)}
         if writer is not None:
             writer.finish(summary)
     return RunResult(summary, reports)
+
+
+def _made_with(strategy: Strategy, profile: LatencyProfile | None) -> dict[str, Any]:
+    """Return what a summary says besides what the run reached."""
+    return {
+        "profile": None if profile is None else {"name": profile.name, "hash": profile.hash},
+        "strategy_events": events_of(strategy),
+        "versions": versions(),
+        "fingerprint": fingerprint(),
+    }
 
 
 def known_times(config: RunConfig, profile: LatencyProfile | None) -> LatencyProfile | None:

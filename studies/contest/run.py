@@ -72,12 +72,10 @@ def run_contest(
         name: contest, or quickstart: the same with less of everything.
         budget: of that study, such as tiny or default.
         seed: of samplers, controller initialisation and action noise.
-        workers: inner runs at once, which do not disturb each other on the virtual clock; 0: one
-            for every core.
+        workers: inner runs at once; 0: one for every core.
         profile: a latency profile for all games, in place of the budget's machines.
         cluster: address of a Ray cluster; by default jobs run on this machine.
-        storage: where Optuna keeps its trials, see `studies.storage`; by default a journal in
-            `out`.
+        storage: where Optuna keeps its trials; by default a journal in `out`.
         saved_only: whether it ends early, with the test seeds of which all runs are saved.
 
     Raises:
@@ -99,8 +97,7 @@ def run_contest(
     spent = budgets[budget].on(load_profile(profile).name) if profile else budgets[budget]
     _check_installed(spent)
     settings = {"study": name, "budget": budget, "seed": seed, "profile": profile}
-    if saved_only and not (out / OPENED).is_file():
-        raise UserError(f"--saved-only: {out} holds no test runs yet; leave it out to make them")
+    _check_opened(out, saved_only)
     make_out_dir(out)
     claim(out, settings)
     started = perf_counter()
@@ -134,13 +131,24 @@ def run_contest(
             _write_variants(study, entrants, trained, results)
             _real(study, entrants)
     info = _study_json(study, settings, entrants, trained, plan, digest, steps)
-    info["test_opened"] = opened
-    write_json(out / "study.json", info)
+    html = _report(out, info | {"test_opened": opened}, steps)
+    console.print(f"  all of it took {(perf_counter() - started) / 60.0:.1f} minutes this time")
+    return html
+
+
+def _report(out: Path, info: Mapping[str, Any], steps: Steps) -> Path:
+    """Write study.json and the report; return the report's path."""
+    write_json(out / "study.json", dict(info))
     with steps.step("report", "Writing the report"):
         html = deliver.report(out, console)
     write_json(out / "study.json", {**info, "wall_seconds": steps.seconds})
-    console.print(f"  all of it took {(perf_counter() - started) / 60.0:.1f} minutes this time")
     return html
+
+
+def _check_opened(out: Path, saved_only: bool) -> None:
+    """Refuse to end what has not begun."""
+    if saved_only and not (out / OPENED).is_file():
+        raise UserError(f"--saved-only: {out} holds no test runs yet; leave it out to make them")
 
 
 def _check_installed(budget: Budget) -> None:

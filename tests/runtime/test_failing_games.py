@@ -59,7 +59,7 @@ def test_an_actor_whose_environment_never_returns_is_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ACCERL_TEST_STUCK", str(tmp_path / "stuck"))
-    monkeypatch.setattr("accerl.runtime.process.stuck.STUCK_SECONDS", 1.0)
+    monkeypatch.setattr("accerl.runtime.stuck.STUCK_SECONDS", 1.0)
     base = load_preset(own("Stuck-v0")).with_learner(unroll=32, reuse=1)
     config = replace(base, seconds=12.0).with_runtime(
         runtime="process", clock="real", num_envs=4, num_actors=1, interval_seconds=4.0

@@ -22,12 +22,12 @@ from accerl.runtime.process.publishing import RemotePublishing, make_publishing
 from accerl.runtime.process.ranks import learner_ranks
 from accerl.runtime.process.roles import collect_rollouts, measure_returns
 from accerl.runtime.process.shaped_pipe import ShapedPipe
-from accerl.runtime.process.stuck import StuckActors
 from accerl.runtime.process.supervise import Supervisor, Worker
 from accerl.runtime.process.wire import PeerGoneError
 from accerl.runtime.publishing.delivery import Tag
 from accerl.runtime.run import Snapshot
 from accerl.runtime.slots import Slots, SlotState
+from accerl.runtime.stuck import StuckActors
 from accerl.spec import Decision
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from accerl.runtime.process.stuck import MANY, STUCK_SECONDS, StuckActors
+from accerl.runtime.stuck import MANY, STUCK_SECONDS, StuckActors
 
 
 class Clock:
