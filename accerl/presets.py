@@ -28,8 +28,6 @@ _CARTPOLE_LEARNER = LearnerConfig(
     reward_scale=0.1,
 )
 _MINATAR_RUNTIME = replace(_SMALL_RUNTIME, interval_seconds=30.0, eval_episodes=16)
-_LONG_EPISODES = {"minatar-freeway": 8}
-"""of a measurement of J, where episodes last long (2,500 steps) and are alike"""
 
 
 def _minatar(game: str) -> RunConfig:
@@ -39,10 +37,7 @@ def _minatar(game: str) -> RunConfig:
         game=game,
         seconds=SMALL_IMAGE.seconds,
         learner=SMALL_IMAGE.learner,
-        runtime=replace(
-            _MINATAR_RUNTIME,
-            eval_episodes=_LONG_EPISODES.get(game, _MINATAR_RUNTIME.eval_episodes),
-        ),
+        runtime=_MINATAR_RUNTIME,
         compression=SMALL_IMAGE.compression,
     )
 

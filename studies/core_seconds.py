@@ -19,7 +19,7 @@ PER_1000 = {
     "catch": 0.03,
     "cartpole": 0.03,
     "acrobot": 0.03,
-    "minatar-freeway": 0.2,  # half of it J, whose episodes are long
+    "minatar-freeway": 0.3,  # most of it J, whose episodes are long
     "pong": 1.2,
     "breakout": 1.2,
 }
