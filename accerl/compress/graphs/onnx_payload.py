@@ -120,7 +120,7 @@ def standalone(payload: bytes | bytearray) -> onnx.ModelProto:
 HEAD_BIASES = "heads_b"
 """constant of an INT8 graph: the biases of logits [A] and, last, of the value"""
 SAME_NATS = 0.01
-"""by which the bias of a logit may move without being published"""
+"""by which the bias of a logit may move at most without being published"""
 
 
 def same_integers(first: bytes | bytearray, second: bytes | bytearray) -> bool:
@@ -141,9 +141,7 @@ def same_integers(first: bytes | bytearray, second: bytes | bytearray) -> bool:
             step = np.abs(value).max(axis=-1, initial=0.0, keepdims=True) / 127.0
             bound = np.broadcast_to(0.5 * step, value.shape)
             if name == HEAD_BIASES:  # actors act by all but the last
-                bound = np.append(
-                    np.full(value.size - 1, SAME_NATS), np.maximum(bound[-1], SAME_NATS)
-                )
+                bound = np.append(np.minimum(bound[:-1], SAME_NATS), bound[-1])
             alike = bool((np.abs(value - others[name]) <= bound).all())
         if not alike:
             return False

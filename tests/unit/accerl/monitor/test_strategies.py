@@ -310,7 +310,7 @@ def test_a_random_spec_is_held() -> None:
     ("strategy", "timeline"),
     [
         (KLThresholdStrategy(return_below_nats=1.0), [(2.0, False), (20.0, True), (0.0, False)]),
-        (LinearKLMixStrategy(), [(0.01, False), (0.3, True), (0.1, True), (0.0, False)]),
+        (LinearKLMixStrategy(), [(0.01, False), (0.3, True), (9.0, True), (0.0, False)]),
         (FixedStrategy(), [(0.0, True)]),
         (ThreeStageStrategy(), [(0.0, True)]),
         (RandomStrategy((INT8,)), [(0.0, True)]),
@@ -322,6 +322,6 @@ def test_a_strategy_fires_while_it_is_away_from_rest(
 ) -> None:
     strategy.reset()
     for seconds, (kl_nats, expected) in enumerate(timeline):
-        level = {"kl_max_nats": kl_nats, "kl_mean_nats": kl_nats}
+        level = dict.fromkeys(("kl_max_nats", "kl_mean_nats", "shadow_kl_nats"), kl_nats)
         strategy.decide(made_up_features(seconds=float(seconds), **level))
         assert fires(strategy) is expected
