@@ -163,7 +163,7 @@ class Page(Command):
 class Pack(Command):
     """Write a study's finished runs into one file, to go on from it elsewhere.
 
-    For example `accerl study pack out/papers --file papers.json.gz`.
+    For example `accerl study pack out/papers --file papers.json.xz`.
     """
 
     study: tyro.conf.Positional[Path]
@@ -184,7 +184,7 @@ class Pack(Command):
 class Merge(Command):
     """Add finished runs of files and of other folders to a study's folder.
 
-    For example `accerl study merge papers.json.gz --out out/papers`; `accerl study run` then makes
+    For example `accerl study merge papers.json.xz --out out/papers`; `accerl study run` then makes
     what is left.
     """
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
 import json
+import lzma
 import re
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,7 +52,7 @@ def pack_results(study: Path, file: Path) -> int:
     pack = {"format": FORMAT, "notes": _notes_of(study), "jobs": jobs}
     text = json.dumps(pack, sort_keys=True, separators=(",", ":"))
     make_out_dir(file.parent)
-    write_bytes(file, gzip.compress(text.encode(), mtime=0))
+    write_bytes(file, lzma.compress(text.encode(), preset=lzma.PRESET_EXTREME))
     return len(jobs)
 
 
@@ -133,10 +132,10 @@ def _has_records(job: Mapping[str, Any]) -> bool:
 
 def _read_pack(file: Path) -> dict[str, Any]:
     try:
-        pack = json.loads(gzip.decompress(file.read_bytes()))
+        pack = json.loads(lzma.decompress(file.read_bytes()))
     except FileNotFoundError as error:
         raise UserError(f"{file} does not exist; is its name spelled right?") from error
-    except (EOFError, gzip.BadGzipFile, zlib.error, ValueError) as error:
+    except (EOFError, lzma.LZMAError, ValueError) as error:
         raise UserError(
             f"{file} is no file of `accerl study pack`, or was cut off; give another"
         ) from error

@@ -121,6 +121,23 @@ BUDGETS = {
         precision="auto",
         keeps_pace=True,
     ),
+    "medium": RoomBudget(
+        # All five games, as short as they can be learned in, and fewer seeds.
+        games=_minatar("breakout", "freeway", "space-invaders", env_steps=200_000)
+        | _minatar("asterix", "seaquest", env_steps=500_000),
+        machines=MACHINES,
+        seeds=3,
+        reference_runs=10,
+        easy={"catch": 16_000, "cartpole": 24_000},
+        copied=("catch",),
+        copies=4,
+        rules=("kl-threshold", "advise-kl-cap"),
+        rule_runs=16,
+        rule_instances=8,
+        rule_seeds=3,
+        precision="auto",
+        keeps_pace=True,
+    ),
     "default": RoomBudget(
         # Asterix is at random play's score for the first 300,000 env steps of fp32.
         games=_minatar("breakout", "freeway", "space-invaders", env_steps=500_000)

@@ -65,7 +65,7 @@ def run_room(
 
     Args:
         out: the study's folder; gets plan.json, room.json, room.html and pictures.
-        budget: tiny, short or default.
+        budget: tiny, short, medium or default.
         seed: of samplers and bootstraps.
         workers: runs at once; 0: as many as there are cores and memory for.
         profile: a latency profile in place of the plan's machines.

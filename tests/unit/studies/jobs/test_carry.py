@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
 import json
+import lzma
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,8 +67,8 @@ def test_a_study_goes_on_elsewhere_from_what_was_packed(tmp_path: Path) -> None:
     save(tmp_path / "here", 1, 2)
     write_plan(tmp_path / "here", {"seed": 0})
     write_json(tmp_path / "here" / SETTINGS, {"study": "contest"})
-    assert pack_results(tmp_path / "here", tmp_path / "files" / "pack.json.gz") == 2
-    found = merge_results([tmp_path / "files" / "pack.json.gz"], tmp_path / "there")
+    assert pack_results(tmp_path / "here", tmp_path / "files" / "pack.json.xz") == 2
+    found = merge_results([tmp_path / "files" / "pack.json.xz"], tmp_path / "there")
     assert found == Carried(added=2, known=0, left=0)
     assert values(tmp_path / "there", 1, 2, 3) == [2.0, 4.0, None]
     assert write_plan(tmp_path / "there", {"seed": 0})
@@ -83,8 +83,8 @@ def test_results_say_which_revision_made_them_wherever_they_are(tmp_path: Path) 
     saved = json.loads(file.read_text())
     saved["result"]["git_revision"] = "0123abc"
     file.write_text(json.dumps(saved))
-    pack_results(tmp_path / "here", tmp_path / "pack.json.gz")
-    merge_results([tmp_path / "pack.json.gz"], tmp_path / "there")
+    pack_results(tmp_path / "here", tmp_path / "pack.json.xz")
+    merge_results([tmp_path / "pack.json.xz"], tmp_path / "there")
     with LocalExecutor(tmp_path / "there", 1) as executor:
         assert executor.map([Doubled(number=1)])[0].git_revision == "0123abc"
 
@@ -135,11 +135,11 @@ def test_what_was_planned_otherwise_is_refused_and_nothing_is_added(tmp_path: Pa
     [
         b"",
         b"not compressed",
-        gzip.compress(b"[1, 2"),
-        gzip.compress(b"[]"),
-        gzip.compress(b'{"format": "accerl study pack", "notes": {}, "jobs": {"../../x": {}}}'),
-        gzip.compress(b'{"format": "accerl study pack", "notes": {"../x": {}}, "jobs": {}}'),
-        gzip.compress(b'{"format": "accerl study pack", "notes": {}, "jobs": {}}')[:-9],
+        lzma.compress(b"[1, 2"),
+        lzma.compress(b"[]"),
+        lzma.compress(b'{"format": "accerl study pack", "notes": {}, "jobs": {"../../x": {}}}'),
+        lzma.compress(b'{"format": "accerl study pack", "notes": {"../x": {}}, "jobs": {}}'),
+        lzma.compress(b'{"format": "accerl study pack", "notes": {}, "jobs": {}}')[:-9],
     ],
 )
 def test_a_file_that_is_no_pack_is_refused_and_never_overwritten(
@@ -171,7 +171,7 @@ def test_folders_that_are_no_study_are_refused(tmp_path: Path) -> None:
 
 def test_commands_pack_and_merge(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     save(tmp_path / "here", 1, 2)
-    pack = str(tmp_path / "pack.json.gz")
+    pack = str(tmp_path / "pack.json.xz")
     assert run(["study", "pack", str(tmp_path / "here"), "--file", pack]) == 0
     assert "2 finished runs" in capsys.readouterr().err
     assert run(["study", "merge", pack, "--out", str(tmp_path / "there"), "--json"]) == 0
