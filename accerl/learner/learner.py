@@ -24,6 +24,9 @@ from accerl.networks.optimiser_state import load_optimiser_state, optimiser_stat
 from accerl.precision import choose_precision
 from accerl.seeds import Role, torch_generator
 
+LARGEST_LOG_RATIO = 20.0
+"""of what a policy becomes within an update, over what it was; it is clipped at 1.2 or so"""
+
 
 @dataclass(frozen=True)
 class UpdateStats:
@@ -224,7 +227,9 @@ class Learner:
             policy_loss = -(weights * advantages * target_logp_t).mean()
         else:
             # Clipping around the behaviour policy would tie the learner to a student that lags.
-            ratio = (target_logp_t - batch["proximal"]).exp()
+            # An infinite ratio would make NaN of a gradient that the minimum leaves out.
+            log_ratio = target_logp_t - batch["proximal"]
+            ratio = log_ratio.clamp(max=LARGEST_LOG_RATIO).exp()
             clipped = ratio.clamp(1.0 - config.clip_ratio, 1.0 + config.clip_ratio)
             surrogate = torch.minimum(ratio * advantages, clipped * advantages)
             policy_loss = -(weights * surrogate).mean()
