@@ -148,9 +148,14 @@ class Actions(ABC):
         return int(np.argmin(np.where(milder if milder.any() else mask, distance, np.inf)))
 
 
-def hardness(spec: CompressionSpec) -> tuple[float, float, float]:
-    """Return how many levels a spec lies above none, per head; a quarter of sparsity is one."""
-    return float(BITS.index(spec.bits)), 4.0 * spec.sparsity, spec.size_rank
+def hardness(spec: CompressionSpec) -> tuple[float, float, float, float]:
+    """Return how many levels a spec lies above none: bits, sparsity, rank, student.
+
+    A quarter of sparsity or of rank is one, and another network as large as the learner's a half.
+    """
+    is_own = spec.student == STUDENTS[0]
+    student = 0.0 if is_own else max(spec.size_rank, 0.5)
+    return float(BITS.index(spec.bits)), 4.0 * spec.sparsity, 4.0 * (1.0 - spec.rank), student
 
 
 @dataclass(frozen=True)

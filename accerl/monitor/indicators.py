@@ -387,8 +387,9 @@ class DecisionIndicator:
         decision = report.decision.without_shadow
         self._since_switch = self._since_switch + 1 if decision == self._last else 0
         self._last = decision
-        acting = sum(report.spec_seconds.values())
-        served = sum(report.spec_seconds.get(spec, 0.0) for spec in report.decision.specs)
+        # Exact sums: a resumed run reads them in another order.
+        acting = math.fsum(report.spec_seconds.values())
+        served = math.fsum(report.spec_seconds.get(spec, 0.0) for spec in report.decision.specs)
         return {
             **decision_levels(report.decision),
             "intervals_since_switch": float(self._since_switch),

@@ -30,6 +30,7 @@ from accerl.spec import Decision
 from accerl.training.episode import Episode
 from accerl.training.run_folder import (
     CHECKPOINT,
+    MACHINE,
     PROFILE,
     TRACEBACK,
     check_free,
@@ -164,7 +165,10 @@ def run_training(
             first_interval_seconds=config.runtime.first_interval_seconds,
             indicators=indicators,
         )
-        bind(strategy, config.adapted(), known_times(config, profile or times))
+        machine = profile or times or load_profile(this_machine())
+        if out is not None and profile is None and hasattr(strategy, "bind"):
+            machine = _known_machine(machine, out / MACHINE, resume=resume)
+        bind(strategy, config.adapted(), known_times(config, machine))
         strategy.reset()
         score = Score(goal=config.until_score)
         if writer is None:
@@ -188,6 +192,14 @@ def _made_with(strategy: Strategy, profile: LatencyProfile | None) -> dict[str, 
         "versions": versions(),
         "fingerprint": fingerprint(),
     }
+
+
+def _known_machine(profile: LatencyProfile, path: Path, *, resume: bool) -> LatencyProfile:
+    """Return what a strategy knows of its machine: what it knew when the run began."""
+    if resume and path.is_file():
+        return load_profile(str(path))
+    save_profile(profile, path)
+    return profile
 
 
 def known_times(config: RunConfig, profile: LatencyProfile | None) -> LatencyProfile | None:
@@ -320,10 +332,11 @@ def run_identity(
     parts: Parts | None = None,
 ) -> dict[str, Any]:
     """Return what config.json says besides the configuration, for `check_resumable`."""
-    told = getattr(strategy, "to_json", None)
+    told = getattr(strategy, "to_json", dict)()
     return {
         "strategy": strategy_name,
-        "strategy_params": None if told is None else plain(told().get("params")),
+        "strategy_params": plain(told.get("params")),
+        "shield": plain(told.get("shield")),
         "profile_hash": None if profile is None else profile.hash,
         "own_parts": {} if parts is None else parts.names,
     }
@@ -348,6 +361,8 @@ def check_resumable(config: RunConfig, out: Path | None, identity: Mapping[str, 
         raise UserError(f"{out} holds no run with a checkpoint; start one with a new --out")
     recorded, data = read_config(out), read_json(out / CONFIG)
     names = [name for name, value in identity.items() if data.get(name) != value]
+    if "strategy" in names and "digest" in (identity["strategy_params"] or {}):
+        names.remove("strategy")  # a bundle is known by its digest, wherever it lies
     changed = [name for name in _FIXED if getattr(recorded, name) != getattr(config, name)]
     if names or changed:
         raise UserError(

@@ -15,10 +15,12 @@ from accerl.records import CONFIG, METRICS, make_out_dir, not_a_run, read_json
 
 CHECKPOINT = "checkpoint"
 PROFILE = "profile.json"
+MACHINE = "machine.json"
+"""the latency profile that a strategy knows of, on the real clock"""
 TRACEBACK = "environment-traceback.txt"
 LOCK = "run.lock"
 """in a run directory: held by the process that writes it"""
-_OF_A_RUN = {CONFIG, METRICS, CHECKPOINT, PROFILE, TRACEBACK, LOCK}
+_OF_A_RUN = {CONFIG, METRICS, CHECKPOINT, PROFILE, MACHINE, TRACEBACK, LOCK}
 
 
 def read_config(path: Path) -> RunConfig:
@@ -30,7 +32,7 @@ def read_config(path: Path) -> RunConfig:
     if not (path / CONFIG).is_file():
         raise UserError(not_a_run(path, CONFIG))
     data = read_json(path / CONFIG)
-    extra = ("strategy", "strategy_params", "profile_hash", "own_parts")
+    extra = ("strategy", "strategy_params", "shield", "profile_hash", "own_parts")
     return RunConfig.from_json({key: value for key, value in data.items() if key not in extra})
 
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
 import numpy as np
@@ -167,6 +167,10 @@ class KindPrior(JsonFields):
     episode_noise: tuple[float, ...]
 
 
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 @dataclass(frozen=True, kw_only=True)
 class FidelityPrior(JsonFields):
     """What the constants of games are drawn from; refit it with what a study of room measures.
@@ -205,9 +209,15 @@ class FidelityPrior(JsonFields):
         if len(self.kinds) not in (0, len(KINDS)):
             raise UserError(f"prior of games: kinds must be those of {', '.join(KINDS)}")
         for owner in (self, *self.kinds):
-            for name, value in vars(owner).items():
-                if isinstance(value, tuple) and name != "kinds" and len(value) != 2:
-                    raise UserError(f"prior of games: {name} must be two numbers, got {value}")
+            for item in fields(owner):
+                value = getattr(owner, item.name)
+                if item.name == "kinds":
+                    continue
+                is_pair = "tuple" in str(item.type)
+                numbers = value if isinstance(value, tuple) else (value,)
+                if len(numbers) != 1 + is_pair or not all(map(_is_number, numbers)):
+                    wanted = "two numbers" if is_pair else "a number"
+                    raise UserError(f"prior of games: {item.name} must be {wanted}, got {value!r}")
 
     def kind(self, name: str) -> KindPrior:
         """Return the prior of a kind of games, a key of `KINDS`."""
@@ -224,7 +234,7 @@ class FidelityPrior(JsonFields):
             kinds = tuple(KindPrior.from_json(kind) for kind in data.get("kinds", ()))
             values = {name: tuple(v) if isinstance(v, list) else v for name, v in data.items()}
             prior = cls(**{**values, "kinds": kinds})
-        except TypeError as error:
+        except (AttributeError, TypeError) as error:
             raise UserError(f"prior of games: {error}") from error
         return prior
 

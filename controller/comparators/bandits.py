@@ -7,7 +7,7 @@ forget. Rewards are gains per second, standardised over what is remembered.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -24,6 +24,9 @@ from controller.comparators.credit import Credit, RunLearner, highest, standardi
 if TYPE_CHECKING:
     import optuna
 
+UNTRIED = 1e6
+"""score of a level that was not tried, beside the scores of other heads"""
+
 
 @dataclass(frozen=True)
 class _Bandit(RunLearner):
@@ -32,8 +35,8 @@ class _Bandit(RunLearner):
     Factored, there is a bandit for each of bits, sparsity and student. Gains are split by
     least squares: each head learns from what the other heads' levels do not explain. One head,
     drawn at random, chooses at a time and the others stay: the merits of heads that always explore
-    together could not be separated. A combination that is not among `specs` is replaced by the
-    nearest milder one (`Actions.nearest`), and the levels of that one get the credit.
+    together could not be separated. Where no spec has the level that it chose beside theirs, they
+    move with it.
     """
 
     factored: bool = False
@@ -64,7 +67,7 @@ class _Bandit(RunLearner):
     def choose(
         self, features: Features, credits: Sequence[Credit], rng: np.random.Generator
     ) -> CompressionSpec:
-        """See `RunLearner.choose`: the best arm of one head; at first, of each."""
+        """See `RunLearner.choose`."""
         ages = np.arange(len(credits))[::-1]
         weights = self.weights(ages) * np.array([credit.share for credit in credits])
         recent = [credits[place] for place in np.flatnonzero(weights).tolist()]
@@ -75,16 +78,46 @@ class _Bandit(RunLearner):
         acted = np.array([grid.indices(credit.spec) for credit in recent], dtype=int)
         acted = acted.reshape(len(recent), len(heads))
         last = self._memory.assignment.chosen
-        chosen = [0 for _ in heads] if last is None else list(grid.indices(last))
-        for head in heads if last is None else [int(rng.integers(len(heads)))]:
+
+        def score(head: int) -> np.ndarray:
             size, levels = grid.sizes[head], acted[:, head]
             own = _unexplained(gains, weights, acted, head)
             counts = np.bincount(levels, weights, size)
             sums = np.bincount(levels, weights * own, size)
             means = sums / np.where(counts > 0.0, counts, 1.0)
-            chosen[head] = highest(self.scores(means, counts, rng), rng)
-        exists = grid.mask(self.specs.__contains__)
-        return grid.all_specs[grid.nearest(exists, grid.position(chosen))]
+            return self.scores(means, counts, rng)
+
+        return self._of_levels(score, None if last is None else grid.indices(last), rng)
+
+    def _of_levels(
+        self,
+        score: Callable[[int], np.ndarray],
+        last: Sequence[int] | None,
+        rng: np.random.Generator,
+    ) -> CompressionSpec:
+        """Return a spec by the scores of each head's levels.
+
+        After the first, one head moves at a time. Where no spec has its best level beside the
+        levels of the others, the others move too: of the specs that have it, the best acts.
+
+        Args:
+            score: of the levels of a head.
+            last: levels of the spec that acts; None: the first is chosen.
+            rng: the strategy's own.
+        """
+        levels = np.array([self._grid.indices(spec) for spec in self.specs])
+        heads = list(range(levels.shape[1]))
+        allowed = np.ones(len(self.specs), dtype=bool)
+        if last is not None:
+            moved = heads.pop(int(rng.integers(len(heads))))
+            allowed = levels[:, moved] == highest(score(moved), rng)
+            beside = (levels[:, heads] == np.array(last)[heads]).all(axis=1)
+            if (allowed & beside).any():
+                heads, allowed = [], allowed & beside
+        worth = np.zeros(len(self.specs))
+        for head in heads:
+            worth += np.nan_to_num(score(head), posinf=UNTRIED)[levels[:, head]]
+        return self.specs[highest(np.where(allowed, worth, -np.inf), rng)]
 
 
 def _unexplained(

@@ -209,7 +209,8 @@ def train_ppo(
         specs: what it chooses from.
         seeds: of the inner runs; turns are passes over instances and seeds in random order.
         validation: instances and seeds of one check.
-        inner_runs: of training and validation together.
+        inner_runs: of training and validation together; where instances have different numbers of
+            intervals, about so many.
         seed: of PPO's own random numbers.
         config: None: `PPOConfig()`.
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 from controller.indicator.effects import Estimate
-from controller.indicator.fidelity import FidelityBelief
+from controller.indicator.fidelity import FidelityBelief, is_free
 from controller.indicator.speed import SpeedBelief
 
 TENTH = 10.0
@@ -172,7 +172,7 @@ def _vector(
         "acts": float(acts),
         "takeover": 0.0 if acts else min(row.takeover_seconds / left, 1.0),
         "time": situation.time_fraction,
-        "unmeasured": float(any(s != IDENTITY and s not in fidelity.measured for s in specs)),
+        "unmeasured": float(any(not is_free(s) and s not in fidelity.measured for s in specs)),
         "age": math.log10(1.0 + age),
         "uncompressed": float(specs == (IDENTITY,)),
         "rising": rising,

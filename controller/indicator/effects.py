@@ -10,10 +10,11 @@ A value y = x_i + noise of standard deviation s moves all of them, by Kalman's e
     gain = P e_i / (P_ii + s^2),   m <- m + gain (y - m_i),   P <- P - gain (P e_i)'
 
 So what is seen of one spec says something of the others, and the more they share the more. In time
-x drifts: variance is added. A value that is too far off to be noise is a *change*: the shared
-effect is uncertain again as it was at first. A value that was measured while the change came is a
-mix of before and after: with `waits`, the first that is too far off is left out, and the next one
-believed. The very first value has no before: if it is far off, the guess was, and it is believed.
+x drifts: variance is added, but nobody comes to know less than at first. A value that is too far
+off to be noise is a *change*: the shared effect is uncertain again as it was at first. A value that
+was measured while the change came is a mix of before and after: with `waits`, the first that is too
+far off is left out, and the next one believed. The very first value has no before: if it is far
+off, the guess was, and it is believed.
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ class Effects:
         self._shared = shared
         self._surprised, self._seen = False, False
         self._drift = shared_drift**2 * self._ones + own_drift**2 * np.eye(count)
+        self._widest = np.diag(self._covariance).copy()
 
     def __getitem__(self, place: int) -> Estimate:
         """Return what is believed of one of them."""
@@ -71,7 +73,9 @@ class Effects:
 
     def drift(self) -> None:
         """Let some time pass."""
-        self._covariance = self._covariance + self._drift
+        wider = self._covariance + self._drift
+        scale = np.sqrt(np.minimum(self._widest / np.diag(wider), 1.0))
+        self._covariance = wider * np.outer(scale, scale)
 
     def observe(
         self,

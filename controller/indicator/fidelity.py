@@ -42,7 +42,7 @@ class FidelityBelief:
         self.measured: set[CompressionSpec] = set()
         """specs whose KL was measured in this run"""
         self._places = {
-            spec: place for place, spec in enumerate(s for s in specs if not _is_free(s))
+            spec: place for place, spec in enumerate(s for s in specs if not is_free(s))
         }
         self._log_kl = Effects(
             [prior.log_kl(spec) for spec in self._places],
@@ -58,7 +58,7 @@ class FidelityBelief:
 
     def log_kl(self, spec: CompressionSpec) -> Estimate:
         """Return what is believed of the log of a spec's KL of compression, in nats."""
-        return _FP32_LOG_KL if _is_free(spec) else self._log_kl[self._places[spec]]
+        return _FP32_LOG_KL if is_free(spec) else self._log_kl[self._places[spec]]
 
     @property
     def log_cost(self) -> Estimate:
@@ -70,8 +70,8 @@ class FidelityBelief:
         self._log_kl.drift()
 
     def observe_kl(self, spec: CompressionSpec, kl_nats: float) -> None:
-        """Learn from a measured KL of compression; NaN says nothing."""
-        if _is_free(spec) or not kl_nats >= 0.0:
+        """Learn from a measured KL of compression; what is not finite says nothing."""
+        if is_free(spec) or not 0.0 <= kl_nats < math.inf:
             return
         self.measured.add(spec)
         value = math.log(max(kl_nats, SMALLEST_KL_NATS))
@@ -80,9 +80,9 @@ class FidelityBelief:
     def observe_acting(self, spec: CompressionSpec, raw: Mapping[str, float]) -> None:
         """Learn from an interval in which a spec acted: divergence, lag, and effective samples."""
         total, lag, share = raw["kl_mean_nats"], raw["policy_lag"], raw["ess_fraction"]
-        if not total >= 0.0:
+        if not 0.0 <= total < math.inf:
             return
-        own = 0.0 if _is_free(spec) else math.exp(self.log_kl(spec).mean)
+        own = 0.0 if is_free(spec) else math.exp(self.log_kl(spec).mean)
         self._stale_nats, self._lag = max(total - own, 0.0), lag
         distance = total**self.prior.power
         if 0.0 < share < 1.0 and distance > 0.0:
@@ -96,7 +96,7 @@ class FidelityBelief:
             spec: that would act.
             policy_lag: updates of lag that it would have; NaN: as now.
         """
-        own = 0.0 if _is_free(spec) else math.exp(self.log_kl(spec).mean)
+        own = 0.0 if is_free(spec) else math.exp(self.log_kl(spec).mean)
         known = policy_lag >= 0.0 and self._lag > 0.0
         return own + self._stale_nats * (min(policy_lag / self._lag, 4.0) if known else 1.0)
 
@@ -114,7 +114,7 @@ class FidelityBelief:
         if policy_lag >= 0.0 and fp32_policy_lag >= 0.0:
             late = prior.lag_half
             lost += math.log((1.0 + policy_lag / late) / (1.0 + fp32_policy_lag / late))
-        if _is_free(spec):
+        if is_free(spec):
             return Estimate(-lost, 0.0)
         # d lost / d log cost, and d lost / d log KL: only the spec's own share of D is unsure.
         own = self.log_kl(spec)
@@ -123,6 +123,6 @@ class FidelityBelief:
         return Estimate(-lost, math.exp(cost.mean) * math.hypot(*parts))
 
 
-def _is_free(spec: CompressionSpec) -> bool:
+def is_free(spec: CompressionSpec) -> bool:
     """Whether a spec computes what the learner computes, whatever graph it runs in."""
     return spec.student_key is None and spec.bits == 32 and spec.rank == 1.0

@@ -149,7 +149,7 @@ class SpeedBelief:
         """Work out the pace of every spec with the factors as they are believed now."""
         factor = self._factor_means()
         self._predicted: dict[CompressionSpec, Prediction] = {
-            spec: steady_state(_corrected(work, factor), self._config, spec)
+            spec: steady_state(corrected(work, factor), self._config, spec)
             for spec, work in self._works.items()
         }
 
@@ -206,7 +206,7 @@ class SpeedBelief:
     def _observe_factors(self, spec: CompressionSpec, raw: Mapping[str, float]) -> None:
         # Compared with what is believed already: how much all of them slow each other down where
         # they share cores, depends on it.
-        work = _corrected(self._works[spec], self._factor_means())
+        work = corrected(self._works[spec], self._factor_means())
         _, state = settle(work, self._config.runtime.publish_every)
         for name, seen, expected in _compare(work, state, raw):
             if seen > 0.0 and expected > 0.0:  # NaN is not
@@ -230,8 +230,11 @@ _FACTORS = {
 
 
 def _warmup_seconds(times: LatencyProfile, config: RunConfig, spec: CompressionSpec) -> float:
-    """Return how long a student is distilled before it may act."""
-    if spec.student_key is None:
+    """Return how long a student is distilled before it may act at all.
+
+    Where it is admitted by its KL instead, nobody knows that beforehand.
+    """
+    if spec.student_key is None or config.compression.admit_kl_nats > 0.0:
         return 0.0
     states = config.compression.distill_batch * config.compression.distill_warmup_updates
     return times.distill_seconds(spec, states)
@@ -252,7 +255,7 @@ def _compare(work: Work, state: Steady, raw: Mapping[str, float]) -> list[tuple[
     ]
 
 
-def _corrected(work: Work, factor: Mapping[str, float]) -> Work:
+def corrected(work: Work, factor: Mapping[str, float]) -> Work:
     """Return work as it is believed to be: with the factors on its times."""
     acting, learning, publishing = (factor[name] for name in _FACTORS)
     sends = work.send > 0.0
@@ -260,7 +263,9 @@ def _corrected(work: Work, factor: Mapping[str, float]) -> Work:
         work,
         act=work.act * acting,
         infer=work.infer * acting,
+        load=work.load * acting,
         learn=work.learn * learning,
+        copy=work.copy * learning,
         distill=work.distill * learning,
         piece=work.piece * learning,
         publish=work.publish if sends else work.publish * publishing,

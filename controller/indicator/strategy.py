@@ -21,6 +21,7 @@ import torch
 from accerl.config import RunConfig
 from accerl.errors import UserError
 from accerl.monitor.features import Features
+from accerl.monitor.strategies.checks import require_flag, require_number
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 from controller.env.compatibility import incompatibility, possible
@@ -57,7 +58,7 @@ class IndicatorSettings:
     uses_predictions: bool = True
     """False: all specs are thought equally fast until they have acted (an ablation)"""
     uses_kl: bool = True
-    """False: KL is never looked at (an ablation)"""
+    """False: KL is never looked at, only what the prior says of it (an ablation)"""
     uses_shadows: bool = True
     """False: nothing is measured without acting"""
     uses_changes: bool = True
@@ -65,10 +66,10 @@ class IndicatorSettings:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "specs", tuple(dict.fromkeys((IDENTITY, *self.specs))))
-        if not self.cap_nats > 0.0 or math.isinf(self.cap_nats):
-            raise UserError(f"indicator: cap_nats must be positive, got {self.cap_nats!r}")
-        if not 0.0 <= self.least_worth <= 1.0:
-            raise UserError(f"indicator: least_worth lies in [0, 1], got {self.least_worth!r}")
+        require_number("indicator", "cap_nats", self.cap_nats, above=0.0)
+        require_number("indicator", "least_worth", self.least_worth, at_least=0.0, at_most=1.0)
+        for name in ("uses_predictions", "uses_kl", "uses_shadows", "uses_changes"):
+            require_flag("indicator", name, getattr(self, name))
 
     def to_json(self) -> dict[str, Any]:
         """Return all fields."""
@@ -116,6 +117,8 @@ class AdvancedIndicator:
             )
         self._config = config
         self._times = times if self.settings.uses_predictions else None
+        if times is not None and times.has(IDENTITY):  # of the others nobody knows what they save
+            self.specs = tuple(spec for spec in self.specs if times.has(spec))
 
     def reset(self) -> None:
         """Believe what the prior says.
@@ -138,7 +141,8 @@ class AdvancedIndicator:
         self._served = True
         """whether it acts, and does not wait to be admitted"""
         self._shadow: CompressionSpec | None = None
-        self._held = 0
+        self._held = 0.0
+        """intervals for which it has been decided"""
         self._since_change = FORGET_CHANGE
         self._was_overruled = False
         self.explanation = {}
@@ -166,14 +170,17 @@ class AdvancedIndicator:
         scores = self._scores(rows)
         chosen = self._choose(rows, scores)
         self.explanation = _explain(rows, scores, chosen)
-        self._held = self._held + 1 if chosen == self._acting else 1
+        self._held = self._held + 1.0 if chosen == self._acting else 1.0
         self._acting = chosen
         self._shadow = self._to_measure(rows, chosen)
         return replace(chosen, shadow=self._shadow)
 
     def overruled(self, decision: Decision) -> None:
-        """Know that something else acts than was decided: that interval says nothing of it."""
-        self._acting, self._held, self._was_overruled = decision, 1, True
+        """Know that something else acts than was decided: that interval says nothing of it.
+
+        Nobody chose it, so it need not be held.
+        """
+        self._acting, self._held, self._was_overruled = decision, math.inf, True
 
     def _skip(self, raw: Mapping[str, float], speed: SpeedBelief) -> None:
         """Learn nothing from the interval that has ended."""
@@ -215,11 +222,7 @@ class AdvancedIndicator:
         """Return the best of what is allowed; what is held, if it was not held long enough."""
         fp32 = next(row for row in rows if row.decision.main == IDENTITY)
         least = fp32.log_worth + math.log(max(self.settings.least_worth, 1e-9))
-        allowed = [
-            place
-            for place, row in enumerate(rows)
-            if row is fp32 or not self.settings.uses_kl or row.log_worth >= least
-        ]
+        allowed = [place for place, row in enumerate(rows) if row is fp32 or row.log_worth >= least]
         decisions = [rows[place].decision for place in allowed]
         held = self._acting is not None and self._held < self.scorer.dwell_intervals
         if held and self._since_change > 0 and self._acting in decisions:
@@ -276,8 +279,10 @@ class AdvancedIndicator:
                 Prior.from_json(params["prior"]),
                 IndicatorSettings.from_json(params["settings"]),
             )
-        except (KeyError, TypeError) as error:
+        except KeyError as error:
             raise UserError(f"indicator: its parameters lack {error}") from error
+        except (AttributeError, TypeError) as error:
+            raise UserError(f"indicator: its parameters are no indicator's ({error})") from error
 
 
 def _explain(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol, Self
 
+from accerl.errors import UserError
 from accerl.monitor.strategy import Strategy
 from controller.indicator.recurrent import RecurrentIndicator
 from controller.indicator.strategy import AdvancedIndicator
@@ -42,4 +43,7 @@ def read_indicator(description: Mapping[str, Any]) -> Trainable:
     Raises:
         UserError: a part is missing or does not fit.
     """
-    return INDICATORS[description["name"]].from_params(description["params"])
+    name = description.get("name")
+    if name not in INDICATORS or not isinstance(description.get("params"), Mapping):
+        raise UserError(f"indicator: {name!r} is none; expected one of {', '.join(INDICATORS)}")
+    return INDICATORS[name].from_params(description["params"])

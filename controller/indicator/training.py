@@ -78,6 +78,21 @@ def train_on_tier0(
         return np.array(found).T if evolution else np.array(found)
 
     if evolution:
-        given = EvolutionConfig(pairs=pairs, sigma=config.sigma, seed=config.seed)
-        return Evolution(indicator.policy, given).train(play_all, iterations, checkpoint)
-    return ParameterGradient(indicator.policy, config).train(play_all, iterations, checkpoint)
+        given = EvolutionConfig(
+            pairs=pairs,
+            sigma=config.sigma,
+            learning_rate=config.learning_rate,
+            seed=config.seed,
+        )
+        trainer: Evolution | ParameterGradient = Evolution(indicator.policy, given)
+    else:
+        trainer = ParameterGradient(indicator.policy, config)
+    trainer.settings |= {"indicator": _told(indicator)}
+    return trainer.train(play_all, iterations, checkpoint)
+
+
+def _told(indicator: Trainable) -> dict[str, Any]:
+    """Return what an indicator is apart from the weights that are trained."""
+    told = indicator.to_json()
+    kept = {name: value for name, value in told["params"].items() if name != "scorer"}
+    return {"name": told["name"], **kept}

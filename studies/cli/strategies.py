@@ -13,7 +13,7 @@ from accerl.monitor.strategy import Strategy
 from accerl.runtime.latency.games import times_of_game, times_of_run
 from accerl.runtime.latency.predict import fastest_first
 from accerl.runtime.latency.profile import LatencyProfile
-from accerl.runtime.latency.profiles import load_profile, this_machine
+from accerl.runtime.latency.profiles import MEASURED, load_profile, this_machine
 from accerl.spec import CompressionSpec
 from accerl.training.run import known_times
 from controller.bundle.bundle import is_bundle
@@ -59,6 +59,7 @@ def choose_strategy(
                 raise UserError("--spec and --strategy-params both set the fixed spec; give one")
             given = {"spec": spec}
         if name == AdviseKLCapStrategy.name and "specs" not in given:
+            _note_unknown_times(config, name)
             given = {"specs": _fastest_first(config), **given}
         return make_strategy(name, **given)
     if name in COMPARATORS:
@@ -67,7 +68,7 @@ def choose_strategy(
         specs = existing_presets(config.network, times)
         return make_comparator(name, **{"specs": specs, **_read_params(params)})
     if name == AdvancedIndicator.name:
-        _note_unknown_times(config)
+        _note_unknown_times(config, "indicator")
         return shipped_indicator(**_read_params(params))
     if is_bundle(name):
         if params != "{}":
@@ -82,13 +83,21 @@ def choose_strategy(
     raise UserError(f"strategy {name!r} does not exist; {hint}, or the folder of a bundle")
 
 
-def _note_unknown_times(config: RunConfig) -> None:
-    """Say of an indicator's run that nobody measured how fast its specs are."""
-    if config.runtime.clock == "real" and known_times(config, None) is None:
+def _note_unknown_times(config: RunConfig, strategy: str) -> None:
+    """Say of the run of a strategy that reads the machine that nobody measured it."""
+    if config.runtime.clock != "real":
+        return
+    measure = f"`accerl profile measure --game {config.game} --network {config.network}`"
+    machine = this_machine()
+    if known_times(config, None) is None:
         say(
             f"nobody measured how fast {config.network} learns and acts on this machine: the "
-            "indicator may stay without compression (`accerl profile measure --game "
-            f"{config.game} --network {config.network}` measures it)"
+            f"{strategy} may stay without compression ({measure} measures it)"
+        )
+    elif machine != MEASURED:
+        say(
+            f"nobody measured this machine: the {strategy} takes it for {machine} until it has "
+            f"seen it at work ({measure} measures it)"
         )
 
 
@@ -112,7 +121,7 @@ def bundle_strategy(path: str, config: RunConfig, *, mode: str, strict: bool) ->
         UserError: see `controller.bundle.serving.serve_bundle`.
     """
     if mode == "policy":
-        _note_unknown_times(config)
+        _note_unknown_times(config, "bundle")
     profile = clock_profile(config)
     machine = None if profile is None else profile.name
     names = groups_of(config.preset, machine)

@@ -71,8 +71,8 @@ class Train(Command):
     """of a schedule bundle: policy (reacts to the run) or schedule (replays what the controller
     usually did, by the clock)"""
     strict: bool = False
-    """refuse a bundle that may choose specs this run cannot act with; without it the nearest milder
-    ones act instead"""
+    """refuse a bundle that may choose specs this run cannot act with; without it a policy chooses
+    from the others, and in a schedule the nearest milder ones act instead"""
     shield: float | None = None
     """largest KL in nats (the paper: 14) above which an interval acts with the mildest of the
     strategy's specs, as it does when the strategy fails"""

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from accerl.errors import UserError
+from accerl.monitor.strategies import RandomStrategy
 from accerl.spec import CompressionSpec
-from controller.actions import ActionSpace, PresetActions, find_actions
+from controller.actions import ActionSpace, PresetActions, find_actions, hardness
+from controller.shield import Shielded
 
 
 def test_default_space_starts_at_the_identity() -> None:
@@ -115,3 +117,13 @@ def test_where_nothing_milder_exists_the_nearest_acts() -> None:
 def test_an_action_space_without_any_existing_spec_is_refused() -> None:
     with pytest.raises(UserError, match="no spec of the action space exists"):
         ActionSpace().mask(lambda spec: False)
+
+
+def test_low_rank_and_networks_of_your_own_are_harder_than_none() -> None:
+    low_rank, other = CompressionSpec(rank=0.25), CompressionSpec(student="impala", bits=16)
+    rivals = RandomStrategy((low_rank, CompressionSpec()))
+    assert Shielded(rivals).fallback == CompressionSpec()
+    assert sum(hardness(CompressionSpec(student="original", bits=16))) < sum(hardness(other))
+    presets = PresetActions((CompressionSpec(), low_rank, CompressionSpec(bits=8)))
+    mask = np.array([True, True, False])
+    assert presets.nearest(mask, 2) == 0

@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 
 import pytest
+import torch
 from torch.distributions import Categorical, kl_divergence
 
 from accerl.errors import UserError
@@ -71,3 +72,14 @@ def test_a_minibatch_may_be_a_single_sample(moments: str) -> None:
     stats = make_learner(config).update(replace(rollout, **cut))
     assert math.isfinite(stats.losses["explained_variance"])
     assert math.isfinite(stats.losses["policy"])
+
+
+def test_an_infinite_ratio_makes_no_nan_of_the_gradient() -> None:
+    """What the minimum leaves out has a slope too: infinity times 0."""
+    config = replace(CONFIG, policy_loss="clipped", proximal="pass", reuse=2)
+    learner, batch = make_learner(config), tensors(make_rollout())
+    output, _, _ = learner._loss(batch)
+    batch["proximal"] = output.target_logp_t - 1000.0
+    _, _, loss = learner._loss(batch)
+    found = torch.autograd.grad(loss, list(learner.policy.parameters()))
+    assert all(gradient.isfinite().all() for gradient in found)

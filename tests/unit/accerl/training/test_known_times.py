@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+
+import pytest
 
 from accerl.config import RunConfig
 from accerl.monitor.strategies import FixedStrategy
 from accerl.runtime.latency.profile import LatencyProfile
-from accerl.runtime.latency.profiles import load_profile, this_machine
+from accerl.runtime.latency.profiles import (
+    MEASURED,
+    load_profile,
+    profile_folder,
+    save_profile,
+    this_machine,
+)
 from accerl.training.run import run_training
 from tests.fixtures.runs.inner_runs import fast_profile, tiny_catch
 
@@ -37,3 +46,21 @@ def test_on_the_real_clock_it_is_the_times_that_are_given() -> None:
 def test_on_the_virtual_clock_it_is_what_charges_the_clock() -> None:
     just_now = replace(fast_profile(), name="measured just now")
     assert known_machine("virtual", profile=fast_profile(), times=just_now) == fast_profile().name
+
+
+def test_a_resumed_run_knows_what_it_knew_when_it_began(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ACCERL_HOME", str(tmp_path / "home"))
+
+    def known(*, resume: bool) -> str:
+        config = tiny_catch(0, seconds=0.04 if resume else 0.02, interval_seconds=0.01)
+        config = config.with_runtime(clock="real")
+        run_training(config, strategy := Remembering(), out=tmp_path / "run", resume=resume)
+        return strategy.machine
+
+    assert known(resume=False) == "two-core"
+    measured = replace(load_profile("edge-0003"), name=MEASURED)
+    save_profile(measured, profile_folder() / f"{MEASURED}.json")
+    assert this_machine() == MEASURED
+    assert known(resume=True) == "two-core"

@@ -28,6 +28,7 @@ from accerl.training.run import RunResult, run_training
 from accerl.training.run_folder import held, is_free, read_config
 from accerl.training.saved_policy import evaluate_checkpoint, load_policy
 from analysis.records.load import load_run
+from controller.shield import Shielded
 from tests.fixtures.runs.inner_runs import fast_profile, files_hash, tiny_catch
 
 INT8 = CompressionSpec(bits=8)
@@ -67,6 +68,14 @@ def test_resuming_with_other_parameters_is_refused(recorded: Path) -> None:
     with pytest.raises(UserError, match=r"other settings \(strategy_params: preset 'catch'"):
         run(other, recorded, resume=True)
     assert files_hash(recorded) == before
+
+
+def test_resuming_without_the_shield_or_with_another_is_refused(tmp_path: Path) -> None:
+    run(Shielded(HIGH, 1e9), tmp_path / "run")
+    assert read_json(tmp_path / "run" / "config.json")["shield"]["threshold_nats"] == 1e9
+    for other in (Shielded(HIGH, 2e9), HIGH):
+        with pytest.raises(UserError, match=r"other settings \(.*shield"):
+            run(other, tmp_path / "run", resume=True)
 
 
 def test_a_random_strategy_resumes_in_the_middle_of_its_sequence(tmp_path: Path) -> None:

@@ -182,7 +182,7 @@ def test_a_head_does_not_earn_what_another_one_made() -> None:
 
 
 def test_what_does_not_exist_is_replaced_and_the_replacement_earns() -> None:
-    """Both hard levels pay, but not together: the nearest milder spec acts, and its levels earn."""
+    """Both hard levels pay, but not together: a spec that has one of them acts, and they earn."""
     specs = (IDENTITY, INT8, NET3)
     for bandit in bandits(specs, factored=True):
         decided = ScriptedRun(lambda _, spec: float(spec != IDENTITY), 40).play(bandit)
@@ -254,3 +254,10 @@ def test_heads_need_levels(specs: tuple[CompressionSpec, ...]) -> None:
     with pytest.raises(UserError, match="differ in bits, sparsity and student"):
         SlidingWindowUCB(specs, factored=True)
     assert set(SlidingWindowUCB(specs).specs) == set(specs)
+
+
+def test_specs_that_differ_in_several_heads_are_reached() -> None:
+    specs = (IDENTITY, best := CompressionSpec(student="net3", bits=8))
+    for bandit in bandits(specs, factored=True):
+        decided = ScriptedRun(lambda _, spec: 10.0 if spec == best else 1.0, 80).play(bandit)
+        assert Counter(decided[50:]).most_common(1)[0][0] == best, bandit

@@ -12,14 +12,14 @@ from accerl.errors import UserError
 from accerl.monitor.monitor import Monitor
 from accerl.presets import load_preset
 from accerl.runtime.latency.games import times_of_run
-from accerl.runtime.latency.predict import predict
+from accerl.runtime.latency.predict import predict, steady_state
 from accerl.runtime.latency.profiles import load_profile
 from accerl.runtime.latency.steady import Work, settle
 from accerl.spec import IDENTITY, CompressionSpec
 from controller.indicator.effects import Effects
 from controller.indicator.fidelity import FidelityBelief
 from controller.indicator.prior import Prior
-from controller.indicator.speed import SpeedBelief
+from controller.indicator.speed import SpeedBelief, corrected
 
 INT8 = CompressionSpec(bits=8)
 NET3 = CompressionSpec(student="net3", bits=8)
@@ -82,7 +82,8 @@ def test_speed_begins_with_what_the_profile_predicts() -> None:
     for spec in SPECS:
         assert math.exp(belief[spec].log_rate.mean) == pytest.approx(rates[spec])
     assert rates[INT8] > 1.2 * rates[IDENTITY]
-    # The link is slow, and Net3 small; where there is none, warming it up is what takes time.
+    # The link is slow, and Net3 small; where there is none, warming it up is what takes time, if it
+    # is not admitted by its KL instead.
     assert belief[INT8].takeover_seconds > 2.0 * belief[NET3].takeover_seconds > 0.0
     near, _ = make_speed("server-8000")
     assert near[NET3].takeover_seconds > near[INT8].takeover_seconds > 0.0
@@ -256,3 +257,41 @@ def test_priors_are_read_as_they_were_written_and_nonsense_is_refused() -> None:
         Prior.from_json({"cost": "1"})
     with pytest.raises(UserError, match="cost must be positive"):
         Prior(cost=0.0)
+
+
+@pytest.mark.parametrize("factor", [0.25, 4.0])
+def test_a_machine_that_is_slower_throughout_is_believed_to_be_just_that(factor: float) -> None:
+    config = load_preset("minatar-breakout")
+    times = times_of_run(load_profile("edge-8000"), config)
+    for spec in SPECS:
+        work = Work.of(times, config, spec)
+        known = ("act", "infer", "learn", "distill", "piece", "publish", "copy", "load", "send")
+        scaled = {name: factor * getattr(work, name) for name in (*known, "upload")}
+        truth = steady_state(replace(work, **scaled), config, spec).env_steps_per_second
+        believed = corrected(work, dict.fromkeys(("acting", "learning", "publishing"), factor))
+        rate = steady_state(believed, config, spec).env_steps_per_second
+        # Where rollouts travel, publishing takes its own time no longer or shorter.
+        assert rate == pytest.approx(truth, rel=0.02)
+
+
+def test_doubt_never_grows_beyond_what_it_was_at_first() -> None:
+    effects = Effects([0.0, 0.0], shared=1.5, own=0.7, shared_drift=0.2, own_drift=0.2)
+    first = effects[1].sd
+    for interval in range(1000):
+        effects.drift()
+        if interval < 900:
+            effects.observe(0, 0.0, 0.5)
+    assert effects[1].sd == pytest.approx(first, rel=0.05)
+    assert effects[1].sd <= first * (1.0 + 1e-9)
+    assert 0.5 * first < effects[0].sd <= first * (1.0 + 1e-9)
+
+
+def test_a_kl_that_is_not_finite_says_nothing() -> None:
+    belief = FidelityBelief(SPECS, Prior())
+    before = belief.log_kl(INT8)
+    for kl_nats in (math.inf, math.nan):
+        belief.observe_kl(INT8, kl_nats)
+        belief.observe_acting(INT8, raw(kl_mean_nats=kl_nats, policy_lag=3.0, ess_fraction=0.5))
+    assert belief.log_kl(INT8) == before
+    assert not belief.measured
+    assert math.isfinite(belief.log_efficiency(INT8, 3.0, 3.0).mean)

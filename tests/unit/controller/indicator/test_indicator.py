@@ -24,6 +24,8 @@ from controller.indicator.candidates import SCORED
 from controller.indicator.prior import Prior
 from controller.indicator.scorer import SpecScorer
 from controller.indicator.strategy import AdvancedIndicator, IndicatorSettings
+from controller.indicator.trainable import read_indicator
+from controller.indicator.training import train_on_tier0
 from controller.training.evolution import Evolution, EvolutionConfig
 from controller.training.gradient import GradientConfig, ParameterGradient
 
@@ -135,6 +137,37 @@ def test_a_decision_is_held_unless_conditions_change() -> None:
     assert Decision.of(NET3) not in broken[5:7]
 
 
+def test_what_was_overruled_need_not_be_held() -> None:
+    indicator = make_indicator("edge-8000", cap_nats=10.0)
+    with torch.no_grad():
+        indicator.scorer.log_dwell[:] = math.log(20.0)
+    assert indicator.decide(features()) == Decision.of(NET3)
+    indicator.overruled(Decision.of(IDENTITY))
+    assert indicator.decide(features(seconds=2.0, served_share=1.0)) == Decision.of(NET3)
+
+
+def test_a_spec_whose_times_nobody_knows_does_not_act_beside_others() -> None:
+    low_rank = CompressionSpec(rank=0.25, bits=8)
+    scorer = SpecScorer(generator=torch.Generator().manual_seed(0))
+    indicator = AdvancedIndicator(scorer, Prior(), IndicatorSettings(specs=(*SPECS, low_rank)))
+    config = load_preset("pong").with_runtime(clock="real")
+    indicator.bind(config, times_of_run(load_profile("two-core"), config))
+    assert indicator.specs == SPECS
+    indicator.bind(config, None)
+    assert indicator.specs == (*SPECS, low_rank)
+
+
+def test_a_checkpoint_of_another_indicator_is_refused(tmp_path: Path) -> None:
+    config = GradientConfig(instances=1, pairs=2)
+    train_on_tier0(make_indicator("edge-8000"), config, 1, checkpoint=tmp_path / "c")
+    other = make_indicator("edge-8000", cap_nats=5.0)
+    with pytest.raises(UserError, match=r"other settings \(indicator\)"):
+        train_on_tier0(other, config, 2, checkpoint=tmp_path / "c")
+    assert (
+        len(train_on_tier0(make_indicator("edge-8000"), config, 2, checkpoint=tmp_path / "c")) == 2
+    )
+
+
 def test_it_acts_only_with_what_the_run_can_act_with() -> None:
     own = CompressionSpec(student="net1", bits=8)
     config = replace(load_preset("minatar-breakout"), network="net1")
@@ -183,8 +216,14 @@ def test_settings_and_weights_are_read_as_they_were_written() -> None:
         AdvancedIndicator.from_params(broken)
     with pytest.raises(UserError, match="lack 'prior'"):
         AdvancedIndicator.from_params({"scorer": indicator.scorer.to_json()})
-    with pytest.raises(UserError, match="cap_nats must be positive"):
+    with pytest.raises(UserError, match="cap_nats must be"):
         IndicatorSettings(specs=SPECS, cap_nats=-1.0)
+    with pytest.raises(UserError, match="uses_kl must be"):
+        IndicatorSettings(specs=SPECS, uses_kl="false")  # pyright: ignore
+    with pytest.raises(UserError, match="are no indicator's"):
+        AdvancedIndicator.from_params({**indicator.params(), "prior": [1]})
+    with pytest.raises(UserError, match="'oracle' is none"):
+        read_indicator({"name": "oracle", "params": {}})
 
 
 def test_a_real_run_records_why_and_resumes_bit_by_bit(tmp_path: Path) -> None:
