@@ -16,7 +16,7 @@ from analysis.comparison.contrasts import PRIMARY
 from analysis.comparison.worth import ROOM
 from analysis.records.load import StudyRecord
 
-HELD_OUT = "held out"
+HELD_OUT, ALL = "held out", "all"
 
 
 def machine_gap(
@@ -36,7 +36,9 @@ def machine_gap(
         return []
     names = (statics["one for all"], statics["per instance"], study.subject)
     times = {(row["strategy"], row["env"], row["seed"]): row[PRIMARY] for row in rows}
-    members = {name: (name,) for name in study.games} | {HELD_OUT: study.primary_games}
+    trained = all(study.games[name].group == "trained" for name in study.primary_games)
+    members: dict[str, Sequence[str]] = {name: (name,) for name in study.games}
+    members[ALL if trained else HELD_OUT] = study.primary_games
     found = []
     for place, games in members.items():
         pairs = [

@@ -76,11 +76,14 @@ def gap_rows(study: StudyRecord, rng: np.random.Generator) -> list[dict[str, Any
     NO_ROOM), little, some, or unknown (nothing was learned).
     """
     statics = [name for name in study.of_kind("static") if name != study.subject]
+    hashes = study.info.get("profile_hashes", {})
     result = []
     for game in study.games.values():
         for found in study.oracle_gap:
             if (found["game"], found["profile"]) != (game.game, game.profile):
                 continue
+            if found.get("profile_hash") != hashes.get(game.profile):
+                continue  # another machine of that name, such as "measured"
             oracle = found["oracle"]
             gap, low, high = (
                 None if oracle.get(key) is None else oracle[key] - 1.0

@@ -177,10 +177,8 @@ def render_svg(figure: Figure) -> str:
     width, height = size.groups() if size else ("1000", "400")
     shown, least = float(width), math.ceil(LEAST_SHARE * float(width))
     label = figure.title.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
-    return re.sub(
-        r"<svg[^>]*>",
+    head = (
         f'<svg role="img" aria-label="{label}" viewBox="0 0 {width} {height}" '
-        f'style="max-width:{shown:.0f}px;min-width:{least}px" font-family="{FONT}">',
-        svg,
-        count=1,
+        f'style="max-width:{shown:.0f}px;min-width:{least}px" font-family="{FONT}">'
     )
+    return re.sub(r"<svg[^>]*>", lambda _: head, svg, count=1)  # a title may hold backslashes

@@ -48,7 +48,7 @@ def _pays(study: StudyRecord, contest: Mapping[str, Any]) -> list[Block | None]:
     return [
         Text(
             f"Meta-training of {study.labels[study.subject]} took "
-            f"{formats.duration(found['meta_wall_seconds'])}: "
+            f"about {formats.duration(found['meta_wall_seconds'])}: "
             f"{formats.duration(found['meta_cpu_seconds'])} of processor time on {processes}, "
             f"including the checks of its candidates. {found['inner_runs']:,} inner runs were its "
             f"own. The comparators' own tuning is not subtracted."

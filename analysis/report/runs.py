@@ -187,7 +187,9 @@ def score_table(labelled: Mapping[str, RunRecord], levels: Sequence[float] | Non
                 cells.append(Cell(formats.NOTHING))
             else:
                 steps = formats.compact(point.env_steps)
-                cells.append(number(point.seconds, f"{point.seconds:.0f} s, {steps} steps"))
+                cells.append(
+                    number(point.seconds, f"{formats.duration(point.seconds)}, {steps} steps")
+                )
         rows.append((*cells, number(max((point.score for point in curve), default=None))))
     columns = ("Run", *(f"#Score {level:g}" for level in chosen), "#Best score")
     return Table("Time to score", columns, tuple(rows))

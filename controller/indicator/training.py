@@ -93,6 +93,6 @@ def train_on_tier0(
 
 def _told(indicator: Trainable) -> dict[str, Any]:
     """Return what an indicator is apart from the weights that are trained."""
-    told = indicator.to_json()
-    kept = {name: value for name, value in told["params"].items() if name != "scorer"}
+    told, weights = indicator.to_json(), indicator.policy.to_json()
+    kept = {name: value for name, value in told["params"].items() if value != weights}
     return {"name": told["name"], **kept}

@@ -16,6 +16,7 @@ from accerl.config import RunConfig
 from accerl.errors import UserError
 from accerl.monitor.strategies import FixedStrategy
 from accerl.presets import load_preset
+from accerl.records import fingerprint
 from accerl.runtime.conditions import (
     ACTORS,
     BANDWIDTH,
@@ -80,18 +81,19 @@ def bench_events(
             f"in {LEAST_SECONDS:g}..3600"
         )
     kept = ResultCache(None) if kept is None else kept
+    machine = fingerprint()["id"]  # whose seconds are not to be mixed with another's
     conditions = conditions or schedule(piece_seconds, actors)
     config = events_config(game, network, actors, piece_seconds, conditions)
 
     def measured(when: str) -> LatencyProfile:
-        key = ["profile", when, config.hash, repeats]
+        key = ["profile", machine, when, config.hash, repeats]
         return LatencyProfile.from_json(kept.get(key, lambda: _measure(config, repeats).to_json()))
 
     before = measured("before")
     real = []
     with bar("real clock", seeds) as advance:
         for seed in range(seeds):
-            key = ["real", replace(config, seed=seed).hash]
+            key = ["real", machine, replace(config, seed=seed).hash]
             real.append(kept.get(key, lambda seed=seed: _apart(_run, config, seed, None)))
             advance()
     after = measured("after")

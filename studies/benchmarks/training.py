@@ -8,6 +8,7 @@ from typing import Any
 from accerl.config import RunConfig
 from accerl.errors import UserError
 from accerl.monitor.strategies import FixedStrategy
+from accerl.records import fingerprint
 from accerl.settings import configure
 from accerl.spec import CompressionSpec
 from accerl.training.run import run_training
@@ -54,6 +55,7 @@ def bench_training(
     if seeds < 1:
         raise UserError(f"--seeds must be at least 1, got {seeds}")
     kept = ResultCache(None) if kept is None else kept
+    machine = fingerprint()["id"]  # whose seconds are not to be mixed with another's
     case = Case(
         game=game,
         profile=HERE,
@@ -68,7 +70,8 @@ def bench_training(
     with bar("training", len(order) * seeds) as advance:
         for config in configs:
             for variant in order:
-                key = {"config": config.hash, "spec": variant.spec.to_json(), "seconds": seconds}
+                key = {"machine": machine, "config": config.hash, "seconds": seconds}
+                key |= {"spec": variant.spec.to_json()}
                 data = kept.get(key, lambda c=config, v=variant: _train(c, v.spec).to_json())
                 curve = curves[variant.label, config.seed] = LearningCurve(**data)
                 speed = curve.env_steps[-1] / curve.seconds[-1]

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from accerl.errors import UserError
 from accerl.records import make_out_dir, write_json
-from studies.progress import console
+from studies.progress import say
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,7 @@ def save_result(result: dict[str, Any], out: Path | None, name: str) -> dict[str
     """Also write a result into --out, if given; return it."""
     if out is not None:
         write_json(make_out_dir(out) / name, result)
-        console.print(f"wrote {out / name}")
+        say(f"wrote {out / name}")
     return result
 
 

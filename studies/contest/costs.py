@@ -50,5 +50,10 @@ class StepCosts:
         """What the step has cost until now."""
         return sum(self._current.values())
 
+    @property
+    def longest(self) -> float:
+        """What the most expensive job of the step has cost until now."""
+        return max(self._current.values(), default=0.0)
+
     def __getitem__(self, name: str) -> float:
         return self._seconds[name]

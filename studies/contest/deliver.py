@@ -30,7 +30,7 @@ from controller.indicator.strategy import AdvancedIndicator
 from studies.benchmarks.pipelines import base_config
 from studies.contest.training import Trained
 from studies.jobs.inner import StrategyResult
-from studies.progress import bar, console
+from studies.progress import bar, console, say
 
 Results = Mapping[str, Mapping[str, Sequence[StrategyResult]]]
 """by strategy and instance, the test runs, in the order of their seeds"""
@@ -110,7 +110,7 @@ def export(
     )
     export_bundle(out / "bundle", policy, meta, schedules)
     checked = verify_bundle(out / "bundle")
-    console.print(f"  bundle: {out / 'bundle'} (verified: {len(checked['files'])} files)")
+    say(f"  bundle: {out / 'bundle'} (verified: {len(checked['files'])} files)")
 
 
 def ratio_rows(

@@ -38,13 +38,14 @@ OPENED = "opened.json"
 QUESTION = (
     "Does a controller that is trained by policy gradient on some games and machines reach a "
     "game's target sooner, in seconds of the machine, than hand-set strategies tuned with the "
-    "same number of inner runs, those of validation included; also on games and machines that "
-    "it never saw?"
+    "same number of inner runs, those of validation included (the grid of static specs, which is "
+    "tried as a whole, with more); also on games and machines that it never saw?"
 )
 QUESTION_ON_TRAINED = (
     "Does a controller that is trained by policy gradient reach a game's target sooner, in seconds "
     "of the machine, than hand-set strategies tuned with the same number of inner runs, those of "
-    "validation included; on new seeds of the games and machines that all were tuned on?"
+    "validation included (the grid of static specs, which is tried as a whole, with more); on new "
+    "seeds of the games and machines that all were tuned on?"
 )
 RULE = (
     "Every pair of a trained game and a trained machine; then new machines for trained games, new "

@@ -130,9 +130,12 @@ def real_contest(
                 )
     with bar("real clock", len(jobs)) as advance:
         made = executor.map(jobs, advance)
-    if len({outcome.result.fingerprint for outcome in made}) > 1:
+    machines = {outcome.result.fingerprint for outcome in made}
+    machines |= {str(profile.fingerprint["id"]) for profile in profiles.values()}
+    if len(machines) > 1:
         raise UserError(
-            f"{out / 'real'} holds runs of several machines, whose seconds are not to be mixed; "
+            f"{out / 'real'} holds runs or profiles of several machines, whose seconds are not to "
+            "be mixed; "
             "remove it, and start the same command again"
         )
     rows = [_row(job, profiles[job.config.game]) for job in jobs]

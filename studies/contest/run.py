@@ -48,7 +48,7 @@ from studies.core_seconds import CoreSeconds
 from studies.jobs.executor import open_executor
 from studies.options import check_options
 from studies.profile_tables import print_profile, print_profiles, profile_row
-from studies.progress import Steps, console, duration
+from studies.progress import Steps, console, duration, say
 from studies.storage import JOURNAL, open_storage, storage_errors
 from studies.study_folder import SETTINGS, write_plan
 
@@ -129,7 +129,8 @@ def run_contest(
         with steps.step("replay", "Exporting the controller; running it on the real clock"):
             _export(study, trained[0], entrants, results, digest)
             _write_variants(study, entrants, trained, results)
-            _real(study, entrants)
+            if not saved_only:
+                _real(study, entrants)
     info = _study_json(study, settings, entrants, trained, plan, digest, steps)
     html = _report(out, info | {"test_opened": opened}, steps)
     console.print(f"  all of it took {(perf_counter() - started) / 60.0:.1f} minutes this time")
@@ -204,7 +205,7 @@ def claim(out: Path, settings: dict[str, Any]) -> None:
                 f"{out} holds a study with other settings ({read_json(marker)}); "
                 "give the same ones to go on with it, or another --out"
             )
-        console.print(f"Going on with the study in {out}")
+        say(f"Going on with the study in {out}")
     elif any(out.iterdir()):
         raise UserError(f"{out} is not empty and holds no study; give --out a new folder")
     else:
@@ -323,7 +324,7 @@ def _study_json(
             "inner_runs": trained[0].entrant.inner_runs,
             "accepted": trained[0].entrant.params["accepted"],
             "meta_cpu_seconds": trained[0].entrant.cpu_seconds,
-            "meta_wall_seconds": trained[0].entrant.cpu_seconds / study.executor.workers,
+            "meta_wall_seconds": trained[0].wall_seconds(study.executor.workers),
             "processes": study.executor.workers,
         },
         "wall_seconds": dict(steps.seconds),

@@ -59,6 +59,12 @@ class Trained:
     """of the runs that its training made"""
     decisions: Decisions
     """what it chose on the validation seeds, by instance"""
+    longest_seconds: float = 0.0
+    """of its most expensive job, which workers cannot share: that on tier 0"""
+
+    def wall_seconds(self, workers: int) -> float:
+        """Return what it took, at least, on so many workers."""
+        return self.longest_seconds + (self.entrant.cpu_seconds - self.longest_seconds) / workers
 
 
 def train_all(study: Study, variants: Sequence[Variant]) -> list[Trained]:
@@ -72,8 +78,9 @@ def train_all(study: Study, variants: Sequence[Variant]) -> list[Trained]:
             # Asked for again, which is free: so what it has cost counts for this variant.
             job = jobs.get(variant.name)
             one = _train(study, variant, study.run([job])[0] if job else None)
+            longest = study.costs.longest
         spent = replace(one.entrant, cpu_seconds=study.costs[variant.name])
-        trained.append(replace(one, entrant=spent))
+        trained.append(replace(one, entrant=spent, longest_seconds=longest))
     return trained
 
 

@@ -30,6 +30,7 @@ from accerl.monitor.strategies import (
 )
 from accerl.records import json_hash
 from accerl.seeds import Role, generator, stream
+from analysis.records.load import read_rows
 from controller.comparators.bandits import SlidingWindowUCB, ThompsonBandit
 from controller.comparators.gp_bandit import GPBandit
 from studies.contest.costs import StepCosts
@@ -360,6 +361,6 @@ def _add_row(path: Path, row: dict[str, Any]) -> None:
 
 
 def _rows_of_others(path: Path, key: str) -> str:
-    """Return the lines of tuning.jsonl that belong to other searches."""
-    lines = path.read_text().splitlines() if path.is_file() else []
-    return "".join(f"{line}\n" for line in lines if json.loads(line)["strategy"] != key)
+    """Return the lines of tuning.jsonl that belong to other searches, as far as they are whole."""
+    rows = read_rows(path) if path.is_file() else []
+    return "".join(json.dumps(row) + "\n" for row in rows if row["strategy"] != key)

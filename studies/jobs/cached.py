@@ -73,6 +73,8 @@ class CachedExecutor(ABC):
             UserError: a job raised an exception, its process died `MAX_LOSSES` times, or a result
                 cannot be saved. What was done before is saved.
         """
+        # A worker may have another working directory.
+        jobs = [job if job.out is None else replace(job, out=job.out.absolute()) for job in jobs]
         names = [json_hash(job_key(job, self.folder.path)) for job in jobs]
         _Asked(self, dict(zip(names, jobs, strict=True)), Counter(names), on_done).run()
         return [self._outcome(*pair) for pair in zip(names, jobs, strict=True)]

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
+from accerl.config import RunConfig
 from accerl.errors import UserError
+from accerl.precision import choose_precision
 from accerl.spec import CompressionSpec
 from studies.progress import Advance, silent
 
@@ -50,6 +52,15 @@ class Job(ABC, Generic[R]):
     @abstractmethod
     def read_result(cls, data: Mapping[str, Any]) -> R:
         """Read what the result's `to_json` returned."""
+
+
+def config_key(config: RunConfig) -> dict[str, Any]:
+    """Return what a run's result depends on of its configuration, as part of a job's key.
+
+    What is left to the machine is decided here: learning in bfloat16 is another run.
+    """
+    wanted = config.learner.precision, config.compression.distill_precision
+    return {"config": config.hash, "precision": [choose_precision(each) for each in wanted]}
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from controller.comparators.ppo import PPOStrategy
 from controller.env.instances import Instance
 from controller.indicator.trainable import INDICATORS, read_indicator
 from controller.shield import Shielded
-from studies.jobs.executor import Job, R
+from studies.jobs.executor import Job, R, config_key
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +33,8 @@ class InstanceJob(Job[R], ABC):
         assert self.instance.latency is not None
         names = [field.name for field in fields(self) if field.name != "out"]
         own = {name: _plain(getattr(self, name)) for name in names}
-        config, latency = self.instance.config(self.seed).hash, self.instance.latency.to_json()
-        return {"kind": self.kind, "config": config, "latency": latency, **own}
+        config, latency = self.instance.config(self.seed), self.instance.latency.to_json()
+        return {"kind": self.kind, **config_key(config), "latency": latency, **own}
 
 
 def _plain(value: Any) -> Any:

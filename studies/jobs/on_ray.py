@@ -72,8 +72,8 @@ class RayExecutor(CachedExecutor):
         """Return what came of the jobs that have ended."""
         if not self._running:
             return []
-        timeout = LOOK_SECONDS if wait else 0
-        ready, _ = self._ray.wait([*self._running], num_returns=1, timeout=timeout)
+        timeout, least = (LOOK_SECONDS, 1) if wait else (0, len(self._running))
+        ready, _ = self._ray.wait([*self._running], num_returns=least, timeout=timeout)
         return [(self._running.pop(ref), self._end(ref)) for ref in ready]
 
     def _end(self, ref: Any) -> End:

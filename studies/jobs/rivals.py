@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from accerl.spec import CompressionSpec
 from controller.comparators.ppo import PPOConfig, TrainedPPO, train_ppo
 from controller.env.instances import Instance
-from studies.jobs.executor import Job
+from studies.jobs.executor import Job, config_key
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,5 +61,5 @@ class PPOJob(Job[TrainedPPO]):
 
 def _described(instance: Instance, seed: int) -> dict[str, Any]:
     latency = None if instance.latency is None else instance.latency.hash
-    config = instance.config(seed).hash
-    return {"instance": instance.to_json(), "seed": seed, "config": config, "latency": latency}
+    known = {**config_key(instance.config(seed)), "latency": latency}
+    return {"instance": instance.to_json(), "seed": seed, **known}

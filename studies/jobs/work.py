@@ -100,7 +100,10 @@ def _do(
 ) -> tuple[dict[str, Any], dict[str, str] | None]:
     """Return a job's result, and the records that have to travel."""
     if json_hash(job_key(job, folder.path)) != digest:
-        raise UserError("it would be another job here; give all machines the same AcceRL")
+        raise UserError(
+            "it would be another job here; give all machines the same AcceRL, and a precision "
+            "other than auto where not all compute in bfloat16"
+        )
     if job.out is None:
         return job.run().to_json(), None
     is_seen = find_folder(folder.path) == folder

@@ -22,7 +22,7 @@ from accerl.training.saved_policy import evaluate_checkpoint
 from controller.env.instances import keeping_pace
 from controller.indicator.strategy import AdvancedIndicator
 from controller.shield import Shielded
-from studies.jobs.executor import Job
+from studies.jobs.executor import Job, config_key
 from studies.learning.curve import LearningCurve
 
 INTERVALS = 50
@@ -126,7 +126,7 @@ class LearningJob(Job[LearningCurve]):
             "latency": self.latency.to_json(),
             "start": None if self.start is None else self.start.to_json(),
         }
-        return {"kind": self.kind, "config": self.config().hash, **own, **plain}
+        return {"kind": self.kind, **config_key(self.config()), **own, **plain}
 
     def run(self) -> LearningCurve:
         """Do the run, with records where `out` is given, and play with the learner it ends with."""

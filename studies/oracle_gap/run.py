@@ -40,7 +40,7 @@ from studies.oracle_gap.branching import (
     TwoPhaseResult,
     base_config,
 )
-from studies.progress import bar, console
+from studies.progress import bar, console, say
 
 SPECS = (
     CompressionSpec(),
@@ -146,7 +146,7 @@ def run_oracle_gap(
 
     figure = oracle_gap(rows)
     for path in write_pngs({figure.name: figure}, out):
-        console.print(f"wrote {path} and {out / 'oracle-gap.json'}")
+        say(f"wrote {path} and {out / 'oracle-gap.json'}")
     return _result(rows, budget, seed, profile)
 
 
@@ -205,7 +205,7 @@ def _gap(
     fp32 = statics[SPECS.index(CompressionSpec())]
     return {
         "game": game,
-        "profile": profile,
+        "profile": latency.name,
         "profile_hash": latency.hash,
         "split": split,
         "seeds": seeds,

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from accerl.errors import UserError
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.latency.profiles import load_profile
 from accerl.spec import CompressionSpec
@@ -99,9 +100,14 @@ class PaperFigure:
 
         Args:
             profile: name or path of the other; empty: `HERE`.
+
+        Raises:
+            UserError: the other is the paper's, or does not exist.
         """
         paper = load_profile(PAPER)
         own = load_profile(profile or HERE)
+        if own.name == PAPER:
+            raise UserError(f"--profile: {PAPER} is the paper's machine, which is there already")
         actors = self.num_actors  # they fill one batch together
         wired = replace(
             paper,

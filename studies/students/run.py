@@ -12,7 +12,7 @@ from studies.jobs.executor import open_executor
 from studies.learning.curve import LearningCurve
 from studies.learning.job import LearningJob
 from studies.options import check_disk, check_options, study_command
-from studies.progress import bar, console
+from studies.progress import bar, console, say
 from studies.students.fleet import fleet_worth
 from studies.students.plan import COMPARED, CORRECTORS, STUDENTS, Case, Variant
 from studies.students.show import case_tables
@@ -117,8 +117,8 @@ def _show(out: Path, name: str, cases: Sequence[Mapping[str, Any]]) -> None:
 
     figures = {figure.name: figure for figure in learning_figures(name, cases)}
     for path in write_pngs(figures, out):
-        console.print(f"wrote {path}")
-    console.print(f"wrote {out / name}.json")
+        say(f"wrote {path}")
+    say(f"wrote {out / name}.json")
     for case in cases:
         for table in case_tables(case):
             console.print(table)

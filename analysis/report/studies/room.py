@@ -13,6 +13,10 @@ from analysis.report.table import Cell, Table, count, number
 
 FILES = ("room.json", "plan.json")
 COLUMNS = ("#Gain", "#95% interval")
+CHOSEN = (
+    "Intervals are about the specs that were chosen on other seeds: that still others would choose "
+    "differently is not in them."
+)
 UNFINISHED = (
     "The study was interrupted after its matrix: controls, placebos, rules and schedules are not "
     "there yet. The same command goes on."
@@ -60,6 +64,7 @@ def _answer(result: Mapping[str, Any], plan: Mapping[str, Any]) -> Section:
         ),
         gains(result),
         _groups(result),
+        Text(CHOSEN, "small"),
         _choices(result),
         _targets(result),
     ]

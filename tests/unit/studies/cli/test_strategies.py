@@ -7,6 +7,12 @@ from typing import Any
 
 import pytest
 
+from accerl.runtime.latency.profiles import (
+    MEASURED,
+    load_profile,
+    profile_folder,
+    save_profile,
+)
 from accerl.settings import configure
 from studies.cli.strategies import choose_strategy
 from tests.fixtures.controllers.made_bundles import make_indicator_bundle
@@ -22,11 +28,16 @@ def said(capsys: pytest.CaptureFixture[str], strategy: str, **config: Any) -> st
 
 
 def test_an_indicator_that_knows_no_speeds_says_how_to_measure_them(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("ACCERL_HOME", str(tmp_path / "home"))
     for strategy in ("indicator", str(make_indicator_bundle(tmp_path / "learned"))):
         told = " ".join(said(capsys, strategy, network=OWN).split())
         assert f"nobody measured how fast {OWN} learns" in told
         assert f"`accerl profile measure --game cartpole --network {OWN}`" in told
-        assert "nobody measured" not in said(capsys, strategy)
+        told = " ".join(said(capsys, strategy).split())
+        assert "nobody measured this machine" in told
+        assert "takes it for two-core until" in told
     assert said(capsys, "reward-gap", network=OWN) == ""
+    save_profile(load_profile("two-core"), profile_folder() / f"{MEASURED}.json")
+    assert "nobody measured" not in said(capsys, "indicator")
