@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -69,3 +70,9 @@ def test_few_points_are_marked(intervals: int, marked: bool, tmp_path: Path) -> 
     run = write(tmp_path, "catch", 0, intervals)
     svg = render_svg(figures.run_curves({"a": run}, "seconds"))
     assert ("mark-symbol" in svg and svg.count('aria-roledescription="point"') > 0) == marked
+
+
+def test_a_title_may_hold_anything_that_a_folder_s_name_may(tmp_path: Path) -> None:
+    run = write(tmp_path, "catch", 0, 3)
+    figure = replace(figures.run_curves({"a": run}, "seconds"), title=r'runs\1\q "of" <us>')
+    assert r'aria-label="runs\1\q &quot;of&quot; &lt;us>"' in render_svg(figure)

@@ -229,6 +229,15 @@ def test_searches_share_a_folder(tmp_path: Path) -> None:
     assert counts == [8, 6, 6]
 
 
+def test_half_a_line_of_a_full_disk_is_forgotten(tmp_path: Path) -> None:
+    search(STATIC, tmp_path)
+    whole = rows(tmp_path)
+    text = (tmp_path / "tuning.jsonl").read_text()
+    (tmp_path / "tuning.jsonl").write_text(text + '{"strategy": "static", "par')
+    search(KL_THRESHOLD, tmp_path)
+    assert rows(tmp_path)[: len(whole)] == whole
+
+
 def test_a_budget_below_one_trial_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"7 inner runs are too few .* give it at least 8"):
         search(KL_THRESHOLD, tmp_path, runs=7, instances=8)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from accerl.presets import load_preset
 from accerl.records import read_metrics
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 from controller.env.play import play
@@ -20,9 +21,13 @@ from studies.contest.budget import (
     TUNE_SEEDS,
     VALIDATE_SEEDS,
 )
+from studies.jobs.executor import Job
 from studies.jobs.inner import StrategyJob, build_strategy
+from studies.jobs.local import LocalExecutor
 from tests.fixtures.controllers.made_bundles import make_indicator
 from tests.fixtures.studies.jobs import INSTANCE, catch_job
+
+BASE = load_preset("catch")
 
 
 def test_a_job_travels_and_its_result_depends_on_it_alone() -> None:
@@ -99,3 +104,35 @@ def test_seeds_for_tuning_validation_and_test_are_disjoint() -> None:
         assert budget.validate_seeds <= len(VALIDATE_SEEDS)
         assert budget.reference_runs <= len(REFERENCE_SEEDS)
         assert budget.test_seeds <= len(TEST_SEEDS)
+
+
+def test_learning_in_another_precision_is_another_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = replace(catch_job(3), instance=replace(INSTANCE, base=BASE.with_precision("auto")))
+    keys = []
+    for computes in (True, False):
+        monkeypatch.setattr(
+            "accerl.precision.computes_bfloat16", lambda computes=computes: computes
+        )
+        keys.append(job.to_json())
+    assert keys[0] != keys[1]
+    assert [key["precision"] for key in keys] == [["bf16", "bf16"], ["fp32", "fp32"]]
+    fixed = replace(job, instance=replace(INSTANCE, base=BASE.with_precision("fp32")))
+    assert fixed.to_json() != keys[1]  # whose configuration leaves it to the machine
+    assert fixed.to_json()["precision"] == ["fp32", "fp32"]
+
+
+def test_a_worker_elsewhere_is_told_where_to_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Elsewhere(LocalExecutor):
+        def start(self, name: str, job: Job[Any]) -> None:
+            told.append((job.out, name))
+            super().start(name, job)
+
+    told: list[tuple[Path | None, str]] = []
+    monkeypatch.chdir(tmp_path)
+    job = catch_job(3, Path("study") / "runs" / "one")
+    with Elsewhere(Path("study"), 1) as executor:
+        executor.map([job])
+        assert executor.is_saved(replace(job, out=tmp_path / "study" / "runs" / "one"))
+    assert [out for out, _ in told] == [tmp_path / "study" / "runs" / "one"]

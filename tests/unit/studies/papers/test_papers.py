@@ -382,3 +382,9 @@ def test_the_reward_gap_of_a_short_figure_is_on_its_games_scale() -> None:
         for panel in at_budget(FIGURES["fig7"], budget).panels
     }
     assert gaps == {"minatar-breakout": 2.5, "pong": 10.0}
+
+
+def test_the_paper_s_machine_cannot_stand_beside_itself() -> None:
+    with pytest.raises(UserError, match="is there already"):
+        FIGURES["fig10"].machines(PAPER)
+    assert FIGURES["fig10"].machines()[PAPER].num_distillers == 1
