@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from accerl.precision import BF16, FP32, choose_precision
 from accerl.presets import load_preset
 from accerl.records import read_json, write_json
 from accerl.runtime.latency.games import times_of_run
@@ -24,8 +25,8 @@ PER_1000 = {
     "breakout": 1.2,
 }
 """core-seconds per 1,000 env steps, J included, on a 2-core AMD EPYC"""
-OTHERS_PER_1000 = 0.13
-"""of MinAtar's other games in float32; in bfloat16 it was 0.08 to 0.09"""
+OTHERS_PER_1000 = {FP32: 0.13, BF16: 0.085}
+"""of MinAtar's other games, by what the learner computes in"""
 
 
 class CoreSeconds:
@@ -59,12 +60,12 @@ class CoreSeconds:
         """Core-seconds of all runs that were counted."""
         return sum(sums["core_seconds"] for sums in self._done.values())
 
-    def per_step(self, game: str) -> float:
-        """Return the core-seconds of an env step."""
+    def per_step(self, game: str, precision: str = FP32) -> float:
+        """Return the core-seconds of an env step, whose learner computes in fp32 or bf16."""
         if game in self._done:
             sums = self._done[game]
             return sums["core_seconds"] / max(sums["env_steps"], 1.0)
-        return PER_1000.get(game, OTHERS_PER_1000) / 1e3
+        return PER_1000.get(game, OTHERS_PER_1000[precision]) / 1e3
 
     def of(self, instance: Instance, specs: Iterable[CompressionSpec]) -> float:
         """Return the core-seconds of a run of each spec on an instance."""
@@ -72,4 +73,5 @@ class CoreSeconds:
         config = instance.base or load_preset(instance.game)
         times = times_of_run(instance.latency, config)
         rates = [predict(times, config, spec).env_steps_per_second for spec in specs]
-        return self.per_step(instance.game) * instance.horizon_seconds * sum(rates)
+        precision = choose_precision(config.learner.precision)
+        return self.per_step(instance.game, precision) * instance.horizon_seconds * sum(rates)
