@@ -168,7 +168,7 @@ class RunConfig:
     def __post_init__(self) -> None:
         check_game(self.game, self.env)
         require_network("network", self.network)
-        finite = 0.0 < self.seconds < math.inf
+        finite = isinstance(self.seconds, int | float) and 0.0 < self.seconds < math.inf
         require(finite, "--seconds", "must be positive and finite", self.seconds)
         if not 0 <= self.pixel_centre <= 255 or not 0.0 < self.pixel_unit < math.inf:
             raise UserError("pixel_centre must lie in 0..255 and pixel_unit must be positive")

@@ -13,9 +13,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Protocol
 
-from rich.box import SIMPLE_HEAD
-from rich.console import Console, ConsoleOptions, RenderResult
-from rich.measure import Measurement
+from rich.console import Console
 from rich.padding import Padding
 from rich.progress import (
     BarColumn,
@@ -25,16 +23,15 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
-from rich.table import Table
+from rich.table import Column
 from rich.text import Text
 
 from accerl.records import read_json, write_json
+from analysis.render.fitting import FittingTable
 
 # In a file or a pipe there is no window to fit into, unless COLUMNS says how wide it is: keep every
 # table row on one line.
 FILE_COLUMNS = 150
-WIDEST = 1_000
-"""columns in which every cell has room"""
 console = Console(
     stderr=True,
     highlight=False,
@@ -52,35 +49,6 @@ def paragraph(text: str, indent: int = 0) -> None:
     console.print(Padding(Text(text), (0, 0, 0, indent)))
 
 
-class FittingTable(Table):
-    """A table that loses nothing on a narrow terminal: lines go, then cells wrap at blanks."""
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Fit the columns into what room there is, and yield the table."""
-        wide = options.update(width=WIDEST)
-        ranges = [
-            [Measurement.get(console, wide, cell) for cell in (column.header, *column.cells)]
-            for column in self.columns
-        ]
-        least = [max(cell.minimum for cell in cells) for cells in ranges]
-        widths = [max(cell.maximum for cell in cells) for cells in ranges]
-        gaps = len(widths) - 1
-        if sum(widths) + 3 * gaps + 4 > options.max_width:
-            self.box, self.padding, self.show_edge = SIMPLE_HEAD, (0, 0, 0, 0), False
-            excess = sum(widths) + gaps - options.max_width
-            while excess > 0 and widths != least:
-                wraps = [
-                    width if width > low else 0 for width, low in zip(widths, least, strict=True)
-                ]
-                widths[wraps.index(max(wraps))] -= 1
-                excess -= 1
-            for column, width in zip(self.columns, widths, strict=True):
-                column.overflow = "fold"
-                if excess <= 0:
-                    column.width = width
-        yield from super().__rich_console__(console, options)
-
-
 def numbers_table(title: str, *columns: str) -> FittingTable:
     """Return an empty table: labels in its first column, numbers to the right in the others."""
     table = FittingTable(title=title or None, title_justify="left")
@@ -89,6 +57,8 @@ def numbers_table(title: str, *columns: str) -> FittingTable:
     return table
 
 
+WIDE = 120
+"""columns from which on a bar is long"""
 LINE_SECONDS = 60.0
 """between two lines of a phase, where there is no terminal"""
 REPLAY_SECONDS = 2.0
@@ -139,20 +109,23 @@ def bar(title: str, total: float) -> Iterator[Advance]:
     started, last_note = perf_counter(), ""
     done, last_line = 0.0, started
     timed_from, replayed = started, 0.0
+    # On a narrow terminal the note is cut, and nothing else.
+    rest = Column(ratio=1, no_wrap=True, overflow="ellipsis")
     columns = (
         TextColumn("  {task.description}"),
-        BarColumn(),
+        BarColumn(bar_width=40 if console.width > WIDE else 10),
         TaskProgressColumn(),
         TextColumn("{task.fields[count]}"),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
         TextColumn("left"),
-        TextColumn("{task.fields[note]}", markup=False),
+        TextColumn("{task.fields[note]}", markup=False, table_column=rest),
     )
     is_file = not console.is_terminal
     if is_file:
         say(f"  {title} ...")
-    with Progress(*columns, console=console, transient=True, disable=is_file) as progress:
+    shown = Progress(*columns, console=console, transient=True, disable=is_file, expand=True)
+    with shown as progress:
         task = progress.add_task(title, total=total, note="", count=_count(0.0, total))
 
         def advance(amount: float = 1.0, note: str = "") -> None:
@@ -169,7 +142,7 @@ def bar(title: str, total: float) -> Iterator[Advance]:
 
         yield advance
     took = duration(perf_counter() - started)
-    say(f"  {title}: {took} {last_note}".rstrip())
+    say(f"  {title}: took {took}{f'; last {last_note}' if last_note else ''}")
 
 
 def _count(done: float, total: float) -> str:

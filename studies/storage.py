@@ -40,7 +40,7 @@ def open_storage(where: str) -> BaseStorage:
         UserError: it is neither, cannot be reached, or its driver is not installed. Passwords are
             never repeated.
     """
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
     if "://" in where:
         return get_storage(_open_database(where))
     path = Path(where)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
 import uuid
 import zlib
@@ -27,7 +28,12 @@ class StudyFolder:
 
 
 def make_folder(path: Path) -> StudyFolder:
-    """Return a study's folder, made and marked if it is not."""
+    """Return a study's folder, made and marked if it is not.
+
+    Raises:
+        UserError: it holds something else, or cannot be written.
+    """
+    check_folder(path)
     make_out_dir(path)
     draft = path / f".{MARK}.{os.getpid()}.tmp"
     draft.write_text(uuid.uuid4().hex)
@@ -38,6 +44,17 @@ def make_folder(path: Path) -> StudyFolder:
     finally:
         draft.unlink()
     return StudyFolder(path, (path / MARK).read_text())
+
+
+def check_folder(path: Path) -> None:
+    """Refuse a folder with things that are no study's: a study writes its own beside them.
+
+    Raises:
+        UserError: it is such a folder.
+    """
+    is_study = any((path / name).is_file() for name in (MARK, PLAN, SETTINGS))
+    if path.is_dir() and not is_study and any(path.iterdir()):
+        raise UserError(f"{path} is not empty and holds no study; give --out a new folder")
 
 
 def find_folder(path: Path) -> StudyFolder | None:
@@ -51,19 +68,35 @@ def write_plan(out: Path, plan: Mapping[str, Any]) -> str:
     """Write the plan, or hold it against the one that is there; return its hash.
 
     Raises:
-        UserError: the folder's plan is another.
+        UserError: the folder's plan is another, or it holds something else.
     """
+    check_folder(out)
     path, digest = out / PLAN, json_hash(plan)
     if path.is_file():
         found = read_json(path)
         if found.get("hash") != digest or json_hash(found.get("plan")) != digest:
+            theirs, ours = found.get("plan"), json.loads(json.dumps(plan))
             raise UserError(
-                f"{path} is another plan than this command's ({found.get('hash')} against "
-                f"{digest}); a plan is not changed once runs are made: give another --out"
+                f"{path} is another plan than this command's{_difference(theirs, ours)}; a plan is "
+                "not changed once runs are made: give another --out"
             )
         return digest
     write_json(path, {"hash": digest, "plan": dict(plan), "git_revision": git_revision()})
     return digest
+
+
+def _difference(theirs: Any, ours: Mapping[str, Any]) -> str:
+    """Return by what a plan differs from the one that is there, as far as a line can say it."""
+    if not isinstance(theirs, Mapping):
+        return ""
+    names = [name for name in {**theirs, **ours} if theirs.get(name) != ours.get(name)]
+    told = [
+        f"{name} {theirs.get(name)!r} there, {ours.get(name)!r} here"
+        if isinstance(theirs.get(name), str | int | float) and len(str(theirs.get(name))) < 40
+        else name
+        for name in names
+    ]
+    return f" ({'; '.join(told)})" if told else ""
 
 
 def pack_records(run: Path) -> dict[str, str]:

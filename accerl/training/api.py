@@ -14,6 +14,7 @@ from accerl.errors import UserError, did_you_mean, require_choice
 from accerl.monitor.strategies import STRATEGIES, FixedStrategy, HandSetStrategy, make_strategy
 from accerl.monitor.strategy import Strategy
 from accerl.settings import configure, refuse_idle
+from accerl.spec import CompressionSpec
 from accerl.training.run import RunResult, run_training
 
 
@@ -21,7 +22,7 @@ def train(
     game: str,
     *,
     network: str | None = None,
-    strategy: Strategy | str | Path | None = None,
+    strategy: Strategy | CompressionSpec | str | Path | None = None,
     seconds: float | None = None,
     seed: int = 0,
     out: str | Path | None = None,
@@ -36,8 +37,8 @@ def train(
         game: a preset, an Atari game in snake case, or an id of Gymnasium's registry, where
             ``module:Id`` imports the module first.
         network: the learner's network; None: the game's.
-        strategy: an object, the name of a hand-set strategy, or the folder of a schedule bundle;
-            None acts without compression.
+        strategy: an object, what actors act with throughout, the name of a hand-set strategy, or
+            the folder of a schedule bundle; None acts without compression.
         seconds: length of the run on its own clock; None: the game's.
         seed: of everything random.
         out: folder to record the run in; None records nothing.
@@ -84,10 +85,16 @@ def _by_path(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {setting.replace("__", ".", 1): value for setting, value in settings.items()}
 
 
-def _strategy(strategy: Strategy | str | Path | None) -> Strategy:
+def _strategy(strategy: Strategy | CompressionSpec | str | Path | None) -> Strategy:
     if strategy is None:
         return FixedStrategy()
+    if isinstance(strategy, CompressionSpec):
+        return FixedStrategy(strategy)
     if not isinstance(strategy, str | Path):
+        if not hasattr(strategy, "decide"):
+            raise UserError(
+                f"strategy: expected an object with decide() and reset(), got {strategy!r}"
+            )
         return strategy
     if strategy in STRATEGIES:
         return make_strategy(str(strategy))

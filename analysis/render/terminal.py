@@ -6,10 +6,10 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table as RichTable
 
 from analysis.comparison.contest import CONTEST, PRIMARY, build_contest
 from analysis.records.load import load_study
+from analysis.render.fitting import FittingTable
 from analysis.report.contrasts import contrast_table, level_table
 from analysis.report.table import Table
 
@@ -47,13 +47,13 @@ def print_summary(study_dir: Path, console: Console) -> None:
             console.print(line, highlight=False, soft_wrap=True)
 
 
-def rich_table(table: Table) -> RichTable:
+def rich_table(table: Table) -> FittingTable:
     """Return a table for a rich console, numbers to the right."""
-    result = RichTable(
+    result = FittingTable(
         title=escape(table.title), title_justify="left", title_style="bold", box=None
     )
     for name, numeric in table.headings:
-        result.add_column(name, justify="right" if numeric else "left", no_wrap=numeric)
+        result.add_column(name, justify="right" if numeric else "left")
     for row in table.rows:
         # Colour only marks who is who; the label stays in the terminal's own ink.
         marks = [f"[{cell.colour}]\N{BLACK SQUARE}[/] " if cell.colour else "" for cell in row]

@@ -45,6 +45,7 @@ or from Python:
 - tier: {tier} ({tier_note})
 - trained on: {instances}
 - inner runs spent on training: {inner_runs}
+- training ended with: {ended_with}
 - latency profiles: {profiles}
 - contest plan: {contest}
 - AcceRL {accerl_version}, git revision {git_revision}
@@ -161,6 +162,7 @@ def card(
         decisions=meta.decisions,
         shield=meta.shield_in_words,
         inner_runs=meta.inner_runs,
+        ended_with=meta.ended_with or "not recorded",
         tier=meta.tier,
         tier_note=TIER_NOTES[meta.tier],
         instances=", ".join(trained) or "not recorded",

@@ -106,6 +106,8 @@ class BundleMeta:
     """until the second decision, of the longest instance; 0: as long as between the others"""
     contest: str | None = None
     """hash of the plan of the contest that the results are from"""
+    ended_with: str | None = None
+    """what its training ended with, such as the rule that it starts from; None: not recorded"""
 
     def __post_init__(self) -> None:
         for name in ("profiles", "instances", "results"):

@@ -28,6 +28,7 @@ from studies.benchmarks.tables import (
 )
 from studies.benchmarks.training import bench_training
 from studies.cli.command import Command, check_positive, save_result
+from studies.cli.options import GameOption
 from studies.jobs.cache import ResultCache
 from studies.progress import console, say
 from studies.students.show import case_tables
@@ -159,7 +160,7 @@ class Pipeline(Command):
     They are interleaved; shown are env steps/s, CPU-seconds, phases, memory and bounds.
     """
 
-    env: str = "pong"
+    env: GameOption = "pong"
     """Atari game"""
     network: str = "original"
     """the learner's network"""
@@ -239,7 +240,7 @@ class Events(Command):
     Shows env steps/s before, during and after each event. Run it on an idle machine.
     """
 
-    env: str = "breakout"
+    env: GameOption = "breakout"
     """game"""
     network: str = "net1"
     """the learner's network"""
@@ -282,7 +283,7 @@ class Training(Command):
     Every spec has its runs of the process runtime, interleaved. Run it on an idle machine.
     """
 
-    env: str = "breakout"
+    env: GameOption = "breakout"
     """game; of breakout and pong it is known which scores are worth the name"""
     network: str = "net1"
     """the learner's network"""
@@ -332,7 +333,7 @@ class Messages(Command):
     Processor seconds of the learner's process and of an actor's, and bytes, per rollout.
     """
 
-    env: str = "pong"
+    env: GameOption = "pong"
     """Atari game"""
     calls: int = 300
     """messages of each kind and repeat"""

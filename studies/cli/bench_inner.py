@@ -11,6 +11,7 @@ from accerl.spec import CompressionSpec
 from studies.benchmarks.inner import PRECISIONS, bench_inner
 from studies.benchmarks.tables import print_inner
 from studies.cli.command import Command, check_positive, save_result
+from studies.cli.options import GameOption
 from studies.progress import console
 
 
@@ -21,7 +22,7 @@ class Inner(Command):
     Runs on the virtual clock, one thread, interleaved; processor time, scaled to 500,000 env steps.
     """
 
-    env: str = "minatar-breakout"
+    env: GameOption = "minatar-breakout"
     """preset"""
     specs: tuple[str, ...] = ("{}", '{"student": "net3", "bits": 8}')
     """what actors act with, each as JSON"""

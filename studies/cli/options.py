@@ -29,6 +29,8 @@ UNSAID = ("", "False", "None")
 """defaults that say nothing: what an option does without them stands in its own text"""
 INDENT = "    "
 """before the name of an option in tyro's list of those that are missing"""
+GameOption = Annotated[str, tyro.conf.arg(aliases=("--game",))]
+"""a game beside other options, by its older name or as `accerl profile measure` calls it"""
 CONFIG = (tyro.conf.PositionalMetavarFromFieldName,)
 
 

@@ -30,6 +30,7 @@ from accerl.settings import configure, read_settings
 from accerl.spec import CompressionSpec
 from studies import profile_tables as tables
 from studies.cli.command import Command, check_positive, save_result
+from studies.cli.options import GameOption
 from studies.progress import console, say, share_bar
 
 
@@ -94,7 +95,7 @@ class Advise(Command):
 
     profile: str | None = None
     """name or JSON file (default: measured, if this machine was, else two-core)"""
-    env: str = "pong"
+    env: GameOption = "pong"
     """game as `accerl train` takes it: gives environments, unroll, reuse and how often to publish;
     its own times count if the profile holds them"""
     network: str | None = None
@@ -147,7 +148,7 @@ class Sample(Command):
     """actors of the largest fleet; the options below but --env and --network are those of fleets"""
     profile: str = "gpu-learner"
     """name or JSON file: times of an actor's core and of the learner"""
-    env: str = "pong"
+    env: GameOption = "pong"
     """game as `accerl train` takes it: gives environments, unroll, reuse, how often to publish"""
     network: str | None = None
     """of the learner (default: the game's)"""

@@ -32,6 +32,7 @@ from accerl.training.run import (
     run_training,
 )
 from accerl.training.run_folder import holds_run, is_free, starting_learner
+from accerl.training.score import SCORED_EPISODES
 from accerl.training.summary import note_on_actors
 from analysis.formats import rounded
 from studies.cli.strategies import clock_profile
@@ -89,7 +90,8 @@ def run_recorded(
     if meter is not None:
         summary = {**summary, "energy_estimate": meter.estimate()}
         write_json(out / SUMMARY, summary)
-    _print_summary(summary, out, len(config.conditions.events))
+    measured = config.runtime.eval_episodes > 0
+    _print_summary(summary, out, len(config.conditions.events), measured=measured)
     if profile is None:
         note = note_on_actors(summary, Wiring.of(decided.runtime).actors)
         if note is not None:
@@ -155,13 +157,16 @@ def _print_conditions(met: Sequence[Mapping[str, Any]], planned: int) -> None:
     say(f"{len(met)} of {planned} events happened: {'; '.join(words) or 'it ended before'}")
 
 
-def _print_summary(summary: Mapping[str, Any], out: Path, planned: int) -> None:
+def _print_summary(summary: Mapping[str, Any], out: Path, planned: int, *, measured: bool) -> None:
     """Print what a run reached, what it met of the planned events, and what it spent."""
     final = summary["final_return"]
+    mean = f" (mean of the last {SCORED_EPISODES} episodes)" if not measured else ""
+    reached = (
+        "no episode has ended yet" if final is None else f"final return {rounded(final)}{mean}"
+    )
     say(
         f"{summary['env_steps']:,} env steps in {summary['seconds']:.1f} s: "
-        f"{rounded(summary['env_steps_per_second'])} per second; final return "
-        f"{'none finished yet' if final is None else rounded(final)}; records in {out}"
+        f"{rounded(summary['env_steps_per_second'])} per second; {reached}; records in {out}"
     )
     _print_conditions(summary["conditions"], planned)
     phases = {name: value for name, value in summary["phases"].items() if value}
@@ -193,17 +198,17 @@ def _print_summary(summary: Mapping[str, Any], out: Path, planned: int) -> None:
 
 
 def _interval_note(report: IntervalReport) -> str:
-    """Return what progress shows of an interval: speed, specs, memory and the latest score."""
+    """Return what progress shows of an interval: the latest score, speed, specs and memory."""
     scores = report.episode_returns
-    result = f"J {rounded(report.learner_return)}" if report.learner_return is not None else ""
+    result = f"J {rounded(report.learner_return)}," if report.learner_return is not None else ""
     if not result and scores:
-        result = f"return {rounded(sum(scores) / len(scores))}"
+        result = f"return {rounded(sum(scores) / len(scores))} meanwhile,"
     note = f"{rounded(report.env_steps / report.seconds)} steps/s, {report.decision.label}"
     waiting = [spec.label for spec in report.waiting_kl_nats]
     note += f" ({', '.join(waiting)} not yet admitted)" if waiting else ""
     held = ", ".join(f"{name} {rss / 1e6:.0f}" for name, rss in report.rss_bytes.items())
     memory = f"(MB: {held})" if held else ""
-    return " ".join(part for part in (note, memory, result) if part)
+    return " ".join(part for part in (result, note, memory) if part)
 
 
 def _check_networks(config: RunConfig, specs: Sequence[CompressionSpec]) -> None:

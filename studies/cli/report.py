@@ -68,6 +68,7 @@ class Report(Command):
         """Write what was asked for; return the paths."""
         if not self.runs:
             raise UserError("name a study folder or at least one run directory")
+        _check_page(self.html)
         wandb = self.html.parent / "wandb" if self.wandb == BESIDE_HTML else self.wandb
         for option, folder in (("--figures", self.figures), ("--wandb", wandb)):
             if folder is not None:
@@ -112,6 +113,12 @@ class Report(Command):
         for path in (html, *pictures):
             say(f"wrote {path}")
         return {"html": str(html), "wandb": []}
+
+
+def _check_page(path: Path) -> None:
+    """Refuse to write a page over what is none, such as a run's records."""
+    if path.is_file() and b"<html" not in path.read_bytes()[:1000].lower():
+        raise UserError(f"{path} is there and no HTML page; give another --html")
 
 
 def _write_wandb(runs: list[Path], wandb: Path, lone_study: Path | None) -> dict[str, Any]:

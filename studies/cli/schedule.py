@@ -16,13 +16,15 @@ from accerl.presets import load_preset
 from accerl.records import check_new_dir
 from accerl.spec import Decision
 from accerl.training.run_folder import check_free
+from analysis.render.fitting import FittingTable
 from controller.bundle.bundle import is_bundle, show_bundle, verify_bundle
 from controller.bundle.card import TIER_NOTES
 from controller.bundle.schedule import QUANTILES
 from studies.cli.command import Command
+from studies.cli.options import GameOption
 from studies.cli.recorded import free_folder, run_recorded
 from studies.cli.strategies import bundle_strategy
-from studies.progress import FittingTable, console, paragraph, say
+from studies.progress import console, paragraph, say
 
 SHOWN = (0, 2, 4)
 """places in QUANTILES of what a table shows; `--json` has them all"""
@@ -99,7 +101,7 @@ class Replay(Command):
 
     bundle: tyro.conf.Positional[str]
     """bundle folder"""
-    preset: str = "pong"
+    preset: GameOption = "pong"
     """what to train"""
     seconds: float = 60.0
     """length of the run"""
@@ -154,8 +156,10 @@ def _print_origin(shown: Mapping[str, Any]) -> None:
         lasting = f"{item['horizon_seconds']:g} s in steps of {item['interval_seconds']:g} s"
         paragraph(f"trained on {item['game']}{machine}, seeds {seeds}, {lasting}", indent=2)
     profiles = [f"{item['name']} ({item['hash']})" for item in shown["profiles"]]
+    ended = shown["ended_with"] or "what, is not recorded"
+    paragraph(f"{shown['inner_runs']} inner runs; training ended with {ended}", indent=2)
     paragraph(
-        f"{shown['inner_runs']} inner runs; latency profiles: {', '.join(profiles) or 'none'}; "
+        f"latency profiles: {', '.join(profiles) or 'none'}; "
         f"contest plan: {shown['contest'] or 'none'}",
         indent=2,
     )

@@ -211,4 +211,4 @@ def _step(step: dict[str, Any] | None) -> str:
     seconds = step["seconds_left"]
     time = f", {duration(seconds)} left" if seconds else ""
     counts = ", ".join(f"{step[name]} {name}" for name in ("done", "running", "failed", "left"))
-    return f"; of the jobs of its step {counts}{time} (as of {step['at']})"
+    return f"; step in progress: {counts}{time} (as of {step['at']})"

@@ -52,6 +52,7 @@ def export(
     decisions: Mapping[str, list[Sequence[Decision]]],
     shield_nats: float,
     inner_runs: int,
+    ended_with: str,
     seeds: list[int],
     contest: str | None = None,
 ) -> None:
@@ -71,6 +72,7 @@ def export(
         results: the test runs.
         subject: the controller's name among them.
         inner_runs: how many runs training cost.
+        ended_with: what training ended with, see `BundleMeta`.
         seeds: inner seeds of training.
         contest: hash of the contest's plan, if there was one.
     """
@@ -104,6 +106,7 @@ def export(
             for item in trained
         ),
         inner_runs=inner_runs,
+        ended_with=ended_with,
         shield_nats=shield_nats,
         results=tuple(ratio_rows(instances, results, subject, trained)),
         contest=contest,

@@ -50,7 +50,7 @@ from studies.options import check_options
 from studies.profile_tables import print_profile, print_profiles, profile_row
 from studies.progress import Steps, console, duration, say
 from studies.storage import JOURNAL, open_storage, storage_errors
-from studies.study_folder import SETTINGS, write_plan
+from studies.study_folder import SETTINGS, check_folder, find_folder, write_plan
 
 
 def run_contest(
@@ -206,9 +206,10 @@ def claim(out: Path, settings: dict[str, Any]) -> None:
                 "give the same ones to go on with it, or another --out"
             )
         say(f"Going on with the study in {out}")
-    elif any(out.iterdir()):
-        raise UserError(f"{out} is not empty and holds no study; give --out a new folder")
+    elif find_folder(out) is not None:
+        raise UserError(f"{out} holds another kind of study; give --out a new folder")
     else:
+        check_folder(out)
         write_json(marker, settings)
 
 
@@ -234,6 +235,7 @@ def _export(
         decisions=controller.decisions,
         shield_nats=SHIELD["threshold_nats"],
         inner_runs=controller.entrant.inner_runs,
+        ended_with=controller.entrant.params["accepted"],
         seeds=controller.seeds,
         contest=digest,
     )

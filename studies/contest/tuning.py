@@ -337,7 +337,7 @@ def _ranked(trials: Iterable[FrozenTrial]) -> tuple[tuple[float, Params], ...]:
 
 def _search(space: SearchSpace, actions: Levels, seed: int, *, trials: int) -> optuna.Study:
     """Return a new search, in memory, that prints no trials."""
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    optuna.logging.set_verbosity(optuna.logging.ERROR)  # an interruption is no warning
     seed = int(stream(seed, Role.TUNING, 1).generate_state(1)[0])  # 32 bits
     sampler: optuna.samplers.BaseSampler
     pruner: optuna.pruners.BasePruner

@@ -127,7 +127,10 @@ class Traced:
 
     def refusal(self, what: str, hint: str) -> UserError:
         """Return the error that says why this module cannot become a graph."""
-        return UserError(f"{self.name} cannot be exported to ONNX: {what}; {hint}")
+        return UserError(
+            f"{self.name} cannot be exported to ONNX: {what}; {hint}, or let it act without, "
+            'with a spec of graph "eager" or "torchscript"'
+        )
 
     def weights(self, module: nn.Module) -> dict[str, Tensor]:
         """Return the tensors of a module of this structure in float32 on the CPU, by name.

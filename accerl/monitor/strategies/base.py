@@ -12,6 +12,8 @@ from accerl.spec import CompressionSpec, Decision
 if TYPE_CHECKING:
     import optuna
 
+FEW = 3
+"""specs that a label names; of more it says how many"""
 SECONDS_EPSILON = 1e-9
 """a clock summed up from intervals may stop a rounding error short of a moment"""
 
@@ -82,6 +84,8 @@ def _show(value: Any) -> str:
     """Return a parameter in a few words, without brackets, which terminals take for markup."""
     if isinstance(value, CompressionSpec | HandSetStrategy):
         return value.label
+    if isinstance(value, tuple) and len(value) > FEW and isinstance(value[0], CompressionSpec):
+        return f"{len(value)} specs"
     if isinstance(value, tuple):
         return f"({', '.join(map(_show, value))})"
     if isinstance(value, int | float) and not isinstance(value, bool):

@@ -54,9 +54,9 @@ def test_without_a_terminal_a_phase_prints_a_line_at_each_end(screen: StringIO) 
         on_progress("learning", 3, 3)
     assert screen.getvalue().splitlines() == [
         "  training ...",
-        "  training: 0.0 s [100] steps/s",
+        "  training: took 0.0 s; last [100] steps/s",
         "  latency profile ...",
-        "  latency profile: 0.0 s learning",
+        "  latency profile: took 0.0 s; last learning",
     ]
 
 
@@ -75,7 +75,7 @@ def test_without_a_terminal_a_long_phase_prints_a_line_now_and_then(
     assert lines == [
         "  runs ...",
         "  runs: 90/100 10 running, 1 min 40 s left",
-        "  runs: 3 min 31 s",
+        "  runs: took 3 min 31 s",
     ]
 
 
@@ -92,7 +92,7 @@ def test_a_terminal_shows_a_bar_with_the_time_left_and_then_one_line(screen: Str
     assert "50%" in screen.getvalue()
     assert "2/4" in screen.getvalue()
     assert "left" in screen.getvalue()
-    assert "training: 0.0 s half" in screen.getvalue().splitlines()[-1]
+    assert "training: took 0.0 s; last half" in screen.getvalue().splitlines()[-1]
     assert "training ..." not in screen.getvalue()
 
 
@@ -144,3 +144,16 @@ def test_the_width_of_a_file_is_what_columns_says(columns: str | None) -> None:
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == (columns or str(progress.FILE_COLUMNS))
+
+
+def test_a_narrow_terminal_cuts_the_note_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text = StringIO()
+    narrow = Console(file=text, width=80, highlight=False, force_terminal=True)
+    monkeypatch.setattr(progress, "console", narrow)
+    with bar("training", 60) as advance:
+        advance(5, "return -152, 9,630 steps/s, original pruned 50% INT8 (MB: learner 391)")
+    shown = next(line for line in text.getvalue().split("\r") if "9,630" in line)
+    for part in ("training", "8%", "5/60", "left", "return -152"):
+        assert part in shown

@@ -204,3 +204,13 @@ def test_examples_of_two_pages_run_one_after_the_other() -> None:
     ]
     assert all(folders)
     assert not folders[0] & folders[1]
+
+
+def test_a_spec_is_a_strategy_and_a_number_is_none() -> None:
+    spec = CompressionSpec(bits=8)
+    found = accerl.train("catch", strategy=spec, seconds=0.05, runtime__interval_seconds=0.05)
+    assert found.reports[0].decision.main == spec
+    with pytest.raises(UserError, match=r"expected an object with decide\(\)"):
+        accerl.train("catch", strategy=8, seconds=0.05)  # pyright: ignore
+    with pytest.raises(UserError, match="must be positive and finite, got 'ten'"):
+        accerl.train("catch", seconds="ten")  # pyright: ignore

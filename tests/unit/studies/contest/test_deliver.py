@@ -101,10 +101,13 @@ def test_a_study_exports_all_that_it_found(tmp_path: Path) -> None:
         },
         shield_nats=14.0,
         inner_runs=16,
+        ended_with="the rule that training starts from",
         seeds=[0, 1],
         contest="abc",
     )
     found = read_bundle(tmp_path / "bundle")
+    card = (tmp_path / "bundle" / "README.md").read_text()
+    assert "training ended with: the rule that training starts from" in card
     assert verify_bundle(tmp_path / "bundle")["results"] == 6
     assert found.meta.profiles == tuple(
         ProfileId(name=name, hash=profile.hash) for name, profile in profiles.items()

@@ -19,7 +19,7 @@ from studies.jobs.carry import Carried, merge_results, pack_results
 from studies.jobs.executor import Job
 from studies.jobs.local import LocalExecutor
 from studies.jobs.work import Done
-from studies.study_folder import PLAN, SETTINGS, find_folder, write_plan
+from studies.study_folder import PLAN, SETTINGS, find_folder, make_folder, write_plan
 
 
 @dataclass(frozen=True)
@@ -167,6 +167,19 @@ def test_folders_that_are_no_study_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="does not exist"):
         merge_results([tmp_path / "missing"], tmp_path / "there")
     assert [path.name for path in (tmp_path / "other").iterdir()] == ["thesis.tex"]
+
+
+def test_a_study_begins_in_no_folder_of_somebody_else(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "metrics.jsonl").write_text("{}")
+    for begin in (make_folder, lambda path: write_plan(path, {"budget": "tiny"})):
+        with pytest.raises(UserError, match="is not empty and holds no study"):
+            begin(tmp_path / "run")
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["metrics.jsonl"]
+    make_folder(tmp_path / "study")
+    write_plan(tmp_path / "study", {"study": "papers", "budget": "tiny", "games": ["catch"]})
+    with pytest.raises(UserError, match=r"\(budget 'tiny' there, 'short' here; games\)"):
+        write_plan(tmp_path / "study", {"study": "papers", "budget": "short", "games": ["pong"]})
 
 
 def test_commands_pack_and_merge(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
