@@ -12,6 +12,7 @@ import numpy as np
 
 from accerl.acting.evaluate import engine_infer, play_episodes, policy_infer
 from accerl.compress.artifact import Artifact
+from accerl.compress.check import kl_nats
 from accerl.compress.compressor import Compressor
 from accerl.compress.distillation.sharing import Shown
 from accerl.compress.distillation.student_pool import StudentPool
@@ -47,7 +48,7 @@ def load_policy(
     """
     path = Path(run)
     _check_links(path, links)
-    _, policy, artifact = _restore(path, spec, links)
+    _, policy, artifact, _ = _restore(path, spec, links)
     return EnginePolicy(artifact, policy.observation)
 
 
@@ -57,7 +58,9 @@ def evaluate_checkpoint(
     """Play `episodes` episodes with the policy of a run's checkpoint, compressed as `spec` says.
 
     The identity spec plays the learner's network itself, in torch. `cut_off` counts episodes that
-    had not ended after `MAX_STEPS`: their scores so far stand.
+    had not ended after `MAX_STEPS`: their scores so far stand. `kl_nats` is the mean KL of what
+    plays from the learner on the states that were recorded last, None where there are none: a
+    student that has rested since it last acted is far away.
 
     Raises:
         UserError: see `load_policy`.
@@ -66,8 +69,11 @@ def evaluate_checkpoint(
         raise UserError(f"episodes must be at least 1, got {episodes}")
     if spec != IDENTITY:
         _check_links(path, ())
-    config, policy, artifact = _restore(path, spec)
+    config, policy, artifact, states = _restore(path, spec)
     infer = policy_infer(policy) if spec == IDENTITY else engine_infer(make_engine(artifact))
+    away = None
+    if len(states):
+        away = float(kl_nats(policy_infer(policy)(states), infer(states)).mean())
     envs = make_envs(config.game, episodes, config.env)
     cut_off = np.zeros(episodes, np.bool_)
     dice = number(seed, Role.PLAYED_CHECKPOINT)
@@ -80,6 +86,7 @@ def evaluate_checkpoint(
         "std_return": float(scores.std()),
         "returns": [float(score) for score in scores],
         "cut_off": int(cut_off.sum()),
+        "kl_nats": away,
     }
 
 
@@ -97,8 +104,8 @@ def _check_links(path: Path, links: Sequence[Link]) -> None:
 
 def _restore(
     path: Path, spec: CompressionSpec, links: Sequence[Link] = ()
-) -> tuple[RunConfig, Policy, Artifact]:
-    """Return a run's configuration, its learner's policy, and that policy compressed."""
+) -> tuple[RunConfig, Policy, Artifact, np.ndarray]:
+    """Return a run's configuration, its learner's policy, that policy compressed, and states."""
     config = read_config(path)
     Decision.of(spec).check_students(config.network)
     state = saved_run(path)
@@ -116,7 +123,7 @@ def _restore(
     _check_distilled(path, spec, compressor.pool)
     with own_threads(config.runtime.learner_threads):  # sums depend on how they are split
         artifact = compressor.build(spec, policy, state["learner"]["updates"])
-    return config, policy, artifact
+    return config, policy, artifact, compressor.states
 
 
 def _check_distilled(path: Path, spec: CompressionSpec, pool: StudentPool) -> None:

@@ -16,9 +16,10 @@ from accerl.monitor.strategies import HandSetStrategy
 from accerl.runtime.conditions import read_events
 from accerl.runtime.machine.energy import EnergyMeter
 from accerl.settings import configure, read_settings, refuse_idle, to_text
-from accerl.spec import CompressionSpec
+from accerl.spec import IDENTITY, CompressionSpec
 from accerl.training.run_folder import check_free
 from accerl.training.saved_policy import evaluate_checkpoint
+from analysis.formats import rounded
 from controller.shield import Shielded
 from studies.cli.command import Command, check_positive, save_result
 from studies.cli.recorded import free_folder, run_recorded
@@ -210,6 +211,11 @@ class Eval(Command):
             f"{self.episodes} episodes: mean return {result['mean_return']:.2f}, "
             f"standard deviation {result['std_return']:.2f}"
         )
+        if spec != IDENTITY and result["kl_nats"] is not None:
+            say(
+                f"it is {rounded(result['kl_nats'])} nats from the learner on the states that were "
+                "recorded last; a student rests while it does not act"
+            )
         if result["cut_off"]:
             say(
                 f"{result['cut_off']} of them had not ended after {MAX_STEPS:,} steps, and count "

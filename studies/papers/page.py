@@ -26,6 +26,11 @@ MARKS = (
     "happened; pairs of which neither did are left out."
 )
 
+TINY = (
+    "--budget tiny: Catch stands in for every game, for a few seconds. This shows that everything "
+    "works; its verdicts claim nothing."
+)
+
 
 def write_page(folder: Path) -> Path:
     """Write the page of a folder's figures; return its path."""
@@ -72,6 +77,7 @@ def section(folder: Path, result: Mapping[str, Any]) -> list[str]:
     name = result["figure"]
     lines = ["", f"## {heading(name)}: {result['title']}", ""]
     lines += [f"**The paper**: {result['claim']}", "", f"`{result['command']}`", ""]
+    lines += [f"**{TINY}**", ""] if result.get("budget") == "tiny" else []
     lines += left_to_make(result)
     lines += [_written_by(result), ""]
     lines += [f"![{result['title']}]({path.name})" for path in sorted(folder.glob(f"{name}-*.png"))]

@@ -16,7 +16,7 @@ from studies.options import check_disk, check_options, study_command
 from studies.papers.figure import PaperFigure
 from studies.papers.figures.fig1 import time_split
 from studies.papers.figures.table6 import InferJob, inference_table
-from studies.papers.page import TITLE, check_page, write_page
+from studies.papers.page import TINY, TITLE, check_page, write_page
 from studies.papers.plan import BUDGETS, FIGURES, at_budget, core_seconds
 from studies.papers.results import figure_result, figure_tables
 from studies.progress import bar, console, say, silent
@@ -85,6 +85,8 @@ def run_papers(
                 out, executor, figure, budget, seed, profile, saved_only=saved_only
             )
     say(f"wrote {write_page(out)}")
+    if budget == "tiny":
+        say(TINY)
     return results
 
 

@@ -91,7 +91,10 @@ def test_strategies_act_and_resume_with_a_smaller_learner(tmp_path: Path) -> Non
         longer, mix, strategy_name="x", out=tmp_path / "run", resume=True, profile=fast_profile()
     )
     assert resumed.summary["seconds"] == pytest.approx(0.15)
-    assert evaluate_checkpoint(tmp_path / "run", 4, NET3)["episodes"] == 4
+    played = evaluate_checkpoint(tmp_path / "run", 4, NET3)
+    assert played["episodes"] == 4
+    assert 0.0 < played["kl_nats"] < 10.0
+    assert evaluate_checkpoint(tmp_path / "run", 4)["kl_nats"] == pytest.approx(0.0, abs=1e-9)
     with pytest.raises(UserError, match=REFUSED):
         evaluate_checkpoint(tmp_path / "run", 4, NET1)
 
