@@ -50,6 +50,12 @@ def gain(ratio: float | None, low: float | None, high: float | None) -> tuple[st
     return (NOTHING, NOTHING) if ratio is None else (f"{ratio - 1.0:+.1%}", bounds)
 
 
+def gain_with_interval(ratio: float | None, low: float | None, high: float | None) -> str:
+    """Return "+1.2% (-0.4% to +2.8%)"; without bounds the gain alone."""
+    text, bounds = gain(ratio, low, high)
+    return text if bounds == NOTHING else f"{text} ({bounds})"
+
+
 def percent(value: float | None) -> str:
     """Return a share as a percentage."""
     return NOTHING if value is None else f"{value:.0%}"

@@ -48,13 +48,23 @@ class Matrix:
     log_seconds: np.ndarray
     """[N, S, K]: mean over the targets of log restricted seconds"""
     log_steps: np.ndarray
-    """[N, S, K]: likewise of env steps"""
+    """[N, S, K]: likewise of env steps; also NaN where a run had not made any"""
     is_bound: np.ndarray
     """[N, S, K]: whether a run missed a target, so that it would have taken more than is said"""
 
     def filled(self) -> Matrix:
-        """Return the same without gaps, for choosing; see `fill`."""
-        return replace(self, log_seconds=fill(self.log_seconds), log_steps=fill(self.log_steps))
+        """Return the same without gaps, for choosing; see `fill`.
+
+        A run without env steps counts as if it had made one: how slow it is has no other number,
+        and it must not be chosen for what others needed.
+        """
+        steps = np.where(self.made_none, 0.0, self.log_steps)
+        return replace(self, log_seconds=fill(self.log_seconds), log_steps=fill(steps))
+
+    @property
+    def made_none(self) -> np.ndarray:
+        """[N, S, K]: whether a run was made and has no env steps."""
+        return np.isfinite(self.log_seconds) & np.isnan(self.log_steps)
 
     def without(self, seed: int) -> Matrix:
         """Return all but the seed of a place: what a choice for it may know."""
@@ -242,7 +252,8 @@ def room_of(
 
     All ratios are those of the one spec for all over the choice's: above 1, the choice is faster.
     Speed and fidelity multiply to the room where all runs reach their targets; elsewhere the
-    horizon hides a part of it, and fidelity is what `expected_steps` says.
+    horizon hides a part of it, and fidelity is what `expected_steps` says. Of a run without env
+    steps neither is known: they are those of the other pairs, of the virtual best `parts_pairs`.
 
     Args:
         matrix: all instances that the one spec is chosen for.
@@ -255,14 +266,17 @@ def room_of(
     bootstrap = Bootstrap(matrix, counted, rng, resamples)
     single = cross_fit(matrix, best_for_all)
     log_speed, steps = matrix.log_seconds - matrix.log_steps, expected_steps(matrix.filled())
-    choices = {}
+    choices, parts = {}, bootstrap
     for name, choose in CHOICES.items():
         picks = cross_fit(matrix, choose)
         gain = taken(matrix.log_seconds, single) - taken(matrix.log_seconds, picks)
+        unknown = taken(matrix.made_none, single) | taken(matrix.made_none, picks)
+        apart = (counted & unknown).any()
+        parts = Bootstrap(matrix, counted & ~unknown, rng, resamples) if apart else bootstrap
         choices[name] = {
             **bootstrap.ratio(gain),
-            "speed": bootstrap.ratio(taken(log_speed, single) - taken(log_speed, picks)),
-            "fidelity": bootstrap.ratio(taken(steps, single) - taken(steps, picks)),
+            "speed": parts.ratio(taken(log_speed, single) - taken(log_speed, picks)),
+            "fidelity": parts.ratio(taken(steps, single) - taken(steps, picks)),
         }
     return {
         **{key: choices[VIRTUAL][key] for key in ("ratio", "low", "high", "speed", "fidelity")},
@@ -270,6 +284,7 @@ def room_of(
         "naive": naive_room(matrix, keep),
         "instances": int(counted.any(axis=1).sum()),
         "pairs": bootstrap.pairs,
+        "parts_pairs": parts.pairs,
     }
 
 
@@ -325,8 +340,9 @@ def by_family(means: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             called by their family and a number; others are families of one.
 
     Returns:
-        rows with the family, its instances, and by spec seconds to target (`seconds`) and env
-        steps to target (`env_steps`) of no compression over those of the spec.
+        rows with the family, its instances, the share of its runs that missed a target, and by
+        spec seconds to target (`seconds`) and env steps to target (`env_steps`, None: not known)
+        of no compression over those of the spec.
     """
     cells: dict[str, dict[tuple[str, str], dict[str, Mapping[str, Any]]]] = {}
     for row in means:
@@ -337,7 +353,10 @@ def by_family(means: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     found = []
     for family, instances in cells.items():
         specs = dict.fromkeys(spec for each in instances.values() for spec in each)
-        gains: dict[str, Any] = {"family": family, "instances": len(instances)}
+        rows = [row for each in instances.values() for row in each.values()]
+        missed = sum(row["missed"] * row["seeds"] for row in rows)
+        share = missed / sum(row["seeds"] for row in rows)
+        gains: dict[str, Any] = {"family": family, "instances": len(instances), "missed": share}
         for what in ("seconds", "env_steps"):
             gains[what] = {
                 spec: _gain([(each[IDENTITY.label][what], each[spec][what]) for each in having])
@@ -348,5 +367,6 @@ def by_family(means: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
-def _gain(pairs: Sequence[tuple[float, float]]) -> float:
-    return float(np.exp(np.mean([np.log(before / after) for before, after in pairs])))
+def _gain(pairs: Sequence[tuple[float | None, float | None]]) -> float | None:
+    known = [np.log(before / after) for before, after in pairs if before and after]
+    return float(np.exp(np.mean(known))) if known else None

@@ -99,8 +99,9 @@ def chosen(matrix: Matrix) -> dict[str, Any]:
 def mean_seconds(matrix: Matrix, instances: Sequence[Instance]) -> list[dict[str, Any]]:
     """Return, by instance and spec, seconds over those of the instance's fastest spec.
 
-    Geometric means over seeds, gaps filled and env steps as `expected_steps` has them: for the eye.
-    The fastest is so on the very seeds that are shown.
+    Geometric means over seeds, gaps filled and env steps as `expected_steps` has them (None: not
+    every run had made one): for the eye. The fastest is so on the very seeds that are shown.
+    `missed` is the share of runs that missed a target.
     """
     known = matrix.filled()
     expected = expected_steps(known)
@@ -110,6 +111,8 @@ def mean_seconds(matrix: Matrix, instances: Sequence[Instance]) -> list[dict[str
         for s, spec in enumerate(matrix.specs):
             if np.isnan(seconds[s]):
                 continue
+            made = np.isfinite(matrix.log_seconds[n, s])
+            has_steps = not matrix.made_none[n, s].any()
             rows.append(
                 {
                     "game": item.game,
@@ -117,9 +120,10 @@ def mean_seconds(matrix: Matrix, instances: Sequence[Instance]) -> list[dict[str
                     "group": item.group,
                     "spec": spec,
                     "seconds": float(np.exp(seconds[s])),
-                    "env_steps": float(np.exp(steps[s])),
+                    "env_steps": float(np.exp(steps[s])) if has_steps else None,
                     "over_best": float(np.exp(seconds[s] - seconds.min())),
-                    "seeds": int(np.isfinite(matrix.log_seconds[n, s]).sum()),
+                    "seeds": int(made.sum()),
+                    "missed": float(matrix.is_bound[n, s][made].mean()),
                 }
             )
     return rows

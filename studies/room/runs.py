@@ -22,7 +22,7 @@ def rows_of(instance: Instance, spec: str, seed: int, result: StrategyResult) ->
     """Return a row for each target of a run.
 
     Env steps to target are read off the run's own clock, so that a run that misses the target has
-    made `env_steps_to_target` by its horizon.
+    made `env_steps_to_target` by its horizon; None: it had not made a single one.
 
     Args:
         instance: with its game's reference.
@@ -47,7 +47,7 @@ def rows_of(instance: Instance, spec: str, seed: int, result: StrategyResult) ->
                 "seed": seed,
                 "target": share,
                 "seconds_to_target": seconds,
-                "env_steps_to_target": max(steps, 1.0),
+                "env_steps_to_target": steps if steps >= 1.0 else None,
                 "censored": found.censored,
                 "final_return": final_of(instance, result),
             }
@@ -61,8 +61,9 @@ def log_seconds(rows: Rows) -> float:
 
 
 def log_steps(rows: Rows) -> float:
-    """Return the mean over a run's targets of log env steps."""
-    return sum(math.log(row["env_steps_to_target"]) for row in rows) / len(rows)
+    """Return the mean over a run's targets of log env steps; NaN: at one of them it had none."""
+    steps = [row["env_steps_to_target"] for row in rows]
+    return math.nan if None in steps else sum(map(math.log, steps)) / len(steps)
 
 
 def at_target(

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from accerl.records import write_json
 from analysis import formats
-from analysis.report.studies.room import FAMILIES, worth_cell
+from analysis.report.studies.room import FAMILIES, parts_note, worth_cell
 from studies.progress import console, numbers_table, say
 
 RESULT = "room.json"
@@ -28,10 +28,12 @@ def show(out: Path, result: dict[str, Any]) -> dict[str, Any]:
     for table in (make(result) for make in tables):
         if table.row_count:
             console.print(table)
+    if note := parts_note(result["room"]):
+        say(f"  {note}")
     for row in result["targets"]:
         say(
             f"  {row['target']:.0%} of the way: reached by {row['reached']:.0%} of the runs, room "
-            f"{' '.join(percent(row))}"
+            f"{formats.gain_with_interval(row['ratio'], row['low'], row['high'])}"
         )
     console.print(result["gate"]["reason"])
     # They bring Altair, which no job needs.
@@ -54,10 +56,11 @@ def percent(found: Mapping[str, Any]) -> tuple[str, str]:
 def families_table(result: Mapping[str, Any]) -> Table:
     """Return what specs are worth over no compression, by family of machines."""
     specs = list(result["families"][0]["seconds"])
-    table = numbers_table(FAMILIES, "machines", *specs, "instances")
+    table = numbers_table(FAMILIES, "machines", *specs, "instances", "missed\na target")
     for row in result["families"]:
         cells = (worth_cell(row, spec) for spec in specs)
-        table.add_row(row["family"], *cells, str(row["instances"]))
+        missed = formats.percent(row.get("missed"))
+        table.add_row(row["family"], *cells, str(row["instances"]), missed)
     return table
 
 

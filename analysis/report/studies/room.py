@@ -21,6 +21,7 @@ UNFINISHED = (
     "The study was interrupted after its matrix: controls, placebos, rules and schedules are not "
     "there yet. The same command goes on."
 )
+MISSED = "#Runs that missed a target"
 FAMILIES = "Seconds to target of no compression over each spec's (env steps likewise)"
 
 
@@ -64,6 +65,7 @@ def _answer(result: Mapping[str, Any], plan: Mapping[str, Any]) -> Section:
         ),
         gains(result),
         _groups(result),
+        Text(note, "small") if (note := parts_note(result["room"])) else None,
         Text(CHOSEN, "small"),
         _choices(result),
         _targets(result),
@@ -94,10 +96,11 @@ def _families(result: Mapping[str, Any]) -> Table:
             Cell(row["family"]),
             *(number(row["seconds"].get(spec), worth_cell(row, spec)) for spec in specs),
             count(row["instances"]),
+            number(row.get("missed"), formats.percent(row.get("missed"))),
         )
         for row in result["families"]
     )
-    columns = ("Machines", *(f"#{spec}" for spec in specs), "#Instances")
+    columns = ("Machines", *(f"#{spec}" for spec in specs), "#Instances", MISSED)
     return Table(FAMILIES, columns, rows)
 
 
@@ -165,7 +168,18 @@ def worth_cell(row: Mapping[str, Any], spec: str) -> str:
     """Return what a spec is worth in a row of `comparison.room.by_family`: seconds (env steps)."""
     if spec not in row["seconds"]:
         return formats.NOTHING
-    return f"{row['seconds'][spec]:.2f} ({row['env_steps'][spec]:.2f})"
+    return f"{row['seconds'][spec]:.2f} ({formats.fixed(row['env_steps'][spec])})"
+
+
+def parts_note(room: Mapping[str, Any]) -> str | None:
+    """Return from how many runs speed and fidelity are, where some had not made any env step."""
+    known = room.get("parts_pairs", room["pairs"])
+    if known == room["pairs"]:
+        return None
+    return (
+        f"Speed and fidelity are those of {known} of {formats.counted(room['pairs'], 'run')}: in "
+        "the others a spec had not made a single env step by the horizon."
+    )
 
 
 def gain_cells(found: Mapping[str, Any]) -> tuple[Cell, Cell]:

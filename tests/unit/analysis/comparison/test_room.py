@@ -120,6 +120,20 @@ def test_speed_and_fidelity_multiply_to_the_room() -> None:
     assert found["ratio"] == pytest.approx(parts)
 
 
+def test_what_made_no_env_step_is_neither_slow_nor_fast_per_step() -> None:
+    """Spec 0 is the one for all, and on one machine it makes no step until the horizon."""
+    speed = zeros()
+    speed[:, :, 0] = -0.5
+    found = matrix(speed)
+    found.log_steps[0, 0] = np.nan
+    found.log_seconds[0, 0] = found.log_seconds.max() + 1.0
+    room = room_of(found, np.random.default_rng(0), resamples=100)
+    assert (room["pairs"], room["parts_pairs"]) == (24 * SEEDS, 23 * SEEDS)
+    assert room["speed"]["ratio"] == pytest.approx(1.0, abs=0.1)
+    assert np.all(best_pooled(found.filled())[1:] == best_pooled(matrix(speed))[1:])
+    assert best_pooled(found.filled())[0] != 0
+
+
 def test_pooling_chooses_better_than_an_instance_s_own_few_runs() -> None:
     """What instances share is known from more runs than any of them has."""
     speed = zeros()

@@ -189,9 +189,11 @@ def test_a_run_that_misses_a_target_counts_as_if_it_arrived_at_the_horizon() -> 
     assert (most["seconds_to_target"], most["env_steps_to_target"]) == (40.0, 400.0)
 
 
-def test_a_run_that_has_not_begun_has_a_logarithm_all_the_same() -> None:
+def test_of_a_run_that_has_not_begun_no_env_steps_are_known() -> None:
     rows = rows_of(instance(), "net3", 7, curve([0.0] * 5, env_steps=[0] * 5))
-    assert log_steps(rows) == 0.0
+    assert [row["env_steps_to_target"] for row in rows] == [None, None]
+    assert np.isnan(log_steps(rows))
+    assert log_seconds(rows) == pytest.approx(math.log(40.0))
     at_once = rows_of(instance(), "net3", 7, curve([1.0] * 5, env_steps=[0, 0, 9, 9, 9]))
     assert [row["seconds_to_target"] for row in at_once] == [5.0, 5.0]
 

@@ -14,6 +14,8 @@ from accerl.runtime.latency.profiles import load_profile
 from accerl.spec import IDENTITY, CompressionSpec
 from analysis.comparison.room import Matrix, by_family
 from analysis.figures.studies.room import heat_map, room_figures
+from analysis.formats import gain_with_interval
+from analysis.report.studies.room import parts_note, worth_cell
 from controller.env.instances import Instance
 from studies.cli.report import Report
 from studies.room.cells import make_cells
@@ -96,6 +98,24 @@ def test_what_compression_is_worth_by_family_of_machines() -> None:
     (family,) = by_family(rows)
     assert (family["family"], family["instances"]) == ("laptop", 2)
     assert family["seconds"]["original INT8"] == pytest.approx((3.0 * 0.5) ** 0.5)
+
+
+def test_what_is_not_known_of_families_and_parts_is_said() -> None:
+    """On the first machine fp32 missed its targets, and made no env step in one of three runs."""
+    rows = made_up()["means"]
+    rows[0] |= {"missed": 1.0, "env_steps": None}
+    one, other = by_family(rows)
+    assert (one["missed"], other["missed"]) == (0.5, 0.0)
+    assert worth_cell(one, "original INT8") == "3.00 (\N{EN DASH})"
+    assert parts_note(made_up()["room"]) is None
+    note = parts_note({"pairs": 6, "parts_pairs": 5})
+    assert note is not None
+    assert note.startswith("Speed and fidelity are those of 5 of 6 runs")
+
+
+def test_a_gain_stands_before_its_interval_in_brackets() -> None:
+    assert gain_with_interval(0.999, 0.996, 1.003) == "-0.1% (-0.4% to +0.3%)"
+    assert gain_with_interval(0.999, None, None) == "-0.1%"
 
 
 def test_a_heat_map_has_a_cell_for_every_machine_and_spec() -> None:
