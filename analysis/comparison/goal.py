@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from analysis import formats
 from analysis.comparison import stats
-from analysis.comparison.contrasts import PRIMARY, find_pairs, paired_values
+from analysis.comparison.contrasts import PRIMARY, Pairs, find_pairs, paired_values
 from analysis.comparison.worth import ROOM
-from analysis.formats import interval
 from analysis.records.entrants import stronger_static
 from analysis.records.load import StudyRecord
 
@@ -35,13 +35,14 @@ def find_goal(
     were all `trained` on it is unknown. `stronger_static` is a spec that outdid the rule on the
     validation seeds. `gap_closed` counts the instances whose gap was `measured`, the `instances` of
     them with a gap of at least ROOM, and those whose closed share is `known`, whose median is
-    `closed`. `by_instance` is over all games of the study; `worst` is the highest of its ratios.
+    `closed`. `by_instance` is over all games of the study; `worst` is the highest ratio of those
+    that tell something, see `_tells`.
     """
     against = find_rule(study, contest)
     static = against and stronger_static(study, against)
     by_instance = [] if against is None else _by_instance(study, contest["rows"], against, rng)
-    ratios = [row["ratio"] for row in by_instance]
-    worst = max(by_instance, key=lambda row: row["ratio"], default=None)
+    telling = [row for row in by_instance if row["tells"]]
+    worst = max(telling, key=lambda row: row["ratio"], default=None)
     return {
         "against": against,
         "held_out": _held_out(study, contest, against),
@@ -49,7 +50,7 @@ def find_goal(
         "gap_closed": _gap_closed(contest),
         "by_instance": by_instance,
         "worst": worst and {key: worst[key] for key in ("env", "ratio", "low", "high")},
-        "nowhere_worse": all(ratio <= WORSE for ratio in ratios) if ratios else None,
+        "nowhere_worse": None if worst is None else bool(worst["ratio"] <= WORSE),
     }
 
 
@@ -80,7 +81,8 @@ def _held_out(
             kept = {key: item[key] for key in ("ratio", "low", "high", "p", "n", "clusters")}
             sure = item["high"] is not None and item["high"] < 1.0
             met = sure and item["ratio"] <= GOAL_RATIO
-            return {**kept, "trained": trained, "met": None if trained else met}
+            nobody = item["censored_a"] == item["censored_b"] == item["n"]
+            return {**kept, "trained": trained, "met": None if trained or nobody else met}
     empty = dict.fromkeys(("ratio", "low", "high", "p"))
     return {**empty, "n": 0, "clusters": 0, "trained": trained, "met": None}
 
@@ -111,8 +113,13 @@ def _by_instance(
         if pairs := find_pairs(own, study.subject, against):
             ratio = stats.paired_log_ratio(*paired_values(pairs), rng)
             row = {"env": game.name, "group": game.group, "ratio": ratio.estimate}
-            found.append({**row, **ratio.bounds(), "n": len(pairs)})
+            found.append({**row, **ratio.bounds(), "n": len(pairs), "tells": _tells(pairs)})
     return found
+
+
+def _tells(pairs: Pairs) -> bool:
+    """Return whether any run reached its target: between two horizons the ratio is 1 anyhow."""
+    return not all(row["censored"] for pair in pairs for row in pair)
 
 
 def goal_sentences(contest: Mapping[str, Any], labels: Mapping[str, str]) -> list[str]:
@@ -142,6 +149,8 @@ def _faster(found: Mapping[str, Any], rule: str) -> str:
     here = f"{found['ratio']:.2f}x{_bounds(found, ', {}')}"
     if found["trained"]:
         return f"{text}: unknown, all instances were used in training ({here} here)."
+    if found["met"] is None:
+        return f"{text}: unknown, no run reached its target ({here})."
     return f"{text}: {_met(found['met'])} ({here})."
 
 
@@ -176,12 +185,16 @@ def _closing(found: Mapping[str, Any], total: int) -> str:
 
 def _nowhere(goal: Mapping[str, Any], rule: str) -> list[str]:
     worst = goal["worst"]
-    if worst is None:
+    if not goal["by_instance"]:
         return []
+    text = f"Goal, never more than {WORSE - 1.0:.0%} slower than {rule} anywhere"
+    if worst is None:
+        return [f"{text}: unknown, no run reached its target."]
     result = "met, at most" if goal["nowhere_worse"] else "missed,"
     found = f"{worst['ratio']:.2f}x on {worst['env']}{_bounds(worst, ' ({})')}"
-    text = f"Goal, never more than {WORSE - 1.0:.0%} slower than {rule} anywhere"
-    return [f"{text}: {result} {found}."]
+    silent = sum(not row["tells"] for row in goal["by_instance"])
+    others = f"; no run reached its target on {formats.counted(silent, 'other instance')}"
+    return [f"{text}: {result} {found}{others if silent else ''}."]
 
 
 def _met(met: bool) -> str:
@@ -189,4 +202,6 @@ def _met(met: bool) -> str:
 
 
 def _bounds(found: Mapping[str, Any], text: str) -> str:
-    return "" if found["low"] is None else text.format(interval(found["low"], found["high"]))
+    return (
+        "" if found["low"] is None else text.format(formats.interval(found["low"], found["high"]))
+    )

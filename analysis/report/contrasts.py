@@ -119,9 +119,12 @@ def _goal(study: StudyRecord, goal: Mapping[str, Any]) -> list[Block | None]:
     against = study.labels[goal["against"]]
     details = None
     if rows:
-        figure = forest.instance_forest(rows, study.labels[study.subject], against)
+        telling = [row for row in rows if row["tells"]]
+        figure = forest.instance_forest(telling, study.labels[study.subject], against)
         details = fold(
-            figure, instance_table(study, goal), title=f"Instance by instance against {against}"
+            figure if telling else None,
+            instance_table(study, goal),
+            title=f"Instance by instance against {against}",
         )
     return [goal_table(study, goal), details]
 
@@ -212,7 +215,10 @@ def _result(item: Mapping[str, Any]) -> str:
 def goal_table(study: StudyRecord, goal: Mapping[str, Any]) -> Table:
     """A row for every part of the goal: what was found, and whether that is enough."""
     rule = study.labels[goal["against"]]
-    held, closed, worst = goal["held_out"], goal["gap_closed"], goal["worst"] or {}
+    held, closed, worst = goal["held_out"], goal["gap_closed"], goal["worst"]
+    silent = sum(not row["tells"] for row in goal["by_instance"])
+    nothing = "no run reached its target" if silent else "no test runs in common"
+    others = f"; no run reached its target on {formats.counted(silent, 'other')}" * (silent > 0)
     evidence = f", uncorrected p {formats.p_value(held['p'])}, {held['n']} pairs"
     if held["clusters"] < held["n"]:
         evidence += f", {held['clusters']} of them independent"
@@ -232,7 +238,7 @@ def goal_table(study: StudyRecord, goal: Mapping[str, Any]) -> Table:
         ),
         (
             f"At most {WORSE:.2f}x the seconds of {rule} on every instance",
-            _seconds(worst, f" on {worst.get('env')}, the worst"),
+            _seconds(worst, f" on {worst['env']}, the worst{others}") if worst else nothing,
             goal["nowhere_worse"],
         ),
     )
@@ -248,7 +254,7 @@ def instance_table(study: StudyRecord, goal: Mapping[str, Any]) -> Table:
             Cell(item["env"]),
             Cell(item["group"]),
             Cell(study.games[item["env"]].limit),
-            *estimate(item),
+            *(estimate(item) if item["tells"] else (Cell(formats.NOTHING),) * 2),
             count(item["n"]),
         )
         for item in goal["by_instance"]
@@ -259,10 +265,10 @@ def instance_table(study: StudyRecord, goal: Mapping[str, Any]) -> Table:
 
 
 def _seconds(found: Mapping[str, Any], ending: str) -> str:
-    if found.get("ratio") is None:
+    if found["ratio"] is None:
         return "no test runs in common"
     text = f"{found['ratio']:.2f}x the seconds"
-    if found.get("low") is not None:
+    if found["low"] is not None:
         text += f" ({formats.interval(found['low'], found['high'])})"
     return text + ending
 

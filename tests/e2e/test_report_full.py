@@ -126,7 +126,7 @@ def test_the_goal_is_told_as_met_missed_or_unknown(study: StudyRecord) -> None:
         "against": "kl-threshold",
         "held_out": {"ratio": 0.8, **bounds, "p": 0.002, "n": 12, "clusters": 8} | told,
         "gap_closed": {"instances": 3, "measured": 5, "known": 0, "closed": None, "met": None},
-        "by_instance": [{**worst, "group": "new machine", "n": 2}],
+        "by_instance": [{**worst, "group": "new machine", "n": 2, "tells": True}],
         "worst": worst,
         "nowhere_worse": False,
     }

@@ -111,6 +111,43 @@ def test_nowhere_worse_looks_at_every_instance(
 
 
 @pytest.mark.parametrize(
+    ("silent", "told"),
+    [
+        (
+            1,
+            "met, at most 0.60x on catch-paper-1080ti (0.60 to 0.60); no run reached its target "
+            "on 1 other instance.",
+        ),
+        (6, "unknown, no run reached its target."),
+    ],
+)
+def test_where_nobody_reached_the_target_no_goal_is_met(
+    study: StudyRecord, contest: dict[str, Any], silent: int, told: str
+) -> None:
+    """Two runs that end at the horizon took the same time, which says nothing of either."""
+    missed = list(study.games)[-silent:]
+    factors = {**dict.fromkeys(study.games, 0.5), "catch-paper-1080ti": 0.6}
+    rows = with_times(contest, factors | dict.fromkeys(missed, 1.0))
+    rows = [{**row, "censored": row["env"] in missed} for row in rows]
+    goal = find_goal(study, {**contest, "rows": rows}, np.random.default_rng(0))
+    assert [row["env"] for row in goal["by_instance"] if not row["tells"]] == missed
+    last = goal_sentences({**contest, "goal": goal}, study.labels)[-1]
+    assert last.partition("anywhere: ")[2] == told
+    assert goal_table(study, goal).rows[-1][2].text == told.partition(",")[0]
+
+
+def test_a_contrast_of_runs_that_all_missed_says_nothing_of_the_goal(
+    study: StudyRecord, contest: dict[str, Any]
+) -> None:
+    turned = copy.deepcopy(contest)
+    for item in turned["contrasts"]:
+        item |= {"censored_a": item["n"], "censored_b": item["n"], "ratio": 1.0}
+    turned["goal"] = find_goal(study, turned, np.random.default_rng(0))
+    assert turned["goal"]["held_out"]["met"] is None
+    assert "unknown, no run reached its target (1.00x" in goal_sentences(turned, study.labels)[0]
+
+
+@pytest.mark.parametrize(
     ("ratio", "low", "high", "told"),
     [
         (0.80, 0.73, 0.88, "met (0.80x, 0.73 to 0.88)."),
