@@ -51,7 +51,9 @@ def run_sections(
         run_table(runs),
         Text(
             "Returns are raw game scores of the learner's full-precision policy, measured off the "
-            "clock, or where it was not measured the mean of the last 20 episodes of the actors.",
+            "clock, or where it was not measured the mean of the last 20 episodes of the actors. "
+            "The best return is then that of any 20 episodes in a row; curves and times to scores "
+            "look at the last 20 when an interval ends, so the best of a curve may be lower.",
             "small",
         ),
     ]
@@ -175,7 +177,7 @@ def takeover_table(labelled: Mapping[str, RunRecord]) -> Table | None:
 
 
 def score_table(labelled: Mapping[str, RunRecord], levels: Sequence[float] | None = None) -> Table:
-    """Seconds and env steps until each run first reached each level."""
+    """Seconds and env steps until each run's curve first reached each level."""
     curves = {label: score_curve(run) for label, run in labelled.items()}
     chosen = list(levels) if levels else default_levels(list(curves.values()))
     rows = []
@@ -191,5 +193,5 @@ def score_table(labelled: Mapping[str, RunRecord], levels: Sequence[float] | Non
                     number(point.seconds, f"{formats.duration(point.seconds)}, {steps} steps")
                 )
         rows.append((*cells, number(max((point.score for point in curve), default=None))))
-    columns = ("Run", *(f"#Score {level:g}" for level in chosen), "#Best score")
+    columns = ("Run", *(f"#Score {level:g}" for level in chosen), "#Best of the curve")
     return Table("Time to score", columns, tuple(rows))

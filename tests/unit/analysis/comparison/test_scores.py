@@ -19,7 +19,8 @@ from analysis.comparison.scores import (
 )
 from analysis.figures.export import write_run_figures
 from analysis.records.load import RunRecord, load_run
-from analysis.report.runs import score_table
+from analysis.report.blocks import Text
+from analysis.report.runs import run_sections, score_table
 from tests.fixtures.studies.synthetic_study import make_report, write_run
 
 FP32 = Decision.of(IDENTITY)
@@ -65,7 +66,16 @@ def test_levels_are_reached_once_or_never(tmp_path: Path) -> None:
     assert eleven.value is None
     assert best.value == 10.0
     chosen = score_table({"mine": run}).columns
-    assert chosen == ("Run", "#Score 2.5", "#Score 5", "#Score 7.5", "#Score 9", "#Best score")
+    levels = ("#Score 2.5", "#Score 5", "#Score 7.5", "#Score 9")
+    assert chosen == ("Run", *levels, "#Best of the curve")
+
+
+def test_the_best_of_a_curve_may_lie_below_the_best_twenty_episodes(tmp_path: Path) -> None:
+    """The twenty best end within the second interval; a reader is told."""
+    run = run_of(tmp_path / "run", [(0.0,) * 10, (8.0,) * 20 + (0.0,) * 10])
+    assert max(point.score for point in score_curve(run)) == 4.0
+    words = [block.text for block in run_sections({"a": run})[0].blocks if isinstance(block, Text)]
+    assert "so the best of a curve may be lower" in words[0]
 
 
 def test_a_run_without_scores_is_tabled_too(tmp_path: Path) -> None:
