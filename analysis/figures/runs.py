@@ -39,6 +39,18 @@ def _indicator(name: str) -> Callable[[IntervalReport], float]:
     return lambda report: report.indicators.get(name, math.nan)
 
 
+def _compression_kl(report: IntervalReport) -> float:
+    """NaN where the indicator is what was known before."""
+    known = report.indicators
+    is_new = known.get("compression_kl_is_new", 1.0)
+    return known.get("compression_kl_nats", math.nan) if is_new else math.nan
+
+
+def _staleness_kl(report: IntervalReport) -> float:
+    """What was sampled in the interval itself: the indicator keeps it until the next sample."""
+    return math.nan if report.staleness_kl_nats is None else report.staleness_kl_nats
+
+
 OWN: Mapping[str, Any] = {"zero": False, "nice": False}
 """scale of what zero says nothing about"""
 FROM_ZERO: Mapping[str, Any] = {"zero": True, "nice": True}
@@ -50,8 +62,8 @@ INDICATORS: Mapping[str, tuple[Callable[[IntervalReport], float], Mapping[str, A
         lambda report: report.kl_mean_nats,
         FROM_ZERO,
     ),
-    "KL of compression alone, same weights (nats)": (_indicator("compression_kl_nats"), FROM_ZERO),
-    "KL of staleness alone (nats)": (_indicator("staleness_kl_nats"), FROM_ZERO),
+    "KL of compression alone, same weights (nats)": (_compression_kl, FROM_ZERO),
+    "KL of staleness alone (nats)": (_staleness_kl, FROM_ZERO),
     "Actors and learner find the same action best": (_loss("argmax_agreement"), SHARE),
     "Effective sample size of the importance weights": (_loss("ess_fraction"), SHARE),
     "Share of the ratios that are clipped": (_loss("clipped_share"), SHARE),
@@ -141,7 +153,7 @@ def _indicators(labelled: Mapping[str, RunRecord], game: str, what: str, suffix:
     return make_figure(
         f"indicators{suffix}",
         f"Indicators over the run{what}",
-        "One point an interval.",
+        "One point an interval in which it was measured.",
         alt.concat(*charts, columns=columns, data=marks().data),
         table,
     )

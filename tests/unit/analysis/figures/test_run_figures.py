@@ -65,6 +65,29 @@ def test_amounts_begin_at_zero_and_shares_reach_from_0_to_1(tmp_path: Path) -> N
     assert figures.INDICATORS["Resident memory of the learner (MB)"][1]["zero"]
 
 
+def test_a_kl_is_drawn_where_it_was_measured(tmp_path: Path) -> None:
+    """Indicators keep what is known until the next sample: those are no points."""
+    reports = [
+        replace(
+            make_report(index, 2.0, 1.0, Decision.of(FULL)),
+            staleness_kl_nats=0.5 if index == 1 else None,
+            indicators={
+                "compression_kl_nats": 0.25,
+                "compression_kl_is_new": float(index == 2),
+                "staleness_kl_nats": 0.5,
+            },
+        )
+        for index in range(4)
+    ]
+    run = load_run(write_run(tmp_path / "run", reports))
+    (figure,) = figures.run_indicators({"a": run})
+    drawn = {
+        word: [row["x"] for row in figure.table if row["panel"].startswith(f"KL of {word}")]
+        for word in ("compression", "staleness")
+    }
+    assert drawn == {"compression": [6.0], "staleness": [4.0]}
+
+
 @pytest.mark.parametrize(("intervals", "marked"), [(2, True), (figures.FEW + 1, False)])
 def test_few_points_are_marked(intervals: int, marked: bool, tmp_path: Path) -> None:
     run = write(tmp_path, "catch", 0, intervals)
