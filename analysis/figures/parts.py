@@ -22,6 +22,9 @@ COUNT_AXIS: Mapping[str, Any] = {
 PLAIN_NUMBERS: Mapping[str, Any] = {"labelExpr": "format(datum.value, ',~r')"}
 """labels that neither round a flat curve's only tick nor turn 100 into 1e+2"""
 
+FEW = 30
+"""points of a line that are marked: of two, a line alone would not show that there are no more"""
+
 
 def marks(field: str | None = None, value: Any = None) -> alt.Chart:
     """Return a chart over the figure's own table, or over its rows whose `field` is `value`."""
@@ -32,6 +35,12 @@ def marks(field: str | None = None, value: Any = None) -> alt.Chart:
 def points(size: int, opacity: float = 1, chart: alt.Chart | None = None) -> alt.Chart:
     """Return filled points over a chart's rows (default: the whole table)."""
     return (chart or marks()).mark_point(filled=True, size=size, opacity=opacity)
+
+
+def few_points(chart: alt.Chart, size: int, *groups: str) -> alt.Chart:
+    """Return the points of a chart's lines, one a value of the fields `groups`, that have few."""
+    counted = chart.transform_joinaggregate(points="count()", groupby=list(groups))
+    return points(size, chart=counted.transform_filter(alt.datum.points <= FEW))
 
 
 def make_figure(

@@ -14,12 +14,12 @@ from analysis.comparison.scores import EPISODES, is_measured, score_curve
 from analysis.figures.parts import (
     COUNT_AXIS,
     PLAIN_NUMBERS,
+    few_points,
     lines_by,
     make_figure,
     marks,
     panel_layout,
     panels,
-    points,
     values_of,
 )
 from analysis.figures.theme import Figure, strategy_colours, strategy_dashes
@@ -90,8 +90,6 @@ INDICATORS: Mapping[str, tuple[Callable[[IntervalReport], float], Mapping[str, A
 """what is read of an interval, and on what scale, by the title of its panel"""
 LETTER = 7
 """px that a letter of a panel's title takes, about"""
-FEW = 30
-"""points of a line that are marked: of two, a line alone would not show that there are no more"""
 
 
 def run_curves(labelled: Mapping[str, RunRecord], axis: str) -> Figure:
@@ -174,9 +172,7 @@ def _lines(
     looks = lines_by(
         "run", {label: colours[label] for label in shown}, [dashes[label] for label in shown], 2
     )
-    few = rows.transform_joinaggregate(points="count()", groupby=["panel", "run"])
-    few = few.transform_filter(alt.datum.points <= FEW)
     return alt.layer(
         rows.mark_line(strokeWidth=1.9).encode(x=x, y=y, **looks),
-        points(22, chart=few).encode(x=x, y=y, color=looks["color"]),
+        few_points(rows, 22, "panel", "run").encode(x=x, y=y, color=looks["color"]),
     )

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import altair as alt
 
-from analysis.figures.parts import COUNT_AXIS, lines_by, make_figure, marks, values_of
+from analysis.figures.parts import COUNT_AXIS, few_points, lines_by, make_figure, marks, values_of
 from analysis.figures.theme import BASELINE_COLOUR, COLOURS, DASHES, Figure
 
 KL_FLOOR_NATS = 1e-4
@@ -16,6 +16,8 @@ KL_FLOOR_NATS = 1e-4
 
 def learning_figures(name: str, cases: Sequence[Mapping[str, Any]]) -> list[Figure]:
     """Return the scores and the KL of compression of every case, a line for each run.
+
+    What was not measured in any run has no figure.
 
     Args:
         name: of the study.
@@ -37,8 +39,6 @@ def learning_figures(name: str, cases: Sequence[Mapping[str, Any]]) -> list[Figu
             curve["env_steps"], curve["scores"], curve["compression_kl_nats"], strict=True
         )
     ]
-    if not table:
-        return []
     labels = values_of(table, "label")
     hues = [BASELINE_COLOUR, *COLOURS]
     colours = {label: hues[index % len(hues)] for index, label in enumerate(labels)}
@@ -47,22 +47,24 @@ def learning_figures(name: str, cases: Sequence[Mapping[str, Any]]) -> list[Figu
 
     def figure(
         kind: str, field: str, title: str, caption: str, scale: Literal["linear", "log"]
-    ) -> Figure:
+    ) -> Figure | None:
         y = alt.Y(f"{field}:Q").title(title).scale(type=scale, zero=False, nice=False)
         x = alt.X("env_steps:Q").title("Env steps").axis(**COUNT_AXIS)
-        shown = [
-            marks("panel", panel)
-            .transform_filter(alt.FieldValidPredicate(field=field, valid=True))
-            .mark_line(strokeWidth=1.7, opacity=0.85)
-            .encode(x=x, y=y, detail="run:N", **lines)
-            .properties(title=panel, width=380, height=220)
-            for panel in values_of(table, "panel")
-        ]
+        shown = []
+        for panel in values_of([row for row in table if row[field] is not None], "panel"):
+            rows = marks("panel", panel)
+            rows = rows.transform_filter(alt.FieldValidPredicate(field=field, valid=True))
+            line = rows.mark_line(strokeWidth=1.7, opacity=0.85)
+            line = line.encode(x=x, y=y, detail="run:N", **lines)
+            dots = few_points(rows, 16, "run").encode(x=x, y=y, color=lines["color"])
+            shown.append(alt.layer(line, dots).properties(title=panel, width=380, height=220))
+        if not shown:
+            return None
         rows = [alt.hconcat(*shown[at : at + 2], spacing=24) for at in range(0, len(shown), 2)]
         chart = alt.vconcat(*rows, data=marks().data)
         return make_figure(f"{name}-{kind}", title, caption, chart, table)
 
-    return [
+    found = (
         figure(
             "scores",
             "score",
@@ -78,4 +80,5 @@ def learning_figures(name: str, cases: Sequence[Mapping[str, Any]]) -> list[Figu
             f"in it. What is below {KL_FLOOR_NATS:g} is drawn there.",
             "log",
         ),
-    ]
+    )
+    return [each for each in found if each is not None]

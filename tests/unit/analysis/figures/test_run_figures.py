@@ -12,6 +12,7 @@ import pytest
 from accerl.records import read_json
 from accerl.spec import Decision
 from analysis.figures import runs as figures
+from analysis.figures.parts import FEW
 from analysis.figures.theme import render_svg
 from analysis.records.load import RunRecord, load_run
 from analysis.render.html import label_runs
@@ -88,7 +89,7 @@ def test_a_kl_is_drawn_where_it_was_measured(tmp_path: Path) -> None:
     assert drawn == {"compression": [6.0], "staleness": [4.0]}
 
 
-@pytest.mark.parametrize(("intervals", "marked"), [(2, True), (figures.FEW + 1, False)])
+@pytest.mark.parametrize(("intervals", "marked"), [(2, True), (FEW + 1, False)])
 def test_few_points_are_marked(intervals: int, marked: bool, tmp_path: Path) -> None:
     run = write(tmp_path, "catch", 0, intervals)
     svg = render_svg(figures.run_curves({"a": run}, "seconds"))

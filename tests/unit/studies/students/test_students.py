@@ -15,6 +15,7 @@ from accerl.runtime.latency.profiles import load_profile
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 from accerl.training.saved_policy import evaluate_checkpoint
 from analysis.figures.studies.students import learning_figures
+from analysis.figures.theme import render_svg
 from studies.learning.curve import LearningCurve, Ratios, reached
 from studies.learning.job import EPISODES, INTERVALS, LearningJob
 from studies.students.fleet import ASSUMED, fleet_worth
@@ -212,6 +213,17 @@ def test_runs_without_a_sample_leave_no_gap_in_the_figures() -> None:
     assert (scores.name, kl.name) == ("students-scores", "students-kl")
     assert [row["kl"] for row in kl.table] == [None, 1e-4]
     assert learning_figures("students", []) == []
+    entry["compression_kl_nats"] = [None, None]
+    (only,) = learning_figures("students", [case])
+    assert only.name == "students-scores"
+
+
+def test_a_run_of_one_sample_is_a_point() -> None:
+    entry = {"seed": 0, "env_steps": [1, 2], "scores": [1.0, 2.0]}
+    entry["compression_kl_nats"] = [None, 0.1]
+    case = {"title": "catch", "variants": [{"label": "net3", "curves": [entry]}]}
+    _, kl = learning_figures("students", [case])
+    assert render_svg(kl).count('aria-roledescription="point"') == 1
 
 
 @pytest.mark.parametrize(
