@@ -128,6 +128,18 @@ def test_the_contents_work_from_the_keyboard(
     page.close()
 
 
+def test_tables_fit_a_wide_window(browser: Browser, contest: Path, console: list[str]) -> None:
+    """Those of many columns scroll, and shades at their sides say so."""
+    page = open_page(browser, contest, console, 1200, "light")
+    page.evaluate("document.querySelectorAll('details').forEach(part => part.open = true)")
+    boxes = page.locator(".scroll").all()
+    wide = [box for box in boxes if box.evaluate("box => box.scrollWidth > box.clientWidth + 1")]
+    assert [box.get_attribute("aria-label") for box in wide] == ["Settings of the latency profiles"]
+    attached = wide[0].evaluate("box => getComputedStyle(box).backgroundAttachment")
+    assert attached == "local, local, scroll, scroll"
+    page.close()
+
+
 def test_a_study_without_the_optional_files_is_whole_too(
     browser: Browser, tmp_path: Path, console: list[str]
 ) -> None:
