@@ -194,6 +194,7 @@ def time_strip(
     columns, width = panel_layout(len(study.games))
     y = rows_axis("strategy", [study.labels[name] for name in names], labelLimit=200, grid=True)
     x = alt.X("seconds:Q").title("Seconds to target").scale(zero=False, padding=12)
+    x = x.axis(tickCount=4, **PLAIN_NUMBERS)
     shape = alt.Shape("reached:N").legend(symbolSize=60)
     shape = shape.scale(domain=["reached", "not reached"], range=["circle", "triangle-right"])
     layers = alt.layer(

@@ -19,8 +19,14 @@ COUNT_AXIS: Mapping[str, Any] = {
     "labelExpr": "datum.value === 0 ? '0' : datum.label",
 }
 """SI prefixes keep millions of env steps short; without the expression zero would read 0M"""
-PLAIN_NUMBERS: Mapping[str, Any] = {"labelExpr": "format(datum.value, ',~r')"}
-"""labels that neither round a flat curve's only tick nor turn 100 into 1e+2"""
+PLAIN_NUMBERS: Mapping[str, Any] = {
+    "labelExpr": (
+        "datum.value === 0 || abs(datum.value) >= 1e-4 "
+        "? format(datum.value, ',~r') : format(datum.value, '.3~e')"
+    )
+}
+"""labels that neither round a flat curve's only tick nor turn 100 into 1e+2, nor write a tiny
+number with all its zeros"""
 
 FEW = 30
 """points of a line that are marked: of two, a line alone would not show that there are no more"""

@@ -137,6 +137,14 @@ def test_reach_curves_end_at_the_share_that_reached(contest_study: StudyRecord) 
             assert own[-1]["share"] == pytest.approx(level["reached"] / level["runs"])
 
 
+def test_times_that_are_all_alike_have_a_tick_of_their_own(contest_study: StudyRecord) -> None:
+    """Rounded to the distance between ticks, 0.3 s would be 0."""
+    figure = figures.time_strip(contest_study, build_contest(contest_study))
+    alike = [{**row, "seconds": 0.3} for row in figure.table]
+    labels = re.findall(r"<text[^>]*>([^<]*)</text>", render_svg(replace(figure, table=alike)))
+    assert labels.count("0.3") == len(contest_study.games)
+
+
 def test_forest_table_holds_the_contrasts(study: StudyRecord) -> None:
     contest = build_contest(study)
     rows = [r for r in figures_forest.time_forest(study, contest).table if r["kind"] == "all games"]

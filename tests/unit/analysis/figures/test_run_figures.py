@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,15 @@ def test_a_kl_is_drawn_where_it_was_measured(tmp_path: Path) -> None:
         for word in ("compression", "staleness")
     }
     assert drawn == {"compression": [6.0], "staleness": [4.0]}
+
+
+def test_tiny_numbers_are_written_without_their_zeros(tmp_path: Path) -> None:
+    """KL of what is not compressed is a rounding error."""
+    (figure,) = figures.run_indicators({"a": write(tmp_path, "catch", 0)})
+    tiny = [{**row, "value": 1e-17 * row["x"]} for row in figure.table if "KL" in row["panel"]]
+    labels = re.findall(r"<text[^>]*>([^<]*)</text>", render_svg(replace(figure, table=tiny)))
+    assert "2e-17" in labels
+    assert not [label for label in labels if label.startswith("0.000")]
 
 
 @pytest.mark.parametrize(("intervals", "marked"), [(2, True), (FEW + 1, False)])
