@@ -90,7 +90,7 @@ def _cpu_seconds(run: RunRecord) -> float | None:
 def strategy_levels(
     study: StudyRecord, rows: Sequence[Mapping[str, Any]], rng: np.random.Generator
 ) -> list[dict[str, Any]]:
-    """Return how each strategy did by itself: IQM over runs with bootstrap intervals.
+    """Return how each strategy did by itself: IQM over runs with intervals.
 
     `time_fraction` is seconds to target over the game's horizon, which games can share.
     """
@@ -116,6 +116,8 @@ def strategy_levels(
         clusters = study.clusters(own)
         for name, values in columns.items():
             interval = stats.iqm_interval(np.array(values), games, rng, clusters=clusters)
+            if name == "time_fraction":
+                interval = interval.within(0.0, 1.0)
             level[name] = interval.estimate
             level |= interval.bounds(name)
         levels.append(level)

@@ -33,6 +33,11 @@ class Interval:
     low: float
     high: float
 
+    def within(self, low: float, high: float) -> Interval:
+        """Return the interval without what lies outside of a possible range."""
+        found = np.clip((self.estimate, self.low, self.high), low, high)
+        return Interval(*found.tolist())
+
     def bounds(self, name: str = "") -> dict[str, float | None]:
         """Return {"low": ..., "high": ...} for JSON, None for NaN; or NAME_low and NAME_high."""
         sides = {"low": self.low, "high": self.high}
@@ -127,7 +132,9 @@ def bootstrap_weights(
 def degrees_of_freedom(games: Sequence[str], clusters: Sequence[Hashable] | None = None) -> int:
     """Return clusters minus strata: what an interval of bootstrap samples may lean on.
 
-    0 where there are fewer than MIN_CLUSTERS: then there is no interval.
+    0 where there are fewer than MIN_CLUSTERS: then there is no interval. It is never 1, with which
+    an interval would be 13 standard deviations to each side: every stratum has two clusters, or all
+    are one.
     """
     labels = _numbered(games)
     members = np.arange(len(labels)) if clusters is None else _numbered(clusters)
@@ -223,7 +230,7 @@ def iqm_interval(
     *,
     clusters: Sequence[Hashable] | None = None,
 ) -> Interval:
-    """Return the IQM over runs [N] and its bootstrap interval, resampling clusters in strata."""
+    """Return the IQM over runs [N] and its interval, resampling clusters in strata."""
     values = np.asarray(values, dtype=float)
     members = np.arange(len(values)) if clusters is None else _numbered(clusters)
     strata, _ = _strata(_numbered(games), members)

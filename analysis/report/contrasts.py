@@ -158,8 +158,8 @@ def level_table(study: StudyRecord, contest: Mapping[str, Any]) -> Table:
     if len(study.primary_games) < len(study.games):
         what += f" (the comparisons are over {len(study.primary_games)} of them)"
     columns = ("Strategy", "#Target reached", "#Time / horizon", "#95%", "#Curve area", "#95%")
-    title = f"Each strategy by itself over {what}: interquartile mean over test runs, 95% bootstrap"
-    return Table(f"{title} interval", (*columns, "#Final return", "#95%"), rows)
+    title = f"Each strategy by itself over {what}: interquartile mean over test runs, 95% interval"
+    return Table(title, (*columns, "#Final return", "#95%"), rows)
 
 
 def contrast_table(

@@ -95,6 +95,21 @@ def test_intervals_of_the_iqm_cover_it_as_often_as_they_say(games: int, seeds: i
     assert 0.92 <= covered <= 0.98
 
 
+@pytest.mark.parametrize("pairs", [3, 4])
+def test_no_interval_leans_on_one_degree_of_freedom(pairs: int) -> None:
+    found = {
+        stats.degrees_of_freedom(games, clusters)
+        for games in itertools.product("ab", repeat=pairs)
+        for clusters in itertools.product(range(4), repeat=pairs)
+    }
+    assert 1 not in found
+
+
+def test_an_interval_ends_where_what_is_possible_ends() -> None:
+    assert stats.Interval(0.53, -0.53, 1.6).within(0.0, 1.0) == stats.Interval(0.53, 0.0, 1.0)
+    assert np.isnan(stats.Interval(0.53, np.nan, np.nan).within(0.0, 1.0).low)
+
+
 def test_log_ratio_is_the_geometric_mean_and_inverts_with_the_sides() -> None:
     a, b = np.array([50.0, 80.0, 20.0, 20.0]), np.array([100.0, 100.0, 40.0, 10.0])
     games = ["a", "a", "b", "b"]
