@@ -28,12 +28,7 @@ class StudyFolder:
 
 
 def make_folder(path: Path) -> StudyFolder:
-    """Return a study's folder, made and marked if it is not.
-
-    Raises:
-        UserError: it holds something else, or cannot be written.
-    """
-    check_folder(path)
+    """Return a study's folder, made and marked if it is not."""
     make_out_dir(path)
     draft = path / f".{MARK}.{os.getpid()}.tmp"
     draft.write_text(uuid.uuid4().hex)

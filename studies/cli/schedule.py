@@ -156,11 +156,10 @@ def _print_origin(shown: Mapping[str, Any]) -> None:
         lasting = f"{item['horizon_seconds']:g} s in steps of {item['interval_seconds']:g} s"
         paragraph(f"trained on {item['game']}{machine}, seeds {seeds}, {lasting}", indent=2)
     profiles = [f"{item['name']} ({item['hash']})" for item in shown["profiles"]]
-    ended = shown["ended_with"] or "what, is not recorded"
-    paragraph(f"{shown['inner_runs']} inner runs; training ended with {ended}", indent=2)
+    ended = f", which ended with {shown['ended_with']}" if shown["ended_with"] else ""
     paragraph(
-        f"latency profiles: {', '.join(profiles) or 'none'}; "
-        f"contest plan: {shown['contest'] or 'none'}",
+        f"{shown['inner_runs']} inner runs of training{ended}; latency profiles: "
+        f"{', '.join(profiles) or 'none'}; contest plan: {shown['contest'] or 'none'}",
         indent=2,
     )
     paragraph(

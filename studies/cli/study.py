@@ -25,6 +25,7 @@ from studies.papers.run import run_papers
 from studies.progress import duration, say
 from studies.room.run import run_room
 from studies.students.run import run_learning_study
+from studies.study_folder import check_folder
 
 STUDIES = {
     "quickstart": (
@@ -75,7 +76,7 @@ class Run(Command):
     """the study's folder"""
     budget: str = "default"
     """tiny (minutes; shows that everything works) or default; contest, students,
-    correctors, room, bits and the figures also have short, contest medium, students and
+    correctors, room, bits and the figures also have short, contest and room medium, students and
     correctors minatar, and students rest and onwards"""
     seed: int = 0
     """of samplers and controller; of oracle-gap, the first of each split's inner seeds"""
@@ -99,6 +100,7 @@ class Run(Command):
         if self.name not in STUDIES:
             hint = did_you_mean(self.name, list(STUDIES))
             raise UserError(f"study {self.name!r} does not exist; {hint}")
+        check_folder(self.out)
         run, _ = STUDIES[self.name]
         if self.saved_only:
             if "saved_only" not in signature(run).parameters:

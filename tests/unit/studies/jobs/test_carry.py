@@ -172,9 +172,10 @@ def test_folders_that_are_no_study_are_refused(tmp_path: Path) -> None:
 def test_a_study_begins_in_no_folder_of_somebody_else(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "metrics.jsonl").write_text("{}")
-    for begin in (make_folder, lambda path: write_plan(path, {"budget": "tiny"})):
-        with pytest.raises(UserError, match="is not empty and holds no study"):
-            begin(tmp_path / "run")
+    with pytest.raises(UserError, match="is not empty and holds no study"):
+        write_plan(tmp_path / "run", {"budget": "tiny"})
+    for study in ("students", "paper-fig1", "oracle-gap", "room"):
+        assert run(["study", "run", study, "--out", str(tmp_path / "run")]) == 2
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["metrics.jsonl"]
     make_folder(tmp_path / "study")
     write_plan(tmp_path / "study", {"study": "papers", "budget": "tiny", "games": ["catch"]})
