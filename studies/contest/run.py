@@ -129,8 +129,7 @@ def run_contest(
         with steps.step("replay", "Exporting the controller; running it on the real clock"):
             _export(study, trained[0], entrants, results, digest)
             _write_variants(study, entrants, trained, results)
-            if not saved_only:
-                _real(study, entrants)
+            _real(study, [] if saved_only else entrants)
     info = _study_json(study, settings, entrants, trained, plan, digest, steps)
     html = _report(out, info | {"test_opened": opened}, steps)
     console.print(f"  all of it took {(perf_counter() - started) / 60.0:.1f} minutes this time")
@@ -256,9 +255,12 @@ def _write_variants(
 
 
 def _real(study: Study, entrants: Sequence[Entrant]) -> None:
-    """Run on the real clock: the bundle's schedule in short, or controller, threshold and fp32."""
+    """Run on the real clock: the bundle's schedule in short, or controller, threshold and fp32.
+
+    Of a study that makes no more runs there are no entrants.
+    """
     budget = study.budget
-    if budget.real_seconds == 0.0:
+    if budget.real_seconds == 0.0 or not entrants:
         return
     if budget.real_seeds == 0:
         times = study.profiles.get(MEASURED)
