@@ -46,6 +46,8 @@ RAMP = (
 OTHER_COLOUR = "#9aa0a6"
 LEAST_SHARE = 0.9
 """of its own width: on a narrower page a figure is scrolled, so that its text stays readable"""
+SCALE, MOST_BYTES = 0.85, 200_000
+"""of pictures: pixels for each of the figure's own, and a size that a repository can keep"""
 
 
 @dataclass(frozen=True)
@@ -158,7 +160,11 @@ def render_png(figure: Figure) -> bytes:
 
     spec = figure.vega_lite()
     spec["config"] = {**spec["config"], "background": "white"}
-    return vl_convert.vegalite_to_png(spec, scale=0.85, allowed_base_urls=[])
+    png = vl_convert.vegalite_to_png(spec, scale=SCALE, allowed_base_urls=[])
+    if len(png) > MOST_BYTES:  # about as many as it has pixels
+        scale = 0.92 * SCALE * math.sqrt(MOST_BYTES / len(png))
+        png = vl_convert.vegalite_to_png(spec, scale=scale, allowed_base_urls=[])
+    return png
 
 
 def render_svg(figure: Figure) -> str:
