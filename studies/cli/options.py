@@ -30,7 +30,7 @@ UNSAID = ("", "False", "None")
 INDENT = "    "
 """before the name of an option in tyro's list of those that are missing"""
 GameOption = Annotated[str, tyro.conf.arg(aliases=("--game",))]
-"""a game beside other options, by its older name or as `accerl profile measure` calls it"""
+"""a game, by either of the names that commands have for it"""
 CONFIG = (tyro.conf.PositionalMetavarFromFieldName,)
 
 

@@ -122,7 +122,7 @@ BUDGETS = {
         keeps_pace=True,
     ),
     "medium": RoomBudget(
-        # All five games, as short as they can be learned in, and fewer seeds.
+        # The five games of `default` in shorter runs, with fewer seeds and rules.
         games=_minatar("breakout", "freeway", "space-invaders", env_steps=200_000)
         | _minatar("asterix", "seaquest", env_steps=500_000),
         machines=MACHINES,

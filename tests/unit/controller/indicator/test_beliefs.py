@@ -270,7 +270,7 @@ def test_a_machine_that_is_slower_throughout_is_believed_to_be_just_that(factor:
         truth = steady_state(replace(work, **scaled), config, spec).env_steps_per_second
         believed = corrected(work, dict.fromkeys(("acting", "learning", "publishing"), factor))
         rate = steady_state(believed, config, spec).env_steps_per_second
-        # Where rollouts travel, publishing takes its own time no longer or shorter.
+        # Of publishing only what is sent is corrected where there is a link.
         assert rate == pytest.approx(truth, rel=0.02)
 
 

@@ -216,7 +216,7 @@ def test_settings_and_weights_are_read_as_they_were_written() -> None:
         AdvancedIndicator.from_params(broken)
     with pytest.raises(UserError, match="lack 'prior'"):
         AdvancedIndicator.from_params({"scorer": indicator.scorer.to_json()})
-    with pytest.raises(UserError, match="cap_nats must be"):
+    with pytest.raises(UserError, match=r"cap_nats must be a number above 0\.0, got -1\.0"):
         IndicatorSettings(specs=SPECS, cap_nats=-1.0)
     with pytest.raises(UserError, match="uses_kl must be"):
         IndicatorSettings(specs=SPECS, uses_kl="false")  # pyright: ignore
