@@ -102,4 +102,5 @@ def standard_specs() -> list[CompressionSpec]:
         specs += [
             CompressionSpec(student=student, graph=graph) for graph in ("eager", "torchscript")
         ]
+    specs += [CompressionSpec(bits=bits, rank=0.25) for bits in (32, 8)]
     return specs

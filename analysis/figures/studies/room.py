@@ -34,6 +34,8 @@ def heat_map(means: Sequence[Mapping[str, Any]], game: str) -> Figure:
             "machine": row["machine"] + ("*" if "changing" in row["group"] else ""),
             "spec": row["spec"],
             "over_best": row["over_best"],
+            "cell": f"{row['over_best']:.2f}" + ("+" if row["missed"] else ""),
+            "missed": row["missed"],
             "seconds": row["seconds"],
             "env_steps": row["env_steps"],
             "seeds": row["seeds"],
@@ -50,13 +52,14 @@ def heat_map(means: Sequence[Mapping[str, Any]], game: str) -> Figure:
     base = marks().encode(x=x, y=rows_axis("machine", values_of(table, "machine")))
     cells = base.mark_rect(stroke="white", strokeWidth=1).encode(color=colour)
     ink = alt.condition(f"datum.over_best >= {DARK_FROM}", alt.value("white"), alt.value(INK))
-    text = base.mark_text(fontSize=11).encode(text=alt.Text("over_best:Q", format=".2f"), color=ink)
+    text = base.mark_text(fontSize=11).encode(text="cell:N", color=ink)
     size = {"width": 78 * len(values_of(table, "spec")), "height": alt.Step(26)}
     return make_figure(
         f"room-{game}",
         f"Seconds to target over the fastest spec's, {game}",
         "Geometric mean of the seconds to both targets and over seeds; 1.00 is the fastest spec on "
-        "the machine, on the seeds that are shown. Conditions change on machines with a star.",
+        "the machine, on the seeds that are shown. + marks specs of which a run missed a target, so "
+        "that its seconds are cut at the horizon. Conditions change on machines with a star.",
         alt.layer(cells, text).properties(**size),
         table,
     )

@@ -126,6 +126,13 @@ def test_a_heat_map_has_a_cell_for_every_machine_and_spec() -> None:
     assert sorted(cells.values())[:2] == [1.0, 1.0]
 
 
+def test_a_heat_map_marks_what_the_horizon_cut() -> None:
+    rows = made_up()["means"]
+    rows[0] |= {"missed": 1 / 3}
+    shown = [row["cell"] for row in heat_map(rows, "catch").table]
+    assert shown == ["3.00+", "1.00", "1.00", "2.00"]
+
+
 @pytest.mark.slow
 def test_the_gate_s_outcome_stands_on_the_page_and_among_the_records(tmp_path: Path) -> None:
     result = made_up()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from statistics import median
 
 import pytest
@@ -16,6 +17,7 @@ from accerl.runtime.latency.families import (
     is_less_work,
     machine_of,
     sample_machine,
+    with_low_rank,
 )
 from accerl.runtime.latency.predict import advise
 from accerl.runtime.latency.profiles import load_profile, profile_names
@@ -85,6 +87,14 @@ def test_low_rank_lies_between_the_whole_network_and_a_pruned_one(family: str) -
         assert times == sorted(times, reverse=True)
         assert machine.publish_seconds(specs[1]) > machine.publish_seconds(specs[0])
         assert machine.size_bytes(specs[1]) <= machine.size_bytes(specs[0])
+
+
+def test_low_rank_that_was_measured_is_not_derived() -> None:
+    rows = with_low_rank(load_profile("two-core").specs)
+    measured = tuple(
+        replace(row, load_ms=7.0 if row.spec.rank < 1 else row.load_ms) for row in rows
+    )
+    assert with_low_rank(measured) == measured
 
 
 def test_draws_lie_around_the_base_table() -> None:
