@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         VTraceCorrector,
     )
     from accerl.monitor.strategies import (
+        AdviseKLCapStrategy,
         FirstThatFires,
         FixedStrategy,
         KLThresholdStrategy,
@@ -65,6 +66,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "ONNX",
+    "AdviseKLCapStrategy",
     "CompressionSpec",
     "CompressorChain",
     "CorrectorChain",
@@ -103,6 +105,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "AdviseKLCapStrategy": "accerl.monitor.strategies",
     "CompressionSpec": "accerl.spec",
     "CompressorChain": "accerl.compress",
     "CorrectorChain": "accerl.correct",

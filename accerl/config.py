@@ -176,6 +176,7 @@ class RunConfig:
             finite = math.isfinite(self.until_score)
             require(finite, "--until-score", "must be finite", self.until_score)
         require(self.seed >= 0, "--seed", "must not be negative", self.seed)
+        require(self.seed < 2**128, "--seed", "must be below 2^128", self.seed)
         if self.runtime.num_envs < self.learner.minibatches:
             raise UserError("learner: more minibatches than environments per actor")
         self.conditions.check(self.seconds)

@@ -132,7 +132,7 @@ def run_training(
     """
     check_startable(config, strategy, parts, indicators)
     profile = _charging(config, profile)
-    identity = run_identity(strategy, strategy_name or name_of(strategy), profile, parts)
+    identity = run_identity(config, strategy, strategy_name or name_of(strategy), profile, parts)
     out = None if out is None else Path(out)
     if resume:
         check_resumable(config, out, identity)
@@ -326,20 +326,33 @@ def name_of(strategy: Strategy) -> str:
 
 
 def run_identity(
+    config: RunConfig,
     strategy: Strategy,
     strategy_name: str,
     profile: LatencyProfile | None,
     parts: Parts | None = None,
 ) -> dict[str, Any]:
     """Return what config.json says besides the configuration, for `check_resumable`."""
-    told = getattr(strategy, "to_json", dict)()
+    settings = getattr(strategy, "to_json", dict)()
+    decided = config.adapted()
     return {
         "strategy": strategy_name,
-        "strategy_params": plain(told.get("params")),
-        "shield": plain(told.get("shield")),
+        "strategy_params": plain(settings.get("params")),
+        "shield": plain(settings.get("shield")),
         "profile_hash": None if profile is None else profile.hash,
         "own_parts": {} if parts is None else parts.names,
+        "machine": {
+            "num_actors": decided.runtime.num_actors,
+            "device": decided.learner.device,
+            "precision": decided.learner.precision,
+            # On the virtual clock seconds are the profile's, on whatever machine.
+            "fingerprint": fingerprint()["id"] if profile is None else None,
+        },
     }
+
+
+def _in_words(machine: Mapping[str, Any] | None) -> str:
+    return ", ".join(f"{name} {value}" for name, value in (machine or {}).items() if value)
 
 
 def check_resumable(config: RunConfig, out: Path | None, identity: Mapping[str, Any]) -> None:
@@ -364,6 +377,12 @@ def check_resumable(config: RunConfig, out: Path | None, identity: Mapping[str, 
     if "strategy" in names and "digest" in (identity["strategy_params"] or {}):
         names.remove("strategy")  # a bundle is known by its digest, wherever it lies
     changed = [name for name in _FIXED if getattr(recorded, name) != getattr(config, name)]
+    if names == ["machine"] and not changed:
+        raise UserError(
+            f"{out} was started on another machine, or with other cores or a GPU of it "
+            f"({_in_words(data.get('machine'))}; here: {_in_words(identity['machine'])}), and "
+            "seconds of two machines are not mixed; resume it there, or choose another --out"
+        )
     if names or changed:
         raise UserError(
             f"{out} was started with other settings ({', '.join([*changed, *names])}: preset "

@@ -32,7 +32,7 @@ def read_config(path: Path) -> RunConfig:
     if not (path / CONFIG).is_file():
         raise UserError(not_a_run(path, CONFIG))
     data = read_json(path / CONFIG)
-    extra = ("strategy", "strategy_params", "shield", "profile_hash", "own_parts")
+    extra = ("strategy", "strategy_params", "shield", "profile_hash", "own_parts", "machine")
     return RunConfig.from_json({key: value for key, value in data.items() if key not in extra})
 
 

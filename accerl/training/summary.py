@@ -43,7 +43,7 @@ def summarise(config: Mapping[str, Any], reports: Sequence[IntervalReport]) -> d
     decisions: list[dict[str, Any]] = []
     events = Counter(str(event["role"]) for report in reports for event in report.events)
     takeovers = [
-        {**vars(taken), "spec": taken.spec.label}
+        {**vars(taken), "spec": taken.spec.to_json()}
         for report in reports
         for taken in report.takeovers
     ]

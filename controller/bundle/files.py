@@ -16,7 +16,7 @@ from accerl.errors import UserError
 from accerl.records import json_hash, read_json
 
 KIND = "accerl-compression-schedule"
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 MANIFEST = "bundle.json"
 WEIGHTS = "controller.safetensors"
 GRAPH = "controller.onnx"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from accerl.errors import UserError, require_choice
+from accerl.errors import UserError, require, require_choice
 from accerl.records import make_out_dir
 from accerl.runtime.conditions import read_events
 from accerl.spec import IMPALA_NETWORKS, CompressionSpec
@@ -94,6 +94,8 @@ class Publish(Command):
 
     def execute(self) -> dict[str, Any]:
         """Measure and print."""
+        check_positive(repeats=self.repeats)
+        require(self.publications >= 0, "--publications", "must not be negative", self.publications)
         result = bench_publish(
             self.repeats, publications=self.publications, network=_measured(self.network)
         )
@@ -112,6 +114,7 @@ class Learner(Command):
 
     def execute(self) -> dict[str, Any]:
         """Measure and print."""
+        check_positive(repeats=self.repeats)
         result = bench_learner(repeats=self.repeats)
         print_rows(result, console)
         return save_result(result, self.out, "bench-learner.json")

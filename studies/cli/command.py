@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from accerl.errors import UserError
-from accerl.records import make_out_dir, write_json
+from accerl.records import fingerprint, make_out_dir, versions, write_json
 from studies.progress import say
 
 
@@ -27,8 +27,14 @@ class Command(ABC):
         """Do the work, print for people on standard error, and return what --json prints."""
 
 
+def made_here(result: dict[str, Any]) -> dict[str, Any]:
+    """Return a result that says which machine and versions it comes from, as far as it did not."""
+    return {"fingerprint": fingerprint(), "versions": versions(), **result}
+
+
 def save_result(result: dict[str, Any], out: Path | None, name: str) -> dict[str, Any]:
-    """Also write a result into --out, if given; return it."""
+    """Return a result as `made_here` says; also write it into --out, if given."""
+    result = made_here(result)
     if out is not None:
         write_json(make_out_dir(out) / name, result)
         say(f"wrote {out / name}")

@@ -119,7 +119,7 @@ def _dispatch(arguments: list[str]) -> None:
 
 def _call(name: str, arguments: list[str]) -> None:
     """Read a command's options and run it."""
-    from studies.cli.command import Command, check_writable
+    from studies.cli.command import Command, check_writable, made_here
     from studies.cli.options import read_options
 
     module, _, kind = COMMANDS[name][0].partition(".")
@@ -130,7 +130,7 @@ def _call(name: str, arguments: list[str]) -> None:
         check_writable(out)
     result = command.execute()
     if command.json:
-        print(json.dumps(result))
+        print(json.dumps(made_here(result)))
 
 
 def _help(group: str) -> None:

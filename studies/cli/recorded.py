@@ -56,7 +56,7 @@ def run_recorded(
     decided = config.adapted()
     _check(config, strategy, profile, begins=not resume)
     if resume:
-        check_resumable(config, out, run_identity(strategy, strategy_name, profile))
+        check_resumable(config, out, run_identity(config, strategy, strategy_name, profile))
     make_out_dir(out)
     if (note := note_on_precision(config.learner.precision, decided.learner.device)) is not None:
         say(note)

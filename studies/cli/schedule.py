@@ -20,7 +20,7 @@ from analysis.render.fitting import FittingTable
 from controller.bundle.bundle import is_bundle, show_bundle, verify_bundle
 from controller.bundle.card import TIER_NOTES
 from controller.bundle.schedule import QUANTILES
-from studies.cli.command import Command
+from studies.cli.command import Command, save_result
 from studies.cli.options import GameOption
 from studies.cli.recorded import free_folder, run_recorded
 from studies.cli.strategies import bundle_strategy
@@ -66,12 +66,14 @@ class Show(Command):
 
     bundle: tyro.conf.Positional[Path]
     """bundle folder"""
+    out: Path | None = None
+    """folder for schedule.json"""
 
     def execute(self) -> dict[str, Any]:
         """Print where it comes from, what it chooses from, and what it does when."""
         found = show_bundle(self.bundle)
         _print_bundle(found)
-        return found
+        return save_result(found, self.out, "schedule.json")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +85,8 @@ class Verify(Command):
 
     bundle: tyro.conf.Positional[Path]
     """bundle folder"""
+    out: Path | None = None
+    """folder for verified.json"""
 
     def execute(self) -> dict[str, Any]:
         """Check the bundle and print what was checked."""
@@ -92,7 +96,7 @@ class Verify(Command):
             f"ONNX logits agree to {checked['max_logit_difference']:.1e}; "
             f"{len(checked['schedules'])} schedules stay within its {checked['actions']} actions"
         )
-        return checked
+        return save_result(checked, self.out, "verified.json")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ import tyro
 from accerl.errors import UserError, did_you_mean
 from accerl.records import read_json
 from studies.bits.run import run_bits
-from studies.cli.command import Command, check_writable
+from studies.cli.command import Command, check_writable, save_result
 from studies.contest.run import run_contest
 from studies.jobs.cached import AGAIN, job_counts
 from studies.jobs.carry import merge_results, pack_results
@@ -60,6 +60,7 @@ STUDIES = {
     "paper-all": (partial(run_papers, names=tuple(FIGURES)), "all figures of the paper, one page"),
 }
 """by name: what runs it, and what it does"""
+LISTED = "study-list.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,17 +128,19 @@ class List(Command):
 
     study: tyro.conf.Positional[Path | None] = None
     """a study's folder: how many of its jobs are done, running, failed and left"""
+    out: Path | None = None
+    """folder for study-list.json"""
 
     def execute(self) -> dict[str, Any]:
         """Print a line for each study, or for the jobs of one."""
         if self.study is not None:
             jobs = job_counts(self.study)
             say(f"{self.study}: {jobs['saved']} results saved" + _step(jobs["step"]))
-            return {"study": str(self.study), "jobs": jobs}
+            return save_result({"study": str(self.study), "jobs": jobs}, self.out, LISTED)
         listed = {name: text for name, (_, text) in STUDIES.items()}
         for name, text in listed.items():
             say(f"{name}: {text}")
-        return {"studies": listed}
+        return save_result({"studies": listed}, self.out, LISTED)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -117,6 +117,10 @@ class Train(Command):
             bundle_mode=self.bundle_mode,
             strict=self.strict,
         )
+        name = chosen.label if isinstance(chosen, HandSetStrategy) else self.strategy
+        if self.shield is not None:
+            chosen = Shielded(chosen, self.shield)
+            name = f"{name} + {chosen.shield_label}"
         if self.print_config:
             if not self.json:
                 print(to_text(config))
@@ -125,10 +129,6 @@ class Train(Command):
         out = self.out or free_folder(default, self.resume)
         if not self.resume:
             check_free(out, "add --resume, or give another --out")
-        name = chosen.label if isinstance(chosen, HandSetStrategy) else self.strategy
-        if self.shield is not None:
-            chosen = Shielded(chosen, self.shield)
-            name = f"{name} + {chosen.shield_label}"
         summary = run_recorded(
             config, chosen, name, out, resume=self.resume, meter=self._meter(config)
         )

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from accerl.seeds import Role, generator
+from accerl.spec import CompressionSpec
 from analysis.comparison.room import (
     CHOICES,
     SINGLE,
@@ -26,6 +27,8 @@ from studies.room.plan import CHANGING, DRAWN, TARGETS
 from studies.room.runs import Rows, at_target, log_seconds, make_matrix, reached_share
 from studies.room.tuned import SCHEDULE, Rule, switches
 
+Runs = Mapping[tuple[str, str, int], Rows]
+"""rows of the matrix by name of the instance, label of the spec, and seed"""
 RuleRuns = Mapping[tuple[str, str, int], Rows]
 """rows by name of the rule, name of the instance, and seed"""
 
@@ -35,12 +38,15 @@ def dice(seed: int, comparison: int) -> np.random.Generator:
     return generator(seed, Role.BOOTSTRAP, comparison)
 
 
-def drawn_room(matrix: Matrix, instances: Sequence[Instance], seed: int) -> dict[str, Any]:
+def drawn_room(
+    matrix: Matrix, instances: Sequence[Instance], runs: Runs, seed: int
+) -> dict[str, Any]:
     """Return the room in all and by group, the gate, and what was chosen.
 
     Args:
         matrix: of the drawn instances.
         instances: the same, in its order.
+        runs: of the matrix.
         seed: of the bootstraps.
     """
     overall = room_of(matrix, dice(seed, 0))
@@ -50,7 +56,7 @@ def drawn_room(matrix: Matrix, instances: Sequence[Instance], seed: int) -> dict
         if keep.any():
             groups.append({"name": name, **room_of(matrix, dice(seed, 1 + place), keep)})
     changing = next((each for each in groups if each["name"] == CHANGING), None)
-    means = mean_seconds(matrix, instances)
+    means = means_of(matrix, instances, runs)
     return {
         "room": overall,
         "groups": groups,
@@ -64,7 +70,7 @@ def drawn_room(matrix: Matrix, instances: Sequence[Instance], seed: int) -> dict
 def by_target(
     matrix: Matrix,
     instances: Sequence[Instance],
-    runs: Mapping[tuple[str, str, int], Rows],
+    runs: Runs,
     seed: int,
 ) -> list[dict[str, Any]]:
     """Return, for each target alone, the room and the share of runs that reached it.
@@ -96,12 +102,15 @@ def chosen(matrix: Matrix) -> dict[str, Any]:
     return found
 
 
-def mean_seconds(matrix: Matrix, instances: Sequence[Instance]) -> list[dict[str, Any]]:
-    """Return, by instance and spec, seconds over those of the instance's fastest spec.
+def means_of(matrix: Matrix, instances: Sequence[Instance], runs: Runs) -> list[dict[str, Any]]:
+    """Return, by instance and spec, what its runs took and reached: means over seeds.
 
-    Geometric means over seeds, gaps filled and env steps as `expected_steps` has them (None: not
-    every run had made one): for the eye. The fastest is so on the very seeds that are shown.
-    `missed` is the share of runs that missed a target.
+    They are there to be looked at, and nothing is concluded from them. Seconds and env steps to
+    target are geometric means with gaps filled, env steps as `expected_steps` has them (None: not
+    every run had made one). `over_best` are the seconds over those of the instance's fastest spec,
+    which is so on the very seeds that are shown. `final_return` and its share of the way from
+    random play to long runs without compression (`final_share`) are those of the runs that were
+    made, as is `censored`, the share that missed a target.
     """
     known = matrix.filled()
     expected = expected_steps(known)
@@ -113,17 +122,22 @@ def mean_seconds(matrix: Matrix, instances: Sequence[Instance]) -> list[dict[str
                 continue
             made = np.isfinite(matrix.log_seconds[n, s])
             has_steps = not matrix.made_none[n, s].any()
+            own = [runs.get((item.name, spec, seed)) for seed in matrix.seeds]
+            final = float(np.mean([rows[0]["final_return"] for rows in own if rows]))
             rows.append(
                 {
                     "game": item.game,
                     "machine": item.profile,
                     "group": item.group,
-                    "spec": spec,
-                    "seconds": float(np.exp(seconds[s])),
-                    "env_steps": float(np.exp(steps[s])) if has_steps else None,
+                    "label": spec,
+                    "spec": CompressionSpec.from_label(spec).to_json(),
+                    "seconds_to_target": float(np.exp(seconds[s])),
+                    "env_steps_to_target": float(np.exp(steps[s])) if has_steps else None,
                     "over_best": float(np.exp(seconds[s] - seconds.min())),
                     "seeds": int(made.sum()),
-                    "missed": float(matrix.is_bound[n, s][made].mean()),
+                    "censored": float(matrix.is_bound[n, s][made].mean()),
+                    "final_return": final,
+                    "final_share": item.reference.normalise(final),
                 }
             )
     return rows

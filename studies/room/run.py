@@ -38,7 +38,7 @@ from studies.room.plan import (
     RoomBudget,
     make_plan,
 )
-from studies.room.result import by_target, compared, decomposition, dice, drawn_room, mean_seconds
+from studies.room.result import by_target, compared, decomposition, dice, drawn_room, means_of
 from studies.room.runs import make_matrix, rows_of
 from studies.room.show import RESULT, show
 from studies.room.study import RoomStudy, static
@@ -174,7 +174,7 @@ def _measure(study: RoomStudy, storage: str, info: Mapping[str, Any]) -> dict[st
     drawn = study.group(*DRAWN)
     study.run_matrix("matrix", drawn, seeds)
     matrix = study.run_missing(drawn, seeds)
-    result = drawn_room(matrix, drawn, study.seed)
+    result = drawn_room(matrix, drawn, study.runs, study.seed)
     result["targets"] = by_target(matrix, drawn, study.runs, study.seed)
     result["strategies"] = []
     result["decomposition"] = decomposition(result["room"], [])
@@ -200,10 +200,14 @@ def _measure(study: RoomStudy, storage: str, info: Mapping[str, Any]) -> dict[st
 def _made(study: RoomStudy) -> dict[str, Any]:
     """Return the rows of the matrix, what it saved to stop some of its specs, and core-hours."""
     return {
-        "matrix": [row for rows in study.runs.values() for row in rows],
+        "matrix": [
+            {**row, "spec": CompressionSpec.from_label(label).to_json()}
+            for (_, label, _), rows in study.runs.items()
+            for row in rows
+        ],
         "stopped": [
-            {"instance": instance, "spec": spec, "seeds_saved": count}
-            for (instance, spec), count in study.stopped.items()
+            {"instance": instance, "label": label, "seeds_saved": count}
+            for (instance, label), count in study.stopped.items()
         ],
         "core_hours": study.costs.spent / 3600.0,
     }
@@ -221,7 +225,7 @@ def _apart(study: RoomStudy, group: str, comparison: int) -> dict[str, Any] | No
     study.run_matrix(group, instances, seeds)
     matrix = study.run_missing(instances, seeds)
     room = room_of(matrix, dice(study.seed, comparison))
-    return {"name": group, **room, "means": mean_seconds(matrix, instances)}
+    return {"name": group, **room, "means": means_of(matrix, instances, study.runs)}
 
 
 def _placebo(study: RoomStudy) -> dict[str, Any]:

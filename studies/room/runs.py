@@ -18,7 +18,7 @@ from studies.room.plan import TARGETS
 Rows = Sequence[Mapping[str, Any]]
 
 
-def rows_of(instance: Instance, spec: str, seed: int, result: StrategyResult) -> list[dict]:
+def rows_of(instance: Instance, label: str, seed: int, result: StrategyResult) -> list[dict]:
     """Return a row for each target of a run.
 
     Env steps to target are read off the run's own clock, so that a run that misses the target has
@@ -26,7 +26,7 @@ def rows_of(instance: Instance, spec: str, seed: int, result: StrategyResult) ->
 
     Args:
         instance: with its game's reference.
-        spec: label of what acted, or name of what chose.
+        label: of the spec that acted, or name of what chose.
         seed: of the run.
         result: of the run.
     """
@@ -43,7 +43,7 @@ def rows_of(instance: Instance, spec: str, seed: int, result: StrategyResult) ->
                 "game": instance.game,
                 "machine": instance.profile,
                 "group": instance.group,
-                "spec": spec,
+                "label": label,
                 "seed": seed,
                 "target": share,
                 "seconds_to_target": seconds,

@@ -23,7 +23,7 @@ def show(out: Path, result: dict[str, Any]) -> dict[str, Any]:
     """Write and print a result; return it."""
     write_json(out / RESULT, result)
     small = {name: value for name, value in result.items() if name not in _LONG}
-    write_json(out / SMALL, {**small, "matrix": result["means"]})
+    write_json(out / SMALL, {**small, "matrix": result["means"]}, indent=None)
     tables = (families_table, room_table, choices_table, strategies_table)
     for table in (make(result) for make in tables):
         if table.row_count:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from accerl.records import fingerprint, read_json, read_metrics, versions
-from accerl.runtime.latency.profiles import SHIPPED
+from accerl.runtime.latency.profile import LatencyProfile
+from accerl.runtime.latency.profiles import SHIPPED, load_profile
 from accerl.runtime.run import PHASES
 from accerl.spec import CompressionSpec
 from tests.fixtures.command_line import Finished, accerl, call
@@ -96,6 +97,27 @@ def test_without_json_standard_output_stays_empty(
     assert "Traceback" not in finished.err
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("profile", "list"),
+        ("profile", "show"),
+        ("profile", "diff", "paper-1080ti", "two-core"),
+        ("profile", "advise"),
+        ("profile", "sample", "2"),
+        ("study", "list"),
+        ("train", "catch", "--print-config"),
+    ],
+)
+def test_every_object_names_machine_and_versions(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    printed = accerl(capsys, *words, "--json").json
+    assert printed["versions"] == versions()
+    # A shipped profile says where it was measured: nowhere that a fingerprint is known of.
+    assert printed["fingerprint"] == ({} if "show" in words else fingerprint())
+
+
 def test_profiles(
     profile: Path,
     tmp_path: Path,
@@ -109,7 +131,8 @@ def test_profiles(
     (folder / "mine.json").write_text(profile.read_text())
     assert accerl(capsys, "profile", "list", "--json").json["profiles"] == [*SHIPPED, "mine"]
     shown = accerl(capsys, "profile", "show", "mine", "--json").json
-    assert shown == json.loads(profile.read_text())
+    assert shown == {**json.loads(profile.read_text()), "versions": versions()}
+    assert LatencyProfile.from_json(shown).hash == load_profile("mine").hash
     paper = accerl(capsys, "profile", "show", "--json").json
     assert paper["name"] == "paper-1080ti"
     assert paper["env_step_us"] == 3000.0

@@ -85,7 +85,7 @@ def test_a_student_waits_for_some_updates_and_then_acts(distillers: int) -> None
         assert (taken.spec, taken.asked_seconds) == (NET3, begun)
         assert 0.005 < taken.seconds < run.now
         assert 0.0 < (taken.kl_nats or 0.0) <= BOUND
-        expected = {**vars(taken), "spec": NET3.label}
+        expected = {**vars(taken), "spec": NET3.to_json()}
         assert summarise({}, reports)["takeovers"] == [expected]
         assert reports[-1].switch_seconds > 0.0
         assert reports[-1].waiting_kl_nats == {}

@@ -239,8 +239,9 @@ def _around(
 def with_low_rank(rows: Sequence[SpecLatency]) -> tuple[SpecLatency, ...]:
     """Return rows with Original at a quarter of its rank, in float32 and INT8.
 
-    What is not measured is derived. It keeps 0.73 of the multiplications, pruning by a quarter 0.61, so that inference lies 0.68 of
-    the way to that. 0.42 of the bytes are sent and loaded; factorising takes some 50 ms more.
+    What is not measured is derived. It keeps 0.73 of the multiplications, pruning by a quarter
+    0.61, so that inference lies 0.68 of the way to that. 0.42 of the bytes are sent and loaded;
+    factorising takes some 50 ms more.
     """
     known = {row.spec: row for row in rows}
     added = []

@@ -94,7 +94,8 @@ class FleetSettings:
 
     def __post_init__(self) -> None:
         names = "link_gbit actors_per_node store_gb"
-        require_fields(self, "fleet", names, "must be positive", lambda value: value > 0.0)
+        rule = "must be positive and finite"
+        require_fields(self, "fleet", names, rule, lambda value: 0.0 < value < math.inf)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -345,7 +345,8 @@ class LatencyProfile(JsonFields):
                     f"latency profile: it has format {data['format']}, and this version of AcceRL "
                     f"reads {FORMAT}; measure it again"
                 )
-            return super().from_json({key: data[key] for key in data if key != "format"})
+            beside = ("format", "versions")  # the latter where a command printed it
+            return super().from_json({key: data[key] for key in data if key not in beside})
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             what = f"{error} is missing" if isinstance(error, KeyError) else first_line(error)
             raise UserError(f"latency profile is damaged: {what}; measure it again") from error

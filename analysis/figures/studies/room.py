@@ -32,12 +32,13 @@ def heat_map(means: Sequence[Mapping[str, Any]], game: str) -> Figure:
     table = [
         {
             "machine": row["machine"] + ("*" if "changing" in row["group"] else ""),
-            "spec": row["spec"],
+            "spec": row["label"],
             "over_best": row["over_best"],
-            "cell": f"{row['over_best']:.2f}" + ("+" if row["missed"] else ""),
-            "missed": row["missed"],
-            "seconds": row["seconds"],
-            "env_steps": row["env_steps"],
+            "cell": f"{row['over_best']:.2f}" + ("+" if row["censored"] else ""),
+            "censored": row["censored"],
+            "seconds": row["seconds_to_target"],
+            "env_steps": row["env_steps_to_target"],
+            "final_return": row["final_return"],
             "seeds": row["seeds"],
         }
         for row in means
@@ -58,8 +59,8 @@ def heat_map(means: Sequence[Mapping[str, Any]], game: str) -> Figure:
         f"room-{game}",
         f"Seconds to target over the fastest spec's, {game}",
         "Geometric mean of the seconds to both targets and over seeds; 1.00 is the fastest spec on "
-        "the machine, on the seeds that are shown. + marks specs of which a run missed a target, so "
-        "that its seconds are cut at the horizon. Conditions change on machines with a star.",
+        "the machine, on the seeds that are shown. + marks specs of which a run missed a target: "
+        "its seconds are cut at the horizon. Conditions change on machines with a star.",
         alt.layer(cells, text).properties(**size),
         table,
     )

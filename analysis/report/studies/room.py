@@ -22,6 +22,7 @@ UNFINISHED = (
     "there yet. The same command goes on."
 )
 MISSED = "#Runs that missed a target"
+FINALS = "Final return: share of the way from random play to long runs without compression"
 FAMILIES = "Seconds to target of no compression over each spec's (env steps likewise)"
 
 
@@ -39,6 +40,7 @@ def room_sections(result: Mapping[str, Any], plan: Mapping[str, Any]) -> list[Se
             "Which spec is how far from the fastest, game by game.",
             [
                 _families(result),
+                _finals(result),
                 *(heat_map(result["means"], game) for game in values_of(result["means"], "game")),
             ],
             FILES,
@@ -104,6 +106,18 @@ def _families(result: Mapping[str, Any]) -> Table:
     return Table(FAMILIES, columns, rows)
 
 
+def _finals(result: Mapping[str, Any]) -> Table:
+    specs = tuple(result["families"][0]["final"])
+    rows = tuple(
+        (
+            Cell(row["family"]),
+            *(number(row["final"].get(s), formats.percent(row["final"].get(s))) for s in specs),
+        )
+        for row in result["families"]
+    )
+    return Table(FINALS, ("Machines", *(f"#{spec}" for spec in specs)), rows)
+
+
 def _targets(result: Mapping[str, Any]) -> Table:
     rows = tuple(
         (
@@ -148,7 +162,7 @@ def _plan(result: Mapping[str, Any], plan: Mapping[str, Any]) -> Section:
         for row in plan["instances"]
     )
     stopped = [
-        f"{row['spec']} on {row['instance']}, {formats.counted(row['seeds_saved'], 'seed')} saved"
+        f"{row['label']} on {row['instance']}, {formats.counted(row['seeds_saved'], 'seed')} saved"
         for row in result["stopped"]
     ]
     left_out = [f"{n}: no times on {', '.join(m)}" for n, m in plan["specs_left_out"].items()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from accerl.monitor.strategies import (
     make_strategy,
 )
 from accerl.monitor.strategy import Strategy
-from accerl.records import read_json
+from accerl.records import fingerprint, read_json, write_json
 from accerl.runtime.parts import Parts
 from accerl.spec import CompressionSpec, Decision
 from accerl.training.run import RunResult, run_training
@@ -59,6 +60,30 @@ def test_a_run_records_the_parameters_of_its_strategy(recorded: Path) -> None:
     assert make_strategy(config["strategy"], **config["strategy_params"]) == HIGH
     assert read_config(recorded).game == "catch"
     assert load_run(recorded).config["strategy_params"]["threshold_nats"] == 1e6
+
+
+def test_resuming_on_another_machine_is_refused(recorded: Path, tmp_path: Path) -> None:
+    """The virtual clock is charged the same everywhere, but bfloat16 does not learn the same."""
+    data = read_json(recorded / "config.json")
+    assert data["machine"] == {
+        "num_actors": 1, "device": "cpu", "precision": "fp32", "fingerprint": None
+    }  # fmt: skip
+    moved = tmp_path / "moved"
+    shutil.copytree(recorded, moved)
+    write_json(moved / "config.json", data | {"machine": data["machine"] | {"precision": "bf16"}})
+    with pytest.raises(UserError, match=r"another machine.*precision bf16.*here:.*precision fp32"):
+        run(HIGH, moved, resume=True)
+
+
+def test_seconds_that_really_passed_are_those_of_one_machine(tmp_path: Path) -> None:
+    config = tiny_catch(seconds=0.1, interval_seconds=0.05, clock="real")
+    run_training(config, HIGH, out=tmp_path)
+    data = read_json(tmp_path / "config.json")
+    assert data["machine"]["fingerprint"] == fingerprint()["id"]
+    other = data["machine"] | {"fingerprint": "0" * 12}
+    write_json(tmp_path / "config.json", data | {"machine": other})
+    with pytest.raises(UserError, match=rf"another machine.*{'0' * 12}.*resume it there"):
+        run_training(config, HIGH, out=tmp_path, resume=True)
 
 
 def test_resuming_with_other_parameters_is_refused(recorded: Path) -> None:

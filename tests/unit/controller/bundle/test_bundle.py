@@ -67,7 +67,7 @@ def test_a_loaded_bundle_is_what_was_exported(folder: Path) -> None:
 def test_verify_reports_what_it_checked(folder: Path) -> None:
     report = verify_bundle(str(folder))
     assert report["ok"] is True
-    assert (report["schema_version"], report["candidate_features"]) == (5, len(SCORED))
+    assert (report["schema_version"], report["candidate_features"]) == (6, len(SCORED))
     assert report["actions"] == len(ACTIONS.all_specs)
     assert report["files"] == {name: (folder / name).stat().st_size for name in FILES}
     assert report["schedules"] == ["all", "breakout", "catch"]

@@ -300,6 +300,11 @@ def test_a_study_measures_the_room_and_goes_on_where_it_was(
     assert [each["name"] for each in result["groups"]][:2] == list(DRAWN)
     assert result["groups"][-1]["name"].startswith("placebo")
     assert len(result["matrix"]) >= 2 * 2 * 2 * 2  # machines, specs, seeds and targets
+    for row in (*result["matrix"], *read_json(tmp_path / "room-small.json")["matrix"]):
+        spec = CompressionSpec.from_json(row["spec"])
+        assert row["label"] == spec.label
+        assert row["seconds_to_target"] > 0.0
+        assert {"game", "machine", "env_steps_to_target", "final_return", "censored"} <= set(row)
     assert set(result["room"]["choices"]) == set(CHOICES)
     assert [row["name"] for row in result["strategies"]] == ["advise-kl-cap", "schedule"]
     jobs = sorted((tmp_path / "jobs").iterdir())

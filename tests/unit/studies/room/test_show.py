@@ -51,7 +51,13 @@ def made_up() -> dict[str, Any]:
         log_steps=np.zeros_like(seconds),
         is_bound=np.zeros(seconds.shape, dtype=bool),
     )
-    result = drawn_room(matrix, cells, 0)
+    made = {
+        (item.name, spec.label, seed): [{"final_return": 0.4 + 0.5 * (spec.bits == 8)}]
+        for item in cells
+        for spec in SPECS
+        for seed in matrix.seeds
+    }
+    result = drawn_room(matrix, cells, made, 0)
     params = {cells[0].name: {"exploring": {"bits": 8}}}
     rule = Rule(name=SCHEDULE, label="a schedule", by_instance={}, params=params, inner_runs=9)
     half: Rows = [{"seconds_to_target": 10.0, "env_steps_to_target": 1.0}]
@@ -60,7 +66,7 @@ def made_up() -> dict[str, Any]:
     result["decomposition"] = decomposition(result["room"], result["strategies"])
     return result | {
         "targets": [{"target": 0.5, "reached": 0.9, "ratio": 1.1, "low": 1.0, "high": 1.2}],
-        "stopped": [{"instance": cells[0].name, "spec": "original fp32", "seeds_saved": 1}],
+        "stopped": [{"instance": cells[0].name, "label": "original fp32", "seeds_saved": 1}],
         "core_hours": 0.1,
         "finished": True,
         "plan_hash": "0" * 12,
@@ -93,6 +99,7 @@ def test_what_compression_is_worth_by_family_of_machines() -> None:
     assert one["seconds"] == pytest.approx({"original fp32": 1.0, "original INT8": 3.0})
     assert other["seconds"]["original INT8"] == pytest.approx(0.5)
     assert other["env_steps"]["original INT8"] == pytest.approx(1.0)
+    assert other["final"] == pytest.approx({"original fp32": 0.4, "original INT8": 0.9})
     drawn = {"paper-1080ti": "laptop-0000", "learner-bound": "laptop-0001"}
     rows = [{**row, "machine": drawn[row["machine"]]} for row in made_up()["means"]]
     (family,) = by_family(rows)
@@ -103,7 +110,7 @@ def test_what_compression_is_worth_by_family_of_machines() -> None:
 def test_what_is_not_known_of_families_and_parts_is_said() -> None:
     """On the first machine fp32 missed its targets, and made no env step in one of three runs."""
     rows = made_up()["means"]
-    rows[0] |= {"missed": 1.0, "env_steps": None}
+    rows[0] |= {"censored": 1.0, "env_steps_to_target": None}
     one, other = by_family(rows)
     assert (one["missed"], other["missed"]) == (0.5, 0.0)
     assert worth_cell(one, "original INT8") == "3.00 (\N{EN DASH})"
@@ -128,7 +135,7 @@ def test_a_heat_map_has_a_cell_for_every_machine_and_spec() -> None:
 
 def test_a_heat_map_marks_what_the_horizon_cut() -> None:
     rows = made_up()["means"]
-    rows[0] |= {"missed": 1 / 3}
+    rows[0] |= {"censored": 1 / 3}
     shown = [row["cell"] for row in heat_map(rows, "catch").table]
     assert shown == ["3.00+", "1.00", "1.00", "2.00"]
 
@@ -144,6 +151,7 @@ def test_the_gate_s_outcome_stands_on_the_page_and_among_the_records(tmp_path: P
     page = (tmp_path / "room.html").read_text()
     assert result["gate"]["reason"][:20] in page
     assert "50% of the way" in page
+    assert "90%" in page.split("<caption>Final return: share")[1].split("</table>")[0]
     assert "original rank 25% INT8: no times on laptop-8000" in page
     assert {figure.name for figure in room_figures(result)} == {"room-catch", "room"}
     assert (tmp_path / "room-catch.png").read_bytes()[1:4] == b"PNG"
