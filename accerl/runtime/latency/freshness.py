@@ -21,12 +21,15 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from statistics import fmean
 
 from accerl.runtime.latency.steady import Steady, Work
 from accerl.runtime.slots import SPARE
 
 _LIMITS = 0.98  # of its time that the learner is busy, from which on all slots wait for it
 _ROUNDS, _UPDATES = 2, 40  # that are counted at least: of all slots, and of the learner
+_PUBLICATIONS = 3  # likewise, and as many before: a slow link takes hundreds of updates for each
+_LONGEST = 20_000  # updates that are played at most, where one publication takes many thousands
 _MANY = 64  # pieces: as good as no limit
 
 
@@ -69,9 +72,11 @@ def freshness(work: Work, state: Steady, every: int) -> tuple[float, float]:
     lent = [(0.0, 0)] * rollouts  # when each slot was lent, and what had been ordered by then
     # Where the learner limits, all slots wait for it in the end: it begins when they do.
     used = work.slots * fill if learner_limits(work, state) else 0.0
-    lags, first = 0, 1
-    skipped, counted = 2 * rollouts, max(_ROUNDS * rollouts, _UPDATES)
-    for n in range(skipped + counted):
+    expected = max(float(every), state.age_updates)
+    skipped = max(_ROUNDS * rollouts, round(_PUBLICATIONS * expected))
+    counted = max(_ROUNDS * rollouts, _UPDATES, round((_PUBLICATIONS + 1) * expected))
+    lags: list[int] = []
+    for n in range(min(skipped + counted, _LONGEST)):
         actor, slot = n % groups, n % rollouts
         given, ordered = lent[slot]
         begins = max(ends[actor], given)
@@ -89,13 +94,13 @@ def freshness(work: Work, state: Steady, every: int) -> tuple[float, float]:
         if compressor.look(used + copy):
             used += copy
         lent[slot] = used, len(compressor.there) - 1
-        if n == skipped:
-            first = len(compressor.there)
-        if n >= skipped:
-            lags += n - compressor.versions[newest]
-    made, last = len(compressor.there) - first, compressor.versions[-1]
-    between = (last - compressor.versions[first - 1]) / made if made else float(every)
-    return lags / counted, between
+        lags.append(n - compressor.versions[newest])
+    # Whole turns: just before new weights act, the lag is longest.
+    turns = [version for version in compressor.versions if version >= skipped]
+    if len(turns) < 2:
+        return fmean(lags[len(lags) // 2 :]), expected
+    between = (turns[-1] - turns[0]) / (len(turns) - 1)
+    return fmean(lags[turns[0] : turns[-1]]), between
 
 
 class _Compressor:

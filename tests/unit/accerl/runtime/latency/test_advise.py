@@ -55,6 +55,16 @@ def config(**runtime: Any) -> RunConfig:
     return preset.with_runtime(**{**settings, **runtime})
 
 
+def test_weights_are_at_least_as_old_as_they_take_to_travel() -> None:
+    """Where a link carries a publication in hundreds of updates, as many are played and more."""
+    preset = load_preset("minatar-breakout")
+    for number, spec in ((9000, IDENTITY), (9003, INT8), (9003, IDENTITY)):
+        row = predict(load_profile(f"edge-{number}"), preset, spec)
+        # Rollouts begin with new weights, and with those that are about to be replaced.
+        assert 1.3 * row.age_updates < row.policy_lag < 2.5 * row.age_updates
+    assert row.age_updates > 200
+
+
 def steps(profile: LatencyProfile, spec: CompressionSpec = IDENTITY, **runtime: Any) -> float:
     return predict(profile, config(**runtime), spec).env_steps_per_second
 

@@ -99,7 +99,7 @@ def test_int8_sends_less_to_the_actors() -> None:
 
 def test_costs_survive_json_and_nonsense_is_refused() -> None:
     assert MessageCosts.from_json(MessageCosts().to_json()) == MessageCosts()
-    with pytest.raises(UserError, match="link_gbit must be positive, got 0"):
+    with pytest.raises(UserError, match="link_gbit must be positive and finite, got 0"):
         FleetSettings(link_gbit=0.0)
     with pytest.raises(UserError, match="--fleet must be at least 1, got 0"):
         plan(0)
