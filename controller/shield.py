@@ -26,6 +26,8 @@ from accerl.runtime.latency.profile import LatencyProfile
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 from controller.actions import hardness
 
+INFINITE = ("kl_max_nats", "return_slope_t")
+"""indicators that can be infinite: a KL, which is its own cause, and the t of returns on a line"""
 KL_NATS = 14.0
 """the paper's threshold on the largest KL (section 2.4, Fig. 6)"""
 
@@ -212,7 +214,7 @@ def _damage(features: Features) -> tuple[str, float | str] | None:
         return "nan", "kl_max_nats"
     for feature in FEATURES:  # the vector is clipped and cannot show it
         value = features.raw.get(feature.source, 0.0)
-        if math.isinf(value) and feature.source != "kl_max_nats":
+        if math.isinf(value) and feature.source not in INFINITE:
             return "range", f"{feature.source} {value}"
     farthest = int(np.argmax(np.abs(vector)))
     if abs(vector[farthest]) > LIMIT:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from inspect import signature
 from typing import Any
@@ -68,7 +69,7 @@ class GymnasiumEnvs:
         # Environments take consecutive seeds, and some hold them in 32 bits.
         obs, info = self._call(self._env.reset, seed=seed % (2**31 - self.num_envs))
         self._check(obs, "its first observation")
-        self._lives = np.array(info.get("lives", self._lives), np.int64)
+        self._lives = self._lives_in(info, np.zeros_like(self._lives))
         return self._observations.first(obs)
 
     def step(self, actions: np.ndarray) -> Step:
@@ -84,7 +85,7 @@ class GymnasiumEnvs:
         life_lost = None
         if "lives" in info:
             # Where a game ended, the count is already the next one's: there are more, not fewer.
-            lives = np.array(info["lives"], np.int64)
+            lives = self._lives_in(info, self._lives)
             life_lost, self._lives = (lives < self._lives) & ~done, lives
         shown = self._observations.next(obs, done)
         return Step(shown, np.asarray(reward, np.float32), terminated, truncated, life_lost)
@@ -93,6 +94,12 @@ class GymnasiumEnvs:
         """See `Rests.rest`; those of a vector entry point of their own step on all together."""
         for guard, rests in zip(self._guards, rows, strict=False):
             guard.rests = bool(rests)
+
+    @staticmethod
+    def _lives_in(info: Mapping[str, Any], before: np.ndarray) -> np.ndarray:
+        """Return the lives that are left [B]: as before in environments that do not say."""
+        said = np.broadcast_to(np.array(info.get("_lives", "lives" in info), bool), before.shape)
+        return np.where(said, np.array(info.get("lives", before), np.int64), before)
 
     def _call(self, method: Callable[..., Any], *args: Any, **options: Any) -> Any:
         """Call the environments; what they raise names the game, and keeps its traceback."""
@@ -146,10 +153,11 @@ class _Actions:
                 "actions can be learned"
             )
         self._sizes = tuple(map(int, space.nvec))
-        self.count = int(np.prod(space.nvec))
+        self.count = math.prod(self._sizes)  # NumPy's product would overflow
         if self.count > MAX_ACTIONS:
+            shown = " ".join(str(space).split())  # NumPy breaks lines
             raise UserError(
-                f"game {game!r}: {space} has {self.count} combinations, and at most {MAX_ACTIONS} "
+                f"game {game!r}: {shown} has {self.count} combinations, and at most {MAX_ACTIONS} "
                 "can be learned; leave some out by a wrapper of your own (--set env.wrappers)"
             )
 

@@ -32,24 +32,28 @@ class Slots:
     Free slots are lent to their actors at once, unless they are held back: then at most `limit`
     rollouts are under way, from lending to the end of learning, and actors take turns. Rollouts
     that always waited during a round, in which the learner uses as many as are under way, were not
-    needed: the limit, at first `AT_FIRST` for each actor, falls by their number, but for `SPARE`.
-    It grows by one whenever the learner had to wait. What actors hold that have left does not
-    count.
+    needed: the limit, at first `AT_FIRST` for each actor that is there, falls by their number, but
+    for `SPARE`. It grows by one whenever the learner had to wait. What actors hold that have left
+    does not count.
 
     Args:
         actors: how many.
         each: slots of each.
         holds_back: whether slots are held back.
+        present: actors that are there from the start; None: all.
 
     Raises:
         ValueError: a step that the protocol does not have, such as using a slot twice.
     """
 
-    def __init__(self, actors: int, each: int, *, holds_back: bool = False) -> None:
+    def __init__(
+        self, actors: int, each: int, *, holds_back: bool = False, present: int | None = None
+    ) -> None:
         self.each = each
         self.holds_back = holds_back
         self._actors = actors
-        self.limit = actors * (min(AT_FIRST, each) if holds_back else each)
+        here = actors if present is None else present
+        self.limit = here * min(AT_FIRST, each) if holds_back else actors * each
         self._states = [SlotState.FREE] * (actors * each)
         self._ready: deque[int] = deque()
         self._turns = list(range(actors))  # who was lent to longest ago comes first

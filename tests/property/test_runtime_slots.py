@@ -211,6 +211,17 @@ def test_actors_take_turns_where_there_are_few_slots() -> None:
     assert {filled[-8:].count(actor) for actor in range(4)} == {2}
 
 
+def test_actors_that_join_later_leave_the_beginning_as_it_is() -> None:
+    alone, more = Slots(4, 3, holds_back=True), Slots(12, 3, holds_back=True, present=4)
+    for actor in range(4, 12):
+        more.leave(actor)
+    for slots in (alone, more):
+        for actor in range(4):
+            while slots.lend(actor):
+                pass
+    assert more.limit == alone.limit == more.under_way == alone.under_way == 8
+
+
 def test_what_an_actor_held_that_died_is_lent_to_others() -> None:
     slots = Slots(3, 2, holds_back=True)
     slots.limit = 2

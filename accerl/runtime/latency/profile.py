@@ -220,8 +220,13 @@ class LatencyProfile(JsonFields):
         return self._interpolate(spec, lambda row: row.publish_ms) * 1e-3
 
     def has(self, spec: CompressionSpec) -> bool:
-        """Whether there are times for `spec`; sparsity is interpolated between its levels."""
-        return any(_key(row.spec) == _key(spec) for row in self.specs)
+        """Whether there are times for `spec`.
+
+        Sparsity is interpolated where several levels of it were measured, and above the highest
+        counts like that. What one level alone was measured of says nothing about others.
+        """
+        levels = {row.spec.sparsity for row in self.specs if _key(row.spec) == _key(spec)}
+        return spec.sparsity in levels or len(levels) > 1
 
     @property
     def groups(self) -> int:
@@ -310,7 +315,7 @@ class LatencyProfile(JsonFields):
             (row for row in self.specs if _key(row.spec) == _key(spec)),
             key=lambda row: row.spec.sparsity,
         )
-        if not rows:
+        if not self.has(spec):
             hint = "choose a spec it lists (`accerl profile show`) or measure another profile"
             if is_own_network(spec.student):
                 hint = "your own students act on the real clock: add --clock real"

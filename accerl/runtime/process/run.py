@@ -59,7 +59,9 @@ class ProcessRun(ParallelRun[Worker]):
         self._disturbances = Disturbances(conditions, wiring.actors)
         self._begun: set[str] = set()  # actors that hold a rollout begun before they left
         self._stuck = StuckActors()
-        self._slots = Slots(actors, self._slots.each, holds_back=config.runtime.hold_back)
+        self._slots = Slots(
+            actors, self._slots.each, holds_back=config.runtime.hold_back, present=wiring.actors
+        )
         need = shared_bytes(config, policy, self._shape, len(self._slots), wiring.distillers)
         require_shared_memory("what processes share", need, "compression.distill_states")
         self._pipe: ShapedPipe | None = None

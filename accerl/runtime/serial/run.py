@@ -115,7 +115,9 @@ class SerialRun:
         )
         self.shape = RolloutShape.of(envs, config.learner.unroll)
         each = wiring.slots_each(runtime.queue_rollouts)
-        self._slots = Slots(len(self._actors), each, holds_back=runtime.hold_back)
+        self._slots = Slots(
+            len(self._actors), each, holds_back=runtime.hold_back, present=self._own_actors
+        )
         self._rollouts = [Rollout.allocate(self.shape) for _ in range(len(self._slots))]
         self._task = ""  # what the learner is doing: learn, copy or compress
         self._slot: int | None = None  # what it learns from

@@ -134,6 +134,8 @@ def test_an_interrupt_is_no_error(interrupt: type[BaseException]) -> None:
         (made_up_features(kl_max_nats=math.nan), "nan", "kl_max_nats"),
         (with_vector(log_speed=-3.5), "range", "log_speed -3.5"),
         (with_vector(log_speed=3.0), None, None),
+        (made_up_features(return_slope_t=math.inf), None, None),  # returns on a line
+        (made_up_features(policy_lag=math.inf), "range", "policy_lag inf"),
         (
             Features(raw=made_up_features().raw, vector=np.zeros(25, dtype=np.float32)),
             "range",

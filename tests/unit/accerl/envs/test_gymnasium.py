@@ -172,12 +172,28 @@ def test_atari_has_its_own_vector_entry_point_with_lives_and_raw_scores() -> Non
     own_envs.close()
 
 
+def test_lives_are_lost_where_an_environment_says_so() -> None:
+    """Where it says nothing Gymnasium's vector has zeros, which are no lives."""
+    envs, rng = make_envs(own("Mortal-v0"), 3), np.random.default_rng(0)
+    envs.reset(0)
+    lost = 0
+    for _ in range(8):
+        actions = rng.integers(2, size=3)
+        step = envs.step(actions)
+        if actions.any():
+            np.testing.assert_array_equal(step.life_lost, actions == 1)
+            lost += int(actions.sum())
+    assert lost > 8
+    envs.close()
+
+
 @pytest.mark.parametrize(
     ("game", "env", "message"),
     [
         ("Pendulum-v1", AS_IT_IS, "its actions are continuous, Box"),
         (own("ShownContinuous-v0"), AS_IT_IS, "its actions are continuous, Box"),
         (own("ShownText-v0"), FLAT, "show one by a wrapper of your own, --set"),
+        (own("ShownCountless-v0"), AS_IT_IS, f"has {2**64} combinations, and at most 1024"),
         (own("ShownHuge-v0"), AS_IT_IS, "has 6561 combinations, and at most 1024"),
         (own("ShownDict-v0"), AS_IT_IS, r"Dict, .*--set env\.wrappers=FlattenObservation"),
         (own("ShownTuple-v0"), AS_IT_IS, r"Tuple, .*--set env\.wrappers=FlattenObservation"),

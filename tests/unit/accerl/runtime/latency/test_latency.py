@@ -103,6 +103,15 @@ def test_between_measured_batches_and_sparsities_times_are_interpolated() -> Non
     assert test.infer_seconds(CompressionSpec(sparsity=0.9), 4) == pytest.approx(4 * 20e-6)
 
 
+def test_one_level_of_sparsity_says_nothing_about_others() -> None:
+    eager = CompressionSpec(graph="eager")
+    two_core = load_profile("two-core")
+    assert two_core.has(eager)
+    assert not two_core.has(replace(eager, sparsity=0.5))
+    with pytest.raises(UserError, match="no times for 'original pruned 50%"):
+        two_core.infer_seconds(replace(eager, sparsity=0.5), 16)
+
+
 @pytest.mark.parametrize(
     "spec",
     [CompressionSpec(bits=16), CompressionSpec(student="net1"), CompressionSpec(rank=0.5)],
