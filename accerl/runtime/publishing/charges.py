@@ -34,6 +34,11 @@ class Charge(JsonFields):
     """this one's, per learner update at most; 0: no limit"""
 
     @property
+    def step(self) -> float:
+        """How much of its changes a shared student takes over, see `distillation.sharing`."""
+        return 1.0 if self.updates else 1.0 / self.sharers
+
+    @property
     def key(self) -> StudentKey:
         """The network."""
         key = self.spec.student_key

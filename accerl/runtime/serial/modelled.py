@@ -179,6 +179,7 @@ class ModelledPublishing:
             learner.updates,
             leads=charge.leads,
             sharers=charge.sharers,
+            step=charge.step,
             shown=self._shown.besides(index),
         )
         if done:
