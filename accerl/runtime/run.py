@@ -94,7 +94,8 @@ class IntervalReport(JsonFields):
     """the part of `rss_bytes` that each process holds alone"""
     cpu_seconds: Mapping[str, float] = field(default_factory=dict)
     """processor seconds by process since the last report, without start-up and evaluation by the
-    learner; of a process that was replaced, those of both"""
+    learner; of a process that was replaced, those of both; on a virtual clock those that the
+    modelled processes take, actors that fill a rollout side by side together"""
     actor_core_seconds: float = 0.0
     """processor seconds of the actors within env, infer and write; 0: not known"""
     distill_updates: int = 0

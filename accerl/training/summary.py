@@ -114,7 +114,7 @@ def _conditions(reports: Sequence[IntervalReport]) -> list[Mapping[str, Any]]:
 
 
 def _cpu_seconds(reports: Sequence[IntervalReport]) -> dict[str, float]:
-    """Return the processor seconds of each process; of a virtual clock's run there are none."""
+    """Return the processor seconds of each process."""
     found: Counter[str] = Counter()
     for report in reports:
         found.update(report.cpu_seconds)
@@ -125,7 +125,7 @@ def _monitor_share(reports: Sequence[IntervalReport]) -> float | None:
     """Return which share of the run's processor time its indicators took; None: not measured."""
     whole = sum(sum(report.cpu_seconds.values()) for report in reports)
     spent = sum(sum(report.monitor_cpu_seconds.values()) for report in reports)
-    return spent / whole if whole else None
+    return spent / whole if spent else None
 
 
 def _memory(reports: Sequence[IntervalReport]) -> dict[str, dict[str, Any]]:

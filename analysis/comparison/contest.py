@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from accerl.records import write_json
-from accerl.runtime.run import PHASES
 from analysis.comparison import curves, stats
 from analysis.comparison.contrasts import (
     METRICS,
@@ -32,7 +31,6 @@ from analysis.records.load import RunRecord, StudyRecord, load_study
 from analysis.records.plan import Game
 
 CONTEST = "contest.json"
-WORK = tuple(name for name in PHASES if name != "wait")
 """phases that keep a processor busy; they do not overlap, and actors' are summed"""
 
 
@@ -77,13 +75,7 @@ def _measure(game: Game, run: RunRecord) -> dict[str, Any]:
 
 
 def _cpu_seconds(run: RunRecord) -> float | None:
-    """Return the processor seconds of a run, or the modelled busy ones of a virtual clock.
-
-    A virtual clock's run is the same on every machine, so what the simulation took says nothing.
-    """
-    if run.summary["tier"] == "virtual":
-        working = (report.phase_seconds.get(name, 0.0) for report in run.reports for name in WORK)
-        return sum(working) or None
+    """Return the processor seconds of a run's processes, of modelled ones on a virtual clock."""
     return sum(sum(report.cpu_seconds.values()) for report in run.reports) or None
 
 

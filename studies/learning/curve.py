@@ -12,12 +12,13 @@ from accerl.runtime.run import IntervalReport
 from accerl.spec import CompressionSpec
 from accerl.training.score import Score
 
-PROCESSES: Mapping[str, tuple[str, ...]] = {
-    "actors": ("env", "infer", "write"),
-    "learner": ("learn",),
-    "compression": ("compress", "publish"),
+PROCESSES: Mapping[str, str] = {
+    "actor": "actors",
+    "learner": "learner",
+    "compressor": "compression",
+    "distiller": "compression",
 }
-"""whose processors each phase keeps busy; who waits takes none"""
+"""whom a process works for, by the first word of its name"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +44,7 @@ class LearningCurve:
     """mean score of the learner's own policy after the run: what small actors cost the learner, and
     not their own play; None: not measured"""
     processor_seconds: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    """so far, by `PROCESSES`: those that the virtual clock charges, of all actors together"""
+    """so far, of all that work for the same: `IntervalReport.cpu_seconds`"""
 
     @property
     def core_seconds(self) -> list[float]:
@@ -72,13 +73,8 @@ class LearningCurve:
             distill_core_seconds=sum(report.phase_seconds["compress"] for report in reports),
             learner_score=learner_score,
             processor_seconds={
-                name: list(
-                    accumulate(
-                        sum(report.phase_seconds.get(phase, 0.0) for phase in phases)
-                        for report in reports
-                    )
-                )
-                for name, phases in PROCESSES.items()
+                whom: list(accumulate(_processor_seconds(report, whom) for report in reports))
+                for whom in dict.fromkeys(PROCESSES.values())
             },
         )
 
@@ -94,6 +90,14 @@ class LearningCurve:
             name: [_short(value) for value in list(getattr(self, name))[every - 1 :: every]]
             for name in names
         }
+
+
+def _processor_seconds(report: IntervalReport, whom: str) -> float:
+    return sum(
+        seconds
+        for name, seconds in report.cpu_seconds.items()
+        if PROCESSES.get(name.partition("-")[0]) == whom
+    )
 
 
 def _short(value: Any) -> Any:

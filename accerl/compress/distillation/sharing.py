@@ -8,11 +8,13 @@ from, and from then on a student that K distillers share is
 over the pieces that each has done since. The step s is 1 where they split the updates that one
 would be allowed: together they then follow a moving teacher as closely as that one, and in a K-th
 of the time; averaged, they would follow as closely as one with a K-th of the updates. It is 1/K
-where each does as many updates as it can: from a fitted start larger steps did harm. At the beginning of a piece a distiller takes w as all
-others have shown it, does a few updates with an Adam of its own, and shows its new d_k. Nobody
-waits, each writes only what is its own, and a distiller that dies, hangs or is late loses nothing:
-what it had shown still counts. A network that is begun anew has a higher `generation`, and weights
-that others are to go on from have a higher `base`: what was added to older ones counts no more.
+where each does as many updates as it can: from a fitted start larger steps did harm.
+
+At the beginning of a piece a distiller takes w as all others have shown it, does a few updates with
+an Adam of its own, and shows its new d_k. Nobody waits, each writes only what is its own, and a
+distiller that dies, hangs or is late loses nothing: what it had shown still counts. A network that
+is begun anew has a higher `generation`, and weights that others are to go on from have a higher
+`base`: what was added to older ones counts no more.
 """
 
 from __future__ import annotations

@@ -159,6 +159,7 @@ class SerialRun:
         self._cpu.note(self._pids)
         decision = self.orders.decision
         assert decision is not None
+        used = self._cpu.take() if self._measures else self.servers.take_processor_seconds()
         return self.recorder.report(
             seconds=seconds,
             total_seconds=end,
@@ -168,7 +169,7 @@ class SerialRun:
             switch_seconds=self.orders.end_interval(),
             events=(*self._safeguard.take_events(), *self.orders.take_events(end)),
             memory=memory_by_name(self._pids),
-            cpu_seconds=self._cpu.take(),
+            cpu_seconds=used,
         )
 
     def _advance(self, end: float) -> None:

@@ -15,6 +15,9 @@ so a run of events is determined to the bit by the order in which work is given.
 Conditions change these rates at the very moment they begin or end. With j processes of others that
 compute without pause, all get min(1, C / (K + j)); a core that is s times slower does 1 / s of a
 core-second a second, and slows no GPU; what travels goes at the share of bandwidth that is left.
+
+Processor seconds are those for which cores are occupied: what a slower core takes longer for, and
+what a process does that a GPU computes for, count; waiting and sending do not.
 """
 
 from __future__ import annotations
@@ -59,6 +62,7 @@ class Servers:
         self._cores = cores
         self._gpu_core = gpu_core
         self._works: dict[str, _Work | None] = dict.fromkeys(names)
+        self._processor_seconds = dict.fromkeys(names, 0.0)
         self._conditions = conditions
         self._look()
 
@@ -111,7 +115,7 @@ class Servers:
         while True:
             rates = self._rates()
             first: tuple[float, str] | None = None
-            for name, (work, rate) in rates.items():
+            for name, (work, rate, _) in rates.items():
                 ends = self.now + work.left_seconds / rate
                 if first is None or ends < first[0]:
                     first = (ends, name)
@@ -119,8 +123,9 @@ class Servers:
             changes = self._changes < reached
             reached = min(reached, self._changes)
             passed = max(reached - self.now, 0.0)
-            for work, rate in rates.values():
+            for name, (work, rate, cores) in rates.items():
                 work.left_seconds = max(work.left_seconds - passed * rate, 0.0)
+                self._processor_seconds[name] += passed * cores
             self.now = max(self.now, reached)
             if self.now >= self._changes:
                 self._look()
@@ -133,23 +138,30 @@ class Servers:
         self._works[first[1]] = None
         return first[1], self.now - ended.began
 
-    def _rates(self) -> dict[str, tuple[_Work, float]]:
-        """Return the work that is under way, and how much of it is done in a second."""
+    def take_processor_seconds(self) -> dict[str, float]:
+        """Return those of every process that has taken any since the last call."""
+        taken = {name: seconds for name, seconds in self._processor_seconds.items() if seconds}
+        self._processor_seconds = dict.fromkeys(self._processor_seconds, 0.0)
+        return taken
+
+    def _rates(self) -> dict[str, tuple[_Work, float, float]]:
+        """Return the work under way, how much of it is done in a second, and by how many cores."""
         busy = {name: work for name, work in self._works.items() if work is not None}
         moment = self._moment
         on_gpu = sum(work.on_gpu for work in busy.values())
         own = (work.cores for work in busy.values() if work.computes and not work.on_gpu)
         share, gpu_share = self._shares(sum(own) + moment.co_tenants, on_gpu)
 
-        def rate(name: str, work: _Work) -> float:
+        def rate(name: str, work: _Work) -> tuple[float, float]:
             if work.on_gpu:
-                return gpu_share
+                return gpu_share, min(self._gpu_core, self._cores / on_gpu)
             if work.computes:
                 given = share if work.cores else 1.0
-                return given / moment.slowdown(name) if moment.throttles else given
-            return moment.bandwidth if work.travels else 1.0
+                slower = moment.slowdown(name) if moment.throttles else 1.0
+                return given / slower, given * (work.cores or 1.0)
+            return moment.bandwidth if work.travels else 1.0, 0.0
 
-        return {name: (work, rate(name, work)) for name, work in busy.items()}
+        return {name: (work, *rate(name, work)) for name, work in busy.items()}
 
     def _shares(self, occupied: float, on_gpu: int) -> tuple[float, float]:
         """Return what everybody gets of a core, and what each process on the GPU gets of it.
@@ -167,7 +179,7 @@ class Servers:
         return share, min(1.0, share / self._gpu_core, 1.0 / on_gpu)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the clock and all work, as plain numbers."""
+        """Return the clock and all work, as plain numbers; processor seconds are to be taken."""
         works = {
             name: None
             if work is None
@@ -186,6 +198,7 @@ class Servers:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a state returned by `state_dict`."""
         self.now = state["now"]
+        self._processor_seconds = dict.fromkeys(self._processor_seconds, 0.0)
         self._works = {
             name: None
             if work is None

@@ -132,15 +132,14 @@ def test_a_loss_is_called_a_loss(study: StudyRecord) -> None:
     assert any("it trades quality for speed" in s for s in sentences)
 
 
-def test_virtual_runs_are_charged_their_modelled_busy_seconds(
+def test_processor_seconds_are_those_of_all_processes(
     study: StudyRecord, contest: dict[str, Any]
 ) -> None:
     row = next(row for row in contest["rows"] if row["strategy"] == "static")
     reports = study.runs["static", row["env"], row["seed"]].reports
-    phases = ("env", "infer", "write", "learn", "compress", "publish")
-    expected = sum(report.phase_seconds[name] for report in reports for name in phases)
+    expected = sum(sum(report.cpu_seconds.values()) for report in reports)
     assert row["cpu_seconds"] == pytest.approx(expected)
-    assert all(report.phase_seconds["wait"] > 0.0 for report in reports)
+    assert expected > 0.0
 
 
 def test_real_runs_are_charged_what_their_processes_used(tmp_path: Path) -> None:

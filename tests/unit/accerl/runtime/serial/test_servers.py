@@ -45,6 +45,29 @@ def test_who_pauses_takes_no_core_and_is_not_slowed_down() -> None:
     assert ends(servers) == [("a", 1.0), ("b", 1.5)]
 
 
+def test_processor_seconds_are_those_for_which_cores_are_occupied() -> None:
+    servers = Servers(["a", "b", "c", "far"], cores=2, gpu_core=0.5)
+    servers.work("a", 2.0, cores=2.0)  # a group that fills a rollout side by side
+    servers.pause("b", 1.0)
+    servers.work("far", 3.0, cores=0.0)
+    assert servers.advance(2.0) == ("b", 1.0)
+    servers.work("b", 1.0)  # three want two cores now
+    ends(servers, until=20.0)
+    taken = servers.take_processor_seconds()
+    assert taken == pytest.approx({"a": 4.0, "b": 1.0, "far": 3.0})
+    servers.work("c", 4.0, on_gpu=True)
+    ends(servers, until=40.0)
+    assert servers.take_processor_seconds() == pytest.approx({"c": 2.0})
+    assert servers.take_processor_seconds() == {}
+
+
+def test_a_throttled_core_is_occupied_for_longer() -> None:
+    servers = Servers(["a"], conditions=changing((0.0, 9.0, "throttle", 2.0, "a")))
+    servers.work("a", 1.0)
+    ends(servers)
+    assert servers.take_processor_seconds() == pytest.approx({"a": 2.0})
+
+
 def test_work_that_comes_later_slows_down_what_is_under_way() -> None:
     servers = Servers(["a", "b"], cores=1)
     servers.work("a", 2.0)
