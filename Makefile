@@ -23,7 +23,7 @@ test: $(VENV)/.installed-test ## the fast suite
 test-all: test ## the fast suite, then the slow tests one by one
 	$(PYTEST) -m slow
 
-check: lint types layers lines test ## what CI runs
+check: lint types layers lines test ## what must pass before a commit; CI runs .ci/run
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .

@@ -58,7 +58,7 @@ def share(indicator: AdvancedIndicator, games: list[Game]) -> float:
 def test_no_spec_that_is_held_reaches_the_optimum(games: list[Game]) -> None:
     for game, best in games:
         held = [value(game, [indices] * 20) / best for indices in ACTIONS.all_indices()]
-        assert 0.8 < max(held) < 0.98
+        assert 0.8 < max(held) < 0.95
 
 
 @pytest.mark.slow

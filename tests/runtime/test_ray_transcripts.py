@@ -49,6 +49,7 @@ def verdict(out: Path) -> dict[str, Any]:
 def check_equal(here: Path, there: Path) -> None:
     """Whether two contests found the same, to the bit."""
     assert results(here) == results(there)
+    assert len(files(here)) > 3
     assert files(here) == files(there)
     assert verdict(here) == verdict(there)
 

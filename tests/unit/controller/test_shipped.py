@@ -21,7 +21,10 @@ def test_it_knows_every_spec_that_studies_compare() -> None:
     config = load_preset("pong")
     strategy = shipped_indicator()
     bind(strategy, config, times_of_run(load_profile(PAPER), config))
-    assert {IDENTITY, *SPECS} >= set(specs_of(strategy)) > {IDENTITY}
+    assert set(strategy.strategy.settings.specs) == {IDENTITY, *SPECS}  # pyright: ignore
+    # Net1 learns, and the paper's machine has no times of low rank.
+    known = {spec for spec in SPECS if spec.student != "net1" and spec.rank == 1.0}
+    assert set(specs_of(strategy)) == {IDENTITY, *known}
 
 
 def test_it_gains_more_than_no_compression_on_machines_that_it_never_saw() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from accerl.records import read_json, write_json
+from accerl.records import write_json
 from analysis.comparison import stats
 from analysis.comparison.contest import build_contest
 from analysis.comparison.contrasts import PRIMARY, missing_metrics, planned_secondary
@@ -345,8 +346,9 @@ def test_only_metrics_that_the_plan_names_are_secondary(
 
 def test_a_planned_metric_without_pairs_is_a_warning(tmp_path: Path) -> None:
     folder = write_contest_study(tmp_path, seeds=(100, 101))
-    for path in folder.glob("runs/*/*/*/summary.json"):
-        write_json(path, {**read_json(path), "tier": "real"})
+    for path in folder.glob("runs/*/*/*/metrics.jsonl"):
+        lines = [json.loads(line) | {"cpu_seconds": {}} for line in path.read_text().splitlines()]
+        path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     found = load_study(folder)
     contest = build_contest(found)
     text = "Planned metric cpu_seconds: no pair of runs has it, so there is no contrast"
