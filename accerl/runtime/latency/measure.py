@@ -136,7 +136,9 @@ def _pong() -> RunConfig:
 
 
 def _decided(config: RunConfig) -> RunConfig:
-    return config.with_learner(precision=choose_precision(config.learner.precision))
+    """Return a configuration whose learner computes on the processor: the profile is of that."""
+    precision = choose_precision(config.learner.precision)
+    return config.with_learner(device="cpu", precision=precision)
 
 
 def _quiet(what: str, done: int, total: int) -> None:
