@@ -182,7 +182,7 @@ class Work:
             once = profile.distill_seconds(spec, compression.distill_batch)
         allowed = compression.distill_updates
         sharers = most_sharers(wiring.distillers, allowed)
-        share = allowed / max(sharers, 1) if allowed else math.inf
+        share = float(allowed) if allowed else math.inf
         if not wiring.compressor:  # the learner, which goes on learning after some
             share = allowed or PIECE_UPDATES
         kl = usual_kl_nats(spec) if kl_nats is None else kl_nats

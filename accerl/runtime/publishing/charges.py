@@ -12,13 +12,16 @@ from accerl.spec import CompressionSpec, StudentKey
 
 PIECE_UPDATES = 4
 """distillation updates after which a process looks for news, and shows what it has made"""
-LEAST_SHARE = 3
-"""updates per learner update for which it is worth having one more distiller on a student"""
 
 
 def most_sharers(distillers: int, updates: int) -> int:
-    """Return how many distillers may share one network of which so many updates are allowed."""
-    return min(distillers, max(updates // LEAST_SHARE, 1)) if updates else distillers
+    """Return how many distillers may share one network of which so many updates are allowed.
+
+    K that split N updates change it by the mean of what each does in N / K: one that does all N
+    stays closer to a learner that moves. (Were their changes added up, each having begun without
+    the others', the student would now and then be thrown far off.)
+    """
+    return 1 if updates else distillers
 
 
 @dataclass(frozen=True)
@@ -34,11 +37,6 @@ class Charge(JsonFields):
     """this one's, per learner update at most; 0: no limit"""
 
     @property
-    def step(self) -> float:
-        """How much of its changes a shared student takes over, see `distillation.sharing`."""
-        return 1.0 if self.updates else 1.0 / self.sharers
-
-    @property
     def key(self) -> StudentKey:
         """The network."""
         key = self.spec.student_key
@@ -49,14 +47,14 @@ class Charge(JsonFields):
 class Charges:
     """Which distillers are in charge of which network; without distillers the compressor is.
 
-    Every network has one distiller that leads, always the same. What acts comes first: who leads
-    nothing that acts helps with what does, as evenly as may be, as long as every share of the
-    allowed updates is worth it. Whoever is left keeps close what it leads and does not act, unless
-    others want what it computes with.
+    Every network has one distiller that leads, always the same. What acts comes first: where there
+    is no limit to what is distilled, who leads nothing that acts helps with what does, as evenly as
+    may be. Whoever is left keeps close what it leads and does not act, unless others want what it
+    computes with.
 
     Args:
         distillers: how many there are.
-        updates: `CompressionConfig.distill_updates`, which all distillers of a network share.
+        updates: `CompressionConfig.distill_updates`.
         follow_idle: whether networks that do not act are kept close.
     """
 
@@ -81,13 +79,13 @@ class Charges:
         used = {key: spec for spec in acting if (key := spec.student_key) is not None}
         sharers = self._sharers(list(used))
         found = [
-            self._charge(spec, own.index(index), len(own))
+            Charge(spec, own[0] == index, len(own), self._updates)
             for key, spec in used.items()
             if index in (own := sharers[key])
         ]
         if found or not self._follow_idle:
             return tuple(found)
-        return tuple(map(self._charge, self._specs[index].values()))
+        return tuple(Charge(spec, updates=self._updates) for spec in self._specs[index].values())
 
     def _sharers(self, keys: Sequence[StudentKey]) -> dict[StudentKey, list[int]]:
         """Return who distils each network that acts, the leader first."""
@@ -102,17 +100,13 @@ class Charges:
                 min(open_to_help, key=len).append(index)
         return sharers
 
-    def _charge(self, spec: CompressionSpec, rank: int = 0, sharers: int = 1) -> Charge:
-        share, rest = divmod(self._updates, sharers)
-        return Charge(spec, rank == 0, sharers, share + (rank < rest))
-
     def left_to_compressor(self, acting: Sequence[CompressionSpec]) -> tuple[Charge, ...]:
         """Return the networks that act and that the compressor must distil itself."""
         if self._specs:
             return ()
         # Two specs that differ in bits alone share their network.
         unique = {spec.student_key: spec for spec in acting if spec.student_key is not None}
-        return tuple(map(self._charge, unique.values()))
+        return tuple(Charge(spec, updates=self._updates) for spec in unique.values())
 
     def state_dict(self) -> list[list[dict[str, Any]]]:
         """Return who leads what."""

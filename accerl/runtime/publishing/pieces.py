@@ -64,7 +64,6 @@ class Pieces:
             self.version,
             leads=charge.leads,
             sharers=charge.sharers,
-            step=charge.step,
             shown=() if others is None else others(),
         )
         if done:

@@ -179,7 +179,6 @@ class ModelledPublishing:
             learner.updates,
             leads=charge.leads,
             sharers=charge.sharers,
-            step=charge.step,
             shown=self._shown.besides(index),
         )
         if done:
