@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,10 @@ import controller
 import studies
 from analysis.formats import rounded
 from studies.cli.main import COMMANDS
+from studies.cli.options import read_options
 from tests.fixtures.command_line import accerl
 
+ROOT = Path(studies.__file__).parents[1]
 EVENTS = [
     {"at_seconds": 0.5, "lasts_seconds": 0.5, "kind": "co-tenant", "amount": 1},
     {"at_seconds": 1.5, "lasts_seconds": 9, "kind": "throttle", "amount": 2},
@@ -57,12 +61,57 @@ def test_the_page_lists_every_command() -> None:
     assert "130 after Ctrl-C" in text
 
 
+def printed_commands() -> list[list[str]]:
+    """Return the words of every `accerl` command that a page shows in a block of its own."""
+    pages = [
+        path
+        for folder in ("accerl", "controller", "studies", "analysis")
+        for path in (ROOT / folder).rglob("*.md")
+    ]
+    found = []
+    for path in (ROOT / "README.md", *pages):
+        for block in re.findall(r"```[a-z]*\n(.*?)```", path.read_text(), re.DOTALL):
+            for line in block.replace("\\\n", " ").splitlines():
+                for part in line.split("#")[0].split("&&"):
+                    words = shlex.split(part) if part.strip().startswith("accerl ") else []
+                    found += [words[1:]] if words else []
+    return found
+
+
+def test_commands_on_pages_have_the_options_that_they_are_shown_with() -> None:
+    shown = printed_commands()
+    assert len(shown) > 10
+    for words in shown:
+        name = next(name for n in (2, 1) if (name := " ".join(words[:n])) in COMMANDS)
+        module, _, kind = COMMANDS[name][0].partition(".")
+        command = getattr(importlib.import_module(f"studies.cli.{module}"), kind)
+        options = [word for word in words[len(name.split()) :] if word != "..."]
+        assert read_options(command, name, options), words
+
+
 def test_examples_of_the_outer_problem_run_as_printed() -> None:
     blocks = re.findall(r"```python\n(.*?)```", page(controller), re.DOTALL)
     assert len(blocks) == 2
+    found: list[dict[str, Any]] = [{} for _ in blocks]
+    for block, names in zip(blocks, found, strict=True):
+        exec(block, names)
+        assert names["env"].observation_space.shape == (31,)
+    made = found[0]["env"].unwrapped
+    assert made.snapshot().keys() == found[0]["snapshot"].keys()
+    for names in found:
+        names["env"].close()
+
+
+def test_the_readme_s_example_runs_as_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     names: dict[str, Any] = {}
-    exec(blocks[1], names)  # on its own
-    assert names["env"].observation_space.shape == (31,)
+    exec(block, names)
+    assert names["actions"].shape == (8,)
+    assert names["result"].best_return > -0.5
+    assert (tmp_path / "catch.onnx").stat().st_size > 1_000
 
 
 @pytest.mark.parametrize(
