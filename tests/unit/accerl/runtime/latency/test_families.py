@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from statistics import median
 
+import numpy as np
 import pytest
-from scipy.stats import spearmanr
 
 from accerl.errors import UserError
 from accerl.presets import load_preset
@@ -44,7 +44,8 @@ def test_families_with_the_same_number_have_nothing_in_common() -> None:
         [sample_machine(family, number).learner_us_per_sample for number in range(60)]
         for family in ("edge", "gpu-few-cores")
     ]
-    assert abs(spearmanr(*step_us).statistic) < 0.4  # from one stream they would go together
+    correlation = np.asarray(np.corrcoef(step_us))[0, 1]
+    assert abs(correlation) < 0.4  # from one stream they would go together
 
 
 def test_names_of_machines() -> None:
