@@ -8,6 +8,7 @@ from typing import Any
 
 from accerl.errors import UserError
 from accerl.records import read_json
+from studies.learning.curve import PROCESSES
 from studies.learning.interval import ENOUGH_GAMES
 from studies.papers.plan import FIGURES
 from studies.papers.results import interval_text
@@ -123,7 +124,7 @@ def _lines(panel: Mapping[str, Any], machine: str, known: Mapping[str, Any]) -> 
         f"{panel['game']} on {machine}, learner {panel['network']}, {panel['env_steps']:,} env "
         f"steps of {panel['baseline']}; length of the runs in seconds; env steps, seconds and "
         f"processor seconds to {target} over {panel['baseline']}'s, and processor seconds to "
-        f"{target} of actors + learner + compression:",
+        f"{target} of {' + '.join(dict.fromkeys(PROCESSES.values()))}:",
         "",
         "| actors | length | last score | reached | env steps | seconds | processor seconds "
         "| by process | env steps/s |",
@@ -145,7 +146,10 @@ def _reached(found: Mapping[str, Any] | None) -> str:
 
 
 def _by_process(seconds: Mapping[str, float] | None) -> str:
-    return " + ".join(f"{value:,.0f}" for value in seconds.values()) if seconds else "-"
+    """Return them in the order of `PROCESSES`; JSON has them in the alphabet's."""
+    if not seconds:
+        return "-"
+    return " + ".join(f"{seconds[name]:,.0f}" for name in dict.fromkeys(PROCESSES.values()))
 
 
 def _split(rows: list[dict[str, Any]]) -> list[str]:

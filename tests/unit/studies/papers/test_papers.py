@@ -58,6 +58,7 @@ def curve(slope: float, *, noise: float = 0.0, count: int = 20) -> LearningCurve
         processor_seconds={
             "actors": [3.0 * (i + 1) for i in range(count)],
             "learner": [0.5 * (i + 1) for i in range(count)],
+            "compression": [0.1 * (i + 1) for i in range(count)],
         },
     )
 
@@ -239,9 +240,13 @@ def test_a_figure_is_drawn_and_explained(tmp_path: Path) -> None:
         "seconds", "processor seconds", "env steps",
     }  # fmt: skip
     whole = {**result, "command": "accerl", "git_revision": None, "fingerprint": fingerprint()}
-    (tmp_path / "fig8.json").write_text(json.dumps(whole))
+    (tmp_path / "fig8.json").write_text(json.dumps(whole, sort_keys=True))
     text = write_page(tmp_path).read_text()
     assert "It is faster." in text
+    used = line["processor_seconds"]
+    parts = " + ".join(f"{used[name]:,.0f}" for name in ("actors", "learner", "compression"))
+    assert "of actors + learner + compression:" in text
+    assert f"| {parts} |" in text
     assert "revision unknown on " in text
     assert "| faster | **holds** |" in text
 
