@@ -61,7 +61,7 @@ def test_the_lag_is_what_is_predicted() -> None:
     for held in (False, True):
         own = config(hold_back=held)
         row = predict(times_of_run(LIMITS, own), own, IDENTITY)
-        assert play(LIMITS, own).policy_lag == pytest.approx(row.policy_lag, abs=1.5)
+        assert play(LIMITS, own).policy_lag == pytest.approx(row.policy_lag, abs=0.3)
 
 
 def test_a_restored_run_is_bit_for_bit_the_same() -> None:

@@ -38,6 +38,8 @@ def cartpole() -> tuple[PPO, np.ndarray]:
         obs = envs.step(model.predict(obs)[0])[0]
         states.append(obs)
     envs.close()
+    with torch.no_grad():  # so little was learned that all actions are about as likely
+        model.policy.action_net.weight.mul_(50.0)
     return model, np.concatenate(states).astype(np.float32)
 
 
@@ -67,12 +69,14 @@ def test_a_policy_of_stable_baselines3_is_compressed(
         values = sb3_model.policy.predict_values(states).squeeze(-1).numpy()
     logits, acted = policy.infer(observations)
     exact = spec.sparsity == 0.0 and spec.student == "original"
-    assert kl_nats(wanted, logits).mean() < (1e-4 if exact else 0.05)
+    decided = kl_nats(wanted, np.zeros_like(wanted)).mean()  # away from chance
+    assert decided > 0.1
+    assert kl_nats(wanted, logits).mean() < (0.001 if exact else 0.2) * decided
     if exact:
         tolerance = {32: 1e-5, 16: 0.02, 8: 0.05}[spec.bits]
         np.testing.assert_allclose(acted, values, atol=tolerance * np.abs(values).max())
     actions, _ = sb3_model.predict(observations, deterministic=True)
-    assert (policy(observations) == actions).mean() > (0.95 if exact else 0.6)
+    assert (policy(observations) == actions).mean() > (0.95 if exact else 0.85)
     assert policy(observations, np.random.default_rng(0)).shape == (len(observations),)
     after = sb3_model.policy.state_dict()
     assert all(torch.equal(value, before[name]) for name, value in after.items())

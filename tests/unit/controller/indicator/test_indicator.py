@@ -308,11 +308,13 @@ def test_nonsense_in_training_is_refused() -> None:
         trainer.improve(np.array([[0.0, 1.0, math.nan, 2.0]]))
 
 
-def test_evolution_strategies_move_the_same_weights() -> None:
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_evolution_strategies_move_the_same_weights_to_where_it_pays(sign: float) -> None:
     start = SpecScorer(generator=torch.Generator().manual_seed(0))
-    evolution = Evolution(start, EvolutionConfig(pairs=2))
-    states = evolution.proposal()
-    assert len(states) == 4
-    before = start.to_json()
-    evolution.improve(np.arange(4.0))
-    assert start.to_json() != before
+    evolution = Evolution(start, EvolutionConfig(pairs=4))
+    begun = float(start.linear.detach().sum())
+    for _ in range(10):
+        states = evolution.proposal()
+        assert len(states) == 8
+        evolution.improve(np.array([sign * np.sum(s["weights"]["linear"]) for s in states]))
+    assert sign * (float(start.linear.detach().sum()) - begun) > 0.05
