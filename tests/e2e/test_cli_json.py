@@ -12,8 +12,10 @@ from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.latency.profiles import SHIPPED, load_profile
 from accerl.runtime.run import PHASES
 from accerl.spec import CompressionSpec
+from analysis.records.load import load_study
 from tests.fixtures.command_line import Finished, accerl, call
 from tests.fixtures.runs.inner_runs import fast_profile
+from tests.fixtures.studies.synthetic_study import write_study
 
 SUMMARY_FIELDS = (
     "env", "seed", "runtime", "tier", "seconds", "env_steps", "env_steps_per_second",
@@ -260,3 +262,22 @@ def test_every_command_explains_itself(capsys: pytest.CaptureFixture[str]) -> No
     for command in ("train", "eval", "bench infer", "study run", "schedule replay", "report"):
         assert call(*command.split(), "--help") == 0
         assert f"accerl {command}" in capsys.readouterr().out
+
+
+def test_controller_eval(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write_study(tmp_path / "study")
+    found = accerl(capsys, "controller", "eval", folder, "--out", tmp_path / "out", "--json")
+    printed = found.json
+    assert read_json(tmp_path / "out" / "contest.json") == printed
+    columns = {
+        "strategy", "env", "profile", "seed", "seconds_to_target", "censored", "auc",
+        "final_return",
+    }  # fmt: skip
+    assert len(printed["rows"]) == len(load_study(folder).runs) > 10
+    assert all(columns <= row.keys() for row in printed["rows"])
+    assert all(
+        {"a", "b", "ratio", "low", "high", "p_holm"} <= row.keys() for row in printed["contrasts"]
+    )
+    primary = next(row for row in printed["contrasts"] if row["metric"] == "seconds_to_target")
+    assert primary["low"] <= primary["ratio"] <= primary["high"]
+    assert "Each strategy by itself over all 3 instances" in found.err
