@@ -112,7 +112,7 @@ class GymnasiumEnvs:
             raise _failure(self._game, "one of the environments", where, error) from error
 
     def _check(self, values: Any, what: str) -> None:
-        """Refuse NaN and infinity: a network that learns from one is spoilt."""
+        """Refuse NaN and infinity: a network that learns from one is lost."""
         values = np.asarray(values)
         if values.dtype.kind != "f":
             return

@@ -45,7 +45,7 @@ class KLMonitor(PairMonitor):
     Args:
         policy: the original.
         compressed: ``chain.policy``.
-        thre: the largest KL that is put up with, in nats.
+        thre: the largest KL that is allowed, in nats.
     """
 
     def __init__(self, policy: nn.Module, compressed: CompressedPolicy, thre: float = 14.0) -> None:
@@ -64,7 +64,7 @@ class RewardMonitor(PairMonitor):
     Args:
         policy: the original.
         compressed: ``chain.policy``.
-        thre: the largest gap that is put up with, in points of the game.
+        thre: the largest gap that is allowed, in points of the game.
     """
 
     def __init__(self, policy: nn.Module, compressed: CompressedPolicy, thre: float = 10.0) -> None:

@@ -14,8 +14,8 @@ from accerl.runtime.events import RunEvent
 class Safeguard:
     """Updates the learner; after a NaN or infinity, goes on from the last state it was shown.
 
-    The step that would have spoilt the weights is never taken (see `Learner.update`), so nothing
-    spoilt is ever published. But the steps before it led there, and their momentum would again.
+    The step that would have broken the weights is never taken (see `Learner.update`), so nothing
+    broken is ever published. But the steps before it led there, and their momentum would again.
     """
 
     def __init__(self, learner: Learner) -> None:

@@ -123,7 +123,7 @@ def bench_infer(
 ) -> dict[str, Any]:
     """Measure acting: microseconds per state of each compression, and its distance from Original.
 
-    Students and pruned networks are distilled on the recorded states; what is compared lies apart.
+    Students and pruned networks are distilled on the recorded states, and compared on others.
 
     Args:
         batches: states per call.

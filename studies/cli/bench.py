@@ -287,7 +287,7 @@ class Training(Command):
     """
 
     env: GameOption = "breakout"
-    """game; of breakout and pong it is known which scores are worth the name"""
+    """game; which scores count as learned is known of breakout and pong"""
     network: str = "net1"
     """the learner's network"""
     specs: tuple[str, ...] = (
