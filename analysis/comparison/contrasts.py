@@ -62,8 +62,9 @@ def contest_contrasts(
     One of `ratio` and `difference` is None, by the metric. Bounds are None below three clusters.
     They are over the games that the plan names (`StudyRecord.primary_games`), such as those that
     training did not use. `family` is primary, secondary or exploratory; an exploratory contrast,
-    whose comparator or metric the plan does not name, has no `p_holm`. Of the `n` pairs, `clusters` are independent: those of one game and seed on several
-    machines share their random numbers. `same_policy` says that both sides are one network.
+    whose comparator or metric the plan does not name, has no `p_holm`. Of the `n` pairs, `clusters`
+    are independent: those of one game and seed on several machines share their random numbers.
+    `same_policy` says that both sides are one network.
     """
     known = [item.name for item in study.strategies]
     if study.subject not in known:

@@ -197,7 +197,7 @@ def test_a_bundle_is_copied_and_replayed(
     ]
 
 
-@pytest.mark.parametrize(("version", "advice"), [(4, "export the bundle again"), (6, "update")])
+@pytest.mark.parametrize(("version", "advice"), [(5, "export the bundle again"), (7, "update")])
 def test_a_bundle_of_another_version_is_refused(
     bundle: Path, version: int, advice: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

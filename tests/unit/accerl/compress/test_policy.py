@@ -39,7 +39,7 @@ def cartpole() -> tuple[PPO, np.ndarray]:
         states.append(obs)
     envs.close()
     with torch.no_grad():  # so little was learned that all actions are about as likely
-        model.policy.action_net.weight.mul_(50.0)
+        next(model.policy.action_net.parameters()).mul_(50.0)
     return model, np.concatenate(states).astype(np.float32)
 
 
