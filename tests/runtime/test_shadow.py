@@ -261,7 +261,8 @@ def test_the_process_runtime_has_shadows_too() -> None:
                 assert len(reports) < 300, reports[-1]
                 reports.append(run.advance(0.1))
             seen += reports
-            assert 0.0 < reports[-1].shadow_kl_nats[shadow] < math.log(run.num_actions)
+            least = 1e-6 if shadow == NET3 else 0.0  # INT8 of a policy at its start is the same
+            assert least <= reports[-1].shadow_kl_nats[shadow] < math.log(run.num_actions)
             assert reports[-1].phase_seconds["compress"] > 0.0
         assert {spec for report in seen for spec in report.spec_seconds} == {BF16}
         assert all(report.switch_seconds == 0.0 for report in seen)
