@@ -31,7 +31,6 @@ from analysis.records.load import RunRecord, StudyRecord, load_study
 from analysis.records.plan import Game
 
 CONTEST = "contest.json"
-"""phases that keep a processor busy; they do not overlap, and actors' are summed"""
 
 
 def contest_rows(study: StudyRecord) -> list[dict[str, Any]]:
