@@ -262,7 +262,7 @@ def _applied(link: Link, state: CompressionState) -> CompressionState:
         return link.apply(state)
     except UserError:
         raise
-    except Exception as error:
+    except Exception as error:  # a user's own code may fail in any way
         if isinstance(link, SHIPPED):
             raise
         raise UserError(

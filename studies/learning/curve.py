@@ -12,13 +12,12 @@ from accerl.runtime.run import IntervalReport
 from accerl.spec import CompressionSpec
 from accerl.training.score import Score
 
-PROCESSES: Mapping[str, str] = {
-    "actor": "actors",
-    "learner": "learner",
-    "compressor": "compression",
-    "distiller": "compression",
+PROCESSES: Mapping[str, tuple[str, ...]] = {
+    "actors": ("actor",),
+    "learner": ("learner",),
+    "compression": ("compressor", "distiller"),
 }
-"""whom a process works for, by the first word of its name"""
+"""the processes that do each part of the work, by the first word of their names"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +43,7 @@ class LearningCurve:
     """mean score of the learner's own policy after the run: what small actors cost the learner, and
     not their own play; None: not measured"""
     processor_seconds: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    """so far, of all that work for the same: `IntervalReport.cpu_seconds`"""
+    """so far, by part of the work, see `PROCESSES`; from `IntervalReport.cpu_seconds`"""
 
     @property
     def core_seconds(self) -> list[float]:
@@ -73,8 +72,8 @@ class LearningCurve:
             distill_core_seconds=sum(report.phase_seconds["compress"] for report in reports),
             learner_score=learner_score,
             processor_seconds={
-                whom: list(accumulate(_processor_seconds(report, whom) for report in reports))
-                for whom in dict.fromkeys(PROCESSES.values())
+                part: list(accumulate(_processor_seconds(report, names) for report in reports))
+                for part, names in PROCESSES.items()
             },
         )
 
@@ -92,11 +91,9 @@ class LearningCurve:
         }
 
 
-def _processor_seconds(report: IntervalReport, whom: str) -> float:
+def _processor_seconds(report: IntervalReport, names: Sequence[str]) -> float:
     return sum(
-        seconds
-        for name, seconds in report.cpu_seconds.items()
-        if PROCESSES.get(name.partition("-")[0]) == whom
+        seconds for name, seconds in report.cpu_seconds.items() if name.partition("-")[0] in names
     )
 
 

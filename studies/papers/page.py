@@ -124,7 +124,7 @@ def _lines(panel: Mapping[str, Any], machine: str, known: Mapping[str, Any]) -> 
         f"{panel['game']} on {machine}, learner {panel['network']}, {panel['env_steps']:,} env "
         f"steps of {panel['baseline']}; length of the runs in seconds; env steps, seconds and "
         f"processor seconds to {target} over {panel['baseline']}'s, and processor seconds to "
-        f"{target} of {' + '.join(dict.fromkeys(PROCESSES.values()))}:",
+        f"{target} of {' + '.join(PROCESSES)}:",
         "",
         "| actors | length | last score | reached | env steps | seconds | processor seconds "
         "| by process | env steps/s |",
@@ -149,7 +149,7 @@ def _by_process(seconds: Mapping[str, float] | None) -> str:
     """Return them in the order of `PROCESSES`; JSON has them in the alphabet's."""
     if not seconds:
         return "-"
-    return " + ".join(f"{seconds[name]:,.0f}" for name in dict.fromkeys(PROCESSES.values()))
+    return " + ".join(f"{seconds[name]:,.0f}" for name in PROCESSES)
 
 
 def _split(rows: list[dict[str, Any]]) -> list[str]:
