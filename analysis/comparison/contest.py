@@ -16,6 +16,7 @@ import numpy as np
 
 from accerl.records import write_json
 from analysis.comparison import curves, stats
+from analysis.comparison.bars import find_bars, find_instances, weak_rules
 from analysis.comparison.contrasts import (
     METRICS,
     PRIMARY,
@@ -23,7 +24,6 @@ from analysis.comparison.contrasts import (
     missing_metrics,
     transfer_rows,
 )
-from analysis.comparison.goal import find_goal
 from analysis.comparison.machine_gap import machine_gap
 from analysis.comparison.verdict import verdict_sentences
 from analysis.comparison.worth import break_even, gap_missing, gap_rows
@@ -141,7 +141,9 @@ def build_contest(study: StudyRecord) -> dict[str, Any]:
         "versions": study.info["versions"],
     }
     contest["oracle_gap_missing"] = gap_missing(study, contest["oracle_gap"])
-    contest["goal"] = find_goal(study, contest, rng)
+    contest["bars"] = find_bars(study, contest, rng)
+    contest["by_instance"] = find_instances(study, contest, rng)
+    contest["weak_rules"] = weak_rules(study, contest)
     contest["verdict"] = verdict_sentences(study, contest)
     return contest
 

@@ -32,10 +32,11 @@ METRICS: Mapping[str, str] = {
         "returns; above 0 is better; above -0.05 in the whole interval is non-inferior."
     ),
     "cpu_seconds": (
-        "Processor seconds of the whole run, all its processes. On the virtual clock these are "
-        "modelled busy seconds: what environment steps, inference, writing, learning, compressing "
-        "and publishing are charged, summed over the actors; waiting is not counted. Contrast: "
-        "geometric mean over pairs of a / b; below 1 is less."
+        "Processor seconds of the whole run, all its processes. On the virtual clock these are the "
+        "seconds in which modelled processes occupy cores: environment steps, inference, writing, "
+        "learning, distilling, compressing and publishing, summed over the actors; waiting for a "
+        "core and sending are not counted. Contrast: geometric mean over pairs of a / b; below 1 "
+        "is less."
     ),
     "publication_bytes": (
         "Bytes of compressed weights sent to each actor over the whole run. Contrast: geometric "
@@ -43,6 +44,8 @@ METRICS: Mapping[str, str] = {
     ),
 }
 """Every number of a contest in words; normalised = (J - random) / (reference - random)."""
+CO_PRIMARY = "co_primary"
+"""what a plan asks for beside the primary metric: both must hold, so neither needs correcting"""
 LOWER_IS_BETTER = (PRIMARY, "cpu_seconds", "publication_bytes")
 """positive, and therefore compared by their geometric mean ratio"""
 PLAN_WORDS: Mapping[str, str] = {
@@ -61,16 +64,18 @@ def contest_contrasts(
 
     One of `ratio` and `difference` is None, by the metric. Bounds are None below three clusters.
     They are over the games that the plan names (`StudyRecord.primary_games`), such as those that
-    training did not use. `family` is primary, secondary or exploratory; an exploratory contrast,
-    whose comparator or metric the plan does not name, has no `p_holm`. Of the `n` pairs, `clusters`
-    are independent: those of one game and seed on several machines share their random numbers.
+    training did not use. `family` is primary, co-primary, secondary or exploratory; an exploratory
+    contrast, whose comparator or metric the plan does not name, has no `p_holm`. Of the `n` pairs,
+    `clusters` are independent: those of one game and seed on several machines share their dice.
     `same_policy` says that both sides are one network.
     """
     known = [item.name for item in study.strategies]
     if study.subject not in known:
         raise UserError(f"study.json: subject {study.subject!r} is not one of its strategies")
     planned = study.primary_against
-    metrics = {PRIMARY, *planned_secondary(study)[0]}
+    families = {PRIMARY: "primary"}
+    for family in ("secondary", CO_PRIMARY):
+        families |= dict.fromkeys(planned_metrics(study, family)[0], family.replace("_", "-"))
     rows = [row for row in rows if row["env"] in study.primary_games]
     result: list[dict[str, Any]] = []
     for metric in METRICS:
@@ -86,21 +91,25 @@ def contest_contrasts(
                 _contrast(study, metric, other, pairs, rng, may_divide=False)
                 for other, pairs in found.items()
             ]
-        corrected = [item for item in family if metric in metrics and item["b"] in planned]
+        corrected = [item for item in family if metric in families and item["b"] in planned]
         for item, p in zip(corrected, stats.holm([c["p"] for c in corrected]), strict=True):
             item["p_holm"] = p
-            item["family"] = "primary" if metric == PRIMARY else "secondary"
+            item["family"] = families[metric]
         result += family
     return result
 
 
-def planned_secondary(study: StudyRecord) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the secondary metrics that the plan names, and its words that name none known here.
+def planned_metrics(study: StudyRecord, family: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the metrics that the plan names in a family, and its words that name none known here.
 
     A plan writes them for people, such as "final_return (non-inferior within 5%)".
+
+    Args:
+        study: with a plan.
+        family: secondary or co_primary.
     """
     known, unknown = [], []
-    for text in study.info["plan"]["secondary"]:
+    for text in study.info["plan"].get(family, ()):
         word = str(text).partition("(")[0].strip().lower().replace(" ", "_").replace("-", "_")
         name = PLAN_WORDS.get(word, word)
         (known if name in METRICS else unknown).append(name if name in METRICS else str(text))
@@ -111,13 +120,18 @@ def missing_metrics(study: StudyRecord, contrasts: Sequence[Mapping[str, Any]]) 
     """Return a sentence for every metric that is planned and has no planned contrast."""
     if not study.primary_against:
         return ()
-    planned, unknown = planned_secondary(study)
+    beside = [planned_metrics(study, family) for family in (CO_PRIMARY, "secondary")]
+    planned = [metric for known, _ in beside for metric in known]
     found = {item["metric"] for item in contrasts if item["family"] != "exploratory"}
     return tuple(
         f"Planned metric {metric}: no pair of runs has it, so there is no contrast"
         for metric in (PRIMARY, *planned)
         if metric not in found
-    ) + tuple(f"Planned metric {text!r} is not known: there is no contrast" for text in unknown)
+    ) + tuple(
+        f"Planned metric {text!r} is not known: there is no contrast"
+        for _, unknown in beside
+        for text in unknown
+    )
 
 
 def transfer_rows(

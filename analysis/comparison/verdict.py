@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from analysis.comparison.bars import bar_sentences
 from analysis.comparison.contrasts import LOWER_IS_BETTER, PRIMARY
-from analysis.comparison.goal import goal_sentences
 from analysis.comparison.stats import smallest_p
 from analysis.comparison.worth import NO_ROOM
 from analysis.formats import counted, listed, p_value, sentence
@@ -77,7 +77,7 @@ def headline(study: StudyRecord, contest: Mapping[str, Any]) -> str:
 
 
 def comparison_sentences(study: StudyRecord, contest: Mapping[str, Any]) -> list[str]:
-    """Return one sentence a planned comparison, on final returns, and on the plan's goal."""
+    """Return one sentence a planned comparison, on final returns, and on the plan's bars."""
     claims = _claims(contest, PRIMARY)
     labels = study.labels
     subject = labels[study.subject]
@@ -94,7 +94,7 @@ def comparison_sentences(study: StudyRecord, contest: Mapping[str, Any]) -> list
         ]
         sentences += _final_sentences(subject, labels, _claims(contest, "final_return"))
     sentences.append(f"Meta-training ended with: {study.info['accounting']['accepted']}.")
-    return sentences + (goal_sentences(contest, labels) if claims else [])
+    return sentences + (bar_sentences(contest, labels) if claims else [])
 
 
 def limit_sentences(study: StudyRecord, contest: Mapping[str, Any]) -> list[str]:

@@ -111,7 +111,9 @@ def transfer_forest(study: StudyRecord, contest: Mapping[str, Any]) -> Figure:
     )
 
 
-def instance_forest(rows: Sequence[Mapping[str, Any]], subject: str, against: str) -> Figure:
+def instance_forest(
+    rows: Sequence[Mapping[str, Any]], subject: str, against: str, name: str
+) -> Figure:
     """Paired ratios of seconds to target over one comparator's, a row an instance."""
     table = [
         {**WHOLE, "instance": row["env"], "group": row["group"], **_estimate(row)} for row in rows
@@ -123,6 +125,7 @@ def instance_forest(rows: Sequence[Mapping[str, Any]], subject: str, against: st
         "Geometric mean over seeds and 95% interval; each instance by itself, uncorrected.",
         _ratios(table, title, "instance"),
         table,
+        f"-{name}",
     )
 
 

@@ -40,6 +40,8 @@ class Game:
     """final returns of the fp32 runs whose median the target is derived from"""
     first_interval_seconds: float = 0.0
     """0: as long as the others"""
+    changing: bool = False
+    """whether the machine's conditions change during its runs"""
 
     def __post_init__(self) -> None:
         if not self.horizon_seconds > 0.0:
@@ -91,13 +93,17 @@ class StrategyInfo:
 def read_games(info: Mapping[str, Any]) -> dict[str, Game]:
     """Return the games of study.json; keys that the analysis does not know are left alone."""
     types = {name: field.type for name, field in Game.__dataclass_fields__.items()}
+    planned = info["plan"].get("instances", ())
+    changing = {item["name"] for item in planned if item.get("events")}
     games = {}
     for name, item in info["games"].items():
         values: dict[str, Any] = {"name": name}
         given = {"first_interval_seconds": 0.0, **item}
         values |= {key: float(given[key]) for key, kind in types.items() if kind == "float"}
         values |= {key: item[key] for key in ("game", "profile", "limit", "group")}
-        games[name] = Game(**values, fp32_returns=tuple(item["fp32_returns"]))
+        games[name] = Game(
+            **values, fp32_returns=tuple(item["fp32_returns"]), changing=name in changing
+        )
     return games
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from analysis import formats
+from analysis.comparison.bars import bar_words, found_words
 from analysis.comparison.contrasts import LOWER_IS_BETTER, METRICS, PRIMARY
-from analysis.comparison.goal import CLOSED, GOAL_RATIO, WORSE
 from analysis.comparison.verdict import comparison_sentences, lean, outcome, quality
-from analysis.comparison.worth import ROOM
 from analysis.figures import forest
 from analysis.records.load import StudyRecord
 from analysis.report.blocks import Block, Section, Text, fold, listing, section
@@ -43,8 +42,8 @@ def contrasts(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
     if planned:
         blocks += [forest.time_forest(study, contest), answer_table(study, contest)]
         blocks += [_numbers(study, contest), _secondary(study, contest)]
-    if contest["goal"]["against"] is not None:
-        blocks += _goal(study, contest["goal"])
+    if contest["bars"]:
+        blocks += [bar_table(study, contest), *_by_instance(study, contest)]
     if "exploratory" in families:
         blocks.append(_exploratory(study, contest))
     if blocks:
@@ -97,7 +96,7 @@ def _secondary(study: StudyRecord, contest: Mapping[str, Any]) -> Block | None:
     return fold(
         figure if figure.table else None,
         *(table for table in tables if table.rows),
-        title="Secondary metrics of the plan",
+        title="Other metrics of the plan",
     )
 
 
@@ -113,20 +112,21 @@ def _exploratory(study: StudyRecord, contest: Mapping[str, Any]) -> Block | None
     )
 
 
-def _goal(study: StudyRecord, goal: Mapping[str, Any]) -> list[Block | None]:
-    """What the plan set out to reach, and the subject against that rule on every instance."""
-    rows = goal["by_instance"]
-    against = study.labels[goal["against"]]
-    details = None
-    if rows:
+def _by_instance(study: StudyRecord, contest: Mapping[str, Any]) -> list[Block | None]:
+    """The subject against the comparators of the bars, on every instance."""
+    blocks = []
+    for name, rows in contest["by_instance"].items():
         telling = [row for row in rows if row["tells"]]
-        figure = forest.instance_forest(telling, study.labels[study.subject], against)
-        details = fold(
-            figure if telling else None,
-            instance_table(study, goal),
-            title=f"Instance by instance against {against}",
+        other = study.labels[name]
+        figure = forest.instance_forest(telling, study.labels[study.subject], other, name)
+        blocks.append(
+            fold(
+                figure if telling else None,
+                instance_table(study, name, rows),
+                title=f"Instance by instance against {other}",
+            )
         )
-    return [goal_table(study, goal), details]
+    return blocks
 
 
 def _method(study: StudyRecord) -> str:
@@ -212,43 +212,22 @@ def _result(item: Mapping[str, Any]) -> str:
     return f"{result}; {margins[quality(item)]}"
 
 
-def goal_table(study: StudyRecord, goal: Mapping[str, Any]) -> Table:
-    """A row for every part of the goal: what was found, and whether that is enough."""
-    rule = study.labels[goal["against"]]
-    held, closed, worst = goal["held_out"], goal["gap_closed"], goal["worst"]
-    silent = sum(not row["tells"] for row in goal["by_instance"])
-    nothing = "no run reached its target" if silent else "no test runs in common"
-    others = f"; no run reached its target on {formats.counted(silent, 'other')}" * (silent > 0)
-    evidence = f", uncorrected p {formats.p_value(held['p'])}, {held['n']} pairs"
-    if held["clusters"] < held["n"]:
-        evidence += f", {held['clusters']} of them independent"
-    if held["trained"]:
-        evidence += ", all on instances that were used in training"
-    parts = (
-        (
-            f"At most {GOAL_RATIO:.2f}x the seconds of {rule} on instances that were not used in "
-            f"training, with the interval below 1",
-            _seconds(held, evidence),
-            held["met"],
-        ),
-        (
-            f"{CLOSED:.0%} of the oracle gap closed (median) where it is at least {ROOM:.0%}",
-            _closed(closed),
-            closed["met"],
-        ),
-        (
-            f"At most {WORSE:.2f}x the seconds of {rule} on every instance",
-            _seconds(worst, f" on {worst['env']}, the worst{others}") if worst else nothing,
-            goal["nowhere_worse"],
-        ),
-    )
-    words = {None: "unknown", True: "met", False: "missed"}
-    rows = tuple((Cell(what), Cell(found), Cell(words[met])) for what, found, met in parts)
-    return Table("Goal", ("Goal", "Found", "Met"), rows)
+def bar_table(study: StudyRecord, contest: Mapping[str, Any]) -> Table:
+    """A row for every bar of the plan: what was found, and whether that is enough."""
+    words = {None: "cannot be told", True: "met", False: "missed"}
+    rows = []
+    for bar in contest["bars"]:
+        pairs = formats.counted(bar["n"], "pair")
+        if bar["clusters"] < bar["n"]:
+            pairs += f", {bar['clusters']} of them independent"
+        found = found_words(bar) + (f", {pairs}" if bar["n"] else "")
+        rows.append((Cell(bar_words(bar, study.labels)), Cell(found), Cell(words[bar["met"]])))
+    title = "The bars of the plan, on instances that were not used in training"
+    return Table(title, ("Bar", "Found", "Met"), tuple(rows))
 
 
-def instance_table(study: StudyRecord, goal: Mapping[str, Any]) -> Table:
-    """Seconds to target over those of the goal's rule, a row an instance."""
+def instance_table(study: StudyRecord, name: str, found: Sequence[Mapping[str, Any]]) -> Table:
+    """Seconds to target over those of a comparator, a row an instance."""
     rows = tuple(
         (
             Cell(item["env"]),
@@ -257,24 +236,8 @@ def instance_table(study: StudyRecord, goal: Mapping[str, Any]) -> Table:
             *(estimate(item) if item["tells"] else (Cell(formats.NOTHING),) * 2),
             count(item["n"]),
         )
-        for item in goal["by_instance"]
+        for item in found
     )
     columns = ("Instance", "Group", "Limited by", "#Ratio", "#95% interval", "#Pairs")
-    title = f"{study.labels[study.subject]} / {study.labels[goal['against']]}"
+    title = f"{study.labels[study.subject]} / {study.labels[name]}"
     return Table(f"Seconds to target by instance: {title}", columns, rows)
-
-
-def _seconds(found: Mapping[str, Any], ending: str) -> str:
-    if found["ratio"] is None:
-        return "no test runs in common"
-    text = f"{found['ratio']:.2f}x the seconds"
-    if found["low"] is not None:
-        text += f" ({formats.interval(found['low'], found['high'])})"
-    return text + ending
-
-
-def _closed(found: Mapping[str, Any]) -> str:
-    where = f"such a gap on {found['instances']} of {found['measured']} instances measured"
-    if found["closed"] is None:
-        return f"unknown ({where})"
-    return f"{found['closed']:.0%} on {found['known']} instances ({where})"

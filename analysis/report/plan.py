@@ -18,6 +18,7 @@ SPLITS = ("tune", "validate", "candidates", "reference", "test")
 PLAN_TEXTS = {
     "question": "Question",
     "primary": "Primary comparison",
+    "co_primary": "Co-primary comparison",
     "secondary": "Secondary comparisons",
     "target": "Target",
     "rule": "Rule of choosing instances",

@@ -26,6 +26,7 @@ from analysis.formats import listed
 from controller.bundle.meta import git_revision
 from controller.env.instances import SPLITS, Instance, keeping_pace, make_instance
 from controller.indicator.prior import SET_ON
+from studies.contest.bars import planned_bars
 from studies.contest.budget import (
     REFERENCE_SEEDS,
     TUNE_SEEDS,
@@ -194,7 +195,9 @@ def make_plan(
             "against": list(primary),
             "correction": "Holm over the comparators",
         },
-        "secondary": ["auc", "final_return (non-inferior within 5%)", "cpu_seconds", "bytes"],
+        "co_primary": ["final_return (non-inferior within 5%)"],
+        "secondary": ["auc", "cpu_seconds", "bytes"],
+        "bars": planned_bars(primary) if budget.held_out else [],
     }
 
 

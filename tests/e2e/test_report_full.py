@@ -13,7 +13,6 @@ from analysis.records.load import StudyRecord, load_study
 from analysis.render.html import write_study_report
 from analysis.render.wandb_runs import check_size
 from analysis.report.answer import study_lead
-from analysis.report.contrasts import goal_table, instance_table
 from analysis.report.cost import budget_sentences
 from analysis.report.study import study_figures, study_sections
 from tests.fixtures.studies.full_contest import MACHINES, OTHERS, PLANNED, write_full_contest
@@ -117,24 +116,3 @@ def test_the_real_clock_has_labels_and_no_targets(page: str) -> None:
     assert f"{SMALL.label} 75%, {FULL.label} 25%" in transfer
     assert "catch on 4 machines" in transfer
     assert "p, uncorrected" in transfer
-
-
-def test_the_goal_is_told_as_met_missed_or_unknown(study: StudyRecord) -> None:
-    bounds, told = {"low": 0.75, "high": 0.85}, {"trained": False, "met": True}
-    worst = {"env": "catch-edge", "ratio": 1.08, "low": 1.0, "high": 1.2}
-    goal = {
-        "against": "kl-threshold",
-        "held_out": {"ratio": 0.8, **bounds, "p": 0.002, "n": 12, "clusters": 8} | told,
-        "gap_closed": {"instances": 3, "measured": 5, "known": 0, "closed": None, "met": None},
-        "by_instance": [{**worst, "group": "new machine", "n": 2, "tells": True}],
-        "worst": worst,
-        "nowhere_worse": False,
-    }
-    table = goal_table(study, goal)
-    assert [row[2].text for row in table.rows] == ["met", "unknown", "missed"]
-    assert table.rows[0][1].text == (
-        "0.80x the seconds (0.75 to 0.85), uncorrected p 0.002, 12 pairs, 8 of them independent"
-    )
-    assert "1.08x the seconds (1.00 to 1.20) on catch-edge, the worst" in table.rows[2][1].text
-    (row,) = instance_table(study, goal).rows
-    assert [cell.text for cell in row[:4]] == ["catch-edge", "new machine", "network", "1.08"]

@@ -1,0 +1,273 @@
+"""The bars that the plan of a contest sets, and which are met: by how much, where, how surely.
+
+A bar bounds the subject's seconds to target over those of one kind of comparator, over all
+instances that the contrasts are over, some of them, or each by itself; one more asks which share
+of the room there is, as the study of room measured it, the subject takes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from analysis import formats
+from analysis.comparison import stats
+from analysis.comparison.contrasts import PRIMARY, Pairs, find_pairs, paired_values
+from analysis.records.entrants import stronger_static
+from analysis.records.load import StudyRecord
+
+ALPHA = 0.05
+PLANNED, CHANGING, EACH = "held out", "changing conditions", "every instance"
+"""where a bar is set; another word is a family of machines, such as laptop"""
+ROOM = "of the room"
+"""where the bar on the share of the room is set"""
+NOTHING: Mapping[str, Any] = {
+    **dict.fromkeys(("name", "found", "low", "high", "p", "env", "met")),
+    **{"n": 0, "clusters": 0, "silent": 0, "same_policy": False},
+}
+
+
+def find_bars(
+    study: StudyRecord, contest: Mapping[str, Any], rng: np.random.Generator
+) -> list[dict[str, Any]]:
+    """Return a row for each bar of the plan, as it says, with what was found.
+
+    `name` is the comparator, of several of the kind the one against which the subject does worst;
+    `found` the ratio of seconds (of the room, the share) with its interval and `p`, corrected by
+    Holm where the plan's contrast is meant; of a bar on every instance they are those of the worst,
+    `env`, and `silent` counts the instances on which no run reached its target. `met` is None where
+    that cannot be told: no runs, none that reached its target, or the same network on both sides.
+    """
+    found = []
+    for bar in study.info["plan"].get("bars", ()):
+        name = _comparator(study, contest, bar)
+        result = {**NOTHING, "name": name}
+        if name is not None and study.shares_policy(name):
+            result["same_policy"] = True
+        elif name is not None:
+            result |= _find(study, contest, bar, name, rng)
+        found.append({**bar, **result})
+    return found
+
+
+def find_instances(
+    study: StudyRecord, contest: Mapping[str, Any], rng: np.random.Generator
+) -> dict[str, list[dict[str, Any]]]:
+    """Return the ratios on each instance, against fp32 and the comparators that bars name.
+
+    A row has {env, group, ratio, low, high, n, tells}; one does not tell anything if no run reached
+    its target: between two horizons the ratio is 1 anyhow.
+    """
+    names = dict.fromkeys(
+        bar["name"] for bar in contest["bars"] if bar["name"] and bar["where"] in (EACH, PLANNED)
+    )
+    return {name: _by_instance(study, contest["rows"], name, rng) for name in names}
+
+
+def weak_rules(study: StudyRecord, contest: Mapping[str, Any]) -> dict[str, str]:
+    """Return the static spec that outdid a threshold rule of the bars on the validation seeds."""
+    found = {}
+    for bar in contest["bars"]:
+        if bar["kind"] == "threshold" and bar["name"] and bar["scope"] == "one for all":
+            static = stronger_static(study, bar["name"])
+            found |= {} if static is None else {bar["name"]: static.name}
+    return found
+
+
+def _comparator(
+    study: StudyRecord, contest: Mapping[str, Any], bar: Mapping[str, Any]
+) -> str | None:
+    """Return the planned comparator of a bar's kind against which the subject does worst."""
+    names = [
+        item.name
+        for item in study.strategies
+        if (item.kind, item.scope) == (bar["kind"], bar["scope"])
+        and item.name in study.primary_against
+    ]
+    ratios = {
+        item["b"]: item["ratio"] for item in contest["contrasts"] if item["metric"] == PRIMARY
+    }
+    return max(names, key=lambda name: ratios.get(name, 0.0), default=None)
+
+
+def _find(
+    study: StudyRecord,
+    contest: Mapping[str, Any],
+    bar: Mapping[str, Any],
+    name: str,
+    rng: np.random.Generator,
+) -> dict[str, Any]:
+    where, rows = bar["where"], contest["rows"]
+    if where == EACH:
+        return _worst(study, rows, bar, name, rng)
+    if where == PLANNED:
+        return _planned(study, contest, bar, name)
+    if where == ROOM:
+        return _share(study, rows, bar, name, rng)
+    games = [game for game in study.primary_games if _lies_in(study, game, where)]
+    pairs = find_pairs([row for row in rows if row["env"] in games], study.subject, name)
+    empty = {**NOTHING, "name": name}
+    if not pairs:
+        return empty
+    ratio = _ratio(study, pairs, rng)
+    found = {**empty, "found": ratio.estimate, **ratio.bounds(), **_counts(study, pairs)}
+    return {**found, "met": _is_met(bar, found) if _tells(pairs) else None}
+
+
+def _lies_in(study: StudyRecord, game: str, where: str) -> bool:
+    found = study.games[game]
+    return found.changing if where == CHANGING else found.profile.startswith(f"{where}-")
+
+
+def _planned(
+    study: StudyRecord, contest: Mapping[str, Any], bar: Mapping[str, Any], name: str
+) -> dict[str, Any]:
+    for item in contest["contrasts"]:
+        if (item["b"], item["metric"]) == (name, PRIMARY):
+            found = {
+                **{**NOTHING, "name": name, "found": item["ratio"], "p": item["p_holm"]},
+                **{key: item[key] for key in ("low", "high", "n", "clusters")},
+            }
+            nobody = item["censored_a"] == item["censored_b"] == item["n"]
+            return {**found, "met": None if nobody else _is_met(bar, found)}
+    return {**NOTHING, "name": name}
+
+
+def _worst(
+    study: StudyRecord,
+    rows: Sequence[Mapping[str, Any]],
+    bar: Mapping[str, Any],
+    name: str,
+    rng: np.random.Generator,
+) -> dict[str, Any]:
+    """Find the instance with the highest ratio, of those that tell something.
+
+    Met if the intervals of all lie below the bar, missed if one ratio lies above, else unknown.
+    """
+    found = [
+        row for row in _by_instance(study, rows, name, rng) if row["env"] in study.primary_games
+    ]
+    telling = [row for row in found if row["tells"]]
+    result = {**NOTHING, "name": name, "silent": len(found) - len(telling)}
+    if not telling:
+        return result
+    worst = max(telling, key=lambda row: row["ratio"])
+    highest = max(math.inf if row["high"] is None else row["high"] for row in telling)
+    met = None if worst["ratio"] <= bar["at_most"] < highest else highest <= bar["at_most"]
+    kept = {key: worst[key] for key in ("env", "low", "high", "n")}
+    clusters = {"clusters": worst["n"], "found": worst["ratio"]}
+    return {**result, **kept, **clusters, "met": met}
+
+
+def _share(
+    study: StudyRecord,
+    rows: Sequence[Mapping[str, Any]],
+    bar: Mapping[str, Any],
+    name: str,
+    rng: np.random.Generator,
+) -> dict[str, Any]:
+    """Find the share of the room, log(seconds of `name` over the subject's) / log(1 + room)."""
+    pairs = find_pairs(
+        [row for row in rows if row["env"] in study.primary_games], study.subject, name
+    )
+    empty = {**NOTHING, "name": name}
+    if not pairs:
+        return empty
+    ratio = _ratio(study, pairs, rng)
+    room = math.log1p(bar["room"])
+    # A small ratio is a large share, so the bounds change places.
+    shares = [-math.log(each) / room for each in (ratio.estimate, ratio.high, ratio.low)]
+    shares = [stats.finite_or_none(each) for each in shares]
+    found = {**empty, **dict(zip(("found", "low", "high"), shares, strict=True))}
+    found |= _counts(study, pairs)
+    return {**found, "met": found["found"] >= bar["at_least"] if _tells(pairs) else None}
+
+
+def _is_met(bar: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
+    """Return whether a ratio is low enough, and below 1 as surely as the bar asks."""
+    if not bar["below_one"]:
+        return bool(found["found"] <= bar["at_most"])
+    sure = found["high"] is not None and found["high"] < 1.0
+    corrected = found["p"] is None or found["p"] < ALPHA
+    return bool(sure and corrected and found["found"] <= bar["at_most"])
+
+
+def _ratio(study: StudyRecord, pairs: Pairs, rng: np.random.Generator) -> stats.Interval:
+    clusters = study.clusters([row for row, _ in pairs])
+    return stats.paired_log_ratio(*paired_values(pairs), rng, clusters=clusters)
+
+
+def _counts(study: StudyRecord, pairs: Pairs) -> dict[str, int]:
+    return {"n": len(pairs), "clusters": len(set(study.clusters([row for row, _ in pairs])))}
+
+
+def _by_instance(
+    study: StudyRecord, rows: Sequence[Mapping[str, Any]], name: str, rng: np.random.Generator
+) -> list[dict[str, Any]]:
+    found = []
+    for game in study.games.values():
+        own = [row for row in rows if row["env"] == game.name]
+        if pairs := find_pairs(own, study.subject, name):
+            ratio = stats.paired_log_ratio(*paired_values(pairs), rng)
+            row = {"env": game.name, "group": game.group, "ratio": ratio.estimate}
+            found.append({**row, **ratio.bounds(), "n": len(pairs), "tells": _tells(pairs)})
+    return found
+
+
+def _tells(pairs: Pairs) -> bool:
+    """Return whether any run reached its target."""
+    return not all(row["censored"] for pair in pairs for row in pair)
+
+
+def bar_words(bar: Mapping[str, Any], labels: Mapping[str, str]) -> str:
+    """Return what a bar asks for, in words."""
+    other = labels[bar["name"]] if bar["name"] else bar["against"]
+    if bar["where"] == ROOM:
+        room = f"{bar['room']:.1%} over {other}, as the study of room measured it"
+        return f"at least {bar['at_least']:.0%} of the room ({room})"
+    text = f"at most {bar['at_most']:.2f}x the seconds of {other}"
+    if bar["at_most"] == 1.0 and bar["below_one"]:
+        text = f"fewer seconds than {other}"
+    places = {PLANNED: "", CHANGING: " under changing conditions", EACH: " on every instance"}
+    text += places.get(bar["where"], f" on {bar['where']} machines")
+    return f"{text}, with the interval below 1" if bar["below_one"] else text
+
+
+def found_words(bar: Mapping[str, Any]) -> str:
+    """Return what was found of a bar, in words."""
+    if bar["name"] is None:
+        return "no such comparator is in the plan"
+    if bar["same_policy"]:
+        return "it is the same policy"
+    if bar["found"] is None:
+        return "no run reached its target" if bar["silent"] else "no test runs in common"
+    digits = "{:.0%}" if bar["where"] == ROOM else "{:.2f}"
+    text = digits.format(bar["found"]) + ("" if bar["where"] == ROOM else "x")
+    if bar["low"] is not None and bar["high"] is not None:
+        low, high = (digits.format(bar[side]) for side in ("low", "high"))
+        text += f" ({low} to {high})"
+    if bar["env"]:
+        text += f" on {bar['env']}, the worst"
+    if bar["silent"]:
+        text += f"; no run reached its target on {formats.counted(bar['silent'], 'other')}"
+    if bar["p"] is not None:
+        text += f", corrected p {formats.p_value(bar['p'])}"
+    return text
+
+
+def bar_sentences(contest: Mapping[str, Any], labels: Mapping[str, str]) -> list[str]:
+    """Return a sentence for every bar, as plainly when missed as when met."""
+    words = {None: "cannot be told", True: "met", False: "missed"}
+    sentences = [
+        f"Bar, {bar_words(bar, labels)}: {words[bar['met']]}, {found_words(bar)}."
+        for bar in contest["bars"]
+    ]
+    return sentences + [
+        f"{labels[rule]} gained less on the validation seeds than {labels[static]}. A rule that "
+        "never switches is a static spec, so its search was too short; a longer one could make it "
+        "harder to beat."
+        for rule, static in contest["weak_rules"].items()
+    ]
