@@ -29,7 +29,10 @@ from controller.analytic.pace import MachinePace, Mix, Pace
 STEPS = 160
 """of the integration of a whole run, at least"""
 _LUCKY_INTERVALS = 20.0  # in which `luck_spread` is what it says
-_STATE = ("skill", "seconds", "index", "env_steps", "updates", "publications", "switch_seconds")
+_STATE = (
+    *("skill", "seconds", "index", "env_steps", "updates", "publications", "publishing"),
+    "switch_seconds",
+)
 """the numbers of a run's state"""
 
 
@@ -56,6 +59,8 @@ class MachineRun:
         self._skill = game.initial_skill
         self._seconds, self._env_steps, self._updates = 0.0, 0.0, 0.0
         self._publications, self._switch_seconds = 0.0, 0.0
+        self._publishing = 0.0
+        """seconds that publications took which are still under way"""
         self._index = 0
         self._decision: Decision | None = None
         self._acting: Mix = ()
@@ -186,10 +191,11 @@ class MachineRun:
         spread = self.game.luck_spread
         spread *= math.sqrt(self._config.seconds / _LUCKY_INTERVALS / seconds)
         luck = self._speed * math.exp(spread * noise[0] - 0.5 * spread**2)
-        begins, sums = self._seconds, Sums(self._env_steps, self._updates, self._publications)
+        begins, sums = self._seconds, Sums(*self._totals)
         end = begins + seconds
         while self._seconds < end:
             self._go_on(end, luck, sums)
+        self._book_publishing(sums)
         self._index += 1
         switch_seconds, self._switch_seconds = self._switch_seconds, 0.0
         assert self._decision is not None
@@ -200,7 +206,7 @@ class MachineRun:
             index=self._index - 1,
             seconds=seconds,
             total_seconds=self._seconds,
-            totals=(self._env_steps, self._updates, self._publications),
+            totals=self._totals,
             skill=self._skill,
             kl={spec: self._kl(spec) for spec in (*self._specs, *self._waiting)},
             shadow=self._measured_shadow(sums),
@@ -210,6 +216,17 @@ class MachineRun:
             conditions=to_records(self._config.conditions.under_way(begins, self._seconds)),
             episodes=self._config.runtime.eval_episodes,
         )
+
+    def _book_publishing(self, sums: Sums) -> None:
+        """Book the seconds of publications where they end, as runs do."""
+        seconds = self._publishing + sums.phases["publish"]
+        begun, (*_, ended) = self._publications - int(sums.publications), sums.counted(self._totals)
+        sums.phases["publish"] = seconds * ended / begun if begun else 0.0
+        self._publishing = seconds - sums.phases["publish"]
+
+    @property
+    def _totals(self) -> tuple[float, float, float]:
+        return self._env_steps, self._updates, self._publications
 
     def _measured_shadow(self, sums: Sums) -> dict[CompressionSpec, float]:
         """Measure the shadow once in an interval, after a publication, and charge for it."""

@@ -3,7 +3,8 @@
 Comparators that learn within one run know nothing before it, and see no J: a real run need not
 measure it. They learn from the actors' own episodes. A gain belongs to the spec that acted before
 it was measured, not to the one that is chosen next (a slip of published code), and not to one that
-was chosen but not yet served.
+was chosen but not yet served. While a student waits to be admitted something milder acts for it:
+that is what choosing it brings, and is credited to it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 PRESETS = find_actions("joint").all_specs
 """what comparators choose from by default"""
+PATIENCE = 3
+"""choices of a spec that does not act, after which it counts as tried"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +90,8 @@ class CreditAssignment:
         """Add an interval's seconds to whatever acted in it."""
         acting = self._acting(raw)
         share = 1.0 if math.isnan(raw["served_share"]) else raw["served_share"]
+        if not math.isnan(raw["waiting_kl_nats"]):  # what acts is there on its behalf
+            share = 1.0
         self._acted_seconds[acting] += share * seconds
         self._acted_seconds[self._last] += (1.0 - share) * seconds
         if share > 0.0:
@@ -132,13 +137,15 @@ class _Memory:
     assignment: CreditAssignment
     rng: np.random.Generator
     credits: list[Credit] = field(default_factory=list)
+    new: list[Credit] = field(default_factory=list)
+    """those since the last choice"""
+    in_vain: defaultdict[CompressionSpec, int] = field(default_factory=lambda: defaultdict(int))
+    """how often each spec was chosen since it acted last, and did not act"""
     decision: Decision | None = None
     seconds: float = 0.0
     """the clock when it decided last"""
     held_intervals: int = 0
     """since the last choice"""
-    has_news: bool = False
-    """whether there are credits since the last choice"""
 
 
 @dataclass(frozen=True)
@@ -173,17 +180,32 @@ class RunLearner(HandSetStrategy):
     def decide(self, features: Features) -> Decision:
         """Assign the gain of the interval just over; then choose what acts next."""
         memory, now = self._memory, features.raw["seconds"]
-        new = memory.assignment.update(features)
-        memory.credits += new
-        memory.has_news |= bool(new)
+        memory.new += memory.assignment.update(features)
         memory.held_intervals += now > memory.seconds
         memory.seconds = now
-        rested = memory.has_news and memory.held_intervals >= self.hold_intervals
+        rested = memory.new and memory.held_intervals >= self.hold_intervals
         if memory.decision is None or rested:
+            self._keep(memory)
             spec = self.choose(features, memory.credits, memory.rng)
             memory.assignment.chosen, memory.decision = spec, Decision.of(spec)
-            memory.held_intervals, memory.has_news = 0, False
+            memory.held_intervals = 0
         return memory.decision
+
+    def _keep(self, memory: _Memory) -> None:
+        """Remember the credits since the last choice.
+
+        A spec that cannot be built, or whose publications take longer than it is held, would remain
+        untried for ever: after PATIENCE choices in vain what acted meanwhile counts as its own.
+        """
+        chosen, new = memory.assignment.chosen, memory.new
+        memory.credits += new
+        for credit in new:
+            memory.in_vain[credit.spec] = 0
+        if chosen is not None and new and all(credit.spec != chosen for credit in new):
+            memory.in_vain[chosen] += 1
+            if memory.in_vain[chosen] >= PATIENCE:
+                memory.credits += [replace(credit, spec=chosen) for credit in new]
+        memory.new = []
 
     def choose(
         self, features: Features, credits: Sequence[Credit], rng: np.random.Generator

@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from accerl.config import RunConfig
+from accerl.runtime.latency.freshness import freshness
 from accerl.runtime.latency.predict import Prediction, steady_state
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.latency.steady import Steady, Work, settle
@@ -125,6 +126,8 @@ class SpeedBelief:
         self._config, self._prior = config, prior
         self._notices = notices_changes
         self._stretch = _Stretch()
+        self._first_log_rate: float | None = None
+        """what was seen first where nothing is predicted; all specs are thought to be alike"""
         self._works: dict[CompressionSpec, Work] = {}
         self._warmups: dict[CompressionSpec, float] = {}
         for spec in self.specs:
@@ -156,7 +159,7 @@ class SpeedBelief:
     def _log_predicted(self, spec: CompressionSpec) -> float:
         """Return the log of the rate that is predicted; of what has no times, the fastest's."""
         if not self._predicted:
-            return 0.0
+            return self._first_log_rate or 0.0
         row = self._predicted.get(spec)
         fastest = max(each.env_steps_per_second for each in self._predicted.values())
         return math.log(fastest if row is None else row.env_steps_per_second)
@@ -188,6 +191,8 @@ class SpeedBelief:
         self._stretch.add(spec, raw)
         steps, seconds, updates = self._stretch.taken()
         if steps > 0.0:
+            if self._first_log_rate is None:
+                self._first_log_rate = math.log(steps / seconds)
             noise = math.hypot(self._prior.rate_noise, COUNTING / updates)
             value = math.log(steps / seconds) - self._log_predicted(spec)
             place = self.specs.index(spec)
@@ -207,8 +212,9 @@ class SpeedBelief:
         # Compared with what is believed already: how much all of them slow each other down where
         # they share cores, depends on it.
         work = corrected(self._works[spec], self._factor_means())
-        _, state = settle(work, self._config.runtime.publish_every)
-        for name, seen, expected in _compare(work, state, raw):
+        every = self._config.runtime.publish_every
+        _, state = settle(work, every)
+        for name, seen, expected in _compare(work, state, raw, every):
             if seen > 0.0 and expected > 0.0:  # NaN is not
                 noise, least = _FACTORS[name]
                 least = least if self._notices else math.inf
@@ -240,16 +246,23 @@ def _warmup_seconds(times: LatencyProfile, config: RunConfig, spec: CompressionS
     return times.distill_seconds(spec, states)
 
 
-def _compare(work: Work, state: Steady, raw: Mapping[str, float]) -> list[tuple[str, float, float]]:
-    """Return, for each factor, the seconds that were seen and those that the profile expects."""
+def _compare(
+    work: Work, state: Steady, raw: Mapping[str, float], publish_every: int
+) -> list[tuple[str, float, float]]:
+    """Return, for each factor, the seconds that were seen and those that the profile expects.
+
+    Those of publishing hold the copies that the learner makes of its weights meanwhile.
+    """
     acting = sum(raw[f"{phase}_seconds_per_step"] for phase in ("env", "infer"))
     write = raw["write_seconds_per_step"]
     acting += 0.0 if math.isnan(write) else write
+    _, between = freshness(work, state, publish_every)
+    copies = state.copying * work.rollout * between
     publish = work.publish * state.slowdown
     sends = work.send > 0.0
-    excess = raw["publish_seconds_each"] - publish if sends else raw["publish_seconds_each"]
+    excess = raw["publish_seconds_each"] - copies - (publish if sends else 0.0)
     return [
-        ("acting", acting, work.act * work.wiring.actors * state.slowdown),
+        ("acting", acting, work.act * work.wiring.actors * state.actors_slower),
         ("learning", raw["learn_seconds_per_update"], state.learning),
         ("publishing", excess, work.send if sends else publish),
     ]

@@ -33,6 +33,8 @@ from controller.indicator.speed import SpeedBelief
 
 SERVED = 0.5
 """share of an interval in which a decision must have acted for what was seen to be its own"""
+THROUGHOUT = 0.95
+"""from this share on, its pace and how stale it was are its own; else another's are mixed in"""
 DOUBT = 0.5
 """standard deviation of the log of a KL above which it is worth measuring"""
 WORTH_KNOWING = 1.03
@@ -143,6 +145,7 @@ class AdvancedIndicator:
         self._shadow: CompressionSpec | None = None
         self._held = 0.0
         """intervals for which it has been decided"""
+        self._waiting_kl_nats = math.nan
         self._since_change = FORGET_CHANGE
         self._was_overruled = False
         self.explanation = {}
@@ -193,9 +196,10 @@ class AdvancedIndicator:
         """Learn from the interval that has ended."""
         assert self._acting is not None
         spec, self._served = self._acting.main, raw["served_share"] >= SERVED
+        throughout = raw["served_share"] >= THROUGHOUT
         self._since_change += 1
         self._fidelity.drift()
-        if self._served:
+        if throughout:
             speed.observe(spec, raw)
             if speed.changed:
                 self._since_change = 0
@@ -204,9 +208,11 @@ class AdvancedIndicator:
         if self._served and self.settings.uses_kl:
             if raw["compression_kl_is_new"] > 0.0:  # it keeps its value where nothing was sampled
                 self._fidelity.observe_kl(spec, raw["compression_kl_nats"])
-            self._fidelity.observe_acting(spec, raw)
-        elif self.settings.uses_kl:
+            if throughout:
+                self._fidelity.observe_acting(spec, raw)
+        elif self.settings.uses_kl and raw["waiting_kl_nats"] != self._waiting_kl_nats:
             self._fidelity.observe_kl(spec, raw["waiting_kl_nats"])
+        self._waiting_kl_nats = raw["waiting_kl_nats"]  # it keeps its value until the next delivery
         if self._shadow is not None:
             self._fidelity.observe_kl(self._shadow, raw["shadow_kl_nats"])
 

@@ -30,6 +30,8 @@ class _Measured:
     """the run's clock when it last exceeded the cap"""
     acting: int | None = None
     """what acted since the last decision; None: nothing of `specs`"""
+    waiting_kl_nats: float = math.nan
+    """the last value"""
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,9 @@ class AdviseKLCapStrategy(HandSetStrategy):
         known, kl_nats, seconds = self._measured, raw["compression_kl_nats"], raw["seconds"]
         is_new = raw["compression_kl_is_new"] > 0.0
         if not raw["served_share"] >= SERVED:
-            kl_nats, is_new = raw["waiting_kl_nats"], True
+            kl_nats = raw["waiting_kl_nats"]
+            is_new = kl_nats != known.waiting_kl_nats  # it keeps its value until the next delivery
+        known.waiting_kl_nats = raw["waiting_kl_nats"]
         if known.acting is None or not is_new or math.isnan(kl_nats):
             return
         known.kl_nats[known.acting] = kl_nats

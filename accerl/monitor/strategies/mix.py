@@ -93,6 +93,9 @@ class LinearKLMixStrategy(HandSetStrategy):
         """Return the KL of the small network in the last interval, or what was known before."""
         last, staleness = self._last, raw["staleness_kl_nats"]
         staleness = 0.0 if math.isnan(staleness) else staleness
+        waiting = raw["waiting_kl_nats"]
+        if last.acted > 0.0 and not math.isnan(waiting):  # something else acts in its place
+            return waiting + staleness if last.acted >= 0.5 else last.small_nats
         if last.acted > 0.0:
             others = (1.0 - last.acted) * staleness
             return max(raw["kl_mean_nats"] - others, 0.0) / last.acted

@@ -126,3 +126,31 @@ def test_a_student_that_waits_too_far_away_is_not_waited_for() -> None:
 def test_where_all_exceed_the_cap_the_closest_acts() -> None:
     found = capped((1.0, 0.4, 1.0), (2.0, 0.2, 1.0), (3.0, 0.3, 1.0))
     assert found == [NET3, INT8, IDENTITY, INT8]
+
+
+def test_a_linear_mix_whose_small_network_waits_goes_by_what_it_would_act_like() -> None:
+    """Meanwhile the large one acts for it, whose KL is small and says nothing of it."""
+    strategy = LinearKLMixStrategy(kl_low_nats=0.2, kl_high_nats=1.0)
+    assert strategy.decide(made_up_features(kl_mean_nats=0.05)).main == NET3
+    waits = {"kl_mean_nats": 0.05, "staleness_kl_nats": 0.05}
+    found = strategy.decide(made_up_features(waiting_kl_nats=0.35, **waits))
+    assert dict(found.mix)[NET3] == pytest.approx(0.75)
+    # Of less than half of a mix nobody says how far it is: what was known stays.
+    assert dict(strategy.decide(made_up_features(waiting_kl_nats=0.75, **waits)).mix) == (
+        pytest.approx({NET3: 0.25, IDENTITY: 0.75})
+    )
+    again = strategy.decide(made_up_features(waiting_kl_nats=0.01, **waits))
+    assert dict(again.mix) == pytest.approx({NET3: 0.25, IDENTITY: 0.75})
+
+
+def test_a_waiting_kl_that_stays_the_same_is_one_measurement() -> None:
+    """Until the next delivery the indicator shows the last; the wait begins where it was new."""
+    strategy = AdviseKLCapStrategy(specs=(NET3, IDENTITY), cap_nats=0.1, retry_fraction=0.5)
+    strategy.reset()
+    assert strategy.decide(made_up_features()).main == NET3
+    waits = {"served_share": 0.0, "waiting_kl_nats": 2.0, "horizon_seconds": 60.0}
+    assert strategy.decide(made_up_features(seconds=1.0, **waits)).main == IDENTITY
+    assert strategy.decide(made_up_features(seconds=31.0, served_share=1.0)).main == NET3
+    assert strategy.decide(made_up_features(seconds=32.0, **waits)).main == IDENTITY
+    strategy.overruled(Decision.of(NET3))
+    assert strategy.decide(made_up_features(seconds=62.0, **waits)).main == NET3

@@ -198,6 +198,21 @@ def test_a_spec_is_kept_until_it_has_a_credit() -> None:
     assert decided[5] == decided[4]
 
 
+@pytest.mark.parametrize("is_told", [True, False])
+@pytest.mark.parametrize("kind", [SlidingWindowUCB, ThompsonBandit])
+def test_a_spec_that_never_acts_is_not_chosen_for_ever(
+    kind: type[RunLearner], is_told: bool
+) -> None:
+    """It waits to be admitted, or cannot be built: the learner's own network acts for it."""
+    never = {NET3: IDENTITY, HALF: IDENTITY}
+    run = ScriptedRun(
+        lambda _, spec: 2.0 if spec == INT8 else 1.0, 60, stand_ins=never, is_told=is_told
+    )
+    decided = run.play(kind(specs=(IDENTITY, INT8, NET3, HALF)))
+    assert set(decided) == {IDENTITY, INT8, NET3, HALF}
+    assert decided[-30:].count(INT8) > 15
+
+
 def test_a_spec_is_held() -> None:
     for first_seconds in (2.0, 0.2):  # the others have two seconds
         run = ScriptedRun(lambda *_: 1.0, 12, first_seconds=first_seconds)

@@ -49,6 +49,15 @@ def test_until_a_switch_is_served_the_last_spec_earns() -> None:
     assert [(credit.spec, credit.share) for credit in own] == [(INT8, 1.0)]
 
 
+def test_what_acts_while_a_student_waits_earns_in_its_name() -> None:
+    """Choosing NET3 brings INT8, which is faster than what acted before and is not what earns."""
+    script = [IDENTITY, IDENTITY, NET3, NET3]
+    *_, first, second = credits_of(ScriptedRun(rate, 4, stand_ins={NET3: INT8}), [*script])
+    for (credit,) in (first, second):
+        assert (credit.spec, credit.share) == (NET3, 1.0)
+        assert credit.gain_per_second == pytest.approx(RATES[INT8])
+
+
 def test_an_account_stays_open_until_an_episode_ends() -> None:
     script = [IDENTITY, INT8, INT8, NET3, BF16]
     _, *settled, last = credits_of(ScriptedRun(rate, 5, silent={1, 2}), [*script])

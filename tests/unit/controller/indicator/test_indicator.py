@@ -85,6 +85,21 @@ def test_a_student_that_stays_far_away_is_not_waited_for() -> None:
     assert indicator.explanation[NET3.label]["kl_nats"] > 2.0
 
 
+def test_a_waiting_kl_is_learned_from_once() -> None:
+    """It keeps its value until the next delivery, which a slow link brings after many intervals."""
+    waits = {"served_share": 0.0, "waiting_kl_nats": 0.3, "policy_lag": 8.0}
+    found = []
+    for intervals in (1, 5):
+        indicator = make_indicator("edge-8000", cap_nats=10.0)
+        assert indicator.decide(features()) == Decision.of(NET3)
+        for _ in range(intervals):
+            indicator.decide(features(**waits))
+        found.append(indicator.explanation[NET3.label]["kl_nats"])
+    assert found[1] == pytest.approx(found[0])
+    indicator.decide(features(**waits | {"waiting_kl_nats": 0.31}))
+    assert indicator.explanation[NET3.label]["kl_nats"] > 1.02 * found[1]
+
+
 def test_what_waits_does_not_count_as_what_acts() -> None:
     indicator = make_indicator("edge-8000", cap_nats=10.0)
     with torch.no_grad():
