@@ -10,6 +10,10 @@ class UserError(Exception):
     """A mistake of the user: the message is one line that says what to do; exit code 2."""
 
 
+class CannotCompressError(UserError):
+    """A network cannot be compressed as asked; a run that has begun acts with something else."""
+
+
 class GameError(UserError):
     """An environment raised, or returned NaN, while it was played.
 

@@ -20,6 +20,7 @@ from accerl.monitor.strategy import (
     fires,
     needs_of,
     overrule,
+    reject,
     specs_of,
 )
 from accerl.runtime.latency.profile import LatencyProfile
@@ -154,6 +155,10 @@ class Shielded:
     def overruled(self, decision: Decision) -> None:
         """Let the strategy know what acts instead."""
         overrule(self.strategy, decision)
+
+    def rejected(self, spec: CompressionSpec) -> None:
+        """Let the strategy know what cannot be built."""
+        reject(self.strategy, spec)
 
     def _note(self, features: Features, cause: str, value: float | str) -> None:
         self.events.append(

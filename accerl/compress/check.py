@@ -7,7 +7,7 @@ import torch
 
 from accerl.compress.artifact import Artifact
 from accerl.compress.engine import make_engine
-from accerl.errors import UserError, one_line
+from accerl.errors import CannotCompressError, one_line
 from accerl.networks.graph_policy import Policy
 
 EXPECTED_KL_NATS = {32: 1e-3, 16: 0.1, 8: 0.25}
@@ -22,7 +22,7 @@ LAST_DIGIT = 1e-6
 """what float32 logits near 1 can resolve"""
 
 
-class EngineMismatchError(UserError):
+class EngineMismatchError(CannotCompressError):
     """An engine acts unlike its network; a run acts with something else then."""
 
 

@@ -13,14 +13,14 @@ import torch
 from accerl.compress.admission import Admission, Verdict
 from accerl.compress.artifact import Artifact
 from accerl.compress.chain import ChainMemory, CompressorChain
-from accerl.compress.check import EngineMismatchError, check_engine, kl_nats
+from accerl.compress.check import check_engine, kl_nats
 from accerl.compress.config import CompressionConfig
 from accerl.compress.distillation.state_ring import StateRing
 from accerl.compress.distillation.student_pool import StudentPool
 from accerl.compress.distillation.trainer import FixedStates, StateSource
 from accerl.compress.links import CompressionState, Link
 from accerl.compress.quantization.quantize import spread
-from accerl.errors import UserError
+from accerl.errors import CannotCompressError, UserError
 from accerl.networks.graph_policy import Policy
 from accerl.networks.observation import ObservationSpec
 from accerl.spec import IDENTITY, CompressionSpec, StudentKey
@@ -167,6 +167,7 @@ class Compressor:
 
         Raises:
             UserError: no state was recorded yet, or the weights are not finite.
+            CannotCompressError: the network cannot be compressed so.
             EngineMismatchError: the engine acts unlike its network.
         """
         self._require_states()
@@ -175,8 +176,9 @@ class Compressor:
         updates = 0 if admits else self._pool.warm_up_updates(key, version)
         net = policy
         if key is not None:
-            net = self._pool.network(key, policy, self.states)
+            self._pool.network(key, policy, self.states)
             updates = self._train(key, policy, updates, version)
+            net = self._pool.network(key, policy, self.states)  # it may have begun anew
         self.last_build = BuildReport(distill_updates=updates)
         if self.links:  # they may write to what they are given; the learner's weights must not move
             net = copy.deepcopy(net)
@@ -232,6 +234,11 @@ class Compressor:
         if spec.student_key is not None:
             self._pool.keep_warm(spec.student_key, version)
 
+    @property
+    def has_built(self) -> bool:
+        """Whether anything was built that may act."""
+        return self._last_good is not None
+
     def fallback(self, policy: Policy, version: int) -> Artifact:
         """Compress `policy` as was last done with success, in place of what failed its check.
 
@@ -239,7 +246,7 @@ class Compressor:
         """
         try:
             return self.build(self._last_good or IDENTITY, policy, version)
-        except EngineMismatchError:
+        except CannotCompressError:
             return self.build(CompressionSpec(graph="eager"), policy, version)
 
     def students(self, specs: Iterable[CompressionSpec]) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from typing import Any, TypeGuard, overload
 import torch
 from torch import Tensor, nn
 
-from accerl.errors import UserError, first_line, require, require_fields
+from accerl.errors import CannotCompressError, first_line, require, require_fields
 from accerl.networks.graph_policy import (
     GraphPolicy,
     Policy,
@@ -112,7 +112,7 @@ class Factoriser:
         """Return a copy of `net`; layers where it would not save multiplications stay.
 
         Raises:
-            UserError: its forward does more with a layer than call it.
+            CannotCompressError: its forward does more with a layer than call it.
         """
         if isinstance(net, GraphPolicy):
             return self._factorise_graph(copy.deepcopy(net))
@@ -148,7 +148,7 @@ class Factoriser:
             with torch.no_grad():
                 net(blank_states(net.observation, 2, net.device))
         except Exception as error:  # a user's forward may look into its layers
-            raise UserError(
+            raise CannotCompressError(
                 f"{type(net.module).__name__} cannot be factorised: {first_line(error)}; have its "
                 "forward call its layers, and nothing else with them"
             ) from error

@@ -19,16 +19,17 @@ if TYPE_CHECKING:
 class Strategy(Protocol):
     """A hand-set rule, a bandit, the learned controller or a replayed schedule.
 
-    `to_json`, which returns name and `params` for the run's records, is optional. So are seven
+    `to_json`, which returns name and `params` for the run's records, is optional. So are eight
     more attributes, which are read with `specs_of`, `needs_of`, `fires`, `events_of`, `bind`,
-    `overrule` and `explanation_of`:
+    `overrule`, `reject` and `explanation_of`:
     `specs`, every spec that it may act with or name as a shadow, lets a run refuse what it cannot
     build before it begins; `needs`, the names of raw indicators without which it can never act,
     likewise;
     `fires`, whether its last decision was away from its state of rest, makes room for other rules
     in a composition; `events`, what happened to it in this run, goes into the summary;
     `bind(config, times)` tells it, before `reset`, what is known of the run beforehand;
-    `overruled(decision)`, that something else acts than it decided; and `explanation`, why it
+    `overruled(decision)`, that something else acts than it decided; `rejected(spec)`, that a spec
+    cannot be built in this run, so that something else acts for it; and `explanation`, why it
     decided so, goes into the interval's record.
     """
 
@@ -90,6 +91,13 @@ def overrule(strategy: Strategy, decision: Decision) -> None:
     told = getattr(strategy, "overruled", None)
     if told is not None:
         told(decision)
+
+
+def reject(strategy: Strategy, spec: CompressionSpec) -> None:
+    """Tell a strategy, if it asks, that a spec cannot be built in this run."""
+    told = getattr(strategy, "rejected", None)
+    if told is not None:
+        told(spec)
 
 
 def check_needs(

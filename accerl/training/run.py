@@ -14,7 +14,7 @@ from accerl.correct import make_corrector
 from accerl.errors import GameError, UserError
 from accerl.monitor.indicators import Indicator
 from accerl.monitor.strategies.base import HandSetStrategy
-from accerl.monitor.strategy import Strategy, bind, check_needs, events_of, explanation_of
+from accerl.monitor.strategy import Strategy, bind, check_needs, events_of, explanation_of, reject
 from accerl.records import CONFIG, RunWriter, fingerprint, plain, read_json, versions
 from accerl.runtime.latency.games import times_of_game, times_of_run
 from accerl.runtime.latency.profile import LatencyProfile
@@ -26,7 +26,7 @@ from accerl.runtime.ray.run import RayRun
 from accerl.runtime.run import IntervalReport
 from accerl.runtime.serial.clock import RealClock, VirtualClock
 from accerl.runtime.serial.run import SerialRun
-from accerl.spec import Decision
+from accerl.spec import CompressionSpec, Decision
 from accerl.training.episode import Episode
 from accerl.training.run_folder import (
     CHECKPOINT,
@@ -242,11 +242,18 @@ def _drive(episode: Episode, strategy: Strategy, score: Score) -> Iterator[Inter
         decision = _checked(strategy.decide(episode.features), strategy)
         why = explanation_of(strategy)
         _, report = episode.step(decision)
+        _tell_rejected(strategy, report)
         if hasattr(strategy, "events"):
             events = {"strategy_events": float(len(events_of(strategy)))}  # so far
             report = replace(report, indicators={**report.indicators, **events})
         score.update(report)
         yield replace(report, explanation=why) if why else report
+
+
+def _tell_rejected(strategy: Strategy, report: IntervalReport) -> None:
+    for event in report.events:
+        if event.get("spec") is not None:
+            reject(strategy, CompressionSpec.from_label(event["spec"]))
 
 
 def _checked(decision: Decision, strategy: Strategy) -> Decision:
@@ -315,6 +322,7 @@ def _resume(
                 "--seconds if it goes by the share of the run that is over; or choose another "
                 "--out"
             )
+        _tell_rejected(strategy, report)
         score.update(report)
     writer.go_on(len(reports))
     return reports

@@ -23,6 +23,7 @@ from accerl.monitor.strategy import (
     fires,
     needs_of,
     overrule,
+    reject,
     specs_of,
 )
 from accerl.runtime.latency.profile import LatencyProfile
@@ -106,6 +107,11 @@ class ServedStrategy:
     def overruled(self, decision: Decision) -> None:
         """Let the bundle know what acts instead."""
         overrule(self.strategy, decision)
+
+    def rejected(self, spec: CompressionSpec) -> None:
+        """Let the bundle know what cannot be built, and what that stands for."""
+        for own in (spec, *(item.spec for item in self.replacements if item.acting == spec)):
+            reject(self.strategy, own)
 
     def reset(self) -> None:
         """Forget everything of the last run."""

@@ -185,6 +185,11 @@ class AdvancedIndicator:
         """
         self._acting, self._held, self._was_overruled = decision, math.inf, True
 
+    def rejected(self, spec: CompressionSpec) -> None:
+        """Choose among the others from now on: it cannot be built in this run."""
+        if spec != IDENTITY:
+            self.specs = tuple(other for other in self.specs if other != spec)
+
     def _skip(self, raw: Mapping[str, float], speed: SpeedBelief) -> None:
         """Learn nothing from the interval that has ended."""
         self._was_overruled, self._served = False, True

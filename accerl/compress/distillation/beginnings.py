@@ -24,7 +24,7 @@ from accerl.compress.pruning.compensate import fit_policy_head
 from accerl.compress.pruning.criteria import PruneMethod, has_gradients, unit_scores
 from accerl.compress.pruning.matching import match_units, matching_layers
 from accerl.compress.pruning.prune import prune, shrink
-from accerl.errors import UserError, require_choice, require_fields
+from accerl.errors import CannotCompressError, require_choice, require_fields
 from accerl.networks.graph_policy import Policy
 from accerl.networks.make import make_network
 from accerl.networks.observation import ObservationSpec
@@ -110,7 +110,7 @@ class Beginnings:
             trained: the networks that are there already.
 
         Raises:
-            UserError: the student has more weights than the learner, or cannot be pruned.
+            CannotCompressError: the student has more weights than the learner, or cannot be pruned.
         """
         net = self._from_learner(key, policy, states, generator)
         milder = [
@@ -231,11 +231,11 @@ def _require_smaller(net: nn.Module, policy: Policy, student: str) -> None:
     """Refuse a student with more weights than the learner's network.
 
     Raises:
-        UserError: it has.
+        CannotCompressError: it has.
     """
     own, learners = (sum(weight.numel() for weight in m.parameters()) for m in (net, policy))
     if own > learners:
-        raise UserError(
+        raise CannotCompressError(
             f"student {student!r} has {own:,} weights, more than the learner's network "
             f"({learners:,}); give a smaller one"
         )

@@ -33,6 +33,7 @@ from accerl.compress.quantization.quantize import (
     quantise_weight,
 )
 from accerl.compress.quantization.ranges import ActivationRanges
+from accerl.errors import CannotCompressError, one_line
 from accerl.networks.observation import ObservationSpec
 
 IN_FLOAT = "accerl.float32"
@@ -81,7 +82,13 @@ def graph_int8(
     heads = traced.heads
     if states is None or ranges.means is None or not heads:
         return payload
-    acted = open_session(payload).run(("logits", "value"), {"obs": np.ascontiguousarray(states)})
+    try:
+        acted = open_session(payload).run(
+            ("logits", "value"), {"obs": np.ascontiguousarray(states)}
+        )
+    except Exception as error:  # whatever a runtime throws: it may not end a run
+        name = type(module).__name__
+        raise CannotCompressError(f"{name} does not run in INT8: {one_line(error)}") from error
     means = np.concatenate([np.asarray(output).reshape(len(states), -1) for output in acted], 1)
     shift = torch.from_numpy(ranges.means - means.mean(0))
     for head, part in zip(heads, (shift[:-1], shift[-1:]), strict=True):

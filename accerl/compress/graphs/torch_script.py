@@ -18,7 +18,7 @@ from torch import nn
 
 from accerl.compress.layers import refuse_diverged
 from accerl.compress.quantization.cpu import computes_bfloat16
-from accerl.errors import UserError, first_line
+from accerl.errors import CannotCompressError, UserError, first_line
 from accerl.networks.graph_policy import GraphPolicy, blank_states, hidden_layers
 
 _NUMBERED = re.compile(rb"___torch_mangle_(\d+)")
@@ -38,7 +38,7 @@ def pack_script(net: GraphPolicy, *, bits: int = 32, head_shift: np.ndarray | No
         head_shift: added to the biases of the logits and, last, of the value [A + 1].
 
     Raises:
-        UserError: it cannot be traced.
+        CannotCompressError: it cannot be traced.
     """
     file = io.BytesIO()
     weights = {name: tensor.detach().cpu() for name, tensor in net.state_dict().items()}
@@ -58,7 +58,7 @@ def pack_script(net: GraphPolicy, *, bits: int = 32, head_shift: np.ndarray | No
         return _numbered_afresh(file.getvalue())
     except Exception as error:  # whatever the user's forward does
         reason = first_line(error)
-        raise UserError(
+        raise CannotCompressError(
             f"{type(net.module).__name__} cannot be traced by TorchScript: {reason}"
         ) from error
 

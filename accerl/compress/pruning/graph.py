@@ -21,7 +21,7 @@ from accerl.compress.pruning.criteria import (
     kept_units,
     layer_scores,
 )
-from accerl.errors import UserError, first_line
+from accerl.errors import CannotCompressError, UserError, first_line
 from accerl.networks.graph_policy import GraphPolicy, Scripts, random_states
 
 CHECKED_STATES = 4
@@ -39,13 +39,15 @@ def prune_graph(net: GraphPolicy, sparsity: float, method: PruneMethod) -> Graph
         method: how to choose; its budget must be uniform, and nothing is compensated here.
 
     Raises:
-        UserError: the network cannot be pruned, or not like that; it says why.
+        CannotCompressError: the network cannot be pruned, or not like that; it says why.
     """
     kind = type(net.module).__name__
     if method.budget != "uniform":
-        raise UserError(f"{kind} is no chain of layers: prune it with prune_budget uniform")
+        raise CannotCompressError(
+            f"{kind} is no chain of layers: prune it with prune_budget uniform"
+        )
     if not net.heads:
-        raise UserError(
+        raise CannotCompressError(
             f"{kind} cannot be pruned: its logits and values are not what two linear layers put out"
         )
     pruned, masked = _copy(net), copy.deepcopy(net)
@@ -60,12 +62,12 @@ def prune_graph(net: GraphPolicy, sparsity: float, method: PruneMethod) -> Graph
     except UserError:
         raise
     except Exception as error:  # whatever Torch-Pruning, or the user's forward, makes of it
-        raise UserError(
+        raise CannotCompressError(
             f"{kind} cannot be pruned: {first_line(error)}; write its forward so that it works "
             "with any number of channels"
         ) from error
     if shapes != ((len(states), net.num_actions), (len(states),)) or difference > TOLERANCE:
-        raise UserError(
+        raise CannotCompressError(
             f"{kind} cannot be pruned: what reads the channels that go was not found; flatten "
             "with the channels first, and mix channels by layers only"
         )

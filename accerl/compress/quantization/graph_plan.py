@@ -107,7 +107,7 @@ class _Planner:
         for op in reversed(self.traced.ops):
             if any(user.name in ahead or _is_layer(user) for user in self.users[op.name]):
                 ahead.add(op.name)
-                if _is_layer(op) and len(self.shapes[op.args["input"].name]) in (1, 3):
+                if _is_layer(op) and len(self.shapes[op.args["input"].name]) == _DIMS[op.kind]:
                     found.add(op.name)
         return found
 
@@ -179,6 +179,10 @@ class _Planner:
         return False
 
 
+_DIMS = {"conv2d": 3, "linear": 1}
+"""axes of what the layers of an integer graph take, without the batch"""
+
+
 def _is_layer(op: Op) -> bool:
     return op.kind in LAYERS
 
@@ -208,6 +212,8 @@ def _entry(traced: Traced) -> dict[str, Affine]:
             continue
         slope, shift = lines[op.inputs[0]]
         number = op.args.get("other")
+        if op.args.get("rounding_mode") is not None:
+            continue
         if op.kind == "cast":
             lines[op.name] = slope, shift
         elif isinstance(number, int | float) and op.args.get("alpha", 1) == 1:

@@ -88,6 +88,13 @@ class AdviseKLCapStrategy(HandSetStrategy):
         acting = decision.main
         self._measured.acting = self.specs.index(acting) if acting in self.specs else None
 
+    def rejected(self, spec: CompressionSpec) -> None:
+        """Never try it again in this run: it cannot be built."""
+        if spec in self.specs:
+            place = self.specs.index(spec)
+            self._measured.kl_nats[place] = math.inf
+            self._measured.exceeded_seconds[place] = math.inf
+
     def _note(self, raw: Mapping[str, float]) -> None:
         """Credit the indicator to what acted, if it was sampled and is of that."""
         known, kl_nats, seconds = self._measured, raw["compression_kl_nats"], raw["seconds"]

@@ -17,6 +17,7 @@ from accerl.monitor.strategy import (
     fires,
     needs_of,
     overrule,
+    reject,
     specs_of,
 )
 from accerl.spec import CompressionSpec, Decision
@@ -105,6 +106,11 @@ class FirstThatFires(HandSetStrategy):
         """Let every rule know what acts instead."""
         for rule in self.rules:
             overrule(rule, decision)
+
+    def rejected(self, spec: CompressionSpec) -> None:
+        """Let every rule know what cannot be built."""
+        for rule in self.rules:
+            reject(rule, spec)
 
     @classmethod
     def suggest(cls, trial: optuna.Trial, actions: Levels) -> dict[str, Any]:

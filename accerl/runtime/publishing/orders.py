@@ -48,7 +48,7 @@ class PublicationOrders:
         self._shadow_due = True  # whether this interval has not seen it measured
         self._asked_at: dict[CompressionSpec, float] = {}  # of what does not act yet
         self._rejected: set[CompressionSpec] = set()
-        self._events: list[str] = []
+        self._events: list[tuple[CompressionSpec, str]] = []
 
     @property
     def decision(self) -> Decision | None:
@@ -134,7 +134,7 @@ class PublicationOrders:
             self._tags[number] = delivery.acted
             # A spec that fails does so at every publication: once is enough to know.
             news = {s: cause for s, cause in delivery.rejected.items() if s not in self._rejected}
-            self._events += news.values()
+            self._events += news.items()
             self._rejected |= set(news)
         first, changed = self._decision is None, self._is_switch(decision)
         if not first and (changed or any(spec in self._waiting for spec in delivery.admitted)):
@@ -152,7 +152,7 @@ class PublicationOrders:
         if self._asked is not None and shadow.spec == self._asked.shadow and shadow.is_settled:
             self._shadow_due = False
         if shadow.rejected is not None and shadow.spec not in self._rejected:
-            self._events.append(shadow.rejected)
+            self._events.append((shadow.spec, shadow.rejected))
             self._rejected.add(shadow.spec)
         recorder.add_shadow(shadow)
 
@@ -185,8 +185,10 @@ class PublicationOrders:
         events, self._events = self._events, []
         action = "actors go on as they were compressed before"
         return tuple(
-            RunEvent(role="compressor", seconds=seconds, cause=cause, action=action)
-            for cause in events
+            RunEvent(
+                role="compressor", seconds=seconds, spec=spec.label, cause=cause, action=action
+            )
+            for spec, cause in events
         )
 
     def end_interval(self) -> float:

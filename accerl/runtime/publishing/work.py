@@ -16,6 +16,7 @@ from accerl.compress.check import EngineMismatchError
 from accerl.compress.compressor import Compressor
 from accerl.compress.config import CompressionConfig
 from accerl.compress.graphs.onnx_payload import same_integers
+from accerl.errors import CannotCompressError
 from accerl.networks.graph_policy import Policy
 from accerl.runtime.publishing.delivery import Delivery, Order, Shadow, Tag
 from accerl.runtime.publishing.probe import KLProbe
@@ -151,7 +152,9 @@ def _make_part(
                 artifact = compressor.build(tried, policy, version)
                 built = (*built, tried)
                 updates += compressor.last_build.distill_updates
-    except EngineMismatchError as error:
+    except CannotCompressError as error:
+        if not (compressor.has_built or isinstance(error, EngineMismatchError)):
+            raise  # nothing is lost yet: whoever asked for it should hear of it
         failed = compressor.last_build.distill_updates
         artifact, rejected = compressor.fallback(policy, version), str(error)
         built = (*built, tried, artifact.spec)  # what failed has been built as well
@@ -197,7 +200,7 @@ def try_shadow(compressor: Compressor, policy: Policy, order: Order) -> tuple[Sh
                 verdict = KLProbe.compare(policy, artifact, compressor.states)
             else:
                 verdict = admission.judge(artifact, policy)
-        except EngineMismatchError as error:
+        except CannotCompressError as error:
             rejected = str(error)
     seconds = perf_counter() - before
     updates = compressor.last_build.distill_updates if built else 0

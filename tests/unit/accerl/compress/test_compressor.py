@@ -227,6 +227,25 @@ def test_resuming_is_bit_exact(settings: dict[str, Any]) -> None:
     assert steps(resumed, other, 4, 9) == expected
 
 
+def test_after_a_new_beginning_the_new_network_is_published() -> None:
+    """A student that rested is warmed up, and begins anew where the learner has left it behind."""
+    key = PRUNED.student_key
+    assert key is not None
+    compressor = make_compressor(3, **RENEWED, distill_warmup_updates=8)
+    learner = make_learner()
+    compressor.observe(states())
+    compressor.build(PRUNED, learner, 0)
+    compressor.build(INT8, learner, 25)
+    learner.load_state_dict(make_learner(1).state_dict())
+    before = compressor.pool.generation(key)
+    artifact = compressor.build(PRUNED, learner, 50)
+    assert compressor.pool.generation(key) == before + 1
+    net = compressor.pool.network(key, learner, states())
+    with torch.no_grad():
+        logits = net(torch.from_numpy(states()))[0].numpy()
+    np.testing.assert_allclose(make_engine(artifact).infer(states())[0], logits, atol=1e-4)
+
+
 def test_pruning_follows_the_configuration() -> None:
     learner = make_learner()
     settings = {"prune_round_to": 8, "prune_compensate": True, "prune_criterion": "taylor"}

@@ -150,6 +150,48 @@ def test_what_has_no_counterpart_is_refused_by_name(net: nn.Module, said: str) -
         graph_fp32(net.eval(), IMAGES)
 
 
+class Mixed(nn.Module):
+    """Linear layers over the channels of images, in the way of ConvNeXt and of MLP-Mixer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wide, self.back = nn.Linear(4, 16), nn.Linear(16, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        last = x.permute(0, 2, 3, 1)
+        return x + self.back(torch.relu(self.wide(last))).permute(0, 3, 1, 2)
+
+
+def test_linear_layers_over_the_channels_of_images_stay_in_float32() -> None:
+    """The integer product takes matrices alone; the rest of the network is rounded all the same."""
+    torch.manual_seed(0)
+    net, obs = Net(Mixed()).eval(), images(64)
+    ranges = measure_graph(RangeTracker(), net, IMAGES, obs)
+    payload = graph_int8(net, IMAGES, ranges, states=obs)
+    with torch.no_grad():
+        logits = net(torch.from_numpy(obs))[0].numpy()
+    assert kl_nats(logits, run(payload, obs)[0]).mean() < 1e-3
+    plan = plan_of(trace(net, IMAGES)[1])
+    assert {"linear (linear)", "linear (linear_1)"} <= set(plan.in_float)
+    assert "conv2d" in plan.integer
+
+
+def test_a_division_that_rounds_is_no_scale_of_pixels() -> None:
+    class Divided(nn.Module):
+        def __init__(self, how: str | None) -> None:
+            super().__init__()
+            self.how, self.net = how, Net(torch.relu, 1024)
+
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            return self.net(torch.div(x.float(), 50.0, rounding_mode=self.how))
+
+    entries = [
+        plan_of(trace(Divided(how), ObservationSpec((4, 16, 16), "uint8"))[1]).entry
+        for how in (None, "floor")
+    ]
+    assert [len(entry) for entry in entries] == [3, 2]
+
+
 def test_a_network_of_heads_alone_has_nothing_to_quantise() -> None:
     class Heads(nn.Module):
         def __init__(self) -> None:

@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 
 from accerl.monitor.compliance import made_up_features
-from accerl.monitor.strategies import AdviseKLCapStrategy, LinearKLMixStrategy
+from accerl.monitor.strategies import AdviseKLCapStrategy, FirstThatFires, LinearKLMixStrategy
+from accerl.monitor.strategy import reject
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 
 INT8, BF16 = CompressionSpec(bits=8), CompressionSpec(bits=16)
@@ -154,3 +155,14 @@ def test_a_waiting_kl_that_stays_the_same_is_one_measurement() -> None:
     assert strategy.decide(made_up_features(seconds=32.0, **waits)).main == IDENTITY
     strategy.overruled(Decision.of(NET3))
     assert strategy.decide(made_up_features(seconds=62.0, **waits)).main == NET3
+
+
+def test_a_spec_that_cannot_be_built_is_never_tried_again() -> None:
+    strategy = AdviseKLCapStrategy(specs=(NET3, INT8, IDENTITY), retry_fraction=0.05)
+    composed = FirstThatFires((strategy,))
+    composed.reset()
+    assert composed.decide(made_up_features()).main == NET3
+    reject(composed, NET3)
+    for seconds in (1.0, 20.0, 55.0):
+        found = composed.decide(made_up_features(seconds=seconds, served_share=0.0))
+        assert found.main == INT8

@@ -13,6 +13,7 @@ import torch
 from accerl.errors import UserError
 from accerl.monitor.features import Features
 from accerl.monitor.monitor import Monitor
+from accerl.monitor.strategy import reject
 from accerl.presets import load_preset
 from accerl.records import read_metrics
 from accerl.runtime.latency.games import times_of_run
@@ -26,6 +27,7 @@ from controller.indicator.scorer import SpecScorer
 from controller.indicator.strategy import AdvancedIndicator, IndicatorSettings
 from controller.indicator.trainable import read_indicator
 from controller.indicator.training import train_on_tier0
+from controller.shield import Shielded
 from controller.training.evolution import Evolution, EvolutionConfig
 from controller.training.gradient import GradientConfig, ParameterGradient
 
@@ -98,6 +100,18 @@ def test_a_waiting_kl_is_learned_from_once() -> None:
     assert found[1] == pytest.approx(found[0])
     indicator.decide(features(**waits | {"waiting_kl_nats": 0.31}))
     assert indicator.explanation[NET3.label]["kl_nats"] > 1.02 * found[1]
+
+
+def test_what_cannot_be_built_is_not_chosen_again_in_this_run() -> None:
+    indicator = make_indicator("edge-8000", cap_nats=10.0)
+    assert indicator.decide(features()) == Decision.of(NET3)
+    reject(Shielded(indicator), NET3)
+    reject(indicator, IDENTITY)  # always there
+    for _ in range(3):
+        decision = indicator.decide(features(served_share=0.0))
+        assert decision.main != NET3
+        assert decision.shadow != NET3
+    assert set(indicator.specs) == set(SPECS) - {NET3}
 
 
 def test_what_waits_does_not_count_as_what_acts() -> None:

@@ -15,7 +15,9 @@ from accerl.compress.artifact import Artifact
 from accerl.compress.check import EngineMismatchError
 from accerl.compress.compressor import Compressor
 from accerl.compress.config import CompressionConfig
+from accerl.compress.distillation import beginnings
 from accerl.compress.distillation.state_ring import StateRing
+from accerl.errors import CannotCompressError
 from accerl.networks.observation import ObservationSpec
 from accerl.networks.policy_net import PolicyNet, make_policy
 from accerl.runtime.interval import IntervalRecorder
@@ -30,6 +32,7 @@ OBSERVATION = ObservationSpec((4,), "float32")
 INT8 = CompressionSpec(bits=8)
 NET2 = CompressionSpec(student="net2", bits=8)
 NET3 = CompressionSpec(student="net3", bits=8)
+PRUNED = CompressionSpec(sparsity=0.5, bits=8)
 CONFIG = CompressionConfig(
     calibration_states=32,
     distill_batch=64,
@@ -37,12 +40,13 @@ CONFIG = CompressionConfig(
     distill_learning_rate=1e-2,
     admit_kl_nats=0.02,
 )
+WITHOUT_ADMISSION = replace(CONFIG, admit_kl_nats=0.0)
 
 
 class Room:
     """A learner, a compressor, orders and a clock."""
 
-    def __init__(self) -> None:
+    def __init__(self, config: CompressionConfig = CONFIG) -> None:
         self.policy: PolicyNet = make_policy(
             "original", OBSERVATION, 3, torch.Generator().manual_seed(0)
         )
@@ -50,7 +54,7 @@ class Room:
             self.policy.policy_head.weight.mul_(1000.0)
         self.ring = StateRing(OBSERVATION, 3, 4096)
         self.compressor = Compressor(
-            OBSERVATION, 3, CONFIG, torch.Generator().manual_seed(1), ring=self.ring
+            OBSERVATION, 3, config, torch.Generator().manual_seed(1), ring=self.ring
         )
         self.compressor.observe(np.random.default_rng(0).normal(size=(32, 4)).astype(np.float32))
         self.seconds = 0.0
@@ -237,11 +241,8 @@ def test_a_shadow_is_tried_beside_what_acts_and_changes_nothing_of_it() -> None:
     assert held(room.publish(2)) == {NET3: 1.0}
 
 
-def test_a_shadow_is_warmed_up_once_and_not_again_when_it_acts(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setitem(globals(), "CONFIG", replace(CONFIG, admit_kl_nats=0.0))
-    room = Room()
+def test_a_shadow_is_warmed_up_once_and_not_again_when_it_acts() -> None:
+    room = Room(WITHOUT_ADMISSION)
     room.play()
     room.orders.request(Decision(((IDENTITY, 1.0),), NET3))
     warmups = []
@@ -274,3 +275,51 @@ def test_an_engine_that_fails_while_it_is_compared_is_reported_and_replaced(
     assert held(made) == {INT8: 1.0}
     assert made.delivery.rejected == {NET3: "it is broken"}
     assert made.delivery.waiting == {}
+
+
+@pytest.fixture
+def refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have pruning refused, as where it cannot follow a network of the user's own."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise CannotCompressError("Own cannot be pruned: it is odd")
+
+    monkeypatch.setattr(beginnings, "prune", refuse)
+
+
+def test_what_cannot_be_built_ends_a_run_that_begins_with_it(refused: None) -> None:
+    """Nothing is lost yet, and whoever asked for it hears why."""
+    room = Room(WITHOUT_ADMISSION)
+    room.ask((PRUNED, 1.0))
+    with pytest.raises(CannotCompressError, match="it is odd"):
+        room.publish()
+
+
+def test_what_cannot_be_built_later_is_replaced_and_the_strategy_hears_of_it(
+    refused: None,
+) -> None:
+    room = Room(WITHOUT_ADMISSION)
+    room.ask((INT8, 1.0))
+    room.publish()
+    room.ask((PRUNED, 1.0))
+    for updates in (2, 3):
+        made = room.publish(updates)
+        assert held(made) == {INT8: 1.0}
+        assert made.delivery.rejected == {PRUNED: "Own cannot be pruned: it is odd"}
+    (event,) = room.orders.take_events(1.0)
+    assert event.spec == PRUNED.label
+    assert "cannot be pruned" in event.cause
+
+
+def test_a_shadow_that_cannot_be_built_is_rejected(refused: None) -> None:
+    room = Room(WITHOUT_ADMISSION)
+    room.orders.request(replace(Decision.of(INT8), shadow=PRUNED))
+    order = room.orders.order(1)
+    made = make_publication(room.compressor, KLProbe(), room.policy, order)
+    room.orders.book(made.delivery, room.recorder)
+    room.play()
+    shadow, _ = try_shadow(room.compressor, room.policy, order)
+    assert shadow.rejected == "Own cannot be pruned: it is odd"
+    room.orders.book_shadow(shadow, room.recorder)
+    (event,) = room.orders.take_events(1.0)
+    assert event.spec == PRUNED.label
