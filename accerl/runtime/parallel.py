@@ -98,7 +98,7 @@ class ParallelRun(ABC, Generic[W]):
         self.learner = Learner(
             policy, config.learner, generator, corrector=parts.corrector, sparse_monitoring=True
         )
-        self._safeguard = Safeguard(self.learner)
+        self._safeguard = Safeguard(self.learner, gradients=config.compression.needs_gradients)
         drawn = torch_generator(config.seed, Role.COMPRESSOR)
         self._compressor = Compressor(
             observation, probe.num_actions, config.compression, drawn, parts.links
@@ -229,6 +229,7 @@ class ParallelRun(ABC, Generic[W]):
         """
         if not self._started:
             self._start()
+        self._safeguard.take()  # also where nobody takes snapshots
         self._cpu.forget({"learner": os.getpid()})
         self._began = perf_counter()
         deadline = self._began + seconds
@@ -280,7 +281,7 @@ class ParallelRun(ABC, Generic[W]):
             self.orders.request(Decision.of(IDENTITY))
         self._start_workers()
         while not all(worker.ready for worker in self.workers):
-            self._receive(timeout_seconds=1.0)
+            self._wait_for_news()
         self._started = True
         self._cpu.forget(self._pids())
         self._cpu.take()
@@ -289,7 +290,12 @@ class ParallelRun(ABC, Generic[W]):
         """Have the first weights published, or wait until they are."""
         self.publishing.publish()
         if not self._is_published:
-            self._receive(timeout_seconds=1.0)
+            self._wait_for_news()
+
+    def _wait_for_news(self) -> None:
+        """Wait for what workers have to say, for a second at most; end if the run is to."""
+        self._parts.check_stop()
+        self._receive(timeout_seconds=1.0)
 
     def _turn(self, deadline: float) -> None:
         """Use one rollout, or wait for one until `deadline`."""
@@ -326,8 +332,7 @@ class ParallelRun(ABC, Generic[W]):
     def snapshot(self) -> Snapshot:
         """Return learner, compressor and counters; episodes in progress are not part of it."""
         publishing = self._know_publishing()
-        learner = self.learner.state_dict(gradients=self.config.compression.needs_gradients)
-        self._safeguard.keep(learner)
+        learner = self._safeguard.take()
         return {
             "now": self.now,
             "learner": learner,

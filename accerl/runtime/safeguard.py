@@ -16,17 +16,26 @@ class Safeguard:
 
     The step that would have broken the weights is never taken (see `Learner.update`), so nothing
     broken is ever published. But the steps before it led there, and their momentum would again.
+
+    Args:
+        learner: of the run.
+        gradients: whether a state holds the gradients of the last update, see `Learner.state_dict`.
     """
 
-    def __init__(self, learner: Learner) -> None:
-        self._learner = learner
+    def __init__(self, learner: Learner, *, gradients: bool = False) -> None:
+        self._learner, self._gradients = learner, gradients
         self._good: dict[str, Any] | None = None
         self.set_back_at: int | None = None
         """the update at which that happened"""
         self._events: list[RunEvent] = []
 
+    def take(self) -> dict[str, Any]:
+        """Remember the learner as it is now to go back to; return its `state_dict`."""
+        self._good = self._learner.state_dict(gradients=self._gradients)
+        return self._good
+
     def keep(self, state: dict[str, Any]) -> None:
-        """Remember a state of the learner (its `state_dict`) to go back to."""
+        """Remember another state of the learner to go back to."""
         self._good = state
 
     def update(self, rollout: Rollout, *, seconds: float) -> UpdateStats | None:

@@ -1,4 +1,4 @@
-"""Actors that live, hold slots, and fill none: their environment may never return."""
+"""Processes that live and do not finish their work: their environment may never return."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ STUCK_SECONDS = 60.0
 """without a rollout, at least, after which an actor counts as stuck"""
 MANY = 20.0
 """and so many times what its rollouts took"""
+PAUSED_SECONDS = 5.0
+"""without a look, from which on the whole run has been suspended, or its learner was busy: nobody
+is to blame for that time"""
 
 
 class StuckActors:
@@ -16,10 +19,16 @@ class StuckActors:
 
     Args:
         clock: in seconds.
+        first_seconds: that one is given which has never finished anything.
     """
 
-    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
-        self._clock = clock
+    def __init__(
+        self,
+        clock: Callable[[], float] = monotonic,
+        first_seconds: float = 2.0 * STUCK_SECONDS,
+    ) -> None:
+        self._clock, self._first_seconds = clock, first_seconds
+        self._looked: float | None = None
         self._since: dict[str, float] = {}
         self._longest: dict[str, float] = {}
 
@@ -35,17 +44,23 @@ class StuckActors:
         if has_more:
             self._since[actor] = now
 
+    def look(self) -> None:
+        """Note that somebody looks: what passed in a long time without does not count."""
+        now = self._clock()
+        passed = 0.0 if self._looked is None else now - self._looked
+        self._looked = now
+        if passed > PAUSED_SECONDS:
+            self._since = {actor: min(since + passed, now) for actor, since in self._since.items()}
+
     def forget(self, actor: str) -> None:
         """Note that an actor has nothing to fill, as it is being replaced or away."""
         self._since.pop(actor, None)
 
     def seconds(self, actor: str) -> float | None:
-        """Return for how long an actor has been stuck; None: it is not.
-
-        One that has never filled a slot is given as long as a process to start.
-        """
+        """Return for how long an actor has been stuck; None: it is not."""
         if actor not in self._since:
             return None
         passed, longest = self._clock() - self._since[actor], self._longest.get(actor)
-        patience = 2.0 * STUCK_SECONDS if longest is None else max(STUCK_SECONDS, MANY * longest)
+        least = self._first_seconds if longest is None else STUCK_SECONDS
+        patience = max(least, MANY * (longest or 0.0))
         return passed if passed > patience else None

@@ -251,6 +251,28 @@ def test_events_of_every_kind_come_and_go_on_the_real_clock() -> None:
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
 
+def test_an_actor_that_leaves_while_it_is_throttled_is_stopped() -> None:
+    """What slows it down has it go on after each slice, also when that ends."""
+    events = (event("throttle", 3.0, 0.0, 400.0), event("actors", 1, 100.0, 100.0))
+    config = replace(quick_catch(num_actors=2), seconds=500.0, conditions=Conditions(events))
+    run = ProcessRun(config)
+    try:
+        found = []
+        for run.now in (0.0, 100.0, 101.0, 250.0):
+            run.advance(0.3)
+            found.append([state(actor.pid) == "T" for actor in run._actors[1:]])
+        helpers = sorted(key[0] for key in run._disturbances._helpers)
+        assert found[1:3] == [[True], [True]]
+        assert helpers.count("slow") == 3  # two actors and the compressor
+        actor = run._actors[1]
+        assert actor.restarts == 0
+        used = disturber.cpu_seconds(actor.pid)
+        while disturber.cpu_seconds(actor.pid) == used:  # it acts again, slowly
+            run.advance(0.1)
+    finally:
+        run.close()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT])
 def test_nothing_stays_disturbed_however_a_run_ends(end: signal.Signals, tmp_path: Path) -> None:

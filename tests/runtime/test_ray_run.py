@@ -121,6 +121,24 @@ def test_a_run_survives_the_death_of_every_role(
 
 
 @pytest.mark.slow
+def test_a_run_survives_the_death_of_its_compressor_and_all_actors_at_once(ray: Any) -> None:
+    """As when a node with all of them goes: nobody has anything to act with, nor to learn from."""
+    run = RayRun(ray_catch(num_actors=1), supervisor=immortal())
+    try:
+        advance_until(run, 5)
+        gone = [worker for worker in run.workers if worker.name in ("actor-0", "compressor")]
+        for worker in gone:
+            assert worker.started is not None
+            os.kill(worker.started.pid, signal.SIGKILL)
+        while not all(worker.restarts for worker in gone):
+            run.advance(0.1)
+        reports = advance_until(run, run.learner.updates + 5)
+    finally:
+        run.close()
+    assert reports[-1].total_env_steps == run.learner.updates * 72
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("decision", [Decision.of(NET3), Decision(((NET2, 0.5), (NET3, 0.5)))])
 def test_distillers_share_students_and_survive_their_deaths(ray: Any, decision: Decision) -> None:

@@ -130,6 +130,8 @@ class Disturbances:
 
     def _stop(self, actor: Worker) -> None:
         self._stopped[actor.name] = actor.pid
+        for key in [key for key in self._helpers if key[:2] == ("slow", str(actor.pid))]:
+            self._end(key)  # which has it go on
         # Whoever is to have it go on after a kill of this process is there first.
         self._start_and_end({*self._helpers, ("guard", str(actor.pid))})
         with suppress(ProcessLookupError):

@@ -30,6 +30,9 @@ from accerl.runtime.slots import Slots, SlotState
 from accerl.runtime.stuck import StuckActors
 from accerl.spec import Decision
 
+LONGEST_MEASUREMENT_SECONDS = 3600.0
+"""of J, the first of a run: long episodes of slow games take minutes"""
+
 
 class ProcessRun(ParallelRun[Worker]):
     """A run whose workers are processes of this machine.
@@ -59,6 +62,7 @@ class ProcessRun(ParallelRun[Worker]):
         self._disturbances = Disturbances(conditions, wiring.actors)
         self._begun: set[str] = set()  # actors that hold a rollout begun before they left
         self._stuck = StuckActors()
+        self._measuring = StuckActors(first_seconds=LONGEST_MEASUREMENT_SECONDS)
         self._slots = Slots(
             actors, self._slots.each, holds_back=config.runtime.hold_back, present=wiring.actors
         )
@@ -147,9 +151,9 @@ class ProcessRun(ParallelRun[Worker]):
         for actor in left:
             assert actor.index is not None
             self._slots.leave(actor.index)
-            self._stuck.forget(actor.name)
             while actor.channel.poll():  # what it finished before it left counts
                 self._receive_from(actor)
+            self._stuck.forget(actor.name)
             if self._slots.of(actor.index, SlotState.FILLING):
                 self._begun.add(actor.name)
             if self._pipe is not None:
@@ -191,9 +195,13 @@ class ProcessRun(ParallelRun[Worker]):
         pipes: dict[Any, Worker] = {worker.channel.pipe: worker for worker in self.workers}
         for pipe in wait(list(pipes), timeout_seconds):
             self._receive_from(pipes[pipe])
+        for stuck in (self._stuck, self._measuring):
+            stuck.look()
         for worker in self.workers:
             if self._supervisor.hangs(worker):
                 self._replace(worker)
+            elif (seconds := self._measuring.seconds(worker.name)) and not worker.channel.poll():
+                self._replace(worker, stuck=f"finished no measurement in {seconds:.0f} seconds")
             elif (seconds := self._stuck.seconds(worker.name)) and not worker.channel.poll():
                 self._replace(worker, stuck=f"finished no rollout in {seconds:.0f} seconds")
 
@@ -222,6 +230,7 @@ class ProcessRun(ParallelRun[Worker]):
         elif worker.role in PUBLISHING:
             self.publishing.handle(worker, message)
         elif isinstance(message, Measured):
+            self._measuring.filled(worker.name, has_more=False)
             self._learner_return = message.learner_return
 
     def _replace(self, worker: Worker, *, stuck: str = "") -> None:
@@ -243,22 +252,24 @@ class ProcessRun(ParallelRun[Worker]):
         elif worker.role in PUBLISHING:
             replace(recovered=self.publishing.died(worker))
         else:
-            replace(recovered="its measurement is repeated")
+            self._measuring.forget(worker.name)
+            replace(recovered="its measurement is repeated", stuck=stuck)
 
     def _measure(self) -> float | None:
         evaluator = self._evaluator
         if evaluator is None:
             return None
         while self.publishing.reading:
-            self._receive(timeout_seconds=1.0)
+            self._wait_for_news()
         self._blocks.weights.put(self.learner.updates, self.learner.policy)
         self._learner_return = None
         asked = -1  # restarts of the evaluator that was asked
         while self._learner_return is None:
             if evaluator.ready and asked != evaluator.restarts:
                 evaluator.send(Measure())
+                self._measuring.lent(evaluator.name)
                 asked = evaluator.restarts
-            self._receive(timeout_seconds=1.0)
+            self._wait_for_news()
         return self._learner_return
 
     def snapshot(self) -> Snapshot:

@@ -179,6 +179,7 @@ class PublicationOrders:
     def lost(self) -> None:
         """The last order will not be delivered, or nobody will say so: order again soon."""
         self._last_update -= self.publish_every
+        self._last_ordered = self._current  # nobody is to wait for what does not come
 
     def take_events(self, seconds: float) -> tuple[RunEvent, ...]:
         """Return what was rejected since the last call; `seconds` is the run's clock."""

@@ -104,6 +104,8 @@ class RayPublishing:
         """The compressor or a distiller is ready, at first or again."""
         self._unseen.pop(worker.name, None)
         self.distillers.show_all(worker)
+        if worker is self.worker and self.is_published:
+            self.publish()  # actors that died with its predecessor have nothing to act with
 
     def see(self, rollout: Any, logits: np.ndarray) -> None:
         """Show all that distil a rollout, by its reference, and what the learner made of it."""

@@ -243,7 +243,7 @@ class RayRun(ParallelRun[RayWorker]):
         while self._learner_return is None:
             if evaluator.ready and not evaluator.calls:
                 evaluator.call("measure", weight_arrays(self.learner.policy))
-            self._receive(timeout_seconds=1.0)
+            self._wait_for_news()
         return self._learner_return
 
     def close(self) -> None:

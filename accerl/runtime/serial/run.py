@@ -71,7 +71,7 @@ class SerialRun:
         self.learner = Learner(
             policy, config.learner, generator, corrector=parts.corrector, sparse_monitoring=real
         )
-        self._safeguard = Safeguard(self.learner)
+        self._safeguard = Safeguard(self.learner, gradients=config.compression.needs_gradients)
         samples = config.learner.unroll * runtime.num_envs
         kept = kept_states(observation, config.compression.distill_states, samples)
         self._ring = StateRing(observation, envs.num_actions, kept)
@@ -149,6 +149,7 @@ class SerialRun:
         self._cpu.forget(self._pids)
         if not self._started:
             self._start()
+        self._safeguard.take()  # also where nobody takes snapshots
         end = self.now + seconds
         while self.now < end:
             self._advance(min(end, self.config.conditions.next_change(self.now, ACTORS)))
@@ -348,8 +349,7 @@ class SerialRun:
 
     def snapshot(self) -> Snapshot:
         """See `InnerRun.snapshot`."""
-        learner = self.learner.state_dict(gradients=self.config.compression.needs_gradients)
-        self._safeguard.keep(learner)
+        learner = self._safeguard.take()
         return {
             "started": self._started,
             "present": self._present,

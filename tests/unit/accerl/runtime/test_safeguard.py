@@ -111,6 +111,15 @@ def test_a_run_goes_on_after_one_nan(
     assert read_json(tmp_path / "run" / "summary.json")["events"] == {"learner": 1}
 
 
+def test_a_run_that_is_not_recorded_is_set_back_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the first interval to the weights that it began with."""
+    spoil(lambda number: number == 2, monkeypatch)
+    reports = run_training(SERIAL, FixedStrategy(), profile=fast_profile()).reports
+    (event,) = (event for report in reports for event in report.events)
+    assert event["action"].startswith("set back to the weights of update 0")
+    assert reports[-1].total_learner_updates > 12
+
+
 def test_a_run_that_keeps_diverging_ends_with_a_diagnosis_and_a_good_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from accerl.runtime.stuck import MANY, STUCK_SECONDS, StuckActors
+from accerl.runtime.stuck import MANY, PAUSED_SECONDS, STUCK_SECONDS, StuckActors
 
 
 class Clock:
@@ -49,3 +49,32 @@ def test_who_has_nothing_to_fill_is_never_stuck() -> None:
     clock.now = 1e6
     assert actors.seconds("waits") is None
     assert actors.seconds("away") is None
+
+
+def test_a_run_that_was_suspended_blames_nobody() -> None:
+    """Ctrl-Z and fg, a paused container: nobody looked meanwhile, and nobody worked."""
+    clock = Clock()
+    actors = StuckActors(clock)
+    actors.look()
+    actors.lent("actor-0")
+    actors.filled("actor-0", has_more=True)
+    for clock.now in (1.0, 3_600.0):
+        actors.look()
+    assert actors.seconds("actor-0") is None
+    passed = 0.0
+    while passed <= STUCK_SECONDS:
+        assert actors.seconds("actor-0") is None
+        passed += 0.9 * PAUSED_SECONDS
+        clock.now += 0.9 * PAUSED_SECONDS
+        actors.look()
+    assert actors.seconds("actor-0") is not None
+
+
+def test_a_measurement_may_take_longer_at_first() -> None:
+    clock = Clock()
+    evaluators = StuckActors(clock, first_seconds=600.0)
+    evaluators.lent("evaluator")
+    clock.now = 600.0
+    assert evaluators.seconds("evaluator") is None
+    clock.now = 601.0
+    assert evaluators.seconds("evaluator") == 601.0

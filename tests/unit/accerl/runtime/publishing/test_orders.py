@@ -85,6 +85,18 @@ def test_publications_are_due_every_so_many_updates_and_at_once_after_a_decision
     assert publisher.decision == Decision.of(IDENTITY)
 
 
+def test_nobody_waits_for_an_order_that_was_lost(policy: PolicyNet) -> None:
+    publisher = Publisher(publish_every=3)
+    publisher.request(Decision.of(IDENTITY))
+    publisher.publish(policy, 0)
+    publisher.order(3)
+    assert publisher.last_ordered == 1
+    publisher.lost()
+    assert publisher.last_ordered == 0
+    assert publisher.is_due(3)
+    assert publisher.order(3).number == 2
+
+
 def test_only_a_change_of_decision_is_a_switch(policy: PolicyNet) -> None:
     publisher = Publisher()
     costs = []
