@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 NOTHING = "\N{EN DASH}"
@@ -94,6 +94,19 @@ def counted(number: int, noun: str) -> str:
     if number != 1:
         noun = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
     return f"{number:,} {noun}"
+
+
+def revision(name: str | None) -> str:
+    """Return a git revision in seven digits, and whether files had been changed since."""
+    if name is None:
+        return "unknown"
+    text, dirty, _ = name.partition("-dirty")
+    return (text if text == "unknown" else text[:7]) + dirty
+
+
+def made_by(runs_by: Mapping[str, int]) -> str:
+    """Return how many runs are by which revisions: "12 by 0e758a2, 3 by 5d431c4"."""
+    return ", ".join(f"{count} by {revision(name)}" for name, count in runs_by.items())
 
 
 def ranges(numbers: Iterable[int]) -> str:

@@ -61,18 +61,27 @@ WIDE = 120
 """columns from which on a bar is long"""
 LINE_SECONDS = 60.0
 """between two lines of a phase, where there is no terminal"""
-REPLAY_SECONDS = 2.0
-"""within which what an earlier call left is counted: it tells nothing of how long the rest takes"""
 
 
 class Advance(Protocol):
     """What `bar` yields."""
 
-    def __call__(self, amount: float = 1.0, note: str = "") -> None:
-        """Move the bar on by `amount` and show `note` beside it."""
+    def __call__(
+        self, amount: float = 1.0, note: str = "", *, replayed: bool = False
+    ) -> tuple[float, float] | None:
+        """Move the bar on by `amount` and show `note` beside it.
+
+        Args:
+            amount: jobs, seconds or a share.
+            note: what is going on.
+            replayed: an earlier call made it: that says nothing of how long the rest takes.
+
+        Returns:
+            How much is done, and of how much; None where nobody counts.
+        """
 
 
-def silent(amount: float = 1.0, note: str = "") -> None:
+def silent(amount: float = 1.0, note: str = "", *, replayed: bool = False) -> None:
     """Show nothing."""
 
 
@@ -108,7 +117,7 @@ def bar(title: str, total: float) -> Iterator[Advance]:
     """Show progress towards `total` with the time left; when done, print how long it took."""
     started, last_note = perf_counter(), ""
     done, last_line = 0.0, started
-    timed_from, replayed = started, 0.0
+    timed_from, known = started, 0.0
     # On a narrow terminal the note is cut, and nothing else.
     rest = Column(ratio=1, no_wrap=True, overflow="ellipsis")
     columns = (
@@ -128,17 +137,21 @@ def bar(title: str, total: float) -> Iterator[Advance]:
     with shown as progress:
         task = progress.add_task(title, total=total, note="", count=_count(0.0, total))
 
-        def advance(amount: float = 1.0, note: str = "") -> None:
-            nonlocal last_note, done, last_line, timed_from, replayed
+        def advance(
+            amount: float = 1.0, note: str = "", *, replayed: bool = False
+        ) -> tuple[float, float]:
+            nonlocal last_note, done, last_line, timed_from, known
             last_note, done = note, done + amount
-            progress.update(task, advance=amount, note=note, count=_count(done, total))
             now = perf_counter()
-            if now - started < REPLAY_SECONDS:
-                timed_from, replayed = now, done
-            if is_file and now - last_line > LINE_SECONDS and replayed < done < total:
+            if replayed:
+                timed_from, known = now, done
+                progress.reset(task, total=total)
+            progress.update(task, completed=done, note=note, count=_count(done, total))
+            if is_file and now - last_line > LINE_SECONDS and known < done < total:
                 last_line = now
-                left = duration((now - timed_from) * (total - done) / (done - replayed))
+                left = duration((now - timed_from) * (total - done) / (done - known))
                 say(f"  {title}: {_count(done, total)} {note}, {left} left".replace(" ,", ","))
+            return done, total
 
         yield advance
     took = duration(perf_counter() - started)

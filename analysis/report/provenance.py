@@ -58,6 +58,10 @@ def provenance(study: StudyRecord, sections: Sequence[Section]) -> Section:
 
 
 def provenance_tables(data: Mapping[str, Any]) -> list[Table]:
-    """Return the machine and the versions that a record names."""
-    titles = {"fingerprint": "Machine", "versions": "Versions"}
+    """Return the machine, the versions and the revisions of the runs that a record names."""
+    titles = {
+        "fingerprint": "Machine",
+        "versions": "Versions",
+        "runs_by": "Runs by revision of the code that made them",
+    }
     return [pairs_table(title, data[key]) for key, title in titles.items() if data.get(key)]

@@ -86,8 +86,11 @@ def run_bits(
         )
         with bar("training", len(trainings)) as advance:
             executor.map(trainings, advance)
-        found = _rounded(executor, trainings, spent, partial(_write, out, spent, settings))
-    return _show(out, _write(out, spent, settings, found))
+        found = _rounded(
+            executor, trainings, spent, partial(_write, out, spent, settings, executor)
+        )
+        result = _write(out, spent, settings, executor, found)
+    return _show(out, result)
 
 
 def _trainings(
@@ -134,7 +137,11 @@ def _rounded(
 
 
 def _write(
-    out: Path, spent: BitsBudget, settings: Mapping[str, Any], found: Mapping[str, Found]
+    out: Path,
+    spent: BitsBudget,
+    settings: Mapping[str, Any],
+    executor: Executor,
+    found: Mapping[str, Found],
 ) -> dict[str, Any]:
     games = [game_result(game, spent, own) for game, own in found.items()]
     known = [game for game in games if game is not None]
@@ -148,6 +155,7 @@ def _write(
         "command": command,
         "fingerprint": fingerprint(),
         "versions": versions(),
+        "runs_by": executor.runs_by,
     }
     write_json(out / RESULT, result)
     return result

@@ -71,6 +71,10 @@ def run_recorded(
         def on_interval(report: IntervalReport) -> None:
             nonlocal past_seconds
             # By the run's own count: a resumed one does not begin at 0.
+            begins = report.total_seconds - report.seconds
+            if past_seconds == 0.0 < begins:
+                advance(begins, replayed=True)
+                past_seconds = begins
             passed, past_seconds = report.total_seconds - past_seconds, report.total_seconds
             advance(passed, _interval_note(report))
 

@@ -315,6 +315,7 @@ def _study_json(
         "primary_groups": plan["primary"]["groups"],
         "fingerprint": fingerprint(),
         "versions": versions(),
+        "runs_by": study.executor.runs_by,
         "profile": " and ".join(study.profiles),
         "profile_hashes": {name: latency.hash for name, latency in study.profiles.items()},
         "tier": "virtual",

@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from accerl.errors import UserError
 from accerl.records import json_hash, read_json, write_json
+from analysis.formats import made_by
 from controller.bundle.meta import git_revision
 from studies.jobs.cache import ResultCache
 from studies.jobs.executor import Job, Outcome, R, describe_job
@@ -46,6 +47,10 @@ class CachedExecutor(ABC):
         self.folder = replace(made, path=made.path.absolute())
         self._cache = ResultCache(self.folder.path / RESULTS)
         self._revision = git_revision()
+        self._made_by: dict[str, str] = {}
+        """by name of the job: the revision of the code that made its result"""
+        self._others_told = False
+        self._pace = _Pace(silent)
 
     @abstractmethod
     def has_room(self, job: Job[Any]) -> bool:
@@ -77,7 +82,30 @@ class CachedExecutor(ABC):
         jobs = [job if job.out is None else replace(job, out=job.out.absolute()) for job in jobs]
         names = [json_hash(job_key(job, self.folder.path)) for job in jobs]
         _Asked(self, dict(zip(names, jobs, strict=True)), Counter(names), on_done).run()
-        return [self._outcome(*pair) for pair in zip(names, jobs, strict=True)]
+        outcomes = [self._outcome(*pair) for pair in zip(names, jobs, strict=True)]
+        self._tell_others()
+        return outcomes
+
+    def pace_of(self, on_done: Advance) -> _Pace:
+        """Return how fast jobs of the step are made that shows its progress so."""
+        if self._pace.on_done is not on_done:
+            self._pace = _Pace(on_done)
+        return self._pace
+
+    @property
+    def runs_by(self) -> dict[str, int]:
+        """See `Executor.runs_by`; the most frequent first."""
+        return dict(Counter(self._made_by.values()).most_common())
+
+    def _tell_others(self) -> None:
+        """Say once that saved results are of other code: nothing else would."""
+        others = {name: count for name, count in self.runs_by.items() if name != self._revision}
+        if others and not self._others_told:
+            self._others_told = True
+            say(
+                f"  saved results are of other code than this ({made_by(others)}): if that changed "
+                "how runs go, give --out a new folder to make all of them with this"
+            )
 
     def is_saved(self, job: Job[Any]) -> bool:
         """Whether a job's result is there, and its run directory too."""
@@ -99,14 +127,32 @@ class CachedExecutor(ABC):
 
     def _outcome(self, name: str, job: Job[R]) -> Outcome[R]:
         found = self._cache[job_key(job, self.folder.path)]
-        made_by = found.get("git_revision")
-        return Outcome(name, job.read_result(found["value"]), found["cpu_seconds"], made_by)
+        by = found.get("git_revision")
+        self._made_by[name] = by or "unknown"
+        return Outcome(name, job.read_result(found["value"]), found["cpu_seconds"], by)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class _Pace:
+    """How fast the jobs of a step are made.
+
+    Args:
+        on_done: of the step.
+    """
+
+    def __init__(self, on_done: Advance) -> None:
+        self.on_done = on_done
+        self.made = 0
+        self._began = monotonic()
+
+    def seconds(self, jobs: int) -> float | None:
+        """Return about how long so many jobs take; None: not known yet."""
+        return (monotonic() - self._began) / self.made * jobs if self.made else None
 
 
 class _Asked:
@@ -126,9 +172,8 @@ class _Asked:
         self._running: set[str] = set()
         self._failed: list[str] = []
         self._losses: Counter[str] = Counter()
-        self._began = monotonic()
         self._told = 0.0
-        self._made = 0
+        self._pace = executor.pace_of(on_done)
         # Those that need a machine to themselves come first: others would keep it from them.
         self._waiting = sorted(jobs, key=lambda name: not jobs[name].is_timed)
 
@@ -137,7 +182,7 @@ class _Asked:
         asked, self._waiting = self._waiting, []
         for name in asked:
             if self._executor.is_saved(self._jobs[name]):
-                self._finish(name)
+                self._finish(name, replayed=True)
             else:
                 self._waiting.append(name)
         try:
@@ -169,7 +214,7 @@ class _Asked:
         ends = {n: end for n, end in self._executor.ended(wait=wait) if n in self._running}
         done = {name: end for name, end in ends.items() if isinstance(end, Done)}
         self._running -= ends.keys()
-        self._made += len(done)
+        self._pace.made += len(done)
         for name, end in done.items():  # before anything that may be interrupted
             self._executor.save(name, self._jobs[name], end)
         for name, end in ends.items():
@@ -182,25 +227,29 @@ class _Asked:
         """Show how many jobs are under way; now and then or `at_once`, also write it to a file."""
         running, failed = len(self._running), len(self._failed)
         note = f"{running} running" if running else ""
-        self._on_done(0.0, f"{note}, {failed} failed".lstrip(", ") if failed else note)
+        counted = self._on_done(0.0, f"{note}, {failed} failed".lstrip(", ") if failed else note)
         now, left = monotonic(), len(self._waiting) + running
+        done = len(self._jobs) - left - failed
+        if counted is not None:  # of a step that asks for its jobs in portions
+            done = round(counted[0])
+            left = max(round(counted[1]) - done - failed, left)
         is_over = not running and (not self._waiting or failed > 0)
         if now - self._told < TELL_SECONDS and not (is_over or at_once):
             return
         self._told = now
         counts = {
-            "done": len(self._jobs) - left - failed,
+            "done": done,
             "running": running,
             "failed": failed,
             "left": left - running,
-            "seconds_left": (now - self._began) / self._made * left if self._made else None,
+            "seconds_left": self._pace.seconds(left),
             "at": datetime.now(UTC).isoformat(timespec="seconds"),
         }
         write_json(self._executor.folder.path / PROGRESS, counts)
 
-    def _finish(self, name: str) -> None:
+    def _finish(self, name: str, *, replayed: bool = False) -> None:
         for _ in range(self._times[name]):
-            self._on_done()
+            self._on_done(replayed=replayed)
 
     def _miss(self, name: str, end: Failed | Lost) -> None:
         """Have a lost job done again, within a bound; the error of a job would only come again."""

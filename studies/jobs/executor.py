@@ -94,6 +94,11 @@ class Executor(Protocol):
         """Whether a job's result is there already."""
         ...
 
+    @property
+    def runs_by(self) -> dict[str, int]:
+        """How many of the outcomes until now were made by which git revision, or by "unknown"."""
+        ...
+
     def close(self) -> None:
         """End everything at once; what was under way is done again next time."""
         ...

@@ -135,11 +135,13 @@ def run_oracle_gap(
         pairs = tuple((game, profile) for game in dict.fromkeys(game for game, _ in pairs))
     _check_profiles(pairs)
     make_out_dir(out)
-    rows = []
+    rows: list[dict[str, Any]] = []
+    result = _result(rows, budget, seed, profile, {})
     with open_executor(out, workers, cluster=cluster) as executor:
         for game, name in pairs:
             rows.append(_gap(executor, spent, game, name, seed))
-            write_json(out / "oracle-gap.json", _result(rows, budget, seed, profile))
+            result = _result(rows, budget, seed, profile, executor.runs_by)
+            write_json(out / "oracle-gap.json", result)
             console.print(_sentence(rows[-1]), highlight=False)
     from analysis.figures.bench import oracle_gap  # brings Altair, which no job needs
     from analysis.figures.export import write_pngs
@@ -147,7 +149,7 @@ def run_oracle_gap(
     figure = oracle_gap(rows)
     for path in write_pngs({figure.name: figure}, out):
         say(f"wrote {path} and {out / 'oracle-gap.json'}")
-    return _result(rows, budget, seed, profile)
+    return result
 
 
 def _check_profiles(pairs: Sequence[tuple[str, str]]) -> None:
@@ -273,7 +275,11 @@ def _sentence(row: Mapping[str, Any]) -> str:
 
 
 def _result(
-    rows: Sequence[Mapping[str, Any]], budget: str, seed: int, profile: str
+    rows: Sequence[Mapping[str, Any]],
+    budget: str,
+    seed: int,
+    profile: str,
+    runs_by: Mapping[str, int],
 ) -> dict[str, Any]:
     return {
         "study": "oracle-gap",
@@ -282,5 +288,6 @@ def _result(
         "rows": list(rows),
         "fingerprint": fingerprint(),
         "versions": versions(),
+        "runs_by": runs_by,
         "command": study_command("oracle-gap", budget, seed, profile),
     }

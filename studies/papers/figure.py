@@ -90,8 +90,11 @@ class PaperFigure:
     """NA, on the paper's machine"""
     num_distillers: int = 0
     """ND, likewise; 0: the compressor distils"""
-    shows_kl_max: bool = False
+    bound_kl_max_nats: float = 0.0
+    """on the largest KL, which is drawn with it; 0: it is not drawn"""
     shows_stages: bool = False
+    shows_switches: bool = False
+    """whether it is marked where what acts changes"""
     shows_costs: bool = False
     """whether what its lines take to a score is drawn beside the baseline's"""
 

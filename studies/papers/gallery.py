@@ -11,7 +11,17 @@ from accerl.records import make_out_dir, read_json, write_json
 from studies.bits.plan import BUDGETS as BITS_BUDGETS
 from studies.bits.plan import CLAIM as BITS_CLAIM
 from studies.options import study_command
-from studies.papers.page import INTERVALS, MARKS, PAGE, check_page, heading, left_to_make, section
+from studies.papers.page import (
+    INTERVALS,
+    MARKS,
+    PAGE,
+    check_page,
+    heading,
+    left_to_make,
+    of_today,
+    picture_words,
+    section,
+)
 from studies.papers.plan import FIGURES, ONE_GAME_SEEDS, SHORT_ENV_STEPS, SHORT_SEEDS, STAND_INS
 from studies.papers.results import interval_text
 from studies.progress import say
@@ -57,6 +67,8 @@ def write_gallery(sources: Sequence[Path], folder: Path) -> list[str]:
                 say(f"{source / name}.json: left out, --budget {result['budget']} claims nothing")
             elif result["budget"] == SHORT and _shown(folder, name).get("budget") == DEFAULT:
                 say(f"{source / name}.json: left out, {folder} has it in full size")
+            elif left_to_make(result) and _is_finished(_shown(folder, name)):
+                say(f"{source / name}.json: left out, {folder} has one that is finished")
             else:
                 found[name] = result
     make_out_dir(folder)
@@ -74,11 +86,18 @@ def _shown(folder: Path, name: str) -> Mapping[str, Any]:
     return read_json(path) if path.is_file() else {}
 
 
+def _is_finished(result: Mapping[str, Any]) -> bool:
+    return bool(result) and not left_to_make(result)
+
+
 def _draw(result: Mapping[str, Any], folder: Path) -> None:
     from analysis.figures.export import write_pngs
     from analysis.figures.studies.bits import bits_figures  # bring Altair
     from analysis.figures.studies.papers import paper_figures
 
+    name = result.get("figure", BITS)
+    for path in (*folder.glob(f"{name}-*.png"), *folder.glob(f"{name}.png")):
+        path.unlink()  # what the new result has no picture of would stay
     figures = paper_figures(result) if "figure" in result else bits_figures(result)
     write_pngs({figure.name: figure for figure in figures}, folder)
 
@@ -107,7 +126,7 @@ def _page(shown: Mapping[str, Mapping[str, Any]], folder: Path) -> list[str]:
         "the last, and runs that several figures need once. This page is filled from the results:",
         "",
         "```",
-        "accerl study page DIR BITS_DIR --out analysis/gallery/papers",
+        "accerl study page DIR BITS_DIR --out FOLDER",
         "```",
     ]
 
@@ -133,6 +152,8 @@ def _on_stand_ins() -> str:
 def _row(name: str, result: Mapping[str, Any] | None, folder: Path) -> str:
     title = "Bits" if name == BITS else heading(name)
     claim = BITS_CLAIM if name == BITS else (result or {}).get("claim", FIGURES[name].claim)
+    if result is not None and name != BITS:
+        claim += of_today(result)
     if result is None:
         study = name if name == BITS else f"paper-{name}"
         return f"| {title} | {claim} | {NOT_YET} | | `{study_command(study, DEFAULT, 0)}` |"
@@ -146,9 +167,5 @@ def _row(name: str, result: Mapping[str, Any] | None, folder: Path) -> str:
         ]
     )
     pictures = sorted([*folder.glob(f"{name}-*.png"), *folder.glob(f"{name}.png")])
-    links = ", ".join(f"[{_what(name, path)}]({path.name})" for path in pictures)
+    links = ", ".join(f"[{picture_words(name, path)}]({path.name})" for path in pictures)
     return f"| {title} | {claim} | {verdicts or 'see below'} | {links} | `{result['command']}` |"
-
-
-def _what(name: str, picture: Path) -> str:
-    return picture.stem.removeprefix(name).strip("-").replace("-", " ") or "KL and return"

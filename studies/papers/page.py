@@ -8,6 +8,7 @@ from typing import Any
 
 from accerl.errors import UserError
 from accerl.records import read_json
+from analysis import formats
 from studies.learning.curve import PROCESSES
 from studies.learning.interval import ENOUGH_GAMES
 from studies.papers.plan import FIGURES
@@ -77,11 +78,15 @@ def section(folder: Path, result: Mapping[str, Any]) -> list[str]:
     """Return the lines of a figure: its pictures in the folder, its numbers and verdicts."""
     name = result["figure"]
     lines = ["", f"## {heading(name)}: {result['title']}", ""]
-    lines += [f"**The paper**: {result['claim']}", "", f"`{result['command']}`", ""]
+    lines += [f"**The paper**: {result['claim']}{of_today(result)}", "", f"`{result['command']}`"]
+    lines += [""]
     lines += [f"**{TINY}**", ""] if result.get("budget") == "tiny" else []
     lines += left_to_make(result)
     lines += [_written_by(result), ""]
-    lines += [f"![{result['title']}]({path.name})" for path in sorted(folder.glob(f"{name}-*.png"))]
+    lines += [
+        f"![{result['title']}, {picture_words(name, path)}]({path.name})"
+        for path in sorted(folder.glob(f"{name}-*.png"))
+    ]
     if "split" in result:
         lines += _split(result["split"])
     if "inference" in result:
@@ -103,6 +108,18 @@ def section(folder: Path, result: Mapping[str, Any]) -> list[str]:
     return lines
 
 
+def of_today(result: Mapping[str, Any]) -> str:
+    """Say where the command would make something else today than what is shown."""
+    if result["claim"] == FIGURES[result["figure"]].claim:
+        return ""
+    return f" (An earlier version. Today the command says: {FIGURES[result['figure']].claim})"
+
+
+def picture_words(name: str, picture: Path) -> str:
+    """Return what a picture of a figure shows, such as ``by seconds``."""
+    return picture.stem.removeprefix(name).strip("-").replace("-", " ") or "KL and return"
+
+
 def left_to_make(result: Mapping[str, Any]) -> list[str]:
     """Return what to say of a figure whose study was interrupted."""
     made, runs = result.get("runs_made", 0), result.get("runs", 0)
@@ -111,20 +128,21 @@ def left_to_make(result: Mapping[str, Any]) -> list[str]:
 
 def _written_by(result: Mapping[str, Any]) -> str:
     """Return which code and machine a result is from."""
-    revision, machine = result["git_revision"] or "unknown", result["fingerprint"]
-    written = f"Written by revision {revision[:7]} on {machine['cpu']}, {machine['cores']} cores"
-    made_by = [f"{count} by {made_by[:7]}" for made_by, count in result.get("runs_by", {}).items()]
-    return f"{written}; runs: {', '.join(made_by)}." if made_by else f"{written}."
+    machine, by = result["fingerprint"], formats.revision(result["git_revision"])
+    written = f"Written by revision {by} on {machine['cpu']}, {machine['cores']} cores"
+    runs = formats.made_by(result.get("runs_by", {}))
+    return f"{written}; runs: {runs}." if runs else f"{written}."
 
 
 def _lines(panel: Mapping[str, Any], machine: str, known: Mapping[str, Any]) -> list[str]:
     target = "no score" if known["target"] is None else f"{known['target']:.1f}"
     lines = [
         "",
-        f"{panel['game']} on {machine}, learner {panel['network']}, {panel['env_steps']:,} env "
-        f"steps of {panel['baseline']}; length of the runs in seconds; env steps, seconds and "
-        f"processor seconds to {target} over {panel['baseline']}'s, and processor seconds to "
-        f"{target} of {' + '.join(PROCESSES)}:",
+        f"{panel['game']} on {machine}, learner {panel['network']} with the corrector "
+        f"`{panel['corrector']}`, {panel['env_steps']:,} env steps of {panel['baseline']}; length "
+        f"of the runs in seconds; env steps, seconds and processor seconds to {target} over "
+        f"{panel['baseline']}'s, and processor seconds to {target} of {' + '.join(PROCESSES)} (>: "
+        "some ended before):",
         "",
         "| actors | length | last score | reached | env steps | seconds | processor seconds "
         "| by process | env steps/s |",
@@ -136,7 +154,7 @@ def _lines(panel: Mapping[str, Any], machine: str, known: Mapping[str, Any]) -> 
             f"| {line['label']} | {line['curves'][0]['seconds'][-1]:,.0f} | {end} | "
             f"{_reached(line['seconds_ratio'])} | {interval_text(line['env_steps_ratio'])} | "
             f"{interval_text(line['seconds_ratio'])} | {interval_text(line['core_seconds_ratio'])} "
-            f"| {_by_process(line['processor_seconds'])} | {line['env_steps_per_second']:,.0f} |"
+            f"| {_by_process(line)} | {line['env_steps_per_second']:,.0f} |"
         )
     return lines
 
@@ -145,11 +163,12 @@ def _reached(found: Mapping[str, Any] | None) -> str:
     return f"{found['reached']}/{found['runs']}" if found else "-"
 
 
-def _by_process(seconds: Mapping[str, float] | None) -> str:
+def _by_process(line: Mapping[str, Any]) -> str:
     """Return them in the order of `PROCESSES`; JSON has them in the alphabet's."""
+    seconds = line["processor_seconds"]
     if not seconds:
         return "-"
-    return " + ".join(f"{seconds[name]:,.0f}" for name in PROCESSES)
+    return ">" * (line["missed"] > 0) + " + ".join(f"{seconds[name]:,.0f}" for name in PROCESSES)
 
 
 def _split(rows: list[dict[str, Any]]) -> list[str]:

@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
+from accerl.presets import load_preset
 from studies.learning.curve import LearningCurve, Ratios, reached
 from studies.learning.interval import mean_interval
 from studies.papers.figure import Curves, Panel, PaperFigure
-from studies.papers.verdict import end_score, target_score
+from studies.papers.targets import target_score
+from studies.papers.verdict import end_score
 from studies.progress import numbers_table
 
 POINTS = 50
@@ -34,8 +36,9 @@ def figure_result(figure: PaperFigure, curves: Sequence[Curves]) -> dict[str, An
         "figure": figure.name,
         "title": figure.title,
         "claim": figure.claim,
-        "shows_kl_max": figure.shows_kl_max,
+        "bound_kl_max_nats": figure.bound_kl_max_nats,
         "shows_stages": figure.shows_stages,
+        "shows_switches": figure.shows_switches,
         "shows_costs": figure.shows_costs,
         "panels": [_panel(panel, found) for panel, found in panels],
         "verdicts": [check(panels).to_json() for check in figure.checks],
@@ -47,6 +50,7 @@ def _panel(panel: Panel, curves: Curves) -> dict[str, Any]:
     return {
         "game": panel.game,
         "network": panel.network,
+        "corrector": load_preset(panel.game).learner.corrector,
         "baseline": panel.baseline,
         "env_steps": panel.env_steps,
         "seeds": panel.seeds,
@@ -64,7 +68,7 @@ def _lines(panel: Panel, curves: Curves, machine: str) -> dict[str, Any]:
         for run in panel.runs
     }
     base = by_label[panel.baseline]
-    target = target_score(list(base.values()))
+    target = target_score(panel.game, list(base.values()))
     return {
         "target": target,
         "lines": [
@@ -84,6 +88,7 @@ def _line(
         "env_steps_per_second": steps / seconds,
         **{f"{by}_ratio": _ratio(own, base, target, by) for by in COSTS},
         "processor_seconds": _processor_seconds(own, target),
+        "missed": _missed(own, target),
         "curves": [{"seed": seed, **curve.thinned(POINTS, KEPT)} for seed, curve in own.items()],
     }
 
@@ -114,6 +119,13 @@ def _ratio(
         "reached": sum(is_there for (_, is_there), _ in pairs),
         "runs": len(pairs),
     }
+
+
+def _missed(own: Mapping[int, LearningCurve], target: float | None) -> int:
+    """Return how many runs ended before they reached the target."""
+    if target is None:
+        return 0
+    return sum(not reached(curve.seconds, curve.scores, target)[1] for curve in own.values())
 
 
 def _processor_seconds(

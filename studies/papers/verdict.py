@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,13 +12,12 @@ import numpy as np
 from analysis.comparison.stats import finite_or_none
 from studies.learning.curve import LearningCurve, Pair, Ratios, reached
 from studies.learning.interval import mean_over_games
+from studies.papers.targets import target_score
 
 if TYPE_CHECKING:
     from studies.papers.figure import Curves, Panel
 
 HOLDS, FAILS, OPEN = "holds", "does not hold", "these runs cannot tell"
-TARGET_SHARE = 0.8
-"""of the way from the baseline's first score to its best: the score that seconds are counted to"""
 LAST_SHARE = 0.1
 """of a run, whose mean score is where it ends"""
 FARTHEST = 100.0
@@ -49,20 +48,6 @@ class Verdict:
         return asdict(self)
 
 
-def target_score(curves: Sequence[LearningCurve]) -> float | None:
-    """Return the score that a panel's runs are timed to: fixed by its baseline's runs alone.
-
-    It lies `TARGET_SHARE` of the way from a run's first score to its best, median over runs; None
-    where no run scored at all.
-    """
-    found = []
-    for curve in curves:
-        known = [score for score in curve.scores if score is not None]
-        if known:
-            found.append(known[0] + TARGET_SHARE * (max(known) - known[0]))
-    return float(np.median(found)) if found else None
-
-
 def end_score(curve: LearningCurve, env_steps: float = math.inf) -> float | None:
     """Return the mean of the scores in the last `LAST_SHARE` of a run, up to so many env steps."""
     last = min(curve.env_steps[-1], env_steps)
@@ -76,7 +61,7 @@ def end_score(curve: LearningCurve, env_steps: float = math.inf) -> float | None
 
 @dataclass(frozen=True, kw_only=True)
 class SecondsAtMost:
-    """A run reaches the baseline's score within a share of the baseline's seconds.
+    """A run reaches its game's score within a share of the seconds of another.
 
     Where a run that would pass did not reach it, or the baseline of one that would fail, nothing is
     concluded (see `Ratios`).
@@ -88,15 +73,20 @@ class SecondsAtMost:
     at_most: float
     by: str = "seconds"
     """or env_steps or core_seconds"""
+    over: str = ""
+    """label of the other; "": the panel's baseline"""
+    left_out: tuple[str, ...] = ()
+    """games"""
 
     def __call__(self, panels: Sequence[tuple[Panel, Curves]]) -> Verdict:
         """See `Check`."""
         by_game: dict[str, list[Pair]] = {}
         for panel, curves in panels:
-            base = _of(curves, self.machine, panel.baseline)
+            base = _of(curves, self.machine, self.over or panel.baseline)
             own = _of(curves, self.machine, self.label)
-            target = target_score(list(base.values()))
-            if target is None:
+            first_runs = _of(curves, self.machine, panel.baseline)
+            target = target_score(panel.game, list(first_runs.values()))
+            if target is None or panel.game in self.left_out:
                 continue
             for seed in sorted(base.keys() & own.keys()):
                 points = getattr(base[seed], self.by), getattr(own[seed], self.by)
@@ -112,12 +102,14 @@ class SecondsAtMost:
         if (outcome == HOLDS and found.own_missed) or (outcome == FAILS and found.base_missed):
             outcome = OPEN
         measure = self.by.replace("core", "processor").replace("_", " ")
-        what = f"{measure} to the same score, {self.label} / baseline"
+        what = f"{measure} to the same score, {self.label} / {self.over or 'baseline'}"
         what += f" on {self.machine} (claimed: at most {self.at_most:.2f})"
         if found.own_missed:
             what += f"; too low: {found.own_missed} of the runs ended before they reached it"
         if found.base_missed:
             what += f"; too high: {found.base_missed} of the baseline's ended before"
+        if self.left_out:
+            what += f"; without {' and '.join(self.left_out)}"
         if found.left_out:
             what += f"; left out: {found.left_out} pairs, of which neither reached it"
         return Verdict(
@@ -185,6 +177,41 @@ class EndsWithin:
             high=finite_or_none(high),
             runs=sum(map(len, by_game.values())),
             over=over,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Happens:
+    """Something happens in every run of a line, on all games.
+
+    Holds if it does in all of them, does not if in none; nothing is known of so few runs' shares.
+    """
+
+    claim: str
+    label: str
+    machine: str
+    what: str
+    """in words"""
+    happens: Callable[[LearningCurve], bool]
+
+    def __call__(self, panels: Sequence[tuple[Panel, Curves]]) -> Verdict:
+        """See `Check`."""
+        runs = [
+            self.happens(curve)
+            for _, curves in panels
+            for curve in _of(curves, self.machine, self.label).values()
+        ]
+        share = sum(runs) / len(runs) if runs else None
+        outcomes = {0.0: FAILS, 1.0: HOLDS}
+        return Verdict(
+            claim=self.claim,
+            outcome=OPEN if share is None else outcomes.get(share, OPEN),
+            what=f"share of the runs of {self.label} on {self.machine} in which {self.what}",
+            estimate=share,
+            low=None,
+            high=None,
+            runs=len(runs),
+            over="runs",
         )
 
 

@@ -210,6 +210,7 @@ def _made(study: RoomStudy) -> dict[str, Any]:
             for (instance, label), count in study.stopped.items()
         ],
         "core_hours": study.costs.spent / 3600.0,
+        "runs_by": study.executor.runs_by,
     }
 
 

@@ -80,9 +80,10 @@ def run_learning_study(
     jobs = [_job(cases[number], variant, each, profile, out) for number, variant, each in asked]
     # Several cases may go on from the same run.
     starts = {job.start.out: job.start for job in jobs if job.start}
-    settings = {"name": name, "budget": budget, "seed": seed, "profile": profile}
+    settings: dict[str, Any] = {"name": name, "budget": budget, "seed": seed, "profile": profile}
     curves: dict[tuple[int, str, int], LearningCurve] = {}
     begun: dict[tuple[int, int], LearningCurve] = {}
+    settings["runs_by"] = {}
     total = len(starts) + len(jobs)
     with open_executor(out, workers, cluster=cluster) as executor, bar(name, total) as advance:
         done = executor.map([*starts.values()], advance)
@@ -98,6 +99,7 @@ def run_learning_study(
                 curves[number, variant.label, each] = outcome.result
                 if job.start:
                     begun[number, each] = started[job.start.out]
+            settings["runs_by"] = executor.runs_by
             _write(out, cases, curves, begun, **settings)
     result = _write(out, cases, curves, begun, **settings)
     if name == "students":
@@ -167,6 +169,7 @@ def _write(
     budget: str,
     seed: int,
     profile: str,
+    runs_by: Mapping[str, int],
 ) -> dict[str, Any]:
     result = {
         "study": name,
@@ -184,6 +187,7 @@ def _write(
         ],
         "fingerprint": fingerprint(),
         "versions": versions(),
+        "runs_by": runs_by,
         "command": study_command(name, budget, seed, profile),
     }
     write_json(out / f"{name}.json", result)

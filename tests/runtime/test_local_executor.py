@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -14,10 +15,12 @@ import pytest
 
 from accerl.errors import UserError
 from accerl.records import json_hash, read_json
+from controller.bundle.meta import git_revision
 from studies.jobs.cached import job_counts
 from studies.jobs.executor import Executor, open_executor
 from studies.jobs.local import LocalExecutor
 from studies.jobs.work import SCRATCH, job_key
+from studies.progress import bar
 from tests.fixtures.runs.processes import alive, children, wait_for
 from tests.fixtures.studies.diary import DiaryJob, TimedJob, notes
 from tests.fixtures.studies.jobs import catch_job, results_of
@@ -55,7 +58,7 @@ def test_results_come_in_order_and_nothing_is_done_twice(tmp_path: Path, diary: 
     jobs = [catch_job(seed) for seed in (5, 3, 4, 3)]
     ticks: list[float] = []
 
-    def on_done(amount: float = 1.0, note: str = "") -> None:
+    def on_done(amount: float = 1.0, note: str = "", *, replayed: bool = False) -> None:
         ticks.append(amount)
 
     with open_executor(tmp_path, 2) as executor:
@@ -109,6 +112,39 @@ def test_a_job_whose_process_dies_thrice_is_named_and_the_others_are_saved(
     assert [len(notes(diary, "begun", number)) for number in range(3)] == [3, 1, 3]
 
 
+def test_progress_is_that_of_a_step_that_asks_in_portions(tmp_path: Path, diary: Path) -> None:
+    jobs = [DiaryJob(number=number, diary=diary) for number in range(6)]
+    with open_executor(tmp_path, 1) as executor:
+        executor.map(jobs[:1])
+    with open_executor(tmp_path, 1) as executor, bar("portions", 6) as advance:
+        for start in (0, 2):
+            executor.map(jobs[start : start + 2], advance)
+            step = job_counts(tmp_path)["step"]
+            counts = (step["done"], step["running"], step["left"])
+            assert counts == (start + 2, 0, 6 - start - 2)
+            assert step["seconds_left"] > 0.0
+        assert executor.runs_by == {git_revision() or "unknown": 4}
+
+
+def test_saved_results_of_other_code_are_told(
+    tmp_path: Path, diary: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = DiaryJob(number=1, diary=diary)
+    with open_executor(tmp_path, 1) as executor:
+        executor.map([job])
+    (file,) = (tmp_path / "jobs").iterdir()
+    saved = json.loads(file.read_text())
+    saved["result"]["git_revision"] = "0123456789abcdef"
+    file.write_text(json.dumps(saved))
+    with open_executor(tmp_path, 1) as executor:
+        for _ in range(2):
+            executor.map([job, DiaryJob(number=2, diary=diary)])
+        assert executor.runs_by["0123456789abcdef"] == 1
+    printed = capsys.readouterr()
+    told = " ".join((printed.out + printed.err).split())
+    assert told.count("saved results are of other code than this (1 by 0123456)") == 1
+
+
 def test_a_job_that_raises_is_named_once_the_others_under_way_are_saved(
     tmp_path: Path, diary: Path
 ) -> None:
@@ -135,7 +171,7 @@ def test_a_job_that_raises_is_named_once_the_others_under_way_are_saved(
 def test_an_interrupted_study_goes_on_and_leaves_no_process(tmp_path: Path) -> None:
     jobs = [catch_job(seed, seconds=0.1) for seed in range(4)]
 
-    def interrupt(amount: float = 1.0, note: str = "") -> None:
+    def interrupt(amount: float = 1.0, note: str = "", *, replayed: bool = False) -> None:
         if amount:
             raise KeyboardInterrupt
 

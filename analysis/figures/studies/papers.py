@@ -28,6 +28,11 @@ COSTS = {
 }
 MANY = 4
 """panels, above which they are small"""
+LEAST_KL_NATS = 1e-3
+"""that is drawn"""
+MEASURED = "measured"
+BOUNDS = {"": MEASURED, ">": "at least", "<": "at most", "~": "about"}
+"""what a mark before an estimate says, see `studies.learning.curve.Ratios.bound`"""
 AXES = {"env_steps": "Env steps", "seconds": "Seconds of the machine's clock"}
 
 
@@ -43,7 +48,7 @@ def paper_figures(result: Mapping[str, Any]) -> list[Figure]:
     if not table:
         return []
     found = [_curves(result, table, axis) for axis in AXES]
-    if result["shows_kl_max"]:
+    if result["bound_kl_max_nats"]:
         found.append(_kl(result, table))
     if result["shows_costs"] and (costs := _costs_table(result)):
         found.append(_costs(result, costs))
@@ -64,11 +69,15 @@ def _points(
     result: Mapping[str, Any], game: str, machine: str, label: str, curve: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
     before: int | None = None
+    acted: str | None = None
     rows = []
     for index, score in enumerate(curve["scores"]):
         stage: int | None = curve["stages"][index]
         begins = stage if result["shows_stages"] and stage != before else None
         before = stage
+        acts = curve["acting"][index] if result["shows_switches"] else None
+        switches = acted is not None and acts != acted
+        acted = acts
         rows.append(
             {
                 "panel": f"{game} on {machine}",
@@ -79,7 +88,8 @@ def _points(
                 "env_steps": curve["env_steps"][index],
                 "seconds": curve["seconds"][index],
                 "score": score,
-                "kl_max": max(curve["kl_max_nats"][index], 1e-3),
+                "kl_max": max(curve["kl_max_nats"][index], LEAST_KL_NATS),
+                "acts": acts if switches else None,
                 "stage": None if begins is None else STAGES[begins],
             }
         )
@@ -99,9 +109,11 @@ def _curves(result: Mapping[str, Any], table: Sequence[Mapping[str, Any]], axis:
         for name, game in dict.fromkeys((row["panel"], row["game"]) for row in table)
     ]
     lines = _lines(table)
+    ticks = COUNT_AXIS if len(found) <= MANY else {**COUNT_AXIS, "tickCount": 3}
 
     def draw(panel: _Panel, y_title: str | None) -> Any:
-        x = alt.X(f"{axis}:Q").title(AXES[axis]).axis(**COUNT_AXIS)
+        longest = max(row[axis] for row in table if row["panel"] == panel.name)
+        x = alt.X(f"{axis}:Q").title(AXES[axis]).axis(**ticks).scale(domain=[0, longest])
         y = alt.Y("score:Q").title(y_title).scale(domain=panel.domain, nice=False)
         rows = marks("panel", panel.name).transform_filter("datum.score != null")
         shown = _runs_and_mean(rows, x, y, axis, "score", lines)
@@ -111,19 +123,28 @@ def _curves(result: Mapping[str, Any], table: Sequence[Mapping[str, Any]], axis:
             stage = alt.Shape("stage:N").scale(shapes).title("begins")
             dots = begins.mark_point(filled=True, size=60, opacity=1).encode(x=x, y=y, shape=stage)
             shown = alt.layer(shown, dots.encode(color=alt.value(COLOURS[4])))
+        if result["shows_switches"]:
+            changes = rows.transform_filter("datum.acts != null")
+            dots = changes.mark_point(filled=True, size=60, opacity=1, shape="triangle-down")
+            shown = alt.layer(shown, dots.encode(x=x, y=y, color=alt.value(COLOURS[4])))
         return shown
 
     caption = f"The paper: {result['claim']} Thin lines are runs, thick ones their means; a score "
     caption += "is a mean of 20 episodes."
     if result["shows_stages"]:
         caption += " Marks: where the stage detector says that a stage begins."
+    if result["shows_switches"]:
+        switched = len({row["run"] for row in table if row["acts"] is not None})
+        caption += " Triangles: where the rule changes what acts"
+        caption += "." if switched else ", which it never does here."
     name = f"{result['figure']}-by-{axis.replace('_', '-')}"
     chart = _grid(found, draw, "Score of the actors")
     return make_figure(name, result["title"], caption, chart, table)
 
 
 def _kl(result: Mapping[str, Any], table: Sequence[Mapping[str, Any]]) -> Figure:
-    values = [row["kl_max"] for row in table]
+    bound = result["bound_kl_max_nats"]
+    values = [*(row["kl_max"] for row in table), bound]
     domain = [10 ** math.floor(math.log10(min(values))), 10 ** math.ceil(math.log10(max(values)))]
     lines = _lines(table)
 
@@ -131,10 +152,13 @@ def _kl(result: Mapping[str, Any], table: Sequence[Mapping[str, Any]]) -> Figure
         x = alt.X("env_steps:Q").title("Env steps").axis(**COUNT_AXIS)
         axis = alt.Axis(tickCount=4, format="~g", gridOpacity=0.1)
         y = alt.Y("kl_max:Q").title(y_title).scale(type="log", domain=domain).axis(axis)
-        return _runs_and_mean(marks("panel", panel.name), x, y, "env_steps", "kl_max", lines)
+        shown = _runs_and_mean(marks("panel", panel.name), x, y, "env_steps", "kl_max", lines)
+        rule = marks().mark_rule(strokeDash=[4, 3]).encode(y=alt.datum(bound))
+        return alt.layer(shown, rule)
 
     found = [_Panel(name, domain) for name in values_of(table, "panel")]
-    caption = f"The paper: {result['claim']} Thin lines are runs, thick ones their means."
+    caption = f"The paper: {result['claim']} Thin lines are runs, thick ones their means; dashed: "
+    caption += f"the bound of {bound:g} nats. Less than {LEAST_KL_NATS:g} is drawn there."
     chart = _grid(found, draw, "Largest KL, nats")
     return make_figure(f"{result['figure']}-kl-max", result["title"], caption, chart, table)
 
@@ -188,6 +212,9 @@ def _costs_table(result: Mapping[str, Any]) -> list[dict[str, Any]]:
             "label": line["label"],
             "what": what,
             "ratio": line[name]["estimate"],
+            "low": line[name]["low"],
+            "high": line[name]["high"],
+            "bound": BOUNDS[line[name]["bound"]],
             "reached": f"{line[name]['reached']} of {line[name]['runs']}",
         }
         for panel in result["panels"]
@@ -217,13 +244,20 @@ def _costs(result: Mapping[str, Any], table: Sequence[Mapping[str, Any]]) -> Fig
         rows = marks("machine", machine)
         y = rows_axis("row", values_of(named, "row"))
         none = rows.mark_rule(strokeDash=[3, 3], opacity=0.5).encode(x=alt.datum(1.0))
-        dots = points(70, 0.9, rows).encode(x=x, y=y, color=colour, shape=shape.legend(None))
-        layers = alt.layer(none, dots)
+        measured, bounds = (
+            rows.transform_filter(f"datum.bound {how} '{MEASURED}'") for how in ("==", "!=")
+        )
+        dots = points(70, 0.9, measured).encode(x=x, y=y, color=colour, shape=shape.legend(None))
+        rings = bounds.mark_point(filled=False, size=70, strokeWidth=2)
+        rings = rings.encode(x=x, y=y, color=colour, shape=shape.legend(None))
+        layers = alt.layer(none, dots, rings)
         shown.append(layers.properties(title=machine, width=300, height=alt.Step(30)))
     chart = alt.hconcat(*shown, spacing=24, data=marks().data).resolve_scale(x="shared")
     baseline = result["panels"][0]["baseline"]
     caption = f"What {', '.join(labels)} takes to the score of {baseline}, over what {baseline} "
-    caption += "takes: left of 1 is less. Processor seconds are those of all processes together."
+    caption += "takes: left of 1 is less. Processor seconds are those of all processes together. "
+    caption += "Hollow: runs ended before they reached the score, so the ratio is a bound or only "
+    caption += "about right; intervals are in the table."
     return make_figure(f"{result['figure']}-costs", result["title"], caption, chart, named)
 
 

@@ -8,7 +8,8 @@ from typing import Any
 from analysis import formats
 from analysis.figures.parts import values_of
 from analysis.figures.studies.room import gains, heat_map
-from analysis.report.blocks import Block, Code, Section, Text, listing, section
+from analysis.report.blocks import Block, Code, Section, Text, fold, listing, section
+from analysis.report.provenance import provenance_tables
 from analysis.report.table import Cell, Table, count, number
 
 FILES = ("room.json", "plan.json")
@@ -174,6 +175,7 @@ def _plan(result: Mapping[str, Any], plan: Mapping[str, Any]) -> Section:
         listing(stopped),
         Text(f"It took {result['core_hours']:.1f} core-hours; plan {result['plan_hash']}."),
         Code((result["command"],)),
+        *map(fold, provenance_tables(result)),
     ]
     return section("Plan", "What was fixed before the first run.", blocks, FILES)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from accerl.spec import IDENTITY, CompressionSpec
 from studies.papers.figure import PAPER, Panel, PaperFigure, PaperRun
 from studies.papers.figures import fig11
+from studies.papers.targets import HARDLY_LEARNED
 from studies.papers.verdict import EndsWithin, SecondsAtMost
 
 OTHERS = (
@@ -35,6 +36,13 @@ FIGURE = PaperFigure(
             label=INT8.label,
             machine=PAPER,
             at_most=0.702,
+        ),
+        SecondsAtMost(
+            claim="INT8 saves at least 29.8% of the seconds where fp32 learns",
+            label=INT8.label,
+            machine=PAPER,
+            at_most=0.702,
+            left_out=HARDLY_LEARNED,
         ),
         SecondsAtMost(
             claim="INT8 saves as much as 40.3% of the seconds",

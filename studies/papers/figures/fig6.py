@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from accerl.spec import IDENTITY, CompressionSpec
 from studies.papers.figure import PAPER, Panel, PaperFigure, PaperRun
-from studies.papers.verdict import EndsWithin
+from studies.papers.verdict import EndsWithin, Happens
 
 INT8 = CompressionSpec(bits=8)
 BF16 = CompressionSpec(bits=16)
+THRESHOLD_NATS = 14.0
 SWITCHES = PaperRun(
     label="8 to 16 bits above 14.0",
     strategy={
@@ -15,7 +16,7 @@ SWITCHES = PaperRun(
         "params": {
             "aggressive": INT8.to_json(),
             "conservative": BF16.to_json(),
-            "threshold_nats": 14.0,
+            "threshold_nats": THRESHOLD_NATS,
         },
         "label": "8 to 16 bits above 14.0",
     },
@@ -33,6 +34,13 @@ FIGURE = PaperFigure(
         ),
     ),
     checks=(
+        Happens(
+            claim="the largest KL of INT8 actors passes 14.0",
+            label="INT8",
+            machine=PAPER,
+            what=f"the largest KL passes {THRESHOLD_NATS}",
+            happens=lambda curve: max(curve.kl_max_nats) > THRESHOLD_NATS,
+        ),
         EndsWithin(
             claim="INT8 alone ends lower on Road Runner",
             label="INT8",
@@ -46,5 +54,6 @@ FIGURE = PaperFigure(
             at_least=-0.1,
         ),
     ),
-    shows_kl_max=True,
+    bound_kl_max_nats=THRESHOLD_NATS,
+    shows_switches=True,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from accerl.spec import IDENTITY, CompressionSpec
 from studies.papers.figure import PAPER, Panel, PaperFigure, PaperRun
-from studies.papers.verdict import EndsWithin
+from studies.papers.verdict import EndsWithin, Happens
 
 HALF, FIFTH = CompressionSpec(sparsity=0.5), CompressionSpec(sparsity=0.2)
 GAP = 10.0
@@ -22,7 +22,8 @@ def _panel(game: str, gap: float) -> Panel:
         # The learner's own score is half of the gap.
         settings={"runtime.eval_episodes": 2},
     )
-    return Panel(game=game, runs=(PaperRun.acting(IDENTITY, "Original"), switches))
+    runs = (PaperRun.acting(IDENTITY, "Original"), PaperRun.acting(HALF), switches)
+    return Panel(game=game, runs=runs)
 
 
 FIGURE = PaperFigure(
@@ -33,7 +34,15 @@ FIGURE = PaperFigure(
     panels=(_panel("pong", GAP),),
     # A quarter of what is to be learned, as 10 points are of Pong's 42.
     short_panels=(_panel("minatar-breakout", 2.5),),
+    shows_switches=True,
     checks=(
+        Happens(
+            claim="actors that are pruned by 50% fall so far behind that less is pruned",
+            label=LABEL,
+            machine=PAPER,
+            what="less is pruned at some time",
+            happens=lambda curve: len(set(filter(None, curve.acting))) > 1,
+        ),
         EndsWithin(
             claim="with the switch it ends where fp32 does",
             label=LABEL,

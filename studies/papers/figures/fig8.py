@@ -32,8 +32,21 @@ FIGURE = PaperFigure(
             )
             for name in STUDENTS
         ),
-        EndsWithin(
-            claim="Net2 ends where Original ends", label="Net2", machine=PAPER, at_least=-0.1
+        *(
+            SecondsAtMost(
+                claim=f"{smaller} reaches it in fewer seconds than {larger}",
+                label=smaller,
+                over=larger,
+                machine=PAPER,
+                at_most=1.0,
+            )
+            for larger, smaller in (("Net1", "Net2"), ("Net2", "Net3"))
+        ),
+        *(
+            EndsWithin(
+                claim=f"{name} ends where Original ends", label=name, machine=PAPER, at_least=-0.1
+            )
+            for name in ("Net1", "Net2")
         ),
         EndsWithin(claim="Net3 alone ends lower", label="Net3", machine=PAPER, at_most=-0.05),
     ),

@@ -23,6 +23,7 @@ FIGURE = PaperFigure(
             env_steps=1_000_000,
         ),
     ),
+    num_actors=8,
     num_distillers=4,
     checks=(
         EndsWithin(

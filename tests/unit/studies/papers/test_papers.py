@@ -33,12 +33,11 @@ from studies.papers.verdict import (
     OPEN,
     EndsWithin,
     SecondsAtMost,
-    target_score,
 )
 
 INT8 = CompressionSpec(bits=8)
 PANEL = Panel(
-    game="pong",
+    game="catch",  # without a fixed target
     runs=(PaperRun.acting(CompressionSpec(), "Original"), PaperRun.acting(INT8, "INT8")),
     seeds=4,
 )
@@ -141,8 +140,8 @@ def test_a_game_counts_once_however_many_seeds_it_has() -> None:
     found = curves({"Original": [1.0] * 4, "INT8": [2.0] * 4})
     slow = curves({"Original": [1.0] * 4, "INT8": [0.5] * 4})
     check = SecondsAtMost(claim="faster", label="INT8", machine=PAPER, at_most=10.0)
-    games = [(replace(PANEL, game=name), found) for name in ("pong", "breakout")]
-    verdict = check([*games, (replace(PANEL, game="alien"), slow)])
+    games = [(replace(PANEL, game=name), found) for name in ("cartpole", "acrobot")]
+    verdict = check([*games, (replace(PANEL, game="catch"), slow)])
     assert (verdict.over, verdict.runs, verdict.bound) == ("games", 12, ">")
     assert verdict.high
     assert verdict.high > 2.0  # twelve pairs, but three games
@@ -152,11 +151,6 @@ def test_a_game_counts_once_however_many_seeds_it_has() -> None:
 def test_intervals_are_those_of_student() -> None:
     assert mean_interval([1.0, 3.0]) == pytest.approx((2.0, 2.0 - 12.7062, 2.0 + 12.7062), abs=1e-3)
     assert mean_interval([1.0]) == (1.0, -math.inf, math.inf)
-
-
-def test_the_target_is_the_baselines_alone() -> None:
-    assert target_score([curve(1.0)]) == pytest.approx(-19.0 + 0.8 * 18.0)
-    assert target_score([]) is None
 
 
 def test_the_published_split_gives_the_published_bounds() -> None:
@@ -187,7 +181,7 @@ def test_figures_share_runs() -> None:
         name: {json.dumps(job.to_json(), sort_keys=True) for job in FIGURES[name].jobs().values()}
         for name in ("fig8", "fig9")
     }
-    assert len(keys["fig8"] & keys["fig9"]) == 2 * 2 * 2  # Original and Net3, machines, seeds
+    assert len(keys["fig8"] & keys["fig9"]) == 2 * 2  # Original and Net3, seeds, on two cores
 
 
 def test_what_distils_nothing_is_shared_by_figures_that_differ_in_distillers() -> None:
@@ -215,8 +209,9 @@ def figure() -> PaperFigure:
         claim="It is faster.",
         panels=(PANEL,),
         checks=(check,),
-        shows_kl_max=True,
+        bound_kl_max_nats=14.0,
         shows_stages=True,
+        shows_switches=True,
         shows_costs=True,
     )
 
@@ -245,7 +240,7 @@ def test_a_figure_is_drawn_and_explained(tmp_path: Path) -> None:
     assert "It is faster." in text
     used = line["processor_seconds"]
     parts = " + ".join(f"{used[name]:,.0f}" for name in ("actors", "learner", "compression"))
-    assert "of actors + learner + compression:" in text
+    assert "of actors + learner + compression (>: some ended before):" in text
     assert f"| {parts} |" in text
     assert "revision unknown on " in text
     assert "| faster | **holds** |" in text
@@ -382,7 +377,7 @@ def test_short_figures_hold_the_same_lines_against_each_other_in_small_games(nam
 
 def test_the_reward_gap_of_a_short_figure_is_on_its_games_scale() -> None:
     gaps = {
-        panel.game: panel.runs[1].strategy["params"]["gap"]
+        panel.game: panel.runs[-1].strategy["params"]["gap"]
         for budget in ("short", "default")
         for panel in at_budget(FIGURES["fig7"], budget).panels
     }

@@ -1,0 +1,77 @@
+"""Scores that are fixed beforehand, machines as the paper has them, and things that happen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from accerl.spec import CompressionSpec
+from studies.papers.figure import PAPER, PaperRun
+from studies.papers.plan import FIGURES, at_budget
+from studies.papers.targets import HARDLY_LEARNED, TARGETS, target_score
+from studies.papers.verdict import FAILS, HOLDS, OPEN, Happens, SecondsAtMost
+from tests.unit.studies.papers.test_papers import PANEL, curve, curves
+
+
+def test_the_target_is_the_baselines_alone() -> None:
+    assert target_score("catch", [curve(1.0)]) == pytest.approx(-19.0 + 0.8 * 18.0)
+    assert target_score("catch", []) is None
+
+
+def test_the_targets_of_the_papers_games_are_fixed_beforehand() -> None:
+    assert target_score("pong", [curve(1.0)]) == target_score("pong", []) == TARGETS["pong"]
+    for budget in ("default", "short"):
+        games = {p.game for figure in FIGURES.values() for p in at_budget(figure, budget).panels}
+        assert games <= set(TARGETS)
+
+
+@pytest.mark.parametrize(
+    ("name", "actors", "distillers"),
+    [("fig8", 12, 4), ("fig9", 8, 4), ("fig10", 12, 1), ("fig11", 12, 4), ("fig12", 12, 0)],
+)
+def test_machines_have_as_many_processes_as_the_paper_says(
+    name: str, actors: int, distillers: int
+) -> None:
+    figure = FIGURES[name]
+    assert (figure.num_actors, figure.num_distillers) == (actors, distillers)
+    assert figure.machines()[PAPER].num_actors == actors
+
+
+def test_something_happens_in_all_runs_in_none_or_in_some() -> None:
+    check = Happens(
+        claim="it is high",
+        label="INT8",
+        machine=PAPER,
+        what="the largest KL passes 14",
+        happens=lambda each: max(each.kl_max_nats) > 14.0,
+    )
+    found = dict(curves({"Original": [1.0], "INT8": [1.0, 1.0]}))
+    assert check([(PANEL, found)]).outcome == FAILS
+    high = replace(found[PAPER, "INT8", 0], kl_max_nats=[20.0] * 20)
+    found[PAPER, "INT8", 0] = high
+    verdict = check([(PANEL, found)])
+    assert (verdict.outcome, verdict.estimate, verdict.runs) == (OPEN, 0.5, 2)
+    found[PAPER, "INT8", 1] = high
+    assert check([(PANEL, found)]).outcome == HOLDS
+    assert check([(PANEL, {})]).outcome == OPEN
+
+
+def test_a_run_is_held_against_another_line_than_the_baseline() -> None:
+    found = curves({"Original": [4.0] * 4, "INT8": [2.0, 2.02, 1.98, 2.0]})
+    found = {**found, **{(PAPER, "Net1", seed): curve(1.0) for seed in range(4)}}
+    check = SecondsAtMost(claim="sooner", label="INT8", over="Net1", machine=PAPER, at_most=1.0)
+    runs = (*PANEL.runs, PaperRun.acting(CompressionSpec(student="net1"), "Net1"))
+    low = replace(PANEL, runs=runs, game="pong")
+    verdict = check([(low, found)])
+    assert "INT8 / Net1" in verdict.what
+    assert (verdict.outcome, verdict.runs) == (HOLDS, 4)
+
+
+def test_games_that_are_hardly_learned_are_timed_apart() -> None:
+    (check,) = (c for c in FIGURES["fig12"].checks if getattr(c, "left_out", ()))
+    assert isinstance(check, SecondsAtMost)
+    found = curves({"Original": [2.0] * 4, "INT8": [2.0] * 4})
+    panels = [(replace(PANEL, game=game), found) for game in ("pong", *HARDLY_LEARNED)]
+    assert check(panels).runs == 4
+    assert "without bank_heist and beam_rider" in check(panels).what
