@@ -79,6 +79,8 @@ def gap_rows(study: StudyRecord, rng: np.random.Generator) -> list[dict[str, Any
     hashes = study.info.get("profile_hashes", {})
     result = []
     for game in study.games.values():
+        if game.changing:
+            continue  # the gap is that of conditions that stay
         for found in study.oracle_gap:
             if (found["game"], found["profile"]) != (game.game, game.profile):
                 continue

@@ -14,9 +14,10 @@ from analysis.comparison.contest import CONTEST
 from analysis.comparison.scores import EPISODES, curves_json
 from analysis.figures.explainer import run_explainers
 from analysis.figures.runs import run_curves
+from analysis.figures.studies.events import event_figures
 from analysis.figures.studies.room import room_figures
 from analysis.figures.theme import Figure, render_png
-from analysis.records.load import StudyRecord, load_room, load_run
+from analysis.records.load import StudyRecord, load_events, load_room, load_run
 from analysis.render.html import label_runs, study_report
 from analysis.report.study import study_figures
 
@@ -73,7 +74,8 @@ def write_room_figures(folder: Path, out: Path) -> list[Path]:
     Raises:
         UserError: the records are missing or damaged, or `out` cannot be written.
     """
-    found = {figure.name: figure for figure in room_figures(load_room(folder)[0])}
+    figures = [*room_figures(load_room(folder)[0]), *event_figures(load_events(folder))]
+    found = {figure.name: figure for figure in figures}
     make_out_dir(out)
     return [*write_pngs(found, out), *(write_csv(figure, out) for figure in found.values())]
 

@@ -29,6 +29,8 @@ REQUIRED = (
     *("commands", "notes", "fingerprint", "versions"),
 )
 """what study.json says at least"""
+EVENTS = "bench-events.json"
+"""a comparison of the clocks under events, which may lie beside a study of room"""
 ROOM, PLAN = "room.json", "plan.json"
 """the records of a study of room"""
 ROOM_REQUIRED = (
@@ -216,6 +218,15 @@ def load_room(path: Path) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     if missing:
         raise UserError(f"{path / ROOM} is incomplete or damaged: it has no {', '.join(missing)}")
     return result, _checked(plan.get("plan"), path / PLAN, "a plan")
+
+
+def load_events(path: Path) -> Mapping[str, Any] | None:
+    """Read the comparison of the clocks that lies in a folder; None: there is none.
+
+    Raises:
+        UserError: it is damaged.
+    """
+    return _read_object(path / EVENTS) if (path / EVENTS).is_file() else None
 
 
 def load_run(path: Path) -> RunRecord:

@@ -15,6 +15,7 @@ from analysis.records.load import (
     StudyRecord,
     is_room,
     is_study,
+    load_events,
     load_room,
     load_run,
     load_study,
@@ -53,12 +54,12 @@ def study_report(study_dir: Path) -> tuple[StudyRecord, Mapping[str, Any], list[
 
 
 def write_room_report(folder: Path, html_path: Path) -> Path:
-    """Write the page of a study of room from its room.json and plan.json.
+    """Write the page of a study of room from its room.json, plan.json and bench-events.json.
 
     Raises:
         UserError: the records are missing or damaged, or the file cannot be written.
     """
-    sections = room_sections(*load_room(folder))
+    sections = room_sections(*load_room(folder), load_events(folder))
     return _write(html_path, sections, title="Room", kicker="AcceRL study report", lead="")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from accerl.runtime.run import Takeover
 from analysis import formats
@@ -61,7 +62,7 @@ def run_sections(
         "Summary": ("The runs side by side.", summary),
         "Curves": (
             "Scores over seconds and over environment steps.",
-            [*curves, score_table(runs, levels)],
+            [*curves, *score_tables(runs, levels)],
         ),
         "Indicators": ("What the monitor measured.", figures.run_indicators(runs)),
         "Schedules": (
@@ -174,6 +175,20 @@ def takeover_table(labelled: Mapping[str, RunRecord]) -> Table | None:
             rows.append((Cell(label), Cell(spec), *numbers))
     columns = ("Run", "Spec", "#Takeovers", "#Mean seconds", "#Longest", "#KL when admitted")
     return Table("From decision to acting", columns, tuple(rows)) if rows else None
+
+
+def score_tables(
+    labelled: Mapping[str, RunRecord], levels: Sequence[float] | None = None
+) -> list[Table]:
+    """Return a table for each game: scores of different games have nothing in common."""
+    games = dict.fromkeys(run.env for run in labelled.values())
+    found = []
+    for game in games:
+        own = {label: run for label, run in labelled.items() if run.env == game}
+        table = score_table(own, levels)
+        title = f"{table.title}: {game}" if len(games) > 1 else table.title
+        found.append(replace(table, title=title))
+    return found
 
 
 def score_table(labelled: Mapping[str, RunRecord], levels: Sequence[float] | None = None) -> Table:

@@ -15,7 +15,6 @@ import torch
 from accerl.config import RunConfig
 from accerl.errors import UserError, did_you_mean
 from accerl.monitor.strategies import make_strategy
-from accerl.records import fingerprint
 from accerl.runtime.latency.compare import drift, middle
 from accerl.runtime.latency.measure import measure_profile
 from accerl.runtime.latency.profile import LatencyProfile
@@ -30,7 +29,7 @@ from studies.benchmarks.clock_cases import (
     cases_of,
     clock_config,
 )
-from studies.benchmarks.repeats import result_of
+from studies.benchmarks.repeats import result_of, timed_here
 from studies.jobs.cache import ResultCache
 from studies.progress import bar, share_bar
 
@@ -75,13 +74,13 @@ def bench_clock(
         raise UserError(f"bench clock: --seconds must lie in {LEAST_SECONDS:g}..3600")
     lengths = {game: seconds or SECONDS[game] for game in games}
     kept = ResultCache(None) if kept is None else kept
-    machine = fingerprint()["id"]  # whose seconds are not to be mixed with another's
+    here = timed_here()  # whose seconds are not to be mixed with another's
 
     def measured(when: str) -> dict[str, LatencyProfile]:
         found = {}
         for game in games:
             config = clock_config(game, lengths[game])
-            key = ["profile", machine, when, config.hash, repeats]
+            key = ["profile", here, when, config.hash, repeats]
             data = kept.get(key, lambda config=config: _measure(config, repeats).to_json())
             found[game] = LatencyProfile.from_json(data)
         return found
@@ -92,7 +91,7 @@ def bench_clock(
     real: dict[tuple[str, str, int], dict[str, Any]] = {}
     with bar("real clock", len(keys)) as advance:
         for case, seed in keys:
-            key = ["real", machine, _key(case, lengths[case.game], seed)]
+            key = ["real", here, _key(case, lengths[case.game], seed)]
             found = kept.get(
                 key,
                 lambda case=case, seed=seed: _apart(_run, case, lengths[case.game], seed, None),

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import torch
 
+from accerl.acting.rollout import RolloutShape
 from accerl.config import RunConfig
+from accerl.envs import make_envs
 from accerl.errors import UserError
 from accerl.monitor.strategies import FixedStrategy
 from accerl.presets import load_preset
-from accerl.records import fingerprint
 from accerl.runtime.conditions import (
     ACTORS,
     BANDWIDTH,
@@ -29,15 +33,17 @@ from accerl.runtime.latency.compare import drift, middle
 from accerl.runtime.latency.measure import measure_profile
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.machine.cores import usable_cores
+from accerl.runtime.process.shaped_pipe import rollout_bytes
 from accerl.runtime.run import IntervalReport
-from accerl.spec import IDENTITY
+from accerl.spec import IDENTITY, CompressionSpec
 from accerl.training.run import run_training
-from studies.benchmarks.repeats import result_of
+from studies.benchmarks.repeats import result_of, timed_here
 from studies.jobs.cache import ResultCache
 from studies.progress import bar, share_bar
 
-LINK_BYTES_PER_SECOND = 25e6
-"""200 Mbit/s, which publications pass"""
+BYTES_PER_MBIT = 1e6 / 8.0
+DOWN_MBIT_PER_SECOND = 200.0
+"""of the link that publications pass, where nothing else is asked for"""
 INTERVALS = 10
 """in the time that an event lasts, and between two"""
 WINDOWS = ("before", "during", "after")
@@ -49,7 +55,10 @@ def bench_events(
     *,
     game: str = "breakout",
     network: str = "net1",
+    spec: CompressionSpec = IDENTITY,
     actors: int = 2,
+    down_mbit: float = DOWN_MBIT_PER_SECOND,
+    up_mbit: float = 0.0,
     piece_seconds: float = 12.0,
     seeds: int = 3,
     repeats: int = 5,
@@ -65,11 +74,14 @@ def bench_events(
     Args:
         game: to play.
         network: of the learner, and of actors.
+        spec: that these act with.
         actors: processes.
+        down_mbit: a second, of the link that publications pass; 0: memory does.
+        up_mbit: likewise, that rollouts pass.
         piece_seconds: how long each event of `schedule` lasts, and the pause after it.
         seeds: runs on each clock.
         repeats: rounds of the measured profiles.
-        conditions: other events; None: `schedule`.
+        conditions: other events, and their links; None: `schedule`.
         kept: holds what an earlier call that was interrupted has done, and gets what is done here.
 
     Raises:
@@ -81,28 +93,35 @@ def bench_events(
             f"in {LEAST_SECONDS:g}..3600"
         )
     kept = ResultCache(None) if kept is None else kept
-    machine = fingerprint()["id"]  # whose seconds are not to be mixed with another's
-    conditions = conditions or schedule(piece_seconds, actors)
+    here = timed_here()  # whose seconds are not to be mixed with another's
+    if not (0.0 <= down_mbit < math.inf and 0.0 <= up_mbit < math.inf):
+        raise UserError("bench events: --down-mbit and --up-mbit are finite and not negative")
+    if conditions is None:
+        links = {"down": down_mbit * BYTES_PER_MBIT, "up": up_mbit * BYTES_PER_MBIT}
+        conditions = schedule(piece_seconds, actors, **links)
     config = events_config(game, network, actors, piece_seconds, conditions)
 
     def measured(when: str) -> LatencyProfile:
-        key = ["profile", machine, when, config.hash, repeats]
-        return LatencyProfile.from_json(kept.get(key, lambda: _measure(config, repeats).to_json()))
+        key = ["profile", here, when, config.hash, spec.label, repeats]
+        return LatencyProfile.from_json(
+            kept.get(key, lambda: _measure(config, spec, repeats).to_json())
+        )
 
     before = measured("before")
     real = []
     with bar("real clock", seeds) as advance:
         for seed in range(seeds):
-            key = ["real", machine, replace(config, seed=seed).hash]
-            real.append(kept.get(key, lambda seed=seed: _apart(_run, config, seed, None)))
+            key = ["real", here, replace(config, seed=seed).hash, spec.label]
+            real.append(kept.get(key, lambda seed=seed: _apart(_run, config, spec, seed, None)))
             advance()
     after = measured("after")
     profile = middle(before, after)
     virtual, charged = [], profile.to_json()
     with bar("virtual clock", seeds) as advance:
         for seed in range(seeds):
-            key = ["virtual", profile.hash, replace(config, seed=seed).hash]
-            virtual.append(kept.get(key, lambda seed=seed: _apart(_run, config, seed, charged)))
+            key = ["virtual", here, profile.hash, replace(config, seed=seed).hash, spec.label]
+            run = partial(_apart, _run, config, spec, seed, charged)
+            virtual.append(kept.get(key, run))
             advance()
     rows = compare_events(conditions, piece_seconds, config.seconds, real, virtual)
     errors = np.abs([row["ratio"] - 1.0 for row in rows if row["ratio"] is not None])
@@ -111,6 +130,7 @@ def bench_events(
         "events",
         game=game,
         network=network,
+        spec=spec.to_json(),
         actors=actors,
         seconds=config.seconds,
         seeds=list(range(seeds)),
@@ -124,11 +144,17 @@ def bench_events(
     )
 
 
-def schedule(piece_seconds: float, actors: int) -> Conditions:
+def schedule(piece_seconds: float, actors: int, *, down: float, up: float = 0.0) -> Conditions:
     """Return one event of each kind, with as long a pause before, between and after.
 
     Others take one core; every core is two times slower, then that of an actor; half of the actors
-    leave, then one more joins; bandwidth falls to a fifth.
+    leave, then one more joins; if there is a link, its bandwidth falls to a fifth.
+
+    Args:
+        piece_seconds: how long each lasts.
+        actors: processes.
+        down: bytes a second of the link that publications pass; 0: there is none.
+        up: of the one that rollouts pass.
     """
     kinds = [
         (CO_TENANT, 1.0, ""),
@@ -148,8 +174,9 @@ def schedule(piece_seconds: float, actors: int) -> Conditions:
         )
         for index, (kind, amount, process) in enumerate(kinds)
         if not (kind == ACTORS and amount == actors)
+        and not (kind == BANDWIDTH and down == up == 0.0)
     )
-    return Conditions(tuple(events), down_bytes_per_second=LINK_BYTES_PER_SECOND)
+    return Conditions(tuple(events), down_bytes_per_second=down, up_bytes_per_second=up)
 
 
 def events_config(
@@ -224,13 +251,13 @@ def _speed(runs: Sequence[Mapping[str, Any]], begins: float, ends: float) -> flo
     return float(np.median(found)) if found else None
 
 
-def _measure(config: RunConfig, repeats: int) -> LatencyProfile:
+def _measure(config: RunConfig, spec: CompressionSpec, repeats: int) -> LatencyProfile:
     """Return the latencies of the run's environments and networks on this machine."""
     with share_bar(f"latency profile of {config.game}") as on_progress:
         measured = measure_profile(
             f"events-{config.game}",
             config=config,
-            specs=[IDENTITY],
+            specs=list(dict.fromkeys((IDENTITY, spec))),
             batches=(config.runtime.infer_batch or config.runtime.num_envs,),
             networks=(config.network,),
             repeats=repeats,
@@ -241,7 +268,16 @@ def _measure(config: RunConfig, repeats: int) -> LatencyProfile:
         num_actors=config.runtime.num_actors,
         cores=usable_cores(),
         down_bytes_per_second=config.conditions.down_bytes_per_second,
+        up_bytes_per_second=config.conditions.up_bytes_per_second,
+        step_bytes=_step_bytes(config),
     )
+
+
+def _step_bytes(config: RunConfig) -> float:
+    """Return the bytes of a rollout per env step, as they pass a real run's link."""
+    with closing(make_envs(config.game, 1, config.env)) as envs:
+        shape = RolloutShape.of(envs, config.learner.unroll)
+    return rollout_bytes(shape) / shape.samples
 
 
 def _apart(call: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
@@ -250,7 +286,9 @@ def _apart(call: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, An
         return fresh.submit(call, *arguments).result()
 
 
-def _run(config: RunConfig, seed: int, profile: dict[str, Any] | None) -> dict[str, Any]:
+def _run(
+    config: RunConfig, spec: CompressionSpec, seed: int, profile: dict[str, Any] | None
+) -> dict[str, Any]:
     """Run once; on the virtual clock if there is a profile. Return its intervals' env steps."""
     torch.set_num_threads(1)
     config, latency = replace(config, seed=seed), None
@@ -258,7 +296,7 @@ def _run(config: RunConfig, seed: int, profile: dict[str, Any] | None) -> dict[s
         config = config.with_runtime(runtime="serial", clock="virtual")
         latency = LatencyProfile.from_json(profile)
     reports: Sequence[IntervalReport] = run_training(
-        config, FixedStrategy(IDENTITY), profile=latency
+        config, FixedStrategy(spec), profile=latency
     ).reports
     return {
         "ends": [report.total_seconds for report in reports],

@@ -24,7 +24,7 @@ from accerl.runtime.machine.memory import keep_freed_memory
 from accerl.runtime.machine.usage import memory
 from accerl.spec import CompressionSpec
 from studies.benchmarks.pong import ACTIONS, PIXELS, imitator, record_states
-from studies.benchmarks.repeats import SPREAD, result_of, torch_threads
+from studies.benchmarks.repeats import SPREAD, median_and_spread, result_of, torch_threads
 
 SPECS = (
     CompressionSpec(),
@@ -67,23 +67,26 @@ def bench_publish(
         specs = SPECS if isinstance(policy, PolicyNet) else GRAPH_SPECS
         for spec in specs:
             compressor.build(spec, policy, 0)
-            own, naive, payload_bytes = [], [], 0
-            for _ in range(repeats):
+        seconds, sizes = np.empty((2, len(specs), repeats)), [0] * len(specs)
+        for repeat in range(repeats):
+            for place, spec in enumerate(specs):
                 start = time.perf_counter()
                 artifact = compressor.build(spec, policy, 0)
                 make_engine(artifact)
-                own.append(time.perf_counter() - start)
+                seconds[0, place, repeat] = time.perf_counter() - start
                 start = time.perf_counter()
                 naive_session(spec, compressed_network(spec, policy), states)
-                naive.append(time.perf_counter() - start)
-                payload_bytes = len(artifact.payload)
+                seconds[1, place, repeat] = time.perf_counter() - start
+                sizes[place] = len(artifact.payload)
+        for spec, own, naive, size in zip(specs, *seconds, sizes, strict=True):
+            ms, spread_ms = median_and_spread(1e3 * own)
+            naive_ms, naive_spread = median_and_spread(1e3 * naive)
             rows.append(
                 {
                     "spec": spec.to_json(),
-                    "ms": float(np.median(own)) * 1e3,
-                    "naive_ms": float(np.median(naive)) * 1e3,
-                    "ratio": float(np.median(np.array(naive) / np.array(own))),
-                    "bytes": payload_bytes,
+                    **{"ms": ms, "spread": spread_ms, "naive_ms": naive_ms},
+                    **{"naive_spread": naive_spread, "ratio": float(np.median(naive / own))},
+                    "bytes": size,
                 }
             )
         held = _memory_over(publications, compressor, policy, specs)

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from accerl.records import fingerprint, versions
+from controller.bundle.meta import git_revision
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -75,6 +76,11 @@ def per_item(seconds: np.ndarray, name: str) -> dict[str, float]:
     """Return the median of `seconds` [repeats] in microseconds under `name`, and the spread."""
     median, spread = median_and_spread(seconds * 1e6)
     return {name: median, "spread": spread}
+
+
+def timed_here() -> list[Any]:
+    """Return what a saved time depends on beside what was timed: the machine and the code."""
+    return [fingerprint()["id"], git_revision(), versions()]
 
 
 def result_of(name: str, **fields: Any) -> dict[str, Any]:

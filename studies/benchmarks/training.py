@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from accerl.config import RunConfig
 from accerl.errors import UserError
 from accerl.monitor.strategies import FixedStrategy
-from accerl.records import fingerprint
 from accerl.settings import configure
 from accerl.spec import CompressionSpec
 from accerl.training.run import run_training
-from studies.benchmarks.repeats import result_of
+from studies.benchmarks.repeats import result_of, timed_here
 from studies.jobs.cache import ResultCache
 from studies.learning.curve import LearningCurve
 from studies.learning.job import INTERVALS
@@ -28,6 +28,7 @@ def bench_training(
     game: str = "breakout",
     network: str = "net1",
     specs: Sequence[CompressionSpec],
+    scores: Sequence[float] = (),
     seconds: float = 300.0,
     seeds: int = 2,
     seed: int = 0,
@@ -42,6 +43,7 @@ def bench_training(
         game: what is learned.
         network: the learner's.
         specs: that actors act with; the first is what the others are compared with.
+        scores: that they are timed to, as means of 20 episodes; by default those that are known.
         seconds: of each run.
         seeds: runs of each spec.
         seed: the first.
@@ -54,14 +56,16 @@ def bench_training(
         raise UserError(f"--seconds must be positive and below a day, got {seconds:g}")
     if seeds < 1:
         raise UserError(f"--seeds must be at least 1, got {seeds}")
+    if not all(math.isfinite(score) for score in scores):
+        raise UserError(f"--scores must be finite numbers, got {list(scores)}")
     kept = ResultCache(None) if kept is None else kept
-    machine = fingerprint()["id"]  # whose seconds are not to be mixed with another's
+    here = timed_here()  # whose seconds are not to be mixed with another's
     case = Case(
         game=game,
         profile=HERE,
         network=network,
         env_steps=0,
-        scores=SCORES.get(game, ()),
+        scores=tuple(scores) or SCORES.get(game, ()),
         variants=acting(*specs),
         seeds=seeds,
     )
@@ -70,7 +74,7 @@ def bench_training(
     with bar("training", len(order) * seeds) as advance:
         for config in configs:
             for variant in order:
-                key = {"machine": machine, "config": config.hash, "seconds": seconds}
+                key = {"timed": here, "config": config.hash, "seconds": seconds}
                 key |= {"spec": variant.spec.to_json()}
                 data = kept.get(key, lambda c=config, v=variant: _train(c, v.spec).to_json())
                 curve = curves[variant.label, config.seed] = LearningCurve(**data)

@@ -12,7 +12,7 @@ from accerl.records import make_out_dir
 from accerl.runtime.conditions import read_events
 from accerl.spec import IMPALA_NETWORKS, CompressionSpec
 from studies.benchmarks.clock import bench_clock
-from studies.benchmarks.events import bench_events
+from studies.benchmarks.events import DOWN_MBIT_PER_SECOND, bench_events
 from studies.benchmarks.infer import bench_infer
 from studies.benchmarks.learner import bench_learner
 from studies.benchmarks.messages import bench_messages
@@ -247,8 +247,15 @@ class Events(Command):
     """game"""
     network: str = "net1"
     """the learner's network"""
+    spec: str = "{}"
+    """what actors act with, as JSON"""
     actors: int = 2
     """processes that act"""
+    down_mbit: float = DOWN_MBIT_PER_SECOND
+    """a second, of the link that publications pass; 0: they pass memory, and it cannot get
+    slower"""
+    up_mbit: float = 0.0
+    """a second, of the link that rollouts pass"""
     piece_seconds: float = 12.0
     """how long each event lasts, and each pause; a run is 14 times as long"""
     seeds: int = 3
@@ -268,7 +275,10 @@ class Events(Command):
         result = bench_events(
             game=self.env,
             network=self.network,
+            spec=CompressionSpec.from_json(self.spec),
             actors=self.actors,
+            down_mbit=self.down_mbit,
+            up_mbit=self.up_mbit,
             piece_seconds=self.piece_seconds,
             seeds=self.seeds,
             repeats=self.repeats,
@@ -287,7 +297,9 @@ class Training(Command):
     """
 
     env: GameOption = "breakout"
-    """game; which scores count as learned is known of breakout and pong"""
+    """game"""
+    scores: tuple[float, ...] = ()
+    """which actors are timed to; by default those that are known of breakout and pong"""
     network: str = "net1"
     """the learner's network"""
     specs: tuple[str, ...] = (
@@ -315,6 +327,7 @@ class Training(Command):
             game=self.env,
             network=self.network,
             specs=[CompressionSpec.from_json(text) for text in self.specs],
+            scores=self.scores,
             seconds=self.seconds,
             seeds=self.seeds,
             seed=self.seed,

@@ -56,7 +56,8 @@ def bits_figures(result: Mapping[str, Any]) -> list[Figure]:
         columns.append(alt.vconcat(*parts, title=title, spacing=14))
     chart = alt.hconcat(*columns, spacing=16, data=marks().data)
     caption = "Copies of trained policies, rounded after training by QuaRL's affine scheme, and "
-    caption += f"tuned with it. Dashes: float32. Bars: 95% over episodes. {result['tuned']}"
+    caption += f"tuned with it. Dashes: float32. Bars: 95% over episodes. KL below {LEAST_KL:g} is "
+    caption += f"drawn there. {result['tuned']}"
     return [make_figure("bits", "Bits of a trained policy", caption, chart, table)]
 
 

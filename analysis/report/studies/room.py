@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from accerl.spec import CompressionSpec
 from analysis import formats
 from analysis.figures.parts import values_of
+from analysis.figures.studies.events import event_figures
 from analysis.figures.studies.room import gains, heat_map
+from analysis.records.load import EVENTS
 from analysis.report.blocks import Block, Code, Section, Text, fold, listing, section
 from analysis.report.provenance import provenance_tables
 from analysis.report.table import Cell, Table, count, number
@@ -27,12 +30,17 @@ FINALS = "Final return: share of the way from random play to long runs without c
 FAMILIES = "Seconds to target of no compression over each spec's (env steps likewise)"
 
 
-def room_sections(result: Mapping[str, Any], plan: Mapping[str, Any]) -> list[Section]:
+def room_sections(
+    result: Mapping[str, Any],
+    plan: Mapping[str, Any],
+    events: Mapping[str, Any] | None = None,
+) -> list[Section]:
     """Return the sections of a room.json.
 
     Args:
         result: room.json.
         plan: of plan.json.
+        events: bench-events.json; None: it is not there.
     """
     return [
         _answer(result, plan),
@@ -53,8 +61,43 @@ def room_sections(result: Mapping[str, Any], plan: Mapping[str, Any]) -> list[Se
             FILES,
             empty="Nothing was tuned in this budget.",
         ),
+        _events(events),
         _plan(result, plan),
     ]
+
+
+def _events(events: Mapping[str, Any] | None) -> Section:
+    """The virtual clock, on which all of this was run, held against the real one under events."""
+    blocks: list[Block | None] = []
+    if events is not None:
+        spec = CompressionSpec.from_json(events["spec"]).label
+        rows = [
+            (
+                Cell(row["event"]),
+                Cell(row["window"]),
+                *(number(row[name]) for name in ("real", "virtual")),
+                number(row["ratio"], formats.fixed(row["ratio"])),
+            )
+            for row in events["rows"]
+        ]
+        columns = ("Event", "Window", "#Real", "#Virtual", "#Ratio")
+        title = f"Env steps per second, {events['game']}, {events['actors']} actors with {spec}"
+        blocks = [
+            Text(
+                f"Median error {events['error_median']:.1%}, largest {events['error_max']:.1%} "
+                f"(to be at most 10% and 20%); {formats.counted(len(events['seeds']), 'seed')}."
+            ),
+            *event_figures(events),
+            fold(Table(title, columns, tuple(rows))),
+            *map(fold, provenance_tables(events)),
+        ]
+    return section(
+        "Clocks",
+        "The same events on the real clock of a machine, and on the virtual clock.",
+        blocks,
+        (EVENTS,),
+        empty="`accerl bench events --out FOLDER`, with this folder, would fill this section.",
+    )
 
 
 def _answer(result: Mapping[str, Any], plan: Mapping[str, Any]) -> Section:

@@ -20,7 +20,7 @@ from analysis.comparison.scores import (
 from analysis.figures.export import write_run_figures
 from analysis.records.load import RunRecord, load_run
 from analysis.report.blocks import Text
-from analysis.report.runs import run_sections, score_table
+from analysis.report.runs import run_sections, score_table, score_tables
 from tests.fixtures.studies.synthetic_study import make_report, write_run
 
 FP32 = Decision.of(IDENTITY)
@@ -102,3 +102,13 @@ def test_written_curves_are_small_files(tmp_path: Path) -> None:
     data = json.loads((tmp_path / "figures" / "curves.json").read_text())
     assert [max(row["scores"]) for row in data["runs"]] == [29.0, 30.0]
     assert all(math.isfinite(value) for row in data["runs"] for value in row["seconds"])
+
+
+def test_runs_of_several_games_have_a_table_of_scores_each(tmp_path: Path) -> None:
+    run = run_of(tmp_path / "run", [(1.0,) * 20, (9.0,) * 20])
+    other = replace(run, summary={**run.summary, "env": "pong"})
+    (alone,) = score_tables({"mine": run, "again": run})
+    assert alone == score_table({"mine": run, "again": run})
+    mine, theirs = score_tables({"mine": run, "theirs": other})
+    assert [row[0].text for row in mine.rows] == ["mine"]
+    assert theirs.title == "Time to score: pong"

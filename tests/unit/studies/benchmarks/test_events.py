@@ -6,11 +6,12 @@ import pytest
 
 from accerl.errors import UserError
 from accerl.runtime.conditions import ACTORS, KINDS, Condition, Conditions
+from accerl.spec import CompressionSpec
 from studies.benchmarks.events import bench_events, compare_events, events_config, schedule
 
 
 def test_the_schedule_has_every_kind_and_a_pause_around_each() -> None:
-    conditions = schedule(10.0, 2)
+    conditions = schedule(10.0, 2, down=1e6)
     assert {event.kind for event in conditions.events} == set(KINDS)
     begins = [event.at_seconds for event in conditions.events]
     assert begins == [20.0, 40.0, 60.0, 80.0, 100.0, 120.0]
@@ -19,8 +20,13 @@ def test_the_schedule_has_every_kind_and_a_pause_around_each() -> None:
     config = events_config("catch", "net1", 2, 10.0, conditions)
     assert (config.seconds, config.runtime.interval_seconds) == (140.0, 1.0)
     # One actor of one cannot leave.
-    alone = [event.amount for event in schedule(10.0, 1).events if event.kind == ACTORS]
+    alone = [event.amount for event in schedule(10.0, 1, down=1e6).events if event.kind == ACTORS]
     assert alone == [2.0]
+    up = schedule(10.0, 2, down=0.0, up=1e5)
+    assert (up.down_bytes_per_second, up.up_bytes_per_second) == (0.0, 1e5)
+    assert "bandwidth" in {event.kind for event in up.events}
+    # Memory does not get slower.
+    assert "bandwidth" not in {event.kind for event in schedule(10.0, 2, down=0.0).events}
 
 
 def run(*speeds: float, late: float = 0.0) -> dict[str, list[float]]:
@@ -54,3 +60,26 @@ def test_numbers_that_cannot_be_are_refused() -> None:
         bench_events(piece_seconds=0.5)
     with pytest.raises(UserError, match="are positive"):
         bench_events(seeds=0)
+    with pytest.raises(UserError, match="--down-mbit and --up-mbit are finite"):
+        bench_events(up_mbit=-1.0)
+
+
+@pytest.mark.slow
+def test_what_acts_and_both_links_are_the_same_on_both_clocks() -> None:
+    int8 = CompressionSpec(bits=8)
+    event = Condition(at_seconds=4.0, lasts_seconds=2.0, kind="bandwidth", amount=0.5)
+    links = {"down_bytes_per_second": 5e6, "up_bytes_per_second": 5e6}
+    found = bench_events(
+        game="catch",
+        network="original",
+        spec=int8,
+        actors=1,
+        piece_seconds=2.0,
+        seeds=1,
+        repeats=1,
+        conditions=Conditions((event,), **links),
+    )
+    profile = found["profile"]
+    assert {name: profile[name] for name in links} == links
+    assert found["spec"] == int8.to_json()
+    assert all(row["real"] > 0.0 and row["virtual"] > 0.0 for row in found["rows"])

@@ -140,6 +140,20 @@ def test_a_heat_map_marks_what_the_horizon_cut() -> None:
     assert shown == ["3.00+", "1.00", "1.00", "2.00"]
 
 
+def events() -> dict[str, Any]:
+    """What `accerl bench events` writes, of one event."""
+    rows = [
+        {"event": "1 actor leaves", "window": window, "begins": at, "ends": at + 9.0}
+        | {"real": 100.0, "virtual": 95.0, "ratio": 1.05}
+        for at, window in ((0.0, "before"), (9.0, "during"), (18.0, "after"))
+    ]
+    return {
+        **{"bench": "events", "game": "catch", "network": "net1", "actors": 2, "seeds": [0]},
+        **{"spec": CompressionSpec(bits=8).to_json(), "rows": rows},
+        **{"error_median": 0.05, "error_max": 0.2, "fingerprint": {"cpu": "one"}},
+    }
+
+
 @pytest.mark.slow
 def test_the_gate_s_outcome_stands_on_the_page_and_among_the_records(tmp_path: Path) -> None:
     result = made_up()
@@ -155,11 +169,17 @@ def test_the_gate_s_outcome_stands_on_the_page_and_among_the_records(tmp_path: P
     assert "original rank 25% INT8: no times on laptop-8000" in page
     assert {figure.name for figure in room_figures(result)} == {"room-catch", "room"}
     assert (tmp_path / "room-catch.png").read_bytes()[1:4] == b"PNG"
+    assert "bench events --out FOLDER" in page
+    write_json(tmp_path / "bench-events.json", events())
     (tmp_path / "room.html").unlink()
     pictures = tmp_path / "pictures"
     Report(runs=(tmp_path,), html=tmp_path / "room.html", figures=pictures).execute()
     assert result["gate"]["reason"][:20] in (tmp_path / "room.html").read_text()
     assert (pictures / "room-catch.csv").is_file()
+    page = (tmp_path / "room.html").read_text()
+    assert "Median error 5.0%, largest 20.0%" in page
+    assert "1 actor leaves" in page
+    assert (pictures / "events.png").read_bytes()[1:4] == b"PNG"
 
 
 def test_a_study_that_was_interrupted_after_its_matrix_has_a_page(tmp_path: Path) -> None:
