@@ -20,6 +20,7 @@ PLAN_TEXTS = {
     "primary": "Primary comparison",
     "co_primary": "Co-primary comparison",
     "secondary": "Secondary comparisons",
+    "precision": "Precision",
     "target": "Target",
     "rule": "Rule of choosing instances",
     "seeds": "Seeds",

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
+
+from scipy.stats import t as student_t
 
 PLANNED, CHANGING, INSTANCES, LAPTOP, ROOM = (
     "held out",
@@ -39,6 +42,19 @@ BARS = (
     ("fp32", INSTANCES, 1.03, False),
 )
 """against what, where, at most how many times its seconds, and whether surely fewer"""
+
+
+SPREAD = 0.16
+"""between independent pairs (a game and a seed): standard deviation of the log of the indicator's
+seconds over the best static spec's, in the contest of plan 9c27005d2f6d"""
+
+
+def expected_half_width(games: int, seeds: int) -> float:
+    """Return half of a primary ratio's 95% interval that is to be expected, as a share of it."""
+    freedom = games * (seeds - 1)
+    if freedom < 1:
+        return math.inf
+    return math.expm1(student_t.ppf(0.975, freedom) * SPREAD / math.sqrt(games * seeds))
 
 
 def planned_bars(against: Sequence[str]) -> list[dict[str, Any]]:

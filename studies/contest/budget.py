@@ -224,7 +224,6 @@ _RIVALS = {
     ),
     "variants": tuple(VARIANTS),
     "rivals": ("ppo",),
-    "instance_runs": 12,
 }
 """of contests that all take part in"""
 CONTEST = {
@@ -264,6 +263,7 @@ CONTEST = {
         **_DRAWN,
         **_SMALL,
         **_RIVALS,
+        instance_runs=24,
         held_out=_held_out(NOT_SET_ON, NUMBERS["test"][12]),
         test_seeds=10,
         opened_seeds=18,
@@ -273,6 +273,7 @@ CONTEST = {
     "default": Budget(
         **_DRAWN,
         **_RIVALS,
+        instance_runs=48,
         env_steps={
             "catch": 30_000,
             "cartpole": 60_000,

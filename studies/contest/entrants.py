@@ -26,6 +26,8 @@ STATIC = "static"
 ADVISE = "advise"
 """kind of the rule that knows the machine's profile, and nothing of what it was not told"""
 THRESHOLDS = ("kl-threshold", "reward-gap")
+RULES = (*THRESHOLDS, "three-stage")
+"""of which the best of each instance is tuned too"""
 BANDITS = ("sw-ucb", "thompson", "gp-bandit")
 KINDS = {
     STATIC: "static",
@@ -100,7 +102,7 @@ def primary_names(budget: Budget) -> list[str]:
     names += ["advise + KL cap"] if ADVISE in kinds else []
     names += ["best bandit"] if "bandit" in kinds else []
     if budget.instance_runs:
-        names += ["best static spec of each instance", "best threshold rule of each instance"]
+        names += ["best static spec of each instance", "best hand-set rule of each instance"]
     return names + (["evolution strategies"] if "evolution" in budget.variants else [])
 
 
@@ -216,13 +218,13 @@ def tuned_entrants(study: Study) -> list[Entrant]:
             best = max(own, key=lambda item: item.score)
             found[found.index(best)] = replace(best, primary=True)
     if study.budget.instance_runs:
-        rules = [name for name in study.budget.entrants if name in THRESHOLDS]
+        rules = [name for name in study.budget.entrants if name in RULES]
         found += [
             _per_instance(study, "static_each", "best static spec of each instance", [STATIC])
         ]
         if rules:
-            label = "best threshold rule of each instance"
-            found.append(_per_instance(study, "threshold_each", label, rules))
+            label = "best hand-set rule of each instance"
+            found.append(_per_instance(study, "rule_each", label, rules))
     return sorted(found, key=lambda item: not item.primary)
 
 

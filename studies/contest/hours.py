@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from accerl.spec import IDENTITY, CompressionSpec
 from controller.env.instances import Instance
 from studies.contest.budget import Budget
-from studies.contest.entrants import THRESHOLDS
+from studies.contest.entrants import RULES
 from studies.contest.plan import TRAINED
 from studies.contest.variants import CONTROLLER, VARIANTS
 from studies.core_seconds import CoreSeconds
@@ -28,7 +28,7 @@ def planned_seconds(budget: Budget, instances: Sequence[Instance], costs: CoreSe
     variants = [CONTROLLER, *(VARIANTS[name] for name in budget.variants)]
     chosen = len(budget.entrants) + len(variants) + len(budget.rivals)
     total = chosen * budget.inner_runs * sum(trained) / len(trained)
-    rules = [name for name in budget.entrants if name in THRESHOLDS]
+    rules = [name for name in budget.entrants if name in RULES]
     by_itself = (1 + len(rules)) * budget.instance_runs if budget.instance_runs else 0
     each = bool(by_itself) * (1 + bool(rules))
     seeds = (budget.test_seeds + budget.exploratory_seeds) / 2.0

@@ -7,6 +7,7 @@ those that nobody trains on are new games, new machines and both at once.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
@@ -26,7 +27,7 @@ from analysis.formats import listed
 from controller.bundle.meta import git_revision
 from controller.env.instances import SPLITS, Instance, keeping_pace, make_instance
 from controller.indicator.prior import SET_ON
-from studies.contest.bars import planned_bars
+from studies.contest.bars import SPREAD, expected_half_width, planned_bars
 from studies.contest.budget import (
     REFERENCE_SEEDS,
     TUNE_SEEDS,
@@ -195,10 +196,23 @@ def make_plan(
             "against": list(primary),
             "correction": "Holm over the comparators",
         },
+        "precision": _precision(instances, budget),
         "co_primary": ["final_return (non-inferior within 5%)"],
         "secondary": ["auc", "cpu_seconds", "bytes"],
         "bars": planned_bars(primary) if budget.held_out else [],
     }
+
+
+def _precision(instances: Sequence[Instance], budget: Budget) -> str:
+    """Say how narrow the primary intervals are to be expected."""
+    groups = HELD_OUT if budget.held_out else (TRAINED,)
+    games = len({item.game for item in instances if item.group in groups})
+    half = expected_half_width(games, len(budget.test))
+    return (
+        f"{games} games with {len(budget.test)} seeds are {games * len(budget.test)} independent "
+        f"pairs; in a contest before, such pairs differed by a factor of {math.exp(SPREAD):.2f} "
+        f"(standard deviation), so 95% intervals are to be some +-{half:.1%} wide"
+    )
 
 
 def check_rule(instances: Sequence[Instance]) -> None:

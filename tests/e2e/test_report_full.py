@@ -95,10 +95,10 @@ def test_budgets_of_one_for_all_and_of_each_instance(study: StudyRecord) -> None
         "Every strategy that is one for all instances was given the same 384 inner runs.",
         "Ended when every spec had been tried: best static spec, one for all after 288.",
         "Tuned on each instance by itself, with 16 inner runs on each, 224 in all: best static "
-        "spec of each instance and best threshold rule of each instance.",
+        "spec of each instance and best hand-set rule of each instance.",
     ]
     entrants = {item.name: item for item in study.strategies}
-    counts = {"static": 3, "static_each": 3 * 14, "threshold_each": 3 * 14, "reward-gap": 0}
+    counts = {"static": 3, "static_each": 3 * 14, "rule_each": 3 * 14, "reward-gap": 0}
     for name, count in counts.items():
         assert len(tuning_rows(study, entrants[name])) == count
     rows = tuning_rows(study, entrants["static_each"])

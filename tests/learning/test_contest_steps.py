@@ -113,7 +113,7 @@ def test_every_search_for_all_instances_spends_the_same(tuned: list[Entrant]) ->
 
 def test_a_set_of_its_own_is_tuned_for_every_instance(tuned: list[Entrant]) -> None:
     each = {item.name: item for item in tuned if item.scope == EACH}
-    assert set(each) == {"static_each", "threshold_each"}
+    assert set(each) == {"static_each", "rule_each"}
     for item in each.values():
         assert set(item.by_instance) == {"catch-fast", "cartpole-fast", "acrobot-fast"}
         assert item.strategy("acrobot-fast")["label"] == item.name

@@ -15,6 +15,7 @@ from controller.bundle.meta import git_revision
 from controller.env.instances import Instance, keeping_pace
 from controller.indicator.prior import SET_ON
 from controller.objective import num_intervals
+from studies.contest.bars import expected_half_width
 from studies.contest.budget import (
     BUDGETS,
     CONTEST,
@@ -24,6 +25,7 @@ from studies.contest.budget import (
     TUNE_SEEDS,
     VALIDATE_SEEDS,
 )
+from studies.contest.entrants import primary_names
 from studies.contest.hours import planned_seconds
 from studies.contest.plan import (
     NEW_BOTH,
@@ -193,3 +195,22 @@ def test_hours_are_known_beforehand_and_grow_with_the_budget(tmp_path: Path) -> 
         {"variants": ()},
     ):
         assert planned_seconds(replace(BUDGET, **less), instances, costs) / 3600.0 < hours - 0.2
+
+
+def test_a_plan_sets_its_bars_and_says_how_narrow_its_intervals_are_to_be() -> None:
+    instances = find_instances(BUDGET, PROFILES)
+    plan = make_plan(BUDGET, instances, PROFILES, seed=0, primary=primary_names(BUDGET))
+    bars = {(bar["against"], bar["where"]): bar for bar in plan["bars"]}
+    assert len(bars) == len(plan["bars"]) == 12
+    assert bars["best static spec, one for all", "held out"]["at_most"] == 0.9
+    assert bars["fp32", "every instance"]["at_most"] == 1.03
+    assert {against for against, _ in bars} <= set(primary_names(BUDGET))
+    assert plan["precision"].startswith("3 games with 16 seeds are 48 independent pairs; ")
+    assert "+-4.8% wide" in plan["precision"]
+    trained = make_plan(
+        replace(BUDGET, held_out=()), instances, PROFILES, seed=0, primary=primary_names(BUDGET)
+    )
+    assert trained["bars"] == []
+    # By hand, with Student's t of 42 degrees of freedom: 2.018 * 0.16 / sqrt(45).
+    assert expected_half_width(3, 15) == pytest.approx(0.0493, abs=2e-4)
+    assert expected_half_width(1, 1) == float("inf")
