@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -130,8 +131,9 @@ class Compressor:
         updates, done = updates or self.config.distill_updates or 1, 0
         for key in unique:
             self._require_states()
-            self._pool.network(key, policy, self.states)
-            done += self._train(key, policy, updates, version)
+            with suppress(CannotCompressError):  # whoever publishes it says why
+                self._pool.network(key, policy, self.states)
+                done += self._train(key, policy, updates, version)
         return done
 
     def _train(self, key: StudentKey, policy: Policy, updates: int, version: int) -> int:

@@ -64,9 +64,11 @@ class PublicationOrders:
     def in_use(self) -> tuple[CompressionSpec, ...]:
         """What is to be kept close to the learner.
 
-        The specs of the decision that is in effect, its shadow, and what acts for those that wait.
+        The specs of the decision that is in effect, its shadow, and what acts for those that wait;
+        nothing that cannot be built.
         """
-        asked = () if self._decision is None else self._decision.named
+        named = () if self._decision is None else self._decision.named
+        asked = [spec for spec in named if spec not in self._rejected]
         return (*asked, *(spec for spec in self._acting if spec not in asked))
 
     def request(self, decision: Decision) -> None:

@@ -12,9 +12,11 @@ import pytest
 import accerl
 from accerl.compress.check import kl_nats
 from accerl.config import RunConfig
+from accerl.errors import UserError
+from accerl.monitor.features import Features
 from accerl.monitor.strategies import FixedStrategy
 from accerl.runtime.latency.profile import LatencyProfile
-from accerl.spec import CompressionSpec
+from accerl.spec import CompressionSpec, Decision
 from accerl.training.run import run_training
 from tests.fixtures.runs.inner_runs import fast_profile, tiny_catch
 
@@ -59,6 +61,42 @@ def test_integer_actors_resume_to_the_same_run_and_their_file_runs_alone(
     np.testing.assert_allclose(logits, whole.logits(obs), atol=1e-5)
     exact = accerl.load_policy(tmp_path / "whole", replace(spec, bits=32)).logits(obs)
     assert kl_nats(exact, logits).mean() < 0.01
+
+
+class Tries:
+    """Acts in INT8 twice, and from then on pruned, until it hears that this cannot be built."""
+
+    def reset(self) -> None:
+        self.decisions, self.heard = 0, list[CompressionSpec]()
+
+    def decide(self, features: Features) -> Decision:
+        self.decisions += 1
+        return Decision.of(INT8 if self.decisions < 3 or self.heard else HALF)
+
+    def rejected(self, spec: CompressionSpec) -> None:
+        self.heard.append(spec)
+
+
+def test_a_run_goes_on_where_a_spec_cannot_be_built_and_its_strategy_hears_of_it(
+    tmp_path: Path,
+) -> None:
+    network = "tests.fixtures.own_networks:bounded"
+    latency = replace(fast_profile(), network=network)
+    strategy = Tries()
+    for seconds in (0.08, 0.1):  # what was heard is heard again when the run is resumed
+        whole = replace(config(seconds), network=network)
+        result = run_training(
+            whole, strategy, out=tmp_path / "run", resume=seconds > 0.08, profile=latency
+        )
+        assert strategy.heard == [HALF]
+    labels = [report.decision.main for report in result.reports]
+    assert labels == [INT8, INT8, HALF, INT8, INT8]
+    assert all(report.spec_seconds.keys() == {INT8} for report in result.reports)
+    (event,) = (event for report in result.reports for event in report.events)
+    assert event["spec"] == HALF.label
+    assert "BoundedBoard cannot be pruned" in event["cause"]
+    with pytest.raises(UserError, match="BoundedBoard cannot be pruned"):
+        run_training(whole, FixedStrategy(HALF), profile=latency)
 
 
 @pytest.mark.slow

@@ -306,9 +306,11 @@ def test_what_cannot_be_built_later_is_replaced_and_the_strategy_hears_of_it(
         made = room.publish(updates)
         assert held(made) == {INT8: 1.0}
         assert made.delivery.rejected == {PRUNED: "Own cannot be pruned: it is odd"}
+        room.distill()
     (event,) = room.orders.take_events(1.0)
     assert event.spec == PRUNED.label
     assert "cannot be pruned" in event.cause
+    assert room.orders.in_use == (INT8,)
 
 
 def test_a_shadow_that_cannot_be_built_is_rejected(refused: None) -> None:
@@ -318,6 +320,8 @@ def test_a_shadow_that_cannot_be_built_is_rejected(refused: None) -> None:
     made = make_publication(room.compressor, KLProbe(), room.policy, order)
     room.orders.book(made.delivery, room.recorder)
     room.play()
+    assert PRUNED in room.orders.in_use
+    room.distill()  # before it was tried, as a distiller may that works meanwhile
     shadow, _ = try_shadow(room.compressor, room.policy, order)
     assert shadow.rejected == "Own cannot be pruned: it is odd"
     room.orders.book_shadow(shadow, room.recorder)
