@@ -14,7 +14,7 @@ import torch
 from accerl.compress.admission import Admission, Verdict
 from accerl.compress.artifact import Artifact
 from accerl.compress.chain import ChainMemory, CompressorChain
-from accerl.compress.check import check_engine, kl_nats
+from accerl.compress.check import EngineMismatchError, check_engine, kl_nats
 from accerl.compress.config import CompressionConfig
 from accerl.compress.distillation.state_ring import StateRing
 from accerl.compress.distillation.student_pool import StudentPool
@@ -78,6 +78,8 @@ class Compressor:
         self._pool = StudentPool(observation, num_actions, config, generator, ring)
         self._memories: dict[tuple[StudentKey | None, float], ChainMemory] = {}
         self._checked: set[CompressionSpec] = set()
+        self._refused: dict[CompressionSpec, str] = {}
+        """what this network cannot be compressed to, and why: trying again costs as much"""
         self._last_good: CompressionSpec | None = None
 
     @property
@@ -172,6 +174,18 @@ class Compressor:
             CannotCompressError: the network cannot be compressed so.
             EngineMismatchError: the engine acts unlike its network.
         """
+        if (why := self._refused.get(spec)) is not None:
+            self.last_build = BuildReport(distill_updates=0)
+            raise CannotCompressError(why)
+        try:
+            return self._build(spec, policy, version)
+        except EngineMismatchError:
+            raise  # other weights may be acted with
+        except CannotCompressError as error:
+            self._refused[spec] = str(error)
+            raise
+
+    def _build(self, spec: CompressionSpec, policy: Policy, version: int) -> Artifact:
         self._require_states()
         key = spec.student_key
         admits = self.admission.enabled

@@ -99,7 +99,8 @@ class CachedExecutor(ABC):
 
     def _tell_others(self) -> None:
         """Say once that saved results are of other code: nothing else would."""
-        others = {name: count for name, count in self.runs_by.items() if name != self._revision}
+        own = self._revision or "unknown"
+        others = {name: count for name, count in self.runs_by.items() if name != own}
         if others and not self._others_told:
             self._others_told = True
             say(

@@ -277,13 +277,19 @@ def test_an_engine_that_fails_while_it_is_compared_is_reported_and_replaced(
     assert made.delivery.waiting == {}
 
 
+TRIED: list[CompressionSpec] = []
+"""what `refused` has refused"""
+
+
 @pytest.fixture
 def refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have pruning refused, as where it cannot follow a network of the user's own."""
 
     def refuse(*_: object, **__: object) -> None:
+        TRIED.append(PRUNED)
         raise CannotCompressError("Own cannot be pruned: it is odd")
 
+    TRIED.clear()
     monkeypatch.setattr(beginnings, "prune", refuse)
 
 
@@ -311,6 +317,7 @@ def test_what_cannot_be_built_later_is_replaced_and_the_strategy_hears_of_it(
     assert event.spec == PRUNED.label
     assert "cannot be pruned" in event.cause
     assert room.orders.in_use == (INT8,)
+    assert len(TRIED) == 1
 
 
 def test_a_shadow_that_cannot_be_built_is_rejected(refused: None) -> None:
