@@ -16,7 +16,7 @@ from torch import Tensor
 
 from accerl.compress.quantization.cpu import dots_bytes_exactly
 from accerl.compress.quantization.ranges import RangeMethod
-from accerl.errors import require_fields
+from accerl.errors import UserError, require_fields
 
 CALIBRATION_STATES = 64
 """enough for ranges that are measured once (256 gave the same KL on Pong)"""
@@ -48,6 +48,11 @@ class QuantiseMethod:
         check = partial(require_fields, self, "quantise")
         check("tuning_updates", "must not be negative", lambda updates: updates >= 0)
         check("tuning_learning_rate", "must be positive", lambda rate: rate > 0.0)
+        if self.weights_only and self.tuning_updates:
+            raise UserError(
+                "quantise: tuning trains for rounded activations, which weights_only does not "
+                "have; leave one of them out"
+            )
 
     @property
     def levels(self) -> int:

@@ -234,3 +234,9 @@ def test_training_for_integers_is_never_worse_than_none(
 def test_tuning_out_of_range_is_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(UserError, match=next(iter(changes))):
         QuantiseMethod(**changes)
+
+
+def test_tuning_for_activations_that_are_not_rounded_is_refused() -> None:
+    with pytest.raises(UserError, match="leave one of them out"):
+        CompressionConfig(quantise_tuning_updates=3, quantise_weights_only=True)
+    assert CompressionConfig(quantise_weights_only=True).quantise_method.weights_only
