@@ -111,7 +111,7 @@ def page(text: str) -> Page:
 
 def test_study_report_opens_without_a_network(text: str, page: Page) -> None:
     assert_self_contained(text, page)
-    assert text.count("<svg") == text.count("<summary>Data of this figure") == 15
+    assert text.count("<svg") == text.count("<summary>Data of this figure") == 14
 
 
 def test_study_report_has_every_section_in_order(page: Page) -> None:
