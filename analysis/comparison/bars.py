@@ -105,20 +105,31 @@ def _find(
         return _worst(study, rows, bar, name, rng)
     if where == PLANNED:
         return _planned(study, contest, bar, name)
-    if where == ROOM:
-        return _share(study, rows, bar, name, rng)
     games = [game for game in study.primary_games if _lies_in(study, game, where)]
     pairs = find_pairs([row for row in rows if row["env"] in games], study.subject, name)
     empty = {**NOTHING, "name": name}
     if not pairs:
         return empty
-    ratio = _ratio(study, pairs, rng)
-    found = {**empty, "found": ratio.estimate, **ratio.bounds(), **_counts(study, pairs)}
+    clusters = study.clusters([row for row, _ in pairs])
+    ratio = stats.paired_log_ratio(*paired_values(pairs), rng, clusters=clusters)
+    if where == ROOM:
+        ratio = _share_of_room(ratio, bar["room"])
+    found = {**empty, "found": ratio.estimate, **ratio.bounds()}
+    found |= {"n": len(pairs), "clusters": len(set(clusters))}
     return {**found, "met": _is_met(bar, found) if _tells(pairs) else None}
+
+
+def _share_of_room(ratio: stats.Interval, room: float) -> stats.Interval:
+    """Return log(seconds of the comparator over the subject's) / log(1 + room), by their ratio."""
+    # A small ratio is a large share, so the bounds change places.
+    sides = (ratio.estimate, ratio.high, ratio.low)
+    return stats.Interval(*(-math.log(each) / math.log1p(room) for each in sides))
 
 
 def _lies_in(study: StudyRecord, game: str, where: str) -> bool:
     found = study.games[game]
+    if where == ROOM:
+        return True
     return found.changing if where == CHANGING else found.profile.startswith(f"{where}-")
 
 
@@ -162,46 +173,15 @@ def _worst(
     return {**result, **kept, **clusters, "met": met}
 
 
-def _share(
-    study: StudyRecord,
-    rows: Sequence[Mapping[str, Any]],
-    bar: Mapping[str, Any],
-    name: str,
-    rng: np.random.Generator,
-) -> dict[str, Any]:
-    """Find the share of the room, log(seconds of `name` over the subject's) / log(1 + room)."""
-    pairs = find_pairs(
-        [row for row in rows if row["env"] in study.primary_games], study.subject, name
-    )
-    empty = {**NOTHING, "name": name}
-    if not pairs:
-        return empty
-    ratio = _ratio(study, pairs, rng)
-    room = math.log1p(bar["room"])
-    # A small ratio is a large share, so the bounds change places.
-    shares = [-math.log(each) / room for each in (ratio.estimate, ratio.high, ratio.low)]
-    shares = [stats.finite_or_none(each) for each in shares]
-    found = {**empty, **dict(zip(("found", "low", "high"), shares, strict=True))}
-    found |= _counts(study, pairs)
-    return {**found, "met": found["found"] >= bar["at_least"] if _tells(pairs) else None}
-
-
 def _is_met(bar: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
     """Return whether a ratio is low enough, and below 1 as surely as the bar asks."""
+    if bar["where"] == ROOM:
+        return bool(found["found"] >= bar["at_least"])
     if not bar["below_one"]:
         return bool(found["found"] <= bar["at_most"])
     sure = found["high"] is not None and found["high"] < 1.0
     corrected = found["p"] is None or found["p"] < ALPHA
     return bool(sure and corrected and found["found"] <= bar["at_most"])
-
-
-def _ratio(study: StudyRecord, pairs: Pairs, rng: np.random.Generator) -> stats.Interval:
-    clusters = study.clusters([row for row, _ in pairs])
-    return stats.paired_log_ratio(*paired_values(pairs), rng, clusters=clusters)
-
-
-def _counts(study: StudyRecord, pairs: Pairs) -> dict[str, int]:
-    return {"n": len(pairs), "clusters": len(set(study.clusters([row for row, _ in pairs])))}
 
 
 def _by_instance(
