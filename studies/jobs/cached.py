@@ -6,6 +6,7 @@ import shutil
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -94,7 +95,15 @@ class CachedExecutor(ABC):
 
     @property
     def runs_by(self) -> dict[str, int]:
-        """See `Executor.runs_by`; the most frequent first."""
+        """See `Executor.runs_by`: of all results in the folder, the most frequent first.
+
+        A step that is over, such as tuning, does not ask for its jobs again.
+        """
+        for path in (self.folder.path / RESULTS).glob("*.json"):
+            if path.stem not in self._made_by:
+                with suppress(UserError, KeyError, TypeError):  # a damaged file is as good as none
+                    found = read_json(path)["result"].get("git_revision")
+                    self._made_by[path.stem] = found or "unknown"
         return dict(Counter(self._made_by.values()).most_common())
 
     def _tell_others(self) -> None:
@@ -129,7 +138,6 @@ class CachedExecutor(ABC):
     def _outcome(self, name: str, job: Job[R]) -> Outcome[R]:
         found = self._cache[job_key(job, self.folder.path)]
         by = found.get("git_revision")
-        self._made_by[name] = by or "unknown"
         return Outcome(name, job.read_result(found["value"]), found["cpu_seconds"], by)
 
     def __enter__(self) -> Self:

@@ -96,7 +96,7 @@ class Executor(Protocol):
 
     @property
     def runs_by(self) -> dict[str, int]:
-        """How many of the outcomes until now were made by which git revision, or by "unknown"."""
+        """How many of the saved results were made by which git revision, or by "unknown"."""
         ...
 
     def close(self) -> None:
