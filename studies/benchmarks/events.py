@@ -87,15 +87,8 @@ def bench_events(
     Raises:
         UserError: a number is not allowed.
     """
-    if min(actors, seeds, repeats) < 1 or not LEAST_SECONDS <= piece_seconds <= 3600.0:
-        raise UserError(
-            "bench events: --actors, --seeds and --repeats are positive, and --piece-seconds lies "
-            f"in {LEAST_SECONDS:g}..3600"
-        )
-    kept = ResultCache(None) if kept is None else kept
-    here = timed_here()  # whose seconds are not to be mixed with another's
-    if not (0.0 <= down_mbit < math.inf and 0.0 <= up_mbit < math.inf):
-        raise UserError("bench events: --down-mbit and --up-mbit are finite and not negative")
+    _check(min(actors, seeds, repeats), piece_seconds, down_mbit, up_mbit)
+    kept, here = ResultCache(None) if kept is None else kept, timed_here()
     if conditions is None:
         links = {"down": down_mbit * BYTES_PER_MBIT, "up": up_mbit * BYTES_PER_MBIT}
         conditions = schedule(piece_seconds, actors, **links)
@@ -103,27 +96,23 @@ def bench_events(
 
     def measured(when: str) -> LatencyProfile:
         key = ["profile", here, when, config.hash, spec.label, repeats]
-        return LatencyProfile.from_json(
-            kept.get(key, lambda: _measure(config, spec, repeats).to_json())
-        )
+        data = kept.get(key, lambda: _measure(config, spec, repeats).to_json())
+        return LatencyProfile.from_json(data)
 
-    before = measured("before")
-    real = []
-    with bar("real clock", seeds) as advance:
-        for seed in range(seeds):
-            key = ["real", here, replace(config, seed=seed).hash, spec.label]
-            real.append(kept.get(key, lambda seed=seed: _apart(_run, config, spec, seed, None)))
-            advance()
-    after = measured("after")
+    def played(clock: str, profile: LatencyProfile | None = None) -> list[dict[str, Any]]:
+        found, charged = [], profile and profile.to_json()
+        with bar(f"{clock} clock", seeds) as advance:
+            for seed in range(seeds):
+                machine = profile and profile.hash
+                key = [clock, here, machine, replace(config, seed=seed).hash, spec.label]
+                found.append(kept.get(key, partial(_apart, _run, config, spec, seed, charged)))
+                advance()
+        return found
+
+    before, real, after = measured("before"), played("real"), measured("after")
     profile = middle(before, after)
-    virtual, charged = [], profile.to_json()
-    with bar("virtual clock", seeds) as advance:
-        for seed in range(seeds):
-            key = ["virtual", here, profile.hash, replace(config, seed=seed).hash, spec.label]
-            run = partial(_apart, _run, config, spec, seed, charged)
-            virtual.append(kept.get(key, run))
-            advance()
-    rows = compare_events(conditions, piece_seconds, config.seconds, real, virtual)
+    both = real, played("virtual", profile)
+    rows = compare_events(conditions, piece_seconds, config.seconds, *both)
     errors = np.abs([row["ratio"] - 1.0 for row in rows if row["ratio"] is not None])
     median, worst = (float(np.median(errors)), float(np.max(errors))) if len(errors) else (1.0, 1.0)
     return result_of(
@@ -142,6 +131,23 @@ def bench_events(
         drift=drift(before, after),
         profile=profile.to_json(),
     )
+
+
+def _check(least: int, piece_seconds: float, *links: float) -> None:
+    """Refuse numbers that cannot be.
+
+    Args:
+        least: of actors, seeds and repeats.
+        piece_seconds: how long an event lasts.
+        links: their Mbit a second.
+    """
+    if least < 1 or not LEAST_SECONDS <= piece_seconds <= 3600.0:
+        raise UserError(
+            "bench events: --actors, --seeds and --repeats are positive, and --piece-seconds lies "
+            f"in {LEAST_SECONDS:g}..3600"
+        )
+    if not all(0.0 <= link < math.inf for link in links):
+        raise UserError("bench events: --down-mbit and --up-mbit are finite and not negative")
 
 
 def schedule(piece_seconds: float, actors: int, *, down: float, up: float = 0.0) -> Conditions:

@@ -80,22 +80,20 @@ def run_learning_study(
     jobs = [_job(cases[number], variant, each, profile, out) for number, variant, each in asked]
     # Several cases may go on from the same run.
     starts = {job.start.out: job.start for job in jobs if job.start}
-    settings: dict[str, Any] = {"name": name, "budget": budget, "seed": seed, "profile": profile}
+    settings: dict[str, Any] = {"name": name, "budget": budget, "seed": seed}
+    settings |= {"profile": profile, "runs_by": {}}
     curves: dict[tuple[int, str, int], LearningCurve] = {}
     begun: dict[tuple[int, int], LearningCurve] = {}
-    settings["runs_by"] = {}
     total = len(starts) + len(jobs)
     with open_executor(out, workers, cluster=cluster) as executor, bar(name, total) as advance:
         done = executor.map([*starts.values()], advance)
         started = {path: outcome.result for path, outcome in zip(starts, done, strict=True)}
-        # In portions, so that what is known is written as it comes.
-        size = 3 * max(executor.workers, 1)
+        size = 3 * max(executor.workers, 1)  # portions: what is known is written as it comes
         for first in range(0, len(jobs), size):
             portion = jobs[first : first + size]
             outcomes = executor.map(portion, advance)
-            for (number, variant, each), job, outcome in zip(
-                asked[first:], portion, outcomes, strict=False
-            ):
+            played = zip(asked[first:], portion, outcomes, strict=False)
+            for (number, variant, each), job, outcome in played:
                 curves[number, variant.label, each] = outcome.result
                 if job.start:
                     begun[number, each] = started[job.start.out]
