@@ -53,6 +53,7 @@ class Compressor:
         generator: torch.Generator,
         links: Sequence[Link] = (),
         ring: StateRing | None = None,
+        device: str = "cpu",
     ) -> None:
         """Start without states.
 
@@ -64,6 +65,7 @@ class Compressor:
             links: of the user's own, which become part of every chain.
             ring: the states that students learn from, once it holds some; without it those that
                 are calibrated on.
+            device: trains students, cpu or cuda; all else happens on the CPU.
         """
         self.links = tuple(links)
         self.admission = Admission(config.admit_kl_nats, ring)
@@ -75,7 +77,7 @@ class Compressor:
         self._ring = np.zeros((config.calibration_states, *observation.shape), observation.dtype)
         self._next = 0
         self._filled = 0
-        self._pool = StudentPool(observation, num_actions, config, generator, ring)
+        self._pool = StudentPool(observation, num_actions, config, generator, ring, device)
         self._memories: dict[tuple[StudentKey | None, float], ChainMemory] = {}
         self._checked: set[CompressionSpec] = set()
         self._refused: dict[CompressionSpec, str] = {}

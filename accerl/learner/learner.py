@@ -144,8 +144,7 @@ class Learner:
                 if epoch == 0:
                     outputs.append(output)
                     alive = alive | output.alive
-                self._step(loss, losses)
-                for name, value in losses.items():
+                for name, value in self._step(loss, losses).items():
                     totals[name] = totals.get(name, 0.0) + value
         passes = config.reuse * len(parts)
         gather = self._group.gather
@@ -207,7 +206,7 @@ class Learner:
                 part["obs"] = _channels_last(part["obs"])
             yield part
 
-    def _loss(self, batch: dict[str, Tensor]) -> tuple[_Output, dict[str, float], Tensor]:
+    def _loss(self, batch: dict[str, Tensor]) -> tuple[_Output, dict[str, Tensor], Tensor]:
         """Return what the policy put out, the named losses and the total to minimise.
 
         Without a "proximal" policy in the batch, the one that this finds becomes it.
@@ -246,10 +245,10 @@ class Learner:
         spread = self._group.gather(targets, dim=1).var(correction=free).clamp_min(1e-8)
         residual = errors.var(correction=free) / spread
         losses = {
-            "policy": policy_loss.item(),
-            "value": value_loss.item(),
-            "entropy": entropy_mean.item(),
-            "explained_variance": (1.0 - residual).item(),
+            "policy": policy_loss.detach(),
+            "value": value_loss.detach(),
+            "entropy": entropy_mean.detach(),
+            "explained_variance": 1.0 - residual,
         }
         return _Output(logits.detach(), target_logp_t.detach(), alive), losses, total
 
@@ -312,7 +311,12 @@ class Learner:
         )
         return self.corrector.correct(experience)
 
-    def _step(self, loss: Tensor, losses: dict[str, float]) -> None:
+    def _step(self, loss: Tensor, losses: dict[str, Tensor]) -> dict[str, float]:
+        """Take a step; return the losses and the gradient's norm as numbers.
+
+        Raises:
+            FloatingPointError: the loss or the gradient is not finite; the step is not taken.
+        """
         self._optimiser.zero_grad(set_to_none=True)
         loss.backward()
         if self.topology is not None:
@@ -320,17 +324,21 @@ class Learner:
         norm = torch.nn.utils.clip_grad_norm_(
             self.policy.parameters(), self.config.max_grad_norm, foreach=True
         )
-        losses["grad_norm"] = norm.item()
-        # A gradient can overflow where the loss does not, and clipping makes NaN of infinity.
         mean_loss = self._group.mean(loss.detach())  # so that a group's members fail alike
-        if not (torch.isfinite(mean_loss) and torch.isfinite(norm)):
+        shown = {**losses, "grad_norm": norm, "loss": mean_loss}
+        # At once: a GPU's queue runs dry whenever a number is read.
+        numbers = torch.stack([value.float() for value in shown.values()]).tolist()
+        found = dict(zip(shown, numbers, strict=True))
+        # A gradient can overflow where the loss does not, and clipping makes NaN of infinity.
+        if not (math.isfinite(found.pop("loss")) and math.isfinite(found["grad_norm"])):
             raise FloatingPointError(
-                f"the learner's loss is not finite after {self.updates} updates ({losses}); "
+                f"the learner's loss is not finite after {self.updates} updates ({found}); "
                 "lower the learning rate"
             )
         self._optimiser.step()
         if self.topology is not None:
             self.topology.after_step()
+        return found
 
     def state_dict(self, *, gradients: bool = False) -> dict[str, Any]:
         """Return weights, optimiser state and counters as a tree of tensors and numbers.

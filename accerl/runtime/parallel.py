@@ -111,7 +111,8 @@ class ParallelRun(ABC, Generic[W]):
         self._began = 0.0  # perf_counter when the clock was last started
         self._supervisor = supervisor or Supervisor()
         self._cpu = CpuMeter()
-        self._wiring = wiring = Wiring.of(runtime)
+        on_gpu = self.learner.device.type != "cpu"
+        self._wiring = wiring = Wiring.of(runtime, on_gpu=on_gpu)
         each = wiring.slots_each(runtime.queue_rollouts)
         self._slots = Slots(wiring.actors, each, holds_back=runtime.hold_back)
         self._shape = RolloutShape(

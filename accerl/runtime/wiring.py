@@ -38,12 +38,19 @@ class Wiring:
     """links that rollouts travel on, one for each machine that acts"""
 
     @classmethod
-    def of(cls, runtime: RuntimeConfig, profile: LatencyProfile | None = None) -> Wiring:
+    def of(
+        cls,
+        runtime: RuntimeConfig,
+        profile: LatencyProfile | None = None,
+        *,
+        on_gpu: bool = False,
+    ) -> Wiring:
         """Return the processes of a run.
 
         Args:
             runtime: of the run; what is left to the machine is decided (`RunConfig.adapted`).
             profile: of the machine that is modelled; None: the run is on the real clock.
+            on_gpu: whether a GPU learns, on the real clock.
         """
         if profile is not None:
             apart = runtime.compressor_process
@@ -65,6 +72,7 @@ class Wiring:
             learners=runtime.num_learners,
             distillers=runtime.num_distillers,
             compressor=True,
+            on_gpu=on_gpu and runtime.runtime == "process",  # Ray's helpers see none
         )
 
     @property

@@ -241,3 +241,27 @@ def print_events(result: Mapping[str, Any], console: Console) -> None:
         f"{result['error_max']:.1%} at worst (20%): "
         f"{'within' if result['within'] else 'not within'} the bars."
     )
+
+
+def print_advised(result: Mapping[str, Any], console: Console) -> None:
+    """Print predicted and real env steps/s of each spec, and whether the advice was good."""
+    table = numbers_table(
+        f"bench advice: {result['game']}, {result['network']}, {result['actors']} actors on "
+        f"{result['cores']} cores, learner on {result['device']} in {result['precision']}",
+        *("spec", "limit", "predicted steps/s", "real", "error", "predicted speed-up", "real"),
+        *("predicted lag", "real", "acted"),
+    )
+    for row in result["rows"]:
+        cells = [f"{row['predicted']:,.0f}", f"{row['real']:,.0f}", f"{row['error']:+.0%}"]
+        cells += [f"{row['predicted_speedup']:.2f}", f"{row['real_speedup']:.2f}"]
+        cells += [f"{row['predicted_lag']:.1f}", f"{row['real_lag']:.1f}", f"{row['acted']:.0%}"]
+        table.add_row(row["spec"], row["limit"], *cells)
+    console.print(table)
+    console.print(
+        f"Env steps/s are off by {result['error_median']:.1%} in the median, "
+        f"{result['error_max']:.1%} at worst; speed-ups over fp32 by "
+        f"{result['speedup_error_median']:.1%} and {result['speedup_error_max']:.1%}. Advised is "
+        f"{result['advised']}: {result['advised_over_fastest']:.0%} of the pace of the fastest, "
+        f"{result['fastest']}.",
+        markup=False,
+    )

@@ -18,6 +18,10 @@ COMMANDS = {
     "bench infer": ("bench.Infer", "Time inference with every compression, and its KL."),
     "bench publish": ("bench.Publish", "Time publications: compress, export, load."),
     "bench learner": ("bench.Learner", "Time learner updates in float32 and bfloat16."),
+    "bench advice": (
+        "bench_advice.Advice",
+        "Let specs act for real, beside what `profile advise` predicts.",
+    ),
     "bench pipeline": ("bench.Pipeline", "Compare the speed of whole pipelines."),
     "bench inner": ("bench_inner.Inner", "Show where the core-seconds of an inner run go."),
     "bench messages": ("bench.Messages", "Measure what Ray's messages take."),

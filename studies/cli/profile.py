@@ -39,8 +39,8 @@ class Measure(Command):
     """Measure this machine's latency profile.
 
     Without --game, all networks of the paper on Pong. With it, that game's own step, network and
-    learner, beside what the profile of that name holds already. The processor is measured, also as
-    a learner, and no GPU.
+    learner, beside what the profile of that name holds already. Where torch sees a GPU, that learns
+    and distils (`--game pong --set learner.device=cpu`: the processor).
     """
 
     name: str = "measured"

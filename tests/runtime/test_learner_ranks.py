@@ -32,11 +32,11 @@ def strike_in_mid_update(run: ProcessRun, signal_number: int) -> None:
     """Have the second learner get a signal when the next update has made its first step."""
     step, steps = run.learner._step, []
 
-    def stepping(loss: Tensor, losses: dict[str, float]) -> None:
+    def stepping(loss: Tensor, losses: dict[str, Tensor]) -> dict[str, float]:
         steps.append(losses)
         if len(steps) == 2:
             os.kill(run._ranks.workers[0].pid, signal_number)
-        step(loss, losses)
+        return step(loss, losses)
 
     run.learner._step = stepping
 

@@ -110,7 +110,7 @@ class StudentShares:
         if part is not None:
             own = {"student": key, **self._marked(part), "weights": part.weights}
             weights = _sum_of(key, [own, *shown], part.mark)
-            self._pool.trainer(key).net.load_state_dict(weights)
+            self._pool.trainer(key).load_weights(weights)
             if sharers == 1:
                 part = None
         elif sharers > 1 and key in self._pool:

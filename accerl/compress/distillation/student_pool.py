@@ -36,7 +36,10 @@ class StudentPool:
         config: CompressionConfig,
         generator: torch.Generator,
         ring: StateRing | None = None,
+        device: str = "cpu",
     ) -> None:
+        """Hold none yet; `device` trains them, the CPU does all else."""
+        self._device = device
         self.observation = observation
         self.num_actions = num_actions
         self.config = config
@@ -149,7 +152,7 @@ class StudentPool:
             self._trainers[key] = trainer = self._trainer(net, policy, generator)
             trainer.generation = generation
             self._units[key] = self._beginnings.units(trainer.net, policy)
-        trainer.net.load_state_dict(entry["weights"])
+        trainer.load_weights(entry["weights"])
 
     def generation(self, key: StudentKey) -> int:
         """Return how often the network of `key` was begun anew; 0 if there is none yet."""
@@ -194,7 +197,8 @@ class StudentPool:
             trainer.refused += 1
 
     def _trainer(self, net: Policy, policy: Policy, generator: torch.Generator) -> StudentTrainer:
-        return StudentTrainer(net, policy, self.config.distill_method, generator)
+        method = self.config.distill_method
+        return StudentTrainer(net, policy, method, generator, self._device)
 
     def send(self, keys: Iterable[StudentKey | None]) -> list[dict[str, Any]]:
         """Return the networks of `keys` that were trained here, for `receive`."""

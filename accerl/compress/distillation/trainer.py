@@ -18,7 +18,11 @@ from accerl.compress.check import kl_nats
 from accerl.compress.distillation.state_ring import StateBatch
 from accerl.errors import require_choice, require_fields
 from accerl.networks.graph_policy import Policy
-from accerl.networks.optimiser_state import load_optimiser_state, optimiser_state
+from accerl.networks.optimiser_state import (
+    copied_to_cpu,
+    load_optimiser_state,
+    optimiser_state,
+)
 from accerl.precision import BF16, PRECISIONS, choose_precision
 
 NEVER = -(2**40)
@@ -161,6 +165,9 @@ class StudentTrainer:
     teacher is a copy that is synchronised only every `sync_every` updates; of a student that rests,
     which has few, with every learner update that it follows. Where the learner's own logits came
     with the states and are recent enough, they take the copy's place.
+
+    On a GPU student and teacher have copies of their own there; `net` stays where it is, and has
+    the newest weights whenever it is asked for.
     """
 
     def __init__(
@@ -169,13 +176,19 @@ class StudentTrainer:
         learner_policy: Policy,
         method: DistillMethod,
         generator: torch.Generator,
+        device: str = "cpu",
     ) -> None:
-        """Take over `student`; states are drawn from `generator`."""
+        """Take over `student`; states are drawn from `generator`, and `device` computes."""
         self.method = method
-        self.net = student
-        self._low = choose_precision(method.precision, learner_policy.device) == BF16
+        self._device = torch.device(device)
+        self._low = choose_precision(method.precision, self._device) == BF16
         if self._low:  # twice as fast on a CPU, where channels are few
-            self.net = student.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+            student = student.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+        self._net = student
+        self._trained = student
+        if student.device != self._device:
+            self._trained = copy.deepcopy(student).to(self._device)
+        self._is_behind = False  # whether `_trained` is newer than `_net`
         self.updates = 0
         self.generation = 0
         """how often the network was begun anew"""
@@ -190,8 +203,25 @@ class StudentTrainer:
         self.generator = generator
         self._synchronised = 0  # value of `updates` when the teacher was last copied
         self._followed = 0  # learner updates that it had then
-        self._teacher = copy.deepcopy(learner_policy).requires_grad_(False)
-        self._adam = torch.optim.Adam(student.parameters(), lr=method.learning_rate)
+        self._teacher = copy.deepcopy(learner_policy).requires_grad_(False).to(self._device)
+        fused = True if self._device.type == "cuda" else None  # fewer kernels to launch
+        self._adam = torch.optim.Adam(
+            self._trained.parameters(), lr=method.learning_rate, fused=fused
+        )
+
+    @property
+    def net(self) -> Policy:
+        """The student, to act with or to look at; `load_weights` changes it."""
+        if self._is_behind:
+            self._net.load_state_dict(self._trained.state_dict())
+            self._net.eval()
+            self._is_behind = False
+        return self._net
+
+    def load_weights(self, weights: Mapping[str, Tensor]) -> None:
+        """Go on from other weights of the student."""
+        self._trained.load_state_dict(weights)
+        self._is_behind = self._trained is not self._net
 
     def continue_from(self, other: StudentTrainer) -> None:
         """Count on from the trainer of a network that the own one takes the place of."""
@@ -225,12 +255,13 @@ class StudentTrainer:
             self._teacher.load_state_dict(learner_policy.state_dict())
             self._synchronised, self._followed = self.updates, version
         loss = torch.zeros(())
-        self.net.train()
+        self._trained.train()
+        self._is_behind = self._trained is not self._net
         for index in range(updates):
             batch = source.draw(self.method.batch, self.generator)
-            obs = torch.from_numpy(batch.obs).to(self.net.device)
+            obs = torch.from_numpy(batch.obs).to(self._device)
             teacher_logits, teacher_values = self._taught(batch, obs, version)
-            logits, values = self._forward(self.net, obs)
+            logits, values = self._forward(self._trained, obs)
             if index == 0:
                 self._note(teacher_logits, logits)
             loss = distillation_loss(
@@ -249,7 +280,7 @@ class StudentTrainer:
                     group["lr"] = self.method.rate(self.updates - self._begun)
             self._adam.step()
             self.updates += 1
-        self.net.eval()
+        self._trained.eval()
         return loss.item()
 
     def _note(self, teacher_logits: Tensor, logits: Tensor) -> None:
@@ -298,7 +329,7 @@ class StudentTrainer:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Become the trainer that `state` was taken from."""
-        self.net.load_state_dict(state["student"])
+        self.load_weights(state["student"])
         self._teacher.load_state_dict(state["teacher"])
         load_optimiser_state(self._adam, state["adam"])
         self.generator.set_state(state["generator"])
@@ -311,4 +342,4 @@ class StudentTrainer:
 
 
 def _copies(net: nn.Module) -> dict[str, Tensor]:
-    return {name: tensor.detach().clone() for name, tensor in net.state_dict().items()}
+    return {name: copied_to_cpu(tensor) for name, tensor in net.state_dict().items()}

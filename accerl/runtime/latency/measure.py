@@ -2,7 +2,7 @@
 
 An actor's process acts while this one learns, so that each is timed beside the other: they share
 caches and memory, and both are slower than alone. What the compressor does is timed while the
-actor acts.
+actor acts. Where a GPU learns, it distils too, and its times are these.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import count, cycle
 from statistics import median
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from accerl.compress.compressor import Compressor
 from accerl.config import RunConfig, actors_beside
 from accerl.envs import Envs, make_envs
 from accerl.errors import UserError
+from accerl.learner.config import choose_device
 from accerl.learner.learner import Learner
 from accerl.networks.graph_policy import Policy
 from accerl.networks.make import make_network
@@ -67,7 +68,7 @@ def measure_profile(
     Args:
         name: what to call it.
         config: whose game and learner are timed; None: ALE Pong with a learner that computes in
-            bfloat16 where the CPU does, else in float32.
+            bfloat16 where its device does, else in float32.
         specs: what to time acting with; None: `standard_specs`.
         batches: states per inference call.
         networks: learners to time; the first is the one that teaches and is compressed.
@@ -136,9 +137,10 @@ def _pong() -> RunConfig:
 
 
 def _decided(config: RunConfig) -> RunConfig:
-    """Return a configuration whose learner computes on the processor: the profile is of that."""
-    precision = choose_precision(config.learner.precision)
-    return config.with_learner(device="cpu", precision=precision)
+    """Return a configuration in which device and precision of the learner are decided."""
+    device = choose_device(config.learner.device).type
+    precision = choose_precision(config.learner.precision, device)
+    return config.with_learner(device=device, precision=precision)
 
 
 def _quiet(what: str, done: int, total: int) -> None:
@@ -174,12 +176,12 @@ class _Measuring:
         small = replace(shape, num_envs=shape.num_envs // config.learner.minibatches)
         several = (2 + config.runtime.queue_rollouts) * config.learner.minibatches
         self._small_rollouts = cycle([self._filled(small) for _ in range(several)])
-        self._policies = {network: self._policy(network) for network in networks}
-        self._policy_net = self._policies[networks[0]]
         self._learners = {
-            network: Learner(policy, config.learner, torch.Generator())
-            for network, policy in self._policies.items()
+            network: Learner(self._policy(network), config.learner, torch.Generator())
+            for network in networks
         }
+        # The compressor's copy, on the processor wherever the learner is.
+        self._policy_net = self._policy(networks[0])
         once = replace(config.learner, minibatches=1, reuse=1, proximal="update")
         self._beside = Learner(self._policy(networks[0]), once, torch.Generator())
         numbers = count_weights(self._policy_net)
@@ -188,6 +190,8 @@ class _Measuring:
         self._mailbox = Mailbox(4 * numbers + MAILBOX_SLACK_BYTES)
         stack.callback(self._mailbox.close)
         self._versions = count()
+        self._main = networks[0]
+        self._gpu_core = 1.0  # share of a core that the first learner takes
         cores = LearnersCores(1) if config.runtime.pin_cores else None
         if cores is not None:
             stack.callback(cores.release)
@@ -195,8 +199,10 @@ class _Measuring:
         self._actor = Acting(config, self._mailbox, beside=beside, cores=cores)
         stack.callback(self._actor.close)
         compression = replace(config.compression, distill_warmup_updates=1)
+        device = self._beside.device.type
+        drawn = torch.Generator().manual_seed(0)
         self._compressor = Compressor(
-            self._inputs, envs.num_actions, compression, torch.Generator().manual_seed(0)
+            self._inputs, envs.num_actions, compression, drawn, device=device
         )
         self._compressor.observe(self._states)
 
@@ -256,15 +262,17 @@ class _Measuring:
         return LatencyProfile(
             name=name,
             source=f"measured: {self.config.game}, {self.config.runtime.num_envs} environments, "
-            f"actor and learner side by side on one thread each, {self.config.learner.precision} "
-            f"learner, medians of {self.repeats} rounds",
+            f"actor and learner side by side on one thread each, {self._learner_said}, "
+            f"medians of {self.repeats} rounds",
             env_step_us=acted.all("env"),
             write_us=acted.all("write"),
             learner_us_per_sample=us_per_sample[main],
             specs=rows,
             small_learner_us={network: us_per_sample[network] for network in others},
-            num_actors=actors_beside(1, self.cores),
+            num_actors=actors_beside(0 if self._on_gpu else 1, self.cores),
             cores=self.cores,
+            learner="gpu" if self._on_gpu else "cpu",
+            gpu_core=self._gpu_core,
             copy_bytes_per_second=4 * self._vector.size / copy_seconds,
             game=self.config.game,
             network=main,
@@ -272,6 +280,16 @@ class _Measuring:
             spread={**self.spread, **acted.spreads()},
             fingerprint=self.machine,
         )
+
+    @property
+    def _on_gpu(self) -> bool:
+        return self._beside.device.type != "cpu"
+
+    @property
+    def _learner_said(self) -> str:
+        """What learns, in words."""
+        name = f"{self.config.learner.precision} learner"
+        return f"{name} on {torch.cuda.get_device_name()}" if self._on_gpu else name
 
     def _background(self) -> Artifact:
         """Return what the actor acts with while this process times its own work."""
@@ -281,7 +299,7 @@ class _Measuring:
             return self._compressor.build(IDENTITY, self._policy_net, 0)
 
     def _copy(self) -> None:
-        self._vector.put(next(self._versions), self._policy_net)
+        self._vector.put(next(self._versions), self._learners[self._main].policy)
 
     def _show(self, artifact: Artifact) -> None:
         self._mailbox.put(Publication(next(self._versions), [artifact], [1.0]))
@@ -291,9 +309,13 @@ class _Measuring:
         learner = self._learners[network]
         learner.update(self._rollout)
         # A few updates are over in a tenth of a second, and a hiccup of the machine lasts as long.
+        before, computed = perf_counter(), process_time()
         seconds = self._seconds(
             f"learner {network}", lambda: learner.update(self._rollout), 5 * self.repeats
         )
+        if self._on_gpu and network == self._main:
+            taken = (process_time() - computed) / (perf_counter() - before)
+            self._gpu_core = min(taken, 1.0)
         return seconds / (self._rollout.action.size * learner.config.reuse)
 
     def _time_distilling(self, spec: CompressionSpec) -> float:
@@ -316,7 +338,7 @@ class _Measuring:
 
         As the compressor does: take the learner's weights, compress, put it into the mailbox.
         """
-        taken = self._policy(next(iter(self._learners)))
+        taken = self._policy(self._main)
         self._copy()
         self._vector.load_into(taken)
         artifact = self._compressor.build(spec, taken, 0)  # the first checks it too

@@ -235,17 +235,18 @@ def make_publishing(
         pipe: that publications pass; None: they need not travel.
     """
     network, compression = network_of(config, learner.policy), config.compression
+    device = learner.device.type  # students learn where the learner does
     shared = (blocks.weights.handle(), blocks.states.handle())
     boards = [Board(board_bytes(learner.policy)) for _ in range(wiring.distillers)]
     board_handles = [board.handle() for board in boards]
     found = []
     for index, board in enumerate(boards):
-        given = (*network, compression, *shared, board_handles, index)
+        given = (*network, compression, device, *shared, board_handles, index)
         worker = Worker("distiller", index, distill_repeatedly, lambda _, given=given: given)
         found.append(DistillerProcess(worker, board))
     handles = (*shared, blocks.samples.handle(), blocks.mailbox.handle())
     passed = (None if pipe is None else pipe.handle(), wiring.actors)
-    arguments = (*network, compression, links, *handles, board_handles, *passed)
+    arguments = (*network, compression, device, links, *handles, board_handles, *passed)
     check_every = KLProbe.check_every(samples, count_macs(learner.policy))
     return RemotePublishing(
         PublicationOrders(config.runtime.publish_every, check_every, clock),

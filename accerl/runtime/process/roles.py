@@ -111,6 +111,7 @@ def compress_weights(
     observation: ObservationSpec,
     num_actions: int,
     config: CompressionConfig,
+    device: str,
     links: Sequence[Link],
     weights_handle: dict[str, Any],
     states_handle: dict[str, Any],
@@ -135,7 +136,7 @@ def compress_weights(
 
     ring = StateRing(**states_handle)
     policy, compressor = policy_and_compressor(
-        network, observation, num_actions, config, links, ring
+        network, observation, num_actions, config, links, ring, device
     )
     probe = KLProbe()
     weights = WeightVector(**weights_handle)
@@ -181,6 +182,7 @@ def distill_repeatedly(
     observation: ObservationSpec,
     num_actions: int,
     config: CompressionConfig,
+    device: str,
     weights_handle: dict[str, Any],
     states_handle: dict[str, Any],
     board_handles: list[dict[str, Any]],
@@ -195,7 +197,9 @@ def distill_repeatedly(
     from accerl.runtime.process.steps import Steps, Students
 
     ring = StateRing(**states_handle)
-    policy, compressor = policy_and_compressor(network, observation, num_actions, config, ring=ring)
+    policy, compressor = policy_and_compressor(
+        network, observation, num_actions, config, ring=ring, device=device
+    )
     weights = WeightVector(**weights_handle)
     students = Students([Board(**handle) for handle in board_handles])
     try:
@@ -260,10 +264,12 @@ def policy_and_compressor(
     config: CompressionConfig,
     links: Sequence[Link] = (),
     ring: StateRing | None = None,
+    device: str = "cpu",
 ) -> tuple[Any, Any]:
     """Return what a process that compresses or distils begins with, before anybody waits for it.
 
-    A network to copy weights into, and a compressor without states or students.
+    A network to copy weights into, and a compressor without states or students, which trains these
+    on `device`.
     """
     import torch
 
@@ -274,7 +280,8 @@ def policy_and_compressor(
     policy = empty_policy(network, observation, num_actions)
     # With the first optimiser torch imports its compiler: a second that belongs to the start.
     torch.optim.Adam(policy.parameters())
-    return policy, Compressor(observation, num_actions, config, torch.Generator(), links, ring)
+    generator = torch.Generator()
+    return policy, Compressor(observation, num_actions, config, generator, links, ring, device)
 
 
 def policy_and_evaluator(

@@ -206,3 +206,34 @@ def test_in_low_precision_a_student_gets_as_near() -> None:
     for _ in range(200):
         trainer.update(STATES, teacher)
     assert mean_kl(teacher, trainer.net) < 0.1 * before
+
+
+def test_a_student_trained_elsewhere_is_as_if_trained_here() -> None:
+    """cpu:0 is not equal to cpu for torch, so that the trainer keeps a copy there, as on a GPU."""
+    teacher = make_policy("original", OBSERVATION, 4, torch.Generator().manual_seed(0))
+    obs = np.random.default_rng(0).normal(size=(64, 6)).astype(np.float32)
+
+    def make(device: str) -> StudentTrainer:
+        student = make_policy("net1", OBSERVATION, 4, torch.Generator().manual_seed(1))
+        generator = torch.Generator().manual_seed(2)
+        return StudentTrainer(student, teacher, DistillMethod(batch=16), generator, device)
+
+    here, there = make("cpu"), make("cpu:0")
+    net = there.net
+    for _ in range(2):
+        losses = [trainer.update(FixedStates(obs), teacher, 3) for trainer in (here, there)]
+        assert losses[0] == losses[1]
+        assert there.net is net
+        assert not net.training
+        for name, weight in here.net.state_dict().items():
+            assert torch.equal(there.net.state_dict()[name], weight), name
+    begun = make("cpu:0")
+    before = begun.net.state_dict()["policy_head.weight"].clone()
+    begun.load_weights(here.net.state_dict())
+    assert not torch.equal(begun.net.state_dict()["policy_head.weight"], before)
+    resumed = make("cpu:0")
+    resumed.load_state_dict(there.state_dict())
+    for trainer in (here, resumed):
+        trainer.update(FixedStates(obs), teacher, 2)
+    for name, weight in here.net.state_dict().items():
+        assert torch.equal(resumed.net.state_dict()[name], weight), name

@@ -36,7 +36,7 @@ def test_learning_rate_and_entropy_cost_fall_linearly_and_stay() -> None:
     _, losses, first = learner._loss(batch)
     learner.updates = 4
     difference = learner._loss(batch)[2] - first
-    assert difference.item() == pytest.approx(0.8 * 0.1 * losses["entropy"], rel=1e-4)
+    assert difference.item() == pytest.approx(0.8 * 0.1 * losses["entropy"].item(), rel=1e-4)
 
 
 def test_the_learner_is_drawn_towards_what_acted() -> None:
