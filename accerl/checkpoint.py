@@ -71,6 +71,25 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
     Raises:
         UserError: it is missing, of another format, truncated or altered.
     """
+    while True:
+        before = _identity(path)
+        try:
+            return _read(path)
+        except UserError:
+            if _identity(path) == before:
+                raise  # otherwise its run has just put the next one there
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Return what tells a checkpoint from the next one at its place; None: there is none."""
+    try:
+        found = (path / "state.json").stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns
+
+
+def _read(path: Path) -> dict[str, Any]:
     folder = path if path.is_dir() else path.with_name(f"{path.name}.old")
     if not folder.is_dir():
         raise UserError(f"no checkpoint at {path}; start the run without --resume")

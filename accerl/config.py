@@ -277,6 +277,11 @@ class RunConfig:
         return replace(self.with_learner(precision=precision), compression=compression)
 
 
+def learns_on_gpu(config: RunConfig) -> bool:
+    """Whether a GPU learns and distils in a run on the real clock; on Ray the processor distils."""
+    return config.runtime.runtime == "process" and config.adapted().learner.device != "cpu"
+
+
 def actors_beside(learners: int, cores: int) -> int:
     """Return one actor for each core that learners leave free, and at least one."""
     return max(1, cores - learners)

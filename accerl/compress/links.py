@@ -179,6 +179,7 @@ class Distillation:
                 value_cost=1.0,
             ),
             torch.Generator(),
+            str(state.net.device),
         )
         trainer.update(FixedStates(state.observations), state.policy, self.updates)
         return replace(state, net=trainer.net)

@@ -73,7 +73,7 @@ class EnginePolicy:
         """Write one ordinary ONNX file: ``obs`` in, ``logits`` and ``value`` out.
 
         Raises:
-            UserError: the spec runs in torch.
+            UserError: the spec runs in torch, or the file cannot be written.
         """
         if self._artifact.kind != "onnx":
             raise UserError(
@@ -84,7 +84,10 @@ class EnginePolicy:
 
         from accerl.compress.graphs.onnx_payload import standalone
 
-        onnx.save(standalone(self._artifact.payload), str(path))
+        try:
+            onnx.save(standalone(self._artifact.payload), str(path))
+        except OSError as error:
+            raise UserError(f"policy: cannot write {path}: {error.strerror or error}") from error
 
 
 def compress_policy(
@@ -111,8 +114,12 @@ def compress_policy(
     Raises:
         UserError: there are no such states, or the policy cannot act or be compressed; it says why.
     """
-    if observations is None or len(observations) == 0:
-        raise UserError("compress: give recorded states [N, *shape] as `observations`")
+    if not isinstance(spec, CompressionSpec):
+        raise UserError(f"compress: the spec must be a CompressionSpec, not {type(spec).__name__}")
+    if not isinstance(observations, np.ndarray) or len(observations) == 0:
+        raise UserError(
+            "compress: give recorded states as `observations`, a NumPy array [N, *shape]"
+        )
     if observations.dtype not in (np.uint8, np.float32):
         raise UserError(
             f"compress: observations must be uint8 or float32, not {observations.dtype}; "

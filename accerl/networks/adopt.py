@@ -91,8 +91,17 @@ def adopt(module: nn.Module, observation: ObservationSpec) -> PolicyNet:
     heads = reader.heads()
     convs = tuple(_conv_spec(reader, layer) for layer in layers if isinstance(layer, nn.Conv2d))
     hidden = tuple(layer.out_features for layer in layers if isinstance(layer, nn.Linear))
-    with torch.device("meta"):
-        net = PolicyNet(Architecture(convs, hidden), observation, heads[0].out_features)
+    if convs and len(observation.shape) != 3:
+        raise reader.refusal(
+            f"it convolves, and states have the shape {observation.shape}", "give images [C, H, W]"
+        )
+    try:
+        with torch.device("meta"):
+            net = PolicyNet(Architecture(convs, hidden), observation, heads[0].out_features)
+    except RuntimeError as error:  # sizes below zero
+        raise reader.refusal(
+            f"its convolutions are too large for images of {observation.shape}", first_line(error)
+        ) from error
     net = net.to_empty(device=heads[0].weight.device)
     own = [m for m in (*net.body, net.policy_head, net.value_head) if isinstance(m, _LAYERS)]
     with torch.no_grad():

@@ -152,10 +152,11 @@ def _probe(module: nn.Module, observation: ObservationSpec) -> tuple[Tensor, tup
         name: layer for name, layer in module.named_modules() if type(layer) is nn.Linear
     }
     names = {layer: name for name, layer in layers.items()}
-    put_out: dict[int, tuple[str, Tensor]] = {}  # by its memory, which must not be used again
+    put_out: dict[int, tuple[str, Tensor, Tensor]] = {}
+    """by its memory, which must not be used again: whose output, and a copy of it"""
 
     def note(layer: nn.Module, given: object, output: Tensor) -> None:
-        put_out[_memory(output)] = (names[layer], output)
+        put_out[_memory(output)] = (names[layer], output, output.clone())
 
     handles = [layer.register_forward_hook(note) for layer in names]
     device = next((weight.device for weight in module.parameters()), None)
@@ -176,8 +177,12 @@ def _probe(module: nn.Module, observation: ObservationSpec) -> tuple[Tensor, tup
             f"{kind} returns logits {tuple(logits.shape)} and values {tuple(values.shape)} for 2 "
             "states; (2, actions) and (2,) or (2, 1) are needed"
         )
-    heads = [put_out.get(_memory(result)) for result in results]
-    return logits, () if None in heads else tuple(head[0] for head in heads if head is not None)
+    heads: list[str] = []
+    for result in results:
+        name, _, copied = put_out.get(_memory(result), ("", result, result))
+        if name and torch.equal(result.flatten(), copied.flatten()):  # nothing was done to it since
+            heads.append(name)
+    return logits, tuple(heads) if len(heads) == 2 else ()
 
 
 def _memory(output: Tensor) -> int:

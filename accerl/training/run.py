@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from accerl.checkpoint import has_checkpoint, load_checkpoint, save_checkpoint
-from accerl.config import RunConfig
+from accerl.config import RunConfig, learns_on_gpu
 from accerl.correct import make_corrector
 from accerl.errors import GameError, UserError
 from accerl.monitor.indicators import Indicator
@@ -207,11 +207,12 @@ def known_times(config: RunConfig, profile: LatencyProfile | None) -> LatencyPro
 
     Args:
         config: of the run.
-        profile: the one that charges its virtual clock, or that holds fresh times of this machine;
-            None: the clock is real, and times were measured here earlier, or on a machine like it.
+        profile: what charges its virtual clock, or has fresh times of this machine; None: its older
+            ones, or those of a machine like it. Where one has a GPU they say nothing of the other.
     """
     times = times_of_game(profile or load_profile(this_machine()), config)
-    knows = config.network in (times.network, *times.small_learner_us)
+    alike = config.runtime.clock == "virtual" or times.on_gpu == learns_on_gpu(config)
+    knows = alike and config.network in (times.network, *times.small_learner_us)
     return times.for_network(config.network) if knows else None
 
 

@@ -214,6 +214,9 @@ class StudentTrainer:
         """The student, to act with or to look at; `load_weights` changes it."""
         if self._is_behind:
             self._net.load_state_dict(self._trained.state_dict())
+            pairs = zip(self._net.parameters(), self._trained.parameters(), strict=True)
+            for mine, theirs in pairs:  # by which units are pruned (Taylor)
+                mine.grad = None if theirs.grad is None else theirs.grad.to(mine.device, copy=True)
             self._net.eval()
             self._is_behind = False
         return self._net
@@ -303,7 +306,7 @@ class StudentTrainer:
         """Return the logits [N, A] and values [N] to follow; values only if they are learned."""
         method = self.method
         old = version - batch.version >= method.recorded_updates
-        if method.value_cost or old.all():
+        if method.value_cost or not method.recorded_updates or old.all():
             return self._forward(self._teacher, obs)
         logits = torch.from_numpy(batch.logits).to(obs.device)
         if old.any():

@@ -97,7 +97,8 @@ def fit(layer: nn.Conv2d | nn.Linear, inputs: Tensor, wanted: Tensor) -> None:
     if len(rows) > ROWS:
         chosen = torch.linspace(0, len(rows) - 1, ROWS, device=rows.device).long()
         rows, targets = rows[chosen], targets[chosen]
-    rows = functional.pad(rows, (0, 1), value=1.0)
+    if layer.bias is not None:
+        rows = functional.pad(rows, (0, 1), value=1.0)
     if not (bool(rows.isfinite().all()) and bool(targets.isfinite().all())):
         raise UserError("compress: the weights are not finite, so training has diverged")
     count, width = rows.shape
@@ -107,9 +108,10 @@ def fit(layer: nn.Conv2d | nn.Linear, inputs: Tensor, wanted: Tensor) -> None:
         change = rows.T @ _solve(rows @ rows.T, ridge, targets)
     else:
         change = _solve(rows.T @ rows, ridge, rows.T @ targets)
-    layer.weight.add_(change[:-1].T.reshape(layer.weight.shape))
     if layer.bias is not None:
         layer.bias.add_(change[-1])
+        change = change[:-1]
+    layer.weight.add_(change.T.reshape(layer.weight.shape))
 
 
 def _solve(gram: Tensor, ridge: Tensor, targets: Tensor) -> Tensor:

@@ -24,7 +24,7 @@ from accerl.acting.rollout import Rollout, RolloutShape
 from accerl.compress.artifact import Artifact
 from accerl.compress.compressor import Compressor
 from accerl.config import RunConfig, actors_beside
-from accerl.envs import Envs, make_envs
+from accerl.envs import make_envs
 from accerl.errors import UserError
 from accerl.learner.config import choose_device
 from accerl.learner.learner import Learner
@@ -33,7 +33,7 @@ from accerl.networks.make import make_network
 from accerl.precision import choose_precision
 from accerl.presets import load_preset
 from accerl.records import fingerprint
-from accerl.runtime.latency.measure_acting import Acted, Acting, relative_spread
+from accerl.runtime.latency.measure_acting import Acted, Acting, play_at_random, relative_spread
 from accerl.runtime.latency.profile import LatencyProfile, SpecLatency
 from accerl.runtime.latency.profiles import standard_specs
 from accerl.runtime.machine.cores import LearnersCores, usable_cores
@@ -102,19 +102,25 @@ def measure_game(
         on_progress: see `measure_profile`.
 
     Raises:
-        UserError: `base` was measured on another machine.
+        UserError: `base` was measured on another machine, or of a learner on another device.
     """
     machine = fingerprint()
     if base is not None and base.fingerprint.get("id") != machine["id"]:
         raise UserError(
             f"latency profile {base.name!r} was not measured on this machine; give another --name"
         )
+    config = _decided(config)
+    if base is not None and base.on_gpu != (config.learner.device != "cpu"):
+        raise UserError(
+            f"latency profile {base.name!r} is of a learner on the {base.learner}, and this one is "
+            f"on {config.learner.device}; give another --name"
+        )
     network, family = config.network, STUDENTS
     networks = family[family.index(network) :] if network in family else (network,)
     acting = ("original", *networks[1:])
     times = measure_profile(
         name,
-        config=_decided(config),
+        config=config,
         specs=[spec for spec in standard_specs() if spec.student in acting],
         networks=networks,
         repeats=repeats,
@@ -168,7 +174,7 @@ class _Measuring:
         stack.callback(envs.close)
         self._inputs = config.inputs(envs.observation)
         self._num_actions = envs.num_actions
-        self._states = _play(envs)
+        self._states = play_at_random(envs, config.compression.distill_batch)
         shape = RolloutShape.of(envs, config.learner.unroll)
         self._rollout = self._filled(shape)
         # One minibatch each: short updates, so that the actor's word is heard soon. Several, as a
@@ -198,7 +204,9 @@ class _Measuring:
         beside = self.cores > 1
         self._actor = Acting(config, self._mailbox, beside=beside, cores=cores)
         stack.callback(self._actor.close)
-        compression = replace(config.compression, distill_warmup_updates=1)
+        compression = replace(
+            config.compression, distill_warmup_updates=1, calibration_states=len(self._states)
+        )
         device = self._beside.device.type
         drawn = torch.Generator().manual_seed(0)
         self._compressor = Compressor(
@@ -381,15 +389,3 @@ class _Measuring:
         """Return the median, and note the largest spread of an operation."""
         self.spread[operation] = max(self.spread.get(operation, 0.0), relative_spread(times))
         return median(times)
-
-
-def _play(envs: Envs) -> np.ndarray:
-    """Act at random; return states [128, *shape]."""
-    rng = np.random.default_rng(0)
-    obs = envs.reset(0)
-    kept: list[np.ndarray] = []
-    while sum(map(len, kept)) < 128:
-        for _ in range(15):
-            obs = envs.step(rng.integers(envs.num_actions, size=envs.num_envs)).obs
-        kept.append(obs.copy())
-    return np.concatenate(kept)[:128]

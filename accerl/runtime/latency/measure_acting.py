@@ -18,7 +18,7 @@ import torch
 from accerl.acting.actor import Actor
 from accerl.acting.rollout import Rollout, RolloutShape
 from accerl.config import RunConfig
-from accerl.envs import EnvConfig, make_envs
+from accerl.envs import EnvConfig, Envs, make_envs
 from accerl.runtime.machine.cores import LearnersCores
 from accerl.runtime.machine.memory import give_back_large_blocks
 from accerl.weights import Mailbox
@@ -31,6 +31,19 @@ def relative_spread(times: Sequence[float]) -> float:
     """Return the interquartile range over the median."""
     low, middle, high = np.percentile(times, (25, 50, 75))
     return float((high - low) / middle)
+
+
+def play_at_random(envs: Envs, least: int) -> np.ndarray:
+    """Return states [N, *shape] of random play, 128 or `least` if that is more."""
+    count = max(128, least)
+    rng = np.random.default_rng(0)
+    obs = envs.reset(0)
+    kept: list[np.ndarray] = []
+    while sum(map(len, kept)) < count:
+        for _ in range(15):
+            obs = envs.step(rng.integers(envs.num_actions, size=envs.num_envs)).obs
+        kept.append(obs.copy())
+    return np.concatenate(kept)[:count]
 
 
 class Acted:

@@ -6,6 +6,7 @@ what only it needs: an actor on ONNX Runtime gets by without torch.
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -274,12 +275,16 @@ def policy_and_compressor(
     import torch
 
     from accerl.compress.compressor import Compressor
+    from accerl.networks.graph_policy import blank_states
 
     torch.set_num_threads(1)
     keep_freed_memory()
     policy = empty_policy(network, observation, num_actions)
     # With the first optimiser torch imports its compiler: a second that belongs to the start.
     torch.optim.Adam(policy.parameters())
+    if device != "cpu":  # so does beginning to compute on a GPU
+        there = copy.deepcopy(policy).to(device)
+        there(blank_states(policy.observation, 2, device))[0].sum().backward()
     generator = torch.Generator()
     return policy, Compressor(observation, num_actions, config, generator, links, ring, device)
 

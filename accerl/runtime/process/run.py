@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from functools import partial
 from multiprocessing.connection import wait
-from time import thread_time
+from time import process_time, thread_time
 from typing import Any
 
 from accerl.acting.rollout import Rollout, Slab
@@ -176,9 +176,11 @@ class ProcessRun(ParallelRun[Worker]):
         return self.publishing.tag(rollout.publication, rollout.spec_index)
 
     def _learn(self, slot: int, rollout: Rollout, seconds: float) -> UpdateStats | None:
-        before = thread_time()
+        # A GPU's passes backwards have a thread of their own; several of a processor's are one's.
+        clock = thread_time if self.learner.device.type == "cpu" else process_time
+        before = clock()
         stats = self._ranks.update(slot, partial(self._safeguard.update, rollout, seconds=seconds))
-        self._disturbances.slow_learner(thread_time() - before)
+        self._disturbances.slow_learner(clock() - before)
         return stats
 
     def _learned(self, slot: int, rollout: Rollout, stats: UpdateStats) -> None:

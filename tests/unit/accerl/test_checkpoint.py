@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from accerl import checkpoint
 from accerl.checkpoint import FORMAT, has_checkpoint, load_checkpoint, save_checkpoint
 from accerl.errors import UserError
 from tests.fixtures.runs.inner_runs import files_hash
@@ -223,3 +224,21 @@ def test_an_altered_state_is_refused(tmp_path: Path, damage: Any) -> None:
     with pytest.raises(UserError) as refused:
         load_checkpoint(tmp_path / "c")
     assert "\n" not in str(refused.value)
+
+
+def test_one_that_its_run_replaces_meanwhile_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_checkpoint(tmp_path / "c", {"number": 1, "values": torch.zeros(3)})
+    read, replaced = checkpoint.read_json, []
+
+    def read_and_replace(path: Path) -> Any:
+        found = read(path)
+        if not replaced:
+            replaced.append(path)
+            save_checkpoint(tmp_path / "c", {"number": 2, "values": torch.ones(3)})
+        return found
+
+    monkeypatch.setattr(checkpoint, "read_json", read_and_replace)
+    assert load_checkpoint(tmp_path / "c")["number"] == 2
+    assert replaced

@@ -5,10 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from accerl.compress.layers import body_layers
 from accerl.compress.lowrank import factorise
-from accerl.compress.pruning.compensate import compensate
+from accerl.compress.pruning.compensate import compensate, fit
 from accerl.compress.pruning.criteria import PruneMethod
 from accerl.compress.pruning.matching import Match
 from accerl.compress.pruning.prune import masks, prune, shrink
@@ -248,3 +249,15 @@ def test_weights_that_are_not_finite_are_refused() -> None:
 def test_a_factorised_network_is_not_pruned() -> None:
     with pytest.raises(ValueError, match="prune before factorising"):
         prune(factorise(make(), 0.1), 0.5)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_layer_is_fitted_with_the_numbers_that_it_has(bias: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.rand(64, 6, generator=generator)  # far from zero: an intercept would matter
+    true, layer = nn.Linear(6, 3, bias=bias), nn.Linear(6, 3, bias=bias)
+    with torch.no_grad():
+        wanted = true(inputs)
+        before = (layer(inputs) - wanted).square().mean()
+        fit(layer, inputs, wanted)
+        assert (layer(inputs) - wanted).square().mean() < 0.1 * before

@@ -208,6 +208,27 @@ def test_in_low_precision_a_student_gets_as_near() -> None:
     assert mean_kl(teacher, trainer.net) < 0.1 * before
 
 
+def test_logits_of_newer_weights_than_the_learner_s_are_not_learned_from_either() -> None:
+    """A distiller that lags meets states of updates whose weights it has not seen yet."""
+    teacher = make_policy("original", OBSERVATION, 4, torch.Generator().manual_seed(0))
+    obs = np.random.default_rng(0).normal(size=(8, 6)).astype(np.float32)
+
+    class Newer:
+        def draw(self, count: int, generator: torch.Generator) -> StateBatch:
+            logits = np.zeros((8, 4), np.float32)
+            logits[:, 0] = 9.0
+            return StateBatch(obs, logits, np.full(8, 7))
+
+    losses = {}
+    for recorded in (0, 4):
+        student = make_policy("net1", OBSERVATION, 4, torch.Generator().manual_seed(1))
+        method = DistillMethod(batch=8, entropy_cost=0.0, recorded_updates=recorded)
+        trainer = StudentTrainer(student, teacher, method, torch.Generator())
+        losses[recorded] = trainer.update(Newer(), teacher, version=6)
+    assert losses[4] > 1.0
+    assert losses[0] < 0.1
+
+
 def test_a_student_trained_elsewhere_is_as_if_trained_here() -> None:
     """cpu:0 is not equal to cpu for torch, so that the trainer keeps a copy there, as on a GPU."""
     teacher = make_policy("original", OBSERVATION, 4, torch.Generator().manual_seed(0))

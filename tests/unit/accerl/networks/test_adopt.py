@@ -148,3 +148,29 @@ def test_convolutions_that_no_kernel_here_has_are_refused() -> None:
         module.conv1 = conv
         with pytest.raises(UserError, match="not a plain square convolution"):
             adopt(module, BOARD)
+
+
+@pytest.mark.parametrize(
+    ("observation", "reason"),
+    [
+        (VECTOR, "give images"),
+        (ObservationSpec((10, 5), "float32"), "give images"),
+        (ObservationSpec((2, 1, 10), "float32"), "too large"),
+    ],
+)
+def test_convolutions_that_do_not_fit_are_refused(
+    observation: ObservationSpec, reason: str
+) -> None:
+    module = nn.Sequential(nn.Conv2d(2, 4, 3), nn.ReLU(), nn.Flatten())
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.policy, self.value = module, nn.Linear(8, 3), nn.Linear(8, 1)
+
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            hidden = self.body(x)
+            return self.policy(hidden), self.value(hidden)
+
+    with pytest.raises(UserError, match=reason):
+        adopt(Net(), observation)

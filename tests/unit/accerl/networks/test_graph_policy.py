@@ -130,3 +130,17 @@ def test_what_returns_something_else_is_refused() -> None:
         GraphPolicy(Alone(VECTOR, 3), VECTOR)
     with pytest.raises(UserError, match=r"OwnConv cannot act on ObservationSpec\(shape=\(2, 12"):
         GraphPolicy(OwnConv(BOARD, 3), ObservationSpec((2, 12, 12), "uint8"))
+
+
+class ScaledInPlace(OwnMLP):
+    """One whose head puts out what is changed where it lies."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        logits, values = super().forward(x)
+        logits *= 0.5
+        return logits, values
+
+
+def test_a_head_whose_output_is_changed_in_place_puts_out_no_logits() -> None:
+    assert GraphPolicy(ScaledInPlace(VECTOR, 3), VECTOR).heads == ()
+    assert len(GraphPolicy(OwnMLP(VECTOR, 3), VECTOR).heads) == 2

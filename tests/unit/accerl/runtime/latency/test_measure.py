@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from accerl.errors import UserError
 from accerl.presets import load_preset
-from accerl.runtime.latency.measure import measure_profile
+from accerl.runtime.latency.measure import measure_game, measure_profile
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.machine import cores
 from accerl.runtime.machine.cores import usable_cores
 from accerl.spec import IDENTITY, CompressionSpec
+from accerl.training.run import known_times
 
 IMPOSSIBLE = CompressionSpec(student="tests.fixtures.own_networks:wrong")
 SPECS = [IDENTITY, CompressionSpec(bits=8), CompressionSpec(student="net3", sparsity=0.5)]
@@ -67,3 +70,22 @@ def test_how_far_times_scatter_is_told(measured: LatencyProfile) -> None:
 def test_it_is_read_back_as_it_was_written(measured: LatencyProfile) -> None:
     assert LatencyProfile.from_json(measured.to_json()) == measured
     assert "measured" in measured.source
+
+
+def test_times_of_a_gpu_and_of_the_processor_are_kept_apart(measured: LatencyProfile) -> None:
+    gpu = replace(measured, learner="gpu")
+    with pytest.raises(UserError, match="learner on the gpu, and this one is on cpu; give another"):
+        measure_game(load_preset("catch"), gpu, "mine")
+
+
+@pytest.mark.parametrize("runtime", ["serial", "process"])
+def test_a_run_is_not_told_what_a_gpu_takes_that_it_does_not_use(
+    measured: LatencyProfile, runtime: str
+) -> None:
+    preset = replace(load_preset("catch"), network="net1")
+    real = preset.with_runtime(runtime=runtime, clock="real")
+    gpu = replace(measured, learner="gpu")
+    assert known_times(real, measured) is not None
+    assert known_times(real, gpu) is None
+    virtual = load_preset("catch").with_runtime(runtime="serial", clock="virtual")
+    assert known_times(replace(virtual, network="net1"), gpu) is not None
