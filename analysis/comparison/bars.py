@@ -173,10 +173,14 @@ def _worst(
     return {**result, **kept, **clusters, "met": met}
 
 
-def _is_met(bar: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
-    """Return whether a ratio is low enough, and below 1 as surely as the bar asks."""
+def _is_met(bar: Mapping[str, Any], found: Mapping[str, Any]) -> bool | None:
+    """Return whether a ratio is low enough, and below 1 as surely as the bar asks.
+
+    A share of the room counts if there is any: None where it may be noise.
+    """
     if bar["where"] == ROOM:
-        return bool(found["found"] >= bar["at_least"])
+        enough = bool(found["found"] >= bar["at_least"])
+        return enough if not enough or (found["low"] or 0.0) > 0.0 else None
     if not bar["below_one"]:
         return bool(found["found"] <= bar["at_most"])
     sure = found["high"] is not None and found["high"] < 1.0

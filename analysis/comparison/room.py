@@ -56,10 +56,17 @@ class Matrix:
         """Return the same without gaps, for choosing; see `fill`.
 
         A run without env steps counts as if it had made one: how slow it is has no other number,
-        and it must not be chosen for what others needed.
+        and it must not be chosen for what others needed. A gap is a bound where one of the runs
+        that it is filled from is: those missed a target, and it would have missed it too.
         """
         steps = np.where(self.made_none, 0.0, self.log_steps)
-        return replace(self, log_seconds=fill(self.log_seconds), log_steps=fill(steps))
+        gap = np.isnan(self.log_seconds)
+        return replace(
+            self,
+            log_seconds=fill(self.log_seconds),
+            log_steps=fill(steps),
+            is_bound=self.is_bound | (gap & self.is_bound.any(axis=2, keepdims=True)),
+        )
 
     @property
     def made_none(self) -> np.ndarray:

@@ -68,6 +68,8 @@ def secondary_forest(study: StudyRecord, contest: Mapping[str, Any]) -> Figure:
         if not contrasts:
             continue
         none = 1.0 if contrasts[0]["ratio"] is not None else 0.0
+        if not none:  # a denominator may be zero: differences take the place of ratios
+            title = title.replace("ratio (", "difference (").replace("of 1 =", "of 0 =")
         rows = [
             {**WHOLE, "metric": metric, "other": study.labels[item["b"]]}
             | {"ratio": item["ratio"] if none else item["difference"]}

@@ -16,7 +16,6 @@ from accerl.errors import UserError
 from accerl.runtime.latency.measure import measure_profile
 from accerl.runtime.latency.predict import advise
 from accerl.runtime.latency.profile import LatencyProfile
-from accerl.runtime.machine.cores import usable_cores
 from accerl.settings import configure
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 from accerl.training.run import make_run
@@ -68,9 +67,9 @@ def bench_advice(
     config = _config(game, network, actors)
     actors = config.runtime.num_actors
     kept = ResultCache(None) if kept is None else kept
-    here = [timed_here(), usable_cores()]  # whose seconds are not to be mixed with another's
+    here = timed_here()  # whose seconds are not to be mixed with another's
     labels = [spec.label for spec in specs]
-    key = ["profile", *here, config.hash, labels, rounds]
+    key = ["profile", here, config.hash, labels, rounds]
     data = kept.get(key, lambda: _measure(config, specs, rounds).to_json())
     profile = replace(LatencyProfile.from_json(data), num_actors=actors)
     advice = advise(profile, config)
@@ -83,7 +82,7 @@ def bench_advice(
         for repeat in range(repeats):
             order = [*specs[repeat % len(specs) :], *specs[: repeat % len(specs)]]
             run = replace(config, seed=seed + repeat)
-            key = ["real", *here, run.hash, [spec.label for spec in order], seconds]
+            key = ["real", here, run.hash, [spec.label for spec in order], seconds]
             found = kept.get(key, lambda run=run, order=order: _apart(run, order, seconds))
             for spec, shown in zip(order, found, strict=True):
                 real[spec].append(shown)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ from accerl.acting.rollout import Rollout, RolloutShape
 from accerl.learner.config import LearnerConfig
 from accerl.learner.learner import Learner
 from accerl.networks.policy_net import make_policy
+from accerl.runtime.machine.cores import usable_cores
 from studies.benchmarks.pong import ACTIONS, PIXELS
 from studies.benchmarks.repeats import SPREAD, interleaved, per_item, result_of, torch_threads
 
@@ -26,7 +26,7 @@ def bench_learner(
 ) -> dict[str, Any]:
     """Measure learning: microseconds per sample of one update on the paper's batch of 160."""
     rows = []
-    for threads in sorted({1, os.cpu_count() or 1}):
+    for threads in sorted({1, usable_cores()}):
         with torch_threads(threads):
             calls: dict[tuple[str, str], Callable[[], object]] = {
                 (student, precision): _learner_call(student, precision, seed)

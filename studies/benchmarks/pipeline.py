@@ -92,6 +92,7 @@ def bench_pipeline(
         network=network,
         seconds=seconds,
         repeats=repeats,
+        cores=usable_cores(),
         seeds=list(range(seed, seed + repeats)),
         configs={name: _medians(rows) for name, rows in found.items()},
         **_ratios(found, pairs),

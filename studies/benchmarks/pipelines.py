@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from accerl.config import RunConfig
 from accerl.precision import BF16, FP32
 from accerl.presets import load_preset
+from accerl.runtime.machine.cores import usable_cores
 from accerl.spec import IDENTITY, CompressionSpec
 
 INT8 = CompressionSpec(bits=8)
@@ -54,7 +54,7 @@ def pipelines(game: str, network: str) -> dict[str, Pipeline]:
     """Return every configuration that the benchmark knows, by name."""
     strong = Pipeline(base_config(game, network))
     alone = replace(strong, learns=False)
-    cores = os.cpu_count() or 1
+    cores = usable_cores()
     # The paper's actors infer one state at a time, its learner updates on 160 samples in float32;
     # 16 of those updates are as many samples as 4 of ours, so both publish equally often.
     paper = strong.with_learner(unroll=5, precision="fp32").with_runtime(

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from accerl.records import fingerprint, versions
+from accerl.runtime.machine.cores import usable_cores
 from controller.bundle.meta import git_revision
 
 Key = TypeVar("Key", bound=Hashable)
@@ -79,8 +80,8 @@ def per_item(seconds: np.ndarray, name: str) -> dict[str, float]:
 
 
 def timed_here() -> list[Any]:
-    """Return what a saved time depends on beside what was timed: the machine and the code."""
-    return [fingerprint()["id"], git_revision(), versions()]
+    """Return what a saved time depends on beside what was timed: machine, its cores, and code."""
+    return [fingerprint()["id"], usable_cores(), git_revision(), versions()]
 
 
 def result_of(name: str, **fields: Any) -> dict[str, Any]:

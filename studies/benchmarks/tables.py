@@ -100,7 +100,7 @@ def print_pipeline(result: Mapping[str, Any], console: Console) -> None:
         "ratio would be if the faster side's inference cost nothing and all cores were always "
         "busy: seconds per step >= max((env + write) / actors, learn, (env + write + learn) / "
         f"cores). RSS: learner, then the others. Machine: {result['fingerprint']['cpu']}, "
-        f"{result['fingerprint']['cores']} cores."
+        f"{result['cores']} cores."
     )
 
 
@@ -238,6 +238,7 @@ def print_events(result: Mapping[str, Any], console: Console) -> None:
     console.print(table)
     console.print(
         f"Error {result['error_median']:.1%} in the median (10% are allowed), "
+        f"{result['error_median_during'] or 0.0:.1%} during events, "
         f"{result['error_max']:.1%} at worst (20%): "
         f"{'within' if result['within'] else 'not within'} the bars."
     )

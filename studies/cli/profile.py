@@ -40,7 +40,7 @@ class Measure(Command):
 
     Without --game, all networks of the paper on Pong. With it, that game's own step, network and
     learner, beside what the profile of that name holds already. Where torch sees a GPU, that learns
-    and distils (`--game pong --set learner.device=cpu`: the processor).
+    and distils (the processor: `--name cpu --game pong --set learner.device=cpu`).
     """
 
     name: str = "measured"

@@ -130,6 +130,7 @@ def tuned_for_all(study: Study, name: str) -> Tuned:
             plan=study.plan,
             storage=study.storage,
             costs=study.costs,
+            on_replayed=advance,
         )
     chosen = choose_on_validation(
         tuned,
@@ -169,6 +170,7 @@ def tuned_per_instance(
                     plan=study.plan,
                     storage=study.storage,
                     costs=study.costs,
+                    on_replayed=advance,
                 )
                 spent += tuned.inner_runs
                 chosen = choose_on_validation(

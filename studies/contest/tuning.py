@@ -34,6 +34,7 @@ from analysis.records.load import read_rows
 from controller.comparators.bandits import SlidingWindowUCB, ThompsonBandit
 from controller.comparators.gp_bandit import GPBandit
 from studies.contest.costs import StepCosts
+from studies.progress import Advance, silent
 from studies.storage import JOURNAL, open_storage
 
 Params = dict[str, Any]
@@ -138,6 +139,7 @@ def tune(
     plan: str = "",
     storage: BaseStorage | None = None,
     costs: StepCosts | None = None,
+    on_replayed: Advance = silent,
 ) -> Tuned:
     """Search `space` until `runs` inner runs are spent; trials that had ended are not made again.
 
@@ -161,6 +163,7 @@ def tune(
         plan: hash of what the scores depend on besides: searches of other plans are others.
         storage: where ended trials are saved; None: `JOURNAL` in `out`.
         costs: gets what trials had cost that are not made again.
+        on_replayed: called with their inner runs.
 
     Raises:
         UserError: not even one parameter set could be tried.
@@ -186,6 +189,8 @@ def tune(
         found = ended.find(trial.number, params)
         make = partial(evaluate, space.describe(params)) if found is None else found.scores
         scores = _try(trial, batches, make)
+        if found is not None:
+            on_replayed(len(scores), replayed=True)
         if found is not None and costs is not None:
             costs.note(f"{ended.name} {trial.number}", found.cpu_seconds)
         spent += len(scores)

@@ -25,7 +25,7 @@ from scipy.stats import t as student_t
 
 from accerl.errors import UserError
 from accerl.presets import load_preset
-from accerl.records import fingerprint, make_out_dir, versions, write_json
+from accerl.records import fingerprint, make_out_dir, read_json, versions, write_json
 from accerl.runtime.latency.games import times_of_run
 from accerl.runtime.latency.profiles import load_profile
 from accerl.spec import CompressionSpec
@@ -42,6 +42,7 @@ from studies.oracle_gap.branching import (
 )
 from studies.progress import bar, console, say
 
+RESULT = "oracle-gap.json"
 SPECS = (
     CompressionSpec(),
     CompressionSpec(bits=8),
@@ -115,7 +116,8 @@ def run_oracle_gap(
         storage: refused: nothing is tuned.
 
     Raises:
-        UserError: the budget or the profile does not exist, or a number is not allowed.
+        UserError: the budget or the profile does not exist, a number is not allowed, or `out` holds
+            what other settings have found.
     """
     check_options(
         "oracle-gap",
@@ -135,21 +137,32 @@ def run_oracle_gap(
         pairs = tuple((game, profile) for game in dict.fromkeys(game for game, _ in pairs))
     _check_profiles(pairs)
     make_out_dir(out)
+    _claim(out / RESULT, {"budget": budget, "seed": seed, "profile": profile})
     rows: list[dict[str, Any]] = []
     result = _result(rows, budget, seed, profile, {})
     with open_executor(out, workers, cluster=cluster) as executor:
         for game, name in pairs:
             rows.append(_gap(executor, spent, game, name, seed))
             result = _result(rows, budget, seed, profile, executor.runs_by)
-            write_json(out / "oracle-gap.json", result)
+            write_json(out / RESULT, result)
             console.print(_sentence(rows[-1]), highlight=False)
     from analysis.figures.bench import oracle_gap  # brings Altair, which no job needs
     from analysis.figures.export import write_pngs
 
     figure = oracle_gap(rows)
     for path in write_pngs({figure.name: figure}, out):
-        say(f"wrote {path} and {out / 'oracle-gap.json'}")
+        say(f"wrote {path} and {out / RESULT}")
     return result
+
+
+def _claim(path: Path, settings: Mapping[str, Any]) -> None:
+    """Refuse to write over what other settings have found."""
+    found = read_json(path) if path.is_file() else settings
+    for name, value in settings.items():
+        if found.get(name, value) != value:
+            raise UserError(
+                f"{path} is of {name} {found[name]!r}, not {value!r}; choose another --out"
+            )
 
 
 def _check_profiles(pairs: Sequence[tuple[str, str]]) -> None:

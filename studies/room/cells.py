@@ -113,9 +113,10 @@ def make_cells(
     """Return all instances of a budget, without references."""
 
     def cell(game: str, machine: str, env_steps: int, group: str) -> Instance:
-        own = specs_beside(game, specs)
-        length = STRETCH * env_steps
-        return make_cell(game, machines[machine], length, own, group, budget)
+        latency, config = machines[machine], run_config(game, budget)
+        times = times_of_run(latency, config)
+        own = [each for each in specs if incompatibility(config.network, times, each) is None]
+        return make_cell(game, latency, STRETCH * env_steps, own, group, budget)
 
     found = [
         cell(game, machine, env_steps, CHANGING if (row + column) % 2 else STEADY)

@@ -171,6 +171,8 @@ def compared(
                 "over_virtual": against[VIRTUAL],
                 "pairs": bootstrap.pairs,
                 "inner_runs": rule.inner_runs,
+                "sets": rule.sets,
+                "tuned_on": list(rule.tuned_on),
                 "params": dict(rule.params),
             }
         )

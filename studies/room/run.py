@@ -25,7 +25,6 @@ from studies.room.cells import (
     reference_cells,
     reference_jobs,
     reference_seeds,
-    specs_beside,
     with_references,
 )
 from studies.room.plan import (
@@ -91,8 +90,9 @@ def run_room(
         spent = replace(spent, machines=(profile,), control_machine="")
     names = dict.fromkeys([*spent.machines, spent.control_machine])
     machines = {name: load_profile(name) for name in names if name}
-    games = [*spent.games, *spent.easy, *spent.confirmed]
-    specs, missing = find_specs(spent, games, machines)
+    # Where a control's machine or a confirmation's learner lacks a spec, that stays in the others.
+    drawn = {name: machines[name] for name in spent.machines}
+    specs, missing = find_specs(spent, [*spent.games, *spent.easy], drawn)
     make_out_dir(out)
     settings = {"study": "room", "budget": budget, "seed": seed, "profile": profile}
     claim(out, settings)
@@ -130,7 +130,7 @@ def planned_seconds(
     costs: CoreSeconds,
 ) -> float:
     """Return the core-seconds of a budget; none of the specs counts as stopped."""
-    by_cell = {item.name: costs.of(item, specs_beside(item.game, specs)) for item in instances}
+    by_cell = {item.name: costs.of(item, filter(item.has, specs)) for item in instances}
     means = {name: total / len(specs) for name, total in by_cell.items()}
     total = 0.0
     for item in instances:

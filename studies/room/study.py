@@ -16,7 +16,6 @@ from studies.core_seconds import CoreSeconds
 from studies.jobs.executor import Executor, Outcome
 from studies.jobs.inner import StrategyJob, StrategyResult
 from studies.progress import Advance, bar, silent
-from studies.room.cells import specs_beside
 from studies.room.plan import FIRST_SEEDS, STOP, RoomBudget
 from studies.room.runs import Rows, log_seconds, make_matrix, rows_of
 
@@ -36,7 +35,7 @@ class RoomStudy:
     out: Path
     budget: RoomBudget
     specs: tuple[CompressionSpec, ...]
-    """that all machines have times for"""
+    """that all machines have times for on which room is measured"""
     seed: int
     executor: Executor
     costs: CoreSeconds
@@ -77,8 +76,8 @@ class RoomStudy:
             cells: list[Cell] = []
             for item in instances:
                 last = self._clearly_last(item, seeds[:place])
-                for spec in specs_beside(item.game, self.specs):
-                    if spec.label not in last:
+                for spec in self.specs:
+                    if item.has(spec) and spec.label not in last:
                         cells.append((item, spec, seed))
             self.run_cells(f"{title}, seed {seed}", cells)
         self._count_stopped(instances, seeds)
@@ -103,7 +102,8 @@ class RoomStudy:
 
     def run_missing(self, instances: Sequence[Instance], seeds: Sequence[int]) -> Matrix:
         """Make the runs of stopped specs that choices need after all; return the matrix."""
-        specs = {spec.label: spec for spec in specs_beside(instances[0].game, self.specs)}
+        shared = [spec for spec in self.specs if all(item.has(spec) for item in instances)]
+        specs = {spec.label: spec for spec in shared}
         while True:
             matrix = make_matrix(instances, list(specs), seeds, self.runs)
             missing = missing_runs(matrix, CHOICES)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from optuna.storages import BaseStorage
 
+from accerl.records import json_hash
 from accerl.spec import STUDENTS, CompressionSpec
 from controller.actions import ActionSpace
 from controller.env.instances import Instance
@@ -17,7 +18,6 @@ from studies.contest.budget import TUNE_SEEDS, VALIDATE_SEEDS
 from studies.contest.study import strategy_job
 from studies.contest.tuning import SPACES_BY_NAME, SearchSpace, choose_on_validation, tune
 from studies.progress import Advance, bar, silent
-from studies.room.cells import specs_beside
 from studies.room.runs import log_seconds, rows_of
 from studies.room.study import RoomStudy, static
 
@@ -47,6 +47,10 @@ class Rule:
     params: Mapping[str, Any]
     """what was found, for people; of schedules, by name of the instance"""
     inner_runs: int
+    sets: int
+    """of parameters that were run on all that it was tuned on: it is the best of these"""
+    tuned_on: tuple[str, ...]
+    """names of instances; of schedules, each on its own"""
 
 
 def spread_over(instances: Sequence[Instance], count: int) -> list[Instance]:
@@ -95,8 +99,10 @@ def tune_rule(
             runs=budget.rule_runs,
             out=study.out,
             seed=study.seed,
-            plan=study.plan,
+            # The plan does not say what rules are tuned on.
+            plan=json_hash([study.plan, [item.name for item in chosen], TUNE_SEEDS[0]]),
             storage=storage,
+            on_replayed=advance,
         )
     validated = choose_on_validation(
         found,
@@ -111,6 +117,8 @@ def tune_rule(
         by_instance={item.name: described for item in instances},
         params=validated.params,
         inner_runs=found.inner_runs + len(validated.candidates) * len(chosen),
+        sets=len(found.candidates),
+        tuned_on=tuple(item.name for item in chosen),
     )
 
 
@@ -178,6 +186,8 @@ def find_schedules(study: RoomStudy, instances: Sequence[Instance]) -> Rule | No
         by_instance=by_instance,
         params=params,
         inner_runs=runs,
+        sets=len(composed(study.specs[:COMPOSED])) + len(study.specs),
+        tuned_on=tuple(by_instance),
     )
 
 
@@ -188,7 +198,7 @@ def switches(params: Mapping[str, Any]) -> bool:
 
 def _schedule(study: RoomStudy, instance: Instance) -> tuple[Strategy, int]:
     """Return an instance's best schedule, and how many runs were asked for."""
-    specs = specs_beside(instance.game, study.specs)
+    specs = [spec for spec in study.specs if instance.has(spec)]
     statics = [static(spec, "tuned") for spec in specs]
     first = seconds_of(study, [(instance, each) for each in statics], TUNE_SEEDS[:1])
     order = np.argsort(first, kind="stable")[:COMPOSED]

@@ -17,6 +17,7 @@ from analysis.report.table import Cell, Table, count, number
 
 FILES = ("room.json", "plan.json")
 COLUMNS = ("#Gain", "#95% interval")
+TUNED = ("#Tuning runs", "#Best of (sets)", "#Tuned on (instances)")
 CHOSEN = (
     "Intervals are about the specs that were chosen on other seeds: that still others would choose "
     "differently is not in them."
@@ -187,12 +188,14 @@ def _strategies(result: Mapping[str, Any]) -> Table:
             *gain_cells(row["over_virtual"]),
             count(row["pairs"]),
             count(row["inner_runs"]),
+            count(row["sets"]),
+            count(len(row["tuned_on"])),
             Cell(formats.compact(row["params"])),
         )
         for row in result["strategies"]
     )
     columns = ("Strategy", *COLUMNS, "#Over the virtual best", "#95% interval", "#Pairs")
-    return Table("Gain over one spec for all", (*columns, "#Tuning runs", "Found"), rows)
+    return Table("Gain over one spec for all", (*columns, *TUNED, "Found"), rows)
 
 
 def _plan(result: Mapping[str, Any], plan: Mapping[str, Any]) -> Section:

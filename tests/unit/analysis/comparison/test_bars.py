@@ -13,7 +13,7 @@ import pytest
 
 from accerl.records import write_json
 from analysis.comparison import stats
-from analysis.comparison.bars import bar_sentences, find_bars, find_instances, found_words
+from analysis.comparison.bars import _is_met, bar_sentences, find_bars, find_instances, found_words
 from analysis.comparison.contest import build_contest
 from analysis.comparison.contrasts import PRIMARY, missing_metrics, planned_metrics
 from analysis.comparison.verdict import verdict_sentences
@@ -224,6 +224,8 @@ def test_the_share_of_the_room_is_of_the_static_spec_for_all(
     assert bar["found"] == pytest.approx(gain / np.log(1.5))
     assert bar["low"] < bar["found"] < bar["high"]
     assert bar["met"] == (bar["found"] >= 0.7)
+    for share, low, met in ((0.9, -0.1, None), (0.9, 0.1, True), (0.6, -0.1, False)):
+        assert _is_met(bar, {**bar, "found": share, "low": low}) is met  # noise is no share
     assert told(found, bar, study).startswith(
         "Bar, at least 70% of the room (50.0% over Best static, one for all, as the study of room "
         "measured it): "

@@ -17,6 +17,7 @@ from analysis.comparison.room import (
     best_for_all,
     best_pooled,
     cross_fit,
+    expected_steps,
     fill,
     gate,
     missing_runs,
@@ -163,6 +164,30 @@ def test_what_is_slow_does_not_look_faithful_for_missing_the_target() -> None:
         naive.append(np.mean(best_pooled(replace(cut, is_bound=np.zeros_like(is_bound))) == 0))
     assert np.mean(right) > 0.97
     assert np.mean(naive) < 0.9
+
+
+def test_what_was_stopped_for_being_slow_does_not_look_faithful_either() -> None:
+    """Its gaps are filled from runs that the horizon has cut: they are bounds as these are."""
+    speed = zeros()
+    speed[:, ::2, 1] = 1.0
+    found, naive = [], []
+    for dice in range(4):
+        free = matrix(speed, dice=dice)
+        horizon = np.quantile(free.log_seconds[:, 0], 0.9)
+        seconds = np.minimum(free.log_seconds, horizon)
+        steps = free.log_steps - (free.log_seconds - seconds)
+        is_bound = free.log_seconds > horizon
+        for values, empty in ((seconds, np.nan), (steps, np.nan), (is_bound, False)):
+            values[::2, 1, 2:] = empty
+        cut = replace(free, log_seconds=seconds, log_steps=steps, is_bound=is_bound)
+        filled = cut.filled()
+        assert not cut.is_bound[::2, 1, 2:].any()
+        as_made = replace(filled, is_bound=cut.is_bound)
+        for results, known in ((found, filled), (naive, as_made)):
+            own = expected_steps(known).mean(axis=2)
+            results.append(np.mean(own[::2, 1] - own[::2, 2:].mean(axis=1)))
+    assert abs(np.mean(found)) < 0.5 * abs(np.mean(naive))
+    assert np.mean(naive) < -0.05
 
 
 def test_what_differs_by_instance_is_found_where_noise_is_small() -> None:

@@ -7,7 +7,13 @@ import pytest
 from accerl.errors import UserError
 from accerl.runtime.conditions import ACTORS, KINDS, Condition, Conditions
 from accerl.spec import CompressionSpec
-from studies.benchmarks.events import bench_events, compare_events, events_config, schedule
+from studies.benchmarks.events import (
+    bench_events,
+    compare_events,
+    events_config,
+    schedule,
+    window_errors,
+)
 
 
 def test_the_schedule_has_every_kind_and_a_pause_around_each() -> None:
@@ -53,6 +59,17 @@ def test_speeds_are_of_whole_intervals_within_each_window() -> None:
     assert [row["ratio"] for row in rows] == pytest.approx([1.25, 1.25, 1.25])
     slower = compare_events(Conditions((event,)), 3.0, 9.0, [real, run(*[2] * 9), real], [virtual])
     assert slower[0]["real"] == pytest.approx(10.0)  # the median over seeds
+
+
+def test_a_pause_between_two_events_counts_once() -> None:
+    lasts = {"lasts_seconds": 3.0, "kind": "co-tenant", "amount": 1.0}
+    events = tuple(Condition(at_seconds=at, **lasts) for at in (3.0, 9.0))
+    real, virtual = run(*[10] * 15), run(*[8] * 6, *[5] * 3, *[8] * 6)
+    rows = compare_events(Conditions(events), 3.0, 15.0, [real], [virtual])
+    assert len(rows) == 6
+    errors = window_errors(rows)
+    assert list(errors) == [(0.0, 3.0), (3.0, 6.0), (6.0, 9.0), (9.0, 12.0), (12.0, 15.0)]
+    assert list(errors.values()) == pytest.approx([0.25, 0.25, 1.0, 0.25, 0.25])
 
 
 def test_numbers_that_cannot_be_are_refused() -> None:

@@ -31,6 +31,7 @@ from studies.contest.tuning import (
     choose_on_validation,
     tune,
 )
+from studies.progress import Advance, silent
 from studies.storage import open_storage
 from tests.fixtures.studies.postgres import Server
 
@@ -57,6 +58,7 @@ def search(
     plan: str = "",
     storage: BaseStorage | None = None,
     costs: StepCosts | None = None,
+    on_replayed: Advance = silent,
 ) -> tuple[Tuned, list[tuple[str, int]]]:
     """Tune; return what was found and the inner runs that were asked for."""
     asked: list[tuple[str, int]] = []
@@ -83,6 +85,7 @@ def search(
         plan=plan,
         storage=storage,
         costs=costs,
+        on_replayed=on_replayed,
     )
     return tuned, asked
 
@@ -278,6 +281,20 @@ def test_drivers_go_on_with_each_other_s_trials_in_a_database(
     other, made = search(KL_THRESHOLD, tmp_path / "four", runs=40, instances=7, storage=storage)
     assert (other, made) == (whole, [])
     search(KL_THRESHOLD, tmp_path / "five", runs=40, instances=7, storage=storage, plan="another")
+
+
+def test_progress_counts_what_an_earlier_call_has_made(tmp_path: Path) -> None:
+    storage = open_storage(str(tmp_path / "optuna.journal"))
+    counted: list[tuple[float, bool]] = []
+
+    def count(amount: float = 1.0, note: str = "", *, replayed: bool = False) -> None:
+        counted.append((amount, replayed))
+
+    _, asked = search(KL_THRESHOLD, tmp_path, runs=12, storage=storage, on_replayed=count)
+    assert counted == []
+    search(KL_THRESHOLD, tmp_path, runs=12, storage=storage, on_replayed=count)
+    assert sum(amount for amount, _ in counted) == len(asked) == 12
+    assert all(replayed for _, replayed in counted)
 
 
 def test_a_driver_takes_over_what_another_ends_beside_it(tmp_path: Path) -> None:

@@ -49,6 +49,9 @@ def inline(out: Path, workers: int, *, cluster: str) -> Iterator[Inline]:
 class Inline:
     """An executor without processes and files; every job travels."""
 
+    def __init__(self) -> None:
+        self.runs_by = {"this revision": 1}
+
     def map(self, jobs: Sequence[Job[Any]], on_done: Callable[[], object]) -> list[Outcome[Any]]:
         found = []
         for job in jobs:
@@ -125,6 +128,8 @@ def test_the_study_tells_of_every_pair_and_draws_it(
     )
     assert len(row["oracle"]["chosen"]) == 2
     assert (tmp_path / "oracle-gap.json").is_file()
+    with pytest.raises(UserError, match="is of seed 0, not 1; choose another --out"):
+        run_oracle_gap(tmp_path, budget="tiny", seed=1)
     assert (tmp_path / "oracle-gap.png").read_bytes()[:4] == b"\x89PNG"
     assert {mark["schedule"] for mark in gap_figure(result["rows"]).table} == {
         "no compression",

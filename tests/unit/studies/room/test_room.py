@@ -29,6 +29,8 @@ from studies.room.cells import find_references, find_specs, make_cell, make_cell
 from studies.room.plan import (
     BUDGETS,
     CHANGING,
+    CONFIRMED,
+    CONTROL,
     DRAWN,
     MACHINES,
     STEADY,
@@ -53,7 +55,8 @@ def planned(name: str) -> tuple[tuple[Instance, ...], tuple[CompressionSpec, ...
     budget = BUDGETS[name]
     names = dict.fromkeys([*budget.machines, budget.control_machine])
     machines = {each: load_profile(each) for each in names if each}
-    specs, _ = find_specs(budget, [*budget.games, *budget.easy, *budget.confirmed], machines)
+    drawn = {each: machines[each] for each in budget.machines}
+    specs, _ = find_specs(budget, [*budget.games, *budget.easy], drawn)
     return tuple(make_cells(budget, machines, specs)), specs
 
 
@@ -116,6 +119,17 @@ def test_a_spec_without_times_is_left_out_everywhere() -> None:
     specs, missing = find_specs(budget, ["catch"], {"paper": load_profile("paper")})
     assert specs == (IDENTITY,)
     assert missing == {"original rank 25% INT8": ["paper"]}
+
+
+def test_what_controls_and_confirmations_lack_stays_in_the_matrix() -> None:
+    rank = CompressionSpec(bits=8, rank=0.25)
+    instances, specs = planned("default")
+    assert rank in specs
+    assert len(specs) == len(BUDGETS["default"].specs)
+    has = {item.group: item.has(rank) for item in instances}
+    assert has[STEADY]
+    assert not has[CONTROL]
+    assert not has[CONFIRMED]
 
 
 def test_hours_grow_with_the_budget_and_know_what_was_measured(tmp_path: Path) -> None:

@@ -59,7 +59,15 @@ def made_up() -> dict[str, Any]:
     }
     result = drawn_room(matrix, cells, made, 0)
     params = {cells[0].name: {"exploring": {"bits": 8}}}
-    rule = Rule(name=SCHEDULE, label="a schedule", by_instance={}, params=params, inner_runs=9)
+    rule = Rule(
+        name=SCHEDULE,
+        label="a schedule",
+        by_instance={},
+        params=params,
+        inner_runs=9,
+        sets=3,
+        tuned_on=(),
+    )
     half: Rows = [{"seconds_to_target": 10.0, "env_steps_to_target": 1.0}]
     runs = {(SCHEDULE, cells[0].name, seed): half for seed in (300, 301, 302)}
     result["strategies"] = compared(matrix, cells, [rule], runs, 0)
