@@ -37,7 +37,7 @@ class Advice(Command):
         '{"student": "net3", "bits": 8}',
     )
     """what actors act with, each as JSON; fp32 always does"""
-    actors: int = 0
+    actors: int | None = None
     """processes that act (default: as many as a run would have here)"""
     seconds: float = 12.0
     """of each spec and repeat; the first four tenths are left out"""
@@ -58,7 +58,7 @@ class Advice(Command):
             game=self.env,
             network=self.network,
             specs=[CompressionSpec.from_json(text) for text in self.specs],
-            actors=self.actors,
+            actors=self.actors or 0,
             seconds=self.seconds,
             repeats=self.repeats,
             rounds=self.rounds,
