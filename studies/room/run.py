@@ -163,7 +163,7 @@ def _referenced(study: RoomStudy, instances: Sequence[Instance]) -> list[Instanc
 
 
 def _measure(study: RoomStudy, storage: str, info: Mapping[str, Any]) -> dict[str, Any]:
-    """Make all other runs; return what they say, of which the matrix's part is written first.
+    """Make all other runs; return what they say, which is written part by part.
 
     Args:
         study: whose instances have their targets.
@@ -178,7 +178,7 @@ def _measure(study: RoomStudy, storage: str, info: Mapping[str, Any]) -> dict[st
     result["targets"] = by_target(matrix, drawn, study.runs, study.seed)
     result["strategies"] = []
     result["decomposition"] = decomposition(result["room"], [])
-    write_json(study.out / RESULT, {**result, **_made(study), **info, "finished": False})
+    _keep(study, result, info)
     apart = []
     for place, name in enumerate((EASY, CONTROL, CONFIRMED)):
         if found := _apart(study, name, 10 + place):
@@ -187,6 +187,7 @@ def _measure(study: RoomStudy, storage: str, info: Mapping[str, Any]) -> dict[st
     if budget.copied:
         apart.append(_placebo(study))
     result["groups"] += apart
+    _keep(study, result, info)
     rules = [tune_rule(study, name, drawn, open_storage(storage)) for name in budget.rules]
     if schedules := find_schedules(study, drawn):
         rules.append(schedules)
@@ -195,6 +196,11 @@ def _measure(study: RoomStudy, storage: str, info: Mapping[str, Any]) -> dict[st
     result["decomposition"] = decomposition(result["room"], result["strategies"])
     tuned = [row for rows in runs.values() for row in rows]
     return {**result, **_made(study), **info, "strategy_rows": tuned, "finished": True}
+
+
+def _keep(study: RoomStudy, result: Mapping[str, Any], info: Mapping[str, Any]) -> None:
+    """Write what is known so far: rules and schedules take hours more."""
+    write_json(study.out / RESULT, {**result, **_made(study), **info, "finished": False})
 
 
 def _made(study: RoomStudy) -> dict[str, Any]:

@@ -15,7 +15,8 @@ from studies.progress import console, numbers_table, say
 
 RESULT = "room.json"
 SMALL = "room-small.json"
-"""the same without single runs: small enough for a repository"""
+"""the same without single runs, its numbers rounded: small enough for a repository"""
+DIGITS = 5
 _LONG = ("means", "strategy_rows")
 
 
@@ -23,7 +24,7 @@ def show(out: Path, result: dict[str, Any]) -> dict[str, Any]:
     """Write and print a result; return it."""
     write_json(out / RESULT, result)
     small = {name: value for name, value in result.items() if name not in _LONG}
-    write_json(out / SMALL, {**small, "matrix": result["means"]}, indent=None)
+    write_json(out / SMALL, _rounded({**small, "matrix": result["means"]}), indent=None)
     tables = (families_table, room_table, choices_table, strategies_table)
     for table in (make(result) for make in tables):
         if table.row_count:
@@ -46,6 +47,15 @@ def show(out: Path, result: dict[str, Any]) -> dict[str, Any]:
     for path in (out / RESULT, out / SMALL, page, *pictures):
         say(f"wrote {path}")
     return result
+
+
+def _rounded(value: Any) -> Any:
+    """Return plain data with its numbers cut to `DIGITS` significant digits."""
+    if isinstance(value, float):
+        return float(f"{value:.{DIGITS}g}")
+    if isinstance(value, Mapping):
+        return {key: _rounded(each) for key, each in value.items()}
+    return [_rounded(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def percent(found: Mapping[str, Any]) -> tuple[str, str]:
