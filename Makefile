@@ -12,10 +12,12 @@ MAX_LINES := 400
 # What it asks for (matplotlib, seaborn, pandas) is for watching games; its rules need numpy alone.
 MINATAR := --no-deps minatar==1.0.15
 
-.PHONY: study test test-all check lint types layers lines format clean
+.PHONY: study install test test-all check lint types layers lines format clean
 
 study: $(VENV)/.installed ## the first study: out/quickstart/report.html and out/quickstart/bundle
 	$(BIN)/accerl study run quickstart --out out/quickstart --budget default
+
+install: $(VENV)/.installed ## the command: .venv/bin/accerl
 
 test: $(VENV)/.installed-test ## the fast suite
 	$(PYTEST) $(SIDE_BY_SIDE) -m "not slow"

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import sysconfig
+import traceback
 from collections.abc import Callable, Collection
+from pathlib import Path
 
 
 class UserError(Exception):
@@ -30,6 +33,23 @@ class GameError(UserError):
 def one_line(error: BaseException) -> str:
     """Return what another's error says, on one line; its type where it says nothing."""
     return " ".join(str(error).split()) or type(error).__name__
+
+
+def raised_in(error: BaseException) -> str:
+    """Return file and line of a user's own code that raised, as `` (mynets.py:7)``; "" if unknown.
+
+    That is the innermost outside of this package, of others that are installed, and of Python. A
+    syntax error names them itself.
+    """
+    if isinstance(error, SyntaxError):
+        return ""
+    installed = (sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
+    others = (Path(__file__).parent, *map(Path, installed))
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        path = Path(frame.filename)
+        if path.is_file() and not any(folder in path.parents for folder in others):
+            return f" ({path.name}:{frame.lineno})"
+    return ""
 
 
 def first_line(error: BaseException) -> str:

@@ -18,6 +18,11 @@ from accerl.errors import UserError, did_you_mean, first_line
 from accerl.presets import load_preset
 from accerl.runtime.conditions import Conditions
 
+RECORDED = ("strategy", "strategy_params", "shield", "profile_hash", "own_parts", "machine")
+"""what the config.json of a run says besides its configuration"""
+_OPTIONS = ("seconds", "seed", "network", "start", "events")
+"""of the command line, which are no settings"""
+
 
 def read_settings(texts: Sequence[str]) -> dict[str, Any]:
     """Return settings such as ``compression.prune_criterion=taylor``; values are JSON, or words.
@@ -29,7 +34,10 @@ def read_settings(texts: Sequence[str]) -> dict[str, Any]:
     for text in texts:
         path, equals, value = text.partition("=")
         if not (equals and "." in path):
-            raise UserError(f"--set {text}: write it like compression.prune_criterion=taylor")
+            option = f"; for {path} there is --{path}" if path in _OPTIONS else ""
+            raise UserError(
+                f"--set {text}: write it like compression.prune_criterion=taylor{option}"
+            )
         try:
             settings[path] = json.loads(value)
         except json.JSONDecodeError:
@@ -59,7 +67,7 @@ def read_file(path: Path, game: str) -> tuple[dict[str, Any], dict[str, Any]]:
         raise UserError(f"--config {path} is for {named!r}; give that game, or another file")
     settings, own = {}, {}
     for name, value in data.items():
-        if name in ("hash", "preset", "game"):
+        if name in ("hash", "preset", "game") or name in RECORDED:
             continue
         if isinstance(value, dict):
             settings |= {f"{name}.{each}": setting for each, setting in value.items()}

@@ -40,6 +40,11 @@ def check_engine(artifact: Artifact, net: Policy, obs: np.ndarray) -> float:
     with torch.no_grad():
         states = torch.from_numpy(np.ascontiguousarray(obs)).to(net.device)
         logits = net(states)[0].float().cpu().numpy()
+    if not np.isfinite(logits).all():
+        raise EngineMismatchError(
+            "the network itself puts out NaN or infinite logits on recorded states; mend "
+            "it, or what it divides and takes logarithms of"
+        )
     label, limit = artifact.spec.label, EXPECTED_KL_NATS[artifact.spec.bits]
     try:
         acted, values = make_engine(artifact).infer(obs)

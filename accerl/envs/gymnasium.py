@@ -19,7 +19,7 @@ from accerl.envs.base import Step
 from accerl.envs.config import AS_IT_IS, EnvConfig
 from accerl.envs.observations import Observations
 from accerl.envs.registry import bare_id, find_spec, missing_package
-from accerl.errors import GameError, UserError, did_you_mean, one_line
+from accerl.errors import GameError, UserError, did_you_mean, one_line, raised_in
 from accerl.networks.observation import ObservationSpec
 from accerl.seeds import Role, number
 
@@ -183,9 +183,21 @@ class _Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
         """Reset the environment."""
         try:
             self._seen, info = self.env.reset(**options)
+            self._check_shape(self._seen)
+        except GameError:
+            raise
         except Exception as error:  # a user's own code may fail in any way
             raise _failure(self._game, self._who, "reset", error) from error
         return self._seen, info
+
+    def _check_shape(self, seen: Any) -> None:
+        """Refuse what does not fit into the batch, where it would have no name."""
+        declared = self.observation_space.shape
+        if declared is not None and np.shape(seen) != declared:
+            raise GameError(
+                f"game {self._game!r}: {self._who} returned an observation of shape "
+                f"{np.shape(seen)}, and its observation_space says {declared}"
+            )
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Step the environment, unless it rests."""
@@ -193,14 +205,19 @@ class _Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
             return self._seen, 0.0, False, False, {}
         self._steps += 1
         try:
-            return self.env.step(action)
+            seen = self.env.step(action)
+            self._check_shape(seen[0])
+            return seen
+        except GameError:
+            raise
         except Exception as error:  # a user's own code may fail in any way
             raise _failure(self._game, self._who, f"step {self._steps}", error) from error
 
 
 def _failure(game: str, who: str, where: str, error: Exception) -> GameError:
     return GameError(
-        f"game {game!r}: {who} raised {type(error).__name__} in {where}: {one_line(error)}",
+        f"game {game!r}: {who} raised {type(error).__name__} in {where}: {one_line(error)}"
+        f"{raised_in(error)}",
         "".join(traceback.format_exception(error)),
     )
 
@@ -278,6 +295,9 @@ def _find_wrapper(name: str) -> Callable[[Any], Any]:
         return getattr(import_module(module), attribute)
     except (ImportError, AttributeError) as error:
         raise UserError(f"env: wrapper {name!r}: {one_line(error)}") from error
+    except Exception as error:  # a user's own code may fail in any way
+        what = f"importing it failed, {type(error).__name__}: {one_line(error)}{raised_in(error)}"
+        raise UserError(f"env: wrapper {name!r}: {what}") from error
 
 
 def _unsupported_observations(game: str, space: Any, config: EnvConfig) -> UserError:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from accerl.errors import UserError, first_line
+from accerl.errors import UserError, first_line, raised_in
 from accerl.networks.observation import ObservationSpec
 from accerl.networks.policy_net import PolicyNet
 
@@ -165,7 +165,8 @@ def _probe(module: nn.Module, observation: ObservationSpec) -> tuple[Tensor, tup
     try:
         results: Any = module(blank_states(observation, 2, device))
     except Exception as error:  # anything may be wrong in a user's own forward
-        raise UserError(f"{kind} cannot act on {observation}: {first_line(error)}") from error
+        where = first_line(error) + raised_in(error)
+        raise UserError(f"{kind} cannot act on {observation}: {where}") from error
     finally:
         for handle in handles:
             handle.remove()

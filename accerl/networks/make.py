@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from accerl.errors import UserError, first_line
+from accerl.errors import UserError, first_line, one_line, raised_in
 from accerl.networks.adopt import as_policy
 from accerl.networks.graph_policy import GraphPolicy, Policy
 from accerl.networks.impala import IMPALA, ImpalaNet, make_impala
@@ -70,6 +70,11 @@ def find_network(name: str) -> Callable[[ObservationSpec, int], Any]:
             f"network {name!r}: {error}; give the import path of a function, as in "
             "mynets:small, of a module that can be imported from here"
         ) from error
+    except Exception as error:  # a user's own code may fail in any way
+        raise UserError(
+            f"network {name!r}: importing {path!r} failed, {type(error).__name__}: "
+            f"{one_line(error)}{raised_in(error)}; mend it"
+        ) from error
 
 
 def _own(
@@ -84,7 +89,7 @@ def _own(
         except Exception as error:  # a user's own code may fail in any way
             raise UserError(
                 f"network {name!r} cannot be made for {observation} and {num_actions} actions: "
-                f"{first_line(error)}"
+                f"{first_line(error)}{raised_in(error)}"
             ) from error
     if not isinstance(module, nn.Module):
         raise UserError(f"network {name!r} returned {type(module).__name__}, not a torch module")

@@ -16,6 +16,7 @@ from accerl.monitor.strategy import Strategy
 from accerl.settings import configure, refuse_idle
 from accerl.spec import CompressionSpec
 from accerl.training.run import RunResult, run_training
+from accerl.training.run_folder import resumed
 
 
 def train(
@@ -42,7 +43,8 @@ def train(
         seconds: length of the run on its own clock; None: the game's.
         seed: of everything random.
         out: folder to record the run in; None records nothing.
-        resume: whether to go on with the run in `out`, from its last checkpoint.
+        resume: whether to go on with the run in `out`, from its last checkpoint, to its length
+            unless `seconds` says another.
         start: folder of a run whose learner this one begins with.
         until_score: mean score of the actors at which the run ends early.
         settings: any setting of the configuration, as ``section__name``: ``runtime__num_envs=8``.
@@ -51,6 +53,11 @@ def train(
         UserError: a name or value is not allowed, `out` holds anything already, or nothing that
             could be resumed.
     """
+    if network is not None and not isinstance(network, str):
+        raise UserError(
+            f"network: give its import path, such as 'mynets:MyNet', not {network!r}: other "
+            "processes import it too"
+        )
     given = _by_path(settings)
     if "runtime.runtime" in given and given["runtime.runtime"] != "serial":
         given.setdefault("runtime.clock", "real")  # they have no other
@@ -65,6 +72,8 @@ def train(
         until_score=until_score,
     )
     refuse_idle(config, given, "setting")
+    if resume and out is not None:
+        config = resumed(config, Path(out), seconds)
     chosen = _strategy(strategy)
     is_rule = isinstance(chosen, HandSetStrategy)
     name = None if is_rule or not isinstance(strategy, str | Path) else str(strategy)
@@ -92,8 +101,11 @@ def _strategy(strategy: Strategy | CompressionSpec | str | Path | None) -> Strat
         return FixedStrategy(strategy)
     if not isinstance(strategy, str | Path):
         if not hasattr(strategy, "decide"):
+            hint = (
+                "; give CompressionSpec(bits=8) or the like" if isinstance(strategy, dict) else ""
+            )
             raise UserError(
-                f"strategy: expected an object with decide() and reset(), got {strategy!r}"
+                f"strategy: expected an object with decide() and reset(), got {strategy!r}{hint}"
             )
         return strategy
     if strategy in STRATEGIES:

@@ -36,6 +36,7 @@ from accerl.training.run_folder import (
     check_free,
     held,
     read_config,
+    seconds_finished,
     starting_learner,
 )
 from accerl.training.score import Score
@@ -365,9 +366,7 @@ def _in_words(machine: Mapping[str, Any] | None) -> str:
 
 
 def check_resumable(config: RunConfig, out: Path | None, identity: Mapping[str, Any]) -> None:
-    """Refuse to resume what was not started, or was started with other settings.
-
-    Only the length of the run may change.
+    """Refuse to resume what was not started, or with other settings; the length may change.
 
     Args:
         config: what the run would go on with.
@@ -398,3 +397,4 @@ def check_resumable(config: RunConfig, out: Path | None, identity: Mapping[str, 
             f"{recorded.preset!r}, seed {recorded.seed}, strategy {data.get('strategy')!r}); "
             "resume it with the same ones, or choose another --out"
         )
+    seconds_finished(config, out)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import fcntl
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from accerl.checkpoint import has_checkpoint, load_checkpoint
 from accerl.config import RunConfig
 from accerl.errors import UserError
-from accerl.records import CONFIG, METRICS, make_out_dir, not_a_run, read_json
+from accerl.records import CONFIG, METRICS, SUMMARY, make_out_dir, not_a_run, read_json
+from accerl.settings import RECORDED
 
 CHECKPOINT = "checkpoint"
 PROFILE = "profile.json"
@@ -32,8 +34,38 @@ def read_config(path: Path) -> RunConfig:
     if not (path / CONFIG).is_file():
         raise UserError(not_a_run(path, CONFIG))
     data = read_json(path / CONFIG)
-    extra = ("strategy", "strategy_params", "shield", "profile_hash", "own_parts", "machine")
-    return RunConfig.from_json({key: value for key, value in data.items() if key not in extra})
+    return RunConfig.from_json({key: value for key, value in data.items() if key not in RECORDED})
+
+
+def resumed(config: RunConfig, path: Path, seconds: float | None) -> RunConfig:
+    """Return the configuration of a run that is to go on, as long as it was to be at first.
+
+    Args:
+        config: what it would be without its folder.
+        path: its folder.
+        seconds: how long it is to be now; None: as it was, and up to the score that it was.
+    """
+    if not (path / CONFIG).is_file():
+        return config  # who resumes it says what is wrong
+    if seconds is None:
+        recorded = read_config(path)
+        until = recorded.until_score if config.until_score is None else config.until_score
+        config = replace(config, seconds=recorded.seconds, until_score=until)
+    return config
+
+
+def seconds_finished(config: RunConfig, path: Path) -> float | None:
+    """Return how long a run took that is to last no longer; None: it goes on.
+
+    Raises:
+        UserError: it took longer than it is to last.
+    """
+    done = read_json(path / SUMMARY).get("seconds") if (path / SUMMARY).is_file() else None
+    if done is None or done < config.seconds:
+        return None
+    if config.seconds < read_config(path).seconds:
+        raise UserError(f"{path} has run for {done:g} s already; give more --seconds")
+    return done
 
 
 def holds_run(path: Path) -> bool:

@@ -106,6 +106,8 @@ def _restore(
     path: Path, spec: CompressionSpec, links: Sequence[Link] = ()
 ) -> tuple[RunConfig, Policy, Artifact, np.ndarray]:
     """Return a run's configuration, its learner's policy, that policy compressed, and states."""
+    if not isinstance(spec, CompressionSpec):
+        raise UserError(f"the spec must be a CompressionSpec, not {type(spec).__name__}")
     config = read_config(path)
     Decision.of(spec).check_students(config.network)
     state = saved_run(path)

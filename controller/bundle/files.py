@@ -152,7 +152,7 @@ def check_version(data: Mapping[str, Any], key: str, expected: int) -> None:
     if found == expected and not isinstance(found, bool):
         return
     newer = isinstance(found, int) and found > expected
-    advice = "update AcceRL" if newer else "export the bundle again"
+    advice = "update AcceRL" if newer else "train or run the study again to make it anew"
     raise UserError(
         f"{key} is {found!r}, this AcceRL {accerl.__version__} reads {expected}; {advice}"
     )

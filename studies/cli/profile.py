@@ -172,7 +172,7 @@ class Sample(Command):
         """Draw machines, or predict every fleet."""
         if (self.number is None) == (self.fleet is None):
             raise UserError(
-                "profile sample: give either how many machines to draw or --fleet, not both; "
+                "profile sample: give how many machines to draw, or --fleet, and not both; "
                 "`accerl profile sample 5 --family laptop`"
             )
         config = load_preset(self.env)

@@ -190,7 +190,8 @@ def _print_summary(summary: Mapping[str, Any], out: Path, planned: int, *, measu
         used = ", ".join(
             f"{name} {rounded(value)}" for name, value in summary["cpu_seconds"].items()
         )
-        say(f"processor seconds: {used}")
+        modelled = " (of the modelled machine)" if summary["profile"] is not None else ""
+        say(f"processor seconds{modelled}: {used}")
     if (energy := summary.get("energy_estimate")) is not None:
         say(
             f"estimate of {energy['by'].partition(':')[0]} for the whole machine, others' work "

@@ -67,7 +67,10 @@ class Report(Command):
     def execute(self) -> dict[str, Any]:
         """Write what was asked for; return the paths."""
         if not self.runs:
-            raise UserError("name a study folder or at least one run directory")
+            raise UserError(
+                "name a study folder or at least one run directory, before the options: "
+                "`accerl report runs/a --html FILE`"
+            )
         _check_page(self.html)
         wandb = self.html.parent / "wandb" if self.wandb == BESIDE_HTML else self.wandb
         for option, folder in (("--figures", self.figures), ("--wandb", wandb)):

@@ -78,9 +78,13 @@ def choose_strategy(
             )
         return bundle_strategy(name, config, mode=bundle_mode, strict=strict)
     if Path(name).exists():
-        raise UserError(f"--strategy {name}: this is not a schedule bundle (no bundle.json)")
+        inside = f"; its bundle is {name}/bundle" if is_bundle(f"{name}/bundle") else ""
+        raise UserError(f"--strategy {name}: this is no schedule bundle (no bundle.json){inside}")
     hint = did_you_mean(name, [*STRATEGIES, *COMPARATORS, AdvancedIndicator.name])
-    raise UserError(f"strategy {name!r} does not exist; {hint}, or the folder of a bundle")
+    raise UserError(
+        f"strategy {name!r} does not exist; {hint}, or the folder of a bundle; one of your own "
+        "goes to accerl.train(strategy=...)"
+    )
 
 
 def _note_unknown_times(config: RunConfig, strategy: str) -> None:
@@ -143,8 +147,8 @@ def bundle_strategy(path: str, config: RunConfig, *, mode: str, strict: bool) ->
         left_out = replaced[0].acting is None
         others = "it chooses from the others" if left_out else "the nearest milder ones act instead"
         say(
-            f"warning: this run cannot act with {len(replaced)} of the specs of {path}; {others}: "
-            + "; ".join(map(str, replaced))
+            f"warning: this run cannot act with {len(replaced)} of the specs of {path} "
+            f"({'; '.join(map(str, replaced))}); {others}"
         )
     return served
 

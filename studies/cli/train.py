@@ -17,7 +17,7 @@ from accerl.runtime.conditions import read_events
 from accerl.runtime.machine.energy import EnergyMeter
 from accerl.settings import configure, read_settings, refuse_idle, to_text
 from accerl.spec import IDENTITY, CompressionSpec
-from accerl.training.run_folder import check_free
+from accerl.training.run_folder import check_free, resumed, seconds_finished
 from accerl.training.saved_policy import evaluate_checkpoint
 from analysis.formats import rounded
 from controller.shield import Shielded
@@ -42,7 +42,7 @@ class Train(Command):
     any other Atari game in snake_case; or any id of Gymnasium's registry, such as LunarLander-v3 or
     mypackage:MyEnv-v0, which imports mypackage first"""
     config: Path | None = None
-    """TOML or JSON file with settings, as --print-config prints them; options go before it"""
+    """TOML or JSON file with settings, as --print-config prints them; options override it"""
     print_config: bool = False
     """print the whole configuration as JSON, and train nothing"""
     seconds: float | None = None
@@ -99,7 +99,8 @@ class Train(Command):
     out: Path | None = None
     """run directory (default: runs/GAME-seedN)"""
     resume: bool = False
-    """go on with the run in --out from its last checkpoint"""
+    """go on with the run in --out from its last checkpoint, to its length unless --seconds says
+    another"""
     wandb: bool = False
     """also write an offline W&B run to the run directory"""
     energy: str | None = None
@@ -109,6 +110,12 @@ class Train(Command):
     def execute(self) -> dict[str, Any]:
         """Resolve the options and train."""
         config = self.run_config()
+        default = Path("runs") / f"{_as_file_name(config.preset)}-seed{config.seed}"
+        out = self.out or free_folder(default, self.resume)
+        if self.resume:
+            config = resumed(config, out, self.seconds)
+            if (done := seconds_finished(config, out)) is not None:
+                say(f"{out} is finished after {done:g} s: give more --seconds to go on with it")
         chosen = choose_strategy(
             self.strategy,
             config,
@@ -125,8 +132,6 @@ class Train(Command):
             if not self.json:
                 print(to_text(config))
             return config.to_json()
-        default = Path("runs") / f"{_as_file_name(config.preset)}-seed{config.seed}"
-        out = self.out or free_folder(default, self.resume)
         if not self.resume:
             check_free(out, "add --resume, or give another --out")
         summary = run_recorded(
@@ -162,6 +167,11 @@ class Train(Command):
             "ray.address": self.cluster,
         }
         given = read_settings(self.settings)
+        for name, value in _known(options).items():
+            if given.get(name, value) != value:
+                raise UserError(
+                    f"--set {name}={given[name]} contradicts the option that says {value}; give one"
+                )
         config = configure(
             self.game,
             {**_known(options), **given},

@@ -291,4 +291,6 @@ def job_counts(out: Path) -> dict[str, Any]:
         raise UserError(f"{out} holds no study; give the --out of `accerl study run`")
     saved = sum(1 for _ in (out / RESULTS).glob("*.json"))
     step = read_json(out / PROGRESS) if (out / PROGRESS).is_file() else None
+    if (out / "study.json").is_file():
+        step = None  # a contest that has its result, perhaps ended early
     return {"saved": saved, "step": step}

@@ -58,8 +58,8 @@ def test_a_game_that_a_bundle_never_saw_is_steered_by_its_policy(
     )  # fmt: skip
     first = accerl(capsys, *command, tmp_path / "first")
     assert (
-        f"warning: this run cannot act with 12 of the specs of {bundle}; it chooses from the "
-        "others: original INT8 (no times in latency profile fast); "
+        f"warning: this run cannot act with 12 of the specs of {bundle} (original INT8 (no times "
+        "in latency profile fast); "
     ) in first.err
     summary = first.json
     assert (summary["env"], summary["strategy"]) == ("cartpole", str(bundle))
@@ -197,7 +197,9 @@ def test_a_bundle_is_copied_and_replayed(
     ]
 
 
-@pytest.mark.parametrize(("version", "advice"), [(5, "export the bundle again"), (7, "update")])
+@pytest.mark.parametrize(
+    ("version", "advice"), [(5, "train or run the study again"), (7, "update")]
+)
 def test_a_bundle_of_another_version_is_refused(
     bundle: Path, version: int, advice: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -45,7 +45,8 @@ def test_a_game_and_a_machine_that_it_never_saw(
     )  # fmt: skip
     check_records(out)
     assert done.json["env_steps"] > 0
-    assert "it chooses from the others: original rank 50% INT8 (no times in" in done.err
+    assert "(original rank 50% INT8 (no times in" in done.err
+    assert "); it chooses from the others" in done.err
     rows = next(iter(read_metrics(out))).explanation
     assert set(rows) == {spec.label for spec in (IDENTITY, *SPECS[:3])}
 
@@ -105,7 +106,7 @@ def test_processes_on_the_real_clock(
         "runtime.eval_episodes=0", "--out", tmp_path / "run", "--json",
     )  # fmt: skip
     check_records(tmp_path / "run")
-    assert "it chooses from the others: net1 INT8 (student not smaller" in done.err
+    assert "(net1 INT8 (student not smaller" in done.err
 
 
 def test_show_prints_what_it_believes(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:

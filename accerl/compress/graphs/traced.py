@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import logging
 import operator
 import threading
 import warnings
@@ -189,7 +190,9 @@ class Traced:
         tqdm.set_lock(threading.RLock())
         states = torch.zeros((2, *spec.shape), dtype=getattr(torch, spec.dtype))
         batch = {0: Dim("batch", min=1, max=_MOST_STATES)}
+        before = logging.root.manager.disable
         try:
+            logging.disable()  # torch says on many lines what the error says on one
             with warnings.catch_warnings(), torch.no_grad():
                 warnings.simplefilter("ignore")  # what torch's parts say to each other
                 copied = copy.deepcopy(module).cpu().eval()
@@ -200,6 +203,8 @@ class Traced:
                 return program.run_decompositions({})
         except Exception as error:  # whatever a user's forward does with what is no tensor
             raise self.refusal("torch.export cannot read its forward", first_line(error)) from error
+        finally:
+            logging.disable(before)
 
     def _read(self) -> Iterator[Op]:
         for node in self._nodes:

@@ -151,7 +151,9 @@ def _families(result: Mapping[str, Any]) -> Table:
     return Table(FAMILIES, columns, rows)
 
 
-def _finals(result: Mapping[str, Any]) -> Table:
+def _finals(result: Mapping[str, Any]) -> Table | None:
+    if any("final" not in row for row in result["families"]):
+        return None  # an earlier version wrote it
     specs = tuple(result["families"][0]["final"])
     rows = tuple(
         (

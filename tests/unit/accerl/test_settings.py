@@ -137,3 +137,10 @@ def test_only_a_learner_that_fits_can_be_started_from(tmp_path: Path) -> None:
     ):
         with pytest.raises(UserError, match=reason):
             starting_learner(replace(start, **change))
+
+
+def test_the_record_of_a_run_is_a_file_of_its_settings(tmp_path: Path) -> None:
+    config = tiny_catch()
+    run_training(config, FixedStrategy(IDENTITY), out=tmp_path / "a", profile=fast_profile())
+    again = configure(config.preset, {}, tmp_path / "a" / "config.json")
+    assert again == read_config(tmp_path / "a")

@@ -14,7 +14,7 @@ from accerl.envs import EnvConfig, make_envs
 from accerl.envs.base import Rests
 from accerl.envs.config import AS_IT_IS
 from accerl.errors import GameError, UserError
-from tests.fixtures.own_games import own
+from tests.fixtures.own_games import NAME, own
 
 pytestmark = pytest.mark.usefixtures("own_games")
 FLAT = EnvConfig(wrappers=("FlattenObservation",))
@@ -235,6 +235,10 @@ def test_a_missing_dependency_is_named_with_its_pip_line() -> None:
     ("game", "message"),
     [
         ("Failing-raises-v0", "environment 1 raised RuntimeError in step 310: the simulator cr"),
+        (
+            "Failing-shape-v0",
+            r"environment 1 returned an observation of shape \(2,\), and .* \(3,\)",
+        ),
         ("Failing-nan-obs-v0", "environment 1 returned NaN or infinity in its observation, in ste"),
         (
             "Failing-nan-reward-v0",
@@ -250,6 +254,7 @@ def test_an_environment_that_fails_is_named(game: str, message: str) -> None:
     with pytest.raises(GameError, match=message) as failed:
         envs.step(np.zeros(4, int))
     assert "\n" not in str(failed.value)
+    assert (f"({NAME}.py:" in str(failed.value)) == ("raises" in game)
     assert ("the simulator crashed\nfor good" in failed.value.details) == ("raises" in game)
 
 

@@ -73,7 +73,7 @@ def test_a_truncated_manifest_is_found(folder: Path, kept: float) -> None:
     ("key", "value", "message"),
     [
         ("schema_version", 99, r"schema_version is 99, this AcceRL .* reads 6; update"),
-        ("schema_version", 5, "schema_version is 5, .* reads 6; export the bundle again"),
+        ("schema_version", 5, "schema_version is 5, .* reads 6; train or run the study again"),
         ("schema_version", None, "schema_version is None"),
         ("schema_version", True, "schema_version is True"),
         ("schema_version", "2", "schema_version is '2'"),
