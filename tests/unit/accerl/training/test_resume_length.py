@@ -20,7 +20,7 @@ def test_a_run_is_resumed_to_its_own_length_and_not_beyond(tmp_path: Path) -> No
     assert read_config(out).until_score == 9.0
     over = accerl.train("catch", out=out, resume=True, runtime__eval_episodes=0)
     assert over.summary == again.summary
-    with pytest.raises(UserError, match="has run for 1.* already"):
+    with pytest.raises(UserError, match=r"has run for 1.* already"):
         accerl.train("catch", seconds=0.5, out=out, resume=True, runtime__eval_episodes=0)
     longer = accerl.train("catch", seconds=2.0, out=out, resume=True, runtime__eval_episodes=0)
     assert longer.summary["seconds"] > first.summary["seconds"]
