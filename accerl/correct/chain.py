@@ -12,6 +12,7 @@ from torch import Tensor
 
 from accerl.correct.checks import require_time_batch
 from accerl.correct.traces import state_returns
+from accerl.errors import UserError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +96,7 @@ class CorrectorChain:
 
         Raises:
             ValueError: an input is not a floating [T, B] tensor or the shapes differ.
+            UserError: a corrector of the user's own returns no targets, or others than [T, B].
         """
         fields = {name: value for name, value in vars(experience).items() if value is not None}
         require_time_batch(**fields)
@@ -102,7 +104,20 @@ class CorrectorChain:
         targets = state_targets(experience, rho_t=ones, c_t=ones, policy_weights=ones)
         for corrector in self._correctors:
             targets = corrector.correct(experience, targets)
+            _check(targets, corrector, ones.shape)
         return targets
+
+
+def _check(targets: object, corrector: Corrector, shape: torch.Size) -> None:
+    name = type(corrector).__name__
+    if not isinstance(targets, Targets):
+        raise UserError(f"{name}: correct() returned {type(targets).__name__}, not Targets")
+    for field, value in targets._asdict().items():
+        if value.shape != shape:
+            raise UserError(
+                f"{name}: correct() returned {field} {tuple(value.shape)} for samples "
+                f"{tuple(shape)}"
+            )
 
 
 def state_targets(

@@ -208,10 +208,10 @@ def known_times(config: RunConfig, profile: LatencyProfile | None) -> LatencyPro
 
     Args:
         config: of the run.
-        profile: what charges its virtual clock, or has fresh times of this machine; None: its older
-            ones, or those of a machine like it. Where one has a GPU they say nothing of the other.
+        profile: what charges its virtual clock, or was just measured; None: what is known of here.
     """
     times = times_of_game(profile or load_profile(this_machine()), config)
+    # Where only one of both has a GPU that learns, they have nothing in common.
     alike = config.runtime.clock == "virtual" or times.on_gpu == learns_on_gpu(config)
     knows = alike and config.network in (times.network, *times.small_learner_us)
     return times.for_network(config.network) if knows else None
@@ -226,16 +226,17 @@ def check_startable(
     """Refuse, before anything is written, what would fail or never act once the run is on.
 
     Raises:
-        UserError: the strategy needs what the run does not measure, or the configuration stands
-            for a corrector that it was not given.
+        UserError: what it is.
     """
     for each in (strategy, *indicators):
         if isinstance(each, type):
             raise UserError(f"{each.__name__} is a class: pass an object, {each.__name__}(...)")
+    if not hasattr(strategy, "decide"):
+        raise UserError(f"{strategy!r} is no strategy; accerl.train takes specs and names too")
     check_needs(strategy, config.runtime.eval_episodes, indicators)
     if parts is None or parts.corrector is None:
-        learner = config.learner
-        make_corrector(learner.corrector, rho=learner.clip_rho, c=learner.clip_c)
+        own = config.learner
+        make_corrector(own.corrector, rho=own.clip_rho, c=own.clip_c)
 
 
 def _drive(episode: Episode, strategy: Strategy, score: Score) -> Iterator[IntervalReport]:
@@ -343,8 +344,7 @@ def run_identity(
     parts: Parts | None = None,
 ) -> dict[str, Any]:
     """Return what config.json says besides the configuration, for `check_resumable`."""
-    settings = getattr(strategy, "to_json", dict)()
-    decided = config.adapted()
+    settings, decided = getattr(strategy, "to_json", dict)(), config.adapted()
     return {
         "strategy": strategy_name,
         "strategy_params": plain(settings.get("params")),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -18,6 +19,7 @@ from accerl.correct import (
     vtrace,
 )
 from accerl.correct.compliance import CorrectorCompliance, random_experience
+from accerl.errors import UserError
 
 
 class HalvedWeights:
@@ -122,6 +124,24 @@ def test_a_corrector_of_ones_own_joins_in(experience: Experience) -> None:
     halved = CorrectorChain([ISCorrector(), HalvedWeights()]).correct(experience)
     assert torch.equal(halved.policy_weights, plain.policy_weights / 2)
     assert torch.equal(halved.value_targets, plain.value_targets)
+
+
+@pytest.mark.parametrize(
+    ("made", "reason"),
+    [
+        (lambda targets: None, "returned NoneType, not Targets"),
+        (lambda targets: targets._replace(advantages=targets.advantages[0]), "returned advantages"),
+    ],
+)
+def test_what_a_corrector_of_ones_own_must_return(
+    made: Any, reason: str, experience: Experience
+) -> None:
+    class Mine:
+        def correct(self, experience: Experience, targets: Targets) -> Targets:
+            return made(targets)
+
+    with pytest.raises(UserError, match=f"Mine: correct.. {reason}"):
+        CorrectorChain([Mine()]).correct(experience)
 
 
 def test_experience_of_another_shape_is_refused(experience: Experience) -> None:
