@@ -196,7 +196,7 @@ def test_a_study_that_was_interrupted_after_its_matrix_has_a_page(tmp_path: Path
     write_json(tmp_path / RESULT, result)
     Report(runs=(tmp_path,), html=tmp_path / "room.html").execute()
     page = (tmp_path / "room.html").read_text()
-    assert "was interrupted after its matrix" in page
+    assert "The study was interrupted: controls" in page
     assert result["gate"]["reason"][:20] in page
 
 
