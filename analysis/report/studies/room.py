@@ -23,8 +23,8 @@ CHOSEN = (
     "differently is not in them."
 )
 UNFINISHED = (
-    "The study was interrupted: controls, placebos, rules and schedules that are not shown here are "
-    "not there yet. The same command goes on."
+    "The study was interrupted: controls, placebos, rules and schedules that are not shown here "
+    "are not there yet. The same command goes on."
 )
 MISSED = "#Runs that missed a target"
 FINALS = "Final return: share of the way from random play to long runs without compression"

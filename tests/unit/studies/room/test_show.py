@@ -169,7 +169,9 @@ def test_the_gate_s_outcome_stands_on_the_page_and_among_the_records(tmp_path: P
     write_plan(tmp_path, plan)
     assert show(tmp_path, result) == result
     assert read_json(tmp_path / RESULT) == result
-    assert read_json(tmp_path / SMALL)["matrix"] == result["means"]
+    for short, row in zip(read_json(tmp_path / SMALL)["matrix"], result["means"], strict=True):
+        assert short.pop("label") == row["label"]
+        assert short["seconds_to_target"] == pytest.approx(row["seconds_to_target"], rel=1e-4)
     page = (tmp_path / "room.html").read_text()
     assert result["gate"]["reason"][:20] in page
     assert "50% of the way" in page
@@ -196,7 +198,7 @@ def test_a_study_that_was_interrupted_after_its_matrix_has_a_page(tmp_path: Path
     write_json(tmp_path / RESULT, result)
     Report(runs=(tmp_path,), html=tmp_path / "room.html").execute()
     page = (tmp_path / "room.html").read_text()
-    assert "The study was interrupted: controls" in page
+    assert "was interrupted: controls" in page
     assert result["gate"]["reason"][:20] in page
 
 
