@@ -7,8 +7,10 @@ their median is taken: a machine that slows down for a second slows both sides o
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,6 +21,7 @@ from accerl.runtime.machine.cores import usable_cores
 from controller.bundle.meta import git_revision
 
 Key = TypeVar("Key", bound=Hashable)
+T = TypeVar("T")
 
 
 Clock = Callable[[], float]
@@ -77,6 +80,12 @@ def per_item(seconds: np.ndarray, name: str) -> dict[str, float]:
     """Return the median of `seconds` [repeats] in microseconds under `name`, and the spread."""
     median, spread = median_and_spread(seconds * 1e6)
     return {name: median, "spread": spread}
+
+
+def apart(call: Callable[..., T], *arguments: Any) -> T:
+    """Return what `call` returns in a fresh process, which leaves no memory behind."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as fresh:
+        return fresh.submit(call, *arguments).result()
 
 
 def timed_here() -> list[Any]:

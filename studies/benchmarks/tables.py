@@ -10,7 +10,7 @@ from rich.console import Console
 
 from accerl.runtime.run import PHASES
 from accerl.spec import CompressionSpec
-from studies.benchmarks.clock_cases import LEARNED
+from studies.benchmarks.clocks.clock_cases import LEARNED
 from studies.progress import numbers_table
 
 EXPLANATIONS = {

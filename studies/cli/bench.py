@@ -11,8 +11,8 @@ from accerl.errors import UserError, require, require_choice
 from accerl.records import make_out_dir
 from accerl.runtime.conditions import read_events
 from accerl.spec import IMPALA_NETWORKS, CompressionSpec
-from studies.benchmarks.clock import bench_clock
-from studies.benchmarks.events import DOWN_MBIT_PER_SECOND, bench_events
+from studies.benchmarks.clocks.clock import bench_clock
+from studies.benchmarks.clocks.events import DOWN_MBIT_PER_SECOND, bench_events
 from studies.benchmarks.infer import bench_infer
 from studies.benchmarks.learner import bench_learner
 from studies.benchmarks.messages import bench_messages

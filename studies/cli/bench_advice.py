@@ -8,7 +8,7 @@ from typing import Any
 
 from accerl.records import make_out_dir
 from accerl.spec import CompressionSpec
-from studies.benchmarks.advice import bench_advice
+from studies.benchmarks.clocks.advice import bench_advice
 from studies.benchmarks.tables import print_advised
 from studies.cli.command import Command, save_result
 from studies.cli.options import GameOption

@@ -152,8 +152,7 @@ def tune(
     Args:
         space: what to tune.
         actions: the specs to choose from.
-        evaluate: makes inner runs; equal ones must score alike, as a trial that was cut short is
-            made again.
+        evaluate: makes inner runs; equal ones must score alike: a trial cut short is made again.
         instances: how many there are, such as pairs of game and seed.
         runs: inner runs to spend; the last trial may be left without some of its instances. A grid
             is always tried as a whole: a best of half of it would be a weak comparator.
@@ -171,12 +170,9 @@ def tune(
     runs = _enough(space, actions, instances=instances, runs=runs)
     study = _search(space, actions, seed, trials=runs // instances)
     settings = {"plan": plan, "instances": instances, "runs": runs, "seed": seed, "batch": batch}
-    ended = _EndedTrials(
-        f"{space.key} {json_hash(settings)[:12]}",
-        open_storage(str(out / JOURNAL)) if storage is None else storage,
-    )
+    storage = open_storage(str(out / JOURNAL)) if storage is None else storage
+    ended = _EndedTrials(f"{space.key} {json_hash(settings)[:12]}", storage)
     order = generator(seed, Role.TUNING, 0).permutation(instances).tolist()
-    first = instances if space.grid else UNPRUNED
     rows = out / "tuning.jsonl"
     rows.write_text(_rows_of_others(rows, space.key))
     spent = 0
@@ -184,15 +180,15 @@ def tune(
     def objective(trial: optuna.Trial) -> float:
         nonlocal spent
         params = space.suggest(trial, actions)
-        batches = _batches(order[: runs - spent], first, batch)
+        batches = _batches(order[: runs - spent], instances if space.grid else UNPRUNED, batch)
         before = 0.0 if costs is None else costs.spent
         found = ended.find(trial.number, params)
         make = partial(evaluate, space.describe(params)) if found is None else found.scores
         scores = _try(trial, batches, make)
         if found is not None:
             on_replayed(len(scores), replayed=True)
-        if found is not None and costs is not None:
-            costs.note(f"{ended.name} {trial.number}", found.cpu_seconds)
+            if costs is not None:
+                costs.note(f"{ended.name} {trial.number}", found.cpu_seconds)
         spent += len(scores)
         if spent == runs:
             study.stop()
@@ -200,9 +196,9 @@ def tune(
         cpu_seconds = 0.0 if costs is None else costs.spent - before
         for name, value in {**kept, "scores": scores, "cpu_seconds": cpu_seconds}.items():
             trial.set_user_attr(name, value)
-        score = float(np.mean(scores))
-        _add_row(rows, {"strategy": space.key, "trial": trial.number, **kept, "mean": score})
-        return score
+        mean = float(np.mean(scores))
+        _add_row(rows, {"strategy": space.key, "trial": trial.number, **kept, "mean": mean})
+        return mean
 
     study.optimize(
         objective,

@@ -10,7 +10,7 @@ import pytest
 from accerl.errors import UserError
 from accerl.runtime.machine.cores import usable_cores
 from accerl.spec import CompressionSpec
-from studies.benchmarks.advice import bench_advice
+from studies.benchmarks.clocks.advice import bench_advice
 from studies.jobs.cache import ResultCache
 
 INT8 = CompressionSpec(bits=8)

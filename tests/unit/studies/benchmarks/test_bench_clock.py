@@ -13,8 +13,8 @@ from accerl.runtime.latency.compare import drift, middle
 from accerl.spec import CompressionSpec
 from analysis.comparison.stats import spearman
 from analysis.figures.bench import clock_fidelity
-from studies.benchmarks import clock as bench_clock
-from studies.benchmarks.clock_cases import (
+from studies.benchmarks.clocks import clock as bench_clock
+from studies.benchmarks.clocks.clock_cases import (
     LEARNED,
     SECONDS,
     SPECS,

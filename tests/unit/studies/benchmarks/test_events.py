@@ -7,7 +7,7 @@ import pytest
 from accerl.errors import UserError
 from accerl.runtime.conditions import ACTORS, KINDS, Condition, Conditions
 from accerl.spec import CompressionSpec
-from studies.benchmarks.events import (
+from studies.benchmarks.clocks.events import (
     bench_events,
     compare_events,
     events_config,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -21,7 +21,7 @@ from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.run import IntervalReport
 from accerl.training.run import run_training
 from analysis.comparison.stats import spearman
-from studies.benchmarks.clock_cases import (
+from studies.benchmarks.clocks.clock_cases import (
     SECONDS,
     WARM_UP_INTERVALS,
     Case,
@@ -29,7 +29,7 @@ from studies.benchmarks.clock_cases import (
     cases_of,
     clock_config,
 )
-from studies.benchmarks.repeats import result_of, timed_here
+from studies.benchmarks.repeats import apart, result_of, timed_here
 from studies.jobs.cache import ResultCache
 from studies.progress import bar, share_bar
 
@@ -94,7 +94,7 @@ def bench_clock(
             key = ["real", here, _key(case, lengths[case.game], seed)]
             found = kept.get(
                 key,
-                lambda case=case, seed=seed: _apart(_run, case, lengths[case.game], seed, None),
+                lambda case=case, seed=seed: apart(_run, case, lengths[case.game], seed, None),
             )
             real[case.game, case.label, seed] = found
             advance(1, f"{case.game} {case.label}: {found['env_steps_per_second']:,.0f} steps/s")
@@ -163,12 +163,6 @@ def _measure(config: RunConfig, repeats: int) -> LatencyProfile:
             on_progress=on_progress,
         )
     return replace(measured, num_actors=config.runtime.num_actors)
-
-
-def _apart(call: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
-    """Return what `call` returns in a fresh process, which leaves no memory behind."""
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as fresh:
-        return fresh.submit(call, *arguments).result()
 
 
 def _run(case: Case, seconds: float, seed: int, profile: dict[str, Any] | None) -> dict[str, Any]:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import multiprocessing
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -37,7 +35,7 @@ from accerl.runtime.process.shaped_pipe import rollout_bytes
 from accerl.runtime.run import IntervalReport
 from accerl.spec import IDENTITY, CompressionSpec
 from accerl.training.run import run_training
-from studies.benchmarks.repeats import result_of, timed_here
+from studies.benchmarks.repeats import apart, result_of, timed_here
 from studies.jobs.cache import ResultCache
 from studies.progress import bar, share_bar
 
@@ -106,7 +104,7 @@ def bench_events(
             for seed in range(seeds):
                 machine = profile and profile.hash
                 key = [clock, here, machine, replace(config, seed=seed).hash, spec.label]
-                found.append(kept.get(key, partial(_apart, _run, config, spec, seed, charged)))
+                found.append(kept.get(key, partial(apart, _run, config, spec, seed, charged)))
                 advance()
         return found
 
@@ -114,9 +112,6 @@ def bench_events(
     profile = middle(before, after)
     both = real, played("virtual", profile)
     rows = compare_events(conditions, piece_seconds, config.seconds, *both)
-    errors = list(window_errors(rows).values())
-    median, worst = (float(np.median(errors)), float(np.max(errors))) if errors else (1.0, 1.0)
-    during = list(window_errors([row for row in rows if row["window"] == DURING]).values())
     return result_of(
         "events",
         game=game,
@@ -127,10 +122,7 @@ def bench_events(
         seeds=list(range(seeds)),
         conditions=conditions.to_json(),
         rows=rows,
-        error_median=median,
-        error_max=worst,
-        error_median_during=float(np.median(during)) if during else None,
-        within=median <= MEDIAN_BAR and worst <= WORST_BAR,
+        **_agreement(rows),
         drift=drift(before, after),
         profile=profile.to_json(),
     )
@@ -244,6 +236,19 @@ def compare_events(
     return rows
 
 
+def _agreement(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return how far apart the clocks are, in all and during events, and if it is little enough."""
+    errors = list(window_errors(rows).values())
+    median, worst = (float(np.median(errors)), float(np.max(errors))) if errors else (1.0, 1.0)
+    during = list(window_errors([row for row in rows if row["window"] == DURING]).values())
+    return {
+        "error_median": median,
+        "error_max": worst,
+        "error_median_during": float(np.median(during)) if during else None,
+        "within": median <= MEDIAN_BAR and worst <= WORST_BAR,
+    }
+
+
 def window_errors(rows: Sequence[Mapping[str, Any]]) -> dict[tuple[float, float], float]:
     """Return |real / virtual - 1| by window: what is after one event may be before the next."""
     return {
@@ -296,12 +301,6 @@ def _step_bytes(config: RunConfig) -> float:
     with closing(make_envs(config.game, 1, config.env)) as envs:
         shape = RolloutShape.of(envs, config.learner.unroll)
     return rollout_bytes(shape) / shape.samples
-
-
-def _apart(call: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
-    """Return what `call` returns in a fresh process, which leaves no memory behind."""
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as fresh:
-        return fresh.submit(call, *arguments).result()
 
 
 def _run(

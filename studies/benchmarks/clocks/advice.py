@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +17,7 @@ from accerl.runtime.latency.profile import LatencyProfile
 from accerl.settings import configure
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 from accerl.training.run import make_run
-from studies.benchmarks.repeats import median_and_spread, result_of, timed_here
+from studies.benchmarks.repeats import apart, median_and_spread, result_of, timed_here
 from studies.jobs.cache import ResultCache
 from studies.progress import bar, share_bar
 
@@ -83,7 +81,7 @@ def bench_advice(
             order = [*specs[repeat % len(specs) :], *specs[: repeat % len(specs)]]
             run = replace(config, seed=seed + repeat)
             key = ["real", here, run.hash, [spec.label for spec in order], seconds]
-            found = kept.get(key, lambda run=run, order=order: _apart(run, order, seconds))
+            found = kept.get(key, lambda run=run, order=order: apart(_run, run, order, seconds))
             for spec, shown in zip(order, found, strict=True):
                 real[spec].append(shown)
             advance()
@@ -127,14 +125,6 @@ def _measure(config: RunConfig, specs: Sequence[CompressionSpec], rounds: int) -
             repeats=rounds,
             on_progress=on_progress,
         )
-
-
-def _apart(
-    config: RunConfig, specs: Sequence[CompressionSpec], seconds: float
-) -> list[dict[str, Any]]:
-    """Return what `_run` returns in a fresh process, which leaves no memory behind."""
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as fresh:
-        return fresh.submit(_run, config, specs, seconds).result()
 
 
 def _run(

@@ -1,0 +1,1 @@
+"""Benchmarks of what is predicted: virtual clock and advice, held against the real clock."""
