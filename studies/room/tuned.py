@@ -54,9 +54,13 @@ class Rule:
 
 
 def spread_over(instances: Sequence[Instance], count: int) -> list[Instance]:
-    """Return some instances such that games and machines take turns."""
+    """Return some instances such that games take turns, and machines are of as many families."""
     games = list(dict.fromkeys(item.game for item in instances))
     machines = list(dict.fromkeys(item.profile for item in instances))
+    # A family's machines are side by side: few of them are taken evenly spaced.
+    count = min(count, len(instances))
+    if count < len(machines):
+        machines = [machines[at * len(machines) // count] for at in range(count)]
     by_name = {(item.game, item.profile): item for item in instances}
     places = [
         (games[(i + i // len(machines)) % len(games)], machines[i % len(machines)])

@@ -15,6 +15,7 @@ import pytest
 from accerl.errors import UserError
 from accerl.monitor.strategies import make_strategy
 from accerl.records import json_hash, read_json
+from accerl.runtime.latency.families import FAMILIES
 from accerl.runtime.latency.profiles import load_profile
 from accerl.spec import IDENTITY, CompressionSpec
 from analysis.comparison.room import CHOICES
@@ -234,12 +235,16 @@ def test_targets_are_reported_apart() -> None:
     assert (most["target"], most["reached"]) == (0.9, 0.5)
 
 
-def test_games_and_machines_take_turns_in_what_is_tuned() -> None:
-    drawn = [item for item in planned("short")[0] if item.group in DRAWN]
-    chosen = spread_over(drawn, 8)
-    assert len({item.name for item in chosen}) == 8
+@pytest.mark.parametrize("budget", ["short", "medium", "default"])
+def test_rules_are_tuned_on_all_games_and_families_and_on_both_groups(budget: str) -> None:
+    drawn = [item for item in planned(budget)[0] if item.group in DRAWN]
+    count = BUDGETS[budget].rule_instances
+    chosen = spread_over(drawn, count)
+    assert len({item.name for item in chosen}) == count
     assert {item.game for item in chosen} == {item.game for item in drawn}
-    assert len({item.profile for item in chosen}) == 8
+    assert {item.profile[:4] for item in chosen} == {name[:4] for name in FAMILIES}
+    changing = sum(item.group == CHANGING for item in chosen)
+    assert count / 3 <= changing <= count / 2
     assert {item.name for item in spread_over(drawn, 99)} == {item.name for item in drawn}
 
 
