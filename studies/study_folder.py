@@ -15,6 +15,7 @@ from typing import Any
 from accerl.errors import UserError
 from accerl.records import SUMMARY, json_hash, make_out_dir, read_json, write_json
 from controller.bundle.meta import git_revision
+from studies.progress import say
 
 MARK, PLAN, SETTINGS = "folder.id", "plan.json", "settings.json"
 
@@ -57,6 +58,27 @@ def find_folder(path: Path) -> StudyFolder | None:
     if not (path / MARK).is_file():
         return None
     return StudyFolder(path, (path / MARK).read_text())
+
+
+def claim(out: Path, settings: dict[str, Any]) -> None:
+    """Note what the folder is for.
+
+    Raises:
+        UserError: it holds something else.
+    """
+    marker = out / SETTINGS
+    if marker.is_file():
+        if read_json(marker) != settings:
+            raise UserError(
+                f"{out} holds a study with other settings ({read_json(marker)}); "
+                "give the same ones to go on with it, or another --out"
+            )
+        say(f"Going on with the study in {out}")
+    elif find_folder(out) is not None:
+        raise UserError(f"{out} holds another kind of study; give --out a new folder")
+    else:
+        check_folder(out)
+        write_json(marker, settings)
 
 
 def write_plan(out: Path, plan: Mapping[str, Any]) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import traceback
 from collections.abc import Callable, Mapping
-from importlib import import_module
 from inspect import signature
 from typing import Any
 
@@ -21,6 +20,7 @@ from accerl.envs.observations import Observations
 from accerl.envs.registry import bare_id, find_spec, missing_package
 from accerl.errors import GameError, UserError, did_you_mean, one_line, raised_in
 from accerl.networks.observation import ObservationSpec
+from accerl.own_code import find_own
 from accerl.seeds import Role, number
 
 MAX_ACTIONS = 1024
@@ -279,8 +279,7 @@ def _own_vector_options(spec: Any) -> dict[str, Any] | None:
 
 def _find_wrapper(name: str) -> Callable[[Any], Any]:
     """Return a wrapper by its name in gymnasium.wrappers, or by ``module:Class``."""
-    module, colon, attribute = name.rpartition(":")
-    if not colon:
+    if ":" not in name:
         # Autoreset would reset before the vector environment sees the end: no episode would end.
         names = [
             each for each in gymnasium.wrappers.__all__ if each[0].isupper() and each != "Autoreset"
@@ -291,13 +290,7 @@ def _find_wrapper(name: str) -> Callable[[Any], Any]:
                 "or module:Class of your own"
             )
         return getattr(gymnasium.wrappers, name)
-    try:
-        return getattr(import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise UserError(f"env: wrapper {name!r}: {one_line(error)}") from error
-    except Exception as error:  # a user's own code may fail in any way
-        what = f"importing it failed, {type(error).__name__}: {one_line(error)}{raised_in(error)}"
-        raise UserError(f"env: wrapper {name!r}: {what}") from error
+    return find_own("env: wrapper", name, "mywrappers:Mine")
 
 
 def _unsupported_observations(game: str, space: Any, config: EnvConfig) -> UserError:

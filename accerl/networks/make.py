@@ -6,18 +6,18 @@ Other processes of a run make the same network again, by the same name.
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import import_module
 from typing import Any
 
 import torch
 from torch import nn
 
-from accerl.errors import UserError, first_line, one_line, raised_in
+from accerl.errors import UserError, first_line, raised_in
 from accerl.networks.adopt import as_policy
 from accerl.networks.graph_policy import GraphPolicy, Policy
 from accerl.networks.impala import IMPALA, ImpalaNet, make_impala
 from accerl.networks.observation import ObservationSpec
 from accerl.networks.policy_net import PolicyNet, architecture, make_policy
+from accerl.own_code import find_own
 from accerl.spec import STUDENTS, is_own_network, require_network
 
 
@@ -62,19 +62,7 @@ def find_network(name: str) -> Callable[[ObservationSpec, int], Any]:
     Raises:
         UserError: there is none.
     """
-    path, _, function = name.partition(":")
-    try:
-        return getattr(import_module(path), function)
-    except (ImportError, AttributeError) as error:
-        raise UserError(
-            f"network {name!r}: {error}; give the import path of a function, as in "
-            "mynets:small, of a module that can be imported from here"
-        ) from error
-    except Exception as error:  # a user's own code may fail in any way
-        raise UserError(
-            f"network {name!r}: importing {path!r} failed, {type(error).__name__}: "
-            f"{one_line(error)}{raised_in(error)}; mend it"
-        ) from error
+    return find_own("network", name, "mynets:small")
 
 
 def _own(

@@ -9,15 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from accerl.errors import UserError
-from accerl.records import make_out_dir, write_json
+from accerl.records import make_out_dir, read_json, write_json
 from analysis.comparison.contest import CONTEST
 from analysis.comparison.scores import EPISODES, curves_json
 from analysis.figures.explainer import run_explainers
 from analysis.figures.runs import run_curves
+from analysis.figures.studies.comparison import comparison_figures
 from analysis.figures.studies.events import event_figures
 from analysis.figures.studies.room import room_figures
 from analysis.figures.theme import Figure, render_png
-from analysis.records.load import StudyRecord, load_events, load_room, load_run
+from analysis.records.load import COMPARISON, StudyRecord, load_events, load_room, load_run
 from analysis.render.html import label_runs, study_report
 from analysis.report.study import study_figures
 
@@ -75,9 +76,23 @@ def write_room_figures(folder: Path, out: Path) -> list[Path]:
         UserError: the records are missing or damaged, or `out` cannot be written.
     """
     figures = [*room_figures(load_room(folder)[0]), *event_figures(load_events(folder))]
-    found = {figure.name: figure for figure in figures}
+    return _with_tables(figures, out)
+
+
+def write_comparison_figures(folder: Path, out: Path) -> list[Path]:
+    """Write every figure of a comparison of strategies, as `write_room_figures` does.
+
+    Raises:
+        UserError: the record is missing or damaged, or `out` cannot be written.
+    """
+    return _with_tables(comparison_figures(read_json(folder / COMPARISON)), out)
+
+
+def _with_tables(figures: Sequence[Figure], out: Path) -> list[Path]:
+    """Write figures as pictures and their data as CSV; return the paths."""
     make_out_dir(out)
-    return [*write_pngs(found, out), *(write_csv(figure, out) for figure in found.values())]
+    pictures = write_pngs({figure.name: figure for figure in figures}, out)
+    return [*pictures, *(write_csv(figure, out) for figure in figures)]
 
 
 def write_pngs(found: Mapping[str, Figure], out: Path) -> list[Path]:

@@ -53,7 +53,7 @@ def time_forest(
         "Left of 1 the subject is faster. Point and bar: geometric mean over (game, seed) pairs "
         "and 95% interval, paired bootstrap within games. Small ticks: each game by itself "
         "(exploratory).",
-        _ratios(table, title, "other", strategy_colour(study, "other"), step=34),
+        ratio_layers(table, title, "other", strategy_colour(study, "other"), step=34),
         table,
         "-exploratory" if exploratory else "",
     )
@@ -103,7 +103,7 @@ def transfer_forest(study: StudyRecord, contest: Mapping[str, Any]) -> Figure:
     ]
     title = f"Seconds to target: {study.labels[study.subject]} / comparator (log)"
     colour = strategy_colour(study, "other")
-    chart = _ratios(table, title, "group", colour, step=30, order=list(study.groups))
+    chart = ratio_layers(table, title, "group", colour, step=30, order=list(study.groups))
     return make_figure(
         "transfer",
         "By what training had covered",
@@ -125,7 +125,7 @@ def instance_forest(
         "by-instance",
         f"Instance by instance against {against}",
         "Geometric mean over seeds and 95% interval; each instance by itself, uncorrected.",
-        _ratios(table, title, "instance"),
+        ratio_layers(table, title, "instance"),
         table,
         f"-{name}",
     )
@@ -138,7 +138,7 @@ def variants_forest(rows: Sequence[Mapping[str, Any]]) -> Figure:
         "variants",
         "Ways of training that were tried",
         "All of them, kept or not; 95% intervals. The table says what each is.",
-        _ratios(table, "Seconds to target, ratio to the best threshold rule (log)", "other"),
+        ratio_layers(table, "Seconds to target, ratio to the best threshold rule (log)", "other"),
         table,
     )
 
@@ -158,7 +158,7 @@ def _estimate(item: Mapping[str, Any]) -> dict[str, Any]:
     return {"ratio": item["ratio"], "low": item["low"], "high": item["high"], "text": text}
 
 
-def _ratios(
+def ratio_layers(
     table: Sequence[Mapping[str, Any]],
     title: str,
     field: str,

@@ -11,6 +11,7 @@ from accerl.records import make_out_dir, read_json
 from analysis.comparison.contest import write_contest
 from analysis.figures.theme import render_svg
 from analysis.records.load import (
+    COMPARISON,
     RunRecord,
     StudyRecord,
     is_room,
@@ -23,6 +24,7 @@ from analysis.records.load import (
 from analysis.report.blocks import Section
 from analysis.report.runs import run_sections
 from analysis.report.studies.bits import BITS, bits_sections
+from analysis.report.studies.comparison import comparison_sections
 from analysis.report.studies.room import room_sections
 from analysis.report.study import study_sections
 from analysis.report.table import figure_table
@@ -73,6 +75,25 @@ def write_bits_report(folder: Path, html_path: Path) -> Path:
     return _write(html_path, sections, title="Bits", kicker="AcceRL study report", lead="")
 
 
+def write_comparison_report(folder: Path, html_path: Path) -> Path:
+    """Write the page of a comparison of strategies from its comparison.json and runs.
+
+    Raises:
+        UserError: they are missing or damaged, or the file cannot be written.
+    """
+    result = read_json(folder / COMPARISON)
+    first = f"seed-{result['seeds'][0]}"
+    runs = {label: load_run(folder / own / first) for label, own in result["run_folders"].items()}
+    sections = comparison_sections(result, runs)
+    title = f"Strategies on {result['game']}"
+    return _write(html_path, sections, title=title, kicker="AcceRL comparison", lead="")
+
+
+def is_comparison(path: Path) -> bool:
+    """Return whether a folder holds a comparison of strategies."""
+    return (path / COMPARISON).is_file()
+
+
 def write_runs_report(
     run_dirs: Sequence[Path], html_path: Path, levels: Sequence[float] | None = None
 ) -> Path:
@@ -86,11 +107,15 @@ def write_runs_report(
     paths = [Path(path) for path in run_dirs]
     if not paths:
         raise UserError("no run directory given; name at least one folder that a run wrote")
-    if any(is_study(path) or is_room(path) for path in paths):
-        if len(paths) > 1:
-            raise UserError("a study directory gets a report of its own; give it alone")
-        write = write_study_report if is_study(paths[0]) else write_room_report
-        return write(paths[0], html_path)
+    for holds, write in (
+        (is_study, write_study_report),
+        (is_room, write_room_report),
+        (is_comparison, write_comparison_report),
+    ):
+        if any(map(holds, paths)):
+            if len(paths) > 1:
+                raise UserError("a study directory gets a report of its own; give it alone")
+            return write(paths[0], html_path)
     runs = label_runs([load_run(path) for path in paths])
     return _write(
         html_path,

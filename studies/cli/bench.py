@@ -26,12 +26,10 @@ from studies.benchmarks.tables import (
     print_rows,
     print_students,
 )
-from studies.benchmarks.training import bench_training
 from studies.cli.command import Command, check_positive, save_result
 from studies.cli.options import GameOption
 from studies.jobs.cache import ResultCache
 from studies.progress import console, say
-from studies.students.show import case_tables
 
 if TYPE_CHECKING:
     from analysis.figures.theme import Figure
@@ -287,59 +285,6 @@ class Events(Command):
         )
         print_events(result, console)
         return save_result(result, self.out, "bench-events.json")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Training(Command):
-    """Train with compressed actors on this machine, and compare what they cost and save.
-
-    Every spec has its runs of the process runtime, interleaved. Run it on an idle machine.
-    """
-
-    env: GameOption = "breakout"
-    """game"""
-    scores: tuple[float, ...] = ()
-    """which actors are timed to; by default those that are known of breakout and pong"""
-    network: str = "net1"
-    """the learner's network"""
-    specs: tuple[str, ...] = (
-        "{}",
-        '{"bits": 8}',
-        '{"student": "net2", "bits": 8}',
-        '{"sparsity": 0.5, "bits": 8}',
-        '{"student": "net3", "bits": 8}',
-    )
-    """what actors act with, each as JSON; the first is what the others are compared with"""
-    seconds: float = 300.0
-    """of each run"""
-    seeds: int = 2
-    """runs of each spec"""
-    seed: int = 0
-    """the first seed"""
-    out: Path | None = None
-    """folder to write bench-training.json and curves to; what was interrupted goes on there"""
-
-    def execute(self) -> dict[str, Any]:
-        """Train, print, and draw the curves."""
-        if self.out is not None:
-            make_out_dir(self.out)
-        result = bench_training(
-            game=self.env,
-            network=self.network,
-            specs=[CompressionSpec.from_json(text) for text in self.specs],
-            scores=self.scores,
-            seconds=self.seconds,
-            seeds=self.seeds,
-            seed=self.seed,
-            kept=ResultCache(None if self.out is None else self.out / "training_runs"),
-        )
-        for table in case_tables(result["cases"][0]):
-            console.print(table)
-        if self.out is not None:
-            from analysis.figures.studies.students import learning_figures
-
-            _draw(learning_figures("training", result["cases"]), self.out)
-        return save_result(result, self.out, "bench-training.json")
 
 
 @dataclass(frozen=True, kw_only=True)

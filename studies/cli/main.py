@@ -15,6 +15,10 @@ from accerl.errors import UserError, did_you_mean
 COMMANDS = {
     "train": ("train.Train", "Train one agent."),
     "eval": ("train.Eval", "Play episodes with a checkpoint."),
+    "compare": (
+        "compare.Compare",
+        "Train under several strategies with the same seeds, and compare what they take.",
+    ),
     "bench infer": ("bench.Infer", "Time inference with every compression, and its KL."),
     "bench publish": ("bench.Publish", "Time publications: compress, export, load."),
     "bench learner": ("bench.Learner", "Time learner updates in float32 and bfloat16."),
@@ -30,10 +34,6 @@ COMMANDS = {
     "bench students": (
         "bench.Students",
         "Compare how close small networks come to a trained policy, and how fast.",
-    ),
-    "bench training": (
-        "bench.Training",
-        "Train with compressed actors on this machine, and compare what they cost and save.",
     ),
     "profile measure": ("profile.Measure", "Measure this machine's latency profile."),
     "profile advise": ("profile.Advise", "Predict whether compressing pays on a machine."),

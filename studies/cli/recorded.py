@@ -8,35 +8,25 @@ from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
-from accerl.compress.graphs.policy_graph import check_own_student
 from accerl.config import RunConfig
-from accerl.envs import check_installed, make_envs
-from accerl.families import describe_game
-from accerl.monitor.strategy import Strategy, bind, specs_of
-from accerl.networks.make import make_network
+from accerl.monitor.strategy import Strategy
 from accerl.precision import note_on_precision
-from accerl.presets import PRESETS
 from accerl.records import SUMMARY, make_out_dir, write_json
-from accerl.runtime.latency.games import note_on_links, note_on_times, times_of_run
-from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.machine.energy import EnergyMeter
-from accerl.runtime.ray.cluster import check_reachable
 from accerl.runtime.run import IntervalReport
 from accerl.runtime.wiring import Wiring
-from accerl.spec import STUDENTS, CompressionSpec, Decision, is_own_network
 from accerl.training.run import (
     check_resumable,
-    check_startable,
-    known_times,
     run_identity,
     run_training,
 )
-from accerl.training.run_folder import holds_run, is_free, starting_learner
+from accerl.training.run_folder import holds_run, is_free
 from accerl.training.score import SCORED_EPISODES
 from accerl.training.summary import note_on_actors
 from analysis.formats import rounded
-from studies.cli.strategies import clock_profile
 from studies.progress import bar, say
+from studies.run_checks import check_run, say_what_is_assumed
+from studies.strategies import clock_profile
 
 
 def run_recorded(
@@ -54,7 +44,8 @@ def run_recorded(
     """
     profile = clock_profile(config)
     decided = config.adapted()
-    _check(config, strategy, profile, begins=not resume)
+    say_what_is_assumed(config, profile)
+    check_run(config, strategy, profile, begins=not resume)
     if resume:
         check_resumable(config, out, run_identity(config, strategy, strategy_name, profile))
     make_out_dir(out)
@@ -101,46 +92,6 @@ def run_recorded(
         if note is not None:
             say(note)
     return summary
-
-
-def _check(
-    config: RunConfig, strategy: Strategy, profile: LatencyProfile | None, *, begins: bool
-) -> None:
-    """Refuse, before anything is written, what the run would refuse when it comes to it.
-
-    Args:
-        config: of the run.
-        strategy: that decides; afterwards it knows the run.
-        profile: that charges its virtual clock; None: the clock is real.
-        begins: whether it starts, as opposed to going on from a checkpoint.
-
-    Raises:
-        UserError: with what to do instead.
-    """
-    check_installed(config.game)
-    if config.preset not in PRESETS:
-        say(describe_game(config))
-    decided = config.adapted()
-    if profile is not None:
-        for note in (note_on_times(profile, config), note_on_links(profile, config)):
-            if note is not None:
-                say(note)
-    if config.runtime.runtime == "ray":
-        check_reachable(config.ray.address)
-    Wiring.of(decided.runtime, profile).process_names(config.conditions)
-    if config.start and begins:
-        starting_learner(config)
-    check_startable(config, strategy)
-    # What chooses from that which the run can act with says so only once it knows the run.
-    bind(strategy, decided, known_times(config, profile))
-    specs = specs_of(strategy)
-    for spec in specs:
-        Decision.of(spec).check_students(config.network)
-    _check_networks(config, specs)
-    if profile is not None:
-        times = times_of_run(profile, config)
-        for spec in specs:
-            times.infer_seconds(spec, config.runtime.num_envs)
 
 
 def _left_by(out: Path) -> str:
@@ -214,20 +165,6 @@ def _interval_note(report: IntervalReport) -> str:
     held = ", ".join(f"{name} {rss / 1e6:.0f}" for name, rss in report.rss_bytes.items())
     memory = f"(MB: {held})" if held else ""
     return " ".join(part for part in (result, note, memory) if part)
-
-
-def _check_networks(config: RunConfig, specs: Sequence[CompressionSpec]) -> None:
-    """Refuse networks that the game does not fit; the paper's fit any."""
-    named = {config.network, *(spec.student for spec in specs)}.difference(STUDENTS)
-    if named:
-        envs = make_envs(config.game, 1, config.env)
-        inputs = config.inputs(envs.observation)
-        for name in sorted(named):
-            make_network(name, inputs, envs.num_actions)
-        for spec in specs:
-            if is_own_network(spec.student):
-                check_own_student(spec, inputs, envs.num_actions)
-        envs.close()
 
 
 def free_folder(path: Path, resume: bool) -> Path:

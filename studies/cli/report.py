@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,9 +10,14 @@ from typing import Annotated, Any
 import tyro
 
 from accerl.errors import UserError
-from analysis.figures.export import write_figures, write_room_figures, write_run_figures
+from analysis.figures.export import (
+    write_comparison_figures,
+    write_figures,
+    write_room_figures,
+    write_run_figures,
+)
 from analysis.records.load import is_room, is_study, load_run
-from analysis.render.html import label_runs, write_runs_report
+from analysis.render.html import is_comparison, label_runs, write_runs_report
 from analysis.render.terminal import rich_table
 from analysis.report.runs import score_table
 from studies.cli.command import Command, check_writable
@@ -49,7 +55,7 @@ class Report(Command):
     """Write the HTML report of a study or of runs."""
 
     runs: tyro.conf.Positional[tuple[Path, ...]]
-    """one study folder (of a contest or of room), or run directories"""
+    """one folder of a study (a contest or room) or of `accerl compare`, or run directories"""
     html: Path
     """file to write"""
     wandb: OptionalFolder = None
@@ -81,8 +87,11 @@ class Report(Command):
             raise UserError(
                 "--wandb-save needs a study folder and --wandb, the folder of its W&B runs"
             )
-        if len(self.runs) == 1 and is_room(self.runs[0]):
-            return self._room(self.runs[0])
+        if len(self.runs) == 1:
+            if is_room(self.runs[0]):
+                return self._page(self.runs[0], "a study of room", write_room_figures)
+            if is_comparison(self.runs[0]):
+                return self._page(self.runs[0], "a comparison", write_comparison_figures)
         if lone_study is not None and self.scores:
             raise UserError(
                 f"{lone_study} is a contest, whose targets are fixed: --scores is for runs"
@@ -107,12 +116,14 @@ class Report(Command):
             return written | _save_at_wandb(lone_study, wandb, self.wandb_save)
         return written | _write_wandb(runs, wandb, lone_study)
 
-    def _room(self, folder: Path) -> dict[str, Any]:
-        """Write the page of a study of room, and its figures."""
+    def _page(
+        self, folder: Path, kind: str, write_its_figures: Callable[[Path, Path], list[Path]]
+    ) -> dict[str, Any]:
+        """Write the page of what is neither a contest nor single runs, and its figures."""
         if self.wandb is not None or self.scores:
-            raise UserError(f"{folder} is a study of room: it has no --wandb and no --scores")
+            raise UserError(f"{folder} is {kind}: it has no --wandb and no --scores here")
         html = write_runs_report([folder], self.html)
-        pictures = [] if self.figures is None else write_room_figures(folder, self.figures)
+        pictures = [] if self.figures is None else write_its_figures(folder, self.figures)
         for path in (html, *pictures):
             say(f"wrote {path}")
         return {"html": str(html), "wandb": []}

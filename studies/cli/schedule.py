@@ -23,8 +23,8 @@ from controller.bundle.schedule import QUANTILES
 from studies.cli.command import Command, save_result
 from studies.cli.options import GameOption
 from studies.cli.recorded import free_folder, run_recorded
-from studies.cli.strategies import bundle_strategy
 from studies.progress import console, paragraph, say
+from studies.strategies import bundle_strategy
 
 SHOWN = (0, 2, 4)
 """places in QUANTILES of what a table shows; `--json` has them all"""

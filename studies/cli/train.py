@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import tyro
 
@@ -13,9 +12,8 @@ from accerl.acting.evaluate import MAX_STEPS
 from accerl.config import RunConfig
 from accerl.errors import UserError, require
 from accerl.monitor.strategies import HandSetStrategy
-from accerl.runtime.conditions import read_events
 from accerl.runtime.machine.energy import EnergyMeter
-from accerl.settings import configure, read_settings, refuse_idle, to_text
+from accerl.settings import to_text
 from accerl.spec import IDENTITY, CompressionSpec
 from accerl.training.run_folder import check_free, resumed, seconds_finished
 from accerl.training.saved_policy import evaluate_checkpoint
@@ -23,47 +21,24 @@ from analysis.formats import rounded
 from controller.shield import Shielded
 from studies.cli.command import Command, check_positive, save_result
 from studies.cli.recorded import free_folder, run_recorded
-from studies.cli.strategies import choose_strategy
+from studies.cli.run_options import RunOptions
 from studies.progress import say
+from studies.strategies import choose_strategy
 
 
 @dataclass(frozen=True, kw_only=True)
-class Train(Command):
+class Train(RunOptions):
     """Train one agent.
 
     For example `accerl train pong --seconds 120 --spec '{"bits": 8}'`.
     """
 
-    game: tyro.conf.Positional[str]
-    """a preset: a small game (catch, cartpole, acrobot, minatar-breakout, minatar-asterix,
-    minatar-freeway, minatar-seaquest, minatar-space-invaders), an Atari game (pong, breakout,
-    alien, amidar, bank_heist, beam_rider, hero, name_this_game, riverraid, road_runner, seaquest,
-    space_invaders), paper-pong (the paper's settings), or ald-pong (Actor-Learner Distillation);
-    any other Atari game in snake_case; or any id of Gymnasium's registry, such as LunarLander-v3 or
-    mypackage:MyEnv-v0, which imports mypackage first"""
-    config: Path | None = None
-    """TOML or JSON file with settings, as --print-config prints them; options override it"""
     print_config: bool = False
     """print the whole configuration as JSON, and train nothing"""
-    seconds: float | None = None
-    """length of the run on its own clock (default: the game's)"""
-    until_score: float | None = None
-    """end sooner, once the mean of the last 20 episodes (or J, where it is measured) is this"""
-    seed: int | None = None
-    """of everything random (default: 0)"""
-    runtime: str | None = None
-    """serial, process or ray (default: the game's)"""
-    cluster: str | None = None
-    """of --runtime ray: auto (the Ray cluster that this machine is a node of) or HOST:PORT of its
-    head (default: one of this machine alone, for the time of the run)"""
-    clock: str | None = None
-    """virtual or real; the serial runtime defaults to virtual"""
-    profile: str | None = None
-    """latency profile of the virtual clock (default: paper-1080ti)"""
     strategy: str = "fixed"
     """fixed, kl-threshold, reward-gap, linear-kl, three-stage, advise-kl-cap, random,
     first-that-fires, sw-ucb, thompson, gp-bandit, indicator (the learned controller that ships with
-    AcceRL), or the path of a schedule bundle"""
+    AcceRL), the path of a schedule bundle, or module:Class, your own"""
     spec: str = "{}"
     """for the fixed strategy: what actors act with, as JSON"""
     strategy_params: str = "{}"
@@ -77,25 +52,6 @@ class Train(Command):
     shield: float | None = None
     """largest KL in nats (the paper: 14) above which an interval acts with the mildest of the
     strategy's specs, as it does when the strategy fails"""
-    network: str | None = None
-    """of the learner: original, net1, net2 or net3; impala, impala-small or impala-tiny; or
-    module:function, your own (default: the game's)"""
-    precision: str | None = None
-    """of the learner: fp32, bf16, or auto: bf16 where there are instructions for it (default: the
-    game's)"""
-    settings: Annotated[
-        tyro.conf.UseAppendAction[tuple[str, ...]],
-        tyro.conf.arg(name="set", metavar="SECTION.NAME=VALUE"),
-    ] = ()
-    """another setting, such as compression.prune_criterion=taylor or env.frame_stack=4; --set may
-    come several times"""
-    events: Path | None = None
-    """TOML or JSON file with what happens to the machine meanwhile: {"events": [{"at_seconds": 60,
-    "lasts_seconds": 30, "kind": "co-tenant", "amount": 1}]}; kinds: co-tenant (cores that others
-    take), bandwidth (share that is left), throttle (times slower; "process" says whose core),
-    actors (how many act)"""
-    start: Path | None = None
-    """run directory whose learner this run begins with"""
     out: Path | None = None
     """run directory (default: runs/GAME-seedN)"""
     resume: bool = False
@@ -154,44 +110,6 @@ class Train(Command):
             )
         return EnergyMeter(self.energy)
 
-    def run_config(self) -> RunConfig:
-        """Return the game's configuration with every option that was given."""
-        clock = self.clock
-        if clock is None and self.runtime is not None:
-            clock = "virtual" if self.runtime == "serial" else "real"
-        options = {
-            "runtime.runtime": self.runtime,
-            "runtime.clock": clock,
-            "runtime.profile": self.profile,
-            "learner.precision": self.precision,
-            "ray.address": self.cluster,
-        }
-        given = read_settings(self.settings)
-        for name, value in _known(options).items():
-            if given.get(name, value) != value:
-                raise UserError(
-                    f"--set {name}={given[name]} contradicts the option that says {value}; give one"
-                )
-        config = configure(
-            self.game,
-            {**_known(options), **given},
-            self.config,
-            seconds=self.seconds,
-            until_score=self.until_score,
-            seed=self.seed,
-            network=self.network,
-            start=None if self.start is None else str(self.start.absolute()),
-            conditions=None if self.events is None else read_events(self.events),
-        )
-        if self.cluster is not None and config.runtime.runtime != "ray":
-            raise UserError("--cluster goes with --runtime ray")
-        refuse_idle(config, given)
-        if self.profile is not None and config.runtime.clock == "real":
-            raise UserError(
-                "--profile goes with the virtual clock; add --runtime serial --clock virtual"
-            )
-        return config
-
 
 @dataclass(frozen=True, kw_only=True)
 class Eval(Command):
@@ -237,8 +155,3 @@ class Eval(Command):
 def _as_file_name(game: str) -> str:
     """Return the name of a game without what folders cannot be named."""
     return game.replace("/", "-").replace(":", "-")
-
-
-def _known(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that were given."""
-    return {name: value for name, value in options.items() if value is not None}

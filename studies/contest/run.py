@@ -48,9 +48,9 @@ from studies.core_seconds import CoreSeconds
 from studies.jobs.executor import open_executor
 from studies.options import check_options
 from studies.profile_tables import print_profile, print_profiles, profile_row
-from studies.progress import Steps, console, duration, say
+from studies.progress import Steps, console, duration
 from studies.storage import JOURNAL, open_storage, storage_errors
-from studies.study_folder import SETTINGS, check_folder, find_folder, write_plan
+from studies.study_folder import claim, write_plan
 
 
 def run_contest(
@@ -189,27 +189,6 @@ def _print_machines(profiles: Mapping[str, LatencyProfile]) -> None:
     others = [latency for name, latency in profiles.items() if name != MEASURED]
     if others:
         print_profiles([profile_row(latency) for latency in others], console)
-
-
-def claim(out: Path, settings: dict[str, Any]) -> None:
-    """Note what the folder is for.
-
-    Raises:
-        UserError: it holds something else.
-    """
-    marker = out / SETTINGS
-    if marker.is_file():
-        if read_json(marker) != settings:
-            raise UserError(
-                f"{out} holds a study with other settings ({read_json(marker)}); "
-                "give the same ones to go on with it, or another --out"
-            )
-        say(f"Going on with the study in {out}")
-    elif find_folder(out) is not None:
-        raise UserError(f"{out} holds another kind of study; give --out a new folder")
-    else:
-        check_folder(out)
-        write_json(marker, settings)
 
 
 def _export(

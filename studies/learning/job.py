@@ -53,6 +53,30 @@ def settings_keeping_pace(game: str) -> dict[str, Any]:
     }
 
 
+def learn(
+    config: RunConfig,
+    strategy: Strategy,
+    label: str,
+    out: Path | None,
+    *,
+    profile: LatencyProfile | None,
+) -> LearningCurve:
+    """Do a run, and play with the learner it ends with; return how it went.
+
+    Args:
+        config: of the run.
+        strategy: that decides.
+        label: of the strategy, as records have it.
+        out: run directory; None: nothing is kept.
+        profile: that charges its virtual clock; None: the clock is real.
+    """
+    with TemporaryDirectory() as scratch:
+        folder = out or Path(scratch)
+        result = run_training(config, strategy, strategy_name=label, out=folder, profile=profile)
+        played = evaluate_checkpoint(folder, EPISODES)
+    return LearningCurve.of(result.reports, played["mean_return"])
+
+
 @dataclass(frozen=True, kw_only=True)
 class LearningJob(Job[LearningCurve]):
     """A run under a strategy, as long as it is predicted to need for so many env steps."""
@@ -134,17 +158,8 @@ class LearningJob(Job[LearningCurve]):
         config = self.config()
         if self.start is not None:  # not in `config()`, whose hash knows no folders
             config = replace(config, start=str(self.start.out))
-        with TemporaryDirectory() as scratch:
-            out = self.out or Path(scratch)
-            result = run_training(
-                config,
-                strategy,
-                strategy_name=self.strategy["label"],
-                out=out,
-                profile=self.latency,
-            )
-            played = evaluate_checkpoint(out, EPISODES)
-        return LearningCurve.of(result.reports, played["mean_return"])
+        label = self.strategy["label"]
+        return learn(config, strategy, label, self.out, profile=self.latency)
 
     @classmethod
     def read_result(cls, data: Mapping[str, Any]) -> LearningCurve:

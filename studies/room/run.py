@@ -12,7 +12,6 @@ from accerl.runtime.latency.profiles import load_profile
 from accerl.spec import CompressionSpec
 from analysis.comparison.room import room_of
 from controller.env.instances import Instance
-from studies.contest.run import claim
 from studies.contest.study import strategy_job
 from studies.core_seconds import CoreSeconds
 from studies.jobs.executor import open_executor
@@ -44,7 +43,7 @@ from studies.room.study import RoomStudy, static
 from studies.room.tuned import SCHEDULE, Rule, find_schedules, tune_rule
 from studies.storage import JOURNAL, open_storage, storage_errors
 from studies.students.plan import INT8
-from studies.study_folder import write_plan
+from studies.study_folder import claim, write_plan
 
 COPIED = INT8
 """the spec whose copies are compared"""

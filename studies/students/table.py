@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from studies.learning.curve import LearningCurve, Ratios, reached
+from studies.learning.interval import mean_interval
 from studies.students.plan import Case
 
 POINTS = 25
@@ -88,7 +89,10 @@ def _to_score(
         )
 
     def mean(found: Ratios | None) -> float | None:
-        return math.exp(np.mean(found.logs)) if found and found.logs else None
+        return ratio_of(found.logs)["ratio"] if found else None
+
+    def interval(found: Ratios | None) -> list[float] | None:
+        return ratio_of(found.logs)["interval"] if found else None
 
     env_steps, seconds = ratios("env_steps"), ratios("seconds")
     return {
@@ -97,8 +101,23 @@ def _to_score(
         "env_steps": float(np.mean([each["env_steps"] for each in own])),
         "seconds": float(np.mean([each["seconds"] for each in own])),
         "env_steps_ratio": mean(env_steps),
+        "env_steps_interval": interval(env_steps),
         "seconds_ratio": mean(seconds),
+        "seconds_interval": interval(seconds),
         "bound": env_steps.bound if env_steps else "",
+    }
+
+
+def ratio_of(logs: Sequence[float]) -> dict[str, Any]:
+    """Return the geometric mean of ratios, whose logs are given, and its 95% t interval.
+
+    The interval is None where fewer than two ratios tell nothing of their spread.
+    """
+    mean, low, high = mean_interval(logs)
+    known = math.isfinite(low)
+    return {
+        "ratio": math.exp(mean) if len(logs) else None,
+        "interval": [math.exp(low), math.exp(high)] if known else None,
     }
 
 
@@ -120,17 +139,8 @@ def case_result(
         paces: predicted env steps a second, by label of the variant and machine, where they are
             of use: the clock is virtual.
     """
-    found = {
-        variant.label: {
-            each: curve for (label, each), curve in curves.items() if label == variant.label
-        }
-        for variant in case.variants
-    }
-    rows = {
-        label: [row_of(curve, case.scores, each) for each, curve in own.items()]
-        for label, own in found.items()
-    }
-    first = case.variants[0].label
+    labels = [variant.label for variant in case.variants]
+    rows = {row["label"]: row for row in compared_rows(labels, curves, case.scores)}
     return {
         "title": case.title(profile),
         "game": case.game,
@@ -138,25 +148,55 @@ def case_result(
         "network": case.network,
         "scores": list(case.scores),
         "env_steps": case.env_steps,
-        "baseline": first,
+        "baseline": labels[0],
         "starts": [
             {"seed": seed, "env_steps": curve.env_steps[-1], "score": curve.scores[-1]}
             for seed, curve in (starts or {}).items()
         ],
         "variants": [
             {
-                "label": variant.label,
                 "spec": variant.spec.to_json(),
                 "settings": {**case.settings, **variant.settings},
                 "predicted_pace": dict((paces or {}).get(variant.label, {})),
-                **compare(rows[variant.label], rows[first], case.scores),
-                "runs": rows[variant.label],
-                "curves": [
-                    {"seed": each, **curve.thinned(POINTS, KEPT)}
-                    for each, curve in found[variant.label].items()
-                ],
+                **rows[variant.label],
             }
             for variant in case.variants
-            if rows[variant.label]
+            if variant.label in rows
         ],
     }
+
+
+def compared_rows(
+    labels: Sequence[str],
+    curves: Mapping[tuple[str, int], LearningCurve],
+    scores: Sequence[float],
+) -> list[dict[str, Any]]:
+    """Return what is known of each of several ways to act, as plain JSON, curves included.
+
+    Args:
+        labels: of all; the first is what the others are compared with. Those without runs have no
+            row.
+        curves: by label and seed.
+        scores: that they are timed to.
+    """
+    found = {
+        label: {each: curve for (name, each), curve in curves.items() if name == label}
+        for label in labels
+    }
+    rows = {
+        label: [row_of(curve, scores, each) for each, curve in own.items()]
+        for label, own in found.items()
+    }
+    return [
+        {
+            "label": label,
+            **compare(rows[label], rows[labels[0]], scores),
+            "runs": rows[label],
+            "curves": [
+                {"seed": each, **curve.thinned(POINTS, KEPT)}
+                for each, curve in found[label].items()
+            ],
+        }
+        for label in labels
+        if rows[label]
+    ]

@@ -14,12 +14,11 @@ import pytest
 from accerl.errors import UserError
 from accerl.records import write_json
 from studies.cli.main import run
-from studies.contest.run import claim
 from studies.jobs.carry import Carried, merge_results, pack_results
 from studies.jobs.executor import Job
 from studies.jobs.local import LocalExecutor
 from studies.jobs.work import Done
-from studies.study_folder import PLAN, SETTINGS, find_folder, make_folder, write_plan
+from studies.study_folder import PLAN, SETTINGS, claim, find_folder, make_folder, write_plan
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from accerl.runtime.latency.profiles import (
     save_profile,
 )
 from accerl.settings import configure
-from studies.cli.strategies import choose_strategy
+from studies.strategies import choose_strategy
 from tests.fixtures.controllers.made_bundles import make_indicator_bundle
 
 OWN = "tests.fixtures.own_networks:residual"

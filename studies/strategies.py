@@ -1,20 +1,22 @@
-"""`--strategy`: hand-set rules, bandits, the indicator and schedule bundles, by name or folder."""
+"""Strategies by name: rules, bandits, the indicator, schedule bundles, and a user's own."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from accerl.config import RunConfig
-from accerl.errors import UserError, did_you_mean
+from accerl.errors import UserError, did_you_mean, one_line, raised_in
 from accerl.monitor.strategies import STRATEGIES, AdviseKLCapStrategy, make_strategy
 from accerl.monitor.strategy import Strategy
+from accerl.own_code import find_own
 from accerl.runtime.latency.games import times_of_game, times_of_run
 from accerl.runtime.latency.predict import fastest_first
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.latency.profiles import MEASURED, load_profile, this_machine
-from accerl.spec import CompressionSpec
+from accerl.spec import CompressionSpec, is_own_network
 from accerl.training.run import known_times
 from controller.bundle.bundle import is_bundle
 from controller.bundle.schedule import groups_of
@@ -37,7 +39,8 @@ def choose_strategy(
     """Return the strategy of that name, or the one that a schedule bundle holds.
 
     Args:
-        name: of a hand-set strategy or a comparator, "indicator", or a bundle's folder.
+        name: of a hand-set strategy or a comparator, "indicator", a bundle's folder, or the import
+            path of a user's own class.
         config: of the run that it decides in.
         spec: of the fixed strategy, as JSON.
         params: of every strategy but a bundle, as JSON.
@@ -77,14 +80,39 @@ def choose_strategy(
                 "which holds its own parameters"
             )
         return bundle_strategy(name, config, mode=bundle_mode, strict=strict)
+    if is_own_network(name):
+        return _own(name, _read_params(params))
     if Path(name).exists():
         inside = f"; its bundle is {name}/bundle" if is_bundle(f"{name}/bundle") else ""
         raise UserError(f"--strategy {name}: this is no schedule bundle (no bundle.json){inside}")
     hint = did_you_mean(name, [*STRATEGIES, *COMPARATORS, AdvancedIndicator.name])
     raise UserError(
-        f"strategy {name!r} does not exist; {hint}, or the folder of a bundle; one of your own "
-        "goes to accerl.train(strategy=...)"
+        f"strategy {name!r} does not exist; {hint}, the folder of a bundle, or module:Class of "
+        "your own"
     )
+
+
+def _own(path: str, params: Mapping[str, Any]) -> Strategy:
+    """Return a user's own strategy, made with some parameters.
+
+    Raises:
+        UserError: there is none at that import path, it cannot be made, or it is no strategy.
+    """
+    make = find_own("strategy", path, "mine:CarefulNearTheBest")
+    try:
+        strategy = make(**params)
+    except Exception as error:  # a user's own code may fail in any way
+        raise UserError(
+            f"strategy {path!r} cannot be made with {dict(params)}: "
+            f"{one_line(error)}{raised_in(error)}"
+        ) from error
+    lacking = [name for name in ("reset", "decide") if not callable(getattr(strategy, name, None))]
+    if lacking:
+        raise UserError(
+            f"strategy {path!r} is no strategy: {type(strategy).__name__} has no "
+            f"{' and no '.join(lacking)}"
+        )
+    return strategy
 
 
 def _note_unknown_times(config: RunConfig, strategy: str) -> None:

@@ -1,0 +1,1 @@
+"""Strategies side by side on one game and machine: the user's own contest."""

@@ -1,0 +1,194 @@
+"""`accerl compare`: strategies side by side on one game and machine, paired by seed."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from accerl.config import RunConfig
+from accerl.errors import UserError
+from accerl.own_code import source_hash
+from accerl.records import fingerprint, make_out_dir, versions, write_json
+from analysis.records.load import COMPARISON
+from controller.bundle.meta import git_revision
+from studies.compare.entrants import Entrant, read_entrants
+from studies.compare.job import ComparedJob, TimedComparedJob
+from studies.jobs.executor import check_workers, open_executor
+from studies.learning.curve import LearningCurve
+from studies.learning.interval import mean_interval
+from studies.progress import bar
+from studies.run_checks import say_what_is_assumed
+from studies.strategies import clock_profile
+from studies.students.table import compared_rows, ratio_of
+from studies.study_folder import claim
+
+RUNS = "runs"
+SHARES = (0.5, 0.9)
+"""of the way from the baseline's first score to its last, where scores lie that nobody chose"""
+Curves = Mapping[tuple[str, int], LearningCurve]
+"""by label of the strategy, and seed"""
+
+
+def compare(
+    config: RunConfig,
+    strategies: Sequence[str],
+    *,
+    out: Path,
+    seeds: int = 3,
+    scores: Sequence[float] = (),
+    workers: int = 0,
+) -> dict[str, Any]:
+    """Train under each strategy with the same seeds; return and write what they took.
+
+    Args:
+        config: of the first run; the others have the seeds after its own.
+        strategies: see `entrants.read_entrants`; the first is what the others are compared with.
+        out: folder; gets comparison.json, and run directories below runs/. Runs that are there are
+            not made again: strategies and seeds may be added to it.
+        seeds: runs of each.
+        scores: that actors are timed to; by default `SHARES` of what the first strategy reaches.
+        workers: runs at once on the virtual clock; 0: as many as there are cores and memory for.
+
+    Raises:
+        UserError: a strategy does not exist or cannot act here, a number is not allowed, or the
+            folder holds something else.
+    """
+    if seeds < 1:
+        raise UserError(f"--seeds must be at least 1, got {seeds}")
+    if not all(math.isfinite(score) for score in scores):
+        raise UserError(f"--scores must be finite numbers, got {list(scores)}")
+    check_workers(workers)
+    profile = clock_profile(config)
+    say_what_is_assumed(config, profile)
+    entrants = read_entrants(strategies, config, profile)
+    make_out_dir(out)
+    settings = {"study": "compare", "game": config.preset, "network": config.network}
+    own = [name for name in (config.network, config.game, *config.env.wrappers) if ":" in name]
+    claim(
+        out,
+        {
+            **settings,
+            "config": replace(config, seed=0).hash,
+            "own_code": {name: source_hash(name) for name in own},
+        },
+    )
+    kind = TimedComparedJob if profile is None else ComparedJob
+    jobs = [
+        kind(
+            config=replace(config, seed=seed),
+            label=entrant.label,
+            strategy=entrant.strategy,
+            identity=entrant.identity,
+            latency=profile,
+            out=out / RUNS / folder_of(entrant) / f"seed-{seed}",
+        )
+        for place, seed in enumerate(range(config.seed, config.seed + seeds))
+        # In rotated order: a machine that drifts does so for all alike.
+        for entrant in [*entrants[place % len(entrants) :], *entrants[: place % len(entrants)]]
+    ]
+    with (
+        open_executor(out, workers) as executor,
+        bar("runs", len(jobs)) as advance,
+    ):
+        made = executor.map(jobs, advance)
+        runs_by = executor.runs_by
+    curves = {(job.label, job.config.seed): end.result for job, end in zip(jobs, made, strict=True)}
+    labels = [entrant.label for entrant in entrants]
+    given = tuple(scores) or reached_by(labels[0], curves)
+    result = {
+        **settings,
+        "clock": config.runtime.clock,
+        "profile": None if profile is None else profile.name,
+        "profile_hash": None if profile is None else profile.hash,
+        "seconds": config.seconds,
+        "events": [event.to_json() for event in config.conditions.events],
+        "seeds": sorted({job.config.seed for job in jobs}),
+        "baseline": labels[0],
+        "scores": list(given),
+        "scores_given": bool(scores),
+        "strategies": strategy_rows(labels, curves, given),
+        "run_folders": {
+            entrant.label: str(Path(RUNS) / folder_of(entrant)) for entrant in entrants
+        },
+        "runs_by": runs_by,
+        "git_revision": git_revision(),
+        "fingerprint": fingerprint(),
+        "versions": versions(),
+    }
+    write_json(out / COMPARISON, result)
+    return result
+
+
+def folder_of(entrant: Entrant) -> str:
+    """Return the name of the folder of a strategy's runs."""
+    return re.sub(r"[^\w.%-]+", "-", entrant.label).strip("-.") or "strategy"
+
+
+def reached_by(label: str, curves: Curves) -> tuple[float, ...]:
+    """Return scores on the way that a strategy's runs go, `SHARES` of it; none if they go nowhere.
+
+    They are of four digits, and of the mean over its runs.
+    """
+    known = [
+        [score for score in curve.scores if score is not None]
+        for (name, _), curve in curves.items()
+        if name == label
+    ]
+    ends = [(values[0], values[-1]) for values in known if values]
+    if not ends:
+        return ()
+    first, last = np.mean(ends, axis=0)
+    if last <= first:
+        return ()
+    return tuple(float(f"{first + share * (last - first):.4g}") for share in SHARES)
+
+
+def strategy_rows(
+    labels: Sequence[str], curves: Curves, scores: Sequence[float]
+) -> list[dict[str, Any]]:
+    """Return what each strategy's runs show, over those of the first with the same seeds."""
+    rows = compared_rows(labels, curves, scores)
+    base = {run["seed"]: run for run in rows[0]["runs"]}
+    for row in rows:
+        pairs = [(run, base[run["seed"]]) for run in row["runs"]]
+        rates = [[run["env_steps"] / run["seconds"] for run in pair] for pair in pairs]
+        row["speed"] = ratio_of([math.log(own / other) for own, other in rates if own and other])
+        gained = [
+            own["learner_score"] - other["learner_score"]
+            for own, other in pairs
+            if own["learner_score"] is not None and other["learner_score"] is not None
+        ]
+        mean, low, high = mean_interval(gained)
+        row["learner_score_gain"] = {
+            "difference": mean if gained else None,
+            "interval": [low, high] if math.isfinite(low) else None,
+        }
+        own = [curve for (name, _), curve in curves.items() if name == row["label"]]
+        row["acted"] = acted(own)
+        row["core_seconds"] = (
+            float(np.mean([curve.core_seconds[-1] for curve in own]))
+            if all(curve.core_seconds for curve in own)
+            else None
+        )
+    return rows
+
+
+def acted(curves: Sequence[LearningCurve]) -> dict[str, float]:
+    """Return the share of all seconds that each decision held, the longest first."""
+    spent: dict[str, float] = {}
+    for curve in curves:
+        for label, begins, ends in zip(
+            curve.acting, [0.0, *curve.seconds], curve.seconds, strict=False
+        ):
+            spent[label] = spent.get(label, 0.0) + ends - begins
+    total = sum(spent.values())
+    return {
+        label: seconds / total
+        for label, seconds in sorted(spent.items(), key=lambda each: -each[1])
+    }

@@ -1,0 +1,258 @@
+"""Comparisons of strategies: what they run, keep, compute, print and refuse."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from accerl.config import RunConfig
+from accerl.errors import UserError
+from accerl.records import read_json
+from accerl.runtime.latency.profiles import load_profile
+from accerl.settings import configure
+from accerl.spec import IDENTITY
+from analysis.figures.studies.comparison import comparison_figures
+from analysis.report.studies.comparison import cautions, comparison_tables, headline
+from studies.cli.main import run
+from studies.compare.entrants import read_entrants
+from studies.compare.run import acted, compare, reached_by, strategy_rows
+from studies.learning.curve import LearningCurve
+from tests.fixtures.controllers.made_bundles import make_indicator_bundle
+
+OWN = "tests.fixtures.own_strategies:Careful"
+FP32, NET3, SHORT = "{}", '{"bits": 8, "student": "net3"}', 6.0
+
+
+def catch(**changes: Any) -> RunConfig:
+    return configure("catch", {}, label="setting", **changes)
+
+
+def curve(scores: list[float], seconds_each: float, learner: float = 1.0) -> LearningCurve:
+    count = len(scores)
+    return LearningCurve(
+        seconds=[seconds_each * (i + 1) for i in range(count)],
+        env_steps=[100 * (i + 1) for i in range(count)],
+        scores=scores,
+        compression_kl_nats=[0.1] * count,
+        kl_nats=[0.2] * count,
+        acting=["slow", *["quick"] * (count - 1)],
+        learner_score=learner,
+        processor_seconds={"actors": [1.0] * count},
+    )
+
+
+def curves() -> dict[tuple[str, int], LearningCurve]:
+    """The quick one takes half the seconds of the slow one, a little more or less by seed."""
+    return {
+        (label, seed): curve([0.0, 5.0, 10.0], seconds * (1.0 + 0.02 * seed * bent), 8.0 + bent)
+        for label, seconds, bent in (("slow", 2.0, 0.0), ("quick", 1.0, 1.0))
+        for seed in range(3)
+    }
+
+
+def result_of(scores: tuple[float, ...], **changes: Any) -> dict[str, Any]:
+    return {
+        **{"game": "catch", "network": "original", "profile": "paper-1080ti", "clock": "virtual"},
+        **{"seconds": 6.0, "seeds": [0, 1, 2], "baseline": "slow", "scores_given": True},
+        "scores": list(scores),
+        "strategies": strategy_rows(["slow", "quick"], curves(), scores),
+        **changes,
+    }
+
+
+def test_ratios_are_of_equal_seeds_and_have_their_intervals() -> None:
+    slow, quick = strategy_rows(["slow", "quick"], curves(), (5.0, 99.0))
+    found = quick["to_score"][0]
+    assert found["seconds_ratio"] == pytest.approx(0.51, abs=0.001)
+    low, high = found["seconds_interval"]
+    assert 0.45 < low < found["seconds_ratio"] < high < 0.56
+    assert found["env_steps_ratio"] == 1.0
+    assert quick["to_score"][1]["seconds_ratio"] is None  # nobody has reached it
+    assert quick["speed"]["ratio"] == pytest.approx(1 / 0.51, abs=0.01)
+    assert quick["learner_score_gain"] == {"difference": 1.0, "interval": [1.0, 1.0]}
+    assert slow["core_seconds"] == 1.0
+    assert strategy_rows(["slow"], {("slow", 0): curves()["slow", 0]}, (5.0,))[0]["speed"] == {
+        "ratio": 1.0,
+        "interval": None,  # of a single seed
+    }
+
+
+def test_scores_that_nobody_chose_lie_on_the_way_of_the_first_strategy() -> None:
+    assert reached_by("slow", curves()) == (5.0, 9.0)
+    flat = {("slow", 0): curve([3.0, 3.0], 1.0), ("slow", 1): curve([], 1.0)}
+    assert reached_by("slow", flat) == ()
+    assert reached_by("slow", {("slow", 0): curve([], 1.0)}) == ()
+
+
+def test_shares_of_what_acted_are_of_seconds() -> None:
+    short, long = curve([0.0] * 4, 1.0), curve([0.0] * 4, 3.0)
+    assert acted([short, long]) == {"quick": pytest.approx(0.75), "slow": pytest.approx(0.25)}
+    assert acted([]) == {}
+
+
+def test_the_headline_says_what_intervals_tell_and_what_they_do_not() -> None:
+    assert "sooner than slow: quick (0.51)" in headline(result_of((5.0,)))
+    turned = result_of((5.0,))
+    turned["strategies"][1]["to_score"][0] |= {"seconds_ratio": 1.5, "seconds_interval": [1.2, 1.9]}
+    assert "later than slow: quick (1.50)" in headline(turned)
+    turned["strategies"][1]["to_score"][0] |= {"seconds_interval": None}
+    assert "cannot be told from slow: quick (1.50)" in headline(turned)
+    assert "cannot be told from slow: quick" in headline(result_of((99.0,)))
+    assert "nothing was timed" in headline(result_of(()))
+
+
+def test_cautions_name_what_makes_numbers_weak() -> None:
+    assert cautions(result_of((5.0,))) == []
+    assert "few seeds (1)" in cautions(result_of((5.0,), seeds=[0]))[0]
+    (chosen,) = cautions(result_of((5.0,), scores_given=False))
+    assert "--scores" in chosen
+    assert "--seconds" in cautions(result_of(()))[0]
+
+
+def test_tables_show_a_dash_for_what_others_are_compared_with() -> None:
+    runs, to_score = comparison_tables(result_of((5.0,)))
+    assert [cell.text for cell in to_score.rows[0]][3] == "\N{EN DASH}"
+    assert [cell.text for cell in to_score.rows[1]][3].startswith("0.51 (0.")
+    assert runs.rows[1][5].text == "+1 (+1 to +1)"
+    (unreached,) = comparison_tables(result_of((99.0,)))[1:]
+    assert unreached.rows[1][1].text == "0 of 3"
+    assert unreached.rows[1][2].text.startswith(">")
+
+
+def test_figures_leave_out_what_could_not_be_compared() -> None:
+    names = [figure.name for figure in comparison_figures(result_of((5.0, 99.0)))]
+    assert names == ["seconds-to-score-1", "scores-by-seconds", "scores-by-env-steps"]
+
+
+def test_entrants_are_specs_names_with_parameters_bundles_and_ones_own(tmp_path: Path) -> None:
+    bundle = str(make_indicator_bundle(tmp_path / "learned"))
+    rule = 'kl-threshold {"threshold_nats": 2.5}'
+    texts = [FP32, NET3, rule, "indicator", bundle, f'{OWN} {{"bits": 8}}']
+    found = read_entrants(texts, catch(), load_profile("paper-1080ti"))
+    labels = [entrant.label for entrant in found]
+    assert labels == ["original fp32", "net3 INT8", rule, "indicator", *texts[4:]]
+    assert found[2].identity["strategy_params"]["threshold_nats"] == 2.5
+    assert found[4].identity["strategy_params"]["digest"]
+    assert len(found[5].identity["source"][OWN]) == 12
+    assert "source" not in found[3].identity
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        ([FP32], "two strategies or more"),
+        ([FP32, '{"bits": 32}'], "named twice"),
+        ([FP32, "kl-treshold"], "kl-threshold"),
+        ([FP32, '{"bits": 7}'], "bits"),
+        ([FP32, 'kl-threshold {"treshold_nats": 2.0}'], "threshold_nats"),
+        ([FP32, "tests.fixtures.own_strategies:Nobody"], "has no attribute 'Nobody'"),
+        ([FP32, "tests.fixtures.own_strategies:Undecided"], "has no decide"),
+        ([FP32, f'{OWN} {{"bits": 7}}'], "cannot be made"),
+    ],
+)
+def test_what_cannot_take_part_is_refused(texts: list[str], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        read_entrants(texts, catch(), load_profile("paper-1080ti"))
+
+
+def compared(out: Path, strategies: tuple[str, ...], seeds: int, **changes: Any) -> dict[str, Any]:
+    config = catch(seconds=SHORT, **changes)
+    return compare(config, strategies, out=out, seeds=seeds, scores=(-0.5,), workers=1)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("compare") / "catch"
+    compared(out, (FP32, NET3), 1)
+    return out
+
+
+def made(folder: Path) -> Mapping[Path, int]:
+    return {path: path.stat().st_mtime_ns for path in folder.glob("runs/*/*/summary.json")}
+
+
+def test_a_comparison_goes_on_with_more_strategies_and_seeds(folder: Path) -> None:
+    before = made(folder)
+    assert {path.parts[-3] for path in before} == {"original-fp32", "net3-INT8"}
+    result = compared(folder, (FP32, NET3, OWN), 2)
+    after = made(folder)
+    assert len(after) == 6
+    assert {path: after[path] for path in before} == before
+    own = result["strategies"][2]
+    assert own["acted"] == {"original INT8": 1.0}
+    assert result["strategies"][1]["speed"]["ratio"] > 1.0
+    assert read_json(folder / "comparison.json") == json.loads(json.dumps(result))
+
+
+def test_another_game_or_setting_gets_another_folder(folder: Path) -> None:
+    with pytest.raises(UserError, match="other settings"):
+        compared(folder, (FP32, NET3), 1, network="net1")
+    with pytest.raises(UserError, match="other settings"):
+        compare(catch(seconds=2 * SHORT), (FP32, NET3), out=folder, seeds=1)
+
+
+def test_a_comparison_has_a_page_with_figures(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page, figures = tmp_path / "page.html", tmp_path / "figures"
+    assert run(["report", str(folder), "--html", str(page), "--figures", str(figures)]) == 0
+    text = page.read_text()
+    assert "Strategies on catch" in text
+    assert "net3 INT8" in text
+    assert (figures / "scores-by-seconds.png").is_file()
+    assert (figures / "scores-by-seconds.csv").is_file()
+    capsys.readouterr()
+    assert run(["report", str(folder), "--html", str(page), "--scores", "1"]) == 2
+    assert "comparison" in capsys.readouterr().err
+
+
+def test_the_command_prints_tables_and_writes_the_page(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["compare", "catch", "--seconds", f"{SHORT:g}", "--strategies", FP32, NET3]
+    words += ["--seeds", "1", "--scores", "-0.5", "--workers", "1", "--out", str(folder), "--json"]
+    assert run(words) == 0
+    printed = capsys.readouterr()
+    told = " ".join(printed.err.split())
+    assert "catch on paper-1080ti, original learns: 1 run of 6 s each" in told
+    assert "To a score of -0.5" in told
+    assert "few seeds (1) say little" in told
+    result = json.loads(printed.out)
+    assert Path(result["html"]).is_file()
+    assert result["baseline"] == IDENTITY.label
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"seeds": 0}, "--seeds"),
+        ({"scores": (float("nan"),)}, "--scores"),
+        ({"workers": -1}, "work"),
+    ],
+)
+def test_numbers_that_are_not_allowed_are_refused(
+    tmp_path: Path, changes: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(UserError, match=said):
+        compare(catch(), (FP32, NET3), out=tmp_path / "out", **changes)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_on_the_real_clock_processes_take_turns(tmp_path: Path) -> None:
+    config = replace(catch(), seconds=4.0).with_runtime(
+        runtime="process", clock="real", num_actors=1, interval_seconds=1.0
+    )
+    result = compare(config, (FP32, NET3), out=tmp_path / "out", seeds=1)
+    fp32, net3 = result["strategies"]
+    assert result["profile"] is None
+    assert fp32["distill_cores"] == 0.0 < net3["distill_cores"]
+    assert fp32["core_seconds"] > 0.0
+    before = made(tmp_path / "out")
+    compare(config, (FP32, NET3), out=tmp_path / "out", seeds=1)
+    assert made(tmp_path / "out") == before
