@@ -55,6 +55,8 @@ class StrategyResult:
     """[K]"""
     env_steps: tuple[int, ...]
     """[K + 1]: since the start, from 0"""
+    compression_kl_nats: float | None = None
+    """mean over the intervals in which it was sampled; None: in none"""
 
     def to_json(self) -> dict[str, Any]:
         """Return all fields."""
@@ -68,6 +70,7 @@ class StrategyResult:
             returns=tuple(data["returns"]),
             decisions=tuple(map(Decision.from_json, data["decisions"])),
             env_steps=tuple(data["env_steps"]),
+            compression_kl_nats=data.get("compression_kl_nats"),
         )
 
 
@@ -100,11 +103,14 @@ class StrategyJob(InstanceJob[StrategyResult]):
         reports = result.reports
         random_return = self.instance.random_return
         returns = [report.learner_return for report in reports]
+        sampled = [report.compression_kl_nats.values() for report in reports]
+        kls = [sum(own) / len(own) for own in sampled if own]
         return StrategyResult(
             times=(0.0, *(report.total_seconds for report in reports)),
             returns=(random_return, *(value for value in returns if value is not None)),
             decisions=tuple(report.decision for report in reports),
             env_steps=(0, *(report.total_env_steps for report in reports)),
+            compression_kl_nats=sum(kls) / len(kls) if kls else None,
         )
 
     @classmethod

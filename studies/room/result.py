@@ -110,7 +110,8 @@ def means_of(matrix: Matrix, instances: Sequence[Instance], runs: Runs) -> list[
     every run had made one). `over_best` are the seconds over those of the instance's fastest spec,
     which is so on the very seeds that are shown. `final_return` and its share of the way from
     random play to long runs without compression (`final_share`) are those of the runs that were
-    made, as is `censored`, the share that missed a target.
+    made, as are `censored`, the share that missed a target, and `compression_kl_nats`, where it
+    was sampled.
     """
     known = matrix.filled()
     expected = expected_steps(known)
@@ -124,6 +125,8 @@ def means_of(matrix: Matrix, instances: Sequence[Instance], runs: Runs) -> list[
             has_steps = not matrix.made_none[n, s].any()
             own = [runs.get((item.name, spec, seed)) for seed in matrix.seeds]
             final = float(np.mean([rows[0]["final_return"] for rows in own if rows]))
+            kls = [rows[0].get("compression_kl_nats") for rows in own if rows]
+            kls = [kl for kl in kls if kl is not None]
             rows.append(
                 {
                     "game": item.game,
@@ -138,6 +141,7 @@ def means_of(matrix: Matrix, instances: Sequence[Instance], runs: Runs) -> list[
                     "censored": float(matrix.is_bound[n, s][made].mean()),
                     "final_return": final,
                     "final_share": item.reference.normalise(final),
+                    "compression_kl_nats": float(np.mean(kls)) if kls else None,
                 }
             )
     return rows

@@ -50,6 +50,7 @@ def rows_of(instance: Instance, label: str, seed: int, result: StrategyResult) -
                 "env_steps_to_target": steps if steps >= 1.0 else None,
                 "censored": found.censored,
                 "final_return": final_of(instance, result),
+                "compression_kl_nats": result.compression_kl_nats,
             }
         )
     return rows
