@@ -7,8 +7,16 @@ from typing import Any
 
 import altair as alt
 
-from analysis.figures.parts import make_figure, marks, points, rows_axis, values_of
-from analysis.figures.theme import INK, RAMP, SUBJECT_COLOUR, Figure
+from analysis.comparison.kl_cost import MILD, kl_and_cost
+from analysis.figures.parts import (
+    make_figure,
+    marks,
+    point_colour,
+    points,
+    rows_axis,
+    values_of,
+)
+from analysis.figures.theme import COLOURS, INK, RAMP, SUBJECT_COLOUR, Figure
 
 DARK_FROM = 1.8
 """times the best's seconds, from which a cell is so dark that its number is white"""
@@ -19,7 +27,12 @@ FAR = 3.0
 def room_figures(result: Mapping[str, Any]) -> list[Figure]:
     """Return the figures of a room.json: a heat map for each game, the room and its parts."""
     games = values_of(result["means"], "game")
-    return [*(heat_map(result["means"], game) for game in games), gains(result)]
+    against_kl = cost_by_kl(kl_and_cost(result["means"])["rows"])
+    return [
+        *(heat_map(result["means"], game) for game in games),
+        gains(result),
+        *([] if against_kl is None else [against_kl]),
+    ]
 
 
 def heat_map(means: Sequence[Mapping[str, Any]], game: str) -> Figure:
@@ -63,6 +76,38 @@ def heat_map(means: Sequence[Mapping[str, Any]], game: str) -> Figure:
         "its seconds are cut at the horizon. Conditions change on machines with a star.",
         alt.layer(cells, text).properties(**size),
         table,
+    )
+
+
+def cost_by_kl(rows: Sequence[Mapping[str, Any]]) -> Figure | None:
+    """Return the env steps of specs against their KL, game by game; None: no KL is known.
+
+    Args:
+        rows: of `comparison.kl_cost.kl_and_cost`.
+    """
+    if not rows:
+        return None
+    games, specs = values_of(rows, "game"), values_of(rows, "label")
+    x = alt.X("kl_nats:Q").title("KL of compression, nats").axis(tickCount=5, format="~g")
+    x = x.scale(type="log", padding=14, nice=False)
+    y = alt.Y("steps_ratio:Q").title(f"Env steps to target over those of {MILD}")
+    y = y.scale(zero=False)
+    colours = [COLOURS[place % len(COLOURS)] for place in range(len(games))]
+    shape = alt.Shape("label:N", sort=specs).legend(title="spec", orient="right", labelLimit=240)
+    dots = points(110, 0.9).encode(
+        x=x,
+        y=y,
+        color=point_colour("game", games, colours, title="game", orient="right"),
+        shape=shape,
+    )
+    none = marks().mark_rule(strokeDash=[3, 3], opacity=0.5).encode(y=alt.datum(1.0))
+    return make_figure(
+        "room-kl-cost",
+        "What KL says of cost",
+        "A mark is a spec in a game: KL(learner || engine made of the same weights), and the env "
+        "steps to both targets; geometric means over machines and seeds.",
+        alt.layer(none, dots).properties(width=560, height=300),
+        list(rows),
     )
 
 

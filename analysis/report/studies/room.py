@@ -7,9 +7,10 @@ from typing import Any
 
 from accerl.spec import CompressionSpec
 from analysis import formats
+from analysis.comparison.kl_cost import MILD, kl_and_cost
 from analysis.figures.parts import values_of
 from analysis.figures.studies.events import event_figures
-from analysis.figures.studies.room import gains, heat_map
+from analysis.figures.studies.room import cost_by_kl, gains, heat_map
 from analysis.records.load import EVENTS
 from analysis.report.blocks import Block, Code, Section, Text, fold, listing, section
 from analysis.report.provenance import provenance_tables
@@ -55,6 +56,7 @@ def room_sections(
             ],
             FILES,
         ),
+        _kl(result),
         section(
             "Rules and schedules",
             "What changes its spec during a run, tuned on other seeds.",
@@ -65,6 +67,33 @@ def room_sections(
         _events(events),
         _plan(result, plan),
     ]
+
+
+def _kl(result: Mapping[str, Any]) -> Section:
+    """Whether what monitors bound is what costs env steps."""
+    found = kl_and_cost(result["means"])
+    within, across = (formats.fixed(found[name]) for name in ("within_games", "across_games"))
+    rows = tuple(
+        (Cell(row["game"]), Cell(row["label"]), number(row["kl_nats"]), number(row["steps_ratio"]))
+        for row in found["rows"]
+    )
+    columns = ("Game", "Spec", "#KL (nats)", f"#Env steps over {MILD}'s")
+    blocks: list[Block | None] = [
+        cost_by_kl(found["rows"]),
+        Text(
+            "Rank correlation of KL and env steps, 1 where what is farther away always needs more: "
+            f"{within} among the specs of a game (mean over games), {across} among the games of a "
+            "spec (mean over specs)."
+        ),
+        fold(Table("KL and cost by game and spec", columns, rows)),
+    ]
+    return section(
+        "KL and cost",
+        "Do specs that are farther from the learner need more env steps?",
+        blocks if rows else [],
+        FILES,
+        empty="No KL was kept.",
+    )
 
 
 def _events(events: Mapping[str, Any] | None) -> Section:
