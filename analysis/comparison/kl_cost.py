@@ -68,5 +68,5 @@ def _together(rows: Sequence[Mapping[str, Any]], field: str) -> float | None:
         own = [row for row in rows if row[field] == value]
         kls, costs = ([row[name] for row in own] for name in ("kl_nats", "steps_ratio"))
         if len(own) >= 3 and len(set(kls)) > 1 and len(set(costs)) > 1:
-            found.append(float(stats.spearmanr(kls, costs)[0]))
+            found.append(float(np.corrcoef(stats.rankdata(kls), stats.rankdata(costs))[0, 1]))
     return float(np.mean(found)) if found else None

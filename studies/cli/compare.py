@@ -32,7 +32,7 @@ class Compare(RunOptions):
     """which actors are timed to, as means of 20 episodes (default: half and nine tenths of the way
     that the first strategy goes)"""
     workers: int = 0
-    """runs at once on the virtual clock (default: as many as there are cores and memory for)"""
+    """runs at once on the virtual clock; 0: as many as there are cores and memory for"""
     out: Path | None = None
     """folder (default: compare/GAME); a later call goes on there, with more strategies or seeds"""
 
