@@ -109,6 +109,17 @@ def best_for_all(known: Matrix) -> np.ndarray:
     return np.full(len(known.instances), int(np.argmin(means)))
 
 
+def best_elsewhere(known: Matrix) -> np.ndarray:
+    """Choose one spec for each game by all others: what can be known before a game is run."""
+    games = np.asarray(known.games)
+    found = np.zeros(len(games), dtype=int)
+    for game in np.unique(games):
+        own = games == game
+        others = known.log_seconds[~own] if not own.all() else known.log_seconds
+        found[own] = int(np.argmin(others.mean(axis=(0, 2))))
+    return found
+
+
 def best_by(labels: Callable[[Matrix], Sequence[str]]) -> Choose:
     """Return what chooses a spec for all instances that share a label: a game, or a machine."""
 
@@ -174,7 +185,9 @@ def _drawn(values: np.ndarray, towards: np.ndarray) -> np.ndarray:
     return towards + max(0.0, 1.0 - noise / spread) * distances
 
 
+ELSEWHERE = "one for all other games"
 CHOICES: Mapping[str, Choose] = {
+    ELSEWHERE: best_elsewhere,
     "one for all": best_for_all,
     "one for each game": best_by(lambda known: known.games),
     "one for each machine": best_by(lambda known: known.machines),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,10 +37,10 @@ from studies.room.plan import (
     make_plan,
 )
 from studies.room.result import by_target, compared, decomposition, dice, drawn_room, means_of
-from studies.room.runs import make_matrix, rows_of
+from studies.room.runs import Rows, make_matrix, rows_of
 from studies.room.show import RESULT, show
 from studies.room.study import RoomStudy, static
-from studies.room.tuned import SCHEDULE, Rule, find_schedules, tune_rule
+from studies.room.tuned import SCHEDULE, Rule, find_schedules, shipped_rule, tune_rule
 from studies.storage import JOURNAL, open_storage, storage_errors
 from studies.students.plan import INT8
 from studies.study_folder import claim, write_plan
@@ -141,6 +141,7 @@ def planned_seconds(
     mean = sum(means[item.name] for item in drawn) / max(len(drawn), 1)
     tuned = budget.rule_runs + 2 * budget.rule_instances + budget.rule_seeds * len(drawn)
     total += mean * len(budget.rules) * tuned
+    total += mean * budget.indicator * budget.rule_seeds * len(drawn)
     total += mean * budget.scheduled * (40 + len(specs) + budget.seeds)
     for game, item in reference_cells(budget).items():
         total += len(reference_seeds(budget, game)) * costs.of(item, specs[:1])
@@ -187,14 +188,26 @@ def _measure(study: RoomStudy, storage: str, info: Mapping[str, Any]) -> dict[st
         apart.append(_placebo(study))
     result["groups"] += apart
     _keep(study, result, info)
-    rules = [tune_rule(study, name, drawn, open_storage(storage)) for name in budget.rules]
+    rules: list[Rule] = []
+    runs: dict[tuple[str, str, int], Rows] = {}
+    for rule in _rules(study, drawn, storage):
+        rules.append(rule)
+        runs |= _test(study, rule, drawn)
+        result["strategies"] = compared(matrix, drawn, rules, runs, study.seed)
+        result["decomposition"] = decomposition(result["room"], result["strategies"])
+        _keep(study, result, info)
+    tested = [row for rows in runs.values() for row in rows]
+    return {**result, **_made(study), **info, "strategy_rows": tested, "finished": True}
+
+
+def _rules(study: RoomStudy, drawn: Sequence[Instance], storage: str) -> Iterator[Rule]:
+    """Yield what is compared with the statics: each is tuned once the one before was tested."""
+    if study.budget.indicator:
+        yield shipped_rule(drawn)
+    for name in study.budget.rules:
+        yield tune_rule(study, name, drawn, open_storage(storage))
     if schedules := find_schedules(study, drawn):
-        rules.append(schedules)
-    runs = _test(study, rules, drawn)
-    result["strategies"] = compared(matrix, drawn, rules, runs, study.seed)
-    result["decomposition"] = decomposition(result["room"], result["strategies"])
-    tuned = [row for rows in runs.values() for row in rows]
-    return {**result, **_made(study), **info, "strategy_rows": tuned, "finished": True}
+        yield schedules
 
 
 def _keep(study: RoomStudy, result: Mapping[str, Any], info: Mapping[str, Any]) -> None:
@@ -259,21 +272,22 @@ def _placebo(study: RoomStudy) -> dict[str, Any]:
     }
 
 
-def _test(study: RoomStudy, rules: Sequence[Rule], instances: Sequence[Instance]) -> dict:
-    """Run what was tuned on seeds of the matrix; return its rows by rule, instance and seed."""
+def _test(
+    study: RoomStudy, rule: Rule, instances: Sequence[Instance]
+) -> dict[tuple[str, str, int], Rows]:
+    """Run a rule on seeds of the matrix; return its rows by rule, instance and seed."""
     asked = [
-        (rule, item, seed)
-        for rule in rules
+        (item, seed)
         for seed in study.budget.matrix_seeds[: _test_seeds(study.budget, rule)]
         for item in instances
         if item.name in rule.by_instance
     ]
-    jobs = [strategy_job(item, seed, rule.by_instance[item.name]) for rule, item, seed in asked]
-    with bar("testing rules and schedules", len(jobs)) as advance:
+    jobs = [strategy_job(item, seed, rule.by_instance[item.name]) for item, seed in asked]
+    with bar(f"testing: {rule.label}", len(jobs)) as advance:
         results = study.results(jobs, advance)
     return {
         (rule.name, item.name, seed): rows_of(item, rule.name, seed, result)
-        for (rule, item, seed), result in zip(asked, results, strict=True)
+        for (item, seed), result in zip(asked, results, strict=True)
     }
 
 

@@ -105,10 +105,12 @@ def choices_table(result: Mapping[str, Any]) -> Table:
 
 
 def strategies_table(result: Mapping[str, Any]) -> Table:
-    """Return what tuned rules and schedules gain over the one spec, and over the virtual best."""
-    columns = ("gain over one spec", "95% interval", "over the virtual best", "95% interval")
+    """Return what rules and schedules gain over one spec, for all or other games, and the best."""
+    columns = ("gain over one spec", "95% interval", "over that of other games", "95% interval")
+    columns += ("over the virtual best", "95% interval")
     table = numbers_table("Rules and schedules", "strategy", *columns, "runs", "best of")
     for row in result["strategies"]:
-        cells = (*percent(row["over_single"]), *percent(row["over_virtual"]))
+        names = ("over_single", "over_elsewhere", "over_virtual")
+        cells = [cell for name in names for cell in percent(row[name])]
         table.add_row(row["label"], *cells, str(row["pairs"]), f"{row['sets']} sets")
     return table

@@ -14,6 +14,7 @@ from accerl.records import json_hash
 from accerl.spec import STUDENTS, CompressionSpec
 from controller.actions import ActionSpace
 from controller.env.instances import Instance
+from controller.shipped import shipped_indicator
 from studies.contest.budget import TUNE_SEEDS, VALIDATE_SEEDS
 from studies.contest.study import strategy_job
 from studies.contest.tuning import SPACES_BY_NAME, SearchSpace, choose_on_validation, tune
@@ -23,7 +24,7 @@ from studies.room.study import RoomStudy, static
 
 Strategy = Mapping[str, Any]
 """its description, see `studies.jobs.inner.build_strategy`"""
-SCHEDULE = "schedule"
+SCHEDULE, INDICATOR = "schedule", "indicator"
 FINALISTS = 2
 """parameter sets of a rule that are run again on a validation seed"""
 COMPOSED = 3
@@ -164,6 +165,20 @@ def seconds_of(
         float(np.mean([log_seconds(rows_of(item, "", seed, next(results))) for seed in seeds]))
         for item, _ in asked
     ]
+
+
+def shipped_rule(instances: Sequence[Instance]) -> Rule:
+    """Return the indicator that comes with AcceRL, as it is: nothing is tuned for the instances."""
+    described = {**shipped_indicator().to_json(), "label": INDICATOR}
+    return Rule(
+        name=INDICATOR,
+        label="Advanced Indicator that ships",
+        by_instance={item.name: described for item in instances},
+        params={},
+        inner_runs=0,
+        sets=1,
+        tuned_on=(),
+    )
 
 
 def find_schedules(study: RoomStudy, instances: Sequence[Instance]) -> Rule | None:

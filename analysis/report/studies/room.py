@@ -216,6 +216,7 @@ def _strategies(result: Mapping[str, Any]) -> Table:
         (
             Cell(row["label"]),
             *gain_cells(row["over_single"]),
+            *gain_cells(row["over_elsewhere"]),
             *gain_cells(row["over_virtual"]),
             count(row["pairs"]),
             count(row["inner_runs"]),
@@ -225,7 +226,8 @@ def _strategies(result: Mapping[str, Any]) -> Table:
         )
         for row in result["strategies"]
     )
-    columns = ("Strategy", *COLUMNS, "#Over the virtual best", "#95% interval", "#Pairs")
+    others = ("#Over the one for other games", "#95% interval", "#Over the virtual best")
+    columns = ("Strategy", *COLUMNS, *others, "#95% interval", "#Pairs")
     return Table("Gain over one spec for all", (*columns, *TUNED, "Found"), rows)
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from analysis.comparison.room import (
     CHOICES,
+    ELSEWHERE,
     SINGLE,
     VIRTUAL,
     Bootstrap,
@@ -75,6 +76,16 @@ def test_equal_specs_leave_no_room_on_average(name: str) -> None:
     """Over many matrices the mean lies within three standard errors of zero."""
     rooms = [logs(matrix(dice=dice), name) for dice in range(30)]
     assert abs(np.mean(rooms)) < 3.0 * np.std(rooms) / np.sqrt(len(rooms)) + 1e-12
+
+
+def test_a_choice_by_other_games_knows_nothing_of_the_game_itself() -> None:
+    speed = zeros()
+    speed[0, :, 0] = -9.0  # in the first game alone
+    speed[1:, :, 1] = -1.0
+    found = matrix(speed)
+    picks = CHOICES[ELSEWHERE](found).reshape(GAMES, MACHINES)
+    assert (picks[0] == 1).all()
+    assert (picks[1:] == 0).all()  # so much faster in one of their other games
 
 
 def test_the_naive_minimum_finds_room_where_there_is_none() -> None:

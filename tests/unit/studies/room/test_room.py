@@ -302,6 +302,7 @@ def test_a_study_measures_the_room_and_goes_on_where_it_was(
         reference_runs=1,
         copied=("catch",),
         copies=2,
+        indicator=True,
         rules=("advise-kl-cap",),
         rule_runs=1,
         rule_instances=1,
@@ -325,7 +326,11 @@ def test_a_study_measures_the_room_and_goes_on_where_it_was(
         assert row["seconds_to_target"] > 0.0
         assert {"game", "machine", "env_steps_to_target", "final_return", "censored"} <= set(row)
     assert set(result["room"]["choices"]) == set(CHOICES)
-    assert [row["name"] for row in result["strategies"]] == ["advise-kl-cap", "schedule"]
+    assert [row["name"] for row in result["strategies"]] == [
+        "indicator",
+        "advise-kl-cap",
+        "schedule",
+    ]
     jobs = sorted((tmp_path / "jobs").iterdir())
     before = [path.stat().st_mtime_ns for path in jobs]
     assert run_room(tmp_path, budget="tiny", workers=1) == result
