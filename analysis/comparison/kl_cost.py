@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from accerl.spec import CompressionSpec
+from accerl.spec import IDENTITY, CompressionSpec
 
 MILD = CompressionSpec(bits=8).label
 """what costs are relative to: it is hardly farther from the learner than no compression, and as
 fast as others, so that the horizon cuts few of its runs"""
+FLOOR_NATS = 1e-5
 LEAST_NATS = 1e-3
-"""below it a KL counts as none"""
+"""below it a KL counts as none: what such a spec costs is noise"""
 
 
 def kl_and_cost(means: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -32,9 +33,10 @@ def kl_and_cost(means: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     Returns:
         `rows`, each with game, label, `kl_nats` (geometric mean over the machines on which it was
         sampled) and `steps_ratio` (env steps to target over those of `MILD`, geometric mean over
-        machines); and Spearman's rank correlations of the two: `within_games` (over the specs of a
-        game, mean over games), `across_games` (over the games of a spec, mean over specs); None:
-        fewer than three to rank.
+        machines); Spearman's rank correlations of the two over specs with a KL: `within_games`
+        (over the specs of a game, mean over games), `across_games` (over the games of a spec, mean
+        over specs), None: fewer than three to rank; and `noise`, the root mean square of the log
+        of `steps_ratio` of specs without a KL, None: there are none.
     """
     cells: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     mild: dict[tuple[str, str], float | None] = {}
@@ -45,19 +47,22 @@ def kl_and_cost(means: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     rows = []
     for (game, label), own in cells.items():
         kls = [row.get("compression_kl_nats") for row in own]
-        known = [math.log(kl) for kl in kls if kl is not None and kl >= LEAST_NATS]
+        known = [math.log(max(kl, FLOOR_NATS)) for kl in kls if kl is not None]
         costs = [
             math.log(steps / least)
             for row in own
             if (steps := row["env_steps_to_target"]) and (least := mild.get((game, row["machine"])))
         ]
-        if label != MILD and known and costs:
+        if label not in (MILD, IDENTITY.label) and known and costs:
             kl, cost = (float(np.exp(np.mean(values))) for values in (known, costs))
             rows.append({"game": game, "label": label, "kl_nats": kl, "steps_ratio": cost})
+    far = [row for row in rows if row["kl_nats"] >= LEAST_NATS]
+    none = [math.log(row["steps_ratio"]) for row in rows if row["kl_nats"] < LEAST_NATS]
     return {
         "rows": rows,
-        "within_games": _together(rows, "game"),
-        "across_games": _together(rows, "label"),
+        "within_games": _together(far, "game"),
+        "across_games": _together(far, "label"),
+        "noise": float(np.sqrt(np.mean(np.square(none)))) if none else None,
     }
 
 

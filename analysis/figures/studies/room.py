@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import altair as alt
 
-from analysis.comparison.kl_cost import MILD, kl_and_cost
+from analysis.comparison.kl_cost import LEAST_NATS, MILD, kl_and_cost
 from analysis.figures.parts import (
     make_figure,
     marks,
@@ -27,7 +28,7 @@ FAR = 3.0
 def room_figures(result: Mapping[str, Any]) -> list[Figure]:
     """Return the figures of a room.json: a heat map for each game, the room and its parts."""
     games = values_of(result["means"], "game")
-    against_kl = cost_by_kl(kl_and_cost(result["means"])["rows"])
+    against_kl = cost_by_kl(kl_and_cost(result["means"]))
     return [
         *(heat_map(result["means"], game) for game in games),
         gains(result),
@@ -79,12 +80,13 @@ def heat_map(means: Sequence[Mapping[str, Any]], game: str) -> Figure:
     )
 
 
-def cost_by_kl(rows: Sequence[Mapping[str, Any]]) -> Figure | None:
+def cost_by_kl(found: Mapping[str, Any]) -> Figure | None:
     """Return the env steps of specs against their KL, game by game; None: no KL is known.
 
     Args:
-        rows: of `comparison.kl_cost.kl_and_cost`.
+        found: by `comparison.kl_cost.kl_and_cost`.
     """
+    rows, noise = found["rows"], found["noise"]
     if not rows:
         return None
     games, specs = values_of(rows, "game"), values_of(rows, "label")
@@ -100,13 +102,18 @@ def cost_by_kl(rows: Sequence[Mapping[str, Any]]) -> Figure | None:
         color=point_colour("game", games, colours, title="game", orient="right"),
         shape=shape,
     )
-    none = marks().mark_rule(strokeDash=[3, 3], opacity=0.5).encode(y=alt.datum(1.0))
+    rules = [marks().mark_rule(strokeDash=[3, 3], opacity=0.6).encode(y=alt.datum(1.0))]
+    if noise is not None:
+        once = marks().transform_aggregate(rows="count()")  # else one for each row of the table
+        band = once.mark_rect(opacity=0.08, color=INK)
+        rules.append(band.encode(y=alt.datum(math.exp(-noise)), y2=alt.datum(math.exp(noise))))
     return make_figure(
         "room-kl-cost",
         "What KL says of cost",
         "A mark is a spec in a game: KL(learner || engine made of the same weights), and the env "
-        "steps to both targets; geometric means over machines and seeds.",
-        alt.layer(none, dots).properties(width=560, height=300),
+        "steps to both targets; geometric means over machines and seeds. The band is what specs "
+        f"below {LEAST_NATS:g} nats differ by (root mean square): noise.",
+        alt.layer(*rules, dots).properties(width=560, height=300),
         list(rows),
     )
 

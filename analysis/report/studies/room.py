@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 from accerl.spec import CompressionSpec
 from analysis import formats
-from analysis.comparison.kl_cost import MILD, kl_and_cost
+from analysis.comparison.kl_cost import LEAST_NATS, MILD, kl_and_cost
 from analysis.figures.parts import values_of
 from analysis.figures.studies.events import event_figures
 from analysis.figures.studies.room import cost_by_kl, gains, heat_map
@@ -73,17 +74,24 @@ def _kl(result: Mapping[str, Any]) -> Section:
     """Whether what monitors bound is what costs env steps."""
     found = kl_and_cost(result["means"])
     within, across = (formats.fixed(found[name]) for name in ("within_games", "across_games"))
+    noise = "No spec was without a KL: how much of it is noise is not known."
+    if found["noise"] is not None:
+        noise = (
+            f"Specs below {LEAST_NATS:g} nats, which act as {MILD} does, need "
+            f"{math.expm1(found['noise']):.0%} more or fewer env steps than it (root mean square): "
+            "less than that is noise."
+        )
     rows = tuple(
         (Cell(row["game"]), Cell(row["label"]), number(row["kl_nats"]), number(row["steps_ratio"]))
         for row in found["rows"]
     )
     columns = ("Game", "Spec", "#KL (nats)", f"#Env steps over {MILD}'s")
     blocks: list[Block | None] = [
-        cost_by_kl(found["rows"]),
+        cost_by_kl(found),
         Text(
             "Rank correlation of KL and env steps, 1 where what is farther away always needs more: "
             f"{within} among the specs of a game (mean over games), {across} among the games of a "
-            "spec (mean over specs)."
+            f"spec (mean over specs). {noise}"
         ),
         fold(Table("KL and cost by game and spec", columns, rows)),
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -39,6 +40,7 @@ def test_ranks_within_games_and_across_them_are_two_questions() -> None:
     assert found["within_games"] == pytest.approx(1.0)
     assert found["across_games"] == pytest.approx(-1.0)
     assert len(found["rows"]) == 9
+    assert found["noise"] is None
     net2 = next(each for each in found["rows"] if each["label"] == SPECS[1])
     assert net2 == {
         "game": "near",
@@ -57,20 +59,23 @@ def test_machines_are_paired_and_what_is_not_known_is_left_out() -> None:
         row("one", label, 0.04, 25.0, "b"),
         row("one", label, None, 400.0, "c"),  # nothing to compare with, and no KL
         row("one", SPECS[1], None, 100.0),
-        row("one", SPECS[2], 1e-6, 100.0),  # none to speak of
+        row("one", SPECS[2], 1e-6, 110.0),  # none to speak of: what it costs is noise
         row("two", label, 0.01, 100.0),
     ]
-    (only,) = kl_and_cost(rows)["rows"]
+    found = kl_and_cost(rows)
+    only, none = found["rows"]
+    assert none["label"] == SPECS[2]
+    assert found["noise"] == pytest.approx(math.log(1.1))
     assert only["kl_nats"] == pytest.approx(0.02)
     assert only["steps_ratio"] == pytest.approx(1.0)  # twice on one machine, half on another
-    assert kl_and_cost(rows)["within_games"] is None
+    assert found["within_games"] is None
     # Records of before have none.
     assert kl_and_cost([row("one", MILD, 0.0, 1.0) | {"label": label}])["rows"] == []
 
 
 def test_the_figure_has_a_mark_for_each() -> None:
-    assert cost_by_kl([]) is None
-    figure = cost_by_kl(kl_and_cost(games())["rows"])
+    assert cost_by_kl(kl_and_cost([])) is None
+    figure = cost_by_kl(kl_and_cost([*games(), row("far", "original rank 25% INT8", 2e-4, 104.0)]))
     assert figure is not None
-    assert len(figure.table) == 9
+    assert len(figure.table) == 10
     assert "<svg" in render_svg(figure)
