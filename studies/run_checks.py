@@ -10,6 +10,7 @@ from accerl.envs import check_installed, make_envs
 from accerl.families import describe_game
 from accerl.monitor.strategy import Strategy, bind, specs_of
 from accerl.networks.make import make_network
+from accerl.own_code import own_errors
 from accerl.presets import PRESETS
 from accerl.runtime.latency.games import note_on_links, note_on_times, times_of_run
 from accerl.runtime.latency.profile import LatencyProfile
@@ -59,11 +60,12 @@ def check_run(
     if config.start and begins:
         starting_learner(config)
     check_startable(config, strategy)
-    # What chooses from that which the run can act with says so only once it knows the run.
-    bind(strategy, decided, known_times(config, profile))
-    specs = specs_of(strategy)
-    for spec in specs:
-        Decision.of(spec).check_students(config.network)
+    with own_errors("strategy", strategy):
+        # What chooses from that which the run can act with says so only once it knows the run.
+        bind(strategy, decided, known_times(config, profile))
+        specs = specs_of(strategy)
+        for spec in specs:
+            Decision.of(spec).check_students(config.network)
     _check_networks(config, specs)
     if profile is not None:
         times = times_of_run(profile, config)

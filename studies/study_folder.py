@@ -68,9 +68,10 @@ def claim(out: Path, settings: dict[str, Any]) -> None:
     """
     marker = out / SETTINGS
     if marker.is_file():
-        if read_json(marker) != settings:
+        theirs = read_json(marker)
+        if theirs != settings:
             raise UserError(
-                f"{out} holds a study with other settings ({read_json(marker)}); "
+                f"{out} holds a study with other settings{_difference(theirs, settings)}; "
                 "give the same ones to go on with it, or another --out"
             )
         say(f"Going on with the study in {out}")
@@ -109,11 +110,15 @@ def _difference(theirs: Any, ours: Mapping[str, Any]) -> str:
     names = [name for name in {**theirs, **ours} if theirs.get(name) != ours.get(name)]
     told = [
         f"{name} {theirs.get(name)!r} there, {ours.get(name)!r} here"
-        if isinstance(theirs.get(name), str | int | float) and len(str(theirs.get(name))) < 40
+        if all(_is_short(each.get(name)) for each in (theirs, ours))
         else name
         for name in names
     ]
     return f" ({'; '.join(told)})" if told else ""
+
+
+def _is_short(value: Any) -> bool:
+    return isinstance(value, str | int | float | None) and len(str(value)) < 40
 
 
 def pack_records(run: Path) -> dict[str, str]:

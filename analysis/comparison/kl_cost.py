@@ -16,6 +16,8 @@ from scipy import stats
 
 from accerl.spec import IDENTITY, CompressionSpec
 
+DRAWN = ("same machine throughout", "changing conditions")
+"""groups of a study of room whose instances were drawn by rule"""
 MILD = CompressionSpec(bits=8).label
 """what costs are relative to: it is hardly farther from the learner than no compression, and as
 fast as others, so that the horizon cuts few of its runs"""
@@ -27,20 +29,25 @@ LEAST_NATS = 1e-3
 def kl_and_cost(means: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return KL and cost by game and spec, and how their ranks go together.
 
+    Only instances that were drawn by rule count. Env steps of runs that missed a target are what
+    the study's additive model expects (`room.expected_steps`).
+
     Args:
         means: of a room.json.
 
     Returns:
         `rows`, each with game, label, `kl_nats` (geometric mean over the machines on which it was
-        sampled) and `steps_ratio` (env steps to target over those of `MILD`, geometric mean over
-        machines); Spearman's rank correlations of the two over specs with a KL: `within_games`
-        (over the specs of a game, mean over games), `across_games` (over the games of a spec, mean
-        over specs), None: fewer than three to rank; and `noise`, the root mean square of the log
-        of `steps_ratio` of specs without a KL, None: there are none.
+        sampled: `sampled_on`) and `steps_ratio` (env steps to target over those of `MILD`,
+        geometric mean over all `machines`); Spearman's rank correlations of the two over specs with
+        a KL: `within_games` (over the specs of a game, mean over games), `across_games` (over the
+        games of a spec, mean over specs), None: fewer than three to rank; and `noise`, the root
+        mean square of the log of `steps_ratio` of specs without a KL, None: there are none.
     """
     cells: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     mild: dict[tuple[str, str], float | None] = {}
     for row in means:
+        if row["group"] not in DRAWN:
+            continue
         cells.setdefault((row["game"], row["label"]), []).append(row)
         if row["label"] == MILD:
             mild[row["game"], row["machine"]] = row["env_steps_to_target"]
@@ -55,7 +62,8 @@ def kl_and_cost(means: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         ]
         if label not in (MILD, IDENTITY.label) and known and costs:
             kl, cost = (float(np.exp(np.mean(values))) for values in (known, costs))
-            rows.append({"game": game, "label": label, "kl_nats": kl, "steps_ratio": cost})
+            found = {"game": game, "label": label, "kl_nats": kl, "steps_ratio": cost}
+            rows.append(found | {"sampled_on": len(known), "machines": len(costs)})
     far = [row for row in rows if row["kl_nats"] >= LEAST_NATS]
     none = [math.log(row["steps_ratio"]) for row in rows if row["kl_nats"] < LEAST_NATS]
     return {

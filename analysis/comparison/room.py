@@ -110,7 +110,7 @@ def best_for_all(known: Matrix) -> np.ndarray:
 
 
 def best_elsewhere(known: Matrix) -> np.ndarray:
-    """Choose one spec for each game by all others: what can be known before a game is run."""
+    """Choose one spec for each game by all others, known before it is run; by itself if alone."""
     games = np.asarray(known.games)
     found = np.zeros(len(games), dtype=int)
     for game in np.unique(games):

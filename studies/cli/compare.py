@@ -9,6 +9,7 @@ from typing import Any
 from analysis.render.terminal import rich_table
 from studies.cli.run_options import RunOptions
 from studies.compare.run import compare
+from studies.jobs.cached import AGAIN
 from studies.progress import console, paragraph, say
 
 PAGE = "comparison.html"
@@ -45,14 +46,17 @@ class Compare(RunOptions):
         config = self.run_config()
         name = config.preset.replace("/", "-").replace(":", "-")
         out = self.out or Path("compare") / name
-        result = compare(
-            config,
-            self.strategies,
-            out=out,
-            seeds=self.seeds,
-            scores=self.scores,
-            workers=self.workers,
-        )
+        try:
+            result = compare(
+                config,
+                self.strategies,
+                out=out,
+                seeds=self.seeds,
+                scores=self.scores,
+                workers=self.workers,
+            )
+        except KeyboardInterrupt as interrupt:
+            raise KeyboardInterrupt(AGAIN) from interrupt
         for table in comparison_tables(result):
             console.print(rich_table(table))
         for note in (*cautions(result), headline(result)):

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import pickle
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from accerl.config import RunConfig
 from accerl.errors import UserError
 from accerl.monitor.strategies import FixedStrategy
 from accerl.monitor.strategy import Strategy, specs_of
-from accerl.own_code import source_hash
+from accerl.own_code import own_errors, source_hash
+from accerl.records import json_hash
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.spec import CompressionSpec, is_own_network
-from accerl.training.run import run_identity
+from accerl.training.run import known_times, run_identity
 from controller.bundle.bundle import is_bundle
 from studies.run_checks import check_run
 from studies.strategies import choose_strategy
+
+LONGEST = 60
+"""characters of a folder's name that a strategy's label gives"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +34,22 @@ class Entrant:
     strategy: Strategy
     """as it is before its first decision"""
     identity: Mapping[str, Any]
-    """what tells it from others in records (`run_identity`), and of the user's own its source"""
+    """what its runs depend on beside the configuration"""
+    reseeded: bool
+    """whether its own dice have the seed of the run"""
+
+    @property
+    def folder(self) -> str:
+        """The name of the folder of its runs, which no other strategy has."""
+        plain = self.label.replace(" ", "-")
+        name = re.sub(r"[^\w.%-]+", "-", plain).strip("-.")[:LONGEST]
+        return name if name == plain else f"{name}-{json_hash(self.identity)[:8]}"
+
+    def seeded(self, seed: int) -> Self:
+        """Return it with dice of its own for the run of a seed: intervals over seeds hold them."""
+        if not self.reseeded:
+            return self
+        return replace(self, strategy=replace(self.strategy, seed=seed))  # pyright: ignore
 
 
 def read_entrants(
@@ -52,30 +73,42 @@ def read_entrants(
         )
     found: list[Entrant] = []
     for text in texts:
-        label, strategy = _read(text, config)
-        if label in (other.label for other in found):
-            raise UserError(f"{label!r} is named twice among the strategies; name each once")
-        check_run(config, strategy, profile, begins=True)
-        identity = run_identity(config, strategy, label, profile)
-        named = (text.partition(" {")[0], *(spec.student for spec in specs_of(strategy)))
-        if own := [name for name in dict.fromkeys(named) if is_own_network(name)]:
-            identity["source"] = {name: source_hash(name) for name in own}
-        found.append(Entrant(label=label, strategy=strategy, identity=identity))
+        try:
+            entrant = _read(text, config, profile)
+        except UserError as error:
+            reason = str(error).removeprefix("--strategy-params: ").removeprefix("strategy ")
+            raise UserError(f"--strategies {text!r}: {reason}") from error
+        for other in found:
+            if other.identity == entrant.identity:
+                raise UserError(
+                    f"--strategies: {text!r} is the same as {other.label!r}; name each once"
+                )
+        found.append(entrant)
     return found
 
 
-def _read(text: str, config: RunConfig) -> tuple[str, Strategy]:
-    """Return a strategy and what it is called."""
-    if text.lstrip().startswith("{"):
-        spec = CompressionSpec.from_json(text)
-        return spec.label, FixedStrategy(spec)
-    name, brace, rest = text.partition(" {")
-    strategy = choose_strategy(
-        name,
-        config,
-        spec="{}",
-        params=f"{{{rest}" if brace else "{}",
-        bundle_mode="policy",
-        strict=False,
-    )
-    return (str(Path(text)) if is_bundle(name) else text), strategy
+def _read(text: str, config: RunConfig, profile: LatencyProfile | None) -> Entrant:
+    name, brace, rest = (part.strip() for part in text.partition("{"))
+    params = f"{{{rest}" if brace else "{}"
+    if not name and not brace:
+        raise UserError("name a strategy, or give a spec as JSON")
+    if not name:
+        strategy: Strategy = FixedStrategy(CompressionSpec.from_json(text))
+        label = strategy.specs[0].label
+    else:
+        given = {"spec": "{}", "params": params, "bundle_mode": "policy", "strict": False}
+        strategy = choose_strategy(name, config, **given)
+        label = str(Path(name)) if is_bundle(name) else " ".join(text.split())
+    check_run(config, strategy, profile, begins=True)
+    with own_errors("strategy", strategy):
+        pickle.dumps(strategy)  # it travels to other processes
+        identity = run_identity(config, strategy, label, profile)
+    del identity["strategy"]  # what it is called
+    if (times := known_times(config, None)) is not None and profile is None:
+        identity["times"] = times.hash  # what it is told of this machine
+    own = (name, *(spec.student for spec in specs_of(strategy)))
+    own = [each for each in dict.fromkeys(own) if is_own_network(each)]
+    sources = {each: source_hash(each) for each in own}
+    seeded = is_dataclass(strategy) and hasattr(strategy, "seed") and '"seed"' not in params
+    more = {"sources": sources, "own_dice": seeded, "of": " ".join(text.split()) if sources else ""}
+    return Entrant(label=label, strategy=strategy, identity={**identity, **more}, reseeded=seeded)

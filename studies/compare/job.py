@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from accerl.config import RunConfig
 from accerl.monitor.strategy import Strategy
 from accerl.runtime.latency.profile import LatencyProfile
-from studies.benchmarks.repeats import timed_here
 from studies.jobs.executor import Job, config_key
 from studies.learning.curve import LearningCurve
 from studies.learning.job import learn
@@ -53,7 +52,9 @@ class TimedComparedJob(ComparedJob):
     """The same where seconds are this machine's."""
 
     is_timed: ClassVar[bool] = True
+    timed: Sequence[Any]
+    """machine and code, as they were when the comparison began"""
 
     def to_json(self) -> dict[str, Any]:
         """Return what the result depends on: machine and code too."""
-        return {**super().to_json(), "timed": timed_here()}
+        return {**super().to_json(), "timed": list(self.timed)}

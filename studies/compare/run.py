@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,12 @@ import numpy as np
 from accerl.config import RunConfig
 from accerl.errors import UserError
 from accerl.own_code import source_hash
-from accerl.records import fingerprint, make_out_dir, versions, write_json
+from accerl.records import fingerprint, make_out_dir, plain, versions, write_json
+from accerl.runtime.latency.profile import LatencyProfile
+from accerl.training.run_folder import CHECKPOINT
 from analysis.records.load import COMPARISON
 from controller.bundle.meta import git_revision
+from studies.benchmarks.repeats import timed_here
 from studies.compare.entrants import Entrant, read_entrants
 from studies.compare.job import ComparedJob, TimedComparedJob
 from studies.jobs.executor import check_workers, open_executor
@@ -63,59 +66,38 @@ def compare(
         raise UserError(f"--seeds must be at least 1, got {seeds}")
     if not all(math.isfinite(score) for score in scores):
         raise UserError(f"--scores must be finite numbers, got {list(scores)}")
+    if config.until_score is not None:
+        raise UserError(
+            "a comparison is of runs of one length: leave --until-score out, and give --scores"
+        )
     check_workers(workers)
     profile = clock_profile(config)
     say_what_is_assumed(config, profile)
     entrants = read_entrants(strategies, config, profile)
     make_out_dir(out)
-    settings = {"study": "compare", "game": config.preset, "network": config.network}
-    own = [name for name in (config.network, config.game, *config.env.wrappers) if ":" in name]
-    claim(
-        out,
-        {
-            **settings,
-            "config": replace(config, seed=0).hash,
-            "own_code": {name: source_hash(name) for name in own},
-        },
-    )
-    kind = TimedComparedJob if profile is None else ComparedJob
-    jobs = [
-        kind(
-            config=replace(config, seed=seed),
-            label=entrant.label,
-            strategy=entrant.strategy,
-            identity=entrant.identity,
-            latency=profile,
-            out=out / RUNS / folder_of(entrant) / f"seed-{seed}",
-        )
-        for place, seed in enumerate(range(config.seed, config.seed + seeds))
-        # In rotated order: a machine that drifts does so for all alike.
-        for entrant in [*entrants[place % len(entrants) :], *entrants[: place % len(entrants)]]
-    ]
-    with (
-        open_executor(out, workers) as executor,
-        bar("runs", len(jobs)) as advance,
-    ):
+    claim(out, {"study": "compare", **_settings(config)})
+    order = range(config.seed, config.seed + seeds)
+    jobs = _jobs(config, entrants, order, profile, out)
+    with open_executor(out, workers) as executor, bar("runs", len(jobs)) as advance:
         made = executor.map(jobs, advance)
         runs_by = executor.runs_by
     curves = {(job.label, job.config.seed): end.result for job, end in zip(jobs, made, strict=True)}
     labels = [entrant.label for entrant in entrants]
     given = tuple(scores) or reached_by(labels[0], curves)
     result = {
-        **settings,
+        "game": config.preset,
+        "network": config.network,
         "clock": config.runtime.clock,
         "profile": None if profile is None else profile.name,
         "profile_hash": None if profile is None else profile.hash,
         "seconds": config.seconds,
         "events": [event.to_json() for event in config.conditions.events],
-        "seeds": sorted({job.config.seed for job in jobs}),
+        "seeds": list(order),
         "baseline": labels[0],
         "scores": list(given),
         "scores_given": bool(scores),
         "strategies": strategy_rows(labels, curves, given),
-        "run_folders": {
-            entrant.label: str(Path(RUNS) / folder_of(entrant)) for entrant in entrants
-        },
+        "run_folders": {each.label: str(Path(RUNS) / each.folder) for each in entrants},
         "runs_by": runs_by,
         "git_revision": git_revision(),
         "fingerprint": fingerprint(),
@@ -125,9 +107,56 @@ def compare(
     return result
 
 
-def folder_of(entrant: Entrant) -> str:
-    """Return the name of the folder of a strategy's runs."""
-    return re.sub(r"[^\w.%-]+", "-", entrant.label).strip("-.") or "strategy"
+def _settings(config: RunConfig) -> dict[str, Any]:
+    """Return what all runs of a folder have in common, flat: a difference is named by its field."""
+    data = plain(config.to_json())
+    for name in ("hash", "seed", "ray"):  # of one run, and where it takes place
+        del data[name]
+    found = {}
+    for section, value in data.items():
+        nested = value if isinstance(value, dict) else {"": value}
+        found |= {f"{section}.{name}".rstrip("."): each for name, each in nested.items()}
+    own = [name for name in (config.network, config.game, *config.env.wrappers) if ":" in name]
+    found["source of own code"] = {name: source_hash(name) for name in own}
+    if config.start:
+        found["learner in start"] = _digest(Path(config.start) / CHECKPOINT)
+    return found
+
+
+def _digest(path: Path) -> str:
+    """Return a hash of a file, or of all files in a folder."""
+    digest = sha256()
+    for file in [path] if path.is_file() else sorted(path.rglob("*")):
+        digest.update(file.read_bytes() if file.is_file() else b"")
+    return digest.hexdigest()[:12]
+
+
+def _jobs(
+    config: RunConfig,
+    entrants: Sequence[Entrant],
+    seeds: Sequence[int],
+    profile: LatencyProfile | None,
+    out: Path,
+) -> list[ComparedJob]:
+    """Return all runs, in rotated order: a machine that drifts does so for all alike."""
+    timed = None if profile is not None else [*timed_here(), config.ray.address]
+    jobs = []
+    for place, seed in enumerate(seeds):
+        turn = place % len(entrants)
+        for entrant in [*entrants[turn:], *entrants[:turn]]:
+            fields = {
+                "config": replace(config, seed=seed),
+                "label": entrant.label,
+                "strategy": entrant.seeded(seed).strategy,
+                "identity": entrant.identity,
+                "latency": profile,
+                "out": out / RUNS / entrant.folder / f"seed-{seed}",
+            }
+            made = (
+                ComparedJob(**fields) if timed is None else TimedComparedJob(**fields, timed=timed)
+            )
+            jobs.append(made)
+    return jobs
 
 
 def reached_by(label: str, curves: Curves) -> tuple[float, ...]:
@@ -171,6 +200,7 @@ def strategy_rows(
         }
         own = [curve for (name, _), curve in curves.items() if name == row["label"]]
         row["acted"] = acted(own)
+        row["learner_cut_off"] = sum(curve.learner_cut_off for curve in own)
         row["core_seconds"] = (
             float(np.mean([curve.core_seconds[-1] for curve in own]))
             if all(curve.core_seconds for curve in own)

@@ -42,6 +42,8 @@ class LearningCurve:
     learner_score: float | None = None
     """mean score of the learner's own policy after the run: what small actors cost the learner, and
     not their own play; None: not measured"""
+    learner_cut_off: int = 0
+    """episodes of those that had not ended when they were cut off"""
     processor_seconds: Mapping[str, Sequence[float]] = field(default_factory=dict)
     """so far, by part of the work, see `PROCESSES`; from `IntervalReport.cpu_seconds`"""
 
@@ -55,7 +57,12 @@ class LearningCurve:
         return asdict(self)
 
     @classmethod
-    def of(cls, reports: Sequence[IntervalReport], learner_score: float | None = None) -> Self:
+    def of(
+        cls,
+        reports: Sequence[IntervalReport],
+        learner_score: float | None = None,
+        learner_cut_off: int = 0,
+    ) -> Self:
         """Read a run's reports."""
         # Where J is measured too: what is asked is how compressed actors play.
         score = Score(of_actors=True)
@@ -71,6 +78,7 @@ class LearningCurve:
             stages=[None if stage is None else round(stage) for stage in stages],
             distill_core_seconds=sum(report.phase_seconds["compress"] for report in reports),
             learner_score=learner_score,
+            learner_cut_off=learner_cut_off,
             processor_seconds={
                 part: list(accumulate(_processor_seconds(report, names) for report in reports))
                 for part, names in PROCESSES.items()

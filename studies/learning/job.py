@@ -74,7 +74,7 @@ def learn(
         folder = out or Path(scratch)
         result = run_training(config, strategy, strategy_name=label, out=folder, profile=profile)
         played = evaluate_checkpoint(folder, EPISODES)
-    return LearningCurve.of(result.reports, played["mean_return"])
+    return LearningCurve.of(result.reports, played["mean_return"], played["cut_off"])
 
 
 @dataclass(frozen=True, kw_only=True)

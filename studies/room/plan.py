@@ -9,6 +9,7 @@ from typing import Any
 from accerl.runtime.latency.families import FAMILIES, machine_name
 from accerl.runtime.latency.profiles import PAPER
 from accerl.spec import IDENTITY, CompressionSpec
+from analysis.comparison.kl_cost import DRAWN
 from analysis.comparison.room import CHOICES, GATE
 from controller.env.instances import Instance
 from controller.env.machine_instances import SPECS, STRETCH
@@ -27,10 +28,9 @@ FIRST_SEEDS = 2
 """after which a spec may be stopped on an instance"""
 STOP = 1.5
 """it is stopped if it took so many times the seconds of the fastest with each of them"""
-STEADY, CHANGING = "same machine throughout", "changing conditions"
+STEADY, CHANGING = DRAWN
 EASY, CONTROL, CONFIRMED = "easy games", "no room by construction", "confirmation"
-DRAWN = (STEADY, CHANGING)
-"""groups of what is drawn by rule, whose room is asked for; the others stand beside"""
+"""groups: of what is drawn by rule, whose room is asked for, and of what stands beside"""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,6 +32,7 @@ def row_of(curve: LearningCurve, scores: Sequence[float], seed: int) -> dict[str
         "to_score": to_score,
         "last_score": last[-1] if last else None,
         "learner_score": curve.learner_score,
+        "learner_cut_off": curve.learner_cut_off,
         "compression_kl_nats": float(np.mean(sampled)) if sampled else None,
         "kl_nats": float(np.mean(curve.kl_nats[half:])),
         "env_steps": curve.env_steps[-1],
@@ -105,6 +106,7 @@ def _to_score(
         "seconds_ratio": mean(seconds),
         "seconds_interval": interval(seconds),
         "bound": env_steps.bound if env_steps else "",
+        "pairs": len(seconds.logs) if seconds else 0,
     }
 
 

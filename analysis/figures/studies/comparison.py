@@ -35,7 +35,8 @@ def ratio_forest(result: Mapping[str, Any], at: int) -> Figure | None:
         found = row["to_score"][at]
         if found["seconds_ratio"] is None:
             continue
-        low, high = found["seconds_interval"] or (None, None)
+        shown = None if found["bound"] else found["seconds_interval"]
+        low, high = shown or (None, None)
         text = f"{found['bound']}{found['seconds_ratio']:.2f}"
         text += "" if low is None else f"  ({low:.2f} to {high:.2f})"
         own = {"strategy": row["label"], "ratio": found["seconds_ratio"], "text": text}
@@ -48,7 +49,8 @@ def ratio_forest(result: Mapping[str, Any], at: int) -> Figure | None:
         "seconds-to-score",
         f"Seconds to a score of {score:g}",
         "Geometric mean over seeds and 95% t interval of pairs with equal seeds. >, < and ~: some "
-        "runs did not reach it, so that the truth is larger, smaller, or not to be told.",
+        "runs did not reach it, so that the truth is larger, smaller, or not to be told, and there "
+        "is no interval.",
         ratio_layers(table, title, "strategy"),
         table,
         f"-{at + 1}",

@@ -111,8 +111,9 @@ def cost_by_kl(found: Mapping[str, Any]) -> Figure | None:
         "room-kl-cost",
         "What KL says of cost",
         "A mark is a spec in a game: KL(learner || engine made of the same weights), and the env "
-        "steps to both targets; geometric means over machines and seeds. The band is what specs "
-        f"below {LEAST_NATS:g} nats differ by (root mean square): noise.",
+        "steps to both targets (where runs missed one, as many as an additive model expects); "
+        "means over seeds, geometric ones over machines. The band is one standard deviation of "
+        f"noise: what specs below {LEAST_NATS:g} nats differ by, root mean square.",
         alt.layer(*rules, dots).properties(width=560, height=300),
         list(rows),
     )

@@ -62,45 +62,73 @@ def comparison_sections(result: Mapping[str, Any], runs: Mapping[str, RunRecord]
 
 
 def headline(result: Mapping[str, Any]) -> str:
-    """Return what the intervals say of the last score, in a sentence."""
+    """Return what the intervals say of the last score, in a sentence.
+
+    A ratio that is a bound tells only what it bounds, and runs that never arrived tell nothing.
+    """
     if not result["scores"]:
-        return f"{result['baseline']} ended no higher than it began: nothing was timed."
+        return "Nothing was timed."
     score, over = result["scores"][-1], result["baseline"]
-    sooner, later, open_ = [], [], []
+    kinds: dict[str, list[str]] = {"sooner": [], "later": [], "open": []}
     for row in result["strategies"][1:]:
         found = row["to_score"][-1]
         low, high = found["seconds_interval"] or (0.0, float("inf"))
-        told = found["seconds_ratio"] is not None
-        kind = sooner if told and high < 1.0 else later if told and low > 1.0 else open_
-        ratio = "" if not told else f" ({found['bound']}{found['seconds_ratio']:.2f})"
-        kind.append(f"{row['label']}{ratio}")
+        arrived = found["reached"] > 0
+        kind = "open"
+        if arrived and high < 1.0 and found["bound"] in ("", "<"):
+            kind = "sooner"
+        elif low > 1.0 and found["bound"] in ("", ">"):
+            kind = "later"
+        ratio = found["seconds_ratio"]
+        told = "" if ratio is None else f" ({found['bound']}{ratio:.2f})"
+        kinds[kind].append(f"{row['label']}{told}")
     parts = [
-        f"{name} than {over}: {'; '.join(found)}"
-        for name, found in (("sooner", sooner), ("later", later))
-        if found
+        f"{name} than {over}: {'; '.join(kinds[name])}"
+        for name in ("sooner", "later")
+        if kinds[name]
     ]
-    if open_:
-        parts.append(f"cannot be told from {over}: {'; '.join(open_)}")
+    if kinds["open"]:
+        parts.append(f"cannot be told from {over}: {'; '.join(kinds['open'])}")
     return f"To a score of {score:g}, by 95% intervals of seconds, {', '.join(parts)}."
 
 
 def cautions(result: Mapping[str, Any]) -> list[str]:
     """Return what is to be known before the numbers are believed."""
-    notes = []
-    if len(result["seeds"]) < ENOUGH_SEEDS:
+    notes, over, seeds = [], result["baseline"], len(result["seeds"])
+    if seeds < ENOUGH_SEEDS:
         notes.append(
-            f"Too few seeds ({len(result['seeds'])}) say little: what differs may be luck. From "
-            f"{ENOUGH_SEEDS} on intervals are of use (--seeds)."
+            f"Too few seeds ({seeds}) say little: what differs may be luck. From {ENOUGH_SEEDS} on "
+            "intervals are of use (--seeds)."
         )
-    if not result["scores"]:
+    if not result["scores"] and result["strategies"][0]["last_score"] is None:
         notes.append(
-            f"{result['baseline']} ended no higher than it began: give --scores, or longer runs "
-            "(--seconds)."
+            f"Too few episodes of {over} have ended for a score: give longer runs (--seconds)."
+        )
+    elif not result["scores"]:
+        notes.append(
+            f"{over} ended no higher than it began: give --scores, or longer runs (--seconds)."
         )
     elif not result["scores_given"]:
         notes.append(
-            f"Scores were chosen from what {result['baseline']} reached in these runs; a score "
-            "that was fixed before (--scores) favours nobody."
+            f"Scores were chosen from what {over} reached in these runs; a score that was fixed "
+            "before (--scores) favours nobody."
+        )
+    few = [
+        f"{row['label']} to {found['score']:g}: {found['pairs']} of {seeds}"
+        for row in result["strategies"][1:]
+        for found in row["to_score"]
+        if found["pairs"] < seeds
+    ]
+    if few:
+        notes.append(
+            f"Pairs in which neither run arrived are in no ratio; those that are: {'; '.join(few)}."
+        )
+    cut = {row["label"]: row["learner_cut_off"] for row in result["strategies"]}
+    if any(cut.values()):
+        told = "; ".join(f"{count} of {label}" for label, count in cut.items() if count)
+        notes.append(
+            f"Episodes of learners in the end that had not ended were cut off, and count with "
+            f"their scores so far: {told}."
         )
     return notes
 
@@ -141,11 +169,13 @@ def _runs(result: Mapping[str, Any]) -> Table:
                 number(row["learner_score"]),
                 more,
                 number(row["core_seconds"]),
+                number(row["distill_cores"]),
                 Cell(next(iter(row["acted"]), formats.NOTHING)),
             )
         )
+    cores = "#Core seconds" if result["profile"] is None else "#Core seconds (modelled)"
     columns = ("Strategy", "#Steps / s", f"#over {over}", "#KL (nats)", "#Learner scores")
-    columns += (f"#more than {over}", "#Core seconds", "Acted most with")
+    columns += (f"#more than {over}", cores, "#Distilling cores", "Acted most with")
     where = f"{result['game']} on {_where(result)}, {result['network']} learns"
     title = f"{where}: {formats.counted(seeds, 'run')} of {result['seconds']:g} s each"
     return Table(title, columns, tuple(rows))
@@ -179,6 +209,6 @@ def _compared(
     if row["label"] == result["baseline"] or value is None:
         return Cell(formats.NOTHING)
     text = f"{mark}{value:{digits}}"
-    if interval is not None:
+    if interval is not None and not mark:  # of a bound it would look like more than it is
         text += f" ({interval[0]:{digits}} to {interval[1]:{digits}})"
     return Cell(text, value)

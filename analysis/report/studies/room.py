@@ -20,6 +20,7 @@ from analysis.report.table import Cell, Table, count, number
 FILES = ("room.json", "plan.json")
 COLUMNS = ("#Gain", "#95% interval")
 TUNED = ("#Tuning runs", "#Best of (sets)", "#Tuned on (instances)")
+UNKNOWN = {"ratio": None, "low": None, "high": None}
 CHOSEN = (
     "Intervals are about the specs that were chosen on other seeds: that still others would choose "
     "differently is not in them."
@@ -78,8 +79,8 @@ def _kl(result: Mapping[str, Any]) -> Section:
     if found["noise"] is not None:
         noise = (
             f"Specs below {LEAST_NATS:g} nats, which act as {MILD} does, need "
-            f"{math.expm1(found['noise']):.0%} more or fewer env steps than it (root mean square): "
-            "less than that is noise."
+            f"{math.expm1(found['noise']):.0%} more or fewer env steps than it (root mean square). "
+            "That is one standard deviation of noise."
         )
     rows = tuple(
         (Cell(row["game"]), Cell(row["label"]), number(row["kl_nats"]), number(row["steps_ratio"]))
@@ -224,7 +225,7 @@ def _strategies(result: Mapping[str, Any]) -> Table:
         (
             Cell(row["label"]),
             *gain_cells(row["over_single"]),
-            *gain_cells(row["over_elsewhere"]),
+            *gain_cells(row.get("over_elsewhere", UNKNOWN)),  # an earlier version wrote it
             *gain_cells(row["over_virtual"]),
             count(row["pairs"]),
             count(row["inner_runs"]),

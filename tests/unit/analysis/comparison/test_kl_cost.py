@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from accerl.spec import CompressionSpec
-from analysis.comparison.kl_cost import MILD, kl_and_cost
+from analysis.comparison.kl_cost import DRAWN, MILD, kl_and_cost
 from analysis.figures.studies.room import cost_by_kl
 from analysis.figures.theme import render_svg
 
@@ -18,6 +18,7 @@ SPECS = [CompressionSpec(bits=8, student=name).label for name in ("net1", "net2"
 def row(game: str, label: str, kl: float | None, steps: float | None, machine: str = "a") -> Any:
     return {
         "game": game,
+        "group": DRAWN[0],
         "machine": machine,
         "label": label,
         "compression_kl_nats": kl,
@@ -47,6 +48,8 @@ def test_ranks_within_games_and_across_them_are_two_questions() -> None:
         "label": SPECS[1],
         "kl_nats": pytest.approx(0.02),
         "steps_ratio": pytest.approx(2.1),
+        "sampled_on": 1,
+        "machines": 1,
     }
 
 
@@ -69,6 +72,8 @@ def test_machines_are_paired_and_what_is_not_known_is_left_out() -> None:
     assert only["kl_nats"] == pytest.approx(0.02)
     assert only["steps_ratio"] == pytest.approx(1.0)  # twice on one machine, half on another
     assert found["within_games"] is None
+    easy = [{**each, "group": "easy games"} for each in games()]
+    assert kl_and_cost(easy)["rows"] == []
     # Records of before have none.
     assert kl_and_cost([row("one", MILD, 0.0, 1.0) | {"label": label}])["rows"] == []
 

@@ -12,6 +12,7 @@ import pytest
 
 from accerl.config import RunConfig
 from accerl.errors import UserError
+from accerl.own_code import source_hash
 from accerl.records import read_json
 from accerl.runtime.latency.profiles import load_profile
 from accerl.settings import configure
@@ -95,15 +96,35 @@ def test_shares_of_what_acted_are_of_seconds() -> None:
     assert acted([]) == {}
 
 
-def test_the_headline_says_what_intervals_tell_and_what_they_do_not() -> None:
-    assert "sooner than slow: quick (0.51)" in headline(result_of((5.0,)))
-    turned = result_of((5.0,))
-    turned["strategies"][1]["to_score"][0] |= {"seconds_ratio": 1.5, "seconds_interval": [1.2, 1.9]}
-    assert "later than slow: quick (1.50)" in headline(turned)
-    turned["strategies"][1]["to_score"][0] |= {"seconds_interval": None}
-    assert "cannot be told from slow: quick (1.50)" in headline(turned)
+def with_score(result: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    result["strategies"][1]["to_score"][0] |= changes
+    return result
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, "sooner than slow: quick (0.51)"),
+        ({"seconds_ratio": 1.5, "seconds_interval": [1.2, 1.9]}, "later than slow: quick (1.50)"),
+        ({"seconds_interval": None}, "cannot be told from slow: quick (0.51)"),
+        # At least so much may be any amount more, and at most so much any less.
+        ({"bound": ">"}, "cannot be told from slow: quick (>0.51)"),
+        ({"bound": "<"}, "sooner than slow: quick (<0.51)"),
+        (
+            {"bound": ">", "seconds_ratio": 1.5, "seconds_interval": [1.2, 1.9]},
+            "later than slow: quick (>1.50)",
+        ),
+        ({"bound": "~"}, "cannot be told from slow: quick (~0.51)"),
+        ({"reached": 0}, "cannot be told from slow: quick (0.51)"),
+    ],
+)
+def test_the_headline_says_what_intervals_tell(changes: dict[str, Any], said: str) -> None:
+    assert said in headline(with_score(result_of((5.0,)), **changes))
+
+
+def test_the_headline_says_so_where_nothing_was_compared() -> None:
     assert "cannot be told from slow: quick" in headline(result_of((99.0,)))
-    assert "nothing was timed" in headline(result_of(()))
+    assert headline(result_of(())) == "Nothing was timed."
 
 
 def test_cautions_name_what_makes_numbers_weak() -> None:
@@ -111,7 +132,15 @@ def test_cautions_name_what_makes_numbers_weak() -> None:
     assert "few seeds (1)" in cautions(result_of((5.0,), seeds=[0]))[0]
     (chosen,) = cautions(result_of((5.0,), scores_given=False))
     assert "--scores" in chosen
-    assert "--seconds" in cautions(result_of(()))[0]
+    assert "ended no higher" in cautions(result_of(()))[0]
+    unscored = result_of(())
+    unscored["strategies"][0]["last_score"] = None
+    assert "Too few episodes" in cautions(unscored)[0]
+    (few,) = cautions(with_score(result_of((5.0,)), pairs=1))
+    assert "quick to 5: 1 of 3" in few
+    cut = result_of((5.0,))
+    cut["strategies"][1]["learner_cut_off"] = 4
+    assert "4 of quick" in cautions(cut)[0]
 
 
 def test_tables_show_a_dash_for_what_others_are_compared_with() -> None:
@@ -138,15 +167,40 @@ def test_entrants_are_specs_names_with_parameters_bundles_and_ones_own(tmp_path:
     assert labels == ["original fp32", "net3 INT8", rule, "indicator", *texts[4:]]
     assert found[2].identity["strategy_params"]["threshold_nats"] == 2.5
     assert found[4].identity["strategy_params"]["digest"]
-    assert len(found[5].identity["source"][OWN]) == 12
-    assert "source" not in found[3].identity
+    assert len(found[5].identity["sources"][OWN]) == 12
+    assert found[3].identity["sources"] == {}
+    assert [entrant.folder for entrant in found[:2]] == ["original-fp32", "net3-INT8"]
+    assert len({entrant.folder for entrant in found}) == 6
+    assert all(len(entrant.folder) < 80 for entrant in found)
+
+
+def test_what_is_written_alike_has_a_folder_of_its_own() -> None:
+    specs = [{"bits": bits, "student": name} for bits in (8, 32) for name in ("net1", "net2")]
+    long = f"random {json.dumps({'specs': specs, 'hold_intervals': 2})}"
+    longer = f"random {json.dumps({'specs': specs, 'hold_intervals': 3})}"
+    found = read_entrants([long, longer], catch(), load_profile("paper-1080ti"))
+    assert found[0].folder != found[1].folder
+
+
+def test_dice_of_strategies_are_those_of_the_seed_unless_they_are_given() -> None:
+    texts = ["sw-ucb", 'thompson {"seed": 7}', "reward-gap"]
+    own, given, none = read_entrants(texts, catch(), load_profile("paper-1080ti"))
+    assert own.seeded(5).strategy.seed == 5  # pyright: ignore[reportAttributeAccessIssue]
+    assert given.seeded(5).strategy.seed == 7  # pyright: ignore[reportAttributeAccessIssue]
+    assert none.seeded(5) is none
 
 
 @pytest.mark.parametrize(
     ("texts", "said"),
     [
         ([FP32], "two strategies or more"),
-        ([FP32, '{"bits": 32}'], "named twice"),
+        ([FP32, '{"bits": 32}'], "same as 'original fp32'"),
+        ([FP32, "fixed"], "same as 'original fp32'"),
+        (["indicator", "indicator {}"], "same as 'indicator'"),
+        ([FP32, ""], "name a strategy"),
+        ([FP32, "kl-threshold {oops"], "--strategies .* not valid JSON"),
+        ([FP32, "tests.fixtures.own_strategies:Unpacked"], r"own_strategies.py:\d+"),
+        ([FP32, "tests.fixtures.own_strategies:Unbound"], r"own_strategies.py:\d+"),
         ([FP32, "kl-treshold"], "kl-threshold"),
         ([FP32, '{"bits": 7}'], "bits"),
         ([FP32, 'kl-threshold {"treshold_nats": 2.0}'], "threshold_nats"),
@@ -190,9 +244,9 @@ def test_a_comparison_goes_on_with_more_strategies_and_seeds(folder: Path) -> No
 
 
 def test_another_game_or_setting_gets_another_folder(folder: Path) -> None:
-    with pytest.raises(UserError, match="other settings"):
+    with pytest.raises(UserError, match="network 'original' there, 'net1' here"):
         compared(folder, (FP32, NET3), 1, network="net1")
-    with pytest.raises(UserError, match="other settings"):
+    with pytest.raises(UserError, match=r"seconds 6\.0 there, 12\.0 here"):
         compare(catch(seconds=2 * SHORT), (FP32, NET3), out=folder, seeds=1)
 
 
@@ -240,7 +294,24 @@ def test_numbers_that_are_not_allowed_are_refused(
 ) -> None:
     with pytest.raises(UserError, match=said):
         compare(catch(), (FP32, NET3), out=tmp_path / "out", **changes)
+    with pytest.raises(UserError, match="one length"):
+        compare(catch(until_score=1.0), (FP32, NET3), out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_sources_of_packages_are_hashed_as_a_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "own_package"
+    package.mkdir()
+    (package / "__init__.py").write_text("from own_package.inner import Mine\n")
+    (package / "inner.py").write_text("class Mine: ...\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    before = source_hash("own_package:Mine")
+    assert before == source_hash("own_package.inner:Mine") != ""
+    (package / "inner.py").write_text("class Mine: pass\n")
+    assert source_hash("own_package:Mine") != before
+    assert source_hash("no_such_package:Mine") == ""
 
 
 @pytest.mark.slow
