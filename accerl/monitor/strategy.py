@@ -9,6 +9,7 @@ from accerl.errors import UserError, did_you_mean
 from accerl.monitor.features import Features
 from accerl.monitor.indicators import Indicator
 from accerl.monitor.monitor import Monitor
+from accerl.own_code import own_errors
 from accerl.spec import CompressionSpec, Decision
 
 if TYPE_CHECKING:
@@ -73,6 +74,22 @@ def bind(strategy: Strategy, config: RunConfig, times: LatencyProfile | None) ->
     told = getattr(strategy, "bind", None)
     if told is not None:
         told(config, times)
+
+
+def decide(strategy: Strategy, features: Features) -> Decision:
+    """Return what a strategy decides.
+
+    Raises:
+        UserError: it is no decision, or a strategy of the user's own raised something.
+    """
+    with own_errors("strategy", strategy):
+        decision = strategy.decide(features)
+    if not isinstance(decision, Decision):
+        raise UserError(
+            f"strategy {type(strategy).__name__}: decide() must return a Decision, such as "
+            f"Decision.of(CompressionSpec(bits=8)), got {type(decision).__name__}"
+        )
+    return decision
 
 
 def explanation_of(strategy: Strategy) -> dict[str, dict[str, float]]:

@@ -14,7 +14,16 @@ from accerl.correct import make_corrector
 from accerl.errors import GameError, UserError
 from accerl.monitor.indicators import Indicator
 from accerl.monitor.strategies.base import HandSetStrategy
-from accerl.monitor.strategy import Strategy, bind, check_needs, events_of, explanation_of, reject
+from accerl.monitor.strategy import (
+    Strategy,
+    bind,
+    check_needs,
+    decide,
+    events_of,
+    explanation_of,
+    reject,
+)
+from accerl.own_code import own_errors
 from accerl.records import CONFIG, RunWriter, fingerprint, plain, read_json, versions
 from accerl.runtime.latency.games import times_of_game, times_of_run
 from accerl.runtime.latency.profile import LatencyProfile
@@ -26,7 +35,7 @@ from accerl.runtime.ray.run import RayRun
 from accerl.runtime.run import IntervalReport
 from accerl.runtime.serial.clock import RealClock, VirtualClock
 from accerl.runtime.serial.run import SerialRun
-from accerl.spec import CompressionSpec, Decision
+from accerl.spec import CompressionSpec
 from accerl.training.episode import Episode
 from accerl.training.run_folder import (
     CHECKPOINT,
@@ -170,7 +179,8 @@ def run_training(
         if out is not None and profile is None and hasattr(strategy, "bind"):
             machine = _known_machine(machine, out / MACHINE, resume=resume)
         bind(strategy, config.adapted(), known_times(config, machine))
-        strategy.reset()
+        with own_errors("strategy", strategy):
+            strategy.reset()
         score = Score(goal=config.until_score)
         if writer is None:
             for report in _drive(episode, strategy, score):
@@ -242,7 +252,7 @@ def check_startable(
 def _drive(episode: Episode, strategy: Strategy, score: Score) -> Iterator[IntervalReport]:
     """Run to the end of `episode`, or until a score is reached; yield every interval's report."""
     while not (episode.finished or score.is_reached):
-        decision = _checked(strategy.decide(episode.features), strategy)
+        decision = decide(strategy, episode.features)
         why = explanation_of(strategy)
         _, report = episode.step(decision)
         _tell_rejected(strategy, report)
@@ -257,20 +267,6 @@ def _tell_rejected(strategy: Strategy, report: IntervalReport) -> None:
     for event in report.events:
         if event.get("spec") is not None:
             reject(strategy, CompressionSpec.from_label(event["spec"]))
-
-
-def _checked(decision: Decision, strategy: Strategy) -> Decision:
-    """Return what a strategy decided.
-
-    Raises:
-        UserError: it is no decision.
-    """
-    if not isinstance(decision, Decision):
-        raise UserError(
-            f"strategy {name_of(strategy)}: decide() must return a Decision, such as "
-            f"Decision.of(CompressionSpec(bits=8)), got {type(decision).__name__}"
-        )
-    return decision
 
 
 def _drive_recorded(

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from accerl.errors import UserError
 from accerl.runtime.latency.profiles import (
     MEASURED,
     load_profile,
@@ -25,6 +26,15 @@ def said(capsys: pytest.CaptureFixture[str], strategy: str, **config: Any) -> st
     run = configure("cartpole", runtime, **config)
     choose_strategy(strategy, run, spec="{}", params="{}", bundle_mode="policy", strict=False)
     return capsys.readouterr().err
+
+
+def test_a_strategy_of_one_s_own_is_made_with_its_parameters() -> None:
+    path = "tests.fixtures.own_strategies:Careful"
+    given = {"spec": "{}", "bundle_mode": "policy", "strict": False}
+    made = choose_strategy(path, configure("catch", {}), params='{"bits": 32}', **given)
+    assert made.spec.bits == 32  # pyright: ignore[reportAttributeAccessIssue]
+    with pytest.raises(UserError, match=r"cannot be made with \{'bit': 8\}"):
+        choose_strategy(path, configure("catch", {}), params='{"bit": 8}', **given)
 
 
 def test_an_indicator_that_knows_no_speeds_says_how_to_measure_them(

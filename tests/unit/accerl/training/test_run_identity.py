@@ -220,6 +220,29 @@ def test_what_is_no_decision_is_refused(decided: Any, message: str) -> None:
         run(Wrong(), None)
 
 
+@pytest.mark.parametrize("method", ["reset", "decide"])
+def test_what_a_strategy_of_one_s_own_raises_is_one_line(method: str, tmp_path: Path) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("my own mistake")
+
+    wrong = type("Wrong", (Own,), {method: fail, "__module__": "mine"})
+    said = r"strategy Wrong: ValueError: my own mistake \(test_run_identity.py:\d+\)"
+    with pytest.raises(UserError, match=said):
+        run(wrong(), tmp_path)
+
+
+def test_a_mistake_of_ours_keeps_its_traceback(tmp_path: Path) -> None:
+    class Ours(HandSetStrategy):
+        name = "ours"
+
+        def decide(self, features: object) -> Decision:
+            raise ValueError("a defect")
+
+    Ours.__module__ = "accerl.monitor.strategies.ours"
+    with pytest.raises(ValueError, match="a defect"):
+        run(Ours(), tmp_path)
+
+
 def test_a_class_is_no_strategy() -> None:
     strategy: Any = Own
     with pytest.raises(UserError, match=r"Own is a class: pass an object, Own\(\.\.\.\)"):
