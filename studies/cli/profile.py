@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -131,6 +132,11 @@ class Advise(Command):
         }
 
 
+OF_MACHINES = ("family", "first")
+"""options of `Sample` that fleets have no use for, and those that only fleets have a use for"""
+OF_FLEETS = ("profile", "specs", "link_gbit", "actors_per_node", "store_gb", "whole", "costs")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Sample(Command):
     """Draw machines that users have, or predict fleets of actors.
@@ -146,7 +152,8 @@ class Sample(Command):
     first: int = 0
     """number of the first machine"""
     fleet: int | None = None
-    """actors of the largest fleet; the options below but --env and --network are those of fleets"""
+    """actors of the largest fleet; the options below but --env, --network and --out are those of
+    fleets"""
     profile: str = "gpu-learner"
     """name or JSON file: times of an actor's core and of the learner"""
     env: GameOption = "pong"
@@ -166,7 +173,7 @@ class Sample(Command):
     costs: Path | None = None
     """bench-messages.json of `accerl bench messages` (default: as measured on two cores)"""
     out: Path | None = None
-    """folder to write fleet.json and fleet.png to"""
+    """folder to write machines.json to, or fleet.json and fleet.png"""
 
     def execute(self) -> dict[str, Any]:
         """Draw machines, or predict every fleet."""
@@ -178,10 +185,17 @@ class Sample(Command):
         config = load_preset(self.env)
         config = replace(config, network=self.network or config.network)
         if self.fleet is None:
+            self._refuse(OF_FLEETS, "goes with --fleet, not with a number of machines")
             return self._machines(self.number or 0, config)
-        if self.family is not None:
-            raise UserError("--family goes with a number of machines, not with --fleet")
+        self._refuse(OF_MACHINES, "goes with a number of machines, not with --fleet")
         return self._fleets(self.fleet, config)
+
+    def _refuse(self, names: Sequence[str], why: str) -> None:
+        """Refuse options that would do nothing."""
+        defaults = {each.name: each.default for each in fields(self)}
+        given = [name for name in names if getattr(self, name) != defaults[name]]
+        if given:
+            raise UserError(f"--{given[0].replace('_', '-')} {why}")
 
     def _machines(self, number: int, config: RunConfig) -> dict[str, Any]:
         """Draw machines and print what they are."""

@@ -140,6 +140,7 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["profile", "sample", "0"], "draw at least 1 machine, got 0"),
     (["profile", "sample", "1", "--first", "10000"], "machines have numbers 0 to 9,999"),
     (["profile", "sample", "--fleet", "9", "--family", "edge"], "not with --fleet"),
+    (["profile", "sample", "9", "--store-gb", "4"], "--store-gb goes with --fleet"),
     (["profile", "measure", "--name", "laptop-0017"], "names of drawn machines"),
     (["profile", "sample", "--fleet", "0"], "--fleet must be at least 1, got 0"),
     (["profile", "sample", "--fleet", "9", "--link-gbit", "0"], "link_gbit must be positive"),
