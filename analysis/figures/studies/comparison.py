@@ -46,14 +46,13 @@ def ratio_forest(result: Mapping[str, Any], at: int) -> Figure | None:
     score = result["scores"][at]
     title = f"Seconds to a score of {score:g}, over {result['baseline']} (log; left: faster)"
     return make_figure(
-        "seconds-to-score",
+        f"seconds-to-score-{at + 1}",
         f"Seconds to a score of {score:g}",
         "Geometric mean over seeds and 95% t interval of pairs with equal seeds. >, < and ~: some "
         "runs did not reach it, so that the truth is larger, smaller, or not to be told, and there "
         "is no interval.",
         ratio_layers(table, title, "strategy"),
         table,
-        f"-{at + 1}",
     )
 
 

@@ -83,13 +83,13 @@ def headline(result: Mapping[str, Any]) -> str:
         told = "" if ratio is None else f" ({found['bound']}{ratio:.2f})"
         kinds[kind].append(f"{row['label']}{told}")
     parts = [
-        f"{name} than {over}: {'; '.join(kinds[name])}"
+        f"{name} than {over}: {', '.join(kinds[name])}"
         for name in ("sooner", "later")
         if kinds[name]
     ]
     if kinds["open"]:
-        parts.append(f"cannot be told from {over}: {'; '.join(kinds['open'])}")
-    return f"To a score of {score:g}, by 95% intervals of seconds, {', '.join(parts)}."
+        parts.append(f"cannot be told from {over}: {', '.join(kinds['open'])}")
+    return f"To a score of {score:g}, by 95% intervals of seconds, {'; '.join(parts)}."
 
 
 def cautions(result: Mapping[str, Any]) -> list[str]:
