@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, is_dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,6 +20,7 @@ from accerl.runtime.latency.profile import LatencyProfile
 from accerl.spec import CompressionSpec, is_own_network
 from accerl.training.run import known_times, run_identity
 from controller.bundle.bundle import is_bundle
+from studies.jobs.inner import has_own_dice, with_dice
 from studies.run_checks import check_run
 from studies.strategies import choose_strategy
 
@@ -49,7 +51,7 @@ class Entrant:
         """Return it with dice of its own for the run of a seed: intervals over seeds hold them."""
         if not self.reseeded:
             return self
-        return replace(self, strategy=replace(self.strategy, seed=seed))  # pyright: ignore
+        return replace(self, strategy=with_dice(self.strategy, seed))
 
 
 def read_entrants(
@@ -109,6 +111,6 @@ def _read(text: str, config: RunConfig, profile: LatencyProfile | None) -> Entra
     own = (name, *(spec.student for spec in specs_of(strategy)))
     own = [each for each in dict.fromkeys(own) if is_own_network(each)]
     sources = {each: source_hash(each) for each in own}
-    seeded = is_dataclass(strategy) and hasattr(strategy, "seed") and '"seed"' not in params
+    seeded = has_own_dice(strategy, json.loads(params) if name else {})
     more = {"sources": sources, "own_dice": seeded, "of": " ".join(text.split()) if sources else ""}
     return Entrant(label=label, strategy=strategy, identity={**identity, **more}, reseeded=seeded)

@@ -209,7 +209,7 @@ def _predict(job: RealRunJob, profile: LatencyProfile) -> float:
     """Return the env steps per second of the same run on the virtual clock."""
     torch.set_num_threads(1)
     config = job.config.with_runtime(runtime="serial", clock="virtual")
-    strategy = build_strategy(job.strategy, job.instance)
+    strategy = build_strategy(job.strategy, job.instance, job.config.seed)
     return _speed(run_training(config, strategy, profile=profile).reports)
 
 

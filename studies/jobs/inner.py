@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, ClassVar
 
-from accerl.monitor.strategies import make_strategy
+from accerl.monitor.strategies import HandSetStrategy, make_strategy
 from accerl.monitor.strategy import Strategy
 from accerl.runtime.latency.predict import fastest_first
 from accerl.spec import CompressionSpec, Decision
@@ -95,7 +95,7 @@ class StrategyJob(InstanceJob[StrategyResult]):
         """Do the run, with records where `out` is given."""
         result = run_training(
             self.instance.config(self.seed),
-            build_strategy(self.strategy, self.instance),
+            build_strategy(self.strategy, self.instance, self.seed),
             strategy_name=self.strategy.get("label", self.strategy["name"]),
             out=self.out,
             profile=self.instance.latency,
@@ -119,14 +119,34 @@ class StrategyJob(InstanceJob[StrategyResult]):
         return StrategyResult.from_json(data)
 
 
-def build_strategy(description: Mapping[str, Any], instance: Instance) -> Strategy:
+def build_strategy(
+    description: Mapping[str, Any], instance: Instance, seed: int | None = None
+) -> Strategy:
     """Return the strategy that a job describes, in the units of the game.
 
-    ``{"name": ..., "params": {...}, "shield": {"threshold_nats": 14.0}}``; the shield is optional.
+    Args:
+        description: ``{"name": ..., "params": {...}, "shield": {"threshold_nats": 14.0}}``; the
+            shield is optional.
+        instance: that it decides in.
+        seed: of the run; None: dice of the strategy's own stay as they are described.
     """
     strategy = _unshielded(description, instance)
+    if seed is not None and has_own_dice(strategy, description.get("params") or {}):
+        strategy = with_dice(strategy, seed)
     shield = description.get("shield")
     return strategy if shield is None else Shielded.from_json(strategy, shield)
+
+
+def has_own_dice(strategy: Strategy, params: Mapping[str, Any]) -> bool:
+    """Whether a strategy draws random numbers, by a seed that its parameters do not give."""
+    draws = isinstance(strategy, HandSetStrategy) and hasattr(strategy, "seed")
+    return draws and "seed" not in params
+
+
+def with_dice(strategy: Strategy, seed: int) -> Strategy:
+    """Return such a strategy with the dice of a run's seed: intervals over seeds hold its luck."""
+    assert isinstance(strategy, HandSetStrategy)
+    return replace(strategy, **{"seed": seed})
 
 
 def _unshielded(description: Mapping[str, Any], instance: Instance) -> Strategy:

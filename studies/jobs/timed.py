@@ -99,7 +99,7 @@ class RealRunJob(Job[Machine]):
         """Do the run."""
         run_training(
             self.config,
-            build_strategy(self.strategy, self.instance),
+            build_strategy(self.strategy, self.instance, self.config.seed),
             strategy_name=self.strategy["label"],
             out=self.out,
             times=self.times,

@@ -136,3 +136,16 @@ def test_a_worker_elsewhere_is_told_where_to_write(
         executor.map([job])
         assert executor.is_saved(replace(job, out=tmp_path / "study" / "runs" / "one"))
     assert [out for out, _ in told] == [tmp_path / "study" / "runs" / "one"]
+
+
+def test_dice_of_a_strategy_are_the_run_s_unless_they_are_given() -> None:
+    def seed_of(run_seed: int | None, **params: Any) -> int:
+        described = {"name": "thompson", "params": params, "shield": {"threshold_nats": 3.0}}
+        shielded: Any = build_strategy(described, INSTANCE, run_seed)
+        return shielded.strategy.seed
+
+    assert seed_of(None) == 0
+    assert seed_of(5) == 5
+    assert seed_of(5, seed=7) == 7
+    fixed: Any = build_strategy({"name": "fixed", "params": {}}, INSTANCE, 5)
+    assert not hasattr(fixed, "seed")
