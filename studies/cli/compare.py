@@ -25,8 +25,8 @@ class Compare(RunOptions):
 
     strategies: tuple[str, ...] = ("{}", '{"bits": 8}', "indicator")
     """each a spec as JSON, the name of a strategy of `accerl train`, one with parameters
-    ('kl-threshold {"threshold_nats": 2.0}'), or the path of a schedule bundle; the first is what
-    the others are compared with"""
+    ('kl-threshold {"threshold_nats": 2.0}'), the path of a schedule bundle, or module:Class, your
+    own; the first is what the others are compared with"""
     seeds: int = 3
     """runs of each, from --seed on"""
     scores: tuple[float, ...] = ()
