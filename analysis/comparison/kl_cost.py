@@ -22,7 +22,7 @@ MILD = CompressionSpec(bits=8).label
 """what costs are relative to: it is hardly farther from the learner than no compression, and as
 fast as others, so that the horizon cuts few of its runs"""
 FLOOR_NATS = 1e-5
-LEAST_NATS = 1e-3
+LEAST_NATS = 2e-3
 """below it a KL counts as none: what such a spec costs is noise"""
 
 
