@@ -9,6 +9,7 @@ from typing import Any
 from rich.table import Table
 
 from accerl.records import write_json
+from accerl.spec import IDENTITY
 from analysis import formats
 from analysis.report.studies.room import FAMILIES, parts_note, worth_cell
 from studies.progress import console, numbers_table, say
@@ -23,8 +24,7 @@ _LONG = ("means", "strategy_rows")
 def show(out: Path, result: dict[str, Any]) -> dict[str, Any]:
     """Write and print a result; return it."""
     write_json(out / RESULT, result)
-    small = {name: value for name, value in result.items() if name not in _LONG}
-    write_json(out / SMALL, _rounded({**small, "matrix": result["means"]}), indent=None)
+    write_json(out / SMALL, small_result(result), indent=None)
     tables = (families_table, room_table, choices_table, strategies_table)
     for table in (make(result) for make in tables):
         if table.row_count:
@@ -47,6 +47,16 @@ def show(out: Path, result: dict[str, Any]) -> dict[str, Any]:
     for path in (out / RESULT, out / SMALL, page, *pictures):
         say(f"wrote {path}")
     return result
+
+
+def small_result(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a result without single runs, rounded, with what specs differ by from none."""
+    none = IDENTITY.to_json()
+    rows = [
+        {**row, "spec": {name: each for name, each in row["spec"].items() if each != none[name]}}
+        for row in result["means"]
+    ]
+    return _rounded({**{n: v for n, v in result.items() if n not in _LONG}, "matrix": rows})
 
 
 def _rounded(value: Any) -> Any:

@@ -113,7 +113,7 @@ class Failing(FixedStrategy):
 
 def test_any_exception_leaves_a_checkpoint_of_the_last_whole_interval(tmp_path: Path) -> None:
     Failing.calls = 0
-    with pytest.raises(RuntimeError, match="a bug"):
+    with pytest.raises(UserError, match="a bug"):
         run(Failing(), tmp_path)
     assert load_checkpoint(tmp_path / CHECKPOINT)["intervals"] == CHECKPOINT_EVERY + 2
     run(FixedStrategy(), tmp_path, resume=True)
