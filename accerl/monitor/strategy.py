@@ -76,6 +76,16 @@ def bind(strategy: Strategy, config: RunConfig, times: LatencyProfile | None) ->
         told(config, times)
 
 
+def reset(strategy: Strategy) -> None:
+    """Have a strategy forget everything of the last run.
+
+    Raises:
+        UserError: a strategy of the user's own raised something.
+    """
+    with own_errors("strategy", strategy):
+        strategy.reset()
+
+
 def decide(strategy: Strategy, features: Features) -> Decision:
     """Return what a strategy decides.
 

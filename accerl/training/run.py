@@ -22,8 +22,8 @@ from accerl.monitor.strategy import (
     events_of,
     explanation_of,
     reject,
+    reset,
 )
-from accerl.own_code import own_errors
 from accerl.records import CONFIG, RunWriter, fingerprint, plain, read_json, versions
 from accerl.runtime.latency.games import times_of_game, times_of_run
 from accerl.runtime.latency.profile import LatencyProfile
@@ -179,8 +179,7 @@ def run_training(
         if out is not None and profile is None and hasattr(strategy, "bind"):
             machine = _known_machine(machine, out / MACHINE, resume=resume)
         bind(strategy, config.adapted(), known_times(config, machine))
-        with own_errors("strategy", strategy):
-            strategy.reset()
+        reset(strategy)
         score = Score(goal=config.until_score)
         if writer is None:
             for report in _drive(episode, strategy, score):

@@ -19,20 +19,23 @@ COMMANDS = {
         "compare.Compare",
         "Train under several strategies with the same seeds, and compare what they take.",
     ),
-    "bench infer": ("bench.Infer", "Time inference with every compression, and its KL."),
-    "bench publish": ("bench.Publish", "Time publications: compress, export, load."),
-    "bench learner": ("bench.Learner", "Time learner updates in float32 and bfloat16."),
+    "bench infer": ("bench.times.Infer", "Time inference with every compression, and its KL."),
+    "bench publish": ("bench.times.Publish", "Time publications: compress, export, load."),
+    "bench learner": ("bench.times.Learner", "Time learner updates in float32 and bfloat16."),
     "bench advice": (
-        "bench_advice.Advice",
+        "bench.advice.Advice",
         "Let specs act for real, beside what `profile advise` predicts.",
     ),
-    "bench pipeline": ("bench.Pipeline", "Compare the speed of whole pipelines."),
-    "bench inner": ("bench_inner.Inner", "Show where the core-seconds of an inner run go."),
-    "bench messages": ("bench.Messages", "Measure what Ray's messages take."),
-    "bench clock": ("bench.Clock", "Compare the virtual clock with the real one."),
-    "bench events": ("bench.Events", "Compare the clocks while a machine's conditions change."),
+    "bench pipeline": ("bench.times.Pipeline", "Compare the speed of whole pipelines."),
+    "bench inner": ("bench.inner.Inner", "Show where the core-seconds of an inner run go."),
+    "bench messages": ("bench.times.Messages", "Measure what Ray's messages take."),
+    "bench clock": ("bench.times.Clock", "Compare the virtual clock with the real one."),
+    "bench events": (
+        "bench.times.Events",
+        "Compare the clocks while a machine's conditions change.",
+    ),
     "bench students": (
-        "bench.Students",
+        "bench.times.Students",
         "Compare how close small networks come to a trained policy, and how fast.",
     ),
     "profile measure": ("profile.Measure", "Measure this machine's latency profile."),
@@ -126,7 +129,7 @@ def _call(name: str, arguments: list[str]) -> None:
     from studies.cli.command import Command, check_writable, made_here
     from studies.cli.options import read_options
 
-    module, _, kind = COMMANDS[name][0].partition(".")
+    module, _, kind = COMMANDS[name][0].rpartition(".")
     command_type: type[Command] = getattr(importlib.import_module(f"studies.cli.{module}"), kind)
     command = read_options(command_type, name, arguments)
     out = getattr(command, "out", None)

@@ -107,7 +107,7 @@ def _read(text: str, config: RunConfig, profile: LatencyProfile | None) -> Entra
         identity = run_identity(config, strategy, label, profile)
     del identity["strategy"]  # what it is called
     if (times := known_times(config, None)) is not None and profile is None:
-        identity["times"] = times.hash  # what it is told of this machine
+        identity["times"] = times.hash  # what it knows of this machine
     own = (name, *(spec.student for spec in specs_of(strategy)))
     own = [each for each in dict.fromkeys(own) if is_own_network(each)]
     sources = {each: source_hash(each) for each in own}

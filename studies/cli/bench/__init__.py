@@ -1,0 +1,1 @@
+"""`accerl bench`: what operations, runs and predictions are measured by."""
