@@ -83,7 +83,7 @@ def test_commands_on_pages_have_the_options_that_they_are_shown_with() -> None:
     assert len(shown) > 10
     for words in shown:
         name = next(name for n in (2, 1) if (name := " ".join(words[:n])) in COMMANDS)
-        module, _, kind = COMMANDS[name][0].partition(".")
+        module, _, kind = COMMANDS[name][0].rpartition(".")
         command = getattr(importlib.import_module(f"studies.cli.{module}"), kind)
         options = [word for word in words[len(name.split()) :] if word != "..."]
         assert read_options(command, name, options), words

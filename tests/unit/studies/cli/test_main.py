@@ -15,7 +15,7 @@ from studies.cli.main import COMMANDS
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_list_shows_the_first_line_of_every_docstring(name: str) -> None:
     path, summary = COMMANDS[name]
-    module, kind = path.split(".")
+    module, kind = path.rsplit(".", 1)
     command = getattr(importlib.import_module(f"studies.cli.{module}"), kind)
     assert issubclass(command, Command)
     assert (command.__doc__ or "").splitlines()[0] == summary
