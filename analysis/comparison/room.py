@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 
-from accerl.spec import IDENTITY
 from analysis.comparison import stats
 
 IMPUTATIONS = 50
@@ -350,49 +349,3 @@ def gate(overall: Mapping[str, Any], changing: Mapping[str, Any] | None) -> dict
         )
     word = "open" if is_open else "closed"
     return {"open": is_open, "reason": f"The gate is {word}: {'; '.join(reasons)}."}
-
-
-def by_family(means: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return what specs are worth over no compression, by family of machines: geometric means.
-
-    Args:
-        means: of a room.json, without the games that stand apart. Machines that were drawn are
-            called by their family and a number; others are families of one.
-
-    Returns:
-        rows with the family, its instances, the share of its runs that missed a target, and by
-        spec seconds to target (`seconds`) and env steps to target (`env_steps`, None: not known)
-        of no compression over those of the spec, and what it reaches (`final`): the mean share of
-        the way from random play to long runs without compression.
-    """
-    cells: dict[str, dict[tuple[str, str], dict[str, Mapping[str, Any]]]] = {}
-    for row in means:
-        family, _, number = row["machine"].rpartition("-")
-        family = family if number.isdecimal() else row["machine"]
-        own = cells.setdefault(family, {})
-        own.setdefault((row["game"], row["machine"]), {})[row["label"]] = row
-    found = []
-    for family, instances in cells.items():
-        specs = dict.fromkeys(spec for each in instances.values() for spec in each)
-        rows = [row for each in instances.values() for row in each.values()]
-        missed = sum(row["censored"] * row["seeds"] for row in rows)
-        share = missed / sum(row["seeds"] for row in rows)
-        gains: dict[str, Any] = {"family": family, "instances": len(instances), "missed": share}
-        having = {spec: [each for each in instances.values() if spec in each] for spec in specs}
-        for what in ("seconds", "env_steps"):
-            key = f"{what}_to_target"
-            gains[what] = {
-                spec: _gain([(each[IDENTITY.label][key], each[spec][key]) for each in own])
-                for spec, own in having.items()
-            }
-        gains["final"] = {
-            spec: float(np.mean([each[spec]["final_share"] for each in own]))
-            for spec, own in having.items()
-        }
-        found.append(gains)
-    return found
-
-
-def _gain(pairs: Sequence[tuple[float | None, float | None]]) -> float | None:
-    known = [np.log(before / after) for before, after in pairs if before and after]
-    return float(np.exp(np.mean(known))) if known else None

@@ -9,14 +9,13 @@ import numpy as np
 
 from accerl.seeds import Role, generator
 from accerl.spec import CompressionSpec
+from analysis.comparison.families import by_family
 from analysis.comparison.room import (
     CHOICES,
-    ELSEWHERE,
     SINGLE,
     VIRTUAL,
     Bootstrap,
     Matrix,
-    by_family,
     cross_fit,
     expected_steps,
     gate,
@@ -25,13 +24,11 @@ from analysis.comparison.room import (
 )
 from controller.env.instances import Instance
 from studies.room.plan import CHANGING, DRAWN, TARGETS
-from studies.room.runs import Rows, at_target, log_seconds, make_matrix, reached_share
-from studies.room.tuned import SCHEDULE, Rule, switches
+from studies.room.runs import Rows, at_target, make_matrix, reached_share
+from studies.room.tuned import SCHEDULE, switches
 
 Runs = Mapping[tuple[str, str, int], Rows]
 """rows of the matrix by name of the instance, label of the spec, and seed"""
-RuleRuns = Mapping[tuple[str, str, int], Rows]
-"""rows by name of the rule, name of the instance, and seed"""
 
 
 def dice(seed: int, comparison: int) -> np.random.Generator:
@@ -145,44 +142,6 @@ def means_of(matrix: Matrix, instances: Sequence[Instance], runs: Runs) -> list[
                     "compression_kl_nats": float(np.mean(kls)) if kls else None,
                 }
             )
-    return rows
-
-
-def compared(
-    matrix: Matrix, instances: Sequence[Instance], rules: Sequence[Rule], runs: RuleRuns, seed: int
-) -> list[dict[str, Any]]:
-    """Return, for every rule, the seconds of other choices over its own: above 1, it is faster.
-
-    The others are the one spec for all, the one that is best in all other games, and the virtual
-    best. Pairs are those of instance and seed that the rule was tested on.
-    """
-    picks = {name: cross_fit(matrix, CHOICES[name]) for name in (SINGLE, ELSEWHERE, VIRTUAL)}
-    rows = []
-    for place, rule in enumerate(rules):
-        own = np.full((len(instances), len(matrix.seeds)), np.nan)
-        for n, item in enumerate(instances):
-            for k, each in enumerate(matrix.seeds):
-                if found := runs.get((rule.name, item.name, each)):
-                    own[n, k] = log_seconds(found)
-        bootstrap = Bootstrap(matrix, np.isfinite(own), dice(seed, 100 + place))
-        against = {
-            name: bootstrap.ratio(taken(matrix.log_seconds, chosen_specs) - own)
-            for name, chosen_specs in picks.items()
-        }
-        rows.append(
-            {
-                "name": rule.name,
-                "label": rule.label,
-                "over_single": against[SINGLE],
-                "over_elsewhere": against[ELSEWHERE],
-                "over_virtual": against[VIRTUAL],
-                "pairs": bootstrap.pairs,
-                "inner_runs": rule.inner_runs,
-                "sets": rule.sets,
-                "tuned_on": list(rule.tuned_on),
-                "params": dict(rule.params),
-            }
-        )
     return rows
 
 

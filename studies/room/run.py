@@ -36,10 +36,11 @@ from studies.room.plan import (
     RoomBudget,
     make_plan,
 )
-from studies.room.result import by_target, compared, decomposition, dice, drawn_room, means_of
-from studies.room.runs import Rows, make_matrix, rows_of
+from studies.room.result import by_target, decomposition, dice, drawn_room, means_of
+from studies.room.runs import make_matrix, rows_of
 from studies.room.show import RESULT, show
 from studies.room.study import RoomStudy, static
+from studies.room.tested import RuleRuns, compared
 from studies.room.tuned import SCHEDULE, Rule, find_schedules, shipped_rule, tune_rule
 from studies.storage import JOURNAL, open_storage, storage_errors
 from studies.students.plan import INT8
@@ -188,16 +189,14 @@ def _measure(study: RoomStudy, storage: str, info: Mapping[str, Any]) -> dict[st
         apart.append(_placebo(study))
     result["groups"] += apart
     _keep(study, result, info)
-    rules: list[Rule] = []
-    runs: dict[tuple[str, str, int], Rows] = {}
+    tested: list[RuleRuns] = []
     for rule in _rules(study, drawn, storage):
-        rules.append(rule)
-        runs |= _test(study, rule, drawn)
-        result["strategies"] = compared(matrix, drawn, rules, runs, study.seed)
+        tested.append(_test(study, rule, drawn))
+        result["strategies"] = compared(matrix, drawn, tested, study.seed)
         result["decomposition"] = decomposition(result["room"], result["strategies"])
         _keep(study, result, info)
-    tested = [row for rows in runs.values() for row in rows]
-    return {**result, **_made(study), **info, "strategy_rows": tested, "finished": True}
+    own = [row for each in tested for rows in each.rows(drawn).values() for row in rows]
+    return {**result, **_made(study), **info, "strategy_rows": own, "finished": True}
 
 
 def _rules(study: RoomStudy, drawn: Sequence[Instance], storage: str) -> Iterator[Rule]:
@@ -272,10 +271,8 @@ def _placebo(study: RoomStudy) -> dict[str, Any]:
     }
 
 
-def _test(
-    study: RoomStudy, rule: Rule, instances: Sequence[Instance]
-) -> dict[tuple[str, str, int], Rows]:
-    """Run a rule on seeds of the matrix; return its rows by rule, instance and seed."""
+def _test(study: RoomStudy, rule: Rule, instances: Sequence[Instance]) -> RuleRuns:
+    """Run a rule on seeds of the matrix."""
     asked = [
         (item, seed)
         for seed in study.budget.matrix_seeds[: _test_seeds(study.budget, rule)]
@@ -285,10 +282,8 @@ def _test(
     jobs = [strategy_job(item, seed, rule.by_instance[item.name]) for item, seed in asked]
     with bar(f"testing: {rule.label}", len(jobs)) as advance:
         results = study.results(jobs, advance)
-    return {
-        (rule.name, item.name, seed): rows_of(item, rule.name, seed, result)
-        for (item, seed), result in zip(asked, results, strict=True)
-    }
+    runs = {(item.name, each): found for (item, each), found in zip(asked, results, strict=True)}
+    return RuleRuns(rule, runs)
 
 
 def _test_seeds(budget: RoomBudget, rule: Rule) -> int:

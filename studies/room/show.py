@@ -11,8 +11,8 @@ from rich.table import Table
 from accerl.records import write_json
 from accerl.spec import IDENTITY
 from analysis import formats
-from analysis.report.studies.room import FAMILIES, parts_note, worth_cell
-from studies.progress import console, numbers_table, say
+from analysis.report.studies.room import FAMILIES, beside, parts_note, worth_cell
+from studies.progress import console, numbers_table, paragraph, say
 
 RESULT = "room.json"
 SMALL = "room-small.json"
@@ -29,6 +29,8 @@ def show(out: Path, result: dict[str, Any]) -> dict[str, Any]:
     for table in (make(result) for make in tables):
         if table.row_count:
             console.print(table)
+    for row in result["strategies"]:
+        paragraph(f"{row['label']}: {beside(row)}", indent=2)
     if note := parts_note(result["room"]):
         say(f"  {note}")
     for row in result["targets"]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from accerl.spec import CompressionSpec
@@ -29,6 +29,8 @@ UNFINISHED = (
     "The study was interrupted: controls, placebos, rules and schedules that are not shown here "
     "are not there yet. The same command goes on."
 )
+WORST = 4
+"""instances on which a strategy is slower than no compression that are named"""
 MISSED = "#Runs that missed a target"
 FINALS = "Final return: share of the way from random play to long runs without compression"
 FAMILIES = "Seconds to target of no compression over each spec's (env steps likewise)"
@@ -62,7 +64,7 @@ def room_sections(
         section(
             "Rules and schedules",
             "What changes its spec during a run, tuned on other seeds.",
-            [_strategies(result)] if result["strategies"] else [],
+            _strategy_blocks(result["strategies"]),
             FILES,
             empty="Nothing was tuned in this budget.",
         ),
@@ -220,7 +222,48 @@ def _choices(result: Mapping[str, Any]) -> Table:
     return Table("Gain over one spec for all, by what is known", ("Choice", *COLUMNS), rows)
 
 
-def _strategies(result: Mapping[str, Any]) -> Table:
+def _strategy_blocks(strategies: Sequence[Mapping[str, Any]]) -> list[Block | None]:
+    """What each takes less than other choices, in all, by its parts, and what it acted with."""
+    if not strategies:
+        return []
+    whole = [row for row in strategies if "by" in row]  # an earlier version wrote the others
+    return [
+        _strategies(strategies),
+        listing([f"{row['label']}: {beside(row)}" for row in whole]),
+        *(fold(_by_part(row)) for row in whole),
+    ]
+
+
+def beside(row: Mapping[str, Any]) -> str:
+    """Return how fast a strategy is beside no compression, where slower, and what it acted with."""
+    found = row["over_uncompressed"]
+    gain = formats.gain_with_interval(found["ratio"], found["low"], found["high"])
+    worst = [f"{each['instance']} {each['ratio']:.2f}" for each in row["slower"]]
+    slower = f"slower on {formats.counted(len(worst), 'instance')}"
+    if worst:
+        more = ", ..." if worst[WORST:] else ""
+        slower += f" (times its seconds: {', '.join(worst[:WORST])}{more})"
+    acted = ", ".join(f"{share:.0%} {label}" for label, share in row["acted"].items())
+    return f"over no compression {gain}, {slower}; acted with {acted}."
+
+
+def _by_part(row: Mapping[str, Any]) -> Table:
+    names = ("over_single", "over_elsewhere", "over_virtual", "over_uncompressed")
+    rows = tuple(
+        (
+            Cell(part["by"]),
+            Cell(part["name"]),
+            *(number(part[name], formats.gain(part[name], None, None)[0]) for name in names),
+            count(part["pairs"]),
+        )
+        for part in row["by"]
+    )
+    against = ("#Over one spec", "#Over that of other games", "#Over the virtual best")
+    columns = ("By", "Part", *against, "#Over no compression", "#Pairs")
+    return Table(f"Gain of {row['label']} by part, without intervals", columns, rows)
+
+
+def _strategies(strategies: Sequence[Mapping[str, Any]]) -> Table:
     rows = tuple(
         (
             Cell(row["label"]),
@@ -233,7 +276,7 @@ def _strategies(result: Mapping[str, Any]) -> Table:
             count(len(row["tuned_on"])),
             Cell(formats.compact(row["params"])),
         )
-        for row in result["strategies"]
+        for row in strategies
     )
     others = ("#Over the one for other games", "#95% interval", "#Over the virtual best")
     columns = ("Strategy", *COLUMNS, *others, "#95% interval", "#Pairs")
@@ -269,7 +312,7 @@ def _plan(result: Mapping[str, Any], plan: Mapping[str, Any]) -> Section:
 
 
 def worth_cell(row: Mapping[str, Any], spec: str) -> str:
-    """Return what a spec is worth in a row of `comparison.room.by_family`: seconds (env steps)."""
+    """Return a spec's worth in a row of `comparison.families.by_family`: seconds (env steps)."""
     if spec not in row["seconds"]:
         return formats.NOTHING
     return f"{row['seconds'][spec]:.2f} ({formats.fixed(row['env_steps'][spec])})"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +13,20 @@ import pytest
 from accerl.errors import UserError
 from accerl.records import read_json, write_json
 from accerl.runtime.latency.profiles import load_profile
-from accerl.spec import IDENTITY, CompressionSpec
-from analysis.comparison.room import Matrix, by_family
+from accerl.spec import IDENTITY, CompressionSpec, Decision
+from analysis.comparison.families import by_family
+from analysis.comparison.room import Matrix
 from analysis.figures.studies.room import heat_map, room_figures
 from analysis.formats import gain_with_interval
-from analysis.report.studies.room import parts_note, worth_cell
+from analysis.report.studies.room import beside, parts_note, worth_cell
 from controller.env.instances import Instance
 from studies.cli.report import Report
+from studies.jobs.inner import StrategyResult
 from studies.room.cells import make_cells
 from studies.room.plan import RoomBudget, make_plan
-from studies.room.result import compared, decomposition, drawn_room
-from studies.room.runs import Rows
+from studies.room.result import decomposition, drawn_room
 from studies.room.show import RESULT, SMALL, show
+from studies.room.tested import RuleRuns, acted_with, compared
 from studies.room.tuned import SCHEDULE, Rule
 from studies.study_folder import write_plan
 
@@ -34,14 +38,38 @@ BUDGET = RoomBudget(
 
 
 def instances() -> list[Instance]:
-    return make_cells(BUDGET, {name: load_profile(name) for name in MACHINES}, SPECS)
+    cells = make_cells(BUDGET, {name: load_profile(name) for name in MACHINES}, SPECS)
+    return [replace(item, horizon_seconds=600.0) for item in cells]
 
 
-def made_up() -> dict[str, Any]:
+def tuned_rule(name: str, label: str, params: Mapping[str, Any]) -> Rule:
+    return Rule(
+        name=name,
+        label=label,
+        by_instance={},
+        params=params,
+        inner_runs=9,
+        sets=3,
+        tuned_on=(),
+    )
+
+
+def arriving_after(seconds: float) -> StrategyResult:
+    """A run that passes both targets at once, with fp32 for a quarter of its time, then INT8."""
+    first, then = Decision.of(IDENTITY), Decision.of(CompressionSpec(bits=8))
+    return StrategyResult(
+        times=(0.0, seconds - 1e-6, seconds, 4.0 * seconds),
+        returns=(0.0, 0.0, 1e6, 1e6),
+        decisions=(first, first, then),
+        env_steps=(0, 10, 10, 40),
+    )
+
+
+def matrix() -> Matrix:
     """INT8 takes a third of fp32's seconds on the first machine, and twice of them on the other."""
     cells = instances()
     seconds = np.log([[[60.0] * 3, [20.0] * 3], [[60.0] * 3, [120.0] * 3]])
-    matrix = Matrix(
+    return Matrix(
         instances=tuple(item.name for item in cells),
         games=tuple(item.game for item in cells),
         machines=tuple(item.profile for item in cells),
@@ -51,26 +79,22 @@ def made_up() -> dict[str, Any]:
         log_steps=np.zeros_like(seconds),
         is_bound=np.zeros(seconds.shape, dtype=bool),
     )
+
+
+def made_up() -> dict[str, Any]:
+    """The result of that matrix, with a schedule for the first machine."""
+    cells, known = instances(), matrix()
     made = {
         (item.name, spec.label, seed): [{"final_return": 0.4 + 0.5 * (spec.bits == 8)}]
         for item in cells
         for spec in SPECS
-        for seed in matrix.seeds
+        for seed in known.seeds
     }
-    result = drawn_room(matrix, cells, made, 0)
+    result = drawn_room(known, cells, made, 0)
     params = {cells[0].name: {"exploring": {"bits": 8}}}
-    rule = Rule(
-        name=SCHEDULE,
-        label="a schedule",
-        by_instance={},
-        params=params,
-        inner_runs=9,
-        sets=3,
-        tuned_on=(),
-    )
-    half: Rows = [{"seconds_to_target": 10.0, "env_steps_to_target": 1.0}]
-    runs = {(SCHEDULE, cells[0].name, seed): half for seed in (300, 301, 302)}
-    result["strategies"] = compared(matrix, cells, [rule], runs, 0)
+    runs = {(cells[0].name, seed): arriving_after(10.0) for seed in known.seeds}
+    tested = RuleRuns(tuned_rule(SCHEDULE, "a schedule", params), runs)
+    result["strategies"] = compared(known, cells, [tested], 0)
     result["decomposition"] = decomposition(result["room"], result["strategies"])
     return result | {
         "targets": [{"target": 0.5, "reached": 0.9, "ratio": 1.1, "low": 1.0, "high": 1.2}],
@@ -93,11 +117,50 @@ def test_the_room_of_a_known_matrix() -> None:
     assert found["chosen"]["one for all"] == "original INT8"
     (schedule,) = found["strategies"]
     assert schedule["over_virtual"]["ratio"] == pytest.approx(2.0)
+    assert schedule["over_uncompressed"]["ratio"] == pytest.approx(6.0)
     assert schedule["pairs"] == 3
     assert found["decomposition"][-1]["ratio"] == pytest.approx(2.0)
     only_static = {**schedule, "params": {"an instance": {"spec": {"bits": 8}}}}
     names = [part["name"] for part in decomposition(found["room"], [only_static])]
     assert [name.split()[0] for name in names] == ["speed", "fidelity"]
+
+
+def test_what_a_rule_gains_is_told_by_parts() -> None:
+    """It takes 10 s on the first machine; on the other 90 s, where fp32 takes 60 and INT8 120."""
+    cells, seeds = instances(), (300, 301)
+    runs = {(cells[0].name, seed): arriving_after(10.0) for seed in seeds}
+    runs |= {(cells[1].name, seed): arriving_after(90.0) for seed in seeds}
+    rows = compared(matrix(), cells, [RuleRuns(tuned_rule("a", "A", {}), runs)], 0)
+    (row,) = rows
+    parts = {(part["by"], part["name"]): part for part in row["by"]}
+    assert list(parts) == [
+        ("game", "catch"),
+        ("machines", "paper-1080ti"),
+        ("machines", "learner-bound"),
+        ("conditions", "same machine throughout"),
+        ("conditions", "changing conditions"),
+        ("seed", "300"),
+        ("seed", "301"),
+    ]
+    assert parts["machines", "paper-1080ti"]["over_uncompressed"] == pytest.approx(6.0)
+    assert parts["machines", "learner-bound"]["over_single"] == pytest.approx(120.0 / 90.0)
+    assert parts["seed", "300"]["over_virtual"] == pytest.approx((2.0 * 60.0 / 90.0) ** 0.5)
+    assert parts["seed", "300"]["pairs"] == 2
+    slower = {"instance": cells[1].name, "ratio": pytest.approx(1.5), "seeds": 2}
+    assert row["slower"] == [slower]
+    assert row["acted"] == pytest.approx({"original INT8": 0.75, "original fp32": 0.25})
+    assert beside(row) == (
+        f"over no compression +100.0%, slower on 1 instance (times its seconds: {cells[1].name} "
+        "1.50); acted with 75% original INT8, 25% original fp32."
+    )
+
+
+def test_a_mix_has_acted_with_each_of_its_specs_by_their_shares() -> None:
+    mixed = Decision(((IDENTITY, 0.25), (CompressionSpec(bits=8), 0.75)))
+    result = replace(arriving_after(8.0), decisions=(mixed,) * 3)
+    assert acted_with([result, result]) == pytest.approx(
+        {"original INT8": 0.75, "original fp32": 0.25}
+    )
 
 
 def test_what_compression_is_worth_by_family_of_machines() -> None:
@@ -175,6 +238,8 @@ def test_the_gate_s_outcome_stands_on_the_page_and_among_the_records(tmp_path: P
     page = (tmp_path / "room.html").read_text()
     assert result["gate"]["reason"][:20] in page
     assert "50% of the way" in page
+    assert "Gain of a schedule by part" in page
+    assert "acted with 75% original INT8" in page
     assert "90%" in page.split("<caption>Final return: share")[1].split("</table>")[0]
     assert "original rank 25% INT8: no times on laptop-8000" in page
     assert {figure.name for figure in room_figures(result)} == {"room-catch", "room"}
