@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol
 
 from accerl.errors import UserError
+from accerl.records import json_hash
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.latency.profiles import load_profile
 from accerl.spec import CompressionSpec
 from studies.learning.curve import LearningCurve
 from studies.learning.job import LearningJob, acting_with
+from studies.papers.targets import TARGETS
 from studies.papers.verdict import Verdict
 
 PAPER, HERE = "paper-1080ti", "two-core"
@@ -52,13 +54,15 @@ class Panel:
     runs: tuple[PaperRun, ...]
     env_steps: int = 500_000
     seeds: int = 2
-    network: str = "original"
-    """the learner's"""
 
     @property
     def baseline(self) -> str:
         """Label of the first run."""
         return self.runs[0].label
+
+
+LEARNER = "original"
+"""the learner's network in all figures"""
 
 
 Curves = Mapping[tuple[str, str, int], LearningCurve]
@@ -97,6 +101,20 @@ class PaperFigure:
     """whether it is marked where what acts changes"""
     shows_costs: bool = False
     """whether what its lines take to a score is drawn beside the baseline's"""
+
+    @property
+    def key(self) -> str:
+        """A hash of what is run and asked, by which results of another version are known.
+
+        Lengths, games, lines, machines' wiring, scores and checks count; presets do not.
+        """
+        panels = [{**asdict(panel), "score": TARGETS.get(panel.game)} for panel in self.panels]
+        asked = [
+            {name: value for name, value in vars(check).items() if not callable(value)}
+            for check in self.checks
+        ]
+        wiring = [self.num_actors, self.num_distillers]
+        return json_hash({"panels": panels, "asked": asked, "wiring": wiring})[:12]
 
     def machines(self, profile: str = "") -> dict[str, LatencyProfile]:
         """Return the machines by name: the paper's, wired as the figure says, and another.
@@ -137,7 +155,7 @@ class PaperFigure:
         return {
             (number, machine, run.label, seed + index): LearningJob(
                 game=panel.game,
-                network=panel.network,
+                network=LEARNER,
                 latency=latency if run.may_distil else replace(latency, num_distillers=0),
                 strategy=run.strategy,
                 settings=run.settings,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from accerl.errors import UserError
-from accerl.records import make_out_dir, read_json, write_json
+from accerl.records import make_out_dir, write_json
 from studies.bits.plan import BUDGETS as BITS_BUDGETS
 from studies.bits.plan import CLAIM as BITS_CLAIM
 from studies.options import study_command
@@ -20,10 +20,12 @@ from studies.papers.page import (
     left_to_make,
     of_today,
     picture_words,
+    read_result,
     section,
 )
 from studies.papers.plan import FIGURES, ONE_GAME_SEEDS, SHORT_ENV_STEPS, SHORT_SEEDS, STAND_INS
 from studies.papers.results import interval_text
+from studies.papers.settings import settings_table
 from studies.progress import say
 
 BITS = "bits"
@@ -62,7 +64,7 @@ def write_gallery(sources: Sequence[Path], folder: Path) -> list[str]:
                 "or of bits"
             )
         for name in held:
-            result = read_json(source / f"{name}.json")
+            result = read_result(source / f"{name}.json")
             if result["budget"] not in (SHORT, DEFAULT):
                 say(f"{source / name}.json: left out, --budget {result['budget']} claims nothing")
             elif result["budget"] == SHORT and _shown(folder, name).get("budget") == DEFAULT:
@@ -83,7 +85,7 @@ def write_gallery(sources: Sequence[Path], folder: Path) -> list[str]:
 def _shown(folder: Path, name: str) -> Mapping[str, Any]:
     """Return the result that a gallery shows of a figure; empty: none yet."""
     path = folder / f"{name}.json"
-    return read_json(path) if path.is_file() else {}
+    return read_result(path) if path.is_file() else {}
 
 
 def _is_finished(result: Mapping[str, Any]) -> bool:
@@ -116,6 +118,7 @@ def _page(shown: Mapping[str, Mapping[str, Any]], folder: Path) -> list[str]:
         "|---|---|---|---|---|",
     ]
     lines += [_row(name, shown.get(name), folder) for name in NAMES]
+    lines += settings_table()
     for name, result in shown.items():
         if name != BITS:
             lines += section(folder, result)
@@ -151,15 +154,14 @@ def _on_stand_ins() -> str:
 
 def _row(name: str, result: Mapping[str, Any] | None, folder: Path) -> str:
     title = "Bits" if name == BITS else heading(name)
-    claim = BITS_CLAIM if name == BITS else (result or {}).get("claim", FIGURES[name].claim)
-    if result is not None and name != BITS:
-        claim += of_today(result)
+    claim = BITS_CLAIM if name == BITS else FIGURES[name].claim
     if result is None:
         study = name if name == BITS else f"paper-{name}"
         return f"| {title} | {claim} | {NOT_YET} | | `{study_command(study, DEFAULT, 0)}` |"
     verdicts = "<br>".join(
         [
             *filter(None, left_to_make(result)),
+            *filter(None, of_today(result) if name != BITS else []),
             *(
                 f"{each['claim']}: **{each['outcome']}** ({interval_text(each)})"
                 for each in result["verdicts"]

@@ -11,10 +11,13 @@ from accerl.records import read_json
 from analysis import formats
 from studies.learning.curve import PROCESSES
 from studies.learning.interval import ENOUGH_GAMES
-from studies.papers.plan import FIGURES
+from studies.papers.plan import FIGURES, at_budget
 from studies.papers.results import interval_text
 
 PAGE = "README.md"
+NEEDED = ("budget", "command", "verdicts")
+"""of every result that a page shows"""
+NEEDED_OF_FIGURES = ("figure", "title", "panels", "git_revision", "fingerprint")
 TITLE = "# The papers' figures, run again"
 """first line of a page, by which one that is written anew is known"""
 INTERVALS = (
@@ -36,11 +39,8 @@ TINY = (
 
 def write_page(folder: Path) -> Path:
     """Write the page of a folder's figures; return its path."""
-    found = [
-        read_json(folder / f"{name}.json")
-        for name in FIGURES
-        if (folder / f"{name}.json").is_file()
-    ]
+    files = (folder / f"{name}.json" for name in FIGURES)
+    found = [read_result(path) for path in files if path.is_file()]
     lines = [
         TITLE,
         "",
@@ -52,6 +52,23 @@ def write_page(folder: Path) -> Path:
     path = folder / PAGE
     path.write_text("\n".join(lines) + "\n")
     return path
+
+
+def read_result(path: Path) -> dict[str, Any]:
+    """Read a figure's result, or that of bits.
+
+    Raises:
+        UserError: it is incomplete or damaged.
+    """
+    found = read_json(path)
+    needed = NEEDED if "study" in found else (*NEEDED, *NEEDED_OF_FIGURES)
+    missing = [name for name in needed if name not in found]
+    if missing:
+        raise UserError(
+            f"{path} is incomplete or damaged: it has no {', '.join(missing)}; remove it and run "
+            "the study again"
+        )
+    return found
 
 
 def check_page(folder: Path, title: str) -> None:
@@ -78,10 +95,10 @@ def section(folder: Path, result: Mapping[str, Any]) -> list[str]:
     """Return the lines of a figure: its pictures in the folder, its numbers and verdicts."""
     name = result["figure"]
     lines = ["", f"## {heading(name)}: {result['title']}", ""]
-    lines += [f"**The paper**: {result['claim']}{of_today(result)}", "", f"`{result['command']}`"]
+    lines += [f"**The paper**: {FIGURES[name].claim}", "", f"`{result['command']}`"]
     lines += [""]
     lines += [f"**{TINY}**", ""] if result.get("budget") == "tiny" else []
-    lines += left_to_make(result)
+    lines += [*left_to_make(result), *of_today(result)]
     lines += [_written_by(result), ""]
     lines += [
         f"![{result['title']}, {picture_words(name, path)}]({path.name})"
@@ -108,11 +125,12 @@ def section(folder: Path, result: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def of_today(result: Mapping[str, Any]) -> str:
-    """Say where the command would make something else today than what is shown."""
-    if result["claim"] == FIGURES[result["figure"]].claim:
-        return ""
-    return f" (An earlier version. Today the command says: {FIGURES[result['figure']].claim})"
+def of_today(result: Mapping[str, Any]) -> list[str]:
+    """Say where the command would run or ask something else today than what is shown."""
+    today = at_budget(FIGURES[result["figure"]], result["budget"])
+    if result.get("key") == today.key:
+        return []
+    return ["Of an earlier version: today's command has other runs, scores or questions.", ""]
 
 
 def picture_words(name: str, picture: Path) -> str:
@@ -174,13 +192,16 @@ def _by_process(line: Mapping[str, Any]) -> str:
 def _split(rows: list[dict[str, Any]]) -> list[str]:
     lines = [
         "",
-        "| machine | env | agent | learner | saved at 2.0x | at 4.13x | bound |",
-        "|---|---|---|---|---|---|---|",
+        "Shares of a batch's milliseconds as published, of core-seconds on the machines; what is "
+        "saved is of the clock.",
+        "",
+        "| machine | env | agent | learner | saved |",
+        "|---|---|---|---|---|",
     ]
     for row in rows:
         shares = " | ".join(f"{row['shares'][part]:.0%}" for part in ("env", "agent", "learner"))
-        saved = " | ".join(f"{share:.1%}" for share in row["saved"].values())
-        lines.append(f"| {row['machine']} | {shares} | {saved} | {row['bound']:.1%} |")
+        saved = ", ".join(f"{share:.1%} ({name})" for name, share in row["saved"].items())
+        lines.append(f"| {row['machine']} | {shares} | {saved} |")
     return lines
 
 

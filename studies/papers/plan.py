@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from studies.learning.job import LearningJob, settings_keeping_pace
-from studies.papers.figure import Panel, PaperFigure
+from studies.papers.figure import Check, Panel, PaperFigure
 from studies.papers.figures import (
     controller,
     fig1,
@@ -36,8 +36,8 @@ STAND_INS: Mapping[str, str] = {
     "amidar": "minatar-asterix",  # collect, and be chased
 }
 """MinAtar's games in place of Atari's: a run takes a minute, and the game is learned in it"""
-ATARI_STEPS_PER_CORE_SECOND = {"original": 550.0, "net1": 1000.0}
-"""that a core plays and learns, by the learner's network"""
+ATARI_STEPS_PER_CORE_SECOND = 550.0
+"""that a core plays and learns"""
 MINATAR_STEPS_PER_CORE_SECOND = 14_000.0
 """in bfloat16; in float32 it is two thirds of that"""
 SHORT_ENV_STEPS, SHORT_SEEDS, ONE_GAME_SEEDS = 500_000, 3, 5
@@ -70,7 +70,17 @@ def at_budget(figure: PaperFigure, budget: str) -> PaperFigure:
     if budget == "short":
         seeds = ONE_GAME_SEEDS if len(panels) == 1 else SHORT_SEEDS
         panels = tuple(_short(panel, seeds) for panel in panels)
-    return replace(figure, panels=panels)
+    return replace(figure, panels=panels, checks=_apart(figure.checks, panels))
+
+
+def _apart(checks: Sequence[Check], panels: Sequence[Panel]) -> tuple[Check, ...]:
+    """Return the checks without those that leave games out of which none is there."""
+    games = {panel.game for panel in panels}
+    return tuple(
+        check
+        for check in checks
+        if not (left_out := getattr(check, "left_out", ())) or games.intersection(left_out)
+    )
 
 
 def _short(panel: Panel, seeds: int) -> Panel:
@@ -80,9 +90,9 @@ def _short(panel: Panel, seeds: int) -> Panel:
 
 
 def core_seconds(job: LearningJob) -> float:
-    """Return what a run will take, by its game and its learner's network."""
+    """Return what a run will take, by its game."""
     if job.game == TINY_GAME:
         return 0.0
     is_small = job.game in STAND_INS.values()
-    pace = MINATAR_STEPS_PER_CORE_SECOND if is_small else ATARI_STEPS_PER_CORE_SECOND[job.network]
+    pace = MINATAR_STEPS_PER_CORE_SECOND if is_small else ATARI_STEPS_PER_CORE_SECOND
     return job.predicted_env_steps / pace

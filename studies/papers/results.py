@@ -12,7 +12,7 @@ from rich.table import Table
 from accerl.presets import load_preset
 from studies.learning.curve import LearningCurve, Ratios, reached
 from studies.learning.interval import mean_interval
-from studies.papers.figure import Curves, Panel, PaperFigure
+from studies.papers.figure import LEARNER, Curves, Panel, PaperFigure
 from studies.papers.targets import target_score
 from studies.papers.verdict import end_score
 from studies.progress import numbers_table
@@ -34,6 +34,7 @@ def figure_result(figure: PaperFigure, curves: Sequence[Curves]) -> dict[str, An
     panels = list(zip(figure.panels, curves, strict=True))
     return {
         "figure": figure.name,
+        "key": figure.key,
         "title": figure.title,
         "claim": figure.claim,
         "bound_kl_max_nats": figure.bound_kl_max_nats,
@@ -49,7 +50,7 @@ def _panel(panel: Panel, curves: Curves) -> dict[str, Any]:
     machines = dict.fromkeys(machine for machine, _, _ in curves)
     return {
         "game": panel.game,
-        "network": panel.network,
+        "network": LEARNER,
         "corrector": load_preset(panel.game).learner.corrector,
         "baseline": panel.baseline,
         "env_steps": panel.env_steps,

@@ -1,4 +1,4 @@
-"""The scores that runs are timed to, by game: fixed before the runs that are held against them."""
+"""The scores that runs are timed to, by game: fixed by what first seeds were seen to reach."""
 
 from __future__ import annotations
 

@@ -270,7 +270,7 @@ def _split(result: Mapping[str, Any]) -> Figure:
             "share": share,
             "order": at,
             "saved": "saves "
-            + ", ".join(f"{share:.1%} at {at}x" for at, share in row["saved"].items()),
+            + ", ".join(f"{share:.0%} ({name})" for name, share in row["saved"].items()),
         }
         for row in result["split"]
         for at, (part, share) in enumerate(row["shares"].items())
@@ -306,5 +306,7 @@ def _split(result: Mapping[str, Any]) -> Figure:
     )
     chart = alt.layer(bars, numbers, saved).properties(width=430, height=alt.Step(40))
     units = "; ".join(f"{row['machine']}: {row['unit']}" for row in result["split"])
-    caption = f"The paper: {result['claim']} Right: what faster inference saves at most. {units}."
+    caption = (
+        f"The paper: {result['claim']} Right: what faster inference saves of the clock. {units}."
+    )
     return make_figure(f"{result['figure']}-split", result["title"], caption, chart, table)

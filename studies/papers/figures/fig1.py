@@ -1,55 +1,73 @@
-"""Figure 1: where the time of a run goes, and what no compression can exceed."""
+"""Figure 1: where the time of a run goes, and what faster actors can save of it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from accerl.runtime.latency.games import times_of_run
-from accerl.runtime.latency.predict import Work
+from accerl.runtime.latency.predict import Work, predict
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.settings import configure
-from accerl.spec import IDENTITY
+from accerl.spec import IDENTITY, CompressionSpec
 from studies.papers.figure import Curves, Panel, PaperFigure
 from studies.papers.verdict import FAILS, HOLDS, Verdict
 
 PUBLISHED_MS = {"env": 48.0, "agent": 96.0, "learner": 25.0}
 """of a batch: sixteen steps of 3 and 6 ms, and an update"""
 SPEEDUPS = (2.0, 4.13)
-"""of the agent, as the paper measures INT8 alone and with a student"""
-CLAIMED_SAVING = 0.403
+"""the range of how much faster the paper's compressed agents are; INT8 (3 of 6 ms) is the lower"""
+CLAIMED_SAVINGS = (0.298, 0.403)
 """of the training time, by INT8 alone (Figure 12)"""
+INT8 = CompressionSpec(bits=8)
 
 
-def saved_share(parts: Mapping[str, float], speedup: float) -> float:
-    """Return the share of the time that a faster agent saves (Amdahl's law)."""
+def saved_in_turn(parts: Mapping[str, float], speedup: float) -> float:
+    """Return the share of the time that faster agents save if the learner waits for them.
+
+    Amdahl's law over the parts of a batch.
+    """
     return parts["agent"] * (1.0 - 1.0 / speedup) / sum(parts.values())
 
 
-def fits_the_bound(panels: Sequence[tuple[Panel, Curves]]) -> Verdict:
-    """Hold the saving of Figure 12 against what Figure 1 leaves for it.
+def saved_overlapped(parts: Mapping[str, float], speedup: float) -> float:
+    """Return the same if the learner learns from one batch while the next is collected."""
 
-    Args:
-        panels: see `Check`; there are none.
-    """
-    bound = saved_share(PUBLISHED_MS, SPEEDUPS[0])
-    return Verdict(
-        claim=f"Figure 12's saving of {CLAIMED_SAVING:.1%} with INT8 fits this split",
-        outcome=HOLDS if bound >= CLAIMED_SAVING else FAILS,
-        what=f"the most that agents {SPEEDUPS[0]:g} times as fast can save, as published",
-        estimate=bound,
-        low=None,
-        high=None,
-        runs=0,
-    )
+    def seconds(speedup: float) -> float:
+        return max(parts["env"] + parts["agent"] / speedup, parts["learner"])
+
+    return 1.0 - seconds(speedup) / seconds(1.0)
+
+
+@dataclass(frozen=True)
+class SavingFits:
+    """A saving that Figure 12 names is at most what Figure 1 leaves for INT8, overlapped."""
+
+    saving: float
+
+    def __call__(self, panels: Sequence[tuple[Panel, Curves]]) -> Verdict:
+        """See `Check`; there are no panels."""
+        most = saved_overlapped(PUBLISHED_MS, SPEEDUPS[0])
+        return Verdict(
+            claim=f"Figure 12's saving of {self.saving:.1%} with INT8 fits this split",
+            outcome=HOLDS if most >= self.saving else FAILS,
+            what=f"the most that agents {SPEEDUPS[0]:g} times as fast can save, by the published "
+            "times, where collecting and learning overlap; "
+            f"{saved_in_turn(PUBLISHED_MS, SPEEDUPS[0]):.1%} where they take turns",
+            estimate=most,
+            low=None,
+            high=None,
+            runs=0,
+        )
 
 
 FIGURE = PaperFigure(
     name="fig1",
     title="Where the time goes",
-    claim="Collecting a batch of 160 takes 144 of 169 ms, and the agents' inference 96 of them: "
-    "actors that are 2.0 times as fast save at most 28.4%, 4.13 times as fast 43.1%.",
-    checks=(fits_the_bound,),
+    claim="Collecting a batch of 160 takes 144 of 169 ms (85.2%), and the agents' inference 96 of "
+    "them (56.8%). What faster agents can save of that is worked out here.",
+    checks=tuple(map(SavingFits, CLAIMED_SAVINGS)),
 )
 
 
@@ -57,28 +75,37 @@ def time_split(machines: Mapping[str, LatencyProfile]) -> list[dict[str, Any]]:
     """Return where time goes: as published, and as Pong's core-seconds on each machine.
 
     Here an actor steps 32 environments at once and the learner passes three times over a rollout.
+    What is saved of the clock is worked out from the published times, and predicted of machines.
     """
-    rows = [_row("published", "ms per batch", PUBLISHED_MS)]
+    saved = {}
+    for speedup in SPEEDUPS:
+        saved[f"{speedup:g}x in turn"] = saved_in_turn(PUBLISHED_MS, speedup)
+        saved[f"{speedup:g}x overlapped"] = saved_overlapped(PUBLISHED_MS, speedup)
+    rows = [_row("published", "ms per batch", PUBLISHED_MS, saved)]
     for name, latency in machines.items():
         config = configure("pong", {}, label="setting", network="original", seconds=1.0, seed=0)
-        work = Work.of(times_of_run(latency, config), config, IDENTITY)
-        actors = work.wiring.actors
+        times = times_of_run(latency, config)
+        work = Work.of(times, config, IDENTITY)
+        cores = work.wiring.actors * work.wiring.group_cores
         parts = {
-            "env": (work.act - work.infer) * actors,
-            "agent": work.infer * actors,
-            "learner": work.learn,
+            "env": 1e3 * (work.act - work.infer) * cores,
+            "agent": 1e3 * work.infer * cores,
+            "learner": 1e3 * work.learn,
         }
-        rows.append(_row(name, "core-ms per env step", {k: 1e3 * v for k, v in parts.items()}))
+        slow, fast = (predict(times, config, spec) for spec in (IDENTITY, INT8))
+        share = 1.0 - slow.env_steps_per_second / fast.env_steps_per_second
+        rows.append(_row(name, "core-ms per env step", parts, {"INT8, predicted": share}))
     return rows
 
 
-def _row(machine: str, unit: str, parts: Mapping[str, float]) -> dict[str, Any]:
+def _row(
+    machine: str, unit: str, parts: Mapping[str, float], saved: Mapping[str, float]
+) -> dict[str, Any]:
     total = sum(parts.values())
     return {
         "machine": machine,
         "unit": unit,
         "parts": dict(parts),
         "shares": {name: value / total for name, value in parts.items()},
-        "saved": {f"{speedup:g}": saved_share(parts, speedup) for speedup in SPEEDUPS},
-        "bound": parts["agent"] / total,
+        "saved": dict(saved),
     }

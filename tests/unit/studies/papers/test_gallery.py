@@ -52,7 +52,15 @@ def test_what_was_run_at_size_is_shown_and_tiny_results_are_not(tmp_path: Path) 
     assert "--budget short" in rows(out / "README.md")["Figure 1"]
     assert write_gallery([fig1(tmp_path / "real", "default")], out) == ["fig1"]
     found = rows(out / "README.md")
-    assert "**does not hold** (0.28)" in found["Figure 1"]  # 40.3% is more than 28.4%
+    assert "40.3% with INT8 fits this split: **does not hold** (0.33)" in found["Figure 1"]
+    assert "29.8% with INT8 fits this split: **holds** (0.33)" in found["Figure 1"]
+    page = (out / "README.md").read_text()
+    assert "| n-steps | 5 | 32 | 32 |" in page
+    assert "Of an earlier version" not in page
+    old = json.loads((out / "fig1.json").read_text()) | {"key": "another"}
+    (out / "fig1.json").write_text(json.dumps(old))
+    write_gallery([], out)
+    assert (out / "README.md").read_text().count("Of an earlier version") == 2  # row and section
     assert "[split](fig1-split.png)" in found["Figure 1"]
     assert sum(NOT_YET in line for line in found.values()) == ROWS - 1
     assert (out / "fig1-split.png").is_file()
@@ -79,6 +87,9 @@ def test_a_folder_without_results_costs_a_line(
         write_gallery([tmp_path / "none"], tmp_path / "out")
     assert not (tmp_path / "out").exists()
     assert command(["study", "page", str(tmp_path), "--out", str(tmp_path / "out")]) == 2
+    (tmp_path / "fig8.json").write_text("{}")
+    with pytest.raises(UserError, match=r"fig8\.json is incomplete or damaged: it has no budget"):
+        write_gallery([tmp_path], tmp_path / "out")
     assert len(capsys.readouterr().err.strip().splitlines()) == 1
 
 
