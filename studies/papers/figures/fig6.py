@@ -25,8 +25,8 @@ SWITCHES = PaperRun(
 FIGURE = PaperFigure(
     name="fig6",
     title="KL max decides between 8 and 16 bits",
-    claim="On Road Runner the largest KL of INT8 actors passes 14.0 where the reward falls behind; "
-    "16 bits from there on keep the final quality. KL here is live: with staleness, as monitors "
+    claim="On Road Runner the largest KL of INT8 actors and the reward move together, and it passes "
+    "14.0; 16 bits from there on keep the final quality. KL here is live: with staleness, as monitors "
     "see it. 16 bits are bfloat16.",
     panels=(
         Panel(
