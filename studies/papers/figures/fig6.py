@@ -25,9 +25,9 @@ SWITCHES = PaperRun(
 FIGURE = PaperFigure(
     name="fig6",
     title="KL max decides between 8 and 16 bits",
-    claim="On Road Runner the largest KL of INT8 actors and the reward move together, and it passes "
-    "14.0; 16 bits from there on keep the final quality. KL here is live: with staleness, as monitors "
-    "see it. 16 bits are bfloat16.",
+    claim="On Road Runner the largest KL of INT8 actors and the reward move together, and it "
+    "passes 14.0; 16 bits from there on keep the final quality. (KL is live here, with staleness, "
+    "as monitors see it; 16 bits are bfloat16.)",
     panels=(
         Panel(
             game="road_runner",

@@ -119,8 +119,10 @@ def test_a_baseline_that_never_arrives_cannot_make_a_claim_fail() -> None:
 def test_ends_are_compared_as_shares_of_what_the_baseline_has_learned() -> None:
     found = curves({"Original": [1.0] * 4, "INT8": [0.80, 0.81, 0.79, 0.80]})
 
-    def outcome(**bounds: float) -> str:
-        check = EndsWithin(claim="ends", label="INT8", machine=PAPER, **bounds)
+    def outcome(at_least: float = -math.inf, at_most: float = math.inf) -> str:
+        check = EndsWithin(
+            claim="ends", label="INT8", machine=PAPER, at_least=at_least, at_most=at_most
+        )
         return check([(PANEL, found)]).outcome
 
     assert outcome(at_most=-0.05) == HOLDS
