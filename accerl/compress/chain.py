@@ -89,9 +89,14 @@ class CompressorChain:
         """Append `link` and return the chain itself.
 
         Raises:
-            UserError: the order makes no sense; the message says why.
+            UserError: it is no link, or the order makes no sense; the message says why.
         """
         name = type(link).__name__
+        if isinstance(link, type) or not isinstance(getattr(link, "stage", None), Stage):
+            raise UserError(
+                "chain: a link has a `stage` and a method `apply`, such as Pruning(policy, 0.5); "
+                f"got {link!r}"
+            )
         for earlier in self.links:
             before = type(earlier).__name__
             if earlier.stage == link.stage:

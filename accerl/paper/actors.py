@@ -44,8 +44,14 @@ def AtariCNN(
     Raises:
         UserError: there is no such network, or there are no actions.
     """
-    given = action_space.n if isinstance(action_space, Discrete) else action_space
-    return _network(network, ObservationSpec((4, 84, 84), "uint8"), index(given), seed)
+    try:
+        actions = index(action_space.n if isinstance(action_space, Discrete) else action_space)
+    except TypeError:
+        raise UserError(
+            "AtariCNN: action_space must be a Discrete space or its number of actions, got "
+            f"{action_space!r}"
+        ) from None
+    return _network(network, ObservationSpec((4, 84, 84), "uint8"), actions, seed)
 
 
 def _network(network: str, observation: ObservationSpec, num_actions: int, seed: int) -> Policy:
@@ -88,8 +94,8 @@ class QManager:
     """
 
     def __init__(self, agents: list[Actor]) -> None:
-        if not agents:
-            raise UserError("QManager: give it at least one Actor")
+        if not agents or not all(isinstance(agent, Actor) for agent in agents):
+            raise UserError(f"QManager: give it a list of at least one Actor, got {agents!r}")
         if len({agent.env for agent in agents}) > 1:
             games = sorted({agent.env for agent in agents})
             raise UserError(f"QManager: all actors play one game, got {', '.join(games)}")

@@ -79,6 +79,8 @@ class Learner:
     ) -> None:
         if alg != "AC":
             raise UserError(f'Learner: alg must be "AC" (actor-critic), got {alg!r}')
+        if not isinstance(policy, nn.Module):
+            raise UserError(f"Learner: give it a network, got {type(policy).__name__}")
         if not isinstance(memory, QManager):
             raise UserError(f"Learner: give it a QManager, got {type(memory).__name__}")
         preset = load_preset(memory.env)

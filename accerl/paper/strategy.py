@@ -96,6 +96,10 @@ class Strategy:
         monitor: PairMonitor,
         conservative: CompressionSpec | None = None,
     ) -> None:
+        if not isinstance(monitor, PairMonitor):
+            raise UserError(
+                f"Strategy: give it a KLMonitor or a RewardMonitor, got {type(monitor).__name__}"
+            )
         if monitor.compressed.chain is not chain:
             raise UserError("Strategy: the monitor watches another chain; give both the same")
         given = [link.policy for link in chain.links if isinstance(link, Pruning | Distillation)]

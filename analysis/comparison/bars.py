@@ -176,11 +176,18 @@ def _worst(
 def _is_met(bar: Mapping[str, Any], found: Mapping[str, Any]) -> bool | None:
     """Return whether a ratio is low enough, and below 1 as surely as the bar asks.
 
-    A share of the room counts if there is any: None where it may be noise.
+    A share of the room is enough or too little if it is so however large the room is, within its
+    interval, and if there surely is any: else None.
     """
     if bar["where"] == ROOM:
-        enough = bool(found["found"] >= bar["at_least"])
-        return enough if not enough or (found["low"] or 0.0) > 0.0 else None
+        gain = found["found"] * math.log1p(bar["room"])
+        least, most = (
+            gain / math.log1p(max(bar.get(side, bar["room"]), 1e-9))
+            for side in ("room_high", "room_low")
+        )
+        if gain <= 0.0 or most < bar["at_least"]:
+            return False
+        return True if least >= bar["at_least"] and (found["low"] or 0.0) > 0.0 else None
     if not bar["below_one"]:
         return bool(found["found"] <= bar["at_most"])
     sure = found["high"] is not None and found["high"] < 1.0
@@ -210,7 +217,10 @@ def bar_words(bar: Mapping[str, Any], labels: Mapping[str, str]) -> str:
     """Return what a bar asks for, in words."""
     other = labels[bar["name"]] if bar["name"] else bar["against"]
     if bar["where"] == ROOM:
-        room = f"{bar['room']:.1%} over {other}, as the study of room measured it"
+        room = f"{bar['room']:.1%}"
+        if "room_low" in bar:
+            room += f" ({bar['room_low']:.1%} to {bar['room_high']:.1%})"
+        room += f" over {other}, as the study of room measured it"
         return f"at least {bar['at_least']:.0%} of the room ({room})"
     text = f"at most {bar['at_most']:.2f}x the seconds of {other}"
     if bar["at_most"] == 1.0 and bar["below_one"]:
@@ -232,7 +242,8 @@ def found_words(bar: Mapping[str, Any]) -> str:
     text = digits.format(bar["found"]) + ("" if bar["where"] == ROOM else "x")
     if bar["low"] is not None and bar["high"] is not None:
         low, high = (digits.format(bar[side]) for side in ("low", "high"))
-        text += f" ({low} to {high})"
+        known = ", the room taken as known" if bar["where"] == ROOM else ""
+        text += f" ({low} to {high}{known})"
     if bar["env"]:
         text += f" on {bar['env']}, the worst"
     if bar["silent"]:

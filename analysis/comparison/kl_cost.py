@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
 from accerl.spec import IDENTITY, CompressionSpec
+from analysis.comparison.stats import spearman
 
 DRAWN = ("same machine throughout", "changing conditions")
 """groups of a study of room whose instances were drawn by rule"""
@@ -80,6 +80,6 @@ def _together(rows: Sequence[Mapping[str, Any]], field: str) -> float | None:
     for value in dict.fromkeys(row[field] for row in rows):
         own = [row for row in rows if row[field] == value]
         kls, costs = ([row[name] for row in own] for name in ("kl_nats", "steps_ratio"))
-        if len(own) >= 3 and len(set(kls)) > 1 and len(set(costs)) > 1:
-            found.append(float(np.corrcoef(stats.rankdata(kls), stats.rankdata(costs))[0, 1]))
+        if len(own) >= 3 and not math.isnan(rank := spearman(kls, costs)):
+            found.append(rank)
     return float(np.mean(found)) if found else None

@@ -61,10 +61,11 @@ def headline(study: StudyRecord, contest: Mapping[str, Any]) -> str:
     groups: dict[str, list[str]] = {"better": [], "worse": [], "undecided": []}
     for contrast in claims:
         groups[outcome(contrast)].append(study.labels[contrast["b"]])
+    ends = _ends(contest, [item["b"] for item in claims if outcome(item) == "better"])
     if len(groups["better"]) == len(claims):
         return (
             f"{subject} reaches the target faster than every comparator "
-            f"({len(claims)} of {len(claims)})."
+            f"({len(claims)} of {len(claims)}){ends}."
         )
     words = {
         "better": "faster than",
@@ -73,7 +74,16 @@ def headline(study: StudyRecord, contest: Mapping[str, Any]) -> str:
     }
     parts = [f"{words[key]} {listed(names)}" for key, names in groups.items() if names]
     start = "" if groups["better"] or groups["worse"] else "No winner: "
-    return f"{start}{subject} is {'; '.join(parts)} (seconds to target)."
+    return f"{start}{subject} is {'; '.join(parts)} (seconds to target){ends}."
+
+
+def _ends(contest: Mapping[str, Any], better: Sequence[str]) -> str:
+    """Say where what is faster may end lower, if the plan asks for both."""
+    found = {item["b"]: quality(item) for item in _claims(contest, "final_return")}
+    safe = sum(found.get(name) == "safe" for name in better)
+    if not found or safe == len(better):
+        return ""
+    return f"; its final return is shown to be no lower against {safe} of {len(better)} alone"
 
 
 def comparison_sentences(study: StudyRecord, contest: Mapping[str, Any]) -> list[str]:

@@ -16,17 +16,12 @@ def tuning_rows(study: StudyRecord, item: StrategyInfo) -> list[Mapping[str, Any
     """Return the trials of a strategy's tuning.
 
     What was tuned for all instances has rows under its own name. What was tuned on each has rows
-    ``NAME@INSTANCE``, one search a NAME: all those of its kind, as the best of them was chosen.
+    ``NAME@INSTANCE``, one search a NAME, of which the best was chosen.
     """
     if item.scope != EACH:
         return [row for row in study.tuning if row["strategy"] == item.name]
-    kinds = {other.name: other.kind for other in study.strategies}
-    found = []
-    for row in study.tuning:
-        search, at, _ = row["strategy"].partition("@")
-        if at and (search == item.name or kinds.get(search, search) == item.kind):
-            found.append(row)
-    return found
+    rows = [(row["strategy"].partition("@"), row) for row in study.tuning]
+    return [row for (search, at, _), row in rows if at and search in item.searches]
 
 
 def best_score(rows: list[Mapping[str, Any]]) -> float | None:

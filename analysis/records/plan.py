@@ -88,6 +88,8 @@ class StrategyInfo:
     """seeds of its test runs"""
     score: float | None
     """mean over the validation seeds, by which its parameters were chosen"""
+    searches: tuple[str, ...] = ()
+    """names that its rows of tuning.jsonl begin with, where it was tuned on each instance"""
 
 
 def read_games(info: Mapping[str, Any]) -> dict[str, Game]:
@@ -112,8 +114,9 @@ def read_strategies(info: Mapping[str, Any]) -> tuple[StrategyInfo, ...]:
     fields = StrategyInfo.__dataclass_fields__
     return tuple(
         StrategyInfo(
-            **{key: item[key] for key in fields if key != "test_seeds"},
+            **{key: item[key] for key in fields if key not in ("test_seeds", "searches")},
             test_seeds=tuple(item["test_seeds"]),
+            searches=tuple(item.get("searches", ())),
         )
         for item in info["strategies"]
     )

@@ -62,7 +62,8 @@ class Budget:
     inner_runs: int
     """that every entrant may spend that is tuned or trained on all trained instances"""
     instance_runs: int
-    """that every entrant may spend on each instance that is tuned for instances by themselves"""
+    """that each search may spend on each instance, of what is tuned for instances by themselves;
+    validation comes on top"""
     tune_seeds: int
     validate_seeds: int
     candidate_seeds: int | None = None

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from accerl.monitor.strategies import FixedStrategy
 from accerl.monitor.strategy import Strategy
-from accerl.records import SUMMARY
+from accerl.records import SUMMARY, read_json, write_json
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.run import IntervalReport
 from accerl.seeds import Role, generator
@@ -23,6 +23,7 @@ from analysis.comparison.curves import seconds_to_target
 from analysis.comparison.stats import paired_log_ratio
 from controller.actions import ActionSpace
 from controller.bundle.bundle import export_bundle, load_bundle, verify_bundle
+from controller.bundle.files import MANIFEST
 from controller.bundle.meta import BundleMeta, ProfileId, Result, TrainedOn
 from controller.bundle.schedule import POOLED, groups_of, median_schedules
 from controller.env.instances import Instance
@@ -223,6 +224,10 @@ def replay(out: Path, seconds: float, seed: int, times: LatencyProfile | None) -
         "indicator": load_bundle(out / "bundle"),
         "fp32": FixedStrategy(),
     }
+    digest, note = {"digest": read_json(out / "bundle" / MANIFEST)["digest"]}, out / "replay.json"
+    if not note.is_file() or read_json(note) != digest:
+        shutil.rmtree(out / "replay" / "indicator", ignore_errors=True)  # of another bundle
+        write_json(note, digest)
     for name, strategy in contestants.items():
         folder = out / "replay" / name
         if (folder / SUMMARY).is_file():

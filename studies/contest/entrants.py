@@ -69,6 +69,8 @@ class Entrant:
     """whether the controller is compared with it first of all"""
     score: float = float("nan")
     """on the validation seeds"""
+    searches: Sequence[str] = ()
+    """keys of the spaces that were searched on each instance"""
 
     def strategy(self, instance: str) -> dict[str, Any]:
         """Return the description of its strategy on an instance."""
@@ -88,6 +90,7 @@ class Entrant:
             "cpu_seconds": self.cpu_seconds,
             "test_seeds": list(self.test_seeds),
             "score": None if isnan(self.score) else self.score,
+            "searches": list(self.searches),
         }
 
 
@@ -262,6 +265,7 @@ def _per_instance(study: Study, key: str, label: str, names: Sequence[str]) -> E
         runs_per_instance=(spent + validated) // len(study.instances),
         cpu_seconds=study.costs[key],
         params={item: tuned.params for item, (_, tuned) in best.items()},
+        searches=[_space(name).key for name in names],
         primary=True,
     )
 

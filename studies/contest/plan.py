@@ -35,13 +35,15 @@ from studies.contest.budget import (
     Budget,
     Pair,
 )
+from studies.contest.tuning import SPACES_BY_NAME
 
 OPENED = "opened.json"
 QUESTION = (
     "Does a controller that is trained by policy gradient on some games and machines reach a "
     "game's target sooner, in seconds of the machine, than hand-set strategies tuned with the "
-    "same number of inner runs, those of validation included (the grid of static specs, which is "
-    "tried as a whole, with more); also on games and machines that it never saw?"
+    "same number of inner runs, those of validation included (but the grid of static specs, which "
+    "is tried as a whole, and what is tuned for each instance by itself); also on games and "
+    "machines that it never saw?"
 )
 QUESTION_ON_TRAINED = (
     "Does a controller that is trained by policy gradient reach a game's target sooner, in seconds "
@@ -50,17 +52,13 @@ QUESTION_ON_TRAINED = (
     "seeds of the games and machines that all were tuned on?"
 )
 RULE = (
-    "Every pair of a trained game and a trained machine; then new machines for trained games, new "
-    "games on trained machines, and new games on new machines. What limits an instance is worked "
+    "Every trained game on machines of its own, as many of each family; then new games on new "
+    "machines, three of each family (tiny: one of two families). What limits an instance is worked "
     "out from its latency profile without a run; actors, learner, emulator and network must each "
     "limit at least one. At least two games and two machines are held out whole; none of these "
     "games is one that the controller's prior was set on."
 )
 RULE_ON_TRAINED = "Every pair of a trained game and a trained machine; nothing is held out."
-LEFT_OUT = (
-    "Hand-set strategies that are not tuned here: threshold rules with a dwell time, rules that "
-    "stand in line (first-that-fires); and the linear KL mix for each instance by itself."
-)
 LIMITS = {
     "emulator": "emulator",
     "inference": "actors",
@@ -79,6 +77,12 @@ PLANNED = (
 TRAINED = "trained"
 NEW_MACHINE, NEW_GAME, NEW_BOTH = "new machine", "new game", "new game and machine"
 HELD_OUT = (NEW_MACHINE, NEW_GAME, NEW_BOTH)
+
+
+def left_out(budget: Budget) -> str:
+    """Return which hand-set strategies a budget does not tune."""
+    names = [name for name in SPACES_BY_NAME if name not in {*budget.entrants, "fixed"}]
+    return f"Hand-set strategies that are not tuned here: {', '.join(names)}."
 
 
 def find_instances(budget: Budget, profiles: Mapping[str, LatencyProfile]) -> list[Instance]:
@@ -162,7 +166,7 @@ def make_plan(
     return {
         "question": QUESTION if budget.held_out else QUESTION_ON_TRAINED,
         "rule": RULE if budget.held_out else RULE_ON_TRAINED,
-        "left_out": LEFT_OUT,
+        "left_out": left_out(budget),
         "instances": [
             {
                 "name": item.name,

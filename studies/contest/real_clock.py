@@ -8,11 +8,9 @@ networks, measured just before.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import Any, ClassVar
 
 from accerl.config import RunConfig
 from accerl.errors import UserError
@@ -27,7 +25,7 @@ from accerl.spec import CompressionSpec
 from accerl.training.run import run_training
 from controller.env.instances import INTERVALS, Instance
 from studies.benchmarks.pipelines import base_config
-from studies.jobs.executor import Executor
+from studies.jobs.executor import Executor, Job
 from studies.jobs.inner import build_strategy
 from studies.jobs.timed import ProfileJob, RealRunJob
 from studies.progress import bar, console
@@ -85,6 +83,41 @@ def real_config(game: str, seconds: float, *, changing: bool) -> RunConfig:
     )
 
 
+@dataclass(frozen=True)
+class Speed:
+    """How fast a run is."""
+
+    env_steps_per_second: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all fields."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictedSpeedJob(Job[Speed]):
+    """What the virtual clock makes of a run on the real one."""
+
+    kind: ClassVar[str] = "predicted-speed"
+    run_on_real_clock: RealRunJob
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all fields."""
+        return {"kind": self.kind, "run": self.run_on_real_clock.to_json()}
+
+    def run(self) -> Speed:
+        """Do the run on the virtual clock, with what was measured of the machine."""
+        real = self.run_on_real_clock
+        config = real.config.with_runtime(runtime="serial", clock="virtual")
+        strategy = build_strategy(real.strategy, real.instance, real.config.seed)
+        return Speed(_speed(run_training(config, strategy, profile=real.times).reports))
+
+    @classmethod
+    def read_result(cls, data: Mapping[str, Any]) -> Speed:
+        """Read a result."""
+        return Speed(**data)
+
+
 def real_contest(
     out: Path,
     executor: Executor,
@@ -135,10 +168,12 @@ def real_contest(
     if len(machines) > 1:
         raise UserError(
             f"{out / 'real'} holds runs or profiles of several machines, whose seconds are not to "
-            "be mixed; "
-            "remove it, and start the same command again"
+            "be mixed; go on where they were made, or begin with another --out"
         )
-    rows = [_row(job, profiles[job.config.game]) for job in jobs]
+    predicted = [PredictedSpeedJob(run_on_real_clock=job) for job in jobs]
+    with bar("the same on the virtual clock", len(jobs)) as advance:
+        speeds = [outcome.result for outcome in executor.map(predicted, advance)]
+    rows = [_row(job, speed) for job, speed in zip(jobs, speeds, strict=True)]
     result = {
         "seconds": seconds,
         "changing": changing,
@@ -152,8 +187,8 @@ def real_contest(
     return result
 
 
-def _row(job: RealRunJob, profile: LatencyProfile) -> dict[str, Any]:
-    """Return what a run showed, and what the virtual clock predicts."""
+def _row(job: RealRunJob, predicted: Speed) -> dict[str, Any]:
+    """Return what a run showed, and what the virtual clock predicted."""
     assert job.out is not None
     summary = read_json(job.out / SUMMARY)
     return {
@@ -161,7 +196,7 @@ def _row(job: RealRunJob, profile: LatencyProfile) -> dict[str, Any]:
         "strategy": job.strategy["label"],
         "seed": job.config.seed,
         "env_steps_per_second": _speed(list(read_metrics(job.out))),
-        "predicted_env_steps_per_second": _predict(job, profile),
+        "predicted_env_steps_per_second": predicted.env_steps_per_second,
         "final_return": summary["final_return"],
         "spec_seconds": summary["spec_seconds"],
         "cpu_seconds": sum(summary.get("cpu_seconds", {}).values()) or None,
@@ -203,14 +238,6 @@ def _profiles(
         found[game] = replace(measured, num_actors=configs[game].runtime.num_actors)
         save_profile(found[game], out / "real" / f"profile-{game}.json")
     return found
-
-
-def _predict(job: RealRunJob, profile: LatencyProfile) -> float:
-    """Return the env steps per second of the same run on the virtual clock."""
-    torch.set_num_threads(1)
-    config = job.config.with_runtime(runtime="serial", clock="virtual")
-    strategy = build_strategy(job.strategy, job.instance, job.config.seed)
-    return _speed(run_training(config, strategy, profile=profile).reports)
 
 
 def _speed(reports: Sequence[IntervalReport]) -> float:

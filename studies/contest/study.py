@@ -64,7 +64,7 @@ class Study:
 
     @property
     def tune_seeds(self) -> list[int]:
-        """Seeds of tuning and meta-training, the same for all."""
+        """Seeds that hand-set strategies are tuned on; what is trained may use all of them."""
         return list(TUNE_SEEDS)[: self.budget.tune_seeds]
 
     @property

@@ -15,6 +15,7 @@ import optuna
 from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial
 
+from accerl.compress.quantization.cpu import computes_bfloat16
 from accerl.errors import UserError
 from accerl.monitor.strategies import (
     AdviseKLCapStrategy,
@@ -31,6 +32,7 @@ from accerl.monitor.strategies import (
 from accerl.records import json_hash
 from accerl.seeds import Role, generator, stream
 from analysis.records.load import read_rows
+from controller.bundle.meta import git_revision
 from controller.comparators.bandits import SlidingWindowUCB, ThompsonBandit
 from controller.comparators.gp_bandit import GPBandit
 from studies.contest.costs import StepCosts
@@ -65,8 +67,6 @@ KL_THRESHOLD = SearchSpace(
     "kl-threshold", "kl_threshold", "KL threshold", KLThresholdStrategy.suggest
 )
 REWARD_GAP = SearchSpace("reward-gap", "reward_gap", "reward gap", RewardGapStrategy.suggest)
-SEARCH_SPACES = (STATIC, KL_THRESHOLD, REWARD_GAP)
-"""what the quickstart's contest tunes"""
 SPACES_BY_NAME = {
     "fixed": STATIC,
     "kl-threshold": KL_THRESHOLD,
@@ -170,6 +170,8 @@ def tune(
     runs = _enough(space, actions, instances=instances, runs=runs)
     study = _search(space, actions, seed, trials=runs // instances)
     settings = {"plan": plan, "instances": instances, "runs": runs, "seed": seed, "batch": batch}
+    # Scores are those of this code, in the precision that `auto` means on this machine.
+    settings |= {"revision": git_revision(), "bfloat16": computes_bfloat16()}
     storage = open_storage(str(out / JOURNAL)) if storage is None else storage
     ended = _EndedTrials(f"{space.key} {json_hash(settings)[:12]}", storage)
     order = generator(seed, Role.TUNING, 0).permutation(instances).tolist()

@@ -129,7 +129,8 @@ class CachedExecutor(ABC):
                 shutil.rmtree(job.out, ignore_errors=True)
             unpack_records(done.records, job.out)
         key = job_key(job, self.folder.path)
-        if key not in self._cache:
+        # Where a run directory was lost, what comes with the new one is its result.
+        if job.out is not None or key not in self._cache:
             known = {"cpu_seconds": done.cpu_seconds, "git_revision": self._revision}
             self._cache.save(key, {"value": done.result, **known})
         for abandoned in (self.folder.path / SCRATCH).glob(f"{name}-*"):  # of a killed worker
@@ -291,6 +292,7 @@ def job_counts(out: Path) -> dict[str, Any]:
         raise UserError(f"{out} holds no study; give the --out of `accerl study run`")
     saved = sum(1 for _ in (out / RESULTS).glob("*.json"))
     step = read_json(out / PROGRESS) if (out / PROGRESS).is_file() else None
-    if (out / "study.json").is_file():
+    record = out / "study.json"
+    if step and record.is_file() and record.stat().st_mtime >= (out / PROGRESS).stat().st_mtime:
         step = None  # a contest that has its result, perhaps ended early
     return {"saved": saved, "step": step}

@@ -98,7 +98,7 @@ def test_budgets_of_one_for_all_and_of_each_instance(study: StudyRecord) -> None
         "spec of each instance and best hand-set rule of each instance.",
     ]
     entrants = {item.name: item for item in study.strategies}
-    counts = {"static": 3, "static_each": 3 * 14, "rule_each": 3 * 14, "reward-gap": 0}
+    counts = {"static": 3, "static_each": 3 * 14, "rule_each": 2 * 3 * 14, "reward-gap": 0}
     for name, count in counts.items():
         assert len(tuning_rows(study, entrants[name])) == count
     rows = tuning_rows(study, entrants["static_each"])

@@ -200,6 +200,16 @@ def test_mistakes_are_told_at_once() -> None:
         AtariCNN(6, "nett")
     with pytest.raises(UserError, match="at least 1 action"):
         AtariCNN(0)
+    with pytest.raises(UserError, match=r"at least one Actor, got \[1\]"):
+        QManager([1])  # pyright: ignore[reportArgumentType]
+    with pytest.raises(UserError, match="give it a KLMonitor or a RewardMonitor, got int"):
+        Strategy(chain, 3)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(UserError, match="Learner: give it a network, got int"):
+        Learner(3, memory_of(chain, 0))  # pyright: ignore[reportArgumentType]
+    with pytest.raises(UserError, match="Discrete space or its number of actions, got 'six'"):
+        AtariCNN("six")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(UserError, match="chain: a link has a `stage`"):
+        CompressorChain().add(3)  # pyright: ignore[reportArgumentType]
     learner = Learner(policy, memory_of(chain, 0, 1), seconds=1.0)
     with pytest.raises(UserError, match="start the actors first; rank 0, 1"):
         learner.start()

@@ -217,7 +217,8 @@ def test_the_share_of_the_room_is_of_the_static_spec_for_all(
 ) -> None:
     against = [*study.primary_against, "static_all"]
     bars = planned_bars(["best static spec, one for all"])
-    plan = {**study.info["plan"], "bars": [{**bars[-1], "room": 0.5}]}
+    room = dict.fromkeys(("room", "room_low", "room_high"), 0.5)
+    plan = {**study.info["plan"], "bars": [{**bars[-1], **room}]}
     found = build_contest(changed(study, folder, tmp_path, primary_against=against, plan=plan))
     (bar,) = found["bars"]
     gain = -np.mean(log_ratios(found, "static_all", study.primary_games))
@@ -226,10 +227,13 @@ def test_the_share_of_the_room_is_of_the_static_spec_for_all(
     assert bar["met"] == (bar["found"] >= 0.7)
     for share, low, met in ((0.9, -0.1, None), (0.9, 0.1, True), (0.6, -0.1, False)):
         assert _is_met(bar, {**bar, "found": share, "low": low}) is met  # noise is no share
-    assert told(found, bar, study).startswith(
-        "Bar, at least 70% of the room (50.0% over Best static, one for all, as the study of room "
-        "measured it): "
+    wide = {**bar, "room_low": 0.1, "room_high": 0.8}
+    for share, met in ((0.9, None), (1.1, True), (0.2, None), (0.1, False), (-0.1, False)):
+        assert _is_met(wide, {**wide, "found": share, "low": 0.1}) is met
+    told_room = (
+        "70% of the room (50.0% (50.0% to 50.0%) over Best static, one for all, as the study"
     )
+    assert told_room in told(found, bar, study)
 
 
 def test_a_bar_whose_comparator_does_not_take_part_cannot_be_told(

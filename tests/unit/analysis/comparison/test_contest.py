@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from accerl.spec import Decision
 from analysis.comparison import contest as contest_module
 from analysis.comparison import curves, stats
 from analysis.comparison.contest import METRICS, build_contest, write_contest
-from analysis.comparison.verdict import lean, outcome
+from analysis.comparison.verdict import headline, lean, outcome
 from analysis.formats import p_value
 from analysis.records.load import StudyRecord, load_run, load_study
 from analysis.render.terminal import print_summary
@@ -35,6 +36,25 @@ def contest(study: StudyRecord) -> dict[str, Any]:
 
 def find(contest: dict[str, Any], other: str, metric: str) -> dict[str, Any]:
     return next(c for c in contest["contrasts"] if (c["b"], c["metric"]) == (other, metric))
+
+
+def test_the_headline_says_where_what_is_faster_may_end_lower(
+    study: StudyRecord, contest: dict[str, Any]
+) -> None:
+    """The plan asks for both: seconds to target, and a final return that is not lower."""
+    turned = copy.deepcopy(contest)
+    for item in turned["contrasts"]:
+        if item["metric"] == "seconds_to_target":
+            item |= {"ratio": 0.8, "low": 0.7, "high": 0.9, "p_holm": 0.01, "family": "primary"}
+        elif item["metric"] == "final_return":
+            low = -0.3 if item["b"] == "static" else 0.0
+            item |= {"difference": 0.1, "low": low, "high": 0.2, "family": "co-primary"}
+    faster = "faster than every comparator (2 of 2)"
+    lower = "; its final return is shown to be no lower against 1 of 2 alone."
+    assert headline(study, turned).endswith(faster + lower)
+    for item in turned["contrasts"]:
+        item["low"] = max(item["low"], 0.0)
+    assert headline(study, turned).endswith(faster + ".")
 
 
 def test_rows_follow_the_definitions(study: StudyRecord, contest: dict[str, Any]) -> None:

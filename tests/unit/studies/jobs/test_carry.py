@@ -76,6 +76,15 @@ def test_a_study_goes_on_elsewhere_from_what_was_packed(tmp_path: Path) -> None:
         write_plan(tmp_path / "there", {"seed": 1})
 
 
+def test_a_run_that_is_made_again_brings_its_own_result(tmp_path: Path) -> None:
+    """Its directory was lost; another program, or machine, may have made the new one."""
+    with LocalExecutor(tmp_path / "one", 1) as executor:
+        job = Doubled(number=1, out=tmp_path / "one" / "runs" / "it")
+        for value in (1.0, 7.0):
+            executor.save("1", job, Done(result={"value": value}, cpu_seconds=1.0))
+        assert executor._outcome("1", job).result.value == 7.0
+
+
 def test_results_say_which_revision_made_them_wherever_they_are(tmp_path: Path) -> None:
     save(tmp_path / "here", 1)
     (file,) = (tmp_path / "here" / "jobs").iterdir()

@@ -1,0 +1,103 @@
+"""What verdicts say of curves that are known."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from studies.learning.interval import mean_interval, mean_over_games
+from studies.papers.figure import PAPER, Curves
+from studies.papers.verdict import FAILS, HOLDS, OPEN, EndsWithin, SecondsAtMost
+from tests.fixtures.studies.paper_curves import PANEL, curves
+
+
+def seconds(found: Curves, at_most: float = 0.702) -> str:
+    check = SecondsAtMost(claim="faster", label="INT8", machine=PAPER, at_most=at_most)
+    return check([(PANEL, found)]).outcome
+
+
+def test_a_claim_holds_fails_or_stays_open_by_its_interval() -> None:
+    slow = [1.0, 1.01, 0.99, 1.0]
+    assert seconds(curves({"Original": slow, "INT8": [2.0, 2.02, 1.98, 2.0]})) == HOLDS
+    assert seconds(curves({"Original": slow, "INT8": slow})) == FAILS
+    assert seconds(curves({"Original": slow, "INT8": [3.0, 1.2, 2.0, 1.0]})) == OPEN
+    assert seconds(curves({"Original": slow[:1], "INT8": [2.0]})) == OPEN  # one seed is none
+    assert seconds({}) == OPEN
+
+
+def test_a_run_that_never_arrives_cannot_make_a_claim_hold() -> None:
+    found = curves({"Original": [1.0] * 4, "INT8": [0.99, 0.99, 0.99, 0.1]})
+    assert seconds(found, at_most=1000.0) == OPEN
+    check = SecondsAtMost(claim="faster", label="INT8", machine=PAPER, at_most=1000.0)
+    assert check([(PANEL, found)]).what.endswith(
+        "too low: 1 of the runs ended before they reached it"
+    )
+
+
+def test_a_pair_of_which_neither_arrives_cannot_make_a_claim_hold() -> None:
+    """Three of four hold, and of the fourth pair nothing is known."""
+    found = curves({"Original": [1.0, 1.0, 1.0, 0.2], "INT8": [2.0, 2.0, 2.0, 0.2]})
+    check = SecondsAtMost(claim="faster", label="INT8", machine=PAPER, at_most=0.9)
+    verdict = check([(PANEL, found)])
+    assert (verdict.outcome, verdict.runs) == (OPEN, 3)
+    assert verdict.high
+    assert verdict.high < 0.9
+
+
+def test_a_baseline_that_never_arrives_cannot_make_a_claim_fail() -> None:
+    # The target is the median of the baseline's own: two of its four runs do not reach it.
+    found = curves({"Original": [1.0, 1.0, 0.2, 0.2], "INT8": [1.0] * 4})
+    check = SecondsAtMost(claim="faster", label="INT8", machine=PAPER, at_most=0.01)
+    verdict = check([(PANEL, found)])
+    assert verdict.outcome == OPEN
+    assert "2 of the baseline's ended before" in verdict.what
+    found = curves({"Original": [1.0, 1.0, 0.2, 0.2], "INT8": [1.0, 1.0, 0.2, 0.2]})
+    verdict = check([(PANEL, found)])
+    assert verdict.what.endswith("left out: 2 pairs, of which neither reached it")
+    assert verdict.runs == 2
+
+
+def test_ends_are_compared_as_shares_of_what_the_baseline_has_learned() -> None:
+    found = curves({"Original": [1.0] * 4, "INT8": [0.80, 0.81, 0.79, 0.80]})
+
+    def outcome(at_least: float = -math.inf, at_most: float = math.inf) -> str:
+        check = EndsWithin(
+            claim="ends", label="INT8", machine=PAPER, at_least=at_least, at_most=at_most
+        )
+        return check([(PANEL, found)]).outcome
+
+    assert outcome(at_most=-0.05) == HOLDS
+    assert outcome(at_least=-0.1) == FAILS
+    assert outcome(at_least=-0.205) == OPEN
+
+
+def test_what_never_switched_says_nothing_of_a_switch() -> None:
+    found = curves({"Original": [1.0] * 4, "INT8": [1.0] * 4})
+    check = EndsWithin(claim="ends", label="INT8", machine=PAPER, at_least=-0.1, switched=True)
+    verdict = check([(PANEL, found)])
+    assert (verdict.outcome, verdict.runs, verdict.estimate) == (OPEN, 0, None)
+    assert "left out: 4 runs in which what acts never changed" in verdict.what
+    acting = ["original INT8"] * 10 + ["original bf16"] * 10
+    for seed in range(3):
+        key = (PAPER, "INT8", seed)
+        found = {**found, key: replace(found[key], acting=acting)}
+    verdict = check([(PANEL, found)])
+    assert (verdict.outcome, verdict.runs) == (HOLDS, 3)
+
+
+def test_a_game_counts_once_however_many_seeds_it_has() -> None:
+    mean, low, high, over = mean_over_games([[1.0, 3.0], [2.0], [], [5.0]])
+    assert (mean, over) == (3.0, "games")
+    assert mean_interval([2.0, 2.0, 5.0]) == (mean, low, high)
+    mean, low, high, over = mean_over_games([[1.0, 3.0], [5.0]])  # of two games: their seeds
+    assert ((mean, low, high), over) == (mean_interval([1.0, 3.0, 5.0]), "seeds")
+
+    found = curves({"Original": [1.0] * 4, "INT8": [2.0] * 4})
+    slow = curves({"Original": [1.0] * 4, "INT8": [0.5] * 4})
+    check = SecondsAtMost(claim="faster", label="INT8", machine=PAPER, at_most=10.0)
+    games = [(replace(PANEL, game=name), found) for name in ("cartpole", "acrobot")]
+    verdict = check([*games, (replace(PANEL, game="catch"), slow)])
+    assert (verdict.over, verdict.runs, verdict.bound) == ("games", 12, ">")
+    assert verdict.high
+    assert verdict.high > 2.0  # twelve pairs, but three games
+    assert check(games).over == "seeds"
