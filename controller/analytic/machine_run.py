@@ -31,7 +31,7 @@ STEPS = 160
 _LUCKY_INTERVALS = 20.0  # in which `luck_spread` is what it says
 _STATE = (
     *("skill", "seconds", "index", "env_steps", "updates", "publications", "publishing"),
-    "switch_seconds",
+    *("switch_seconds", "speed"),
 )
 """the numbers of a run's state"""
 
