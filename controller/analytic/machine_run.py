@@ -4,7 +4,8 @@ Env steps, policy lag and phases are the steady state of the machine's latency p
 (`pace`), at every moment of the run's conditions; skill and KL follow the equations of `fidelity`.
 What is decided acts when it has been published: after the update that orders it, compressing,
 warm-up or admission, and sending, during which actors go on with what they have. Left out of the
-clock are chance, contention at the moment of a switch, and distillers that follow what rests.
+clock are chance, contention at the moment of a switch, distillers that follow what rests, and what
+compressing and measuring a shadow takes: reports have those seconds, under "compress".
 """
 
 from __future__ import annotations
@@ -229,7 +230,10 @@ class MachineRun:
         return self._env_steps, self._updates, self._publications
 
     def _measured_shadow(self, sums: Sums) -> dict[CompressionSpec, float]:
-        """Measure the shadow once in an interval, after a publication, and charge for it."""
+        """Measure the shadow once in an interval, after a publication, and report what that takes.
+
+        The clock does not go on meanwhile, see the module.
+        """
         spec = self._shadow
         published = int(self._publications) > int(sums.publications)
         if spec is None or not published or (spec.student_key and not self._has_played):
