@@ -6,10 +6,10 @@ it is asked for. `machine_instance` puts a drawn game on any latency profile.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Any
 
 from accerl.config import RunConfig
 from accerl.runtime.conditions import UNCHANGING, Conditions, draw_conditions
@@ -101,18 +101,6 @@ class MachineInstance(Instance):
     def quiet(self) -> MachineInstance:
         """Return the instance without chance."""
         return replace(self, fidelity=self.fidelity.quiet())
-
-    def to_json(self) -> dict[str, Any]:
-        """Return all that is plain data."""
-        data = {name: value for name, value in super().to_json().items() if name != "pace"}
-        return {**data, "fidelity": self.fidelity.to_json()}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any], latency: LatencyProfile | None = None) -> Self:
-        """Read what `to_json` returned."""
-        values = {**data, "fp32_returns": tuple(data["fp32_returns"])}
-        values["fidelity"] = GameFidelity.from_json(data["fidelity"])
-        return cls(**values, latency=latency)
 
 
 def stretched_horizon(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import replace
 
@@ -24,7 +23,6 @@ from controller.env.machine_instances import (
     SPECS,
     STRETCH,
     DrawnInstances,
-    MachineInstance,
 )
 from controller.env.machines import NUMBERS
 
@@ -85,16 +83,6 @@ def test_students_that_are_no_smaller_do_not_exist() -> None:
     assert not item.has(CompressionSpec(student="net1", bits=8))
     assert item.has(CompressionSpec(student="net2", bits=8))
     assert not item.has(CompressionSpec(bits=8, rank=0.1))
-
-
-def test_an_instance_survives_json() -> None:
-    item = DrawnInstances("test")[1]
-    assert item.pace.config == item.config(0)
-    data = json.loads(json.dumps(item.to_json()))
-    again = MachineInstance.from_json(data, item.latency)
-    assert again == replace(item, base=None)
-    assert "pace" not in data
-    assert replace(again, base=item.base).make_run(0).num_actions == item.fidelity.num_actions
 
 
 def test_an_episode_of_the_environment() -> None:
