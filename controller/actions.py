@@ -106,7 +106,7 @@ class Actions(ABC):
                 f"action: expected one index each for {len(self.sizes)} heads, got {list(indices)}"
             )
         for head, (index, size) in enumerate(zip(indices, self.sizes, strict=True)):
-            if int(index) != index or not 0 <= index < size:
+            if index not in range(size):  # neither is nan, nor what is no number
                 raise UserError(f"action: index {index} of head {head} is not in 0..{size - 1}")
         return int(np.ravel_multi_index(tuple(map(int, indices)), self.sizes))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import numpy as np
@@ -98,6 +99,15 @@ def test_masks_and_positions_are_in_the_order_of_all_indices() -> None:
         [True, True, True, True],
         [True, True, True, False],
     ]
+
+
+@pytest.mark.parametrize("index", [-1, 8, 0.5, "a", None, math.nan, math.inf, [1]])
+def test_what_is_no_index_is_named(index: Any) -> None:
+    joint = find_actions("joint")
+    whole: Any = (2.0,), (np.int64(2),)
+    assert [joint.position(indices) for indices in whole] == [2, 2]
+    with pytest.raises(UserError, match=r"action: index .* of head 0 is not in 0\.\.7"):
+        joint.position((index,))
 
 
 def test_a_missing_combination_becomes_the_nearest_milder_one() -> None:
