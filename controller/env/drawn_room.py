@@ -35,7 +35,7 @@ class Worth:
 
 
 def seconds_to_target(run: MachineRun, instance: MachineInstance) -> float:
-    """Return the clock at which a run without chance reaches the target, or the horizon.
+    """Return the clock at which a run without chance reaches the target, or else the horizon.
 
     Args:
         run: to go on with, with what acts.
@@ -49,7 +49,8 @@ def seconds_to_target(run: MachineRun, instance: MachineInstance) -> float:
         before, score, begun, clock = score, run.game.score(run.skill), clock, run.seconds
         if score >= goal:
             return begun + (clock - begun) * (goal - before) / (score - before)
-    return clock
+    # The clock adds up intervals, and may end just below the horizon.
+    return clock if score >= goal else instance.horizon_seconds
 
 
 def measure(instance: MachineInstance, *, switches: Sequence[int] = SWITCHES) -> Worth:
