@@ -18,6 +18,7 @@ from typing import Any
 
 from accerl.errors import UserError
 from accerl.records import read_json, write_json
+from controller.arguments import one_line_mistakes, read_folder
 from controller.bundle.read import read_bundle
 from controller.indicator.strategy import AdvancedIndicator, IndicatorSettings
 from controller.shield import Shielded
@@ -62,5 +63,11 @@ def ship(bundle: Path) -> None:
     write_json(SHIPPED, {"params": indicator.params(), "results": results})
 
 
+def main(arguments: list[str]) -> None:
+    """Ship the indicator of the bundle; a user's mistake is one line and exit code 2."""
+    with one_line_mistakes("shipped"):
+        ship(read_folder(arguments))
+
+
 if __name__ == "__main__":
-    ship(Path(sys.argv[1]))
+    main(sys.argv[1:])

@@ -16,8 +16,11 @@ import numpy as np
 
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 from controller.analytic.machine_run import MachineRun
+from controller.arguments import one_line_mistakes, read_count
 from controller.env.machine_instances import INT8, SPECS, DrawnInstances, MachineInstance
 
+DRAWS = 200
+"""of the validation split, unless another COUNT is given"""
 TARGET = 0.9
 SWITCHES = (2, 6, 12, 20)
 """intervals after which a schedule may change its spec"""
@@ -133,7 +136,13 @@ def _mean(seconds: Sequence[float]) -> float:
     return float(np.exp(np.mean(np.log(seconds))))
 
 
+def main(arguments: list[str]) -> None:
+    """Print the table of so many draws; a user's mistake is one line and exit code 2."""
+    with one_line_mistakes("drawn_room"):
+        count = read_count(arguments, DRAWS, "COUNT")
+        drawn = DrawnInstances("validation")
+        print(table([measure(drawn[number]) for number in range(count)]))
+
+
 if __name__ == "__main__":
-    drawn = DrawnInstances("validation")
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else 200
-    print(table([measure(drawn[number]) for number in range(count)]))
+    main(sys.argv[1:])

@@ -23,6 +23,7 @@ from accerl.runtime.latency.predict import predict
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.seeds import Role, generator
 from accerl.spec import BITS, IDENTITY, STUDENTS, CompressionSpec
+from controller.arguments import one_line_mistakes, read_count
 from controller.env.instances import keeping_pace
 
 NUMBERS = {"train": range(8_000), "validation": range(8_000, 9_000), "test": range(9_000, 10_000)}
@@ -146,5 +147,11 @@ def fmean_log(values: Sequence[np.ndarray]) -> np.ndarray:
     return np.exp(np.mean(np.log(values), 0))
 
 
+def main(arguments: list[str]) -> None:
+    """Print the calculation; a user's mistake is one line and exit code 2."""
+    with one_line_mistakes("machines"):
+        print(table(calculate(read_count(arguments, DRAWS, "DRAWS"))))
+
+
 if __name__ == "__main__":
-    print(table(calculate(int(sys.argv[1]) if len(sys.argv) > 1 else DRAWS)))
+    main(sys.argv[1:])

@@ -17,6 +17,7 @@ import numpy as np
 from accerl.envs import make_envs
 from accerl.errors import UserError, did_you_mean
 from accerl.records import read_json, write_json
+from controller.arguments import one_line_mistakes
 from controller.objective import GameReference
 
 FILE = Path(__file__).with_name("references.json")
@@ -88,7 +89,7 @@ def main(games: list[str]) -> None:
     """
     from controller.env.instances import ENV_STEPS
 
-    try:
+    with one_line_mistakes("references"):
         for game in games:
             if game not in ENV_STEPS:
                 hint = did_you_mean(game, list(ENV_STEPS))
@@ -103,9 +104,6 @@ def main(games: list[str]) -> None:
             }
             write_json(FILE, {**read_json(FILE), game: entry})
             print(game, entry, flush=True)
-    except UserError as error:
-        print(f"references: {error}", file=sys.stderr)
-        sys.exit(2)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from accerl.runtime.conditions import CO_TENANT, THROTTLE, Condition, Conditions
 from accerl.runtime.latency.profiles import load_profile
 from accerl.spec import IDENTITY, CompressionSpec
 from accerl.training.run import RunResult, run_training
+from controller.arguments import one_line_mistakes, read_folder
 from controller.indicator.prior import Prior
 from controller.indicator.scorer import SpecScorer
 from controller.indicator.strategy import AdvancedIndicator, IndicatorSettings
@@ -55,5 +56,11 @@ def run_example(out: Path, seconds: float = SECONDS) -> RunResult:
     return run_training(config, strategy, strategy_name=strategy.name, out=out, profile=profile)
 
 
+def main(arguments: list[str]) -> None:
+    """Make the run in the folder; a user's mistake is one line and exit code 2."""
+    with one_line_mistakes("example"):
+        run_example(read_folder(arguments))
+
+
 if __name__ == "__main__":
-    run_example(Path(sys.argv[1]))
+    main(sys.argv[1:])
