@@ -22,7 +22,8 @@ from accerl.runtime.latency.games import times_of_run
 from accerl.runtime.latency.predict import predict
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.seeds import Role, generator
-from accerl.spec import BITS, IDENTITY, STUDENTS, CompressionSpec
+from accerl.spec import IDENTITY, CompressionSpec
+from controller.analytic.model import severity
 from controller.arguments import one_line_mistakes, read_count
 from controller.env.instances import keeping_pace
 
@@ -40,8 +41,6 @@ SPECS = {
 DRAWS = 60
 LAG_HALVES = 20.0
 """policy lag, in learner updates, at which a step is assumed to teach half as much"""
-STUDENT_SEVERITY = (0.0, 0.2, 0.3, 0.45)
-BITS_SEVERITY = (0.0, 0.02, 0.15)
 FIDELITY_COST = 0.3
 """the most of a step's worth that Net3 in INT8 is assumed to cost in a game"""
 
@@ -82,13 +81,6 @@ class Worth:
     def left_by(self, spec: int) -> float:
         """Return how much faster the best spec of each machine is than one spec everywhere."""
         return float(np.exp(np.log(self.ratios.max(1) / self.ratios[:, spec]).mean()) - 1.0)
-
-
-def severity(spec: CompressionSpec) -> float:
-    """Return how hard `spec` compresses, in [0, 1), 0 for the identity."""
-    kept = (1.0 - STUDENT_SEVERITY[STUDENTS.index(spec.student)]) * (1.0 - 0.5 * spec.sparsity)
-    kept *= (1.0 - BITS_SEVERITY[BITS.index(spec.bits)]) * (0.6 + 0.4 * spec.rank)
-    return 1.0 - kept
 
 
 def calculate(draws: int = DRAWS) -> list[Worth]:
