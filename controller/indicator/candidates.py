@@ -67,38 +67,34 @@ class Situation:
 
 
 def make_candidates(
-    decisions: Sequence[Decision],
+    specs: Sequence[CompressionSpec],
     speed: SpeedBelief,
     fidelity: FidelityBelief,
     situation: Situation,
     cap_nats: float,
 ) -> list[Candidate]:
-    """Return what is believed of every decision.
-
-    Of a mix the time per env step, the worth of a step and the KL are the means by share.
+    """Return what is believed of every spec, as a decision to act with it alone.
 
     Args:
-        decisions: single specs, or mixes of the belief's specs; one must be no compression.
+        specs: of the beliefs; one must be no compression.
         speed: of every spec.
         fidelity: of every spec.
         situation: of the run.
         cap_nats: of the KL, see `SCORED`.
     """
     fp32_lag = speed[IDENTITY].policy_lag
-    specs = tuple(dict.fromkeys(spec for decision in decisions for spec in decision.specs))
-    known = {spec: _of_spec(spec, speed, fidelity, fp32_lag) for spec in specs}
-    mixed = [_mixed(decision, known) for decision in decisions]
-    fastest = max(row.log_rate.mean for row in mixed)
+    known = [_of_spec(spec, speed, fidelity, fp32_lag) for spec in specs]
+    fastest = max(row.log_rate.mean for row in known)
     return [
         Candidate(
-            decision,
+            Decision.of(spec),
             row.log_rate,
             row.log_efficiency,
             row.log_kl,
             row.policy_lag,
-            _vector(decision, row, fidelity, situation, fastest, cap_nats),
+            _vector(spec, row, fidelity, situation, fastest, cap_nats),
         )
-        for decision, row in zip(decisions, mixed, strict=True)
+        for spec, row in zip(specs, known, strict=True)
     ]
 
 
@@ -126,42 +122,19 @@ def _of_spec(
     )
 
 
-def _mixed(decision: Decision, known: Mapping[CompressionSpec, _Known]) -> _Known:
-    if len(decision.mix) == 1:
-        return known[decision.main]
-    rows = [(known[spec], share) for spec, share in decision.mix]
-
-    def mean(values: Sequence[float]) -> float:
-        return sum(value * share for value, (_, share) in zip(values, rows, strict=True))
-
-    def log_mean(estimates: Sequence[Estimate], sign: float = 1.0) -> Estimate:
-        middle = sign * math.log(mean([math.exp(sign * each.mean) for each in estimates]))
-        return Estimate(middle, mean([each.sd for each in estimates]))
-
-    return _Known(
-        log_mean([row.log_rate for row, _ in rows], -1.0),
-        log_mean([row.log_efficiency for row, _ in rows]),
-        log_mean([row.log_kl for row, _ in rows]),
-        mean([row.policy_lag for row, _ in rows]),
-        mean([row.age_updates for row, _ in rows]),
-        max(row.takeover_seconds for row, _ in rows),
-    )
-
-
 def _vector(
-    decision: Decision,
+    spec: CompressionSpec,
     row: _Known,
     fidelity: FidelityBelief,
     situation: Situation,
     fastest: float,
     cap_nats: float,
 ) -> np.ndarray:
-    acts = decision == situation.acting
+    acts = Decision.of(spec) == situation.acting
     left = max(situation.seconds_left, 1e-9)
     rising = 0.0 if math.isnan(situation.slope_t) else math.tanh(situation.slope_t / 3.0)
     age = row.age_updates if row.age_updates >= 0.0 else 0.0
     kl_nats = math.exp(row.log_kl.mean)
-    specs = decision.specs
     values = {
         "speed": TENTH * (row.log_rate.mean - fastest),
         "speed_doubt": TENTH * row.log_rate.sd,
@@ -172,9 +145,9 @@ def _vector(
         "acts": float(acts),
         "takeover": 0.0 if acts else min(row.takeover_seconds / left, 1.0),
         "time": situation.time_fraction,
-        "unmeasured": float(any(not is_free(s) and s not in fidelity.measured for s in specs)),
+        "unmeasured": float(not is_free(spec) and spec not in fidelity.measured),
         "age": math.log10(1.0 + age),
-        "uncompressed": float(specs == (IDENTITY,)),
+        "uncompressed": float(spec == IDENTITY),
         "rising": rising,
         "changed": float(situation.changed),
     }

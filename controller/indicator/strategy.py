@@ -167,9 +167,8 @@ class AdvancedIndicator:
             slope_t=raw["return_slope_t"],
             changed=self._since_change < FORGET_CHANGE,
         )
-        decisions = [Decision.of(spec) for spec in self.specs]
         cap = self.settings.cap_nats if self.settings.uses_kl else 1e9
-        rows = make_candidates(decisions, speed, self._fidelity, situation, cap)
+        rows = make_candidates(self.specs, speed, self._fidelity, situation, cap)
         scores = self._scores(rows)
         chosen = self._choose(rows, scores)
         self.explanation = _explain(rows, scores, chosen)
