@@ -179,10 +179,6 @@ class Training:
         layers = [(state[f"{n}.weight"], state[f"{n}.bias"]) for n in (*names, "action_net")]
         return PPOStrategy(self._actions, tuple(layers), (True,) * len(self._actions.specs))
 
-    def most_likely(self, observation: np.ndarray) -> int:
-        """Return the place of the spec that the actor would most likely take, given [F + N]."""
-        return int(self._model.predict(observation, deterministic=True)[0])
-
     def close(self) -> None:
         """Close the inner run."""
         self._episodes.close()

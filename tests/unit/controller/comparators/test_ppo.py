@@ -88,7 +88,8 @@ def test_the_strategy_acts_as_the_trained_actor_would() -> None:
         for _ in range(20):
             vector = rng.uniform(-3.0, 3.0, len(FEATURE_NAMES)).astype(np.float32)
             features = replace(made_up_features(), vector=vector)
-            expected = training.most_likely(np.concatenate([vector, mask], dtype=np.float32))
+            observation = np.concatenate([vector, mask], dtype=np.float32)
+            expected = int(training._model.predict(observation, deterministic=True)[0])
             assert limited.decide(features) == Decision.of(SPECS[expected])
             chosen.add(expected)
     training.close()
