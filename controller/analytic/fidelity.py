@@ -21,19 +21,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Self
 
 import numpy as np
 
 from accerl.compress.distillation.effort import STUDENT_SHARES
 from accerl.errors import UserError
-from accerl.json_fields import JsonFields
 from accerl.spec import CompressionSpec
 from controller.objective import GameReference
 
 
 @dataclass(frozen=True, kw_only=True)
-class GameFidelity(JsonFields):
+class GameFidelity:
     """The constants of one game, in the names of the module's equations.
 
     Raises:
@@ -142,7 +140,7 @@ REFERENCE_LAG = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class KindPrior(JsonFields):
+class KindPrior:
     """What games of one kind are drawn from.
 
     A pair is a median and the standard deviation of the logarithm, unless its text says otherwise.
@@ -172,7 +170,7 @@ def _is_number(value: object) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FidelityPrior(JsonFields):
+class FidelityPrior:
     """What the constants of games are drawn from; refit it with what a study of room measures.
 
     Pairs of numbers are as in `KindPrior`; `range` in a text: evenly between the two.
@@ -222,21 +220,6 @@ class FidelityPrior(JsonFields):
     def kind(self, name: str) -> KindPrior:
         """Return the prior of a kind of games, a key of `KINDS`."""
         return (self.kinds or _KINDS)[KINDS.index(name)]
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Read what `to_json` wrote; fields that are missing have their defaults.
-
-        Raises:
-            UserError: a field is unknown, or not two numbers where these are needed.
-        """
-        try:
-            kinds = tuple(KindPrior.from_json(kind) for kind in data.get("kinds", ()))
-            values = {name: tuple(v) if isinstance(v, list) else v for name, v in data.items()}
-            prior = cls(**{**values, "kinds": kinds})
-        except (AttributeError, TypeError) as error:
-            raise UserError(f"prior of games: {error}") from error
-        return prior
 
     def draw(
         self, rng: np.random.Generator, kind: str, num_actions: int
