@@ -49,7 +49,8 @@ class Shielded:
     ``Shielded(FixedStrategy(CompressionSpec(bits=8)), fallback=CompressionSpec(bits=16))``.
 
     Args:
-        strategy: whatever decides otherwise.
+        strategy: whatever decides otherwise. A shield round it is replaced by this one; the shield
+            inside a bundle that a run serves belongs to the bundle, and stays.
         threshold_nats: the largest KL that is let pass.
         fallback: what acts instead; None: see above.
 
@@ -64,6 +65,8 @@ class Shielded:
         fallback: CompressionSpec | None = None,
     ) -> None:
         require_number("shield", "threshold_nats", threshold_nats, at_least=0.0)
+        if isinstance(strategy, Shielded):  # both would act, and records would name one of them
+            strategy = strategy.strategy
         if fallback is None:
             fallback = _mildest(specs_of(strategy))
         require_spec("shield", "fallback", fallback)

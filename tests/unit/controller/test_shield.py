@@ -18,9 +18,12 @@ from accerl.monitor.strategy import Strategy, bind, events_of, fires, needs_of, 
 from accerl.records import read_json, read_metrics
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 from accerl.training.run import run_training
+from controller.bundle.serving import ServedStrategy
 from controller.comparators.bandits import SlidingWindowUCB
 from controller.comparators.credit import PRESETS
+from controller.indicator.strategy import AdvancedIndicator
 from controller.shield import Shielded
+from controller.shipped import shipped_indicator
 from tests.fixtures.controllers.made_bundles import make_indicator
 from tests.fixtures.runs.inner_runs import fast_profile, tiny_catch
 
@@ -98,7 +101,7 @@ def test_after_a_high_kl_the_strategy_is_asked_all_the_same() -> None:
 def test_events_of_a_shield_within_are_told() -> None:
     """As of a bundle that brings its own, under a laxer one."""
     error = RuntimeError("no idea")
-    shielded = Shielded(Shielded(Silent(error), 14.0), 20.0)
+    shielded = Shielded(ServedStrategy(Shielded(Silent(error), 14.0), {}), 20.0)
     for kl_nats in (1.0, math.nan, 15.0, 21.0):
         features = made_up_features(kl_max_nats=kl_nats)
         assert shielded.decide(features) == Decision.of(IDENTITY)
@@ -109,6 +112,17 @@ def test_events_of_a_shield_within_are_told() -> None:
     ]
     shielded.reset()
     assert shielded.events == []
+
+
+def test_a_shield_round_a_shield_replaces_it() -> None:
+    """What acts is what the records say, for the indicator that ships under a shield as well."""
+    shielded = Shielded(Shielded(FixedStrategy(INT8), 14.0, BF16), 20.0)
+    decided = [shielded.decide(made_up_features(kl_max_nats=kl)).main for kl in (15.0, 21.0)]
+    assert decided == [INT8, IDENTITY]
+    assert [event["value"] for event in shielded.events] == [21.0]
+    assert shielded.to_json() == Shielded(FixedStrategy(INT8), 20.0).to_json()
+    laxer = Shielded.from_json(shipped_indicator(), {"threshold_nats": 20.0})
+    assert isinstance(laxer.strategy, AdvancedIndicator)
 
 
 def test_an_error_is_told_and_survived() -> None:
