@@ -22,7 +22,7 @@ from controller.bundle.files import (
     Manifest,
     refuse_malformed,
 )
-from controller.indicator.candidates import SCORED
+from controller.indicator.candidates import SCORED, SCORED_VERSION
 from controller.indicator.prior import Prior
 from controller.indicator.scorer import SpecScorer
 from controller.indicator.strategy import AdvancedIndicator, IndicatorSettings
@@ -52,7 +52,11 @@ class Content:
 
     def form(self) -> dict[str, Any]:
         """Return what the manifest says of the policy, its weights left out."""
-        return {"kind": INDICATOR, "hidden": self.scorer.hidden}
+        return {
+            "kind": INDICATOR,
+            "hidden": self.scorer.hidden,
+            "features_version": SCORED_VERSION,
+        }
 
     def beliefs(self) -> dict[str, Any]:
         """Return what is in `files.BELIEFS`."""
@@ -150,7 +154,9 @@ class Content:
     def _check(self, path: Path, manifest: Manifest) -> None:
         """Refuse a manifest whose tables are not those of this content."""
         with refuse_malformed(f"{path / MANIFEST} is not what its schema promises"):
-            if manifest.features != self.features:
+            version = manifest.policy.get("features_version", 1)  # older bundles do not say
+            names = [row["name"] for row in manifest.features]
+            if version != SCORED_VERSION or names != list(SCORED):
                 raise UserError("it lists other features than this AcceRL computes")
             if manifest.action_table != self.actions.table():
                 raise UserError("the action table does not list its actions")

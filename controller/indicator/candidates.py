@@ -31,7 +31,9 @@ SCORED: Mapping[str, str] = {
     "rising": "tanh(t of the slope of returns / 3)",
     "changed": "1 after conditions changed",
 }
-"""what the policy reads of every candidate, by name: entry by entry, [F]"""
+"""what the policy reads of every candidate, by name: entry by entry, [F]; texts are for people"""
+SCORED_VERSION = 1
+"""of what these are computed as: a bundle's weights fit one version, however it is worded"""
 LIMITS = (-30.0, 30.0)
 
 

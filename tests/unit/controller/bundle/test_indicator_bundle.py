@@ -83,7 +83,7 @@ def test_what_is_read_decides_and_explains_as_what_was_exported(folder: Path) ->
 
 def test_the_manifest_says_what_kind_of_policy_reads_and_chooses_what(folder: Path) -> None:
     manifest = read_json(folder / MANIFEST)
-    assert manifest["policy"] == {"kind": "indicator", "hidden": 6}
+    assert manifest["policy"] == {"kind": "indicator", "hidden": 6, "features_version": 1}
     assert {row["name"]: row["text"] for row in manifest["features"]} == SCORED
     labels = [row["label"] for row in manifest["action_table"]]
     assert labels == [spec.label for spec in (IDENTITY, *SPECS)]
@@ -135,7 +135,8 @@ def test_beliefs_of_another_form_are_found(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda manifest: manifest["features"][0].update(text="luck"), "lists other features"),
+        (lambda manifest: manifest["features"][0].update(name="luck"), "lists other features"),
+        (lambda manifest: manifest["policy"].update(features_version=2), "lists other features"),
         (lambda manifest: manifest["action_table"].pop(), "does not list its actions"),
     ],
 )
@@ -146,6 +147,17 @@ def test_signed_manifests_that_do_not_fit_are_found(
     with pytest.raises(UserError, match=message) as caught:
         load_bundle(folder)
     assert "\n" not in str(caught.value)
+
+
+def test_features_in_other_words_are_the_same_features(folder: Path) -> None:
+    """Of an older AcceRL, which did not say what version they are either."""
+
+    def reword(manifest: dict[str, Any]) -> None:
+        manifest["features"][0].update(text="how fast it is")
+        del manifest["policy"]["features_version"]
+
+    resign(folder, reword)
+    assert verify_bundle(folder)["ok"]
 
 
 def test_a_forged_graph_or_weights_are_found_by_their_scores(folder: Path) -> None:
