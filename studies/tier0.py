@@ -13,7 +13,7 @@ from accerl.records import check_new_dir
 from accerl.runtime.latency.families import machine_of
 from analysis.formats import rounded
 from controller.actions import PresetActions
-from controller.bundle.bundle import export_bundle
+from controller.bundle.bundle import check_place, export_bundle
 from controller.bundle.meta import BundleMeta, Result, TrainedOn
 from controller.bundle.schedule import Schedule, median_schedules
 from controller.env.instances import Instance
@@ -53,6 +53,7 @@ def train_tier0(
     """
     check_seed(seed)
     check_new_dir(out)
+    check_place(out)
     torch.set_num_threads(1)
     settings = IndicatorSettings(specs=SPECS)
     rule, trained = first_indicator(settings, seed), first_indicator(settings, seed)

@@ -51,6 +51,7 @@ from controller.indicator.strategy import AdvancedIndicator
 __all__ = [
     "Bundle",
     "BundleMeta",
+    "check_place",
     "export_bundle",
     "is_bundle",
     "load_bundle",
@@ -80,9 +81,9 @@ def export_bundle(
     Raises:
         UserError: `path` holds something else, cannot be written, or the parts do not fit.
     """
-    path = Path(path)
+    path = Path(path).resolve()  # "." has no name to write a folder beside
     content = Content(indicator)
-    _check_place(path)
+    check_place(path)
     staging = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent))
     try:
         staging.chmod(0o755)  # mkdtemp makes it private; a bundle is made to be shared
@@ -94,12 +95,13 @@ def export_bundle(
     return path
 
 
-def _check_place(path: Path) -> None:
+def check_place(path: Path) -> None:
     """Refuse a place that no bundle can be put in: all that it holds would be replaced.
 
     Raises:
         UserError: it holds something else than a bundle's files, or cannot be written.
     """
+    path = path.resolve()
     if path.is_file():
         raise UserError(f"{path} is a file; choose another place for the bundle")
     held = {item.name for item in path.iterdir()} if path.is_dir() else set()
@@ -139,6 +141,10 @@ def _move_into_place(staging: Path, path: Path) -> None:
     """Rename `staging` to `path`; an older bundle steps aside and comes back on failure."""
     if not path.exists():
         staging.rename(path)
+        return
+    if not any(path.iterdir()):  # it stays the same folder: a shell may stand in it
+        for name in (*FILES, MANIFEST):  # the manifest, which makes it a bundle, comes last
+            (staging / name).rename(path / name)
         return
     aside = path.with_name(f".{path.name}.{os.getpid()}.old")
     path.rename(aside)

@@ -224,6 +224,16 @@ def test_export_leaves_other_folders_and_files_alone(folder: Path, tmp_path: Pat
     assert is_bundle(export_bundle(tmp_path / "empty", make_wide(), META, {}))
 
 
+def test_the_folder_that_one_stands_in_can_become_a_bundle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    export_bundle(Path("."), make_wide(), META, {})
+    assert verify_bundle(".")["ok"]
+    assert [path.name for path in tmp_path.iterdir()] == ["here"]
+
+
 def test_a_failed_export_leaves_nothing_and_keeps_the_old(folder: Path) -> None:
     stray = ACTIONS.decision(MILD).main, 1.0
     point = SchedulePoint(
