@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Any
 
 import torch
 
+from accerl.checkpoint import has_checkpoint, load_checkpoint
+from accerl.errors import UserError
 from accerl.records import check_new_dir
 from accerl.runtime.latency.families import machine_of
 from analysis.formats import rounded
@@ -38,6 +41,8 @@ def train_tier0(
 ) -> dict[str, Any]:
     """Train an indicator on drawn machines and games, compare it, and export it as a bundle.
 
+    What an interrupted call has trained lies beside `out`, and the same call goes on from there.
+
     Args:
         out: the bundle's folder, a new one.
         iterations: of the policy gradient.
@@ -49,7 +54,8 @@ def train_tier0(
         ``rows`` (`Compared`, one a strategy), ``history`` (a row an iteration), ``bundle``.
 
     Raises:
-        UserError: the seed is not allowed, or `out` holds anything already.
+        UserError: the seed is not allowed, `out` holds anything already or cannot be written, or an
+            interrupted training of it had other settings.
     """
     check_seed(seed)
     check_new_dir(out)
@@ -57,17 +63,17 @@ def train_tier0(
     torch.set_num_threads(1)
     settings = IndicatorSettings(specs=SPECS)
     rule, trained = first_indicator(settings, seed), first_indicator(settings, seed)
-    with bar("meta-training on tier 0", iterations) as advance:
-        config = GradientConfig(instances=instances, seed=seed)
-        history = train_on_tier0(trained, config, iterations, on_iteration=advance)
+    begun = out.resolve().with_name(f".{out.resolve().name}.training")
+    history = _train(trained, GradientConfig(instances=instances, seed=seed), iterations, begun)
     validation = DrawnInstances("validation")
     with bar("comparing", draws) as advance:
         played = [validation[number] for number in range(draws)]
         rows = compare(rule, trained, SPECS, played, advance)
-    _print(rows, iterations, draws)
+    _print(rows, len(history), draws)
     _export(out, trained, rows, seed)
+    shutil.rmtree(begun, ignore_errors=True)
     return {
-        "iterations": iterations,
+        "iterations": len(history),
         "instances": instances,
         "draws": draws,
         "tier": "analytic",
@@ -75,6 +81,21 @@ def train_tier0(
         "history": history,
         "bundle": str(out),
     }
+
+
+def _train(
+    indicator: AdvancedIndicator, config: GradientConfig, iterations: int, begun: Path
+) -> list[dict[str, float]]:
+    """Train in place, or go on with what lies in `begun`; return a row an iteration."""
+    with bar("meta-training on tier 0", iterations) as advance:
+        if has_checkpoint(begun):
+            advance(len(load_checkpoint(begun)["history"]), replayed=True)
+        try:
+            return train_on_tier0(
+                indicator, config, iterations, checkpoint=begun, on_iteration=advance
+            )
+        except UserError as error:
+            raise UserError(f"{begun}: {error}") from error
 
 
 def _print(rows: list[Compared], iterations: int, draws: int) -> None:

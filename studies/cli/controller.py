@@ -21,7 +21,7 @@ class Train(Command):
     """Meta-train the Advanced Indicator on tier 0, simulated runs on drawn machines.
 
     It is compared with static specs and with the rule that training starts from, and exported as a
-    schedule bundle.
+    schedule bundle. An interrupted training goes on with the same command.
     """
 
     out: Path
@@ -38,13 +38,18 @@ class Train(Command):
     def execute(self) -> dict[str, Any]:
         """Train, compare, export, and print the comparison."""
         check_positive(iterations=self.iterations, instances=self.instances, draws=self.draws)
-        return train_tier0(
-            self.out,
-            iterations=self.iterations,
-            instances=self.instances,
-            draws=self.draws,
-            seed=self.seed,
-        )
+        try:
+            return train_tier0(
+                self.out,
+                iterations=self.iterations,
+                instances=self.instances,
+                draws=self.draws,
+                seed=self.seed,
+            )
+        except KeyboardInterrupt as interrupt:
+            raise KeyboardInterrupt(
+                "finished iterations are saved: start the same command again to go on"
+            ) from interrupt
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,9 +9,40 @@ import pytest
 
 from accerl.errors import UserError
 from controller.bundle.bundle import verify_bundle
+from controller.indicator import training
 from studies import tier0
 
+pytestmark = pytest.mark.usefixtures("_few_schedules")
 SMALL: dict[str, Any] = {"iterations": 2, "instances": 1, "draws": 1, "seed": 0}
+
+
+@pytest.fixture
+def _few_schedules(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tier0, "SCHEDULED", 1)
+
+
+def interrupt(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def test_an_interrupted_training_goes_on_as_if_it_had_not_been(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    straight = tier0.train_tier0(tmp_path / "straight", **SMALL)
+    with monkeypatch.context() as patched:
+        patched.setattr(tier0, "compare", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            tier0.train_tier0(tmp_path / "bundle", **{**SMALL, "iterations": 1})
+    with pytest.raises(UserError, match=r"\.bundle\.training: .*other settings \(instances\)"):
+        tier0.train_tier0(tmp_path / "bundle", **{**SMALL, "instances": 2})
+    with monkeypatch.context() as patched:
+        played, play_all = [], training.ratios_on
+        patched.setattr(training, "ratios_on", lambda *a: [played.append(1), play_all(*a)][1])
+        resumed = tier0.train_tier0(tmp_path / "bundle", **SMALL)
+    assert len(played) == SMALL["iterations"] - 1
+    assert resumed["history"] == straight["history"]
+    assert resumed["rows"] == straight["rows"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bundle", "straight"]
 
 
 def test_a_place_that_cannot_be_written_is_refused_before_training(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from studies.cli import controller, recorded, study
+from studies.cli import controller, recorded, study, train
 from studies.jobs.cached import AGAIN
 from tests.fixtures.command_line import accerl
 
@@ -33,9 +33,17 @@ def test_a_run_in_its_first_interval(
 def test_what_writes_at_its_end_has_written_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr(train, "evaluate_checkpoint", interrupt)
+    line = said(capsys, "eval", tmp_path / "run", "--out", tmp_path / "out")
+    assert line == "accerl: interrupted; it was not done yet: start it again"
+
+
+def test_a_meta_training_goes_on_with_the_same_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(controller, "train_tier0", interrupt)
     line = said(capsys, "controller", "train", "--out", tmp_path / "bundle")
-    assert line == "accerl: interrupted; it was not done yet: start it again"
+    assert line.endswith("finished iterations are saved: start the same command again to go on")
 
 
 def test_a_study_goes_on_with_the_same_command(
