@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from accerl.config import RunConfig
 from accerl.errors import UserError, did_you_mean, one_line, raised_in
 from accerl.monitor.strategies import STRATEGIES, AdviseKLCapStrategy, make_strategy
-from accerl.monitor.strategy import Strategy
+from accerl.monitor.strategy import Strategy, specs_of
 from accerl.own_code import find_own
 from accerl.runtime.latency.games import times_of_game, times_of_run
 from accerl.runtime.latency.predict import fastest_first
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.latency.profiles import MEASURED, load_profile, this_machine
-from accerl.spec import CompressionSpec, is_own_network
+from accerl.spec import IDENTITY, CompressionSpec, is_own_network
 from accerl.training.run import known_times
+from controller.actions import PresetActions
 from controller.bundle.bundle import is_bundle
 from controller.bundle.schedule import groups_of
-from controller.bundle.serving import ServedStrategy, serve_bundle
+from controller.bundle.serving import Replacement, ServedStrategy, leave_out, serve_bundle
 from controller.comparators.by_name import COMPARATORS, existing_presets, make_comparator
 from controller.indicator.strategy import AdvancedIndicator
 from controller.shipped import shipped_indicator
@@ -72,7 +73,11 @@ def choose_strategy(
         return make_comparator(name, **{"specs": specs, **_read_params(params)})
     if name == AdvancedIndicator.name:
         _note_unknown_times(config, "indicator")
-        return shipped_indicator(**_read_params(params))
+        shipped = shipped_indicator(**_read_params(params))
+        specs = specs_of(shipped)
+        times = _times_acted_by(config)
+        _warn("the indicator", leave_out(PresetActions(specs), specs, config.network, times))
+        return shipped
     if is_bundle(name):
         if params != "{}":
             raise UserError(
@@ -155,6 +160,9 @@ def bundle_strategy(path: str, config: RunConfig, *, mode: str, strict: bool) ->
     if mode == "policy":
         _note_unknown_times(config, "bundle")
     profile = clock_profile(config)
+    seen = None if profile is None else times_of_game(profile, config)
+    if mode == "policy" and profile is None:
+        seen = _times_acted_by(config)
     machine = None if profile is None else profile.name
     names = groups_of(config.preset, machine)
     if machine is not None:
@@ -162,7 +170,7 @@ def bundle_strategy(path: str, config: RunConfig, *, mode: str, strict: bool) ->
     served = serve_bundle(
         path,
         network=config.network,
-        profile=None if profile is None else times_of_game(profile, config),
+        profile=seen,
         mode=mode,
         names=names,
         strict=strict,
@@ -170,15 +178,26 @@ def bundle_strategy(path: str, config: RunConfig, *, mode: str, strict: bool) ->
     schedule = served.identity["schedule"]
     if schedule is not None and schedule != names[0]:
         say(f"{path} has no schedule for {names[0]}; replaying that of {schedule!r}")
-    replaced = served.replacements
-    if replaced:
-        left_out = replaced[0].acting is None
-        others = "it chooses from the others" if left_out else "the nearest milder ones act instead"
-        say(
-            f"warning: this run cannot act with {len(replaced)} of the specs of {path} "
-            f"({'; '.join(map(str, replaced))}); {others}"
-        )
+    _warn(path, served.replacements)
     return served
+
+
+def _times_acted_by(config: RunConfig) -> LatencyProfile | None:
+    """Return the times without which the indicator acts with no spec; None: it asks for none."""
+    times = known_times(config, clock_profile(config))
+    return times if times is not None and times.has(IDENTITY) else None
+
+
+def _warn(strategy: str, replaced: Sequence[Replacement]) -> None:
+    """Say which specs of a strategy do not act in a run."""
+    if not replaced:
+        return
+    left_out = replaced[0].acting is None
+    others = "it chooses from the others" if left_out else "the nearest milder ones act instead"
+    say(
+        f"warning: this run cannot act with {len(replaced)} of the specs of {strategy} "
+        f"({'; '.join(map(str, replaced))}); {others}"
+    )
 
 
 def _read_params(text: str) -> dict[str, Any]:

@@ -144,7 +144,8 @@ def serve_bundle(
     Args:
         path: the bundle's folder.
         network: of the run's learner.
-        profile: of its virtual clock, as measured; None on the real clock.
+        profile: of its virtual clock, as measured. On the real clock None for a schedule; the
+            indicator acts by the times that are known (`AdvancedIndicator.bind`), if any.
         mode: "policy" or "schedule", as in `Bundle.strategy`.
         names: whose schedule is wanted, best first; the pooled one is the last resort.
         strict: refuse a bundle that may choose what the run cannot act with.
