@@ -5,7 +5,8 @@
     accerl controller train --iterations 120 --draws 200 --out DIR
     python -m controller.shipped DIR
 
-in a quarter of an hour of a core.
+in a quarter of an hour of a core. The figures are of the indicator alone, without the shield that
+it ships under.
 """
 
 from __future__ import annotations
