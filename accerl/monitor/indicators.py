@@ -352,7 +352,7 @@ def decision_levels(decision: Decision) -> dict[str, float]:
     """Return what a decision acts with as numbers in [0, 1]: means over the mix, 0: uncompressed.
 
     `bits_level` is 0, 0.5, 1 for 32, 16, 8 bits; `sparsity` is the spec's; `student_level` is the
-    place in the policy family over its last one.
+    place in the network's family (`CompressionSpec.size_rank`) over 3, which is Net3's.
     """
     students = max(len(STUDENTS) - 1, 1)
     return {
