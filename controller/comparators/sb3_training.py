@@ -139,7 +139,8 @@ class Training:
         self._episodes = Episodes(actions, turns(instances, seeds, seed))
         steps = np.mean([instance.num_intervals for instance in instances])
         self._steps = max(round(config.episodes * float(steps)), 2)
-        # What Stable-Baselines3 draws is torch's global stream, kept here between its turns.
+        # Actions and weights are drawn from torch's global stream, which is kept here between its
+        # turns. Minibatches come from numpy's, and `seed` reseeds numpy's and random's for all.
         with torch.random.fork_rng(devices=[]):
             self._model = PPO(
                 MaskedPolicy,

@@ -22,6 +22,7 @@ SCORED: Mapping[str, str] = {
     "worth_doubt": "its standard deviation, in tenths",
     "above_cap": "log of its KL over the cap, in tenths; 0 below it",
     "kl": "log10 of its KL + 2: 1 at 0.1 nats",
+    # While a choice waits to be admitted, what does act reads 0 as well, and pays a takeover.
     "acts": "1 for what acts now",
     "takeover": "share of the time left until it acts",
     "time": "share of the run that is over",

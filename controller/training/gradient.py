@@ -8,9 +8,11 @@ what they reach, per unit of sigma,
     d mu    = mean over pairs of (R+ - R-) / 2 eps
     d sigma = mean over pairs of ((R+ + R-) / 2 - b) (eps^2 - 1) / 2,
 
-where the baseline b is the mean of the *other* pairs on the same instance (leave-one-out). Both are
-the gradient of E[R] under the Gaussian; mu moves by Adam, log sigma by a plain step that is
-limited. R is standardised over the iteration: what an instance is worth, its baseline takes out.
+where the baseline b is the mean of the *other* pairs on the same instance (leave-one-out). Of the
+gradient of E[R] under the Gaussian, d mu is sigma times that of mu, and d sigma half of that of
+log sigma. mu moves by Adam along sigma / sigma_0 d mu, where sigma_0 is the first sigma, and log
+sigma by a plain step within limits. R is standardised over the iteration: what an instance is
+worth, its baseline takes out.
 """
 
 from __future__ import annotations
