@@ -33,6 +33,8 @@ from accerl.spec import IDENTITY, Decision
 
 PUBLISHING = ("compressor", "distiller")
 """roles that make what actors act with"""
+LOOK_SECONDS = 1.0
+"""that the learner waits at most before it looks whether the run is to end, and who is stuck"""
 
 W = TypeVar("W", bound=Supervised)
 """a process beside the learner's"""
@@ -296,13 +298,14 @@ class ParallelRun(ABC, Generic[W]):
     def _wait_for_news(self) -> None:
         """Wait for what workers have to say, for a second at most; end if the run is to."""
         self._parts.check_stop()
-        self._receive(timeout_seconds=1.0)
+        self._receive(timeout_seconds=LOOK_SECONDS)
 
     def _turn(self, deadline: float) -> None:
-        """Use one rollout, or wait for one until `deadline`."""
+        """Use one rollout, or wait for one until `deadline`, but not for long."""
         before = perf_counter()
         waited = not self._slots.waiting
-        self._receive(timeout_seconds=max(deadline - before, 0.0) if waited else 0.0)
+        patience = min(max(deadline - before, 0.0), LOOK_SECONDS)
+        self._receive(timeout_seconds=patience if waited else 0.0)
         self.recorder.add_seconds("wait", perf_counter() - before)
         if not self._slots.waiting:
             return

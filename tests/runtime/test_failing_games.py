@@ -11,6 +11,7 @@ from accerl.errors import GameError
 from accerl.monitor.strategies import FixedStrategy
 from accerl.presets import load_preset
 from accerl.records import read_json
+from accerl.runtime.stuck import PAUSED_SECONDS
 from accerl.training.run import run_training
 from accerl.training.run_folder import TRACEBACK, saved_run
 from tests.fixtures.own_games import own
@@ -58,14 +59,23 @@ def test_a_run_ends_with_a_checkpoint(how: str, runtime: str, tmp_path: Path) ->
 def test_an_actor_whose_environment_never_returns_is_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """In an interval that is longer than what counts as a pause of the whole run."""
+    interval_seconds = 10.0
+    assert interval_seconds > PAUSED_SECONDS
     monkeypatch.setenv("ACCERL_TEST_STUCK", str(tmp_path / "stuck"))
     monkeypatch.setattr("accerl.runtime.stuck.STUCK_SECONDS", 1.0)
     base = load_preset(own("Stuck-v0")).with_learner(unroll=32, reuse=1)
     config = replace(base, seconds=12.0).with_runtime(
-        runtime="process", clock="real", num_envs=4, num_actors=1, interval_seconds=4.0
+        runtime="process",
+        clock="real",
+        num_envs=4,
+        num_actors=1,
+        interval_seconds=interval_seconds,
     )
     result = run_training(config, FixedStrategy())
-    (event,) = [event for report in result.reports for event in report.events]
+    first, last = result.reports
+    (event,) = first.events
+    assert last.events == ()
     assert event["role"] == "actor"
     assert event["cause"].startswith("finished no rollout in ")
-    assert result.reports[-1].env_steps > 0
+    assert last.env_steps > 0
