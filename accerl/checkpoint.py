@@ -65,6 +65,13 @@ def has_checkpoint(path: Path) -> bool:
     return path.is_dir() or path.with_name(f"{path.name}.old").is_dir()
 
 
+def remove_checkpoint(path: Path) -> None:
+    """Remove what `load_checkpoint` would find at `path`."""
+    for folder in (path, path.with_name(f"{path.name}.old")):
+        if folder.is_dir():
+            shutil.rmtree(folder)
+
+
 def load_checkpoint(path: Path) -> dict[str, Any]:
     """Read a tree written by `save_checkpoint`.
 

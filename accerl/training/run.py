@@ -44,6 +44,7 @@ from accerl.training.run_folder import (
     TRACEBACK,
     check_free,
     held,
+    open_records,
     read_config,
     seconds_finished,
     starting_learner,
@@ -161,8 +162,7 @@ def run_training(
         writer = None
         if out is not None:
             stack.enter_context(held(out))
-            writer = RunWriter(out, recorded, resume=resume)
-            stack.enter_context(closing(writer))
+            writer = stack.enter_context(closing(open_records(out, recorded, resume=resume)))
             if profile is not None:
                 save_profile(profile, out / PROFILE)
         # A resumed run goes on with the learner of its checkpoint.

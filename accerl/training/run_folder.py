@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import fcntl
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from accerl.checkpoint import has_checkpoint, load_checkpoint
+from accerl.checkpoint import has_checkpoint, load_checkpoint, remove_checkpoint
 from accerl.config import RunConfig
 from accerl.errors import UserError
-from accerl.records import CONFIG, METRICS, SUMMARY, make_out_dir, not_a_run, read_json
+from accerl.records import (
+    CONFIG,
+    METRICS,
+    SUMMARY,
+    RunWriter,
+    make_out_dir,
+    not_a_run,
+    read_json,
+)
 from accerl.settings import RECORDED
 
 CHECKPOINT = "checkpoint"
@@ -128,6 +136,13 @@ def check_free(path: Path, advice: str = "give another --out") -> None:
         raise UserError(f"{path} already holds a run; {advice}")
     if not is_free(path):
         raise UserError(f"{path} holds other things than a run; give a new folder")
+
+
+def open_records(path: Path, config: Mapping[str, Any], *, resume: bool) -> RunWriter:
+    """Return what writes a run directory; a new run has nothing of one that was there before."""
+    if not resume:
+        remove_checkpoint(path / CHECKPOINT)
+    return RunWriter(path, config, resume=resume)
 
 
 def saved_run(path: Path) -> dict[str, Any]:

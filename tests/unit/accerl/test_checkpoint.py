@@ -14,7 +14,13 @@ import pytest
 import torch
 
 from accerl import checkpoint
-from accerl.checkpoint import FORMAT, has_checkpoint, load_checkpoint, save_checkpoint
+from accerl.checkpoint import (
+    FORMAT,
+    has_checkpoint,
+    load_checkpoint,
+    remove_checkpoint,
+    save_checkpoint,
+)
 from accerl.errors import UserError
 from tests.fixtures.runs.inner_runs import files_hash
 
@@ -205,6 +211,14 @@ def test_a_checkpoint_that_is_not_there(tmp_path: Path) -> None:
     assert not has_checkpoint(tmp_path / "c")
     with pytest.raises(UserError, match="no checkpoint at"):
         load_checkpoint(tmp_path / "c")
+
+
+def test_a_removed_checkpoint_leaves_no_older_one(tmp_path: Path) -> None:
+    remove_checkpoint(tmp_path / "c")  # of which there is none
+    for name in ("c", "c.old"):
+        save_checkpoint(tmp_path / name, tree())
+    remove_checkpoint(tmp_path / "c")
+    assert not has_checkpoint(tmp_path / "c")
 
 
 @pytest.mark.parametrize(

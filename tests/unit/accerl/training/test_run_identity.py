@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from accerl.compress.links import CompressionState, Stage
+from accerl.checkpoint import has_checkpoint
 from accerl.errors import UserError
 from accerl.monitor.strategies import (
     FirstThatFires,
@@ -26,7 +27,7 @@ from accerl.records import fingerprint, read_json, write_json
 from accerl.runtime.parts import Parts
 from accerl.spec import CompressionSpec, Decision
 from accerl.training.run import RunResult, run_training
-from accerl.training.run_folder import held, is_free, read_config
+from accerl.training.run_folder import CHECKPOINT, held, is_free, read_config
 from accerl.training.saved_policy import evaluate_checkpoint, load_policy
 from analysis.records.load import load_run
 from controller.shield import Shielded
@@ -184,6 +185,28 @@ def test_a_refused_resume_leaves_the_run_as_it_was(tmp_path: Path) -> None:
 
 
 class Still:
+def test_a_run_in_the_place_of_another_does_not_go_on_from_its_checkpoint(tmp_path: Path) -> None:
+    """The other was interrupted before its first interval, this one is killed before that."""
+    out, killed = tmp_path / "run", tmp_path / "killed"
+
+    class Interrupted(Own):
+        def decide(self, features: object) -> Decision:
+            raise KeyboardInterrupt
+
+    class Killed(Own):
+        def decide(self, features: object) -> Decision:
+            if not killed.exists():
+                shutil.copytree(out, killed)
+            return super().decide(features)
+
+    with pytest.raises(KeyboardInterrupt):
+        run(Interrupted(), out)
+    assert has_checkpoint(out / CHECKPOINT)
+    run(Killed(), out)
+    with pytest.raises(UserError, match="holds no run with a checkpoint"):
+        run(Own(), killed, resume=True)
+
+
     """A compressor that does nothing."""
 
     stage = Stage.TUNE
