@@ -347,10 +347,10 @@ def run_identity(
         "profile_hash": None if profile is None else profile.hash,
         "own_parts": {} if parts is None else parts.names,
         "machine": {
-            "num_actors": decided.runtime.num_actors,
+            # On the virtual clock actors and seconds are the profile's, on whatever machine.
+            "num_actors": (decided if profile is None else config).runtime.num_actors,
             "device": decided.learner.device,
             "precision": decided.learner.precision,
-            # On the virtual clock seconds are the profile's, on whatever machine.
             "fingerprint": fingerprint()["id"] if profile is None else None,
         },
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,20 @@ def test_resuming_on_another_machine_is_refused(recorded: Path, tmp_path: Path) 
     write_json(moved / "config.json", data | {"machine": data["machine"] | {"precision": "bf16"}})
     with pytest.raises(UserError, match=r"another machine.*precision bf16.*here:.*precision fp32"):
         run(HIGH, moved, resume=True)
+
+
+def test_a_virtual_clock_s_run_is_resumed_with_any_number_of_cores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its profile says how many actors there are, although a game leaves them to the machine."""
+    config = tiny_catch(seconds=0.02, interval_seconds=0.004, num_actors=0)
+    for cores, seconds in ((2, 0.02), (16, 0.04)):
+        monkeypatch.setattr("accerl.config.usable_cores", lambda cores=cores: cores)
+        longer = replace(config, seconds=seconds)
+        result = run_training(
+            longer, HIGH, out=tmp_path, profile=fast_profile(), resume=seconds > 0.02
+        )
+    assert len(result.reports) == 10
 
 
 def test_seconds_that_really_passed_are_those_of_one_machine(tmp_path: Path) -> None:
