@@ -311,7 +311,7 @@ def _resume(
     state = load_checkpoint(writer.path / CHECKPOINT)
     reports = writer.recorded(state["intervals"])
     for features, report in zip(episode.restore(state, reports), reports, strict=True):
-        decision = strategy.decide(features)
+        decision = decide(strategy, features)
         if decision != report.decision:
             raise UserError(
                 f"the run was started with another strategy: it acted with "

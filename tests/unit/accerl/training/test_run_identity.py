@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from accerl.compress.links import CompressionState, Stage
 from accerl.checkpoint import has_checkpoint
+from accerl.compress.links import CompressionState, Stage
 from accerl.errors import UserError
 from accerl.monitor.strategies import (
     FirstThatFires,
@@ -185,21 +185,6 @@ def test_a_folder_that_a_run_is_written_to_is_nobody_else_s(tmp_path: Path) -> N
         run(HIGH, tmp_path / "run", seconds=0.04, resume=True)
 
 
-def test_a_refused_resume_leaves_the_run_as_it_was(tmp_path: Path) -> None:
-    """By its decisions alone this strategy is another, after more intervals than are saved."""
-    run(Own(), tmp_path, seconds=0.03)
-    before = files_hash(tmp_path)
-
-    class Another(Own):
-        def decide(self, features: object) -> Decision:
-            return Decision.of(CompressionSpec(bits=16))
-
-    with pytest.raises(UserError, match="started with another strategy"):
-        run(Another(), tmp_path, seconds=0.05, resume=True)
-    assert files_hash(tmp_path) == before
-
-
-class Still:
 def test_a_run_in_the_place_of_another_does_not_go_on_from_its_checkpoint(tmp_path: Path) -> None:
     """The other was interrupted before its first interval, this one is killed before that."""
     out, killed = tmp_path / "run", tmp_path / "killed"
@@ -222,6 +207,21 @@ def test_a_run_in_the_place_of_another_does_not_go_on_from_its_checkpoint(tmp_pa
         run(Own(), killed, resume=True)
 
 
+def test_a_refused_resume_leaves_the_run_as_it_was(tmp_path: Path) -> None:
+    """By its decisions alone this strategy is another, after more intervals than are saved."""
+    run(Own(), tmp_path, seconds=0.03)
+    before = files_hash(tmp_path)
+
+    class Another(Own):
+        def decide(self, features: object) -> Decision:
+            return Decision.of(CompressionSpec(bits=16))
+
+    with pytest.raises(UserError, match="started with another strategy"):
+        run(Another(), tmp_path, seconds=0.05, resume=True)
+    assert files_hash(tmp_path) == before
+
+
+class Still:
     """A compressor that does nothing."""
 
     stage = Stage.TUNE
@@ -266,7 +266,10 @@ def test_what_a_strategy_of_one_s_own_raises_is_one_line(method: str, tmp_path: 
     wrong = type("Wrong", (Own,), {method: fail, "__module__": "mine"})
     said = r"strategy Wrong: ValueError: my own mistake \(test_run_identity.py:\d+\)"
     with pytest.raises(UserError, match=said):
-        run(wrong(), tmp_path)
+        run(wrong(), tmp_path / "new")
+    run(Own(), tmp_path / "begun")
+    with pytest.raises(UserError, match=said):
+        run(wrong(), tmp_path / "begun", seconds=0.04, resume=True)
 
 
 def test_a_mistake_of_ours_keeps_its_traceback(tmp_path: Path) -> None:
