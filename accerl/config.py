@@ -179,7 +179,6 @@ class RunConfig:
         require(self.seed < 2**128, "--seed", "must be below 2^128", self.seed)
         if self.runtime.num_envs < self.learner.minibatches:
             raise UserError("learner: more minibatches than environments per actor")
-        self.conditions.check(self.seconds)
         if self.conditions != UNCHANGING and self.runtime.runtime == "ray":
             raise UserError("--events: Ray's nodes cannot be slowed down; use --runtime process")
         if self.conditions != UNCHANGING and self.runtime.is_serial_on_real_clock:

@@ -16,7 +16,6 @@ import numpy as np
 from accerl.config import RunConfig
 from accerl.errors import UserError, did_you_mean, first_line
 from accerl.presets import load_preset
-from accerl.runtime.conditions import Conditions
 
 RECORDED = ("strategy", "strategy_params", "shield", "profile_hash", "own_parts", "machine")
 """what the config.json of a run says besides its configuration"""
@@ -105,12 +104,10 @@ def configure(
     changes = _checked(filed, f"--config {file}")
     for section, given in _checked(settings, label).items():
         changes[section] = {**changes.get(section, {}), **given}
-    # Which events can be depends on the run's length.
-    late = {"conditions": Conditions(**changes.pop("conditions", {}))}
     # What the networks see decides which defaults a game has.
     config = _replaced(load_preset(game, changes.pop("env", {})), changes)
     given = {name: value for name, value in own.items() if value is not None}
-    return replace(config, **{**late, **filed_own, **given})
+    return replace(config, **{**filed_own, **given})
 
 
 def refuse_idle(config: RunConfig, given: Collection[str], label: str = "--set") -> None:

@@ -53,13 +53,13 @@ def check_run(
         UserError: with what to do instead.
     """
     check_installed(config.game)
+    check_startable(config, strategy)
     decided = config.adapted()
     if config.runtime.runtime == "ray":
         check_reachable(config.ray.address)
     Wiring.of(decided.runtime, profile).process_names(config.conditions)
     if config.start and begins:
         starting_learner(config)
-    check_startable(config, strategy)
     with own_errors("strategy", strategy):
         # What chooses from that which the run can act with says so only once it knows the run.
         bind(strategy, decided, known_times(config, profile))

@@ -243,6 +243,7 @@ def check_startable(
     if not hasattr(strategy, "decide"):
         raise UserError(f"{strategy!r} is no strategy; accerl.train takes specs and names too")
     check_needs(strategy, config.runtime.eval_episodes, indicators)
+    config.conditions.check(config.seconds)  # a run that is resumed may have become longer
     if parts is None or parts.corrector is None:
         own = config.learner
         make_corrector(own.corrector, rho=own.clip_rho, c=own.clip_c)

@@ -12,6 +12,7 @@ import pytest
 
 from accerl.config import RunConfig
 from accerl.errors import UserError
+from accerl.monitor.strategies import FixedStrategy
 from accerl.presets import load_preset
 from accerl.runtime.conditions import (
     ACTORS,
@@ -27,6 +28,7 @@ from accerl.runtime.conditions import (
     read_events,
 )
 from accerl.settings import configure, to_text
+from accerl.training.run import check_startable
 
 
 def event(kind: str, amount: float, at: float = 1.0, lasts: float = 2.0, **more: Any) -> Condition:
@@ -163,7 +165,7 @@ def test_a_configuration_holds_its_conditions() -> None:
     longer = configure("catch", {"conditions.events": [late]}, seconds=1e6)
     assert longer.conditions.events[0].at_seconds == 9e5
     with pytest.raises(UserError, match="begins at 2 s, and the run ends at 2 s"):
-        replace(config, seconds=2.0)
+        check_startable(replace(config, seconds=2.0), FixedStrategy())
     with pytest.raises(UserError, match="process goes with throttle"):
         event(BANDWIDTH, 0.5, process="actor-0")
     with pytest.raises(UserError, match="event 6: the run has no process 'actor-1'"):

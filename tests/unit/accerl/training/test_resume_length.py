@@ -24,3 +24,18 @@ def test_a_run_is_resumed_to_its_own_length_and_not_beyond(tmp_path: Path) -> No
         accerl.train("catch", seconds=0.5, out=out, resume=True, runtime__eval_episodes=0)
     longer = accerl.train("catch", seconds=2.0, out=out, resume=True, runtime__eval_episodes=0)
     assert longer.summary["seconds"] > first.summary["seconds"]
+
+
+def test_a_run_with_an_event_beyond_its_game_s_length_is_resumed_to_its_own(tmp_path: Path) -> None:
+    out, late = tmp_path / "run", {"at_seconds": 22.0, "lasts_seconds": 1.0}
+    given = {
+        "conditions__events": [{**late, "kind": "co-tenant", "amount": 1}],
+        "runtime__eval_episodes": 0,
+    }
+    # Every score is above this, so it ends after its first interval with one.
+    first = accerl.train("catch", seconds=25.0, until_score=-9.0, out=out, **given)
+    (out / "summary.json").unlink()
+    assert accerl.train("catch", out=out, resume=True, **given).summary == first.summary
+    assert read_config(out).seconds == 25.0
+    with pytest.raises(UserError, match="begins at 22 s, and the run ends at 20 s"):
+        accerl.train("catch", out=tmp_path / "other", **given)
