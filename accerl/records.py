@@ -175,9 +175,14 @@ class RunWriter:
             )
         return list(islice(read_metrics(self.path), intervals))
 
-    def go_on(self, intervals: int) -> None:
-        """Go on behind the first `intervals`, with a configuration that may have become longer."""
-        self._file.close()
+    def go_on(self, intervals: int, *, finished: bool = False) -> None:
+        """Go on behind the first `intervals`, with a configuration that may have become longer.
+
+        A summary of what the run had reached stays only if nothing is left to do.
+        """
+        self.close()
+        if not finished:
+            (self.path / SUMMARY).unlink(missing_ok=True)
         kept = "".join(self._whole_lines(intervals))
         write_bytes(self.path / METRICS, kept.encode())
         write_json(self.path / CONFIG, self._config)

@@ -323,7 +323,7 @@ def _resume(
             )
         _tell_rejected(strategy, report)
         score.update(report)
-    writer.go_on(len(reports))
+    writer.go_on(len(reports), finished=episode.finished or score.is_reached)
     return reports
 
 

@@ -82,11 +82,14 @@ def test_a_new_run_replaces_an_old_one_and_a_resumed_one_goes_on(tmp_path: Path)
     RunWriter(tmp_path, {"seed": 4}).close()
     assert list(read_metrics(tmp_path)) == []
     assert not (tmp_path / records.SUMMARY).exists()
-    written(tmp_path).close()
+    written(tmp_path).finish({"done": True})
     writer = RunWriter(tmp_path, {"seed": 5}, resume=True)
     assert writer.recorded(2) == SEQUENCE[:2]
     assert read_json(tmp_path / records.CONFIG) != {"seed": 5}  # until it does go on
+    writer.go_on(2, finished=True)
+    assert read_json(tmp_path / records.SUMMARY) == {"done": True}
     writer.go_on(2)
+    assert not (tmp_path / records.SUMMARY).exists()
     writer.append(SEQUENCE[2])
     writer.close()
     assert list(read_metrics(tmp_path)) == SEQUENCE[:3]

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import accerl
 from accerl.errors import UserError
+from accerl.monitor.strategies import FixedStrategy
+from accerl.runtime.run import IntervalReport
+from accerl.training.run import run_training
 from accerl.training.run_folder import read_config
+from analysis.records.load import load_run
+from tests.fixtures.runs.inner_runs import fast_profile, tiny_catch
 
 
 def test_a_run_is_resumed_to_its_own_length_and_not_beyond(tmp_path: Path) -> None:
@@ -39,3 +45,22 @@ def test_a_run_with_an_event_beyond_its_game_s_length_is_resumed_to_its_own(tmp_
     assert read_config(out).seconds == 25.0
     with pytest.raises(UserError, match="begins at 22 s, and the run ends at 20 s"):
         accerl.train("catch", out=tmp_path / "other", **given)
+
+
+def test_an_interrupted_longer_run_has_no_summary_of_the_shorter_one(tmp_path: Path) -> None:
+    config, strategy, profile = tiny_catch(), FixedStrategy(), fast_profile()
+    run_training(config, strategy, out=tmp_path, profile=profile)
+
+    def interrupt(report: IntervalReport) -> None:
+        raise KeyboardInterrupt
+
+    longer = replace(config, seconds=2.0 * config.seconds)
+    with pytest.raises(KeyboardInterrupt):
+        run_training(
+            longer, strategy, out=tmp_path, profile=profile, resume=True, on_interval=interrupt
+        )
+    record = load_run(tmp_path)
+    assert not record.finished
+    assert record.summary["seconds"] == record.reports[-1].total_seconds > config.seconds
+    done = run_training(longer, strategy, out=tmp_path, profile=profile, resume=True)
+    assert load_run(tmp_path).summary["seconds"] == done.summary["seconds"]
