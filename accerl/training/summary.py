@@ -107,10 +107,9 @@ def note_on_actors(summary: Mapping[str, Any], actors: int) -> str | None:
 
 
 def _conditions(reports: Sequence[IntervalReport]) -> list[Mapping[str, Any]]:
-    """Return the events that the run met, each once."""
-    return [
-        *{tuple(event.items()): event for report in reports for event in report.conditions}.values()
-    ]
+    """Return the events that the run met, each once, also those of reports read from a file."""
+    met = [event for report in reports for event in report.conditions]
+    return [*{tuple(sorted(event.items())): event for event in met}.values()]
 
 
 def _cpu_seconds(reports: Sequence[IntervalReport]) -> dict[str, float]:

@@ -10,6 +10,7 @@ import pytest
 import accerl
 from accerl.errors import UserError
 from accerl.monitor.strategies import FixedStrategy
+from accerl.runtime.conditions import Condition, Conditions
 from accerl.runtime.run import IntervalReport
 from accerl.training.run import run_training
 from accerl.training.run_folder import read_config
@@ -64,3 +65,14 @@ def test_an_interrupted_longer_run_has_no_summary_of_the_shorter_one(tmp_path: P
     assert record.summary["seconds"] == record.reports[-1].total_seconds > config.seconds
     done = run_training(longer, strategy, out=tmp_path, profile=profile, resume=True)
     assert load_run(tmp_path).summary["seconds"] == done.summary["seconds"]
+
+
+def test_an_event_that_lasts_beyond_a_resumption_is_counted_once(tmp_path: Path) -> None:
+    event = Condition(at_seconds=0.01, lasts_seconds=1.0, kind="co-tenant", amount=1)
+    config = replace(tiny_catch(), conditions=Conditions((event,)))
+    longer = replace(config, seconds=2.0 * config.seconds)
+    for each, resume in ((config, False), (longer, True)):
+        result = run_training(
+            each, FixedStrategy(), out=tmp_path, profile=fast_profile(), resume=resume
+        )
+        assert [met["at_seconds"] for met in result.summary["conditions"]] == [0.01]
