@@ -11,6 +11,7 @@ import os
 import platform
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib import metadata
 from itertools import islice
 from pathlib import Path
@@ -140,10 +141,29 @@ def check_new_dir(path: Path) -> None:
         raise UserError(f"{path} already exists; give --out a new folder")
 
 
+@contextmanager
+def _disk_errors(file: Path) -> Iterator[None]:
+    """Say in one line that the disk refuses a file of a run.
+
+    Raises:
+        UserError: it does.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
+            f"cannot write {file}: {error.strerror or error}; free some space, then --resume goes "
+            "on from the last checkpoint"
+        ) from error
+
+
 class RunWriter:
     """Writes one run directory; every line has left this process before `append` returns.
 
     A run that is resumed is left as it is until `go_on`.
+
+    Raises:
+        UserError: the folder cannot be written, or the disk refuses later what is to be added.
     """
 
     def __init__(self, path: Path, config: Mapping[str, Any], *, resume: bool = False) -> None:
@@ -158,8 +178,9 @@ class RunWriter:
     def append(self, report: IntervalReport) -> None:
         """Add one interval to metrics.jsonl."""
         line = json.dumps(report.to_json(), sort_keys=True, default=_as_python)
-        self._file.write(f"{line}\n")
-        self._file.flush()
+        with _disk_errors(self.path / METRICS):
+            self._file.write(f"{line}\n")
+            self._file.flush()
 
     def recorded(self, intervals: int) -> list[IntervalReport]:
         """Return the first `intervals` of a run: what a checkpoint had seen when it was taken.
@@ -194,12 +215,14 @@ class RunWriter:
 
     def finish(self, summary: Mapping[str, Any]) -> None:
         """Write summary.json and close metrics.jsonl."""
-        write_json(self.path / SUMMARY, dict(summary))
+        with _disk_errors(self.path / SUMMARY):
+            write_json(self.path / SUMMARY, dict(summary))
         self.close()
 
     def close(self) -> None:
         """Close metrics.jsonl; safe to call twice."""
-        self._file.close()
+        with _disk_errors(self.path / METRICS):
+            self._file.close()
 
 
 def not_a_run(path: Path, lacking: str) -> str:

@@ -123,6 +123,20 @@ def test_a_failed_write_leaves_the_old_file_whole(
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_full_disk_is_an_error_of_the_disk_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / records.METRICS).symlink_to("/dev/full")
+    writer = RunWriter(tmp_path, {}, resume=True)
+    said = r"cannot write .*/metrics\.jsonl: No space left on device; .*--resume goes on"
+    with pytest.raises(UserError, match=said):
+        writer.append(REPORT)
+    with pytest.raises(UserError, match=said):  # what is still in the buffer
+        writer.close()
+    writer.close()
+    (tmp_path / records.SUMMARY).mkdir()
+    with pytest.raises(UserError, match=r"cannot write .*/summary\.json: Is a directory"):
+        writer.finish({})
+
+
 def test_a_reader_of_the_old_file_never_sees_the_new_one(tmp_path: Path) -> None:
     path = tmp_path / "summary.json"
     write_json(path, {"value": 1})
