@@ -154,7 +154,7 @@ class Servers:
 
         def rate(name: str, work: _Work) -> tuple[float, float]:
             if work.on_gpu:
-                return gpu_share, min(self._gpu_core, self._cores / on_gpu)
+                return gpu_share, min(self._gpu_core, share)
             if work.computes:
                 given = share if work.cores else 1.0
                 slower = moment.slowdown(name) if moment.throttles else 1.0

@@ -61,6 +61,17 @@ def test_processor_seconds_are_those_for_which_cores_are_occupied() -> None:
     assert servers.take_processor_seconds() == {}
 
 
+def test_no_more_cores_are_occupied_than_there_are_where_a_gpu_s_processes_share_them() -> None:
+    servers = Servers(["a", "b", "learner", "distiller"], cores=3)
+    for name in ("a", "b"):
+        servers.work(name, 100.0)
+    for name in ("learner", "distiller"):
+        servers.work(name, 100.0, on_gpu=True)
+    assert servers.advance(10.0) is None
+    taken = servers.take_processor_seconds()
+    assert taken == pytest.approx(dict.fromkeys(["a", "b", "learner", "distiller"], 7.5))
+
+
 def test_a_throttled_core_is_occupied_for_longer() -> None:
     servers = Servers(["a"], conditions=changing((0.0, 9.0, "throttle", 2.0, "a")))
     servers.work("a", 1.0)
