@@ -140,10 +140,15 @@ def test_a_run_survives_the_death_of_its_compressor_and_all_actors_at_once(ray: 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("decision", [Decision.of(NET3), Decision(((NET2, 0.5), (NET3, 0.5)))])
-def test_distillers_share_students_and_survive_their_deaths(ray: Any, decision: Decision) -> None:
+@pytest.mark.parametrize(
+    ("decision", "hold_back"),
+    [(Decision.of(NET3), True), (Decision(((NET2, 0.5), (NET3, 0.5))), False)],
+)
+def test_distillers_share_students_and_survive_their_deaths(
+    ray: Any, decision: Decision, hold_back: bool
+) -> None:
     """One student that both add to, or one each; what they had made is gone on with."""
-    config = ray_catch(num_distillers=2)
+    config = ray_catch(num_distillers=2, hold_back=hold_back)
     compression = replace(config.compression, distill_updates=0)  # as much as there is time for
     config = replace(config, compression=compression, ray=RayConfig(actor_cpus=0.5))
 

@@ -223,7 +223,8 @@ class RayRun(ParallelRun[RayWorker]):
             found=found,
             counts=counts,
         )
-        if worker.index is not None:
+        if worker.role == "actor":
+            assert worker.index is not None
             self._lend_next(worker.index)
 
     def _take_back(self, worker: RayWorker) -> str:
