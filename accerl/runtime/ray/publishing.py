@@ -57,6 +57,7 @@ class RayPublishing:
         self._known: dict[str, Any] = {"compressor": compressor.state_dict(), "ring": None}
         self._known_update = 0
         self._fresh = True  # whether `_known` is what the actor holds
+        self._awaited = False  # whether somebody waits for what it holds
         self._order: Order | None = None
         self._learner = learner
         self._recorder = recorder
@@ -150,6 +151,8 @@ class RayPublishing:
         self._states, self._fresh = [], False
         work = (weights, learner.updates, states, self._to_distill(), self._order)
         self.worker.call("work", *work)
+        if self._awaited:  # it has taken the place of one that was asked
+            self.worker.call("state")
         self._recorder.add_seconds("publish", perf_counter() - before)
 
     def handle(self, worker: RayWorker, call: Call, answer: Any) -> None:
@@ -195,12 +198,14 @@ class RayPublishing:
 
     def ask_state(self) -> None:
         """Ask who compresses and distils for their states, which they send in turn."""
+        self._awaited = True
         if not self._fresh:
             self.worker.call("state")
         self.distillers.ask_state()
 
     def state_dict(self) -> dict[str, Any]:
         """Return orders, and the compressor's state as it was last known."""
+        self._awaited = False
         return {"orders": self.orders.state_dict(), **self._merged()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
