@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,7 +17,7 @@ from accerl.runtime.process.messages import AskState, Ready, State
 from accerl.runtime.process.supervise import Supervisor, Worker
 from accerl.runtime.process.wire import PeerGoneError
 from tests.fixtures.runs.bodies import echo, hang
-from tests.fixtures.runs.processes import alive
+from tests.fixtures.runs.processes import alive, wait_for
 
 
 class Clock:
@@ -176,6 +178,26 @@ def test_a_process_that_never_gets_ready_is_killed_and_twice_ends_the_run() -> N
         supervisor.replace(worker, seconds=0.0, recovered="nothing lost")
     assert not alive(second)
     worker.end()
+
+
+def test_a_process_that_hangs_ends_with_a_parent_that_is_killed() -> None:
+    """Its environment may never return, so that it never sees that the pipe is closed."""
+    code = (
+        "import time; from accerl.runtime.process.supervise import Worker\n"
+        "from tests.fixtures.runs.bodies import hang\n"
+        "worker = Worker('actor', 0, hang, lambda _: ())\n"
+        "worker.start(); print(worker.pid, flush=True); time.sleep(600)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        assert alive(child)
+        parent.kill()
+    try:
+        wait_for(lambda: not alive(child), "it to end", 20.0)
+    finally:
+        if alive(child):
+            os.kill(child, signal.SIGKILL)
 
 
 def test_a_process_that_must_get_ready_again_has_the_time_of_a_start(worker: Worker) -> None:

@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from multiprocessing.connection import wait
 from time import monotonic
 from typing import Any
 
@@ -71,10 +72,19 @@ def hiding_main_module() -> Iterator[None]:
             sys.modules["__main__"] = main
 
 
+def _end_with_parent() -> None:
+    """End this process as soon as its parent is dead: a game that never returns reads no pipe."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    wait([parent.sentinel])
+    os._exit(1)
+
+
 def process_main(body: Body, channel: Channel, arguments: tuple[Any, ...]) -> None:
-    """Run `body` until it returns or the parent has closed its end, as it does when it dies."""
+    """Run `body` until it returns or the parent has closed its end; the parent's death ends it."""
     # Inherited where the main thread starts processes, see `ignoring_interrupts`.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         with suppress(PeerGoneError):
             body(channel, *arguments)
