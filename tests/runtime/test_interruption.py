@@ -100,3 +100,24 @@ def test_children_end_by_themselves_when_the_main_process_is_killed(catch: Start
     catch.nothing_is_left()
     assert catch.process.returncode == -signal.SIGKILL
     assert list(read_metrics(catch.out))
+
+
+def test_ctrl_c_ends_the_measurement_of_a_profile_in_one_line(tmp_path: Path) -> None:
+    command = [*COMMAND[:-1], "profile", "measure", "--game", "catch", "--out", str(tmp_path)]
+    with subprocess.Popen(
+        command,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as measuring:
+        # Python's tracker of shared memory, and the actor.
+        wait_for(lambda: len(children(measuring.pid)) == 2, "the actor to start")
+        started = children(measuring.pid)
+        os.killpg(measuring.pid, signal.SIGINT)
+        _, errors = measuring.communicate(timeout=60)
+    assert measuring.returncode == 130
+    assert "Traceback" not in errors
+    assert errors.splitlines()[-1].startswith("accerl: interrupted")
+    wait_for(lambda: not any(map(alive, started)), "children to end")

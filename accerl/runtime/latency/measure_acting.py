@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import nullcontext
 from itertools import cycle
-from multiprocessing.connection import Connection
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -19,8 +17,12 @@ from accerl.acting.actor import Actor
 from accerl.acting.rollout import Rollout, RolloutShape
 from accerl.config import RunConfig
 from accerl.envs import EnvConfig, Envs, make_envs
+from accerl.errors import UserError
 from accerl.runtime.machine.cores import LearnersCores
 from accerl.runtime.machine.memory import give_back_large_blocks
+from accerl.runtime.process.messages import Act, Timed
+from accerl.runtime.process.supervise import Worker
+from accerl.runtime.process.wire import Channel, PeerGoneError
 from accerl.weights import Mailbox
 
 STEPS = 4
@@ -87,40 +89,47 @@ class Acting:
         cores: LearnersCores | None = None,
     ) -> None:
         """Start it, off the learner's cores if these are named."""
-        context = multiprocessing.get_context("spawn")
-        self._pipe, theirs = context.Pipe()
         runtime = config.runtime
         rows = config.learner.unroll * (2 + runtime.queue_rollouts)
         game = (config.game, config.env, runtime.num_envs)
-        arguments = (theirs, mailbox.handle(), *game, rows, beside)
-        self._process = context.Process(target=act, args=arguments, daemon=True)
+        arguments = (mailbox.handle(), *game, rows, beside)
+        self._worker = Worker("actor", 0, act, lambda _: arguments)
         with nullcontext() if cores is None else cores.place("actor"):
-            self._process.start()
-        theirs.close()
+            self._worker.start()
         self._beside = beside
 
     def ask(self, batch: int) -> None:
         """Have it act with what is in the mailbox, so many states per inference."""
-        self._pipe.send(batch)
+        self._worker.send(Act(batch))
 
     def answered(self) -> bool:
-        """Whether it has answered; on a single core this waits for it."""
-        return self._pipe.poll(None if not self._beside else 0.0)
+        """Whether it has answered; on a single core nothing is to be done meanwhile."""
+        return not self._beside or self._worker.channel.poll()
 
     def answer(self) -> dict[str, float]:
-        """Return microseconds per step and environment, and of loading."""
-        return self._pipe.recv()
+        """Wait for microseconds per step and environment, and of loading.
+
+        Raises:
+            UserError: its environments have failed, or it has died.
+        """
+        try:
+            message = self._worker.receive()
+        except PeerGoneError as error:
+            exit_code = self._worker.end()
+            raise UserError(
+                f"the actor's process died while it was timed (exit code {exit_code}); its "
+                "messages are above"
+            ) from error
+        assert isinstance(message, Timed)
+        return message.microseconds
 
     def close(self) -> None:
         """End the process."""
-        self._pipe.close()
-        self._process.join(5.0)
-        if self._process.is_alive():
-            self._process.terminate()
+        self._worker.end(patience_seconds=5.0)
 
 
 def act(
-    pipe: Connection,
+    channel: Channel,
     mailbox_handle: dict[str, Any],
     game: str,
     env: EnvConfig,
@@ -150,9 +159,11 @@ def act(
 
     try:
         while True:
-            while acting is not None and beside and not pipe.poll():
+            while acting is not None and beside and not channel.poll():
                 collect(acting)
-            batch = pipe.recv()
+            message = channel.receive()
+            assert isinstance(message, Act)
+            batch = message.batch
             if batch not in actors:
                 actors[batch] = Actor(envs, 0, infer_batch=batch)
             acting = actors[batch]
@@ -164,9 +175,8 @@ def act(
             env_us, infer_us, write_us = collect(acting)
             # The first calls of an engine are slower; that is part of beginning to act with it.
             load_us += max(first_us - infer_us, 0.0) * STEPS * num_envs
-            pipe.send({"env": env_us, "infer": infer_us, "write": write_us, "load": load_us})
-    except (EOFError, BrokenPipeError):  # whoever asked is gone
-        return
+            times = {"env": env_us, "infer": infer_us, "write": write_us, "load": load_us}
+            channel.send(Timed(times))
     finally:
         mailbox.close()
         envs.close()

@@ -64,6 +64,21 @@ class Filled(Message):
 
 
 @dataclass(frozen=True)
+class Act(Message):
+    """To an actor that is timed: act with what is in the mailbox."""
+
+    batch: int
+    """states per inference"""
+
+
+@dataclass(frozen=True)
+class Timed(Message):
+    """From an actor that is timed: microseconds per environment step, and of loading."""
+
+    microseconds: dict[str, float]
+
+
+@dataclass(frozen=True)
 class Hello(Message):
     """From a compressor or a distiller: it needs a `State` to start from."""
 
@@ -176,7 +191,7 @@ class Leave(Message):
 MESSAGES: dict[str, type[Message]] = {
     kind.__name__: kind
     for kind in (
-        *(Ready, Mistake, News, Fill, Filled, Hello, AskState, State),
+        *(Ready, Mistake, News, Fill, Filled, Act, Timed, Hello, AskState, State),
         *(Distil, Distilled, Publish, Taken, Done, Shadowed, Measure, Measured),
         *(Join, Joining, Learn, Leave),
     )

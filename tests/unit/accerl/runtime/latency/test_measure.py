@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from accerl.errors import UserError
+from accerl.errors import GameError, UserError
 from accerl.presets import load_preset
 from accerl.runtime.latency.measure import measure_game, measure_profile
+from accerl.runtime.latency.measure_acting import Acting
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.machine import cores
 from accerl.runtime.machine.cores import usable_cores
 from accerl.spec import IDENTITY, CompressionSpec
 from accerl.training.run import known_times
+from accerl.weights import Mailbox
+from tests.fixtures.own_games import own
 
 IMPOSSIBLE = CompressionSpec(student="tests.fixtures.own_networks:wrong")
 SPECS = [IDENTITY, CompressionSpec(bits=8), CompressionSpec(student="net3", sparsity=0.5)]
@@ -55,6 +59,31 @@ def test_a_container_has_the_cores_of_its_quota(
         config=catch, specs=[IDENTITY], batches=(1,), networks=("net3",), repeats=1
     )
     assert (times.cores, times.num_actors) == (3, 2)
+
+
+@pytest.mark.usefixtures("own_games")
+def test_what_an_environment_of_the_actor_raises_is_one_line() -> None:
+    config = load_preset(own("Failing-raises-v0")).with_learner(unroll=32, minibatches=1)
+    small = replace(config.compression, distill_batch=16)
+    config = replace(config, compression=small).with_runtime(num_envs=8)
+    with pytest.raises(GameError, match=r"^actor-0: .*the simulator crashed for good") as failed:
+        measure_profile(config=config, specs=[IDENTITY], batches=(8,), networks=("net3",))
+    assert "\n" not in str(failed.value)
+    assert "in step" in failed.value.details
+
+
+def test_an_actor_that_dies_while_it_is_timed_is_one_line() -> None:
+    config, mailbox = load_preset("catch"), Mailbox(1_000)
+    acting = Acting(config, mailbox, beside=True)
+    try:
+        (process,) = multiprocessing.active_children()
+        process.kill()
+        acting.ask(1)
+        with pytest.raises(UserError, match=r"died while it was timed \(exit code -9\)"):
+            acting.answer()
+    finally:
+        acting.close()
+        mailbox.close()
 
 
 def test_sizes_are_those_of_what_is_sent(measured: LatencyProfile) -> None:
