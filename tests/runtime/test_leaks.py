@@ -78,3 +78,27 @@ def test_a_run_that_fails_at_the_start_leaves_nothing(moment: str) -> None:
             worker.start()
     run.close()
     assert traces() == before
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "process.run.SharedBlocks.of",
+        "process.blocks.Mailbox.__init__",
+        "process.publishing.RemotePublishing",
+    ],
+)
+def test_a_run_that_is_interrupted_while_it_is_built_leaves_nothing(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, segments = shared_memory(os.getpid()), set[Path]()
+
+    def interrupt(*_: object, **__: object) -> None:
+        segments.update(shared_memory(os.getpid()) - before)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"accerl.runtime.{name}", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        ProcessRun(quick_catch(num_distillers=1))
+    assert segments
+    assert not [path for path in segments if path.exists()]

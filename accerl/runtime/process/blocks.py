@@ -6,6 +6,7 @@ goes to whoever compresses and distils; what they made of it goes to the actors 
 
 from __future__ import annotations
 
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,12 +40,18 @@ class SharedBlocks:
     def of(cls, config: RunConfig, policy: Policy, shape: RolloutShape) -> SharedBlocks:
         """Make the blocks for a learner's policy and its rollouts."""
         compression, kept = config.compression, _kept_states(config, shape)
-        return cls(
-            weights=WeightVector(count_weights(policy), gradients=compression.needs_gradients),
-            samples=SampleRing(shape.observation, compression.calibration_states),
-            states=StateRing(shape.observation, shape.num_actions, kept, shared=True),
-            mailbox=Mailbox(MIXED * _artifact_bytes(policy)),
-        )
+        numbers, gradients = count_weights(policy), compression.needs_gradients
+        observation, actions = shape.observation, shape.num_actions
+        with ExitStack() as stack:
+            take = stack.enter_context  # what is there is let go of if the next fails
+            blocks = cls(
+                weights=take(closing(WeightVector(numbers, gradients=gradients))),
+                samples=take(closing(SampleRing(observation, compression.calibration_states))),
+                states=take(closing(StateRing(observation, actions, kept, shared=True))),
+                mailbox=take(closing(Mailbox(MIXED * _artifact_bytes(policy)))),
+            )
+            stack.pop_all()
+        return blocks
 
     def close(self) -> None:
         """Let go of the memory and remove it. Safe to call twice."""

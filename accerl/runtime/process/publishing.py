@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
 from time import perf_counter
 from typing import Any
 
@@ -237,23 +238,29 @@ def make_publishing(
     network, compression = network_of(config, learner.policy), config.compression
     device = learner.device.type  # students learn where the learner does
     shared = (blocks.weights.handle(), blocks.states.handle())
-    boards = [Board(board_bytes(learner.policy)) for _ in range(wiring.distillers)]
-    board_handles = [board.handle() for board in boards]
-    found = []
-    for index, board in enumerate(boards):
-        given = (*network, compression, device, *shared, board_handles, index)
-        worker = Worker("distiller", index, distill_repeatedly, lambda _, given=given: given)
-        found.append(DistillerProcess(worker, board))
-    handles = (*shared, blocks.samples.handle(), blocks.mailbox.handle())
-    passed = (None if pipe is None else pipe.handle(), wiring.actors)
-    arguments = (*network, compression, device, links, *handles, board_handles, *passed)
-    check_every = KLProbe.check_every(samples, count_macs(learner.policy))
-    return RemotePublishing(
-        PublicationOrders(config.runtime.publish_every, check_every, clock),
-        compressor,
-        Worker("compressor", None, compress_weights, lambda _: arguments),
-        learner,
-        recorder,
-        blocks=blocks,
-        pool=DistillerPool(found, compression.distill_updates, follow_idle=not wiring.is_crowded),
-    )
+    with ExitStack() as stack:  # lets go of the boards if what comes after them fails
+        size = board_bytes(learner.policy)
+        boards = [stack.enter_context(closing(Board(size))) for _ in range(wiring.distillers)]
+        board_handles = [board.handle() for board in boards]
+        found = []
+        for index, board in enumerate(boards):
+            given = (*network, compression, device, *shared, board_handles, index)
+            worker = Worker("distiller", index, distill_repeatedly, lambda _, given=given: given)
+            found.append(DistillerProcess(worker, board))
+        handles = (*shared, blocks.samples.handle(), blocks.mailbox.handle())
+        passed = (None if pipe is None else pipe.handle(), wiring.actors)
+        arguments = (*network, compression, device, links, *handles, board_handles, *passed)
+        check_every = KLProbe.check_every(samples, count_macs(learner.policy))
+        publishing = RemotePublishing(
+            PublicationOrders(config.runtime.publish_every, check_every, clock),
+            compressor,
+            Worker("compressor", None, compress_weights, lambda _: arguments),
+            learner,
+            recorder,
+            blocks=blocks,
+            pool=DistillerPool(
+                found, compression.distill_updates, follow_idle=not wiring.is_crowded
+            ),
+        )
+        stack.pop_all()
+    return publishing

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import ExitStack, closing
 from functools import partial
 from multiprocessing.connection import wait
 from time import process_time, thread_time
@@ -69,27 +70,32 @@ class ProcessRun(ParallelRun[Worker]):
         need = shared_bytes(config, policy, self._shape, len(self._slots), wiring.distillers)
         require_shared_memory("what processes share", need, "compression.distill_states")
         self._pipe: ShapedPipe | None = None
-        if conditions.has_link:
-            down, up = conditions.down_bytes_per_second, conditions.up_bytes_per_second
-            self._pipe = ShapedPipe(down, up, actors)
-        self._slab = Slab(self._shape, len(self._slots))
-        self._blocks = SharedBlocks.of(config, policy, self._shape)
-        self._actors = [self._make_actor(index) for index in range(actors)]
-        self._ranks = learner_ranks(config, wiring, self.learner, self._slab, self._supervisor)
-        self._evaluator = self._make_evaluator() if config.runtime.eval_episodes else None
         self._learner_return: float | None = None  # what the evaluator has just measured
-        self._publishing = make_publishing(
-            config,
-            self._parts.links,
-            wiring,
-            self._shape.samples,
-            self._compressor,
-            self.learner,
-            self.recorder,
-            self._blocks,
-            lambda: self._seconds,
-            self._pipe,
-        )
+        with ExitStack() as stack:  # lets go of the memory if what comes after it fails
+            if conditions.has_link:
+                down, up = conditions.down_bytes_per_second, conditions.up_bytes_per_second
+                self._pipe = stack.enter_context(closing(ShapedPipe(down, up, actors)))
+            self._slab = stack.enter_context(closing(Slab(self._shape, len(self._slots))))
+            self._blocks = stack.enter_context(
+                closing(SharedBlocks.of(config, policy, self._shape))
+            )
+            self._actors = [self._make_actor(index) for index in range(actors)]
+            self._ranks = learner_ranks(config, wiring, self.learner, self._slab, self._supervisor)
+            self._evaluator = self._make_evaluator() if config.runtime.eval_episodes else None
+            self._publishing = make_publishing(
+                config,
+                self._parts.links,
+                wiring,
+                self._shape.samples,
+                self._compressor,
+                self.learner,
+                self.recorder,
+                self._blocks,
+                lambda: self._seconds,
+                self._pipe,
+            )
+            stack.callback(self._publishing.pool.close)
+            self._memory = stack.pop_all()
 
     @property
     def publishing(self) -> RemotePublishing:
@@ -295,8 +301,4 @@ class ProcessRun(ParallelRun[Worker]):
         for worker in self.workers:
             worker.end()
         self._supervisor.unpin()
-        self._blocks.close()
-        if self._pipe is not None:
-            self._pipe.close()
-        self._slab.close()
-        self.publishing.pool.close()
+        self._memory.close()
