@@ -1,8 +1,9 @@
 """Conditions: what happens to a machine while a run is on it, as a schedule of events.
 
-Another program takes cores, a link gets slow, a core gets hot, actors leave and join. Every runtime
-plays the same schedule: the serial one on its clock, exactly; the process runtime by really doing
-these things to its processes. A strategy is never told; it sees what a process can see of them.
+Another program takes cores, a link gets slow, a core gets hot, actors leave and join. Two runtimes
+play the same schedule: the serial one on the virtual clock, exactly; the process runtime by really
+doing these things to its processes. Others refuse it. A strategy is never told; it sees what a
+process can see of them.
 """
 
 from __future__ import annotations
