@@ -150,9 +150,7 @@ def bench_infer(
         macs = {spec: _macs(spec, subject.policy) for spec in specs}
         rows = []
         for batch in batches:
-            calls = {
-                spec: _call(engine.infer, compared[:batch]) for spec, engine in engines.items()
-            }
+            calls = {spec: _call(engine.infer, compared, batch) for spec, engine in engines.items()}
             seconds = interleaved(calls, repeats, seconds_per_call, clock)
             rows += [
                 {
@@ -201,10 +199,11 @@ def _macs(spec: CompressionSpec, policy: Policy) -> int:
 
 
 def _call(
-    infer: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]], obs: np.ndarray
+    infer: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]], states: np.ndarray, batch: int
 ) -> Callable[[], object]:
-    contiguous = np.ascontiguousarray(obs)
-    return lambda: infer(contiguous)
+    """Return a call on so many states; a batch of more than there are repeats them."""
+    obs = np.resize(states, (batch, *states.shape[1:]))
+    return lambda: infer(obs)
 
 
 def _loss(policy: Policy, artifact: Artifact, states: np.ndarray) -> tuple[float, float]:

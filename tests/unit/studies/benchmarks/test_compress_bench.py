@@ -100,6 +100,20 @@ def test_bench_infer_reports_every_row(measured: dict[str, Any]) -> None:
     assert 1e-3 < small["kl_mean"] < 3.0  # a student after a few updates
 
 
+def test_a_batch_of_more_states_than_there_are_repeats_them() -> None:
+    seen: list[np.ndarray] = []
+
+    def infer(obs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        seen.append(obs)
+        return obs, obs
+
+    states = np.arange(6).reshape(3, 2)
+    for batch in (2, 7):
+        bench_infer._call(infer, states, batch)()
+    assert [obs[:, 0].tolist() for obs in seen] == [[0, 2], [0, 2, 4, 0, 2, 4, 0]]
+    assert all(obs.flags.c_contiguous for obs in seen)
+
+
 def test_bench_infer_leaves_the_threads_alone(small: None) -> None:
     threads = torch.get_num_threads()
     bench_infer.bench_infer((1,), repeats=1, seconds_per_call=0.0, distill_updates=1)
