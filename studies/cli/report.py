@@ -19,7 +19,7 @@ from analysis.figures.export import (
 from analysis.records.load import is_room, is_study, load_run
 from analysis.render.html import is_comparison, label_runs, write_runs_report
 from analysis.render.terminal import rich_table
-from analysis.report.runs import score_table
+from analysis.report.runs import score_tables
 from studies.cli.command import Command, check_writable
 from studies.progress import console, say
 
@@ -108,7 +108,8 @@ class Report(Command):
                 say(f"wrote {path}")
         if lone_study is None:
             labelled = label_runs([load_run(path) for path in runs])
-            console.print(rich_table(score_table(labelled, self.scores)))
+            for table in score_tables(labelled, self.scores):
+                console.print(rich_table(table))
         written: dict[str, Any] = {"html": str(html), "wandb": []}
         if wandb is None:
             return written

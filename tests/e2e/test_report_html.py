@@ -13,6 +13,7 @@ from accerl.spec import Decision
 from analysis.records.load import load_study
 from analysis.render.html import write_runs_report, write_study_report
 from analysis.report.cost import budget_sentences
+from tests.fixtures.command_line import accerl
 from tests.fixtures.reports.sections import SECTIONS
 from tests.fixtures.studies.synthetic_study import FULL, make_report, write_run, write_study
 
@@ -249,6 +250,15 @@ def test_runs_report_shows_runs_side_by_side(study_dir: Path, tmp_path: Path) ->
     for row, summary in zip(rows, summaries, strict=True):
         assert float(str(row[5][1])) == summary["env_steps"]
         assert float(str(row[7][1])) == summary["final_return"]
+
+
+def test_the_terminal_has_a_table_of_scores_for_each_game(
+    study_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    games = sorted(load_study(study_dir).games)[:2]
+    runs = [study_dir / f"runs/fp32/{game}/seed-100" for game in games]
+    said = accerl(capsys, "report", *runs, "--html", tmp_path / "r.html").err
+    assert [f"Time to score: {game}" in said for game in games] == [True, True]
 
 
 def test_runs_report_warns_of_mixed_clocks_and_unfinished_runs(
