@@ -56,12 +56,18 @@ def first_reached(curve: Sequence[Point], level: float) -> Point | None:
 
 
 def default_levels(curves: Sequence[Sequence[Point]]) -> list[float]:
-    """Return levels between the lowest start and the best score of all curves."""
+    """Return levels between the lowest start and the best score of all curves.
+
+    They are rounded to three digits of that range: small scores need levels of their own too.
+    """
     starts = [curve[0].score for curve in curves if curve]
     if not starts:
         return []
     low, high = min(starts), max(point.score for curve in curves for point in curve)
-    return sorted({round(low + share * (high - low), 1) for share in LEVELS})
+    if low == high:
+        return [low]
+    decimals = 2 - math.floor(math.log10(high - low))
+    return sorted({round(low + share * (high - low), decimals) for share in LEVELS})
 
 
 def curves_json(labelled: Mapping[str, RunRecord]) -> list[dict[str, Any]]:

@@ -13,7 +13,9 @@ from accerl.spec import IDENTITY, Decision
 from analysis.comparison.scores import (
     EPISODES,
     POINTS,
+    Point,
     curves_json,
+    default_levels,
     first_reached,
     score_curve,
 )
@@ -68,6 +70,20 @@ def test_levels_are_reached_once_or_never(tmp_path: Path) -> None:
     chosen = score_table({"mine": run}).columns
     levels = ("#Score 2.5", "#Score 5", "#Score 7.5", "#Score 9")
     assert chosen == ("Run", *levels, "#Best of the curve")
+
+
+@pytest.mark.parametrize(
+    ("scores", "levels"),
+    [
+        ((0.0, 0.2), [0.05, 0.1, 0.15, 0.18]),
+        ((0.0, 42.31), [10.6, 21.2, 31.7, 38.1]),
+        ((3.14159, 3.14159), [3.14159]),
+        ((), []),
+    ],
+)
+def test_levels_have_digits_of_the_range(scores: tuple[float, ...], levels: list[float]) -> None:
+    curve = [Point(float(place), place, score) for place, score in enumerate(scores)]
+    assert default_levels([curve]) == pytest.approx(levels)
 
 
 def test_the_best_of_a_curve_may_lie_below_the_best_twenty_episodes(tmp_path: Path) -> None:
