@@ -34,7 +34,7 @@ EXPLAINED = ("env_steps_per_second", "efficiency", "probability")
 """of what is believed of a candidate, the numbers that get a chart"""
 PROJECT = "accerl"
 WRITTEN = "accerl-runs.json"
-"""names of the runs that the last call has written"""
+"""names of the runs that were written last, by what they are of: a study or a run directory"""
 STRATEGY_ROLE, REPORT_ROLE = "strategy", "report"
 """what a study's runs are for: one a strategy, and one that holds the figures' tables"""
 
@@ -63,21 +63,25 @@ def write_offline_runs(source: Path | Sequence[Path], out_dir: Path) -> list[Pat
     if not paths:
         raise UserError("no run directory given; name at least one folder that a run wrote")
     out_dir = make_out_dir(Path(out_dir)).resolve()
+    sources = [str(Path(path).resolve()) for path in paths]
     if len(paths) == 1 and is_study(Path(paths[0])):
         jobs = list(_study_jobs(load_study(Path(paths[0]))))
+        sources *= len(jobs)
     else:
         runs = label_runs([load_run(Path(path)) for path in paths])
         jobs = [_run_job(label, run) for label, run in runs.items()]
     for job in jobs:
         for figure in job.get("figures", ()):
             check_size(figure)
-    _remove_written(out_dir)
+    written = _without_earlier(out_dir, sources)
     with _environment(out_dir):
         import wandb
 
         try:
             folders = [_write(out_dir, **job) for job in jobs]
-            write_json(out_dir / WRITTEN, [folder.name for folder in folders])
+            for origin, folder in zip(sources, folders, strict=True):
+                written.setdefault(origin, []).append(folder.name)
+            write_json(out_dir / WRITTEN, written)
             return folders
         finally:
             # W&B writes in a process of its own, and a finished run's last rows may still be on
@@ -85,11 +89,18 @@ def write_offline_runs(source: Path | Sequence[Path], out_dir: Path) -> list[Pat
             wandb.teardown()
 
 
-def _remove_written(out_dir: Path) -> None:
-    """Remove the runs of an earlier call, which would be drawn twice, and no others."""
-    names = read_json(out_dir / WRITTEN) if (out_dir / WRITTEN).is_file() else []
-    for name in names:
-        shutil.rmtree(runs_folder(out_dir) / name, ignore_errors=True)
+def _without_earlier(out_dir: Path, sources: Sequence[str]) -> dict[str, list[str]]:
+    """Remove the earlier runs of `sources`, which would be drawn twice; return the others' names.
+
+    Those may not have been uploaded yet.
+    """
+    written = read_json(out_dir / WRITTEN) if (out_dir / WRITTEN).is_file() else {}
+    if not isinstance(written, dict):  # an earlier version did not say whose they are
+        return {}
+    for source in set(sources):
+        for name in written.pop(source, ()):
+            shutil.rmtree(runs_folder(out_dir) / name, ignore_errors=True)
+    return written
 
 
 def runs_folder(out_dir: Path) -> Path:

@@ -175,6 +175,22 @@ def test_runs_of_an_earlier_call_are_replaced_and_no_others(tmp_path: Path) -> N
     assert {*out.glob("wandb/offline-run-*")} == {second, foreign}
 
 
+@pytest.mark.usefixtures("no_network")
+def test_runs_of_another_source_stay(tmp_path: Path) -> None:
+    study_dir = write_study(
+        tmp_path / "s", strategies=("learned",), games=("freeway",), seeds=(100, 101)
+    )
+    a, b = (study_dir / f"runs/learned/freeway/seed-{seed}" for seed in (100, 101))
+    out = tmp_path / "out"
+    first = write_offline_runs([a, b], out)
+    (again,) = write_offline_runs([b], out)
+    assert {*out.glob("wandb/offline-run-*")} == {first[0], again}
+    of_study = write_offline_runs(study_dir, out)
+    assert {*out.glob("wandb/offline-run-*")} == {first[0], again, *of_study}
+    newer = write_offline_runs(study_dir, out)
+    assert {*out.glob("wandb/offline-run-*")} == {first[0], again, *newer}
+
+
 def test_a_table_that_would_be_cut_short_is_refused() -> None:
     rows = [{"x": number} for number in range(MOST_ROWS + 1)]
     check_size(Figure("long", "Long", "", {}, rows[1:]))
