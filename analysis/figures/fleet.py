@@ -27,8 +27,9 @@ def fleet_figure(result: Mapping[str, Any]) -> Figure:
         for name, title in PANELS.items()
     ]
     labels = values_of(rows, "label")
-    hues = [BASELINE_COLOUR, SUBJECT_COLOUR, *COLOURS][: len(labels)]
-    look = lines_by("label", dict(zip(labels, hues, strict=True)), DASHES[: len(labels)])
+    hues = [BASELINE_COLOUR, SUBJECT_COLOUR, *COLOURS]
+    colours = {label: hues[index % len(hues)] for index, label in enumerate(labels)}
+    look = lines_by("label", colours, [DASHES[i % len(DASHES)] for i in range(len(labels))])
     limits = values_of(rows, "limit")
     shape = alt.Shape("limit:N").scale(domain=limits).legend(title="limited by")
     x = (
@@ -50,7 +51,7 @@ def fleet_figure(result: Mapping[str, Any]) -> Figure:
         "Fleets of actors on other machines",
         f"Predicted for {result['env']} with {result['network']}, times of "
         f"{result['profile']['name']}; {settings['link_gbit']:g} Gbit/s into the learner's node, "
-        f"{settings['actors_per_node']} actors a node.",
+        f"{settings['actors_per_node']} actors a node. Values below 1 are drawn at 1.",
         alt.hconcat(*panels, spacing=24, data=marks().data),
         table,
     )

@@ -12,7 +12,7 @@ import tyro
 from accerl.config import RunConfig
 from accerl.errors import UserError, one_line
 from accerl.presets import load_preset
-from accerl.records import fingerprint, make_out_dir, read_json, versions
+from accerl.records import fingerprint, read_json, versions
 from accerl.runtime.latency.compare import compare, describe_wiring
 from accerl.runtime.latency.families import FAMILIES, machine_of, sample_machine
 from accerl.runtime.latency.fleet import FleetSettings, MessageCosts, plan_fleet
@@ -247,14 +247,14 @@ class Sample(Command):
             "versions": versions(),
             "fingerprint": fingerprint(),
         }
+        saved = save_result(result, self.out, "fleet.json")
         if self.out is not None:
             from analysis.figures.export import write_pngs
             from analysis.figures.fleet import fleet_figure
 
-            make_out_dir(self.out)
             for path in write_pngs({"fleet": fleet_figure(result)}, self.out):
                 say(f"wrote {path}")
-        return save_result(result, self.out, "fleet.json")
+        return saved
 
 
 def _read_costs(path: Path) -> MessageCosts:

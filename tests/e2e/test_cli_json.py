@@ -160,6 +160,17 @@ def test_profiles_are_listed_with_what_tells_them_apart(
     assert all(name in table.err for name in (*SHIPPED, "broken"))
 
 
+def test_a_fleet_of_more_specs_than_there_are_colours_is_drawn(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    specs = [json.dumps({"sparsity": share / 20, "bits": 8}) for share in range(12)]
+    sample = ("profile", "sample", "--fleet", 2, "--specs", *specs, "--out", tmp_path)
+    rows = accerl(capsys, *sample, "--json").json["rows"]
+    assert len({row["label"] for row in rows}) == 12
+    assert read_json(tmp_path / "fleet.json")["rows"] == rows
+    assert (tmp_path / "fleet.png").read_bytes()[1:4] == b"PNG"
+
+
 def test_profiles_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
     compared = accerl(capsys, "profile", "diff", "two-core", "edge", "--json").json
     rows = {
