@@ -6,8 +6,6 @@ import multiprocessing
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from importlib.util import find_spec
 from multiprocessing.connection import Connection
@@ -28,7 +26,7 @@ from accerl.seeds import Role, generator, number
 from accerl.spec import Decision
 from accerl.training.run import make_run
 from studies.benchmarks.pipelines import RATIOS, Pipeline, pipelines, wirings
-from studies.benchmarks.repeats import median_and_spread, result_of
+from studies.benchmarks.repeats import apart, median_and_spread, result_of
 from studies.progress import bar
 
 WARM_UP_SECONDS = 3.0
@@ -62,7 +60,7 @@ def bench_pipeline(
         seed: of the first repeat; the next ones count on.
 
     Raises:
-        UserError: a name or number is not allowed.
+        UserError: a name or number is not allowed, or a process that measures was killed.
     """
     if not 0.0 < seconds < 3600.0:
         raise UserError(f"--seconds must be positive and below 3600, got {seconds:g}")
@@ -81,7 +79,8 @@ def bench_pipeline(
     with bar("pipelines", len(order) * repeats) as advance:
         for repeat in range(repeats):
             for name in order:
-                found[name].append(_measure_apart(name, chosen[name], seconds, seed + repeat))
+                arguments = (chosen[name], seconds, seed + repeat)
+                found[name].append(apart(measure, *arguments, what=repr(name)))
                 speed = found[name][-1]["env_steps_per_second"]
                 advance(1, f"{name}: {speed:,.0f} env steps/s")
             order = [*order[1:], order[0]]
@@ -97,18 +96,6 @@ def bench_pipeline(
         configs={name: _medians(rows) for name, rows in found.items()},
         **_ratios(found, pairs),
     )
-
-
-def _measure_apart(name: str, pipeline: Pipeline, seconds: float, seed: int) -> dict[str, Any]:
-    """Return what `measure` returns in a process of its own."""
-    spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=spawn) as fresh:
-        try:
-            return fresh.submit(measure, pipeline, seconds, seed).result()
-        except BrokenProcessPool as error:
-            raise UserError(
-                f"the process that measured {name!r} was killed: is there memory enough?"
-            ) from error
 
 
 def measure(pipeline: Pipeline, seconds: float, seed: int) -> dict[str, Any]:

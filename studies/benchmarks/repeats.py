@@ -11,11 +11,13 @@ import multiprocessing
 import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
+from accerl.errors import UserError
 from accerl.records import fingerprint, versions
 from accerl.runtime.machine.cores import usable_cores
 from controller.bundle.meta import git_revision
@@ -82,10 +84,30 @@ def per_item(seconds: np.ndarray, name: str) -> dict[str, float]:
     return {name: median, "spread": spread}
 
 
-def apart(call: Callable[..., T], *arguments: Any) -> T:
-    """Return what `call` returns in a fresh process, which leaves no memory behind."""
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as fresh:
+def apart(call: Callable[..., T], *arguments: Any, what: str) -> T:
+    """Return what `call` returns in a fresh process, which leaves no memory behind.
+
+    Raises:
+        UserError: see `refuse_killed`.
+    """
+    spawn = multiprocessing.get_context("spawn")
+    with refuse_killed(what), ProcessPoolExecutor(1, spawn) as fresh:
         return fresh.submit(call, *arguments).result()
+
+
+@contextlib.contextmanager
+def refuse_killed(what: str) -> Iterator[None]:
+    """Run a block that waits for processes which measure `what`.
+
+    Raises:
+        UserError: one of them was killed.
+    """
+    try:
+        yield
+    except BrokenProcessPool as error:
+        raise UserError(
+            f"the process that measured {what} was killed: is there memory enough?"
+        ) from error
 
 
 def timed_here() -> list[Any]:

@@ -54,7 +54,8 @@ def bench_advice(
         kept: holds what an earlier call that was interrupted has done, and gets what is done here.
 
     Raises:
-        UserError: a name or number is not allowed, or a spec cannot act here.
+        UserError: a name or number is not allowed, a spec cannot act here, or the process that
+            measures was killed.
     """
     if min(repeats, rounds) < 1 or actors < 0 or not 4.0 <= seconds < 3600.0:
         raise UserError(
@@ -81,7 +82,9 @@ def bench_advice(
             order = [*specs[repeat % len(specs) :], *specs[: repeat % len(specs)]]
             run = replace(config, seed=seed + repeat)
             key = ["real", here, run.hash, [spec.label for spec in order], seconds]
-            found = kept.get(key, lambda run=run, order=order: apart(_run, run, order, seconds))
+            found = kept.get(
+                key, lambda run=run, order=order: apart(_run, run, order, seconds, what="the specs")
+            )
             for spec, shown in zip(order, found, strict=True):
                 real[spec].append(shown)
             advance()

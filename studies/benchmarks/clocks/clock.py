@@ -29,7 +29,7 @@ from studies.benchmarks.clocks.clock_cases import (
     cases_of,
     clock_config,
 )
-from studies.benchmarks.repeats import apart, result_of, timed_here
+from studies.benchmarks.repeats import apart, refuse_killed, result_of, timed_here
 from studies.jobs.cache import ResultCache
 from studies.progress import bar, share_bar
 
@@ -63,7 +63,7 @@ def bench_clock(
         kept: holds what an earlier call that was interrupted has done, and gets what is done here.
 
     Raises:
-        UserError: a game does not exist, or a number is not allowed.
+        UserError: a game does not exist, a number is not allowed, or a process was killed.
     """
     for game in games:
         if game not in SECONDS:
@@ -94,7 +94,9 @@ def bench_clock(
             key = ["real", here, _key(case, lengths[case.game], seed)]
             found = kept.get(
                 key,
-                lambda case=case, seed=seed: apart(_run, case, lengths[case.game], seed, None),
+                lambda case=case, seed=seed: apart(
+                    _run, case, lengths[case.game], seed, None, what=f"{case.game} {case.label}"
+                ),
             )
             real[case.game, case.label, seed] = found
             advance(1, f"{case.game} {case.label}: {found['env_steps_per_second']:,.0f} steps/s")
@@ -124,7 +126,11 @@ def _predicted(
     """Run every (case, seed) on the virtual clock; return what each showed."""
     virtual: dict[tuple[str, str, int], dict[str, Any]] = {}
     spawn = multiprocessing.get_context("spawn")
-    with bar("virtual clock", len(keys)) as advance, ProcessPoolExecutor(workers, spawn) as pool:
+    with (
+        refuse_killed("the virtual clock"),
+        bar("virtual clock", len(keys)) as advance,
+        ProcessPoolExecutor(workers, spawn) as pool,
+    ):
         names, futures = {}, {}
         for case, seed in keys:
             run, profile = (case, lengths[case.game], seed), profiles[case.game]

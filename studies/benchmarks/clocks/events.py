@@ -84,7 +84,7 @@ def bench_events(
         kept: holds what an earlier call that was interrupted has done, and gets what is done here.
 
     Raises:
-        UserError: a number is not allowed.
+        UserError: a number is not allowed, or a process that measures was killed.
     """
     _check(min(actors, seeds, repeats), piece_seconds, down_mbit, up_mbit)
     kept, here = ResultCache(None) if kept is None else kept, timed_here()
@@ -104,7 +104,8 @@ def bench_events(
             for seed in range(seeds):
                 machine = profile and profile.hash
                 key = [clock, here, machine, replace(config, seed=seed).hash, spec.label]
-                found.append(kept.get(key, partial(apart, _run, config, spec, seed, charged)))
+                run = partial(apart, _run, config, spec, seed, charged, what=f"the {clock} clock")
+                found.append(kept.get(key, run))
                 advance()
         return found
 

@@ -10,7 +10,7 @@ import pytest
 
 from accerl.errors import UserError
 from accerl.runtime.latency.compare import drift, middle
-from accerl.spec import CompressionSpec
+from accerl.spec import IDENTITY, CompressionSpec
 from analysis.comparison.stats import spearman
 from analysis.figures.bench import clock_fidelity
 from studies.benchmarks.clocks import clock as bench_clock
@@ -22,6 +22,9 @@ from studies.benchmarks.clocks.clock_cases import (
     cases_of,
     clock_config,
 )
+from studies.benchmarks.repeats import apart
+from studies.jobs.cache import ResultCache
+from tests.fixtures.runs.bodies import die
 from tests.fixtures.runs.inner_runs import fast_profile
 
 
@@ -148,3 +151,13 @@ def test_the_figure_has_a_panel_for_speeds_and_one_for_returns() -> None:
 def test_mistakes_are_told_before_anything_runs(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         bench_clock.bench_clock(**fields)
+
+
+def test_a_killed_process_costs_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match="the process that measured 'int8' was killed: is there"):
+        apart(die, what="'int8'")
+    monkeypatch.setattr(bench_clock, "_run", die)
+    case = bench_clock.Case("catch", "fp32", "fixed", {"spec": IDENTITY.to_json()})
+    machine = {"catch": fast_profile()}
+    with pytest.raises(UserError, match="that measured the virtual clock was killed"):
+        bench_clock._predicted([(case, 0)], {"catch": 1.0}, machine, 1, ResultCache(None))
