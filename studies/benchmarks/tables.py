@@ -236,9 +236,14 @@ def print_events(result: Mapping[str, Any], console: Console) -> None:
         cells.append("" if ratio is None else f"{ratio:.2f}")
         table.add_row(row["event"], row["window"], *cells)
     console.print(table)
+    if result["error_median"] is None:
+        console.print("Error not measured: no window has env steps on both clocks.")
+        return
+    during = result["error_median_during"]
+    shown = "not measured" if during is None else f"{during:.1%}"
     console.print(
         f"Error {result['error_median']:.1%} in the median (10% are allowed), "
-        f"{result['error_median_during'] or 0.0:.1%} during events, "
+        f"{shown} during events, "
         f"{result['error_max']:.1%} at worst (20%): "
         f"{'within' if result['within'] else 'not within'} the bars."
     )

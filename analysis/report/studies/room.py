@@ -123,11 +123,12 @@ def _events(events: Mapping[str, Any] | None) -> Section:
         ]
         columns = ("Event", "Window", "#Real", "#Virtual", "#Ratio")
         title = f"Env steps per second, {events['game']}, {events['actors']} actors with {spec}"
+        error = "Error not measured: no window has env steps on both clocks"
+        if events["error_median"] is not None:
+            error = f"Median error {events['error_median']:.1%}, largest {events['error_max']:.1%} "
+            error += "(to be at most 10% and 20%)"
         blocks = [
-            Text(
-                f"Median error {events['error_median']:.1%}, largest {events['error_max']:.1%} "
-                f"(to be at most 10% and 20%); {formats.counted(len(events['seeds']), 'seed')}."
-            ),
+            Text(f"{error}; {formats.counted(len(events['seeds']), 'seed')}."),
             *event_figures(events),
             fold(Table(title, columns, tuple(rows))),
             *map(fold, provenance_tables(events)),

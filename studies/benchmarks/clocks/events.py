@@ -238,10 +238,15 @@ def compare_events(
 
 
 def _agreement(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return how far apart the clocks are, in all and during events, and if it is little enough."""
+    """Return how far apart the clocks are, in all and during events, and if it is little enough.
+
+    None stands for what was not measured.
+    """
     errors = list(window_errors(rows).values())
-    median, worst = (float(np.median(errors)), float(np.max(errors))) if errors else (1.0, 1.0)
     during = list(window_errors([row for row in rows if row["window"] == DURING]).values())
+    if not errors:
+        return dict.fromkeys(("error_median", "error_max", "error_median_during", "within"))
+    median, worst = float(np.median(errors)), float(np.max(errors))
     return {
         "error_median": median,
         "error_max": worst,

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import pytest
+from rich.console import Console
 
 from accerl.errors import UserError
 from accerl.runtime.conditions import ACTORS, KINDS, Condition, Conditions
 from accerl.spec import CompressionSpec
 from studies.benchmarks.clocks.events import (
+    _agreement,
     bench_events,
     compare_events,
     events_config,
     schedule,
     window_errors,
 )
+from studies.benchmarks.tables import print_events
 
 
 def test_the_schedule_has_every_kind_and_a_pause_around_each() -> None:
@@ -70,6 +73,28 @@ def test_a_pause_between_two_events_counts_once() -> None:
     errors = window_errors(rows)
     assert list(errors) == [(0.0, 3.0), (3.0, 6.0), (6.0, 9.0), (9.0, 12.0), (12.0, 15.0)]
     assert list(errors.values()) == pytest.approx([0.25, 0.25, 1.0, 0.25, 0.25])
+
+
+@pytest.mark.parametrize(
+    ("windows", "words"),
+    [
+        ((), "Error not measured: no window"),
+        (("before",), "25.0% in the median (10% are allowed), not measured during events"),
+        (("before", "during"), "25.0% during events"),
+    ],
+)
+def test_what_was_not_measured_is_not_called_exact(windows: tuple[str, ...], words: str) -> None:
+    rows = [
+        {"event": "an event", "window": window, "begins": at, "ends": at + 3.0}
+        | {"real": 10.0, "virtual": 8.0, "ratio": 1.25}
+        for at, window in enumerate(windows)
+    ]
+    found = _agreement(rows)
+    assert found["within"] is (False if windows else None)
+    console = Console(width=200, record=True)
+    run = {"game": "catch", "network": "net1", "actors": 1, "seeds": [0], "seconds": 9.0}
+    print_events({**run, "rows": rows, **found}, console)
+    assert words in console.export_text()
 
 
 def test_numbers_that_cannot_be_are_refused() -> None:

@@ -18,7 +18,8 @@ from analysis.comparison.families import by_family
 from analysis.comparison.room import Matrix
 from analysis.figures.studies.room import heat_map, room_figures
 from analysis.formats import gain_with_interval
-from analysis.report.studies.room import beside, parts_note, worth_cell
+from analysis.report.blocks import Text
+from analysis.report.studies.room import _events, beside, parts_note, worth_cell
 from controller.env.instances import Instance
 from studies.cli.report import Report
 from studies.jobs.inner import StrategyResult
@@ -255,6 +256,13 @@ def test_the_gate_s_outcome_stands_on_the_page_and_among_the_records(tmp_path: P
     assert "Median error 5.0%, largest 20.0%" in page
     assert "1 actor leaves" in page
     assert (pictures / "events.png").read_bytes()[1:4] == b"PNG"
+
+
+def test_clocks_that_were_not_compared_have_no_error_on_the_page() -> None:
+    unknown = {"error_median": None, "error_max": None}
+    text = _events({**events(), **unknown}).blocks[0]
+    assert isinstance(text, Text)
+    assert text.text.startswith("Error not measured: no window has env steps on both clocks; 1")
 
 
 def test_a_study_that_was_interrupted_after_its_matrix_has_a_page(tmp_path: Path) -> None:
