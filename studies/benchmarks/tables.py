@@ -261,7 +261,7 @@ def print_advised(result: Mapping[str, Any], console: Console) -> None:
         cells = [f"{row['predicted']:,.0f}", f"{row['real']:,.0f}", f"{row['error']:+.0%}"]
         cells += [f"{row['predicted_speedup']:.2f}", f"{row['real_speedup']:.2f}"]
         cells += [f"{row['predicted_lag']:.1f}", f"{row['real_lag']:.1f}", f"{row['acted']:.0%}"]
-        table.add_row(row["spec"], row["limit"], *cells)
+        table.add_row(row["label"], row["limit"], *cells)
     console.print(table)
     console.print(
         f"Env steps/s are off by {result['error_median']:.1%} in the median, "

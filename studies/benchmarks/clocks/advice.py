@@ -168,7 +168,8 @@ def _row(
     pairs = zip(speeds, fp32, strict=True)
     processes = sorted({name for run in runs for name in run["cores"]})
     return {
-        "spec": spec.label,
+        "spec": spec.to_json(),
+        "label": spec.label,
         "predicted": predicted["env_steps_per_second"],
         "predicted_lag": predicted["policy_lag"],
         "predicted_speedup": predicted["speedup"],
@@ -192,12 +193,12 @@ def _agreement(rows: Sequence[Mapping[str, Any]], advised: str) -> dict[str, Any
     errors = np.abs([row["error"] for row in rows])
     speedups = np.abs([row["predicted_speedup"] / row["real_speedup"] - 1.0 for row in rows[1:]])
     fastest = max(rows, key=lambda row: row["real"])
-    mine = next(row for row in rows if row["spec"] == advised)
+    mine = next(row for row in rows if row["label"] == advised)
     return {
         "error_median": float(np.median(errors)),
         "error_max": float(np.max(errors)),
         "speedup_error_median": float(np.median(speedups)) if len(speedups) else 0.0,
         "speedup_error_max": float(np.max(speedups)) if len(speedups) else 0.0,
-        "fastest": fastest["spec"],
+        "fastest": fastest["label"],
         "advised_over_fastest": mine["real"] / fastest["real"],
     }

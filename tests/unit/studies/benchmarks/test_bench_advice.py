@@ -6,11 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from accerl.errors import UserError
 from accerl.runtime.machine.cores import usable_cores
-from accerl.spec import CompressionSpec
+from accerl.spec import IDENTITY, CompressionSpec
+from studies.benchmarks.clocks import advice
 from studies.benchmarks.clocks.advice import bench_advice
+from studies.benchmarks.tables import print_advised
 from studies.jobs.cache import ResultCache
 
 INT8 = CompressionSpec(bits=8)
@@ -25,7 +28,7 @@ def test_specs_act_beside_what_is_predicted_of_them(tmp_path: Path) -> None:
 
     result = bench()
     fp32, int8 = result["rows"]
-    assert (fp32["spec"], int8["spec"]) == ("original fp32", "original INT8")
+    assert (fp32["label"], int8["label"]) == ("original fp32", "original INT8")
     assert (result["actors"], result["cores"]) == (1, usable_cores())
     for row in (fp32, int8):
         assert row["acted"] > 0.9
@@ -36,11 +39,26 @@ def test_specs_act_beside_what_is_predicted_of_them(tmp_path: Path) -> None:
         assert 0.0 < row["cores"]["learner"] <= 1.1
     assert fp32["real_speedup"] == 1.0
     best = max(fp32["real"], int8["real"])
-    advised = next(row for row in result["rows"] if row["spec"] == result["advised"])
+    advised = next(row for row in result["rows"] if row["label"] == result["advised"])
     assert result["advised_over_fastest"] == advised["real"] / best
     files = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
     assert bench() == result
     assert {path: path.stat().st_mtime_ns for path in files} == files
+
+
+def test_rows_hold_whole_specs_and_are_printed_by_their_labels() -> None:
+    predicted = {"env_steps_per_second": 90.0, "policy_lag": 1.0, "speedup": 1.0, "limit": "env"}
+    shown = {"env_steps_per_second": 100.0, "policy_lag": 1.0, "acted": 1.0, "cores": {}}
+    rows = [advice._row(predicted, spec, [shown], [shown]) for spec in (IDENTITY, INT8)]
+    assert [row["spec"] for row in rows] == [IDENTITY.to_json(), INT8.to_json()]
+    found = advice._agreement(rows, INT8.label)
+    assert found["fastest"] == IDENTITY.label
+    console = Console(width=200, record=True)
+    run = {"game": "pong", "network": "original", "actors": 1, "cores": 2, "device": "cpu"}
+    print_advised(
+        {**run, "precision": "fp32", "rows": rows, "advised": INT8.label, **found}, console
+    )
+    assert INT8.label in console.export_text().split("Env steps/s are off")[0]
 
 
 @pytest.mark.parametrize(
