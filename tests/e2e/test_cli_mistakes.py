@@ -158,6 +158,9 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["study", "run", "oracle-gap", "--out", "gap", "--budget", "tinny"], "did you mean 'tiny'?"),
     (["study", "run", "oracle-gap", "--out", "gap", "--profile", "edgy"], "'edgy' does not exist"),
     (["study", "run", "quickstart", "--out", "q", "--storage", "jobs.db"], "neither a URL such as"),
+    (["bench", "students", "--run", "r", "--seed", "-1"], "--seed must not be negative, got -1"),
+    (["bench", "infer", "--run", "r", "--network", "impala"], "--network goes without --run"),
+    (["bench", "events", "--events", "e.json", "--up-mbit", "0"], "do not go with --events"),
     (
         ["study", "run", "quickstart", "--out", "q", "--storage", "postgresql://me@127.0.0.1:1/x"],
         "the storage postgresql://me:***@127.0.0.1:1/x does not answer (connection failed",

@@ -42,8 +42,9 @@ class Infer(Command):
     Compressions are interleaved; KL is from the network that is compressed.
     """
 
-    network: str = "original"
-    """what is compressed without a run: original; or impala, impala-small, impala-tiny"""
+    network: str | None = None
+    """what is compressed without a run: original (the default), impala, impala-small or
+    impala-tiny"""
     run: Path | None = None
     """run directory whose learner's policy is compressed (without one, a policy that was fitted to
     follow Pong's ball)"""
@@ -62,12 +63,14 @@ class Infer(Command):
         if not self.batches or min(self.batches) < 1:
             given = " ".join(map(str, self.batches)) or "none"
             raise UserError(f"--batches must be positive, got {given}")
+        if self.run is not None and self.network is not None:
+            raise UserError("--network goes without --run, whose learner's network is compressed")
         result = bench_infer(
             self.batches,
             self.repeats,
             run=self.run,
             distill_updates=self.distill_updates,
-            network=_measured(self.network),
+            network=_measured(self.network or "original"),
         )
         print_rows(result, console)
         if self.out is not None:
@@ -140,6 +143,7 @@ class Students(Command):
 
     def execute(self) -> dict[str, Any]:
         """Measure, print, and draw KL against updates."""
+        require(self.seed >= 0, "--seed", "must not be negative", self.seed)
         check_positive(states=self.states)
         size: dict[str, Any] = {"states": self.states}
         if self.quick:
@@ -249,11 +253,11 @@ class Events(Command):
     """what actors act with, as JSON"""
     actors: int = 2
     """processes that act"""
-    down_mbit: float = DOWN_MBIT_PER_SECOND
+    down_mbit: float | None = None
     """a second, of the link that publications pass; 0: they pass memory, and it cannot get
-    slower"""
-    up_mbit: float = 0.0
-    """a second, of the link that rollouts pass"""
+    slower (default: 200)"""
+    up_mbit: float | None = None
+    """a second, of the link that rollouts pass (default: 0)"""
     piece_seconds: float = 12.0
     """how long each event lasts, and each pause; a run is 14 times as long"""
     seeds: int = 3
@@ -261,13 +265,18 @@ class Events(Command):
     repeats: int = 5
     """rounds of the latency profiles that are measured before and after the real runs"""
     events: Path | None = None
-    """TOML or JSON file with other events, see `accerl train --help`"""
+    """TOML or JSON file with other events and their links, see `accerl train --help`"""
     out: Path | None = None
     """folder to write bench-events.json to; a run that was interrupted goes on with what is
     there"""
 
     def execute(self) -> dict[str, Any]:
         """Measure and print."""
+        down, up = self.down_mbit, self.up_mbit
+        if self.events is not None and (down, up) != (None, None):
+            raise UserError(
+                "--down-mbit and --up-mbit do not go with --events, which has its links"
+            )
         if self.out is not None:
             make_out_dir(self.out)
         result = bench_events(
@@ -275,8 +284,8 @@ class Events(Command):
             network=self.network,
             spec=CompressionSpec.from_json(self.spec),
             actors=self.actors,
-            down_mbit=self.down_mbit,
-            up_mbit=self.up_mbit,
+            down_mbit=DOWN_MBIT_PER_SECOND if down is None else down,
+            up_mbit=up or 0.0,
             piece_seconds=self.piece_seconds,
             seeds=self.seeds,
             repeats=self.repeats,
