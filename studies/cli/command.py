@@ -69,3 +69,8 @@ def check_positive(**numbers: int) -> None:
     for name, value in numbers.items():
         if value < 1:
             raise UserError(f"--{name.replace('_', '-')} must be at least 1, got {value}")
+
+
+def as_file_name(game: str) -> str:
+    """Return the name of a game without what folders cannot be named."""
+    return game.replace("/", "-").replace(":", "-")

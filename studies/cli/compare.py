@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.render.terminal import rich_table
+from studies.cli.command import as_file_name
 from studies.cli.run_options import RunOptions
 from studies.compare.run import compare
 from studies.jobs.cached import AGAIN
@@ -44,8 +45,7 @@ class Compare(RunOptions):
         from analysis.report.studies.comparison import cautions, comparison_tables, headline
 
         config = self.run_config()
-        name = config.preset.replace("/", "-").replace(":", "-")
-        out = self.out or Path("compare") / name
+        out = self.out or Path("compare") / as_file_name(config.preset)
         try:
             result = compare(
                 config,

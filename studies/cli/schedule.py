@@ -20,7 +20,7 @@ from analysis.render.fitting import FittingTable
 from controller.bundle.bundle import is_bundle, show_bundle, verify_bundle
 from controller.bundle.card import TIER_NOTES
 from controller.bundle.schedule import QUANTILES
-from studies.cli.command import Command, save_result
+from studies.cli.command import Command, as_file_name, save_result
 from studies.cli.options import GameOption
 from studies.cli.recorded import free_folder, run_recorded
 from studies.progress import console, paragraph, say
@@ -124,7 +124,7 @@ class Replay(Command):
             load_preset(self.preset), network="original", seed=self.seed, seconds=self.seconds
         )
         strategy = bundle_strategy(self.bundle, config, mode="schedule", strict=self.strict)
-        default = Path("runs") / f"{self.preset}-replay-seed{self.seed}"
+        default = Path("runs") / f"{as_file_name(self.preset)}-replay-seed{self.seed}"
         out = self.out or free_folder(default, resume=False)
         check_free(out)
         summary = run_recorded(config, strategy, f"schedule {self.bundle}", out)

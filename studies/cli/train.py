@@ -19,7 +19,7 @@ from accerl.training.run_folder import check_free, resumed, seconds_finished
 from accerl.training.saved_policy import evaluate_checkpoint
 from analysis.formats import rounded
 from controller.shield import Shielded
-from studies.cli.command import Command, check_positive, save_result
+from studies.cli.command import Command, as_file_name, check_positive, save_result
 from studies.cli.recorded import free_folder, run_recorded
 from studies.cli.run_options import RunOptions
 from studies.progress import say
@@ -66,7 +66,7 @@ class Train(RunOptions):
     def execute(self) -> dict[str, Any]:
         """Resolve the options and train."""
         config = self.run_config()
-        default = Path("runs") / f"{_as_file_name(config.preset)}-seed{config.seed}"
+        default = Path("runs") / f"{as_file_name(config.preset)}-seed{config.seed}"
         out = self.out or free_folder(default, self.resume)
         if self.resume:
             config = resumed(config, out, self.seconds)
@@ -150,8 +150,3 @@ class Eval(Command):
                 "with their scores so far"
             )
         return save_result(result, self.out, "eval.json")
-
-
-def _as_file_name(game: str) -> str:
-    """Return the name of a game without what folders cannot be named."""
-    return game.replace("/", "-").replace(":", "-")
