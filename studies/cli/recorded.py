@@ -37,10 +37,20 @@ def run_recorded(
     *,
     resume: bool = False,
     meter: EnergyMeter | None = None,
+    again: str = "add --out {out} --resume to go on from there",
 ) -> dict[str, Any]:
     """Train with a progress bar, print what came of it, return the summary.
 
     With a meter, the summary has its `energy_estimate`.
+
+    Args:
+        config: of the run.
+        strategy: that decides in it.
+        strategy_name: as records call it.
+        out: run directory.
+        resume: go on with the run in `out`.
+        meter: of the machine's energy.
+        again: what to do after Ctrl-C with a run that has intervals; {out} is its folder.
     """
     profile = clock_profile(config)
     decided = config.adapted()
@@ -80,7 +90,7 @@ def run_recorded(
                 on_interval=on_interval,
             )
         except KeyboardInterrupt as interrupt:
-            raise KeyboardInterrupt(_left_by(out)) from interrupt
+            raise KeyboardInterrupt(_left_by(out, again)) from interrupt
     summary = result.summary
     if meter is not None:
         summary = {**summary, "energy_estimate": meter.estimate()}
@@ -94,10 +104,10 @@ def run_recorded(
     return summary
 
 
-def _left_by(out: Path) -> str:
+def _left_by(out: Path, again: str) -> str:
     """Say what an interrupted run leaves."""
     if holds_run(out):
-        return f"its intervals until now are kept: add --out {out} --resume to go on from there"
+        return f"its intervals until now are kept: {again.format(out=out)}"
     return "it had not finished an interval, so there is nothing to go on with: start it again"
 
 

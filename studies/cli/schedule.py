@@ -127,7 +127,8 @@ class Replay(Command):
         default = Path("runs") / f"{as_file_name(self.preset)}-replay-seed{self.seed}"
         out = self.out or free_folder(default, resume=False)
         check_free(out)
-        summary = run_recorded(config, strategy, f"schedule {self.bundle}", out)
+        again = "a replay cannot go on; start it again in another folder than {out}"
+        summary = run_recorded(config, strategy, f"schedule {self.bundle}", out, again=again)
         say("What was chosen when:")
         for entry in summary["decisions"]:
             share = entry["seconds"] / summary["seconds"]
