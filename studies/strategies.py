@@ -53,8 +53,10 @@ def choose_strategy(
     """
     if name != "fixed" and spec != "{}":
         raise UserError(f"--spec goes with the fixed strategy; {name!r} chooses its own specs")
-    is_named = name in (*STRATEGIES, *COMPARATORS, AdvancedIndicator.name)
-    if is_named and (bundle_mode != "policy" or strict):
+    is_other = name in (*STRATEGIES, *COMPARATORS, AdvancedIndicator.name) or (
+        is_own_network(name) and not is_bundle(name)
+    )
+    if is_other and (bundle_mode != "policy" or strict):
         raise UserError(f"--bundle-mode and --strict go with a schedule bundle; {name!r} is none")
     if name in STRATEGIES:
         given = _read_params(params)

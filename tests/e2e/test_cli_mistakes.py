@@ -17,6 +17,7 @@ from tests.fixtures.runs.inner_runs import files_hash
 
 TRAIN = ["train", "catch", "--seconds", "2"]
 PARAMS = "--strategy-params"
+OWN = "tests.fixtures.own_strategies:Careful"
 THROTTLED = (
     '{"kind": "throttle", "at_seconds": 1, "lasts_seconds": 1, "amount": 2, "process": "gpu"}'
 )
@@ -115,6 +116,8 @@ MISTAKES: list[tuple[list[str], str]] = [
     ([*TRAIN, "--network", "tests.fixtures.own_networks:residual_board"], "add --clock real"),
     ([*TRAIN, "--set", "runtime.num_actors=4"], "goes with the real clock"),
     ([*TRAIN, "--strategy", "indicator", "--strict"], "go with a schedule bundle"),
+    ([*TRAIN, "--strategy", OWN, "--strict"], "go with a schedule bundle"),
+    ([*TRAIN, "--strategy", OWN, "--bundle-mode", "nonsense"], "go with a schedule bundle"),
     ([*TRAIN, "--print-config", "--strategy", "nosuch"], "strategy 'nosuch' does not exist"),
     ([*TRAIN, "--print-config", "--spec", "int8"], "write it like"),
     ([*TRAIN, "--precision", "fp8"], "precision must be auto, fp32 or bf16"),
@@ -155,12 +158,12 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["bench", "clock", "--games", "pung"], "no game 'pung'; did you mean 'pong'?"),
     (["bench", "clock", "--seeds", "0"], "are positive"),
     (["bench", "inner", "--precisions", "fp8"], "--precisions"),
-    (["study", "run", "oracle-gap", "--out", "gap", "--budget", "tinny"], "did you mean 'tiny'?"),
-    (["study", "run", "oracle-gap", "--out", "gap", "--profile", "edgy"], "'edgy' does not exist"),
-    (["study", "run", "quickstart", "--out", "q", "--storage", "jobs.db"], "neither a URL such as"),
     (["bench", "students", "--run", "r", "--seed", "-1"], "--seed must not be negative, got -1"),
     (["bench", "infer", "--run", "r", "--network", "impala"], "--network goes without --run"),
     (["bench", "events", "--events", "e.json", "--up-mbit", "0"], "do not go with --events"),
+    (["study", "run", "oracle-gap", "--out", "gap", "--budget", "tinny"], "did you mean 'tiny'?"),
+    (["study", "run", "oracle-gap", "--out", "gap", "--profile", "edgy"], "'edgy' does not exist"),
+    (["study", "run", "quickstart", "--out", "q", "--storage", "jobs.db"], "neither a URL such as"),
     (
         ["study", "run", "quickstart", "--out", "q", "--storage", "postgresql://me@127.0.0.1:1/x"],
         "the storage postgresql://me:***@127.0.0.1:1/x does not answer (connection failed",
