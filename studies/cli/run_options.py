@@ -66,8 +66,8 @@ class RunOptions(Command):
 
     def run_config(self) -> RunConfig:
         """Return the game's configuration with every option that was given."""
-        clock = self.clock
-        if clock is None and self.runtime is not None:
+        given, clock = read_settings(self.settings), self.clock
+        if clock is None and self.runtime is not None and "runtime.clock" not in given:
             clock = "virtual" if self.runtime == "serial" else "real"
         options = {
             "runtime.runtime": self.runtime,
@@ -76,7 +76,6 @@ class RunOptions(Command):
             "learner.precision": self.precision,
             "ray.address": self.cluster,
         }
-        given = read_settings(self.settings)
         for name, value in _known(options).items():
             if given.get(name, value) != value:
                 raise UserError(

@@ -257,6 +257,14 @@ def test_settings_may_be_given_one_by_one(
     assert config["learner"]["corrector"] == "retrace+importance"
 
 
+def test_a_clock_that_is_set_by_name_goes_with_any_runtime(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run = ("train", "catch", "--runtime", "serial", "--set", "runtime.clock=real")
+    runtime = accerl(capsys, *run, "--print-config", "--json").json["runtime"]
+    assert (runtime["runtime"], runtime["clock"]) == ("serial", "real")
+
+
 def test_studies_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert "quickstart" in accerl(capsys, "study", "list", "--json").json["studies"]
 
