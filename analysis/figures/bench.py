@@ -14,6 +14,7 @@ from analysis.figures.theme import BASELINE_COLOUR, COLOURS, INK, SUBJECT_COLOUR
 
 SIDES = ("real", "virtual")
 START_NAMES = {"random": "random start", "learner": "learner's start"}
+SHAPES = ("circle", "square", "triangle-up", "diamond")
 KL_FLOOR_NATS = 1e-6  # what is exact needs a place on a logarithmic axis
 
 
@@ -122,8 +123,7 @@ def clock_fidelity(result: Mapping[str, Any]) -> Figure:
         if "return_real_all" in row
     ]
     labels = values_of(result["rows"], "label")
-    hues = [COLOURS[index % len(COLOURS)] for index in range(len(labels))]
-    colour = point_colour("label", labels, hues, orient="right", columns=1)
+    look = _many_points("label", labels)
     panels = []
     for panel in values_of(table, "panel"):
         values = [row[side] for row in table if row["panel"] == panel for side in SIDES]
@@ -131,7 +131,7 @@ def clock_fidelity(result: Mapping[str, Any]) -> Figure:
         axis = {"tickCount": 5, "format": "~s"}
         x = alt.X("real:Q").title("real clock").scale(**scale).axis(**axis)
         y = alt.Y("virtual:Q").title("virtual clock").scale(**scale).axis(**axis)
-        layers = _diagonal(x, y, points(60, 0.85, marks("panel", panel)).encode(color=colour))
+        layers = _diagonal(x, y, points(60, 0.85, marks("panel", panel)).encode(**look))
         panels.append(layers.properties(title=panel, width=250, height=250))
     return make_figure(
         "clock-fidelity",
@@ -140,6 +140,19 @@ def clock_fidelity(result: Mapping[str, Any]) -> Figure:
         alt.hconcat(*panels, spacing=24, data=marks().data),
         table,
     )
+
+
+def _many_points(field: str, labels: Sequence[str]) -> dict[str, Any]:
+    """Return colour and shape of points by a field; what shares a colour has another shape."""
+    places = range(len(labels))
+    hues = [COLOURS[index % len(COLOURS)] for index in places]
+    shapes = [SHAPES[index // len(COLOURS) % len(SHAPES)] for index in places]
+    legend = alt.Legend(orient="right", columns=1)
+    colour = alt.Color(f"{field}:N").scale(domain=labels, range=hues).legend(legend)
+    return {
+        "color": colour,
+        "shape": alt.Shape(f"{field}:N").scale(domain=labels, range=shapes).legend(legend),
+    }
 
 
 def _diagonal(x: alt.X, y: alt.Y, shown: alt.Chart) -> alt.LayerChart:

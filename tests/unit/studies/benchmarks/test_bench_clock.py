@@ -139,6 +139,14 @@ def test_the_figure_has_a_panel_for_speeds_and_one_for_returns() -> None:
     } in (list(figure.table))
 
 
+def test_cases_that_share_a_colour_have_other_shapes() -> None:
+    rows = [row(str(index), 100.0, 104.0) for index in range(16)]
+    (panel,) = clock_fidelity({"rows": rows}).spec["hconcat"]
+    encoding = panel["layer"][1]["encoding"]
+    colours, shapes = (encoding[name]["scale"]["range"] for name in ("color", "shape"))
+    assert len(set(zip(colours, shapes, strict=True))) == 16
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
