@@ -11,7 +11,7 @@ from typing import Any
 from accerl.errors import UserError
 from accerl.records import make_out_dir, read_json, write_json
 from analysis.comparison.contest import CONTEST
-from analysis.comparison.scores import EPISODES, curves_json
+from analysis.comparison.scores import EPISODES, curves_json, score_curve
 from analysis.figures.explainer import run_explainers
 from analysis.figures.runs import run_curves
 from analysis.figures.studies.comparison import comparison_figures
@@ -56,7 +56,8 @@ def contest_summary(study: StudyRecord, contest: Mapping[str, Any]) -> dict[str,
 def write_run_figures(run_dirs: Sequence[Path], out: Path) -> list[Path]:
     """Write the learning curves of runs: curves.json, and a PNG for each axis; return the paths.
 
-    Beside them, decision-explainer.png where the records explain decisions.
+    Without any score there is no PNG of curves. Beside them, decision-explainer.png where the
+    records explain decisions.
 
     Raises:
         UserError: a run is missing or damaged, or `out` cannot be written.
@@ -64,7 +65,9 @@ def write_run_figures(run_dirs: Sequence[Path], out: Path) -> list[Path]:
     labelled = label_runs([load_run(path) for path in run_dirs])
     make_out_dir(out)
     write_json(out / "curves.json", {"episodes": EPISODES, "runs": curves_json(labelled)})
-    curves = [run_curves(labelled, axis) for axis in ("seconds", "env_steps")]
+    has_scores = any(score_curve(run) for run in labelled.values())
+    axes = ("seconds", "env_steps") if has_scores else ()
+    curves = [run_curves(labelled, axis) for axis in axes]
     found = [*curves, *run_explainers(labelled).values()]
     return [out / "curves.json", *write_pngs({item.name: item for item in found}, out)]
 

@@ -120,6 +120,12 @@ def test_written_curves_are_small_files(tmp_path: Path) -> None:
     assert all(math.isfinite(value) for row in data["runs"] for value in row["seconds"])
 
 
+def test_curves_of_runs_without_scores_are_not_drawn(tmp_path: Path) -> None:
+    run_of(tmp_path / "run", [(), ()])
+    written = write_run_figures([tmp_path / "run"], tmp_path / "figures")
+    assert [path.name for path in written] == ["curves.json"]
+
+
 def test_runs_of_several_games_have_a_table_of_scores_each(tmp_path: Path) -> None:
     run = run_of(tmp_path / "run", [(1.0,) * 20, (9.0,) * 20])
     other = replace(run, summary={**run.summary, "env": "pong"})
