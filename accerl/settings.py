@@ -19,6 +19,8 @@ from accerl.presets import load_preset
 
 RECORDED = ("strategy", "strategy_params", "shield", "profile_hash", "own_parts", "machine")
 """what the config.json of a run says besides its configuration"""
+_PRINTED = ("fingerprint", "versions")
+"""what --print-config --json says besides the configuration"""
 _OPTIONS = ("seconds", "seed", "network", "start", "events")
 """of the command line, which are no settings"""
 
@@ -66,7 +68,7 @@ def read_file(path: Path, game: str) -> tuple[dict[str, Any], dict[str, Any]]:
         raise UserError(f"--config {path} is for {named!r}; give that game, or another file")
     settings, own = {}, {}
     for name, value in data.items():
-        if name in ("hash", "preset", "game") or name in RECORDED:
+        if name in ("hash", "preset", "game", *_PRINTED, *RECORDED):
             continue
         if isinstance(value, dict):
             settings |= {f"{name}.{each}": setting for each, setting in value.items()}

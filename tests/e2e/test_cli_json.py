@@ -265,6 +265,15 @@ def test_a_clock_that_is_set_by_name_goes_with_any_runtime(
     assert (runtime["runtime"], runtime["clock"]) == ("serial", "real")
 
 
+def test_what_is_printed_of_a_configuration_is_a_file_of_settings(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = ("train", "catch", "--print-config", "--json")
+    printed = accerl(capsys, *shown, "--set", "learner.unroll=7", "--seed", 3)
+    (tmp_path / "run.json").write_text(printed.out)
+    assert accerl(capsys, *shown, "--config", tmp_path / "run.json").json == printed.json
+
+
 def test_studies_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert "quickstart" in accerl(capsys, "study", "list", "--json").json["studies"]
 
