@@ -19,7 +19,7 @@ from accerl.correct import CorrectorChain, Experience, Targets, make_corrector
 from accerl.learner.config import LearnerConfig, choose_device
 from accerl.learner.group import LearnerGroup
 from accerl.monitor.divergence import RolloutMeasures, measure_rollout, updates_between
-from accerl.networks.graph_policy import Policy, count_macs
+from accerl.networks.graph_policy import GraphPolicy, Policy, count_macs
 from accerl.networks.optimiser_state import load_optimiser_state, optimiser_state
 from accerl.precision import choose_precision
 from accerl.seeds import Role, torch_generator
@@ -59,7 +59,9 @@ class _Network(nn.Module):
     def __init__(self, policy: Policy, precision: str) -> None:
         super().__init__()
         self._policy = policy
-        self._low = precision == "bf16"
+        # Without linear heads nothing tells where low precision would have to end.
+        headless = isinstance(policy, GraphPolicy) and not policy.heads
+        self._low = precision == "bf16" and not headless
 
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return logits [B, A], values [B] and features [B, H] for observations [B, *shape]."""

@@ -75,10 +75,10 @@ class GraphPolicy(nn.Module):
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """Return logits [B, A] and values [B] for states [B, *shape].
 
-        Under autocast its heads still compute in float32, see `PolicyNet.forward`.
+        Both are float32. Under autocast linear heads compute in it too, see `PolicyNet.forward`.
         """
         logits, values = self.module(obs)
-        return logits, values.flatten()
+        return _as_float32(logits), _as_float32(values.flatten())
 
     def outputs(self, obs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return logits [B, A], values [B] and what the policy's head reads [B, H].
@@ -191,11 +191,16 @@ def _memory(output: Tensor) -> int:
     return output.untyped_storage().data_ptr()
 
 
+def _as_float32(output: Tensor) -> Tensor:
+    """Return `output` in float32; what is, as it is: a cast would become part of a trace."""
+    return output if output.dtype == torch.float32 else output.float()
+
+
 def _in_float32(head: nn.Module, given: tuple[Tensor, ...], output: Tensor) -> Tensor | None:
     """Compute a head's output again in float32 if autocast made it something less."""
     kind = output.device.type
-    if not torch.is_autocast_enabled(kind):
-        return None
     assert isinstance(head, nn.Linear)
+    if not torch.is_autocast_enabled(kind) or head.weight.dtype == torch.float64:
+        return None
     with torch.autocast(kind, enabled=False):
         return nn.functional.linear(given[0].float(), head.weight, head.bias)

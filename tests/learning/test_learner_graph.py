@@ -8,8 +8,12 @@ from pathlib import Path
 from time import perf_counter
 
 import pytest
+import torch
+from torch import nn
 
 from accerl.checkpoint import load_checkpoint, save_checkpoint
+from accerl.learner.learner import Learner
+from accerl.networks.adopt import as_policy
 from accerl.networks.graph_policy import GraphPolicy
 from accerl.presets import load_preset
 from accerl.runtime.process.run import ProcessRun
@@ -17,7 +21,9 @@ from accerl.runtime.run import InnerRun
 from accerl.runtime.serial.clock import VirtualClock
 from accerl.runtime.serial.run import SerialRun
 from accerl.spec import CompressionSpec, Decision
+from tests.fixtures.own_networks import Bounded, Centred, Double, Fused
 from tests.fixtures.runs.inner_runs import fast_profile, tiny_catch, weights_hash
+from tests.fixtures.runs.learners import CONFIG, VECTOR, A, make_rollout
 
 OWN = "tests.fixtures.own_networks:residual_board"
 DENSE = CompressionSpec(graph="eager")
@@ -84,3 +90,18 @@ def test_it_learns_in_processes() -> None:
     finally:
         run.close()
     assert reports[-1].learner_return is not None
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("kind", [Bounded, Centred, Fused, Double])
+def test_heads_of_any_form_learn_in_any_precision(kind: type[nn.Module], precision: str) -> None:
+    torch.manual_seed(0)
+    policy = as_policy(kind(VECTOR, A), VECTOR)
+    before = next(policy.parameters()).detach().clone()
+    learner = Learner(policy, replace(CONFIG, precision=precision))
+    logits, values, _ = learner._network(torch.randn(4, *VECTOR.shape))
+    assert logits.dtype == values.dtype == torch.float32
+    # Values that went through bfloat16 have no more than 8 bits.
+    assert not torch.equal(values, values.bfloat16().float())
+    learner.update(make_rollout())
+    assert not torch.equal(next(policy.parameters()), before)

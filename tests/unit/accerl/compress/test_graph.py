@@ -23,12 +23,13 @@ from accerl.compress.pruning.criteria import PruneMethod
 from accerl.compress.pruning.prune import prune
 from accerl.compress.quantization.rounding import affine_rounded
 from accerl.errors import UserError
+from accerl.networks.adopt import as_policy
 from accerl.networks.graph_policy import GraphPolicy, hidden_layers
 from accerl.networks.make import make_network
 from accerl.networks.observation import ObservationSpec
 from accerl.networks.structure import describe, rebuild
 from accerl.spec import CompressionSpec
-from tests.fixtures.own_networks import OwnConv
+from tests.fixtures.own_networks import Bounded, Centred, Fused, OwnConv
 
 BOARD = ObservationSpec((2, 10, 10), "uint8")
 ACTIONS = 4
@@ -199,3 +200,21 @@ def test_links_leave_the_policy_they_are_given_as_it_is() -> None:
     chain = CompressorChain([Pruning(net, 0.5), LowRank(0.5)])
     chain.compress(observations=boards())
     assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
+
+
+@pytest.mark.parametrize("graph", ["eager", "torchscript", "onnx"])
+@pytest.mark.parametrize("kind", [Bounded, Centred, Fused])
+def test_heads_of_any_form_act_in_sixteen_bits(kind: type[nn.Module], graph: str) -> None:
+    torch.manual_seed(0)
+    observation = ObservationSpec((6,), "float32")
+    states = np.random.default_rng(0).normal(size=(64, 6)).astype(np.float32)
+    net = as_policy(kind(observation, 3), observation)
+    made = Compressor(observation, 3, CompressionConfig(), torch.Generator())
+    made.observe(states)
+    logits, values = make_engine(made.build(CompressionSpec(bits=16, graph=graph), net, 0)).infer(
+        states
+    )
+    with torch.no_grad():
+        wanted = net(torch.from_numpy(states))
+    np.testing.assert_allclose(logits, wanted[0], atol=0.01)
+    np.testing.assert_allclose(values, wanted[1], atol=0.01)
