@@ -335,7 +335,7 @@ class Learner:
         if not (math.isfinite(found.pop("loss")) and math.isfinite(found["grad_norm"])):
             raise FloatingPointError(
                 f"the learner's loss is not finite after {self.updates} updates ({found}); "
-                "lower the learning rate"
+                "lower the learning rate; mask actions with -1e9, if the network does with -inf"
             )
         self._optimiser.step()
         if self.topology is not None:

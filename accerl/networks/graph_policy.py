@@ -178,6 +178,8 @@ def _probe(module: nn.Module, observation: ObservationSpec) -> tuple[Tensor, tup
             f"{kind} returns logits {tuple(logits.shape)} and values {tuple(values.shape)} for 2 "
             "states; (2, actions) and (2,) or (2, 1) are needed"
         )
+    if logits.isinf().any():  # an entropy of 0 * -inf is NaN
+        raise UserError(f"{kind} returns infinite logits: mask actions with -1e9, not -inf")
     heads: list[str] = []
     for result in results:
         name, _, copied = put_out.get(_memory(result), ("", result, result))

@@ -144,3 +144,16 @@ class ScaledInPlace(OwnMLP):
 def test_a_head_whose_output_is_changed_in_place_puts_out_no_logits() -> None:
     assert GraphPolicy(ScaledInPlace(VECTOR, 3), VECTOR).heads == ()
     assert len(GraphPolicy(OwnMLP(VECTOR, 3), VECTOR).heads) == 2
+
+
+class Masked(OwnMLP):
+    """One that forbids an action."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        logits, values = super().forward(x)
+        return logits.masked_fill(torch.tensor([False, True, False]), -torch.inf), values
+
+
+def test_actions_that_are_masked_with_infinity_are_refused() -> None:
+    with pytest.raises(UserError, match="mask actions with -1e9, not -inf"):
+        as_policy(Masked(VECTOR, 3), VECTOR)
