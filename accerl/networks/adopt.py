@@ -135,6 +135,7 @@ class _Reader:
         self._results = output.args[0]
         if not isinstance(self._results, tuple | list) or len(self._results) != 2:
             raise self.refusal("its forward does not return two tensors", "return logits, values")
+        self._check_weights()
         inputs = [node for node in self._graph.nodes if node.op == "placeholder"]
         if len(inputs) != 1:
             raise self.refusal(f"its forward takes {len(inputs)} arguments", "one is needed")
@@ -143,6 +144,22 @@ class _Reader:
 
     def refusal(self, what: str, hint: str) -> UserError:
         return UserError(f"{self.name} cannot be compressed: {what}; {hint}")
+
+    def _check_weights(self) -> None:
+        """Refuse weights that would learn in another way, were they copied into plain layers."""
+        called = [str(node.target) for node in self._graph.nodes if node.op == "call_module"]
+        layers = {name: self._modules[name] for name in called}
+        weights = [weight for name in called for weight in layers[name].parameters()]
+        if len(set(map(id, weights))) < len(weights):
+            raise self.refusal("layers share weights", "give each its own, and call it once")
+        for name, layer in layers.items():
+            own = {weight for weight, _ in layer.named_parameters()}
+            if isinstance(layer, _LAYERS) and not {"weight"} <= own <= {"weight", "bias"}:
+                raise self.refusal(f"{name!r} is parametrised", "use plain layers")
+        # Where all are frozen nothing learns: then only the numbers matter.
+        learns = [weight.requires_grad for weight in weights]
+        if any(learns) and not all(learns):
+            raise self.refusal("some of its weights are frozen", "let all of them learn")
 
     def body(self, observation: ObservationSpec) -> tuple[list[Any], float, int]:
         """Return the hidden layers, and unit and centre of what happens to the input."""

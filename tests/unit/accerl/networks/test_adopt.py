@@ -8,9 +8,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from accerl.errors import UserError
-from accerl.networks.adopt import adopt
+from accerl.learner.learner import Learner
+from accerl.networks.adopt import adopt, as_policy
 from accerl.networks.policy_net import ObservationSpec, PolicyNet, make_policy
 from tests.fixtures.own_networks import OwnConv, OwnMLP, Silent, Steered
+from tests.fixtures.runs.learners import CONFIG, make_rollout
 
 BOARD = ObservationSpec((2, 10, 10), "uint8")
 VECTOR = ObservationSpec((6,), "float32")
@@ -104,6 +106,63 @@ class Flattened(OwnMLP):
 def test_a_relu_that_changes_no_pixel_may_come_first() -> None:
     module = nn.Sequential(nn.ReLU(), OwnConv(BOARD, 4))
     assert adopt(module, BOARD).observation.centre == 7
+
+
+def restrained(how: str) -> OwnMLP:
+    """Return a chain whose weights are not free to learn each for itself."""
+    module = OwnMLP(VECTOR, 3)
+    middle, last = nn.Linear(16, 16), nn.Linear(16, 16)
+    module.body = nn.Sequential(
+        *(nn.Linear(6, 16), nn.ReLU(), middle, nn.ReLU(), last, nn.ReLU()),
+        *(nn.Linear(16, 12), nn.ReLU()),
+    )
+    if how == "frozen":
+        middle.weight.requires_grad_(False)
+    if how == "tied":
+        last.weight = middle.weight
+    if how == "repeated":
+        module.body[4] = middle
+    if how == "spectral":
+        nn.utils.parametrizations.spectral_norm(middle)
+    if how == "weight norm":
+        module.body[2] = nn.utils.parametrizations.weight_norm(middle)
+    return module
+
+
+def get_weight(layer: nn.Module) -> Tensor:
+    assert isinstance(layer, nn.Linear)
+    return layer.weight.detach()
+
+
+@pytest.mark.parametrize(
+    ("how", "reason"),
+    [
+        ("frozen", "some of its weights are frozen"),
+        ("tied", "layers share weights"),
+        ("repeated", "layers share weights"),
+        ("spectral", "'body.2' is parametrised"),
+        ("weight norm", "'body.2' is parametrised"),
+    ],
+)
+def test_weights_go_on_learning_as_the_user_wants(how: str, reason: str) -> None:
+    torch.manual_seed(0)
+    module = restrained(how)
+    with pytest.raises(UserError, match=reason):
+        adopt(module, VECTOR)
+    learner = Learner(as_policy(module, VECTOR), CONFIG)
+    layers = module.body[2], module.body[4]
+    before, _ = (get_weight(layer).clone() for layer in layers)
+    learner.update(make_rollout(observation=VECTOR))
+    first, last = map(get_weight, layers)
+    assert torch.equal(first, before) == (how == "frozen")
+    assert torch.equal(first, last) == (how in ("tied", "repeated"))
+    if how == "spectral":
+        assert torch.linalg.matrix_norm(first, 2).item() == pytest.approx(1.0, abs=0.05)
+
+
+def test_a_frozen_module_is_compressed_as_any_other() -> None:
+    module = OwnMLP(VECTOR, 3).requires_grad_(False)
+    assert isinstance(adopt(module, VECTOR), PolicyNet)
 
 
 @pytest.mark.parametrize(
