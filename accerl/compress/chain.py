@@ -262,9 +262,9 @@ class ChainMemory:
 
 
 def _applied(link: Link, state: CompressionState) -> CompressionState:
-    """Apply a link; what one of the user's own raises names it, also from another process."""
+    """Apply a link; the mistakes of one of the user's own name it, also from another process."""
     try:
-        return link.apply(state)
+        after = link.apply(state)
     except UserError:
         raise
     except Exception as error:  # a user's own code may fail in any way
@@ -273,3 +273,9 @@ def _applied(link: Link, state: CompressionState) -> CompressionState:
         raise UserError(
             f"{type(link).__name__}: its apply() raised {type(error).__name__}: {one_line(error)}"
         ) from error
+    if not isinstance(after, CompressionState):
+        raise UserError(
+            f"{type(link).__name__}: its apply() returned {type(after).__name__}, not a "
+            "CompressionState; return the state, or dataclasses.replace(state, ...)"
+        )
+    return after

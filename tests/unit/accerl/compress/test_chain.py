@@ -116,6 +116,19 @@ def test_a_link_of_the_user_s_that_raises_is_named() -> None:
         chain.compress(make(), observations=states())
 
 
+class Forgetful:
+    stage = Stage.TUNE
+
+    def apply(self, state: CompressionState) -> CompressionState:
+        return None  # pyright: ignore[reportReturnType]
+
+
+def test_a_link_of_the_user_s_that_returns_nothing_is_named() -> None:
+    chain = CompressorChain([Forgetful(), ONNX()])
+    with pytest.raises(UserError, match=r"^Forgetful: its apply\(\) returned NoneType, not"):
+        chain.compress(make(), observations=states())
+
+
 class Dropping(nn.Module):
     """A network that is no chain of layers, as its owner trains it."""
 
