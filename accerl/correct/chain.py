@@ -13,6 +13,7 @@ from torch import Tensor
 from accerl.correct.checks import require_time_batch
 from accerl.correct.traces import state_returns
 from accerl.errors import UserError
+from accerl.own_code import own_errors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,14 +97,15 @@ class CorrectorChain:
 
         Raises:
             ValueError: an input is not a floating [T, B] tensor or the shapes differ.
-            UserError: a corrector of the user's own returns no targets, or others than [T, B].
+            UserError: a corrector of the user's own raises, or returns other than targets [T, B].
         """
         fields = {name: value for name, value in vars(experience).items() if value is not None}
         require_time_batch(**fields)
         ones = torch.ones_like(experience.value_t)
         targets = state_targets(experience, rho_t=ones, c_t=ones, policy_weights=ones)
         for corrector in self._correctors:
-            targets = corrector.correct(experience, targets)
+            with own_errors("corrector", corrector):
+                targets = corrector.correct(experience, targets)
             _check(targets, corrector, ones.shape)
         return targets
 
@@ -113,6 +115,10 @@ def _check(targets: object, corrector: Corrector, shape: torch.Size) -> None:
     if not isinstance(targets, Targets):
         raise UserError(f"{name}: correct() returned {type(targets).__name__}, not Targets")
     for field, value in targets._asdict().items():
+        if not isinstance(value, Tensor):
+            raise UserError(
+                f"{name}: correct() returned {field} that are {type(value).__name__}, not a tensor"
+            )
         if value.shape != shape:
             raise UserError(
                 f"{name}: correct() returned {field} {tuple(value.shape)} for samples "

@@ -131,6 +131,7 @@ def test_a_corrector_of_ones_own_joins_in(experience: Experience) -> None:
     [
         (lambda targets: None, "returned NoneType, not Targets"),
         (lambda targets: targets._replace(advantages=targets.advantages[0]), "returned advantages"),
+        (lambda targets: targets._replace(advantages=0.0), "returned .* are float, not a tensor"),
     ],
 )
 def test_what_a_corrector_of_ones_own_must_return(
@@ -141,6 +142,15 @@ def test_what_a_corrector_of_ones_own_must_return(
             return made(targets)
 
     with pytest.raises(UserError, match=f"Mine: correct.. {reason}"):
+        CorrectorChain([Mine()]).correct(experience)
+
+
+def test_a_corrector_of_ones_own_that_raises_is_named(experience: Experience) -> None:
+    class Mine:
+        def correct(self, experience: Experience, targets: Targets) -> Targets:
+            raise KeyError("gae")
+
+    with pytest.raises(UserError, match=r"^corrector Mine: KeyError: 'gae' \(test_chain.py:"):
         CorrectorChain([Mine()]).correct(experience)
 
 
