@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from numbers import Real
 
 from accerl.errors import UserError
 from accerl.monitor.features import Features
@@ -21,6 +22,7 @@ from accerl.monitor.indicators import (
 )
 from accerl.monitor.pace import PaceIndicator
 from accerl.monitor.stage import StageIndicator
+from accerl.own_code import own_errors
 from accerl.runtime.run import IntervalReport
 
 _AT_START = {
@@ -112,17 +114,31 @@ class Monitor:
         """Return the features after `report`.
 
         Raises:
-            ValueError: an indicator did not return a value for each of its names.
+            UserError: an indicator of the user's own raised, or did not return a number for each
+                of its names.
         """
         raw = self._clock(
             report.total_seconds, report.total_env_steps, report.total_learner_updates
         )
         for indicator in self.indicators:
-            values = indicator.update(report, raw)
-            if set(values) != set(indicator.names):
-                raise ValueError(
-                    f"indicator {type(indicator).__name__} is to return "
-                    f"{sorted(indicator.names)}, it returned {sorted(values)}"
-                )
+            with own_errors("indicator", indicator):
+                values = indicator.update(report, raw)
+            _check(values, indicator)
             raw |= values
         return Features.of(raw)
+
+
+def _check(values: object, indicator: Indicator) -> None:
+    """Refuse what is no number for each name of an indicator.
+
+    Raises:
+        UserError: it names the indicator.
+    """
+    who, names = f"indicator {type(indicator).__name__}", sorted(indicator.names)
+    if not isinstance(values, Mapping):
+        raise UserError(f"{who} is to return numbers of {names}, it returned {values!r}")
+    if set(values) != set(names):
+        raise UserError(f"{who} is to return {names}, it returned {sorted(map(str, values))}")
+    for name, value in values.items():
+        if not isinstance(value, Real):
+            raise UserError(f"{who}: {name!r} is {value!r}, and a number is needed; NaN is unknown")

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from accerl.errors import UserError
 from accerl.monitor.indicators import Raw
 from accerl.monitor.monitor import Monitor
 from accerl.monitor.trend import TrendWindow
-from accerl.runtime.run import PHASES
+from accerl.runtime.run import PHASES, IntervalReport
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 from tests.fixtures.reports.reports import interval_report
 
@@ -280,3 +281,26 @@ def test_intervals_without_episodes_are_no_evidence() -> None:
 @pytest.mark.parametrize("seed", range(10))
 def test_noise_alone_is_exploration(seed: int) -> None:
     assert max(stages([0.0] * 40, noise=3.0, seed=seed)) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("returned", "reason"),
+    [
+        (None, r"is to return numbers of \['mine'\], it returned None"),
+        ({"mine": None}, "'mine' is None, and a number is needed"),
+        ({"other": 1.0}, r"is to return \['mine'\], it returned \['other'\]"),
+        (KeyError("gone"), "KeyError: 'gone'"),
+    ],
+)
+def test_mistakes_in_an_indicator_of_ones_own_name_it(returned: Any, reason: str) -> None:
+    class Mine:
+        names = ("mine",)
+
+        def update(self, report: IntervalReport, raw: Raw) -> Raw:
+            if isinstance(returned, Exception):
+                raise returned
+            return returned
+
+    monitor = Monitor(num_actions=6, horizon_seconds=100.0, indicators=[Mine()])
+    with pytest.raises(UserError, match=f"^indicator Mine:? {reason}"):
+        monitor.update(REPORT)
