@@ -23,8 +23,9 @@ class Observations:
     """Turns what the environments show [B, *space.shape] into [B, *spec.shape].
 
     uint8 stays uint8, all else becomes float32. Images are [C, H, W]: of the first and the last
-    axis, the shorter one counts channels. Stacked images are one beside the other on the channel
-    axis, newest last; anything else gets a new first axis.
+    axis, the shorter one counts channels; the last one does where the first two alone are equal, as
+    the sides of a board are. Stacked images are one beside the other on the channel axis, newest
+    last; anything else gets a new first axis.
 
     Raises:
         UserError: the configuration asks of this space what goes with images only.
@@ -105,7 +106,7 @@ def _as_image(shape: tuple[int, ...], dtype: np.dtype) -> tuple[bool, tuple[int,
         return False, (1, *shape)
     if len(shape) != 3:
         return False, None
-    if shape[2] < shape[0]:
+    if shape[2] < shape[0] or shape[0] == shape[1] != shape[2]:
         return True, (shape[2], shape[0], shape[1])
     return False, (shape[0], shape[1], shape[2])
 

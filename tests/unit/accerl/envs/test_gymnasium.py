@@ -95,6 +95,7 @@ def test_an_environment_s_own_wrappers_go_by_import_path() -> None:
         ("ShownImage-v0", EnvConfig(frame_stack=2), (6, 7, 9)),
         ("ShownFrames-v0", AS_IT_IS, (3, 40, 60)),
         ("ShownFrames-v0", EnvConfig(resize=84, frame_stack=4), (12, 84, 84)),
+        ("ShownPlanes-v0", AS_IT_IS, (20, 7, 7)),
         ("ShownGrey-v0", AS_IT_IS, (1, 20, 30)),
         ("ShownBytes-v0", AS_IT_IS, (12,)),
         ("ShownTable-v0", AS_IT_IS, (3, 4)),
