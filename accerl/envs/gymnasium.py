@@ -112,10 +112,12 @@ class GymnasiumEnvs:
             raise _failure(self._game, "one of the environments", where, error) from error
 
     def _check(self, values: Any, what: str) -> None:
-        """Refuse NaN and infinity: a network that learns from one is lost."""
+        """Refuse what is NaN or infinity in float32: a network that learns from one is lost."""
         values = np.asarray(values)
         if values.dtype.kind != "f":
             return
+        with np.errstate(over="ignore"):
+            values = values.astype(np.float32, copy=False)
         finite = np.isfinite(values).reshape(self.num_envs, -1).all(axis=1)
         if not finite.all():
             which = int(np.argmin(finite))

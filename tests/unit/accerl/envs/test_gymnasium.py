@@ -245,6 +245,8 @@ def test_a_missing_dependency_is_named_with_its_pip_line() -> None:
             "Failing-nan-reward-v0",
             "environment 1 returned NaN or infinity in its reward, in step",
         ),
+        ("Failing-huge-obs-v0", "environment 1 returned NaN or infinity in its observation, in s"),
+        ("Failing-huge-reward-v0", "environment 1 returned NaN or infinity in its reward, in ste"),
     ],
 )
 def test_an_environment_that_fails_is_named(game: str, message: str) -> None:
