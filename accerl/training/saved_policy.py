@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -48,8 +48,8 @@ def load_policy(
     """
     path = Path(run)
     _check_links(path, links)
-    _, policy, artifact, _ = _restore(path, spec, links)
-    return EnginePolicy(artifact, policy.observation)
+    restored = _restore(path, spec, links)
+    return EnginePolicy(_built(restored, spec), restored.policy.observation)
 
 
 def evaluate_checkpoint(
@@ -69,8 +69,11 @@ def evaluate_checkpoint(
         raise UserError(f"episodes must be at least 1, got {episodes}")
     if spec != IDENTITY:
         _check_links(path, ())
-    config, policy, artifact, states = _restore(path, spec)
-    infer = policy_infer(policy) if spec == IDENTITY else engine_infer(make_engine(artifact))
+    restored = _restore(path, spec)
+    config, policy, states = restored.config, restored.policy, restored.compressor.states
+    infer = policy_infer(policy)
+    if spec != IDENTITY:
+        infer = engine_infer(make_engine(_built(restored, spec)))
     away = None
     if len(states):
         away = float(kl_nats(policy_infer(policy)(states), infer(states)).mean())
@@ -102,10 +105,20 @@ def _check_links(path: Path, links: Sequence[Link]) -> None:
         )
 
 
-def _restore(
-    path: Path, spec: CompressionSpec, links: Sequence[Link] = ()
-) -> tuple[RunConfig, Policy, Artifact, np.ndarray]:
-    """Return a run's configuration, its learner's policy, that policy compressed, and states."""
+class _Restored(NamedTuple):
+    """What a run's checkpoint holds of its policy."""
+
+    config: RunConfig
+    policy: Policy
+    """the learner's"""
+    updates: int
+    """of that"""
+    compressor: Compressor
+    """with what it recorded and distilled"""
+
+
+def _restore(path: Path, spec: CompressionSpec, links: Sequence[Link] = ()) -> _Restored:
+    """Return the policy of a run's checkpoint, and what can compress it as `spec` says."""
     if not isinstance(spec, CompressionSpec):
         raise UserError(f"the spec must be a CompressionSpec, not {type(spec).__name__}")
     config = read_config(path)
@@ -123,9 +136,14 @@ def _restore(
     shown = Shown.of_state(state["publishing"].get("shown", ()))
     compressor.take_students([*compressor.students([spec]), *shown.students()])
     _check_distilled(path, spec, compressor.pool)
+    return _Restored(config, policy, state["learner"]["updates"], compressor)
+
+
+def _built(restored: _Restored, spec: CompressionSpec) -> Artifact:
+    """Return the policy compressed as `spec` says."""
+    config, policy, updates, compressor = restored
     with own_threads(config.runtime.learner_threads):  # sums depend on how they are split
-        artifact = compressor.build(spec, policy, state["learner"]["updates"])
-    return config, policy, artifact, compressor.states
+        return compressor.build(spec, policy, updates)
 
 
 def _check_distilled(path: Path, spec: CompressionSpec, pool: StudentPool) -> None:

@@ -18,6 +18,7 @@ from accerl.monitor.strategies import FixedStrategy
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.spec import CompressionSpec, Decision
 from accerl.training.run import run_training
+from accerl.training.saved_policy import evaluate_checkpoint
 from tests.fixtures.runs.inner_runs import fast_profile, tiny_catch
 
 OWN = "tests.fixtures.own_networks:board"
@@ -97,6 +98,16 @@ def test_a_run_goes_on_where_a_spec_cannot_be_built_and_its_strategy_hears_of_it
     assert "BoundedBoard cannot be pruned" in event["cause"]
     with pytest.raises(UserError, match="BoundedBoard cannot be pruned"):
         run_training(whole, FixedStrategy(HALF), profile=latency)
+
+
+def test_a_network_that_torch_alone_can_run_is_evaluated(tmp_path: Path) -> None:
+    network = "tests.fixtures.own_networks:torch_only"
+    latency, whole = replace(fast_profile(), network=network), config(0.05)
+    eager = FixedStrategy(CompressionSpec(graph="eager"))
+    run_training(replace(whole, network=network), eager, out=tmp_path, profile=latency)
+    assert evaluate_checkpoint(tmp_path, 5)["kl_nats"] == 0.0
+    with pytest.raises(UserError, match="DoubleBoard cannot be exported to ONNX"):
+        accerl.load_policy(tmp_path)
 
 
 @pytest.mark.slow
