@@ -176,8 +176,8 @@ class Compressor:
             CannotCompressError: the network cannot be compressed so.
             EngineMismatchError: the engine acts unlike its network.
         """
+        self.last_build = BuildReport()  # of a build that fails too
         if (why := self._refused.get(spec)) is not None:
-            self.last_build = BuildReport(distill_updates=0)
             raise CannotCompressError(why)
         try:
             return self._build(spec, policy, version)

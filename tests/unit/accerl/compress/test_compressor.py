@@ -8,8 +8,9 @@ import torch
 
 from accerl.compress import Artifact, CompressionConfig, Compressor, make_engine
 from accerl.compress.check import kl_nats
+from accerl.compress.distillation import beginnings
 from accerl.envs import make_envs
-from accerl.errors import UserError
+from accerl.errors import CannotCompressError, UserError
 from accerl.networks.policy_net import ObservationSpec, PolicyNet, make_policy
 from accerl.spec import CompressionSpec
 
@@ -113,6 +114,23 @@ def test_warm_up_on_first_use_and_on_coming_back() -> None:
             assert (artifact.spec, artifact.version) == (spec, version)
             charged.append(compressor.last_build.distill_updates)
     assert charged == [5, 0, 0, 0, 0, 5, 5, 0]
+
+
+def test_a_build_that_fails_is_not_charged_for_the_one_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise CannotCompressError("it is odd")
+
+    compressor, learner = make_compressor(distill_warmup_updates=5), make_learner()
+    compressor.observe(states())
+    compressor.build(NET3, learner, 0)
+    assert compressor.last_build.distill_updates == 5
+    monkeypatch.setattr(beginnings, "prune", refuse)
+    for _ in range(2):  # the second time without trying
+        with pytest.raises(CannotCompressError, match="it is odd"):
+            compressor.build(PRUNED, learner, 0)
+        assert compressor.last_build.distill_updates == 0
 
 
 def test_distillation_lowers_the_kl_of_students_and_pruned_networks() -> None:
