@@ -240,12 +240,16 @@ class ChainMemory:
     tracker: RangeTracker
     generation: int = 0
     """of the network; what was learned about an earlier one does not hold"""
+    version: int = 0
+    """learner updates at the publication that used it last"""
 
     @classmethod
-    def of(cls, rank: float, config: CompressionConfig, generation: int = 0) -> ChainMemory:
+    def of(
+        cls, rank: float, config: CompressionConfig, generation: int = 0, version: int = 0
+    ) -> ChainMemory:
         """Return an empty memory."""
         factoriser = Factoriser(rank, config.rank_method)
-        return cls(factoriser, RangeTracker(config.quantise_method.ranges), generation)
+        return cls(factoriser, RangeTracker(config.quantise_method.ranges), generation, version)
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything that an exact resume needs, as a plain tree."""
@@ -253,6 +257,7 @@ class ChainMemory:
             "factoriser": self.factoriser.state_dict(),
             "tracker": self.tracker.state_dict(),
             "generation": self.generation,
+            "version": self.version,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

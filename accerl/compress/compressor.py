@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -79,6 +79,8 @@ class Compressor:
         self._filled = 0
         self._pool = StudentPool(observation, num_actions, config, generator, ring, device)
         self._memories: dict[tuple[StudentKey | None, float], ChainMemory] = {}
+        self._published = (0, 0)
+        """learner updates at the publication before the latest, and at the latest"""
         self._checked: set[CompressionSpec] = set()
         self._refused: dict[CompressionSpec, str] = {}
         """what this network cannot be compressed to, and why: trying again costs as much"""
@@ -204,7 +206,7 @@ class Compressor:
             spec,
             None if key is None else net,
             config=self.config,
-            memory=self._memory(key, spec.rank),
+            memory=self._memory(key, spec.rank, version),
             own_links=self.links,
         )
         state = CompressionState(policy=policy, net=net, observations=self.states, version=version)
@@ -300,6 +302,7 @@ class Compressor:
                 {"student": None if key is None else list(key), "rank": rank, **memory.state_dict()}
                 for (key, rank), memory in self._memories.items()
             ],
+            "published": list(self._published),
             "admission": self.admission.state_dict(),
             "checked": sorted((spec.to_json() for spec in self._checked), key=str),
             "last_good": None if self._last_good is None else self._last_good.to_json(),
@@ -315,21 +318,29 @@ class Compressor:
         self.admission.load_state_dict(state["admission"])
         good = state["last_good"]
         self._last_good = None if good is None else CompressionSpec.from_json(good)
+        before, latest = state.get("published", (0, 0))
+        self._published = int(before), int(latest)
         self._memories = {}
         for entry in state["memories"]:
             named = entry["student"]
             key = None if named is None else StudentKey(*named)
-            memory = ChainMemory.of(float(entry["rank"]), self.config, int(entry["generation"]))
+            generation, version = int(entry["generation"]), int(entry.get("version", 0))
+            memory = ChainMemory.of(float(entry["rank"]), self.config, generation, version)
             memory.load_state_dict(entry)
             self._memories[key, float(entry["rank"])] = memory
         self._pool.load_state_dict(state)
 
-    def _memory(self, key: StudentKey | None, rank: float) -> ChainMemory:
+    def _memory(self, key: StudentKey | None, rank: float, version: int) -> ChainMemory:
         """Return what is remembered of that network, factorised to that rank."""
+        if version != self._published[1]:
+            self._published = self._published[1], version
         generation = 0 if key is None else self._pool.generation(key)
         memory = self._memories.get((key, rank))
         if memory is None or memory.generation != generation:
-            memory = self._memories[key, rank] = ChainMemory.of(rank, self.config, generation)
+            memory = ChainMemory.of(rank, self.config, generation)
+        elif memory.version not in self._published:
+            memory.factoriser.forget()  # half a pass does not catch up with more than a publication
+        memory = self._memories[key, rank] = replace(memory, version=version)
         return memory
 
     def _require_states(self) -> None:

@@ -174,6 +174,10 @@ class Factoriser:
                 second.bias.copy_(layer.bias)
         return [first.to(weight.device), second.to(weight.device)]
 
+    def forget(self) -> None:
+        """Begin anew: the network has moved away from where it was factorised last."""
+        self._bases.clear()
+
     def state_dict(self) -> dict[str, Any]:
         """Return copies of everything that an exact resume needs."""
         return {name: basis.clone() for name, basis in self._bases.items()}

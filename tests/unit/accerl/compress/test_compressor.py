@@ -245,6 +245,22 @@ def test_resuming_is_bit_exact(settings: dict[str, Any]) -> None:
     assert steps(resumed, other, 4, 9) == expected
 
 
+@pytest.mark.parametrize(("pause", "fresh"), [(False, False), (True, True)])
+def test_a_factorisation_starts_from_the_last_one_unless_that_is_old(
+    pause: bool, fresh: bool
+) -> None:
+    spec, learner = CompressionSpec(rank=0.1), make_learner()
+    compressor, other = make_compressor(), make_compressor()
+    for each in (compressor, other):
+        each.observe(states())
+    compressor.build(spec, learner, 4)
+    drift(learner, 0)
+    compressor.build(INT8 if pause else spec, learner, 8)
+    drift(learner, 1)
+    found = compressor.build(spec, learner, 12)
+    assert (found.payload == other.build(spec, learner, 12).payload) == fresh
+
+
 def test_after_a_new_beginning_the_new_network_is_published() -> None:
     """A student that rested is warmed up, and begins anew where the learner has left it behind."""
     key = PRUNED.student_key
