@@ -30,7 +30,7 @@ from accerl.networks.make import make_network
 from accerl.networks.observation import ObservationSpec
 from accerl.networks.policy_net import PolicyNet
 from accerl.seeds import Role, torch_generator
-from accerl.spec import StudentKey
+from accerl.spec import STUDENTS, StudentKey
 
 STARTS = ("random", "learner")
 COMPARED = 256
@@ -132,10 +132,13 @@ class Beginnings:
     ) -> Policy:
         net, obs = policy, self._recorded(states)
         if key.student != "original":
-            net = make_network(key.student, self.observation, self.num_actions, generator)
+            copied = self.method.start == "learner"
+            # Copies of the first layer's weights want their inputs scaled as there.
+            seen = policy.observation if copied and key.student in STUDENTS else self.observation
+            net = make_network(key.student, seen, self.num_actions, generator)
             net = net.to(policy.device)
             _require_smaller(net, policy, key.student)
-            if self.method.start == "learner":
+            if copied:
                 self._imitate(net, policy, obs)
         if key.sparsity or key.student == "original":
             net = prune(net, key.sparsity, self._method(net), obs=obs)

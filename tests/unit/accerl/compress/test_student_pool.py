@@ -13,6 +13,7 @@ from accerl.compress.distillation.trainer import DistillMethod, FixedStates, Stu
 from accerl.networks.graph_policy import Policy
 from accerl.networks.policy_net import ObservationSpec, PolicyNet, make_policy
 from accerl.spec import StudentKey
+from tests.fixtures.chains import as_chain
 
 OBSERVATION = ObservationSpec((6,), "float32")
 PRUNED = StudentKey("original", 0.5)
@@ -83,6 +84,22 @@ def test_students_of_the_learner_are_closer_than_random_ones() -> None:
         for start in ("random", "learner")
     )
     assert copied < 0.5 * random
+
+
+@pytest.mark.parametrize("start", ["learner", "random"])
+def test_copies_of_a_learner_scale_what_they_see_as_it_does(start: str) -> None:
+    run, own = (ObservationSpec((6,), "uint8", *scale) for scale in ((90, 30.0), (0, 255.0)))
+    learner = make_policy("original", own, 4, torch.Generator().manual_seed(0))
+    obs = np.random.default_rng(0).integers(0, 256, (256, 6)).astype(np.uint8)
+    config = CompressionConfig(distill_start=start)
+    pool, other = (StudentPool(run, 4, config, torch.Generator()) for _ in range(2))
+    net, shown = as_chain(pool.network(NET3, learner, obs)), torch.from_numpy(obs)
+    assert net.observation == (own if start == "learner" else run)
+    other.receive(pool.send([NET3]))
+    assert torch.equal(other.network(NET3, learner, obs)(shown)[0], net(shown)[0])
+    mine, learners = (each.body[1](each.scale(shown)).T for each in (net, learner))
+    nearest = torch.cdist(mine, learners).amin(1)  # of the learner's first units, to each of its
+    assert (nearest.max().item() < 0.05) == (start == "learner")
 
 
 def test_beginnings_are_charged_once() -> None:
