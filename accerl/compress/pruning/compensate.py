@@ -18,6 +18,8 @@ from accerl.networks.policy_net import PolicyNet, conv_spec
 
 RIDGE = 1e-1
 """share of the mean squared activation that is added to each: recorded states are few"""
+SMALLEST_RIDGE = 1e-12
+"""of inputs that are all zero: there is nothing to fit, and nothing changes"""
 ROWS = 4096
 """equations per layer at most: a convolution has one for every place of every state"""
 GRAPH_STATES = 256
@@ -103,7 +105,7 @@ def fit(layer: nn.Conv2d | nn.Linear, inputs: Tensor, wanted: Tensor) -> None:
         raise UserError("compress: the weights are not finite, so training has diverged")
     count, width = rows.shape
     # k relative to the mean square of an input: the same answer whatever the scale.
-    ridge = RIDGE * count * rows.square().mean()
+    ridge = (RIDGE * count * rows.square().mean()).clamp_min(SMALLEST_RIDGE)
     if count < width:
         change = rows.T @ _solve(rows @ rows.T, ridge, targets)
     else:

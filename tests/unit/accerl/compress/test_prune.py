@@ -261,3 +261,11 @@ def test_a_layer_is_fitted_with_the_numbers_that_it_has(bias: bool) -> None:
         before = (layer(inputs) - wanted).square().mean()
         fit(layer, inputs, wanted)
         assert (layer(inputs) - wanted).square().mean() < 0.1 * before
+
+
+def test_a_layer_whose_inputs_are_all_zero_keeps_its_weights() -> None:
+    layer = nn.Linear(6, 3, bias=False)
+    before = layer.weight.detach().clone()
+    with torch.no_grad():
+        fit(layer, torch.zeros(64, 6), torch.ones(64, 3))
+    assert torch.equal(layer.weight, before)
