@@ -36,47 +36,44 @@ class VTraceCorrector:
     """c_bar: decides how far corrections travel back in time"""
 
     def __post_init__(self) -> None:
-        _require_levels(self)
+        name = type(self).__name__
+        require_level(f"{name}: rho", self.rho)
+        require_level(f"{name}: c", self.c)
+        if self.c > self.rho:
+            raise UserError(f"{name}: V-trace needs c <= rho, got rho {self.rho} and c {self.c}")
+
+    def _truncated(self, ratio_t: Tensor, bar: float) -> Tensor:
+        """Return what becomes of ratios [T, B] beyond a level."""
+        return ratio_t.clamp(max=bar)
 
     def correct(self, experience: Experience, targets: Targets) -> Targets:
         """Replace value targets and advantages by those of V-trace."""
         ratio_t = _ratio(experience)
         return state_targets(
             experience,
-            rho_t=ratio_t.clamp(max=self.rho),
-            c_t=ratio_t.clamp(max=self.c),
+            rho_t=self._truncated(ratio_t, self.rho),
+            c_t=self._truncated(ratio_t, self.c),
             policy_weights=targets.policy_weights,
         )
 
 
 @dataclass(frozen=True)
-class LeakyVTraceCorrector:
+class LeakyVTraceCorrector(VTraceCorrector):
     """V-trace through whose truncation a part leaks (`accerl.correct.vtrace.leaky_vtrace`).
 
     Raises:
         UserError: a truncation level is negative, c exceeds rho, or alpha lies outside [0, 1].
     """
 
-    rho: float = 1.0
-    """rho_bar, as in V-trace"""
-    c: float = 1.0
-    """c_bar, as in V-trace"""
     alpha: float = 0.9
     """how much of the truncation is kept: 1 is V-trace, 0 none"""
 
     def __post_init__(self) -> None:
-        _require_levels(self)
+        super().__post_init__()
         require_fraction("LeakyVTraceCorrector: alpha", self.alpha)
 
-    def correct(self, experience: Experience, targets: Targets) -> Targets:
-        """Replace value targets and advantages by those of leaky V-trace."""
-        ratio_t = _ratio(experience)
-        return state_targets(
-            experience,
-            rho_t=leaky_truncation(ratio_t, self.rho, self.alpha),
-            c_t=leaky_truncation(ratio_t, self.c, self.alpha),
-            policy_weights=targets.policy_weights,
-        )
+    def _truncated(self, ratio_t: Tensor, bar: float) -> Tensor:
+        return leaky_truncation(ratio_t, bar, self.alpha)
 
 
 @dataclass(frozen=True)
@@ -202,11 +199,3 @@ def _policy_logp_t(experience: Experience) -> Tensor:
     if experience.policy_logp_t is None:
         return experience.target_logp_t
     return experience.policy_logp_t
-
-
-def _require_levels(corrector: VTraceCorrector | LeakyVTraceCorrector) -> None:
-    name, rho, c = type(corrector).__name__, corrector.rho, corrector.c
-    require_level(f"{name}: rho", rho)
-    require_level(f"{name}: c", c)
-    if c > rho:
-        raise UserError(f"{name}: V-trace needs c <= rho, got rho {rho} and c {c}")
