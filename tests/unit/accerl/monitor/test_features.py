@@ -198,7 +198,7 @@ def test_an_indicator_must_return_what_it_names() -> None:
     class Forgetful(Deaths):
         names = ("deaths", "births")
 
-    with pytest.raises(ValueError, match="births"):
+    with pytest.raises(UserError, match="births"):
         Monitor(6, 20.0, [Forgetful()]).update(REPORT)
 
 
