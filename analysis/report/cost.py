@@ -153,7 +153,7 @@ def tuning_table(study: StudyRecord) -> Table:
                 count(item.inner_runs),
                 count(len(trials)),
                 number(best_score(trials)),
-                Cell(each or _in_words(item.tuned_params) or "nothing"),
+                Cell(each or in_words(item.tuned_params) or "nothing"),
             )
         )
     columns = ("Strategy", "Kind", "Chosen for", "#Processor time", "#Inner runs")
@@ -165,7 +165,7 @@ def chosen_table(study: StudyRecord) -> Table:
     """What was chosen on each instance for those that were tuned there."""
     each = [item for item in study.strategies if _by_instance(study, item)]
     rows = tuple(
-        (Cell(game), *(Cell(_in_words(item.tuned_params.get(game, {}))) for item in each))
+        (Cell(game), *(Cell(in_words(item.tuned_params.get(game, {}))) for item in each))
         for game in study.games
         if each
     )
@@ -176,14 +176,14 @@ def _by_instance(study: StudyRecord, item: StrategyInfo) -> bool:
     return item.scope == EACH and bool(study.games.keys() & item.tuned_params.keys())
 
 
-def _in_words(value: Any) -> str:
+def in_words(value: Any) -> str:
     """Parameters without JSON's punctuation; specs by their label."""
     if isinstance(value, Mapping):
         if {"student", "bits", "sparsity"} <= set(value):
             return CompressionSpec.from_json(value).label
-        return ", ".join(f"{key} {_in_words(item)}" for key, item in value.items())
+        return ", ".join(f"{key} {in_words(item)}" for key, item in value.items())
     if isinstance(value, list | tuple):
-        return f"[{'; '.join(_in_words(item) for item in value)}]"
+        return f"[{'; '.join(in_words(item) for item in value)}]"
     return formats.compact(value)
 
 

@@ -156,7 +156,7 @@ def _slower(instances: Sequence[Instance], gain: np.ndarray) -> list[dict[str, A
 
 
 def acted_with(results: Sequence[StrategyResult]) -> dict[str, float]:
-    """Return the share of the runs' seconds for which each spec was decided on, largest first.
+    """Return the share of the runs' seconds for which each spec was decided on.
 
     Of a mix every spec has its share. A run counts as much as any other, however long.
     """
@@ -167,6 +167,4 @@ def acted_with(results: Sequence[StrategyResult]) -> dict[str, float]:
             for spec, part in decision.mix:
                 found[spec.label] = found.get(spec.label, 0.0) + part * float(share)
     total = math.fsum(found.values())
-    return {
-        label: share / total for label, share in sorted(found.items(), key=lambda item: -item[1])
-    }
+    return {label: share / total for label, share in found.items()}

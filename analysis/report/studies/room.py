@@ -14,6 +14,7 @@ from analysis.figures.studies.events import event_figures
 from analysis.figures.studies.room import cost_by_kl, gains, heat_map
 from analysis.records.load import EVENTS
 from analysis.report.blocks import Block, Code, Section, Text, fold, listing, section
+from analysis.report.cost import in_words
 from analysis.report.provenance import provenance_tables
 from analysis.report.table import Cell, Table, count, number
 
@@ -29,6 +30,8 @@ UNFINISHED = (
     "The study was interrupted: controls, placebos, rules and schedules that are not shown here "
     "are not there yet. The same command goes on."
 )
+LEAST_SHARE = 0.005
+"""of the time, that a spec is named for"""
 WORST = 4
 """instances on which a strategy is slower than no compression that are named"""
 MISSED = "#Runs that missed a target"
@@ -244,7 +247,8 @@ def beside(row: Mapping[str, Any]) -> str:
     if worst:
         more = ", ..." if worst[WORST:] else ""
         slower += f" (times its seconds: {', '.join(worst[:WORST])}{more})"
-    acted = ", ".join(f"{share:.0%} {label}" for label, share in row["acted"].items())
+    shares = sorted(row["acted"].items(), key=lambda item: -item[1])
+    acted = ", ".join(f"{share:.0%} {label}" for label, share in shares if share >= LEAST_SHARE)
     return f"over no compression {gain}, {slower}; acted with {acted}."
 
 
@@ -275,7 +279,7 @@ def _strategies(strategies: Sequence[Mapping[str, Any]]) -> Table:
             count(row["inner_runs"]),
             count(row["sets"]),
             count(len(row["tuned_on"])),
-            Cell(formats.compact(row["params"])),
+            Cell(in_words(row["params"]) or "nothing"),
         )
         for row in strategies
     )
