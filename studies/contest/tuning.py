@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -170,10 +170,8 @@ def tune(
     runs = _enough(space, actions, instances=instances, runs=runs)
     study = _search(space, actions, seed, trials=runs // instances)
     settings = {"plan": plan, "instances": instances, "runs": runs, "seed": seed, "batch": batch}
-    # Scores are those of this code, in the precision that `auto` means on this machine.
-    settings |= {"revision": git_revision(), "bfloat16": computes_bfloat16()}
     storage = open_storage(str(out / JOURNAL)) if storage is None else storage
-    ended = _EndedTrials(f"{space.key} {json_hash(settings)[:12]}", storage)
+    ended = _EndedTrials(_search_name(space, settings), storage)
     order = generator(seed, Role.TUNING, 0).permutation(instances).tolist()
     rows = out / "tuning.jsonl"
     rows.write_text(_rows_of_others(rows, space.key))
@@ -336,6 +334,15 @@ def _ranked(trials: Iterable[FrozenTrial]) -> tuple[tuple[float, Params], ...]:
         params = trial.user_attrs["params"]
         best.setdefault(json.dumps(params, sort_keys=True), (float(trial.values[0]), params))
     return tuple(best.values())
+
+
+def _search_name(space: SearchSpace, settings: Mapping[str, Any]) -> str:
+    """Return a name that a search shares only with those whose scores are comparable.
+
+    Scores are those of this code, in the precision that `auto` means on this machine.
+    """
+    made_by = {"revision": git_revision(), "bfloat16": computes_bfloat16()}
+    return f"{space.key} {json_hash({**settings, **made_by})[:12]}"
 
 
 def _search(space: SearchSpace, actions: Levels, seed: int, *, trials: int) -> optuna.Study:

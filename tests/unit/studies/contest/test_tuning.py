@@ -323,3 +323,15 @@ def test_what_trials_had_cost_counts_though_they_are_not_made_again(tmp_path: Pa
             search(STATIC, tmp_path / name, runs=16, storage=storage, costs=costs)
         spent.append(costs[name])
     assert spent == [16.0, 16.0]
+
+
+def test_scores_of_other_code_or_another_precision_are_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = open_storage(str(tmp_path / "optuna.journal"))
+    _, first = search(KL_THRESHOLD, tmp_path, runs=12, storage=storage)
+    assert first
+    assert search(KL_THRESHOLD, tmp_path, runs=12, storage=storage)[1] == []
+    for name, value in (("git_revision", "0123abc"), ("computes_bfloat16", "neither")):
+        monkeypatch.setattr(f"studies.contest.tuning.{name}", lambda value=value: value)
+        assert search(KL_THRESHOLD, tmp_path, runs=12, storage=storage)[1] == first
