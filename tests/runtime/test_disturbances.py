@@ -9,8 +9,10 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
-from time import process_time
+from queue import SimpleQueue
+from time import perf_counter, process_time
 
 import pytest
 
@@ -21,7 +23,7 @@ from accerl.runtime.conditions import Condition, Conditions
 from accerl.runtime.process import disturber
 from accerl.runtime.process.disturbances import Disturbances
 from accerl.runtime.process.run import ProcessRun
-from accerl.runtime.process.shaped_pipe import ShapedPipe, rollout_bytes
+from accerl.runtime.process.shaped_pipe import ShapedPipe, Uplink, rollout_bytes
 from accerl.runtime.run import IntervalReport
 from tests.fixtures.runs.process_runs import quick_catch
 from tests.fixtures.runs.processes import alive, children, wait_for
@@ -143,6 +145,29 @@ def test_actors_that_send_at_once_share_a_link() -> None:
     frames = ObservationSpec((4, 84, 84), "uint8")
     shape = RolloutShape(unroll=20, num_envs=8, num_actions=6, observation=frames)
     assert rollout_bytes(shape) == 160 * 84 * 84
+
+
+def test_an_actor_acts_on_while_its_rollouts_are_on_their_way() -> None:
+    pipe, arrived = ShapedPipe(0.0, 1e6, 1), SimpleQueue[tuple[int, float]]()
+    uplink = Uplink(pipe, 0, 50_000, lambda slot: arrived.put((slot, perf_counter())))
+    try:
+        pipe.leave(1e-9)  # one would take years
+        for slot in (3, 1, 2):
+            uplink.send(slot)
+        assert arrived.empty()
+        began = perf_counter()
+        pipe.leave(1.0)
+        slots, times = zip(*(arrived.get(timeout=30.0) for _ in range(3)), strict=True)
+        assert slots == (3, 1, 2)
+        assert all(after - before >= 0.045 for before, after in pairwise((began, *times)))
+        pipe.leave(1e-9)
+        uplink.send(0)
+        uplink.close()
+        assert arrived.empty()
+        assert list(pipe._words) == [1e-9, 0.0]
+    finally:
+        uplink.close()
+        pipe.close()
 
 
 def test_bandwidth_of_shared_memory_cannot_fall() -> None:

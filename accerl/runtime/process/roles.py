@@ -34,7 +34,7 @@ from accerl.runtime.process.messages import (
     Taken,
 )
 from accerl.runtime.process.samples import SampleRing
-from accerl.runtime.process.shaped_pipe import ShapedPipe, rollout_bytes
+from accerl.runtime.process.shaped_pipe import ShapedPipe, Uplink, rollout_bytes
 from accerl.runtime.process.wire import Channel
 from accerl.weights import Mailbox, Publication, WeightVector
 
@@ -62,6 +62,8 @@ def collect_rollouts(
 ) -> None:
     """Receive slot numbers, fill the slots in order, send each number back.
 
+    If rollouts pass a link, a number is sent when that rollout has arrived.
+
     With the numbers comes that of the last publication that was ordered, by the update that freed
     the slots as a rule. An actor with time on its hands gets here before that publication does:
     it waits a few milliseconds more rather than act with weights that are one update older.
@@ -70,10 +72,17 @@ def collect_rollouts(
     slab = Slab(**slab_handle)
     mailbox = Mailbox(**mailbox_handle)
     pipe = None if pipe_handle is None else ShapedPipe(**pipe_handle)
+    uplink: Uplink | None = None
+
+    def arrived(slot: int) -> None:
+        channel.send(Filled(slot))
+
     try:
         envs = make_envs(game, slab.shape.num_envs, env)
         actor = Actor(envs, seed, threads=threads, infer_batch=infer_batch)
         channel.send(Ready())
+        if pipe is not None:  # from here on its thread alone sends
+            uplink = Uplink(pipe, index, rollout_bytes(slab.shape), arrived)
         while True:
             message = channel.receive()
             assert isinstance(message, Fill)
@@ -82,11 +91,9 @@ def collect_rollouts(
                 if mailbox.latest != actor.publication_number:
                     act_with(actor, mailbox.get(), threads)
                 actor.collect(slab[slot])
-                if pipe is not None:
-                    pipe.send_up(index, rollout_bytes(slab.shape))
-                channel.send(Filled(slot))
+                (uplink.send if uplink else arrived)(slot)
     finally:
-        for block in (mailbox, slab, pipe):
+        for block in (uplink, mailbox, slab, pipe):
             if block is not None:
                 block.close()
 

@@ -4,11 +4,17 @@ Shared memory has no bandwidth, so whoever sends waits as long as the bytes woul
 two directions, and each carries so many bytes a second, whoever sends: publications go down one
 after the other, and of k actors that send rollouts up each has 1 / k of it. When the bandwidth
 changes, what is on its way goes on with the new one.
+
+An actor fills its next slots while the last one is on its way (`Uplink`), as with a network card.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing.shared_memory import SharedMemory
+from queue import SimpleQueue
+from threading import Thread
 from time import perf_counter, sleep
 from typing import Any
 
@@ -16,6 +22,7 @@ import numpy as np
 
 from accerl.acting.rollout import RolloutShape, release
 from accerl.networks.frames import stack_size
+from accerl.runtime.process.wire import PeerGoneError
 
 LOOK_SECONDS = 0.002
 """between two looks at the bandwidth that is left, and at who else sends"""
@@ -73,14 +80,21 @@ class ShapedPipe:
         while left > 0.0:
             left -= self._wait(left, float(self._words[0]))
 
-    def send_up(self, actor: int, size_bytes: float) -> None:
-        """Return when an actor's bytes have reached the learner."""
+    def send_up(
+        self, actor: int, size_bytes: float, given_up: Callable[[], bool] = lambda: False
+    ) -> bool:
+        """Return when an actor's bytes have reached the learner, or sending them was given up.
+
+        Returns:
+            whether they have reached it.
+        """
         left = size_bytes / self._up if self._up else 0.0
-        while left > 0.0:
+        while left > 0.0 and not given_up():
             self._words[1 + actor] = 1.0  # again and again: it may have been forgotten meanwhile
             senders = max(float(self._words[1:].sum()), 1.0)
             left -= self._wait(left, float(self._words[0]) / senders)
         self._words[1 + actor] = 0.0
+        return left <= 0.0
 
     def _wait(self, left: float, rate: float) -> float:
         """Wait a moment; return the seconds of sending at full bandwidth that have passed in it."""
@@ -95,6 +109,43 @@ class ShapedPipe:
         self._words = np.empty(0)
         release(self._segment, unlink=self._owner)
         self._segment = None
+
+
+class Uplink:
+    """Sends what an actor has filled up the pipe, one rollout after the other, while it acts.
+
+    Args:
+        pipe: that others may use too.
+        actor: who sends.
+        size_bytes: of a rollout.
+        arrived: called with the number of each slot that has reached the learner.
+    """
+
+    def __init__(
+        self, pipe: ShapedPipe, actor: int, size_bytes: float, arrived: Callable[[int], None]
+    ) -> None:
+        self._pipe, self._actor, self._size_bytes = pipe, actor, size_bytes
+        self._arrived = arrived
+        self._filled: SimpleQueue[int | None] = SimpleQueue()
+        self._closed = False
+        self._thread = Thread(target=self._send_all, name=f"uplink-{actor}", daemon=True)
+        self._thread.start()
+
+    def send(self, slot: int) -> None:
+        """Send a slot when all before it have arrived; returns at once."""
+        self._filled.put(slot)
+
+    def _send_all(self) -> None:
+        with suppress(PeerGoneError):  # which the actor finds out when it next receives
+            while (slot := self._filled.get()) is not None:
+                if self._pipe.send_up(self._actor, self._size_bytes, lambda: self._closed):
+                    self._arrived(slot)
+
+    def close(self) -> None:
+        """Give up what is on its way. Safe to call twice."""
+        self._closed = True
+        self._filled.put(None)
+        self._thread.join()
 
 
 def rollout_bytes(shape: RolloutShape) -> float:
