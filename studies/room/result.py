@@ -22,6 +22,7 @@ from analysis.comparison.room import (
     room_of,
     taken,
 )
+from analysis.comparison.unseen import unseen_games
 from controller.env.instances import Instance
 from studies.room.plan import CHANGING, DRAWN, TARGETS
 from studies.room.runs import Rows, at_target, make_matrix, reached_share
@@ -39,7 +40,7 @@ def dice(seed: int, comparison: int) -> np.random.Generator:
 def drawn_room(
     matrix: Matrix, instances: Sequence[Instance], runs: Runs, seed: int
 ) -> dict[str, Any]:
-    """Return the room in all and by group, the gate, and what was chosen.
+    """Return the room in all and by group, the gate, what was chosen, and what unseen games leave.
 
     Args:
         matrix: of the drawn instances.
@@ -62,6 +63,7 @@ def drawn_room(
         "chosen": chosen(matrix),
         "means": means,
         "families": by_family(means),
+        "unseen": unseen_games(matrix, means, dice(seed, 60)),
     }
 
 

@@ -11,7 +11,7 @@ from rich.table import Table
 from accerl.records import write_json
 from accerl.spec import IDENTITY
 from analysis import formats
-from analysis.report.studies.room import FAMILIES, beside, parts_note, worth_cell
+from analysis.report.studies.room import FAMILIES, UNSEEN, beside, parts_note, worth_cell
 from studies.progress import console, numbers_table, paragraph, say
 
 RESULT = "room.json"
@@ -25,7 +25,7 @@ def show(out: Path, result: dict[str, Any]) -> dict[str, Any]:
     """Write and print a result; return it."""
     write_json(out / RESULT, result)
     write_json(out / SMALL, small_result(result), indent=None)
-    tables = (families_table, room_table, choices_table, strategies_table)
+    tables = (families_table, room_table, choices_table, unseen_table, strategies_table)
     for table in (make(result) for make in tables):
         if table.row_count:
             console.print(table)
@@ -113,6 +113,16 @@ def choices_table(result: Mapping[str, Any]) -> Table:
     )
     for name, found in result["room"]["choices"].items():
         table.add_row(name, *percent(found))
+    return table
+
+
+def unseen_table(result: Mapping[str, Any]) -> Table:
+    """Return what is to be gained in games that nothing was measured in."""
+    columns = ("gain over one spec", "95% interval", "over that of other games", "95% interval")
+    table = numbers_table(UNSEEN, "choice", *columns)
+    for row in result["unseen"]:
+        cells = (cell for name in ("over_single", "over_elsewhere") for cell in percent(row[name]))
+        table.add_row(row["name"], *cells)
     return table
 
 

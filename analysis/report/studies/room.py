@@ -36,6 +36,7 @@ WORST = 4
 """instances on which a strategy is slower than no compression that are named"""
 MISSED = "#Runs that missed a target"
 FINALS = "Final return: share of the way from random play to long runs without compression"
+UNSEEN = "Gain of choices that know the machine, and nothing of the game but its KL"
 FAMILIES = "Seconds to target of no compression over each spec's (env steps likewise)"
 
 
@@ -159,6 +160,7 @@ def _answer(result: Mapping[str, Any], plan: Mapping[str, Any]) -> Section:
         Text(note, "small") if (note := parts_note(result["room"])) else None,
         Text(CHOSEN, "small"),
         _choices(result),
+        *_unseen(result),
         _targets(result),
     ]
     return section("Answer", plan["question"], blocks, FILES)
@@ -224,6 +226,25 @@ def _targets(result: Mapping[str, Any]) -> Table:
 def _choices(result: Mapping[str, Any]) -> Table:
     rows = tuple((Cell(n), *gain_cells(each)) for n, each in result["room"]["choices"].items())
     return Table("Gain over one spec for all, by what is known", ("Choice", *COLUMNS), rows)
+
+
+def _unseen(result: Mapping[str, Any]) -> list[Block | None]:
+    """What a controller can know that comes to a game for the first time, and what it is worth."""
+    found = result.get("unseen")  # an earlier version wrote it
+    if not found:
+        return []
+    rows = tuple(
+        (Cell(row["name"]), *gain_cells(row["over_single"]), *gain_cells(row["over_elsewhere"]))
+        for row in found
+    )
+    columns = ("Choice", *COLUMNS, "#Over the one for other games", "#95% interval")
+    filled = max(row["filled"] for row in found)
+    note = (
+        "Each spec's cost in env steps and the price of KL are those that suit the other games, "
+        f"on other seeds. Of runs that were stopped, at most {filled:.0%} of a choice's, seconds "
+        "are filled in."
+    )
+    return [Table(UNSEEN, columns, rows), Text(note, "small")]
 
 
 def _strategy_blocks(strategies: Sequence[Mapping[str, Any]]) -> list[Block | None]:

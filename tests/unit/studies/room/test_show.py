@@ -16,10 +16,11 @@ from accerl.runtime.latency.profiles import load_profile
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 from analysis.comparison.families import by_family
 from analysis.comparison.room import Matrix
+from analysis.comparison.unseen import SPEED
 from analysis.figures.studies.room import heat_map, room_figures
 from analysis.formats import gain_with_interval
 from analysis.report.blocks import Text
-from analysis.report.studies.room import _events, beside, parts_note, worth_cell
+from analysis.report.studies.room import UNSEEN, _events, beside, parts_note, worth_cell
 from controller.env.instances import Instance
 from studies.cli.report import Report
 from studies.jobs.inner import StrategyResult
@@ -83,7 +84,7 @@ def matrix() -> Matrix:
 
 
 def made_up() -> dict[str, Any]:
-    """The result of that matrix, with a schedule for the first machine."""
+    """The result of that matrix, with a schedule for the first machine, and of other games."""
     cells, known = instances(), matrix()
     made = {
         (item.name, spec.label, seed): [{"final_return": 0.4 + 0.5 * (spec.bits == 8)}]
@@ -97,7 +98,10 @@ def made_up() -> dict[str, Any]:
     tested = RuleRuns(tuned_rule(SCHEDULE, "a schedule", params), runs)
     result["strategies"] = compared(known, cells, [tested], 0)
     result["decomposition"] = decomposition(result["room"], result["strategies"])
+    assert result["unseen"] == []  # it has one game
+    gain = {"ratio": 1.0625, "low": 1.0, "high": 1.125}
     return result | {
+        "unseen": [{"name": SPEED, "over_single": gain, "over_elsewhere": gain, "filled": 0.125}],
         "targets": [{"target": 0.5, "reached": 0.9, "ratio": 1.1, "low": 1.0, "high": 1.2}],
         "stopped": [{"instance": cells[0].name, "label": "original fp32", "seeds_saved": 1}],
         "core_hours": 0.1,
@@ -239,6 +243,8 @@ def test_the_gate_s_outcome_stands_on_the_page_and_among_the_records(tmp_path: P
     page = (tmp_path / "room.html").read_text()
     assert result["gate"]["reason"][:20] in page
     assert "50% of the way" in page
+    assert "+6.2%" in page.split(f"<caption>{UNSEEN}")[1].split("</table>")[0]
+    assert "at most 12% of a choice" in page
     assert "Gain of a schedule by part" in page
     assert "acted with 75% original INT8" in page
     assert "90%" in page.split("<caption>Final return: share")[1].split("</table>")[0]
