@@ -27,6 +27,7 @@ from accerl.runtime.publishing.orders import PublicationOrders
 from accerl.runtime.run import IntervalReport, Snapshot
 from accerl.runtime.safeguard import Safeguard
 from accerl.runtime.slots import Slots
+from accerl.runtime.stuck import StuckActors
 from accerl.runtime.wiring import Wiring
 from accerl.seeds import Role, number, torch_generator
 from accerl.spec import IDENTITY, Decision
@@ -35,6 +36,8 @@ PUBLISHING = ("compressor", "distiller")
 """roles that make what actors act with"""
 LOOK_SECONDS = 1.0
 """that the learner waits at most before it looks whether the run is to end, and who is stuck"""
+LONGEST_MEASUREMENT_SECONDS = 3600.0
+"""of J, the first of a run: long episodes of slow games take minutes"""
 
 W = TypeVar("W", bound=Supervised)
 """a process beside the learner's"""
@@ -124,9 +127,19 @@ class ParallelRun(ABC, Generic[W]):
             observation=observation,
         )
         self._actors: list[W] = []  # made by the kind of run
+        self._stuck = StuckActors()
+        self._measuring = StuckActors(first_seconds=LONGEST_MEASUREMENT_SECONDS)
         self._started = False
         self._acting = False  # whether actors have been given slots
         self._closed = False
+
+    def _unfinished(self, worker: Supervised) -> str:
+        """Return what a worker that lives has not finished for too long; nothing if all is well."""
+        if (seconds := self._measuring.seconds(worker.name)) is not None:
+            return f"finished no measurement in {seconds:.0f} seconds"
+        if (seconds := self._stuck.seconds(worker.name)) is not None:
+            return f"finished no rollout in {seconds:.0f} seconds"
+        return ""
 
     @property
     @abstractmethod

@@ -120,6 +120,27 @@ def test_a_run_survives_the_death_of_every_role(
     assert "compressor died (its process ended); started it again, with" in capfd.readouterr().err
 
 
+def test_an_actor_that_lives_and_finishes_nothing_is_replaced(
+    ray: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("accerl.runtime.stuck.STUCK_SECONDS", 1.0)
+    run = RayRun(ray_catch(num_actors=2), supervisor=immortal())
+    try:
+        reports = advance_until(run, 5)
+        (actor,) = (worker for worker in run.workers if worker.name == "actor-1")
+        assert actor.started is not None
+        os.kill(actor.started.pid, signal.SIGSTOP)
+        while not actor.restarts or not actor.ready:
+            reports.append(run.advance(0.1))
+        reports += advance_until(run, run.learner.updates + 5)
+    finally:
+        run.close()
+    (event,) = (event for report in reports for event in report.events)
+    assert (event["role"], event["index"]) == ("actor", 1)
+    assert event["cause"].startswith("finished no rollout in ")
+    assert reports[-1].total_env_steps == run.learner.updates * 72
+
+
 @pytest.mark.slow
 def test_a_run_survives_the_death_of_its_compressor_and_all_actors_at_once(ray: Any) -> None:
     """As when a node with all of them goes: nobody has anything to act with, nor to learn from."""

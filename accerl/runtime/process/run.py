@@ -28,11 +28,7 @@ from accerl.runtime.process.wire import PeerGoneError
 from accerl.runtime.publishing.delivery import Tag
 from accerl.runtime.run import Snapshot
 from accerl.runtime.slots import Slots, SlotState
-from accerl.runtime.stuck import StuckActors
 from accerl.spec import Decision
-
-LONGEST_MEASUREMENT_SECONDS = 3600.0
-"""of J, the first of a run: long episodes of slow games take minutes"""
 
 
 class ProcessRun(ParallelRun[Worker]):
@@ -62,8 +58,6 @@ class ProcessRun(ParallelRun[Worker]):
         actors = conditions.most_actors(wiring.actors)
         self._disturbances = Disturbances(conditions, wiring.actors)
         self._begun: set[str] = set()  # actors that hold a rollout begun before they left
-        self._stuck = StuckActors()
-        self._measuring = StuckActors(first_seconds=LONGEST_MEASUREMENT_SECONDS)
         self._slots = Slots(
             actors, self._slots.each, holds_back=config.runtime.hold_back, present=wiring.actors
         )
@@ -208,10 +202,8 @@ class ProcessRun(ParallelRun[Worker]):
         for worker in self.workers:
             if self._supervisor.hangs(worker):
                 self._replace(worker)
-            elif (seconds := self._measuring.seconds(worker.name)) and not worker.channel.poll():
-                self._replace(worker, stuck=f"finished no measurement in {seconds:.0f} seconds")
-            elif (seconds := self._stuck.seconds(worker.name)) and not worker.channel.poll():
-                self._replace(worker, stuck=f"finished no rollout in {seconds:.0f} seconds")
+            elif (stuck := self._unfinished(worker)) and not worker.channel.poll():
+                self._replace(worker, stuck=stuck)
 
     def _receive_from(self, worker: Worker) -> None:
         try:

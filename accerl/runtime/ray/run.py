@@ -141,6 +141,7 @@ class RayRun(ParallelRun[RayWorker]):
         super()._done(slot)
 
     def _have_filled(self, actor: RayWorker, slots: Sequence[int]) -> None:
+        self._stuck.lent(actor.name)
         for slot in slots:
             actor.call("collect", self.orders.last_ordered, slot=slot)
 
@@ -160,12 +161,20 @@ class RayRun(ParallelRun[RayWorker]):
             else:
                 worker.calls.popleft()
                 self._handle(worker, call, answer)
+        for stuck in (self._stuck, self._measuring):
+            stuck.look()
         for worker in self.workers:
             if self._supervisor.hangs(worker):
                 if worker.role in WITH_CPUS and not self._cluster.has_room():
                     self._supervisor.await_ready(worker)  # it waits for a node to join
                 else:
                     self._replace(worker)
+            elif (unfinished := self._unfinished(worker)) and not self._has_answered(worker):
+                self._replace(worker, stuck=unfinished)
+
+    def _has_answered(self, worker: RayWorker) -> bool:
+        """Whether the answer to the call that it was asked first is here, or an error."""
+        return bool(worker.calls and self._cluster.ready([worker.calls[0].ref], 0.0))
 
     def _reach(self, worker: RayWorker) -> None:
         """Ask an actor that cannot be reached whether it is there; if not, Ray will say so."""
@@ -180,10 +189,12 @@ class RayRun(ParallelRun[RayWorker]):
         elif worker.role == "actor":
             assert worker.index is not None
             self._slots.filled(worker.index, call.slot)
+            self._stuck.filled(worker.name, has_more=bool(worker.calls))
             self._rollouts[call.slot] = (call.ref, answer)
         elif worker.role in PUBLISHING:
             self.publishing.handle(worker, call, answer)
         else:
+            self._measuring.filled(worker.name, has_more=False)
             self._learner_return = answer
 
     def _is_ready(self, worker: RayWorker, started: Started) -> None:
@@ -200,7 +211,9 @@ class RayRun(ParallelRun[RayWorker]):
         elif worker.role in PUBLISHING:
             self.publishing.ready(worker)
 
-    def _replace(self, worker: RayWorker, error: Exception | None = None) -> None:
+    def _replace(
+        self, worker: RayWorker, error: Exception | None = None, *, stuck: str = ""
+    ) -> None:
         """Put a new Ray actor in the place of `worker`'s; take back what that one held."""
         cause = getattr(error, "cause", None)
         if isinstance(cause, GameError):
@@ -221,6 +234,7 @@ class RayRun(ParallelRun[RayWorker]):
             seconds=self._seconds,
             recovered=self._take_back(worker),
             found=found,
+            stuck=stuck,
             counts=counts,
         )
         if worker.role == "actor":
@@ -229,6 +243,8 @@ class RayRun(ParallelRun[RayWorker]):
 
     def _take_back(self, worker: RayWorker) -> str:
         """Take back what a worker held; return that in words."""
+        for stuck in (self._stuck, self._measuring):
+            stuck.forget(worker.name)
         if worker.role == "actor":
             assert worker.index is not None
             return f"{self._slots.reclaim(worker.index)} of its slots reclaimed"
@@ -244,6 +260,7 @@ class RayRun(ParallelRun[RayWorker]):
         while self._learner_return is None:
             if evaluator.ready and not evaluator.calls:
                 evaluator.call("measure", weight_arrays(self.learner.policy))
+                self._measuring.lent(evaluator.name)
             self._wait_for_news()
         return self._learner_return
 
