@@ -63,8 +63,14 @@ def json_hash(data: Any) -> str:
 
 
 def write_json(path: Path, data: Any, *, indent: int | None = 2) -> None:
-    """Write `data` atomically, see `write_bytes`; numbers of NumPy are taken as Python's."""
-    text = json.dumps(data, indent=indent, sort_keys=True, default=_as_python)
+    """Write `data` atomically, see `write_bytes`; numbers of NumPy are taken as Python's.
+
+    Without an indent nothing stands between its parts.
+    """
+    separators = (",", ":") if indent is None else None
+    text = json.dumps(
+        data, indent=indent, separators=separators, sort_keys=True, default=_as_python
+    )
     write_bytes(path, f"{text}\n".encode())
 
 

@@ -30,7 +30,8 @@ def summarise(config: Mapping[str, Any], reports: Sequence[IntervalReport]) -> d
 
     `final_return` and `best_return` are J where it was measured; otherwise the mean of the last 20
     episodes, and the best mean of 20 episodes in a row. `events` counts those of processes, such as
-    restarts, by role; `conditions` has what happened to the machine, first to begin first.
+    restarts, by role; `spec_seconds` shares out the seconds of each interval among the specs that
+    acted in it; `conditions` has what happened to the machine, first to begin first.
 
     Args:
         config: the content of config.json.
@@ -39,7 +40,7 @@ def summarise(config: Mapping[str, Any], reports: Sequence[IntervalReport]) -> d
     seconds = reports[-1].total_seconds if reports else 0.0
     env_steps = reports[-1].total_env_steps if reports else 0
     phases: Counter[str] = Counter()
-    spec_seconds: Counter[CompressionSpec] = Counter()
+    spec_seconds: defaultdict[CompressionSpec, float] = defaultdict(float)
     decisions: list[dict[str, Any]] = []
     events = Counter(str(event["role"]) for report in reports for event in report.events)
     takeovers = [
@@ -49,7 +50,9 @@ def summarise(config: Mapping[str, Any], reports: Sequence[IntervalReport]) -> d
     ]
     for report in reports:
         phases.update(report.phase_seconds)
-        spec_seconds.update(report.spec_seconds)
+        acting = sum(report.spec_seconds.values())
+        for spec, busy in report.spec_seconds.items():  # of all actors, without what they wait
+            spec_seconds[spec] += report.seconds * busy / acting if acting else 0.0
         entry = report.decision.without_shadow.to_json()
         if not decisions or decisions[-1]["decision"] != entry:
             started = report.total_seconds - report.seconds

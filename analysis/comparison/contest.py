@@ -24,6 +24,7 @@ from analysis.comparison.contrasts import (
     missing_metrics,
     transfer_rows,
 )
+from analysis.comparison.goal import find_goal
 from analysis.comparison.machine_gap import machine_gap
 from analysis.comparison.verdict import verdict_sentences
 from analysis.comparison.worth import break_even, gap_missing, gap_rows
@@ -36,13 +37,15 @@ CONTEST = "contest.json"
 def contest_rows(study: StudyRecord) -> list[dict[str, Any]]:
     """Return one row a test run: {strategy, env, profile, seed, seconds_to_target, censored, ...}.
 
+    `env` is the instance, a game on a machine; `game` and `profile` are these apart.
     `seconds_to_target` and `final_return` are in seconds and raw game score; `auc` is normalised
     and `gain_per_second` is normalised return a second; `final_normalised` is added. A run that
     was censored had not reached its target at `observed_seconds`. `cpu_seconds`, on the virtual
     clock modelled ones, and `publication_bytes` are None where the run did not record them.
     """
     return [
-        {"strategy": strategy, "env": name, "profile": study.games[name].profile, "seed": seed}
+        {"strategy": strategy, "env": name, "game": study.games[name].game}
+        | {"profile": study.games[name].profile, "seed": seed}
         | _measure(study.games[name], run)
         for (strategy, name, seed), run in study.runs.items()
     ]
@@ -141,6 +144,7 @@ def build_contest(study: StudyRecord) -> dict[str, Any]:
         "versions": study.info["versions"],
     }
     contest["oracle_gap_missing"] = gap_missing(study, contest["oracle_gap"])
+    contest["goal"] = find_goal(study, contest)
     contest["bars"] = find_bars(study, contest, rng)
     contest["by_instance"] = find_instances(study, contest, rng)
     contest["weak_rules"] = weak_rules(study, contest)

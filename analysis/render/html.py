@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from accerl.errors import UserError
-from accerl.records import make_out_dir, read_json
-from analysis.comparison.contest import write_contest
+from accerl.records import make_out_dir, plain, read_json
+from analysis.comparison.contest import build_contest
 from analysis.figures.theme import render_svg
 from analysis.records.load import (
     COMPARISON,
@@ -45,13 +45,13 @@ def write_study_report(study_dir: Path, html_path: Path) -> Path:
 
 
 def study_report(study_dir: Path) -> tuple[StudyRecord, Mapping[str, Any], list[Section]]:
-    """Return a study, its contest, which is written anew to contest.json, and its sections.
+    """Return a study, its contest, which is worked out anew from its records, and its sections.
 
     Raises:
         UserError: the study is missing or damaged.
     """
     study = load_study(Path(study_dir))
-    contest = read_json(write_contest(Path(study_dir)))
+    contest = plain(build_contest(study))
     return study, contest, study_sections(study, contest)
 
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import tyro
 
-from accerl.records import read_json
-from analysis.comparison.contest import write_contest
+from accerl.records import plain
+from analysis.comparison.contest import CONTEST, build_contest
+from analysis.records.load import load_study
 from analysis.render.terminal import print_summary
 from studies.cli.command import Command, check_positive, save_result
 from studies.progress import console
@@ -66,6 +67,6 @@ class Eval(Command):
 
     def execute(self) -> dict[str, Any]:
         """Compute the contest and print it."""
-        path = write_contest(self.study)
+        contest = plain(build_contest(load_study(self.study)))
         print_summary(self.study, console)
-        return save_result(read_json(path), self.out, "contest.json")
+        return save_result(contest, self.out, CONTEST)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import json
 import os
@@ -96,7 +97,7 @@ def run(arguments: list[str]) -> int:
         if isinstance(error, BrokenPipeError) and _nobody_reads():
             return 128 + signal.SIGPIPE
         # A diverged learner, a full disk, a vanished folder: nothing a traceback would explain.
-        print(f"accerl: {error}", file=sys.stderr)
+        print(f"accerl: {error}{_hint(error)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as interrupt:
         # What keeps something that a later call goes on with says so; other commands write last.
@@ -104,6 +105,12 @@ def run(arguments: list[str]) -> int:
         print(f"accerl: interrupted; {left}", file=sys.stderr)
         return 130
     return 0
+
+
+def _hint(error: Exception) -> str:
+    """Return what to do about a full disk, where nobody who knew the file has said it."""
+    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return "; free some space or choose another --out, and start it again" if full else ""
 
 
 def _dispatch(arguments: list[str]) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 from rich.table import Table
 
 from accerl.records import write_json
-from accerl.spec import IDENTITY
 from analysis import formats
 from analysis.report.studies.room import FAMILIES, UNSEEN, beside, parts_note, worth_cell
 from studies.progress import console, numbers_table, paragraph, say
@@ -19,6 +18,8 @@ SMALL = "room-small.json"
 """the same without single runs, its numbers rounded: small enough for a repository"""
 DIGITS = 5
 _LONG = ("means", "strategy_rows")
+KL = "compression_kl_nats"
+_FOLLOWS = ("label", "group", "over_best")
 
 
 def show(out: Path, result: dict[str, Any]) -> dict[str, Any]:
@@ -52,13 +53,17 @@ def show(out: Path, result: dict[str, Any]) -> dict[str, Any]:
 
 
 def small_result(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a result without single runs, rounded, with what specs differ by from none."""
-    none = IDENTITY.to_json()
+    """Return a result without single runs, rounded, without what follows from the rest."""
     rows = [
-        {**row, "spec": {name: each for name, each in row["spec"].items() if each != none[name]}}
+        {name: each for name, each in row.items() if name not in _left_out(row)}
         for row in result["means"]
     ]
     return _rounded({**{n: v for n, v in result.items() if n not in _LONG}, "matrix": rows})
+
+
+def _left_out(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the fields of a row that follow from others, or of what was not sampled."""
+    return _FOLLOWS if row[KL] is not None else (*_FOLLOWS, KL)
 
 
 def _rounded(value: Any) -> Any:

@@ -297,8 +297,10 @@ def test_controller_eval(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     found = accerl(capsys, "controller", "eval", folder, "--out", tmp_path / "out", "--json")
     printed = found.json
     assert read_json(tmp_path / "out" / "contest.json") == printed
+    assert not (folder / "contest.json").exists()  # a study's own is left as it is
+    assert printed["goal"]["held_out"].keys() == {"ratio", "low", "high", "n"}
     columns = {
-        "strategy", "env", "profile", "seed", "seconds_to_target", "censored", "auc",
+        "strategy", "env", "game", "profile", "seed", "seconds_to_target", "censored", "auc",
         "final_return",
     }  # fmt: skip
     assert len(printed["rows"]) == len(load_study(folder).runs) > 10

@@ -10,6 +10,7 @@ import pytest
 
 from accerl.errors import UserError
 from accerl.spec import Decision
+from analysis.comparison.contest import write_contest
 from analysis.records.load import load_study
 from analysis.render.html import write_runs_report, write_study_report
 from analysis.report.cost import budget_sentences
@@ -97,7 +98,9 @@ def assert_self_contained(text: str, page: Page) -> None:
 
 @pytest.fixture(scope="module")
 def study_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_study(tmp_path_factory.mktemp("study"), seeds=(100, 101, 102, 103))
+    folder = write_study(tmp_path_factory.mktemp("study"), seeds=(100, 101, 102, 103))
+    write_contest(folder)
+    return folder
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import pytest
 import wandb
 
 from accerl.errors import UserError
-from analysis.comparison.contest import build_contest
+from analysis.comparison.contest import build_contest, write_contest
 from analysis.figures.theme import Figure, render_svg
 from analysis.records.load import load_study
 from analysis.render.html import write_study_report
@@ -26,7 +26,9 @@ from tests.fixtures.studies.synthetic_study import write_study
 
 @pytest.fixture(scope="module")
 def study_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_contest_study(tmp_path_factory.mktemp("contest"), seeds=(100, 101))
+    folder = write_contest_study(tmp_path_factory.mktemp("contest"), seeds=(100, 101))
+    write_contest(folder)
+    return folder
 
 
 @pytest.fixture(scope="module")

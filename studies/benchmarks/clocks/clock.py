@@ -19,6 +19,7 @@ from accerl.runtime.latency.compare import drift, middle
 from accerl.runtime.latency.measure import measure_profile
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.run import IntervalReport
+from accerl.spec import CompressionSpec
 from accerl.training.run import run_training
 from analysis.comparison.stats import spearman
 from studies.benchmarks.clocks.clock_cases import (
@@ -210,6 +211,12 @@ def _learned(reports: Sequence[IntervalReport]) -> dict[str, Any]:
     return {"return_per_second": float(np.mean(found)) if found else None}
 
 
+def _spec_of(case: Case) -> dict[str, Any]:
+    """Return the spec that a case holds, if it holds one."""
+    given = case.params.get("spec")
+    return {} if given is None else {"spec": CompressionSpec.from_json(given).to_json()}
+
+
 def _row(
     case: Case,
     seeds: Sequence[int],
@@ -227,7 +234,7 @@ def _row(
         "game": case.game,
         "label": case.label,
         "strategy": case.strategy,
-        "spec": case.params.get("spec"),
+        **_spec_of(case),
         "real": measured,
         "virtual": predicted,
         "error": predicted / measured - 1.0,

@@ -38,3 +38,12 @@ def test_output_that_nobody_reads_ends_a_command_quietly() -> None:
         process.stdout.close()  # long before Python has started
         assert process.stderr.read() == b""
     assert process.returncode == 141
+
+
+def test_a_full_disk_is_one_line_that_says_what_to_do() -> None:
+    command = [sys.executable, "-m", "studies.cli", "--help"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("accerl: [Errno 28] No space left on device; free some space")

@@ -322,7 +322,8 @@ def test_a_study_measures_the_room_and_goes_on_where_it_was(
     assert len(result["matrix"]) >= 2 * 2 * 2 * 2  # machines, specs, seeds and targets
     for row in (*result["matrix"], *read_json(tmp_path / "room-small.json")["matrix"]):
         spec = CompressionSpec.from_json(row["spec"])
-        assert row["label"] == spec.label
+        assert row.get("label", spec.label) == spec.label
+        assert row["spec"] == spec.to_json()
         assert row["seconds_to_target"] > 0.0
         assert {"game", "machine", "env_steps_to_target", "final_return", "censored"} <= set(row)
     assert set(result["room"]["choices"]) == set(CHOICES)

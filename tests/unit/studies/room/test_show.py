@@ -238,7 +238,8 @@ def test_the_gate_s_outcome_stands_on_the_page_and_among_the_records(tmp_path: P
     assert show(tmp_path, result) == result
     assert read_json(tmp_path / RESULT) == result
     for short, row in zip(read_json(tmp_path / SMALL)["matrix"], result["means"], strict=True):
-        assert short.pop("label") == row["label"]
+        assert CompressionSpec.from_json(short["spec"]).label == row["label"]
+        assert short["spec"] == row["spec"]  # whole
         assert short["seconds_to_target"] == pytest.approx(row["seconds_to_target"], rel=1e-4)
     page = (tmp_path / "room.html").read_text()
     assert result["gate"]["reason"][:20] in page
