@@ -38,13 +38,15 @@ def one_line(error: BaseException) -> str:
 def raised_in(error: BaseException) -> str:
     """Return file and line of a user's own code that raised, as `` (mynets.py:7)``; "" if unknown.
 
-    That is the innermost outside of this package, of others that are installed, and of Python. A
+    That is the innermost outside of these packages, of others that are installed, and of Python. A
     syntax error names them itself.
     """
     if isinstance(error, SyntaxError):
         return ""
     installed = (sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
-    others = (Path(__file__).parent, *map(Path, installed))
+    package = Path(__file__).parent
+    ours = (package.parent / name for name in ("accerl", "controller", "studies", "analysis"))
+    others = (*ours, *map(Path, installed))
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         path = Path(frame.filename)
         if path.is_file() and not any(folder in path.parents for folder in others):

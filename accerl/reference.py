@@ -26,6 +26,7 @@ from accerl.envs.config import EnvConfig
 from accerl.learner.config import LearnerConfig
 from accerl.runtime.ray.config import RayConfig
 from accerl.runtime.run import IntervalReport
+from accerl.training.summary import SUMMARY_FIELDS
 
 PAGE = Path(__file__).with_name("reference.md")
 SECTIONS: Mapping[str, type[Any]] = {
@@ -74,11 +75,20 @@ def page() -> str:
         "## Settings",
         "",
         "`--set SECTION.NAME=VALUE`, or `section__name=value` in Python. Those without a section "
-        "have options of their own (`--network`, `--seconds`, `--until-score`, `--start`).",
+        "have options of their own (`--network`, `--seconds`, `--until-score`, `--start`, "
+        "`--events FILE`); in Python events are `conditions__events=[{...}]`.",
         "",
         "| setting | default | meaning |",
         "|---|---|---|",
         *_settings(),
+        "",
+        "## summary.json",
+        "",
+        "Written when a run ends, in time or not.",
+        "",
+        "| field | meaning |",
+        "|---|---|",
+        *(f"| `{name}` | {text} |" for name, text in SUMMARY_FIELDS.items()),
         "",
         "## metrics.jsonl",
         "",

@@ -173,7 +173,7 @@ def _fitted(owner: type[Any], given: Mapping[str, Any], where: str) -> dict[str,
             standard = getattr(owner, name, None)
             needed = f"a value like {json.dumps(standard)}"
             if standard is None:
-                needed = " or ".join(map(_form, get_args(kinds[name])))
+                needed = " or ".join(map(_form, get_args(kinds[name]) or (kinds[name],)))
             raise UserError(f"{where}.{name}: {needed} is needed, got {value!r}") from error
     return values
 

@@ -46,6 +46,21 @@ _AT_START = {
 """What is known before anything was measured; everything else is NaN."""
 
 
+def names_of(indicator: Indicator) -> Sequence[str]:
+    """Return what an indicator calls its numbers.
+
+    Raises:
+        UserError: it does not say.
+    """
+    names = getattr(indicator, "names", None)
+    if isinstance(names, Sequence) and not isinstance(names, str):
+        return names
+    raise UserError(
+        f"indicator {type(indicator).__name__}: `names` lists what its `update` returns, such as "
+        f'("deaths",); got {names!r}'
+    )
+
+
 class Monitor:
     """The indicators of one run, its own and the user's, and the features made of them.
 
@@ -80,7 +95,7 @@ class Monitor:
         )
         taken = set(self._clock(0.0, 0, 0))
         for indicator in self.indicators:
-            for name in indicator.names:
+            for name in names_of(indicator):
                 if name in taken:
                     raise UserError(
                         f"indicator {type(indicator).__name__}: {name!r} is the name of another "

@@ -77,7 +77,15 @@ class GraphPolicy(nn.Module):
 
         Both are float32. Under autocast linear heads compute in it too, see `PolicyNet.forward`.
         """
-        logits, values = self.module(obs)
+        try:
+            logits, values = self.module(obs)
+        except (UserError, MemoryError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:  # anything may be wrong in a user's own forward
+            kind, where = type(self.module).__name__, first_line(error) + raised_in(error)
+            raise UserError(
+                f"{kind} cannot act on {self.observation} in a batch of {len(obs)}: {where}"
+            ) from error
         return _as_float32(logits), _as_float32(values.flatten())
 
     def outputs(self, obs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -146,7 +154,10 @@ def random_states(observation: ObservationSpec, batch: int, device: Any = "cpu")
 
 @torch.no_grad()
 def _probe(module: nn.Module, observation: ObservationSpec) -> tuple[Tensor, tuple[str, ...]]:
-    """Return the logits of two states, and the names of both heads if both are linear."""
+    """Return the logits of two states, and the names of both heads if both are linear.
+
+    One state is tried too, and three: batches have any size.
+    """
     kind = type(module).__name__
     layers: dict[str, nn.Module] = {
         name: layer for name, layer in module.named_modules() if type(layer) is nn.Linear
@@ -162,15 +173,20 @@ def _probe(module: nn.Module, observation: ObservationSpec) -> tuple[Tensor, tup
     device = next((weight.device for weight in module.parameters()), None)
     if device is None:
         raise UserError(f"{kind} has no weights to learn; return a module that has some")
+    batch = 0
     try:
-        results: Any = module(blank_states(observation, 2, device))
+        for batch in (1, 3, 2):
+            results: Any = module(blank_states(observation, batch, device))
     except Exception as error:  # anything may be wrong in a user's own forward
         where = first_line(error) + raised_in(error)
-        raise UserError(f"{kind} cannot act on {observation}: {where}") from error
+        raise UserError(
+            f"{kind} cannot act on {observation} in a batch of {batch}: {where}"
+        ) from error
     finally:
         for handle in handles:
             handle.remove()
-    if not isinstance(results, tuple | list) or len(results) != 2:
+    is_pair = isinstance(results, tuple | list) and len(results) == 2
+    if not (is_pair and all(isinstance(result, Tensor) for result in results)):
         raise UserError(f"{kind} does not return two tensors: return logits, values")
     logits, values = results
     if logits.ndim != 2 or len(logits) != 2 or values.shape not in ((2,), (2, 1)):

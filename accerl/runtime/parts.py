@@ -53,6 +53,11 @@ class Parts:
                     f"move class {name} to a module of its own"
                 )
         for link in self.links:
+            if not isinstance(getattr(link, "stage", None), Stage):
+                raise UserError(
+                    f"{type(link).__name__}: a link of your own has a `stage`, such as "
+                    "Stage.TUNE, and a method `apply`"
+                )
             if link.stage in (Stage.STUDENT, Stage.PRUNE, Stage.EXPORT):
                 raise UserError(
                     f"{type(link).__name__}: a run chooses students, prunes and exports as its "

@@ -68,12 +68,19 @@ def seconds_finished(config: RunConfig, path: Path) -> float | None:
     Raises:
         UserError: it took longer than it is to last.
     """
-    done = read_json(path / SUMMARY).get("seconds") if (path / SUMMARY).is_file() else None
+    done = _summary(path).get("seconds") if (path / SUMMARY).is_file() else None
     if done is None or done < config.seconds:
         return None
     if config.seconds < read_config(path).seconds:
         raise UserError(f"{path} has run for {done:g} s already; give more --seconds")
     return done
+
+
+def _summary(path: Path) -> dict[str, Any]:
+    try:
+        return dict(read_json(path / SUMMARY))
+    except UserError as error:
+        raise UserError(f"{error} Delete it: --resume writes it anew") from error
 
 
 def holds_run(path: Path) -> bool:

@@ -24,6 +24,40 @@ _FROM_CONFIG = {
 }
 """entry of the summary -> of config.json"""
 
+SUMMARY_FIELDS: Mapping[str, str] = {
+    "env": "the game",
+    "preset": "settings that the run began with",
+    "seed": "of everything random",
+    "strategy": "who decided",
+    "config_hash": "of all settings",
+    "runtime": "serial, process or ray",
+    "tier": "virtual or real, as its clock",
+    "profile": "latency profile that charged a virtual clock; null: it was measured",
+    "seconds": "on its own clock",
+    "env_steps": "that the learner has used",
+    "env_steps_per_second": "the same a second",
+    "learner_updates": "how many",
+    "final_return": "last J where it was measured, else the mean of the last 20 episodes",
+    "best_return": "best J, else the best mean of 20 episodes in a row",
+    "phases": "busy seconds by phase: env, infer and write of all actors together",
+    "spec_seconds": "seconds by the spec that really acted",
+    "decisions": "each with the second from which it was in effect",
+    "takeovers": "how long each decision took until it acted, and its KL",
+    "events": "processes that were started again and the like, counted by role",
+    "conditions": "what happened to the machine meanwhile",
+    "publications": "engines sent to actors",
+    "publications_unchanged": "that would have acted as what acts, and were not sent",
+    "publication_bytes": "sent",
+    "rss_bytes_max": "most memory of each process",
+    "rss_bytes_per_minute": "by how much that of each process grew",
+    "cpu_seconds": "processor seconds of each process, modelled ones on a virtual clock",
+    "monitor_cpu_share": "of the processor time, for monitoring; null: not measured",
+    "strategy_events": "what the strategy says of what it did",
+    "fingerprint": "of the machine",
+    "versions": "of what ran",
+}
+"""what a summary holds, for people"""
+
 
 def summarise(config: Mapping[str, Any], reports: Sequence[IntervalReport]) -> dict[str, Any]:
     """Return the summary of a run, finished or not; what config.json lacks is left out.

@@ -142,7 +142,7 @@ class Eval(Command):
         if spec != IDENTITY and result["kl_nats"] is not None:
             say(
                 f"it is {rounded(result['kl_nats'])} nats from the learner on the states that were "
-                "recorded last; a student rests while it does not act"
+                "recorded last" + "; a student rests while it does not act" * bool(spec.student_key)
             )
         if result["cut_off"]:
             say(

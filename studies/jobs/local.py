@@ -104,12 +104,20 @@ class LocalExecutor(CachedExecutor):
         self._busy.clear()
 
 
+_working = False
+"""whether this process does a job"""
+
+
 def _do(data: bytes) -> Done | Failed:
     """Do a job; end this process if the study ends meanwhile, once the job has tidied up."""
+    global _working
+    _working = True
     try:
         return do(data)
     except SystemExit:
         os._exit(1)
+    finally:
+        _working = False
 
 
 def _end_with(lifeline: Connection) -> None:
@@ -130,4 +138,6 @@ def _end_with(lifeline: Connection) -> None:
 
 
 def _leave(*_: object) -> None:
+    if not _working:  # nothing is to be tidied up, and Python may be about to end itself
+        os._exit(1)
     raise SystemExit

@@ -14,7 +14,7 @@ from time import process_time
 from types import FunctionType
 from typing import Any
 
-from accerl.errors import UserError
+from accerl.errors import GameError, UserError
 from accerl.records import SUMMARY, json_hash
 from studies.jobs.executor import Job
 from studies.study_folder import StudyFolder, find_folder, pack_records
@@ -113,12 +113,26 @@ def _do(
     place = folder.path / SCRATCH if is_seen else None
     with tempfile.TemporaryDirectory(prefix=f"{digest}-", dir=place) as scratch:
         run = Path(scratch) / "run"
-        result = replace(job, out=run).run().to_json()
+        try:
+            result = replace(job, out=run).run().to_json()
+        except GameError as error:
+            raise _with_traceback(error, folder.path if is_seen else None) from error
         (run / JOB).write_text(digest)
         if not is_seen:
             return result, pack_records(run)
         _settle(run, job.out, digest)
     return result, None
+
+
+def _with_traceback(error: GameError, place: Path | None) -> GameError:
+    """Return an error whose traceback, which lies in a folder that goes now, is in the study's."""
+    from accerl.training.run import TRACEBACK
+
+    said = error.__cause__ if isinstance(error.__cause__, GameError) else error
+    if place is None or not error.details:
+        return GameError(str(said), error.details)
+    (place / TRACEBACK).write_text(error.details)
+    return GameError(f"{said}; its traceback is in {place / TRACEBACK}", error.details)
 
 
 def is_run_of(out: Path, digest: str) -> bool:

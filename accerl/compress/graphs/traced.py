@@ -14,7 +14,9 @@ import threading
 import warnings
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Mapping
+from contextlib import redirect_stderr
 from dataclasses import dataclass, replace
+from io import StringIO
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -193,7 +195,8 @@ class Traced:
         before = logging.root.manager.disable
         try:
             logging.disable()  # torch says on many lines what the error says on one
-            with warnings.catch_warnings(), torch.no_grad():
+            quiet = redirect_stderr(StringIO())  # it prints the graph as far as it has got
+            with quiet, warnings.catch_warnings(), torch.no_grad():
                 warnings.simplefilter("ignore")  # what torch's parts say to each other
                 copied = copy.deepcopy(module).cpu().eval()
                 program = torch.export.export(

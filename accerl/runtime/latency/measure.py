@@ -116,7 +116,7 @@ def measure_game(
             f"on {config.learner.device}; give another --name"
         )
     network, family = config.network, STUDENTS
-    networks = family[family.index(network) :] if network in family else (network,)
+    networks = family[family.index(network) :] if network in family else (network, *family[1:])
     acting = ("original", *networks[1:])
     times = measure_profile(
         name,

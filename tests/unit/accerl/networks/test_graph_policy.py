@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 
 from accerl.errors import UserError
 from accerl.networks.adopt import as_policy
-from accerl.networks.graph_policy import GraphPolicy, count_macs, hidden_layers
+from accerl.networks.graph_policy import GraphPolicy, blank_states, count_macs, hidden_layers
 from accerl.networks.impala import IMPALA, make_impala
 from accerl.networks.make import make_network
 from accerl.networks.observation import ObservationSpec
@@ -125,7 +126,42 @@ class Alone(OwnMLP):
         return (super().forward(x)[0],)
 
 
+class Drawn(OwnMLP):
+    """One that returns a distribution, as other libraries want it."""
+
+    def forward(self, x: Tensor) -> tuple[Any, ...]:
+        logits, values = super().forward(x)
+        return torch.distributions.Categorical(logits=logits), values
+
+
+class Pairs(OwnMLP):
+    """One that knows batches of two alone."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        return super().forward(x.reshape(2, -1))
+
+
+class Failing(OwnMLP):
+    """One that fails once it learns."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        if len(x) > 3:
+            raise ValueError("too many")
+        return super().forward(x)
+
+
+def test_a_forward_that_fails_later_is_named() -> None:
+    policy = GraphPolicy(Failing(VECTOR, 3), VECTOR)
+    said = r"Failing cannot act on .* in a batch of 5: too many \(test_graph_policy\.py:\d+\)"
+    with pytest.raises(UserError, match=said):
+        policy(blank_states(VECTOR, 5))
+
+
 def test_what_returns_something_else_is_refused() -> None:
+    with pytest.raises(UserError, match=r"Drawn does not return two tensors"):
+        GraphPolicy(Drawn(VECTOR, 3), VECTOR)
+    with pytest.raises(UserError, match=r"Pairs cannot act on .* in a batch of 1"):
+        GraphPolicy(Pairs(VECTOR, 3), VECTOR)
     with pytest.raises(UserError, match=r"Alone does not return two tensors"):
         GraphPolicy(Alone(VECTOR, 3), VECTOR)
     with pytest.raises(UserError, match=r"OwnConv cannot act on ObservationSpec\(shape=\(2, 12"):

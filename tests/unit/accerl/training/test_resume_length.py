@@ -33,6 +33,17 @@ def test_a_run_is_resumed_to_its_own_length_and_not_beyond(tmp_path: Path) -> No
     assert longer.summary["seconds"] > first.summary["seconds"]
 
 
+def test_a_summary_that_was_cut_off_is_to_be_deleted(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    first = accerl.train("catch", seconds=1.0, out=out, runtime__eval_episodes=0)
+    (out / "summary.json").write_text('{"seconds"')
+    with pytest.raises(UserError, match=r"summary.json is not valid JSON.* Delete it: --resume"):
+        accerl.train("catch", out=out, resume=True, runtime__eval_episodes=0)
+    (out / "summary.json").unlink()
+    again = accerl.train("catch", out=out, resume=True, runtime__eval_episodes=0)
+    assert again.summary["seconds"] == first.summary["seconds"]
+
+
 def test_a_run_with_an_event_beyond_its_game_s_length_is_resumed_to_its_own(tmp_path: Path) -> None:
     out, late = tmp_path / "run", {"at_seconds": 22.0, "lasts_seconds": 1.0}
     given = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -243,6 +243,15 @@ def test_links_of_one_s_own_are_recorded_and_have_to_come_along(tmp_path: Path) 
         evaluate_checkpoint(tmp_path, 1, INT8)
     assert evaluate_checkpoint(tmp_path, 1)["cut_off"] == 0  # the learner's network has none
     assert load_policy(tmp_path, INT8, links=parts.links).spec.bits == 8
+
+
+def test_a_link_says_when_it_has_its_turn() -> None:
+    class Late:
+        def apply(self, state: CompressionState) -> CompressionState:
+            return state
+
+    with pytest.raises(UserError, match=r"Late: a link of your own has a `stage`"):
+        Parts(links=cast(Any, (Late(),)))
 
 
 @pytest.mark.parametrize(

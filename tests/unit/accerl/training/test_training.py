@@ -25,6 +25,7 @@ from accerl.spec import IDENTITY, CompressionSpec, Decision
 from accerl.training.run import CHECKPOINT_EVERY, RunResult, run_training
 from accerl.training.run_folder import CHECKPOINT
 from accerl.training.saved_policy import evaluate_checkpoint
+from accerl.training.summary import SUMMARY_FIELDS
 from analysis.records.load import load_run
 from tests.fixtures.runs.inner_runs import fast_profile, files_hash, tiny_catch
 
@@ -308,6 +309,7 @@ def test_the_summary_adds_up(tmp_path: Path) -> None:
     summary = read_json(tmp_path / "summary.json")
     assert summary == json.loads(json.dumps(result.summary))
     reports = list(read_metrics(tmp_path))
+    assert set(summary) <= set(SUMMARY_FIELDS)
     assert summary["seconds"] == pytest.approx(0.04)
     assert summary["env_steps"] == sum(report.env_steps for report in reports)
     assert summary["env_steps_per_second"] == pytest.approx(summary["env_steps"] / 0.04)

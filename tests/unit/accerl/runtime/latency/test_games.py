@@ -156,3 +156,13 @@ def test_a_game_is_measured_beside_what_a_profile_holds(monkeypatch: pytest.Monk
     assert (measured.game, measured.network, measured.observation) == ("CartPole-v1", "net3", (4,))
     assert [row.spec for row in measured.specs] == few[:2]  # net2 is not smaller
     assert measured.small_learner_us == {}
+
+
+def test_students_of_a_network_of_one_s_own_have_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    few = [IDENTITY, CompressionSpec(bits=8), CompressionSpec(student="net3", bits=8)]
+    monkeypatch.setattr(measure, "standard_specs", lambda: few)
+    own = "tests.fixtures.own_networks:OwnMLP"
+    config = replace(load_preset("CartPole-v1"), network=own).with_runtime(num_envs=8)
+    measured = measure_game(config, None, "mine", repeats=1)
+    assert [row.spec for row in measured.specs] == few
+    assert measured.network == own
