@@ -7,7 +7,7 @@ from collections.abc import Collection
 from importlib import import_module
 from typing import Any
 
-from accerl.errors import UserError, one_line
+from accerl.errors import UserError, one_line, raised_in
 
 REGISTERED_BY = {"ALE/": "ale_py", "MiniGrid-": "minigrid", "BabyAI-": "minigrid"}
 """packages whose import registers ids that begin like this"""
@@ -41,6 +41,8 @@ def find_spec(game: str) -> Any:
             import_module(package)
         except Exception as error:  # a user's own code may fail in any way
             where = "install it, or run in the folder that holds it" if module else _pip(package)
+            if not isinstance(error, ImportError):
+                where = f"mend it{raised_in(error)}"
             raise UserError(
                 f"game {game!r}: importing {package!r} failed, {type(error).__name__}: "
                 f"{one_line(error)}; {where}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -218,6 +219,15 @@ def test_what_cannot_be_learned_is_refused_in_one_line(
     with pytest.raises(UserError, match=message) as refused:
         make_envs(game, 2, env)
     assert "\n" not in str(refused.value)
+
+
+def test_a_module_that_fails_is_to_be_mended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "accerl_test_failing.py").write_text("speed = 1\nspeed / 0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UserError, match=r"division by zero; mend it \(accerl_test_failing\.py:2"):
+        make_envs("accerl_test_failing:My-v0", 2, AS_IT_IS)
 
 
 def test_a_missing_dependency_is_named_with_its_pip_line() -> None:
