@@ -17,6 +17,10 @@ class CannotCompressError(UserError):
     """A network cannot be compressed as asked; a run that has begun acts with something else."""
 
 
+class ForwardError(UserError):
+    """A network's own forward raised."""
+
+
 class GameError(UserError):
     """An environment raised, or returned NaN, while it was played.
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from accerl.errors import UserError, first_line, raised_in
+from accerl.errors import ForwardError, UserError, first_line, raised_in
 from accerl.networks.observation import ObservationSpec
 from accerl.networks.policy_net import PolicyNet
 
@@ -83,7 +83,7 @@ class GraphPolicy(nn.Module):
             raise
         except Exception as error:  # anything may be wrong in a user's own forward
             kind, where = type(self.module).__name__, first_line(error) + raised_in(error)
-            raise UserError(
+            raise ForwardError(
                 f"{kind} cannot act on {self.observation} in a batch of {len(obs)}: {where}"
             ) from error
         return _as_float32(logits), _as_float32(values.flatten())

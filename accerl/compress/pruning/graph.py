@@ -21,7 +21,7 @@ from accerl.compress.pruning.criteria import (
     kept_units,
     layer_scores,
 )
-from accerl.errors import CannotCompressError, UserError, first_line
+from accerl.errors import CannotCompressError, ForwardError, UserError, first_line
 from accerl.networks.graph_policy import GraphPolicy, Scripts, random_states
 
 CHECKED_STATES = 4
@@ -59,11 +59,13 @@ def prune_graph(net: GraphPolicy, sparsity: float, method: PruneMethod) -> Graph
             logits, values = pruned(states)
             shapes = (logits.shape, values.shape)
             difference = _difference(pruned, masked, states)
-    except UserError:
-        raise
     except Exception as error:  # whatever Torch-Pruning, or the user's forward, makes of it
+        if isinstance(error, UserError) and not isinstance(error, ForwardError):
+            raise
+        # A forward's error names the network again.
+        why = first_line(error.__cause__ or error if isinstance(error, ForwardError) else error)
         raise CannotCompressError(
-            f"{kind} cannot be pruned: {first_line(error)}; write its forward so that it works "
+            f"{kind} cannot be pruned: {why}; write its forward so that it works "
             "with any number of channels"
         ) from error
     if shapes != ((len(states), net.num_actions), (len(states),)) or difference > TOLERANCE:
