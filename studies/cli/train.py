@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,15 @@ import tyro
 from accerl.acting.evaluate import MAX_STEPS
 from accerl.config import RunConfig
 from accerl.errors import UserError, require
-from accerl.monitor.strategies import HandSetStrategy
+from accerl.monitor.strategies import STRATEGIES, HandSetStrategy
+from accerl.records import CONFIG, read_json
 from accerl.runtime.machine.energy import EnergyMeter
 from accerl.settings import to_text
-from accerl.spec import IDENTITY, CompressionSpec
+from accerl.spec import IDENTITY, CompressionSpec, is_own_network
 from accerl.training.run_folder import check_free, resumed, seconds_finished
 from accerl.training.saved_policy import evaluate_checkpoint
 from analysis.formats import rounded
+from controller.comparators.by_name import COMPARATORS
 from controller.shield import Shielded
 from studies.cli.command import Command, as_file_name, check_positive, save_result
 from studies.cli.recorded import free_folder, run_recorded
@@ -55,8 +58,8 @@ class Train(RunOptions):
     out: Path | None = None
     """run directory (default: runs/GAME-seedN)"""
     resume: bool = False
-    """go on with the run in --out from its last checkpoint, to its length unless --seconds says
-    another"""
+    """go on with the run in --out from its last checkpoint, with the settings and the strategy that
+    it was started with, to its length unless --seconds says another"""
     wandb: bool = False
     """also write an offline W&B run to the run directory"""
     energy: str | None = None
@@ -68,6 +71,9 @@ class Train(RunOptions):
         config = self.run_config()
         default = Path("runs") / f"{as_file_name(config.preset)}-seed{config.seed}"
         out = self.out or free_folder(default, self.resume)
+        if self.resume and (out / CONFIG).is_file() and self.config is None:
+            again = replace(self, config=out / CONFIG, out=out, **self._recorded_strategy(out))
+            return again.execute()
         if self.resume:
             config = resumed(config, out, self.seconds)
             if (done := seconds_finished(config, out)) is not None:
@@ -99,6 +105,24 @@ class Train(RunOptions):
             for folder in write_offline_runs([out], out / "wandb"):
                 say(f"wrote {folder} (upload with `wandb sync {folder}`)")
         return summary
+
+    def _recorded_strategy(self, out: Path) -> dict[str, Any]:
+        """Return the options that say with which strategy a run was started, if none is given."""
+        said = (self.strategy, self.spec, self.strategy_params, self.shield)
+        if said != ("fixed", "{}", "{}", None):
+            return {}
+        data = read_json(out / CONFIG)
+        name, shielded, _ = str(data["strategy"]).partition(" + shield(")
+        name = "fixed" if name.startswith("fixed ") else name.partition("(")[0]
+        # What a bundle and the indicator hold is no option; if it has changed, that is refused.
+        params = data["strategy_params"] if name in (*STRATEGIES, *COMPARATORS) else {}
+        if is_own_network(name) and not Path(name).exists():
+            raise UserError(
+                f"{out} was started with {name}, whose parameters are not recorded: give "
+                "--strategy and --strategy-params again"
+            )
+        shield = data["shield"]["threshold_nats"] if shielded else None
+        return {"strategy": name, "strategy_params": json.dumps(params), "shield": shield}
 
     def _meter(self, config: RunConfig) -> EnergyMeter | None:
         if self.energy is None:

@@ -1,0 +1,54 @@
+"""`accerl train --resume` goes on as a run was started, without being told how."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from accerl.records import read_json
+from tests.fixtures.command_line import accerl
+
+CATCH = ["train", "catch"]
+OWN = "tests.fixtures.own_strategies:Careful"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        [
+            "--strategy",
+            "random",
+            "--strategy-params",
+            '{"specs": [{"bits": 8}, {"bits": 32}], "seed": 1}',
+        ],
+        ["--strategy", "kl-threshold", "--shield", 9, "--set", "runtime.num_envs=16"],
+        ["--strategy", "indicator", "--seed", 3],
+        ["--spec", '{"bits": 8}', "--set", "learner.reuse=1"],
+    ],
+    ids=lambda given: given[1],
+)
+def test_a_run_goes_on_as_it_was_started(
+    given: list[Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    first = accerl(capsys, *CATCH, *given, "--seconds", 2, "--out", out, "--json").json
+    before = read_json(out / "config.json")
+    more = accerl(capsys, *CATCH, "--seconds", 3, "--out", out, "--resume", "--json").json
+    assert (more["strategy"], more["seed"]) == (first["strategy"], first["seed"])
+    after = read_json(out / "config.json")
+    assert {**before, "seconds": 3.0, "hash": after["hash"]} == after
+
+
+def test_parameters_that_are_not_recorded_are_given_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    accerl(capsys, *CATCH, "--strategy", OWN, "--seconds", 2, "--out", out, "--json")
+    refused = accerl(capsys, *CATCH, "--seconds", 3, "--out", out, "--resume")
+    assert "give --strategy and --strategy-params again" in refused.complaint
+    more = accerl(
+        capsys, *CATCH, "--strategy", OWN, "--seconds", 3, "--out", out, "--resume", "--json"
+    )
+    assert more.json["seconds"] >= 3.0
