@@ -56,8 +56,10 @@ class Report(Command):
 
     runs: tyro.conf.Positional[tuple[Path, ...]]
     """one folder of a study (a contest or room) or of `accerl compare`, or run directories"""
-    html: Path
-    """file to write"""
+    html: Path | None = None
+    """file to write (default: report.html in --out)"""
+    out: Path | None = None
+    """folder for report.html, in place of --html"""
     wandb: OptionalFolder = None
     """also write offline W&B runs, and of a study the W&B report, to this folder; without one, to
     the folder "wandb" beside the HTML file. A folder must not stand before RUNS"""
@@ -77,8 +79,9 @@ class Report(Command):
                 "name a study folder or at least one run directory, before the options: "
                 "`accerl report runs/a --html FILE`"
             )
-        _check_page(self.html)
-        wandb = self.html.parent / "wandb" if self.wandb == BESIDE_HTML else self.wandb
+        page = self._file()
+        _check_page(page)
+        wandb = page.parent / "wandb" if self.wandb == BESIDE_HTML else self.wandb
         for option, folder in (("--figures", self.figures), ("--wandb", wandb)):
             if folder is not None:
                 check_writable(folder, option)
@@ -97,7 +100,7 @@ class Report(Command):
                 f"{lone_study} is a contest, whose targets are fixed: --scores is for runs"
             )
         runs = list(self.runs)
-        html = write_runs_report(runs, self.html, self.scores)
+        html = write_runs_report(runs, page, self.scores)
         say(f"wrote {html}")
         if self.figures is not None:
             for path in (
@@ -117,13 +120,18 @@ class Report(Command):
             return written | _save_at_wandb(lone_study, wandb, self.wandb_save)
         return written | _write_wandb(runs, wandb, lone_study)
 
+    def _file(self) -> Path:
+        if (self.html is None) == (self.out is None):
+            raise UserError("report needs --html, a file, or --out, a folder for report.html")
+        return self.html or Path(self.out or "") / "report.html"
+
     def _page(
         self, folder: Path, kind: str, write_its_figures: Callable[[Path, Path], list[Path]]
     ) -> dict[str, Any]:
         """Write the page of what is neither a contest nor single runs, and its figures."""
         if self.wandb is not None or self.scores:
             raise UserError(f"{folder} is {kind}: it has no --wandb and no --scores here")
-        html = write_runs_report([folder], self.html)
+        html = write_runs_report([folder], self._file())
         pictures = [] if self.figures is None else write_its_figures(folder, self.figures)
         for path in (html, *pictures):
             say(f"wrote {path}")

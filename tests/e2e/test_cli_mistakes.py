@@ -180,6 +180,8 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["report", "a", "--html", "x.html", "--scores", "abc"], "not allowed are the values ['abc']"),
     (["eval", "nowhere"], "nowhere does not exist; give the folder of a run"),
     (["report", "nowhere", "--html", "report.html"], "nowhere"),
+    (["report", "nowhere"], "report needs --html, a file, or --out, a folder"),
+    (["report", "a", "--html", "a.html", "--out", "b"], "report needs --html, a file, or --out"),
 ]  # fmt: skip
 
 

@@ -39,6 +39,8 @@ def test_a_run_goes_on_as_it_was_started(
     assert (more["strategy"], more["seed"]) == (first["strategy"], first["seed"])
     after = read_json(out / "config.json")
     assert {**before, "seconds": 3.0, "hash": after["hash"]} == after
+    assert accerl(capsys, "report", out, "--out", tmp_path / "page").code == 0
+    assert (tmp_path / "page" / "report.html").is_file()
 
 
 def test_parameters_that_are_not_recorded_are_given_again(
