@@ -5,8 +5,11 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from accerl.errors import UserError
+from accerl.records import METRICS, SUMMARY
 from accerl.runtime.machine.usage import growth_per_minute
 from accerl.runtime.run import IntervalReport
 from accerl.spec import CompressionSpec, by_label
@@ -118,6 +121,22 @@ def summarise(config: Mapping[str, Any], reports: Sequence[IntervalReport]) -> d
         "cpu_seconds": _cpu_seconds(reports),
         "monitor_cpu_share": _monitor_share(reports),
     }
+
+
+def require_whole(
+    path: Path, summary: Mapping[str, Any], reports: Sequence[IntervalReport]
+) -> None:
+    """Refuse a run directory whose metrics.jsonl has lost its end.
+
+    Raises:
+        UserError: its summary tells of more seconds than there are intervals.
+    """
+    told, there = summary.get("seconds", 0.0), reports[-1].total_seconds
+    if told > there * (1.0 + 1e-6):
+        raise UserError(
+            f"{path / METRICS} was cut off: it has {there:g} s of the {told:g} s that {SUMMARY} "
+            f"tells of; restore it, or delete {SUMMARY} to see what is left"
+        )
 
 
 def note_on_actors(summary: Mapping[str, Any], actors: int) -> str | None:

@@ -11,7 +11,7 @@ from typing import Any
 from accerl.errors import UserError
 from accerl.records import CONFIG, METRICS, SUMMARY, read_json, read_metrics
 from accerl.runtime.run import IntervalReport
-from accerl.training.summary import summarise
+from accerl.training.summary import require_whole, summarise
 from analysis.records.plan import (
     GROUPS,
     STUDY,
@@ -248,6 +248,7 @@ def load_run(path: Path) -> RunRecord:
     config = _read_object(path / CONFIG)
     finished = (path / SUMMARY).is_file()
     summary = _read_object(path / SUMMARY) if finished else summarise(config, reports)
+    require_whole(path, summary, reports)
     return RunRecord(path=path, config=config, summary=summary, reports=reports, finished=finished)
 
 

@@ -40,6 +40,16 @@ def test_an_unfinished_run_is_read_as_far_as_it_got(tmp_path: Path) -> None:
     assert run.summary["spec_seconds"] == {"original fp32": pytest.approx(6.0)}
 
 
+def test_a_finished_run_that_lost_its_end_is_refused(tmp_path: Path) -> None:
+    path = small_run(tmp_path / "run")
+    lines = (path / "metrics.jsonl").read_text().splitlines()
+    (path / "metrics.jsonl").write_text("\n".join([lines[0], lines[1][:40]]))
+    with pytest.raises(UserError, match=r"metrics.jsonl was cut off: it has \d+ s of the \d+ s"):
+        load_run(path)
+    (path / "summary.json").unlink()
+    assert len(load_run(path).reports) == 1
+
+
 def test_an_unfinished_run_is_told_by_its_configuration(tmp_path: Path) -> None:
     reports = [make_report(0, 2.0, 1.0, Decision.of(FULL))]
     path = write_run(tmp_path / "run", reports, finish=False)
