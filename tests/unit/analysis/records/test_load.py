@@ -131,6 +131,8 @@ def test_a_run_that_stopped_before_the_horizon_is_kept_and_named(tmp_path: Path)
     path = tmp_path / "runs/fp32/freeway/seed-100"
     lines = (path / "metrics.jsonl").read_text().splitlines(keepends=True)
     (path / "metrics.jsonl").write_text("".join(lines[:10]))
+    summary = json.loads((path / "summary.json").read_text())
+    (path / "summary.json").write_text(json.dumps({**summary, "seconds": 30.0}))
     study = load_study(tmp_path)
     assert ("fp32", "freeway", 100) in study.runs
     assert "ended at 30 s of 90 s" in study.warnings[0]
