@@ -35,7 +35,7 @@ SUMMARY_FIELDS: Mapping[str, str] = {
     "config_hash": "of all settings",
     "runtime": "serial, process or ray",
     "tier": "virtual or real, as its clock",
-    "profile": "latency profile that charged a virtual clock; null: it was measured",
+    "profile": "latency profile that charged a virtual clock; null: the clock was real",
     "seconds": "on its own clock",
     "env_steps": "that the learner has used",
     "env_steps_per_second": "the same a second",
@@ -129,13 +129,13 @@ def require_whole(
     """Refuse a run directory whose metrics.jsonl has lost its end.
 
     Raises:
-        UserError: its summary tells of more seconds than there are intervals.
+        UserError: its summary has more seconds than its intervals.
     """
     told, there = summary.get("seconds", 0.0), reports[-1].total_seconds
     if told > there * (1.0 + 1e-6):
         raise UserError(
             f"{path / METRICS} was cut off: it has {there:g} s of the {told:g} s that {SUMMARY} "
-            f"tells of; restore it, or delete {SUMMARY} to see what is left"
+            f"has; restore it, or delete {SUMMARY} to see what is left"
         )
 
 

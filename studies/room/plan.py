@@ -9,8 +9,8 @@ from typing import Any
 from accerl.runtime.latency.families import FAMILIES, machine_name
 from accerl.runtime.latency.profiles import PAPER
 from accerl.spec import IDENTITY, CompressionSpec
-from analysis.comparison.kl_cost import DRAWN
-from analysis.comparison.room import CHOICES, GATE
+from analysis.comparison.room.kl_cost import DRAWN
+from analysis.comparison.room.matrix import CHOICES, GATE
 from controller.env.instances import Instance
 from controller.env.machine_instances import SPECS, STRETCH
 from controller.env.machines import NUMBERS

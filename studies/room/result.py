@@ -10,7 +10,7 @@ import numpy as np
 from accerl.seeds import Role, generator
 from accerl.spec import CompressionSpec
 from analysis.comparison.families import by_family
-from analysis.comparison.room import (
+from analysis.comparison.room.matrix import (
     CHOICES,
     SINGLE,
     VIRTUAL,
@@ -22,7 +22,7 @@ from analysis.comparison.room import (
     room_of,
     taken,
 )
-from analysis.comparison.unseen import unseen_games
+from analysis.comparison.room.unseen import unseen_games
 from controller.env.instances import Instance
 from studies.room.plan import CHANGING, DRAWN, TARGETS
 from studies.room.runs import Rows, at_target, make_matrix, reached_share

@@ -10,7 +10,7 @@ from typing import Any
 from accerl.records import fingerprint, make_out_dir, versions, write_json
 from accerl.runtime.latency.profiles import load_profile
 from accerl.spec import CompressionSpec
-from analysis.comparison.room import room_of
+from analysis.comparison.room.matrix import room_of
 from controller.env.instances import Instance
 from studies.contest.study import strategy_job
 from studies.core_seconds import CoreSeconds

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from analysis.comparison.curves import seconds_to_target
-from analysis.comparison.room import Matrix
+from analysis.comparison.room.matrix import Matrix
 from controller.env.instances import Instance
 from studies.jobs.inner import StrategyResult
 from studies.room.cells import final_of

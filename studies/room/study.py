@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from accerl.spec import CompressionSpec
-from analysis.comparison.room import CHOICES, Matrix, missing_runs
+from analysis.comparison.room.matrix import CHOICES, Matrix, missing_runs
 from controller.env.instances import Instance
 from studies.contest.study import strategy_job
 from studies.core_seconds import CoreSeconds

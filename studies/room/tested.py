@@ -11,7 +11,7 @@ import numpy as np
 
 from accerl.spec import IDENTITY
 from analysis.comparison.families import family_of
-from analysis.comparison.room import (
+from analysis.comparison.room.matrix import (
     CHOICES,
     ELSEWHERE,
     SINGLE,

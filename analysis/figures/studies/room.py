@@ -8,7 +8,7 @@ from typing import Any
 
 import altair as alt
 
-from analysis.comparison.kl_cost import LEAST_NATS, MILD, kl_and_cost
+from analysis.comparison.room.kl_cost import LEAST_NATS, MILD, kl_and_cost
 from analysis.figures.parts import (
     make_figure,
     marks,
@@ -84,7 +84,7 @@ def cost_by_kl(found: Mapping[str, Any]) -> Figure | None:
     """Return the env steps of specs against their KL, game by game; None: no KL is known.
 
     Args:
-        found: by `comparison.kl_cost.kl_and_cost`.
+        found: by `comparison.room.kl_cost.kl_and_cost`.
     """
     rows, noise = found["rows"], found["noise"]
     if not rows:

@@ -8,7 +8,7 @@ from typing import Any
 
 from accerl.spec import CompressionSpec
 from analysis import formats
-from analysis.comparison.kl_cost import LEAST_NATS, MILD, kl_and_cost
+from analysis.comparison.room.kl_cost import LEAST_NATS, MILD, kl_and_cost
 from analysis.figures.parts import values_of
 from analysis.figures.studies.events import event_figures
 from analysis.figures.studies.room import cost_by_kl, gains, heat_map

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from accerl.spec import CompressionSpec
-from analysis.comparison.kl_cost import DRAWN, MILD, kl_and_cost
+from analysis.comparison.room.kl_cost import DRAWN, MILD, kl_and_cost
 from analysis.figures.studies.room import cost_by_kl
 from analysis.figures.theme import render_svg
 

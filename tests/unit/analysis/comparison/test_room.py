@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from analysis.comparison.room import (
+from analysis.comparison.room.matrix import (
     CHOICES,
     ELSEWHERE,
     SINGLE,

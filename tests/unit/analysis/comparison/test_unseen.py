@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from accerl.spec import IDENTITY
-from analysis.comparison.room import best_elsewhere, best_for_all, cross_fit, taken
-from analysis.comparison.unseen import (
+from analysis.comparison.room.matrix import best_elsewhere, best_for_all, cross_fit, taken
+from analysis.comparison.room.unseen import (
     BY_KL,
     OTHERS,
     SPEED,

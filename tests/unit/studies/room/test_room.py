@@ -18,7 +18,7 @@ from accerl.records import json_hash, read_json
 from accerl.runtime.latency.families import FAMILIES
 from accerl.runtime.latency.profiles import load_profile
 from accerl.spec import IDENTITY, CompressionSpec
-from analysis.comparison.room import CHOICES
+from analysis.comparison.room.matrix import CHOICES
 from controller.env.instances import Instance, keeping_pace
 from studies.contest.study import strategy_job
 from studies.core_seconds import CoreSeconds

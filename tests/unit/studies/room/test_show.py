@@ -15,8 +15,8 @@ from accerl.records import read_json, write_json
 from accerl.runtime.latency.profiles import load_profile
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 from analysis.comparison.families import by_family
-from analysis.comparison.room import Matrix
-from analysis.comparison.unseen import SPEED
+from analysis.comparison.room.matrix import Matrix
+from analysis.comparison.room.unseen import SPEED
 from analysis.figures.studies.room import heat_map, room_figures
 from analysis.formats import gain_with_interval
 from analysis.report.blocks import Text

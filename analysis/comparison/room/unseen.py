@@ -1,9 +1,9 @@
 """Unseen games: what a choice gains that knows the machine, and of fidelity what others tell.
 
-The virtual best of `room` knows what every spec costs in its game. Who comes to a game for the
+The virtual best of `matrix` knows what every spec costs in its game. Who comes to a game for the
 first time knows every spec's speed, which profiles predict and phase times correct; what specs cost
-in other games; and every spec's KL, which is measured at once. What these are worth together bounds
-what a rule can gain there whose beliefs do not change with the return, however they were learned.
+in other games; and every spec's KL, which is measured at once. Choices by these show what is left
+to a rule whose beliefs do not change with the return.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from accerl.spec import IDENTITY
-from analysis.comparison.kl_cost import FLOOR_NATS
-from analysis.comparison.room import (
+from analysis.comparison.room.kl_cost import FLOOR_NATS
+from analysis.comparison.room.matrix import (
     Bootstrap,
     Choose,
     Matrix,
@@ -43,7 +43,7 @@ def unseen_games(
     """Return what choices gain that know nothing of the game that they are made in.
 
     They are cross-fitted over games and seeds. Where a spec was stopped before a seed, its seconds
-    are what `room.fill` says.
+    are what `matrix.fill` says.
 
     Args:
         matrix: of at least two games; with fewer nothing is returned.
@@ -61,7 +61,6 @@ def unseen_games(
     choices: dict[str, Choose] = {SPEED: fastest, OTHERS: by_other_games}
     if (kl := kl_of_games(matrix, means)) is not None:
         choices[BY_KL] = partial(by_kl, kl)
-    seconds, gap = matrix.filled().log_seconds, np.isnan(matrix.log_seconds)
     seconds, gap = matrix.filled().log_seconds, np.isnan(matrix.log_seconds)
     counted = np.logical_not(np.logical_and.reduce(gap, axis=1))
     bootstrap = Bootstrap(matrix, counted, rng)

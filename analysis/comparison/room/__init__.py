@@ -1,0 +1,1 @@
+"""What the study of room finds: what there is to win, what a new game leaves, what KL says."""
