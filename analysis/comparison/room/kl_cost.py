@@ -30,7 +30,7 @@ def kl_and_cost(means: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return KL and cost by game and spec, and how their ranks go together.
 
     Only instances that were drawn by rule count. Env steps of runs that missed a target are what
-    the study's additive model expects (`room.expected_steps`).
+    the study's additive model expects (`matrix.expected_steps`).
 
     Args:
         means: of a room.json.
