@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 
 from accerl.compress.quantization.cpu import computes_bfloat16
 
 AUTO, FP32, BF16 = "auto", "fp32", "bf16"
 PRECISIONS = (AUTO, FP32, BF16)
+_auto_means: str | None = None
+"""what auto means on processors; None: this machine decides"""
 
 
 def choose_precision(wanted: str, device: str | torch.device = "cpu") -> str:
@@ -22,7 +27,23 @@ def choose_precision(wanted: str, device: str | torch.device = "cpu") -> str:
         built = torch.backends.cuda.is_built()
         has = built and torch.cuda.is_bf16_supported(including_emulation=False)
         return BF16 if has else FP32
+    if _auto_means is not None:
+        return _auto_means
     return BF16 if computes_bfloat16() else FP32
+
+
+@contextmanager
+def auto_means(precision: str | None) -> Iterator[None]:
+    """Let "auto" mean a precision on processors meanwhile; None: what this machine decides.
+
+    For runs that continue what another machine began.
+    """
+    global _auto_means
+    before, _auto_means = _auto_means, precision
+    try:
+        yield
+    finally:
+        _auto_means = before
 
 
 def note_on_precision(wanted: str, device: str | torch.device) -> str | None:

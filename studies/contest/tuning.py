@@ -15,7 +15,6 @@ import optuna
 from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial
 
-from accerl.compress.quantization.cpu import computes_bfloat16
 from accerl.errors import UserError
 from accerl.monitor.strategies import (
     AdviseKLCapStrategy,
@@ -29,6 +28,7 @@ from accerl.monitor.strategies import (
     ThreeStageStrategy,
     all_specs,
 )
+from accerl.precision import AUTO, choose_precision
 from accerl.records import json_hash
 from accerl.seeds import Role, generator, stream
 from analysis.records.load import read_rows
@@ -341,7 +341,7 @@ def _search_name(space: SearchSpace, settings: Mapping[str, Any]) -> str:
 
     Scores are those of this code, in the precision that `auto` means on this machine.
     """
-    made_by = {"revision": git_revision(), "bfloat16": computes_bfloat16()}
+    made_by = {"revision": git_revision(), "precision": choose_precision(AUTO)}
     return f"{space.key} {json_hash({**settings, **made_by})[:12]}"
 
 

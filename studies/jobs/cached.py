@@ -6,7 +6,7 @@ import shutil
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,10 +14,12 @@ from time import monotonic
 from typing import Any, Self
 
 from accerl.errors import UserError
+from accerl.precision import auto_means
 from accerl.records import json_hash, read_json, write_json
 from analysis.formats import made_by
 from controller.bundle.meta import git_revision
 from studies.jobs.cache import ResultCache
+from studies.jobs.decided import decided_precision
 from studies.jobs.executor import Job, Outcome, R, describe_job
 from studies.jobs.work import SCRATCH, Done, End, Failed, Lost, is_run_of, job_key
 from studies.progress import Advance, say, silent
@@ -46,6 +48,9 @@ class CachedExecutor(ABC):
     def __init__(self, out: Path) -> None:
         made = make_folder(out)
         self.folder = replace(made, path=made.path.absolute())
+        self.precision = decided_precision(self.folder.path, RESULTS)
+        """what auto means in this folder"""
+        self._precisions = ExitStack()
         self._cache = ResultCache(self.folder.path / RESULTS)
         self._revision = git_revision()
         self._made_by: dict[str, str] = {}
@@ -142,9 +147,11 @@ class CachedExecutor(ABC):
         return Outcome(name, job.read_result(found["value"]), found["cpu_seconds"], by)
 
     def __enter__(self) -> Self:
+        self._precisions.enter_context(auto_means(self.precision))
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._precisions.close()
         self.close()
 
 

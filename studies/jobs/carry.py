@@ -13,11 +13,12 @@ from typing import Any
 from accerl.errors import UserError
 from accerl.records import make_out_dir, read_json, write_bytes, write_json
 from studies.jobs.cached import RESULTS
+from studies.jobs.decided import PRECISION
 from studies.study_folder import PLAN, SETTINGS, find_folder, make_folder
 
 FORMAT = "accerl study pack"
 """first field of a pack, by which it is known"""
-NOTES = (PLAN, SETTINGS)
+NOTES = (PLAN, SETTINGS, PRECISION)
 """files of a study's folder that say what it is for"""
 
 
@@ -77,7 +78,7 @@ def merge_results(sources: Sequence[Path], out: Path) -> Carried:
             if _compared(notes[name]) != _compared(theirs[name]):
                 raise UserError(
                     f"{source} was made under another {name} than the rest; merge what has the "
-                    "same study, budget, seed and profile"
+                    "same study, budget, seed, profile and precision"
                 )
         notes = {**theirs, **notes}
     make_folder(out)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from accerl.config import RunConfig
 from accerl.errors import UserError
-from accerl.precision import choose_precision
+from accerl.precision import auto_means, choose_precision
 from accerl.spec import CompressionSpec
 from studies.progress import Advance, silent
 
@@ -57,10 +57,16 @@ class Job(ABC, Generic[R]):
 def config_key(config: RunConfig) -> dict[str, Any]:
     """Return what a run's result depends on of its configuration, as part of a job's key.
 
-    What is left to the machine is decided here: learning in bfloat16 is another run.
+    What is left to the machine is decided here: learning in bfloat16 is another run. On the virtual
+    clock the study's folder may have decided it.
     """
     wanted = config.learner.precision, config.compression.distill_precision
-    return {"config": config.hash, "precision": [choose_precision(each) for each in wanted]}
+    if config.runtime.clock == "virtual":
+        chosen = [choose_precision(each) for each in wanted]
+    else:
+        with auto_means(None):
+            chosen = [choose_precision(each) for each in wanted]
+    return {"config": config.hash, "precision": chosen}
 
 
 @dataclass(frozen=True)

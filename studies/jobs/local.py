@@ -60,7 +60,7 @@ class LocalExecutor(CachedExecutor):
 
     def start(self, name: str, job: Job[Any]) -> None:
         """Start a job in a process that is idle, or in a new one."""
-        data = packed(job, self.folder)
+        data = packed(job, self.folder, self.precision)
         # What is timed gets a fresh process, which it leaves no memory behind in.
         pool = self._idle.pop() if self._idle and not job.is_timed else self._new_pool()
         with ignoring_interrupts(), hiding_main_module():

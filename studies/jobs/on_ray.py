@@ -66,7 +66,7 @@ class RayExecutor(CachedExecutor):
         if job.is_timed:
             options |= self._alone()
         task = self._task.options(**options)
-        self._running[task.remote(packed(job, self.folder))] = name
+        self._running[task.remote(packed(job, self.folder, self.precision))] = name
 
     def ended(self, *, wait: bool) -> list[tuple[str, End]]:
         """Return what came of the jobs that have ended."""

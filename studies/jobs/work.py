@@ -15,6 +15,7 @@ from types import FunctionType
 from typing import Any
 
 from accerl.errors import GameError, UserError
+from accerl.precision import auto_means
 from accerl.records import SUMMARY, json_hash
 from studies.jobs.executor import Job
 from studies.study_folder import StudyFolder, find_folder, pack_records
@@ -70,14 +71,20 @@ class _JobPickler(pickle.Pickler):
         return NotImplemented
 
 
-def packed(job: Job[Any], folder: StudyFolder) -> bytes:
+def packed(job: Job[Any], folder: StudyFolder, precision: str) -> bytes:
     """Return a job as `do` takes it.
+
+    Args:
+        job: what is to be done.
+        folder: of the study.
+        precision: what auto means there, see `studies.jobs.decided`.
 
     Raises:
         UserError: it holds a class that other processes cannot find.
     """
     data = BytesIO()
-    _JobPickler(data, protocol=5).dump((job, json_hash(job_key(job, folder.path)), folder))
+    digest = json_hash(job_key(job, folder.path))
+    _JobPickler(data, protocol=5).dump((job, digest, folder, precision))
     return data.getvalue()
 
 
@@ -89,7 +96,10 @@ def do(data: bytes) -> Done | Failed:
     # What a job costs must not depend on who else uses the machine meanwhile.
     busy = process_time()
     try:
-        result, records = _do(*pickle.loads(data))
+        job, digest, folder, precision = pickle.loads(data)
+        # What is timed is this machine's own.
+        with auto_means(None if job.is_timed else precision):
+            result, records = _do(job, digest, folder)
     except Exception as error:  # any: it is the study that ends, not this process
         return Failed(error=_in_one_line(error))
     return Done(result=result, cpu_seconds=process_time() - busy, records=records)
@@ -100,10 +110,7 @@ def _do(
 ) -> tuple[dict[str, Any], dict[str, str] | None]:
     """Return a job's result, and the records that have to travel."""
     if json_hash(job_key(job, folder.path)) != digest:
-        raise UserError(
-            "it would be another job here; give all machines the same AcceRL, and a precision "
-            "other than auto where not all compute in bfloat16"
-        )
+        raise UserError("it would be another job here; give all machines the same AcceRL")
     if job.out is None:
         return job.run().to_json(), None
     is_seen = find_folder(folder.path) == folder
