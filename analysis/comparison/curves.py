@@ -7,6 +7,7 @@ policy is random.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -56,6 +57,17 @@ def running_mean(values: np.ndarray, points: int = SMOOTHING_POINTS) -> np.ndarr
     smooth = (sums[end] - sums[start]) / (end - start)
     smooth[0] = values[0]
     return smooth
+
+
+def measurement_noise(curves: Iterable[np.ndarray]) -> float:
+    """Return the standard deviation of a single J, from the later halves of curves [N] of it.
+
+    Of a smooth curve J(k-1) - 2 J(k) + J(k+1) is next to nothing, and of independent errors it has
+    six times their variance. NaN: no half has three points.
+    """
+    turns = [np.diff(returns[len(returns) // 2 :], n=2) for returns in curves]
+    found = np.concatenate(turns) if turns else np.zeros(0)
+    return float(np.sqrt(np.mean(found**2) / 6.0)) if len(found) else math.nan
 
 
 def normalise(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import median
@@ -18,7 +19,7 @@ from accerl.runtime.latency.games import times_of_run
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.latency.profiles import PAPER, load_profile
 from accerl.spec import IDENTITY, CompressionSpec
-from analysis.comparison.curves import final_return
+from analysis.comparison.curves import final_return, measurement_noise
 from controller.env.compatibility import incompatibility
 from controller.env.instances import Instance, keeping_pace, measured_preset
 from controller.env.machine_instances import drawn_conditions, stretched_horizon
@@ -203,6 +204,34 @@ def find_references(
             "fp32_returns": tuple(returns),
         }
     return found
+
+
+def scales_of(
+    jobs: Sequence[StrategyJob],
+    results: Sequence[StrategyResult],
+    references: Mapping[str, Mapping[str, Any]],
+) -> list[dict[str, Any]]:
+    """Return by game how far long runs without compression get, and how well J tells.
+
+    `noise_share` is the standard deviation of one measurement of J over the way from random play
+    to `reference_return`; None: it is not known.
+
+    Args:
+        jobs: of `reference_jobs`.
+        results: of them.
+        references: of `find_references`.
+    """
+    rows = []
+    for game, scale in references.items():
+        curves = [
+            np.array(result.returns)
+            for job, result in zip(jobs, results, strict=True)
+            if job.instance.game == game
+        ]
+        share = measurement_noise(curves) / (scale["reference_return"] - scale["random_return"])
+        own = {name: scale[name] for name in ("random_return", "reference_return")}
+        rows.append({"game": game, **own, "noise_share": share if math.isfinite(share) else None})
+    return rows
 
 
 def final_of(instance: Instance, result: StrategyResult) -> float:

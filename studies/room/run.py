@@ -16,7 +16,7 @@ from studies.contest.study import strategy_job
 from studies.core_seconds import CoreSeconds
 from studies.jobs.executor import open_executor
 from studies.options import check_options, study_command
-from studies.progress import bar, console, duration
+from studies.progress import bar, console, duration, say
 from studies.room.cells import (
     find_references,
     find_specs,
@@ -24,6 +24,7 @@ from studies.room.cells import (
     reference_cells,
     reference_jobs,
     reference_seeds,
+    scales_of,
     with_references,
 )
 from studies.room.plan import (
@@ -155,10 +156,13 @@ def _referenced(study: RoomStudy, instances: Sequence[Instance]) -> list[Instanc
     with bar("fp32 references", len(jobs)) as advance:
         results = study.results(jobs, advance)
     found = find_references(jobs, results)
-    for game, scale in found.items():
-        console.print(
-            f"  {game}: random {scale['random_return']:.2f}, long fp32 runs "
-            f"{scale['reference_return']:.2f} (median of {len(scale['fp32_returns'])})"
+    study.scales = scales_of(jobs, results, found)
+    for row in study.scales:
+        known, runs = row["noise_share"], len(found[row["game"]]["fp32_returns"])
+        noise = "" if known is None else f"; a measurement of J is off by {known:.0%} of that way"
+        say(
+            f"  {row['game']}: random {row['random_return']:.2f}, long fp32 runs "
+            f"{row['reference_return']:.2f} (median of {runs}){noise}"
         )
     return with_references(instances, found)
 
@@ -175,7 +179,7 @@ def _measure(study: RoomStudy, storage: str, info: Mapping[str, Any]) -> dict[st
     drawn = study.group(*DRAWN)
     study.run_matrix("matrix", drawn, seeds)
     matrix = study.run_missing(drawn, seeds)
-    result = drawn_room(matrix, drawn, study.runs, study.seed)
+    result = {"games": study.scales, **drawn_room(matrix, drawn, study.runs, study.seed)}
     result["targets"] = by_target(matrix, drawn, study.runs, study.seed)
     result["strategies"] = []
     result["decomposition"] = decomposition(result["room"], [])

@@ -44,6 +44,8 @@ class RoomStudy:
     instances: list[Instance] = field(default_factory=list)
     runs: dict[tuple[str, str, int], Rows] = field(default_factory=dict)
     """by name of the instance, label of the spec, and seed"""
+    scales: list[dict[str, Any]] = field(default_factory=list)
+    """of the games, see `cells.scales_of`"""
     stopped: dict[tuple[str, str], int] = field(default_factory=dict)
     """seeds that were saved, by name of the instance and label of the spec"""
 

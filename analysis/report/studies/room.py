@@ -37,6 +37,7 @@ WORST = 4
 MISSED = "#Runs that missed a target"
 FINALS = "Final return: share of the way from random play to long runs without compression"
 UNSEEN = "Gain of choices that know the machine, and nothing of the game but its KL"
+SCALES = "How far the games are learned, and how well one measurement of J tells"
 FAMILIES = "Seconds to target of no compression over each spec's (env steps likewise)"
 
 
@@ -162,6 +163,7 @@ def _answer(result: Mapping[str, Any], plan: Mapping[str, Any]) -> Section:
         _choices(result),
         *_unseen(result),
         _targets(result),
+        _scales(result),
     ]
     return section("Answer", plan["question"], blocks, FILES)
 
@@ -221,6 +223,23 @@ def _targets(result: Mapping[str, Any]) -> Table:
         for row in result["targets"]
     )
     return Table("Room by target", ("Target", *COLUMNS, "#Runs that reach it"), rows)
+
+
+def _scales(result: Mapping[str, Any]) -> Table | None:
+    found = result.get("games")  # an earlier version wrote it
+    if not found:
+        return None
+    rows = tuple(
+        (
+            Cell(row["game"]),
+            number(row["random_return"]),
+            number(row["reference_return"]),
+            number(row["noise_share"], formats.percent(row["noise_share"])),
+        )
+        for row in found
+    )
+    columns = ("Game", "#Random play", "#Long runs without compression")
+    return Table(SCALES, (*columns, "#Error of one J, of the way between"), rows)
 
 
 def _choices(result: Mapping[str, Any]) -> Table:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -26,6 +28,15 @@ def test_curve_starts_at_the_random_return_and_skips_unmeasured_intervals() -> N
     assert curve.seconds.tolist() == [0.0, 10.0, 15.0]
     assert curve.returns.tolist() == [-1.0, 3.0, 4.0]
     assert curve.env_steps.tolist() == [0.0, 9000.0, 13500.0]
+
+
+def test_noise_is_what_a_smooth_curve_does_not_have() -> None:
+    line = np.linspace(0.0, 5.0, 40)
+    assert curves.measurement_noise([line]) == pytest.approx(0.0, abs=1e-12)
+    noisy = [line + np.random.default_rng(seed).normal(0.0, 0.3, 40) for seed in range(200)]
+    assert curves.measurement_noise(noisy) == pytest.approx(0.3, rel=0.05)
+    assert math.isnan(curves.measurement_noise([line[:4]]))
+    assert math.isnan(curves.measurement_noise([]))
 
 
 def test_running_mean_looks_back_only() -> None:

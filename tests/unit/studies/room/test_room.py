@@ -26,7 +26,14 @@ from studies.jobs.executor import Outcome
 from studies.jobs.inner import StrategyResult, build_strategy
 from studies.room import run as room
 from studies.room import tuned
-from studies.room.cells import find_references, find_specs, make_cell, make_cells, specs_beside
+from studies.room.cells import (
+    find_references,
+    find_specs,
+    make_cell,
+    make_cells,
+    scales_of,
+    specs_beside,
+)
 from studies.room.plan import (
     BUDGETS,
     CHANGING,
@@ -186,6 +193,18 @@ def test_a_game_that_was_not_learned_gives_no_target() -> None:
     assert (found["random_return"], found["target_return"]) == (-20.7, 5.0)
     with pytest.raises(UserError, match="no target"):
         find_references([job], [not_learned])
+
+
+def test_how_well_j_tells_is_a_share_of_the_way() -> None:
+    """Of 0, 6, 0 after half the run the one second difference is -12, the noise 12 / sqrt(6)."""
+    job = strategy_job(instance(), 200, {"name": "fixed", "params": {}})
+    runs = [curve([0.0, 1.0, 0.0, 6.0, 0.0])]
+    scale = {"catch": {"random_return": -2.0, "reference_return": 8.0, "fp32_returns": (8.0,)}}
+    (row,) = scales_of([job], runs, scale)
+    known = {"game": "catch", "random_return": -2.0, "reference_return": 8.0}
+    assert row == {**known, "noise_share": pytest.approx(12.0 / 6.0**0.5 / 10.0)}
+    (row,) = scales_of([job], [curve([0.0, 1.0])], scale)  # too short to tell
+    assert row["noise_share"] is None
 
 
 def test_a_run_is_read_at_both_targets() -> None:

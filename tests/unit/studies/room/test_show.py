@@ -20,7 +20,7 @@ from analysis.comparison.room.unseen import SPEED
 from analysis.figures.studies.room import heat_map, room_figures
 from analysis.formats import gain_with_interval
 from analysis.report.blocks import Text
-from analysis.report.studies.room import UNSEEN, _events, beside, parts_note, worth_cell
+from analysis.report.studies.room import SCALES, UNSEEN, _events, beside, parts_note, worth_cell
 from controller.env.instances import Instance
 from studies.cli.report import Report
 from studies.jobs.inner import StrategyResult
@@ -103,6 +103,9 @@ def made_up() -> dict[str, Any]:
     return result | {
         "unseen": [{"name": SPEED, "over_single": gain, "over_elsewhere": gain, "filled": 0.125}],
         "targets": [{"target": 0.5, "reached": 0.9, "ratio": 1.1, "low": 1.0, "high": 1.2}],
+        "games": [
+            {"game": "catch", "random_return": -0.7, "reference_return": 0.9, "noise_share": 0.125}
+        ],
         "stopped": [{"instance": cells[0].name, "label": "original fp32", "seeds_saved": 1}],
         "core_hours": 0.1,
         "finished": True,
@@ -245,6 +248,7 @@ def test_the_gate_s_outcome_stands_on_the_page_and_among_the_records(tmp_path: P
     assert result["gate"]["reason"][:20] in page
     assert "50% of the way" in page
     assert "+6.2%" in page.split(f"<caption>{UNSEEN}")[1].split("</table>")[0]
+    assert "12%" in page.split(f"<caption>{SCALES}")[1].split("</table>")[0]
     assert "at most 12% of a choice" in page
     assert "Gain of a schedule by part" in page
     assert "acted with 75% original INT8" in page
