@@ -61,6 +61,8 @@ WIDE = 120
 """columns from which on a bar is long"""
 LINE_SECONDS = 60.0
 """between two lines of a phase, where there is no terminal"""
+SHARE_KNOWN = 0.1
+"""of unequal pieces, before which a line guesses no time left"""
 
 
 class Advance(Protocol):
@@ -149,8 +151,11 @@ def bar(title: str, total: float) -> Iterator[Advance]:
             progress.update(task, completed=done, note=note, count=_count(done, total))
             if is_file and now - last_line > LINE_SECONDS and known < done < total:
                 last_line = now
-                left = duration((now - timed_from) * (total - done) / (done - known))
-                say(f"  {title}: {_count(done, total)} {note}, {left} left".replace(" ,", ","))
+                said = f"  {title}: {_count(done, total)} {note}".rstrip()
+                if total != 1.0 or done - known >= SHARE_KNOWN:
+                    left = duration((now - timed_from) * (total - done) / (done - known))
+                    said = f"{said}, {left} left"
+                say(said)
             return done, total
 
         yield advance

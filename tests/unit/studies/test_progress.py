@@ -79,6 +79,22 @@ def test_without_a_terminal_a_long_phase_prints_a_line_now_and_then(
     ]
 
 
+def test_nobody_guesses_how_long_unequal_pieces_take_from_the_first(
+    screen: StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter([0.0, 61.0, 130.0, 200.0])
+    monkeypatch.setattr(progress, "perf_counter", lambda: next(clock))
+    with share_bar("latency profile") as on_progress:
+        on_progress("learner update", 1, 100)
+        on_progress("publish", 50, 100)
+    assert screen.getvalue().splitlines() == [
+        "  latency profile ...",
+        "  latency profile: 1% learner update",
+        "  latency profile: 50% publish, 2 min 10 s left",
+        "  latency profile: took 3 min 20 s; last publish",
+    ]
+
+
 def test_a_phase_that_fails_has_no_last_line(screen: StringIO) -> None:
     with pytest.raises(KeyboardInterrupt), bar("training", 4):
         raise KeyboardInterrupt
