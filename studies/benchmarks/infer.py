@@ -32,6 +32,7 @@ from studies.benchmarks.repeats import (
     result_of,
     torch_threads,
 )
+from studies.benchmarks.tables import FITTED
 
 EAGER, FP32 = CompressionSpec(graph="eager"), CompressionSpec()
 SPECS = (
@@ -75,7 +76,7 @@ def fitted(seed: int, network: str = "original") -> Subject:
     states = record_states(STATES, seed)
     generator = torch.Generator().manual_seed(seed)
     policy = imitator(network, states[COMPARED:], generator)
-    return Subject(policy, states, "fitted to follow the ball")
+    return Subject(policy, states, FITTED)
 
 
 def trained(path: Path, seed: int) -> Subject:

@@ -31,7 +31,6 @@ from studies.progress import bar
 
 WARM_UP_SECONDS = 3.0
 """first publication, first sessions, first allocations"""
-ACTOR_PHASES = ("env", "infer", "write")
 
 
 def bench_pipeline(

@@ -20,6 +20,8 @@ EXPLANATIONS = {
     "static quantisation and a session.",
     "learner": "One update of the learner on the paper's batch of 160.",
 }
+FITTED = "fitted to follow the ball"
+"""a policy without a run"""
 
 
 def print_rows(result: Mapping[str, Any], console: Console) -> None:
@@ -29,6 +31,11 @@ def print_rows(result: Mapping[str, Any], console: Console) -> None:
         table.add_row(*(_cell(value) for value in row.values()))
     console.print(table)
     console.print(EXPLANATIONS[result["bench"]])
+    if result.get("policy") == FITTED:
+        console.print(
+            "Without --run nothing was trained: pruning and low rank cost such a policy more KL, "
+            "and it is harder to distil."
+        )
     if sizes := result.get("memory_mb"):
         shown = ", ".join(f"{size:,.0f}" for size in sizes)
         console.print(f"resident memory after each tenth of the publications: {shown} MB")
