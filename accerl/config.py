@@ -14,6 +14,7 @@ from accerl.envs.config import AS_IT_IS, EnvConfig
 from accerl.errors import UserError, require, require_choice, require_fields
 from accerl.learner.config import LearnerConfig, choose_device
 from accerl.networks.observation import ObservationSpec
+from accerl.own_code import NOTHING_OWN, OwnConfig
 from accerl.precision import choose_precision
 from accerl.records import json_hash
 from accerl.runtime.conditions import UNCHANGING, Conditions
@@ -162,6 +163,7 @@ class RunConfig:
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
     compression: CompressionConfig = field(default_factory=CompressionConfig)
     ray: RayConfig = field(default_factory=RayConfig)
+    own: OwnConfig = NOTHING_OWN
     conditions: Conditions = UNCHANGING
     """what happens to the machine meanwhile"""
 
@@ -208,6 +210,8 @@ class RunConfig:
         del data["ray"]  # where a run takes place
         if self.env == AS_IT_IS:  # as every game was shown before there was a choice
             del data["env"]
+        if self.own == NOTHING_OWN:
+            del data["own"]
         if self.conditions == UNCHANGING:
             del data["conditions"]
         if self.until_score is None:
@@ -233,6 +237,7 @@ class RunConfig:
             values["runtime"] = RuntimeConfig(**values["runtime"])
             values["compression"] = CompressionConfig(**values["compression"])
             values["ray"] = RayConfig(**values.get("ray", {}))
+            values["own"] = OwnConfig(**values.get("own", {}))
             values["conditions"] = Conditions.from_json(values.get("conditions", {}))
             return cls(**values)
         except (KeyError, TypeError) as error:

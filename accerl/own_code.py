@@ -2,15 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, fields
 from hashlib import sha256
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from accerl.errors import UserError, first_line, one_line, raised_in
+from accerl.errors import UserError, first_line, one_line, raised_in, require
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnConfig:
+    """Components of a user's own, each as ``module:Class`` that is called without arguments.
+
+    Raises:
+        UserError: one is no such path.
+    """
+
+    links: tuple[str, ...] = ()
+    """compressors that every published network goes through after it was distilled, pruned and
+    factorised, and before it is rounded and exported; these three are lists of module:Class, each
+    called without arguments"""
+    correctors: tuple[str, ...] = ()
+    """what corrects after `learner.corrector`, in this order"""
+    indicators: tuple[str, ...] = ()
+    """what strategies and records find beside the monitor's own"""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            given = getattr(self, field.name)
+            given = (given,) if isinstance(given, str) else tuple(given)
+            object.__setattr__(self, field.name, given)  # JSON knows no tuples
+            paths = all(isinstance(path, str) and all(path.rpartition(":")) for path in given)
+            require(paths, f"own: {field.name}", "must be import paths, module:Class", given)
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """All of them."""
+        return (*self.links, *self.correctors, *self.indicators)
+
+
+NOTHING_OWN = OwnConfig()
 
 
 def find_own(what: str, path: str, example: str) -> Callable[..., Any]:
@@ -36,6 +71,28 @@ def find_own(what: str, path: str, example: str) -> Callable[..., Any]:
         raise UserError(
             f"{what} {path!r}: importing {module!r} failed, {type(error).__name__}: "
             f"{one_line(error)}{raised_in(error)}; mend it"
+        ) from error
+
+
+def make_own(what: str, path: str, example: str, params: Mapping[str, Any] | None = None) -> Any:
+    """Return an object of the function or class at an import path, made with `params`.
+
+    Args:
+        what: it is, as the message begins.
+        path: ``module:name``.
+        example: of such a path.
+        params: arguments by name; None: it takes none.
+
+    Raises:
+        UserError: there is none, or it cannot be made.
+    """
+    make = find_own(what, path, example)
+    try:
+        return make(**(params or {}))
+    except Exception as error:  # a user's own code may fail in any way
+        given = "without arguments" if params is None else f"with {dict(params)}"
+        raise UserError(
+            f"{what} {path!r} cannot be made {given}: {one_line(error)}{raised_in(error)}"
         ) from error
 
 

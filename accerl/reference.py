@@ -24,6 +24,7 @@ from accerl.compress.quantization.ranges import RangeMethod
 from accerl.config import RunConfig, RuntimeConfig
 from accerl.envs.config import EnvConfig
 from accerl.learner.config import LearnerConfig
+from accerl.own_code import OwnConfig
 from accerl.runtime.ray.config import RayConfig
 from accerl.runtime.run import IntervalReport
 from accerl.training.summary import SUMMARY_FIELDS
@@ -36,6 +37,7 @@ SECTIONS: Mapping[str, type[Any]] = {
     "runtime": RuntimeConfig,
     "compression": CompressionConfig,
     "ray": RayConfig,
+    "own": OwnConfig,
 }
 """of a configuration, by the name before the point"""
 METHODS: tuple[tuple[type[Any], str, Mapping[str, str]], ...] = (

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from accerl.config import RunConfig
-from accerl.errors import UserError, did_you_mean, one_line, raised_in
+from accerl.errors import UserError, did_you_mean
 from accerl.monitor.strategies import STRATEGIES, AdviseKLCapStrategy, make_strategy
 from accerl.monitor.strategy import Strategy, specs_of
-from accerl.own_code import find_own
+from accerl.own_code import make_own
 from accerl.runtime.latency.games import times_of_game, times_of_run
 from accerl.runtime.latency.predict import fastest_first
 from accerl.runtime.latency.profile import LatencyProfile
@@ -105,14 +105,7 @@ def _own(path: str, params: Mapping[str, Any]) -> Strategy:
     Raises:
         UserError: there is none at that import path, it cannot be made, or it is no strategy.
     """
-    make = find_own("strategy", path, "mine:CarefulNearTheBest")
-    try:
-        strategy = make(**params)
-    except Exception as error:  # a user's own code may fail in any way
-        raise UserError(
-            f"strategy {path!r} cannot be made with {dict(params)}: "
-            f"{one_line(error)}{raised_in(error)}"
-        ) from error
+    strategy = make_own("strategy", path, "mine:CarefulNearTheBest", params)
     lacking = [name for name in ("reset", "decide") if not callable(getattr(strategy, name, None))]
     if lacking:
         raise UserError(

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from accerl.compress.links import Link, Stage
 from accerl.config import RunConfig
-from accerl.correct import CorrectorChain
+from accerl.correct import CorrectorChain, make_corrector
 from accerl.errors import UserError
+from accerl.monitor.indicators import Indicator
 from accerl.networks.graph_policy import Policy
 from accerl.networks.make import make_network
 from accerl.networks.observation import ObservationSpec
 from accerl.networks.structure import describe
+from accerl.own_code import make_own
 
 
 def class_name(part: object) -> str:
@@ -108,3 +110,43 @@ class Parts:
         if describe(policy) != describe(made):
             raise UserError(f"policy: it is not {config.network!r}; choose it with `network`")
         return policy
+
+
+def with_named(config: RunConfig, parts: Parts | None = None) -> Parts:
+    """Return `parts` and, behind them, the links and correctors that a configuration names.
+
+    Raises:
+        UserError: one cannot be made, or is none.
+    """
+    parts = parts or Parts()
+    settings = config.learner
+    corrector = parts.corrector
+    if corrector is None:  # refuses what it cannot make
+        corrector = make_corrector(settings.corrector, rho=settings.clip_rho, c=settings.clip_c)
+    added = [make_own("own: corrector", path, "mine:Capped") for path in config.own.correctors]
+    for path, each in zip(config.own.correctors, added, strict=True):
+        if not callable(getattr(each, "correct", None)):
+            raise UserError(f"own: corrector {path!r}: {type(each).__name__} has no `correct`")
+    return replace(
+        parts,
+        corrector=CorrectorChain([*corrector.correctors, *added]),
+        links=(*parts.links, *named_links(config)),
+    )
+
+
+def named_links(config: RunConfig) -> list[Link]:
+    """Return the compressors that a configuration names, made anew.
+
+    Raises:
+        UserError: one cannot be made.
+    """
+    return [make_own("own: link", path, "mine:WeightClipping") for path in config.own.links]
+
+
+def named_indicators(config: RunConfig) -> list[Indicator]:
+    """Return the indicators that a configuration names, made anew.
+
+    Raises:
+        UserError: one cannot be made.
+    """
+    return [make_own("own: indicator", path, "mine:BestReturn") for path in config.own.indicators]

@@ -10,7 +10,6 @@ from typing import Any
 
 from accerl.checkpoint import has_checkpoint, load_checkpoint, save_checkpoint
 from accerl.config import RunConfig, learns_on_gpu
-from accerl.correct import make_corrector
 from accerl.errors import GameError, UserError
 from accerl.monitor.indicators import Indicator
 from accerl.monitor.strategies.base import HandSetStrategy
@@ -29,7 +28,7 @@ from accerl.runtime.latency.games import times_of_game, times_of_run
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.latency.profiles import load_profile, save_profile, this_machine
 from accerl.runtime.machine.threads import own_threads
-from accerl.runtime.parts import Parts
+from accerl.runtime.parts import Parts, named_indicators, with_named
 from accerl.runtime.process.run import ProcessRun
 from accerl.runtime.ray.run import RayRun
 from accerl.runtime.run import IntervalReport
@@ -55,7 +54,7 @@ from accerl.training.summary import summarise
 CHECKPOINT_EVERY = 6  # intervals
 _FIXED = (
     "game", "network", "seed", "pixel_centre", "pixel_unit", "start",
-    "env", "learner", "runtime", "compression", "conditions",
+    "env", "learner", "runtime", "compression", "own", "conditions",
 )  # fmt: skip
 """settings that a resumed run may not change"""
 OnInterval = Callable[[IntervalReport], None]
@@ -89,7 +88,7 @@ def make_run(
         UserError: it cannot be built, or there is no such learner to start with.
     """
     learner = starting_learner(config) if config.start else None
-    config = config.adapted()
+    config, parts = config.adapted(), with_named(config, parts)
     if config.runtime.runtime == "process":
         run = ProcessRun(config, parts=parts)
     elif config.runtime.runtime == "ray":
@@ -173,7 +172,7 @@ def run_training(
             horizon_seconds=config.seconds,
             interval_seconds=config.runtime.interval_seconds,
             first_interval_seconds=config.runtime.first_interval_seconds,
-            indicators=indicators,
+            indicators=(*indicators, *named_indicators(config)),
         )
         machine = profile or times or load_profile(this_machine())
         if out is not None and profile is None and hasattr(strategy, "bind"):
@@ -237,6 +236,8 @@ def check_startable(
     Raises:
         UserError: what it is.
     """
+    with_named(config, parts)  # refuses what it cannot make
+    indicators = (*indicators, *named_indicators(config))
     for each in (strategy, *indicators):
         if isinstance(each, type):
             raise UserError(f"{each.__name__} is a class: pass an object, {each.__name__}(...)")
@@ -244,9 +245,6 @@ def check_startable(
         raise UserError(f"{strategy!r} is no strategy; accerl.train takes specs and names too")
     check_needs(strategy, config.runtime.eval_episodes, indicators)
     config.conditions.check(config.seconds)  # a run that is resumed may have become longer
-    if parts is None or parts.corrector is None:
-        own = config.learner
-        make_corrector(own.corrector, rho=own.clip_rho, c=own.clip_c)
 
 
 def _drive(episode: Episode, strategy: Strategy, score: Score) -> Iterator[IntervalReport]:

@@ -26,7 +26,7 @@ from accerl.networks.graph_policy import Policy
 from accerl.networks.make import make_network
 from accerl.records import CONFIG, read_json
 from accerl.runtime.machine.threads import own_threads
-from accerl.runtime.parts import class_name
+from accerl.runtime.parts import class_name, named_links
 from accerl.seeds import Role, number, torch_generator
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 from accerl.training.run_folder import read_config, saved_run
@@ -40,7 +40,8 @@ def load_policy(
     Args:
         run: its folder.
         spec: how hard to compress.
-        links: compressors of the user's own, as the run had them in its `Parts`.
+        links: compressors of the user's own, as the run had them in its `Parts`; those that its
+            configuration names are found by that.
 
     Raises:
         UserError: there is no such run or checkpoint, its network cannot act with `spec`, the run
@@ -129,7 +130,8 @@ def _restore(path: Path, spec: CompressionSpec, links: Sequence[Link] = ()) -> _
     inputs, generator = config.inputs(envs.observation), torch_generator(config.seed, Role.LEARNER)
     policy = make_network(config.network, inputs, envs.num_actions, generator)
     policy.load_state_dict(state["learner"]["policy"])
-    compressor = Compressor(inputs, envs.num_actions, config.compression, generator, tuple(links))
+    links = (*links, *named_links(config))
+    compressor = Compressor(inputs, envs.num_actions, config.compression, generator, links)
     compressor.load_state_dict(state["publishing"]["compressor"])
     # What was received acts as it is, and is not warmed up. On the virtual clock the compressor
     # takes over what distillers show when it next publishes.

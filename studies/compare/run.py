@@ -116,7 +116,8 @@ def _settings(config: RunConfig) -> dict[str, Any]:
     for section, value in data.items():
         nested = value if isinstance(value, dict) else {"": value}
         found |= {f"{section}.{name}".rstrip("."): each for name, each in nested.items()}
-    own = [name for name in (config.network, config.game, *config.env.wrappers) if ":" in name]
+    named = (config.network, config.game, *config.env.wrappers, *config.own.paths)
+    own = [name for name in named if ":" in name]
     found["source of own code"] = {name: source_hash(name) for name in own}
     if config.start:
         found["learner in start"] = _digest(Path(config.start) / CHECKPOINT)
