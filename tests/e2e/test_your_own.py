@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import accerl
+from accerl.records import read_json
 
 PAGE = Path(accerl.__file__).parent / "your-own.md"
 ROOT = Path(accerl.__file__).parents[1]
@@ -19,10 +22,21 @@ ROOT = Path(accerl.__file__).parents[1]
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_page_runs_as_it_stands(tmp_path: Path) -> None:
-    blocks = re.findall(r"```python\n# (\S+)\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    page = PAGE.read_text()
+    blocks = re.findall(r"```python\n# (\S+)\n(.*?)```", page, re.DOTALL)
     assert [name for name, _ in blocks] == ["mine.py", "train.py", "elsewhere.py"]
     for name, code in blocks:
         (tmp_path / name).write_text(code)
+    (command,) = re.findall(r"```\naccerl (train mine:.*?)```", page, re.DOTALL)
+    words = shlex.split(command.replace("\\\n", " "))
+    run(tmp_path, "-m", "studies.cli", *words, "--out", "runs/named")
+    last = (tmp_path / "runs" / "named" / "metrics.jsonl").read_text().splitlines()[-1]
+    assert json.loads(last)["indicators"]["best_return"] > 0.5
+    assert read_json(tmp_path / "runs" / "named" / "config.json")["own"] == {
+        "links": ["mine:WeightClipping"],
+        "correctors": ["mine:CappedAdvantages"],
+        "indicators": ["mine:BestReturn"],
+    }
     said = {name: run(tmp_path, name) for name in ("train.py", "elsewhere.py")}
     assert "goes right in 9 of 9 places" in said["train.py"]
     best = re.search(r"best return (\S+)", said["train.py"])
@@ -34,11 +48,11 @@ def test_the_page_runs_as_it_stands(tmp_path: Path) -> None:
     assert scores[1] == scores[0]
 
 
-def run(folder: Path, script: str) -> str:
-    """Run a script there; return what it printed."""
+def run(folder: Path, *arguments: str) -> str:
+    """Run Python there; return what it printed."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
-        [sys.executable, script],
+        [sys.executable, *arguments],
         cwd=folder,
         env=environment,
         capture_output=True,
