@@ -52,6 +52,14 @@ def pytest_terminal_summary(
         )
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _no_measured_profiles(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What the user has measured of this machine is none of the tests' business."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ACCERL_HOME", str(tmp_path_factory.mktemp("home")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Server]:
     """A PostgreSQL server."""
