@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from typing import Any
 
 import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from accerl.compress.quantization.cpu import computes_bfloat16
 
@@ -13,23 +16,43 @@ AUTO, FP32, BF16 = "auto", "fp32", "bf16"
 PRECISIONS = (AUTO, FP32, BF16)
 _auto_means: str | None = None
 """what auto means on processors; None: this machine decides"""
+_PRODUCTS = frozenset(
+    {
+        torch.nn.functional.linear,
+        torch.conv1d,
+        torch.conv2d,
+        torch.conv3d,
+        torch.conv_transpose1d,
+        torch.conv_transpose2d,
+        torch.conv_transpose3d,
+        torch.matmul,
+        torch.mm,
+        torch.bmm,
+        torch.addmm,
+        torch.baddbmm,
+        Tensor.matmul,
+        Tensor.__matmul__,
+        Tensor.mm,
+        Tensor.bmm,
+        torch.nn.functional.scaled_dot_product_attention,
+    }
+)
+"""functions that autocast computes in bfloat16"""
 
 
 def choose_precision(wanted: str, device: str | torch.device = "cpu") -> str:
     """Return the precision that "auto", "fp32" or "bf16" means on a device of this machine.
 
-    bfloat16 halves the time of an update where there are instructions for it. A processor without
-    them emulates it, and takes ten times as long as in float32.
+    bfloat16 halves the time of an update where there are instructions for it. Elsewhere it is
+    emulated (`autocast`) and gains nothing.
     """
     if wanted != AUTO:
         return wanted
     if torch.device(device).type == "cuda":
-        built = torch.backends.cuda.is_built()
-        has = built and torch.cuda.is_bf16_supported(including_emulation=False)
-        return BF16 if has else FP32
+        return BF16 if _has_instructions("cuda") else FP32
     if _auto_means is not None:
         return _auto_means
-    return BF16 if computes_bfloat16() else FP32
+    return BF16 if _has_instructions("cpu") else FP32
 
 
 @contextmanager
@@ -46,11 +69,60 @@ def auto_means(precision: str | None) -> Iterator[None]:
         _auto_means = before
 
 
+@contextmanager
+def autocast(device: torch.device, *, low: bool) -> Iterator[None]:
+    """Compute a forward pass, and what its gradients need, in bfloat16 meanwhile if `low`.
+
+    A processor without instructions for it multiplies rounded numbers in float32, which is what
+    such instructions do: they add up in float32 too. torch's own kernels for those processors
+    take ten times as long and lose most of a convolution's gradient, because they add it up in
+    bfloat16, state by state.
+    """
+    emulated = low and device.type == "cpu" and not _has_instructions("cpu")
+    with (
+        torch.autocast(device.type, dtype=torch.bfloat16, enabled=low),
+        _RoundedProducts() if emulated else nullcontext(),
+    ):
+        yield
+
+
 def note_on_precision(wanted: str, device: str | torch.device) -> str | None:
     """Say so if a precision is emulated on a device of this machine."""
     if wanted != BF16 or choose_precision(AUTO, device) == BF16:
         return None
     return (
-        "bf16 has no instructions here and is emulated, which takes some ten times as long as "
-        "float32; --precision auto leaves the choice to the machine"
+        "bf16 has no instructions here and is emulated, which takes longer than float32; "
+        "--precision auto leaves the choice to the machine"
     )
+
+
+def _has_instructions(kind: str) -> bool:
+    if kind == "cuda":
+        built = torch.backends.cuda.is_built()
+        return built and torch.cuda.is_bf16_supported(including_emulation=False)
+    return computes_bfloat16()
+
+
+class _RoundedProducts(TorchFunctionMode):
+    """Computes what autocast would in float32, with operands and results rounded to bfloat16."""
+
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func not in _PRODUCTS or not torch.is_autocast_enabled("cpu"):
+            return func(*args, **kwargs)
+        with torch.autocast("cpu", enabled=False):
+            rounded = {name: _rounded(value) for name, value in kwargs.items()}
+            return func(*map(_rounded, args), **rounded).bfloat16()
+
+
+def _rounded(value: Any) -> Any:
+    """Return a tensor of floats as float32 numbers that bfloat16 has; anything else unchanged."""
+    if isinstance(value, Tensor) and value.dtype in (torch.float32, torch.bfloat16):
+        return value.bfloat16().float()
+    return value

@@ -21,7 +21,7 @@ from accerl.learner.group import LearnerGroup
 from accerl.monitor.divergence import RolloutMeasures, measure_rollout, updates_between
 from accerl.networks.graph_policy import GraphPolicy, Policy, count_macs
 from accerl.networks.optimiser_state import load_optimiser_state, optimiser_state
-from accerl.precision import choose_precision
+from accerl.precision import autocast, choose_precision
 from accerl.seeds import Role, torch_generator
 
 LARGEST_LOG_RATIO = 20.0
@@ -65,7 +65,7 @@ class _Network(nn.Module):
 
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return logits [B, A], values [B] and features [B, H] for observations [B, *shape]."""
-        with torch.autocast(obs.device.type, dtype=torch.bfloat16, enabled=self._low):
+        with autocast(obs.device, low=self._low):
             return self._policy.outputs(obs)
 
 

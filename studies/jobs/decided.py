@@ -38,7 +38,7 @@ def decided_precision(folder: Path, results: str) -> str:
         found = _learned_in(folder / results) or own
         write_json(path, {AUTO: found})
     if found != own:
-        dear = "emulates, ten times as slowly" if found == BF16 else "would not take by itself"
+        dear = "has to emulate" if found == BF16 else "would not take by itself"
         say(
             f"  runs in {folder} learn in {_IN_WORDS[found]}, which this machine {dear}; those "
             "that are there are taken as they are"

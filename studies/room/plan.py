@@ -124,7 +124,7 @@ BUDGETS = {
         keeps_pace=True,
     ),
     "medium": RoomBudget(
-        # The five games of `default` in shorter runs, with fewer seeds and rules.
+        # The five games of `default` in shorter runs; rules have fewer inner runs.
         games=_minatar("breakout", "freeway", "space-invaders", env_steps=200_000)
         | _minatar("asterix", "seaquest", env_steps=500_000),
         machines=MACHINES,
@@ -135,7 +135,7 @@ BUDGETS = {
         copied=("catch",),
         copies=4,
         indicator=True,
-        rules=("kl-threshold", "reward-gap", "advise-kl-cap"),
+        rules=("kl-threshold", "reward-gap", "three-stage", "advise-kl-cap"),
         rule_runs=48,
         rule_instances=8,
         rule_seeds=3,

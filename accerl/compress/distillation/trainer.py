@@ -23,7 +23,7 @@ from accerl.networks.optimiser_state import (
     load_optimiser_state,
     optimiser_state,
 )
-from accerl.precision import BF16, PRECISIONS, choose_precision
+from accerl.precision import BF16, PRECISIONS, autocast, choose_precision
 
 NEVER = -(2**40)
 """learner updates at which logits were put out that do not exist"""
@@ -297,7 +297,7 @@ class StudentTrainer:
     def _forward(self, net: Policy, obs: Tensor) -> tuple[Tensor, Tensor]:
         if self._low and obs.ndim == 4:
             obs = obs.to(memory_format=torch.channels_last)
-        with torch.autocast(obs.device.type, torch.bfloat16, enabled=self._low):
+        with autocast(obs.device, low=self._low):
             logits, values = net(obs)
         return logits.float(), values.float()
 

@@ -73,7 +73,10 @@ def test_jobs_are_done_as_where_the_folder_was_begun(
         assert executor.map([Choose()])[0].result.precision == OTHER
         assert executor.map([ChooseTimed()])[0].result.precision != OTHER
     assert choose_precision(AUTO) != OTHER
-    said = {"bf16": "bfloat16, which this machine emulates", "fp32": "float32, which this machine"}
+    said = {
+        "bf16": "bfloat16, which this machine has to emulate",
+        "fp32": "float32, which this machine",
+    }
     assert said[OTHER] in capsys.readouterr().err
 
 
