@@ -51,6 +51,7 @@ class StrategyCompliance:
             item = made_up_features(
                 kl_mean_nats=kl_nats / 4.0,
                 kl_max_nats=kl_nats,
+                mix_kl_nats=kl_nats / 4.0,
                 actor_return=-20.0 + step,
                 learner_return=-20.0 + step + gap,
                 episodes=10.0 * (step + 1),

@@ -8,7 +8,7 @@ from typing import ClassVar, Protocol
 
 from accerl.monitor.trend import Trend, TrendWindow
 from accerl.runtime.run import IntervalReport
-from accerl.spec import STUDENTS, CompressionSpec, Decision
+from accerl.spec import STUDENTS, Decision
 
 Raw = Mapping[str, float]
 _MUCH_LONGER = 1.5  # times, beyond which an interval is not just late
@@ -52,78 +52,6 @@ def last_known(known: dict[str, float], measured: Mapping[str, float | None]) ->
     return known
 
 
-class KLIndicator:
-    """How far what acts is from the learner, in nats: the paper's main indicator (eq. 5).
-
-    The total (mean, variance, max) is KL(learner || actor) over every state of every rollout, from
-    the logits that the engines produced. Two things make it up, which are measured apart on
-    sampled states: compression (the same weights, compressed or not) and staleness (the learner
-    against its own weights one publication earlier). While what was decided waits to be admitted,
-    `waiting_kl_nats` is the KL of its main spec; NaN where that does not wait, or is not known yet.
-    `compression_kl_is_new` is 1 where the interval measured anything that acted, 0 where
-    `compression_kl_nats` is what was known before, of whatever acted then.
-    """
-
-    names = (
-        "kl_mean_nats",
-        "kl_var",
-        "kl_max_nats",
-        "waiting_kl_nats",
-        "compression_kl_is_new",
-        "compression_kl_nats",
-        "staleness_kl_nats",
-        "argmax_agreement",
-    )
-
-    def __init__(self) -> None:
-        self._known: dict[str, float] = dict.fromkeys(self.names[5:], math.nan)
-        self._by_spec: dict[CompressionSpec, float] = {}
-
-    def update(self, report: IntervalReport, raw: Raw) -> Raw:
-        """See `Indicator.update`."""
-        self._by_spec.update(report.compression_kl_nats)
-        # While something waits to be admitted, another acts than what was decided.
-        waits = report.waiting_kl_nats
-        acted = tuple(report.spec_seconds.items()) if waits else report.decision.mix
-        mix = [(self._by_spec.get(spec), share) for spec, share in acted]
-        shares = [(kl_nats, share) for kl_nats, share in mix if kl_nats is not None]
-        total = sum(share for _, share in shares)
-        is_new = any(spec in report.compression_kl_nats for spec, _ in acted)
-        compression = sum(kl * share for kl, share in shares) / total if shares else None
-        known = last_known(
-            self._known,
-            {
-                "compression_kl_nats": compression,
-                "staleness_kl_nats": report.staleness_kl_nats,
-                "argmax_agreement": report.losses.get("argmax_agreement"),
-            },
-        )
-        waiting = waits.get(report.decision.main)
-        return {
-            "kl_mean_nats": report.kl_mean_nats,
-            "kl_var": report.kl_var,
-            "kl_max_nats": report.kl_max_nats,
-            "waiting_kl_nats": math.nan if waiting is None else waiting,
-            "compression_kl_is_new": float(is_new),
-            **known,
-        }
-
-
-class ShadowIndicator:
-    """KL(learner || the decision's shadow), in nats, on recorded states; it does not act.
-
-    NaN where it was not measured in the interval: a strategy knows what it asked for, and when.
-    """
-
-    names = ("shadow_kl_nats",)
-
-    def update(self, report: IntervalReport, raw: Raw) -> Raw:
-        """See `Indicator.update`."""
-        shadow = report.decision.shadow
-        kl_nats = None if shadow is None else report.shadow_kl_nats.get(shadow)
-        return {"shadow_kl_nats": math.nan if kl_nats is None else kl_nats}
-
-
 class EntropyIndicator:
     """Entropy of the learner's policy, in nats and as a share of the largest possible."""
 
@@ -142,8 +70,9 @@ class EntropyIndicator:
 class ReturnIndicator:
     """The paper's cumulative reward: raw scores of the actors' episodes, and the learner's J.
 
-    `actor_return` is the mean of the last `WINDOW` episodes; low, median and high are quantiles
-    (10, 50, 90%) of the last `QUANTILE_WINDOW`. The reward gap is J minus `actor_return`: what
+    `actor_return` is the mean of the last `WINDOW` episodes, `actor_return_new` of those of them
+    that ended in the interval; low, median and high are quantiles (10, 50, 90%) of the last
+    `QUANTILE_WINDOW`. The reward gap is J minus `actor_return`: what
     compression costs in points, as far as both are known. Level and trend place `actor_return`
     within the range that it has had; `episodes` counts those that have ended so far.
     """
@@ -153,6 +82,7 @@ class ReturnIndicator:
     TREND_INTERVALS: ClassVar[int] = 4
     names = (
         "actor_return",
+        "actor_return_new",
         "actor_return_low",
         "actor_return_median",
         "actor_return_high",
@@ -178,11 +108,13 @@ class ReturnIndicator:
             self._learner_return = report.learner_return
         recent = self._episodes[-self.WINDOW :]
         actor_return = sum(recent) / len(recent) if recent else math.nan
+        new = report.episode_returns[-self.WINDOW :]
         ordered = sorted(self._episodes)
         low, median, high = (_quantile(ordered, share) for share in (0.1, 0.5, 0.9))
         level, trend = self._on_own_range(actor_return)
         return {
             "actor_return": actor_return,
+            "actor_return_new": sum(new) / len(new) if new else math.nan,
             "actor_return_low": low,
             "actor_return_median": median,
             "actor_return_high": high,

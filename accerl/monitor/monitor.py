@@ -13,13 +13,12 @@ from accerl.monitor.indicators import (
     DecisionIndicator,
     EntropyIndicator,
     Indicator,
-    KLIndicator,
     MachineIndicator,
     ReturnIndicator,
-    ShadowIndicator,
     SlopeIndicator,
     SlowdownIndicator,
 )
+from accerl.monitor.kl import KLIndicator, ShadowIndicator
 from accerl.monitor.pace import PaceIndicator
 from accerl.monitor.stage import StageIndicator
 from accerl.own_code import own_errors

@@ -34,6 +34,10 @@ class _Sums(JsonFields):
     spec_seconds: defaultdict[CompressionSpec, float] = field(
         default_factory=partial(defaultdict, float)
     )
+    kl_nats: defaultdict[CompressionSpec, float] = field(
+        default_factory=partial(defaultdict, float)
+    )
+    kl_states: defaultdict[CompressionSpec, int] = field(default_factory=partial(defaultdict, int))
     losses: defaultdict[str, float] = field(default_factory=partial(defaultdict, float))
     loss_counts: defaultdict[str, int] = field(default_factory=partial(defaultdict, int))
     lags: defaultdict[int, int] = field(default_factory=partial(defaultdict, int))
@@ -98,6 +102,9 @@ class IntervalRecorder:
             self._sums.loss_counts[name] += 1  # not every update measures all of them
         before = thread_time()
         self._sums.returns += rollout.returns()
+        if count := stats.kl_nats.numel():
+            self._sums.kl_nats[spec] += stats.kl_nats.sum().item()
+            self._sums.kl_states[spec] += count
         self._pool.add_rollout(stats.kl_nats, stats.entropy_nats, lag, rollout.action.size)
         self._add_monitoring("learner", stats.monitor_cpu_seconds + thread_time() - before)
 
@@ -171,6 +178,7 @@ class IntervalRecorder:
             decision=decision,
             spec_seconds=dict(sums.spec_seconds),
             switch_seconds=switch_seconds,
+            acted_kl_nats={spec: kl / sums.kl_states[spec] for spec, kl in sums.kl_nats.items()},
             losses={name: loss / sums.loss_counts[name] for name, loss in sums.losses.items()},
             events=tuple(event.to_json() for event in events),
             rss_bytes={name: held.rss for name, held in (memory or {}).items()},

@@ -80,6 +80,8 @@ class IntervalReport(JsonFields):
     """actor seconds by the spec that really acted; JSON has its label for a key, here and below"""
     switch_seconds: float
     """seconds that the last change of decision cost (compress + publish); 0 without a change"""
+    acted_kl_nats: Mapping[CompressionSpec, float] = field(default_factory=dict)
+    """`kl_mean_nats` by the spec that acted; of those alone of whose rollouts KL was measured"""
     losses: Mapping[str, float] = field(default_factory=dict)
     """learner losses and diagnostics, means over the interval"""
     events: tuple[Mapping[str, Any], ...] = ()

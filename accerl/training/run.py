@@ -24,7 +24,7 @@ from accerl.monitor.strategy import (
     reset,
 )
 from accerl.records import CONFIG, RunWriter, fingerprint, plain, read_json, versions
-from accerl.runtime.latency.games import times_of_game, times_of_run
+from accerl.runtime.latency.games import as_wired, times_of_game, times_of_run
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.latency.profiles import load_profile, save_profile, this_machine
 from accerl.runtime.machine.threads import own_threads
@@ -218,7 +218,7 @@ def known_times(config: RunConfig, profile: LatencyProfile | None) -> LatencyPro
         config: of the run.
         profile: what charges its virtual clock, or was just measured; None: what is known of here.
     """
-    times = times_of_game(profile or load_profile(this_machine()), config)
+    times = as_wired(times_of_game(profile or load_profile(this_machine()), config), config)
     # Where only one of both has a GPU that learns, they have nothing in common.
     alike = config.runtime.clock == "virtual" or times.on_gpu == learns_on_gpu(config)
     knows = alike and config.network in (times.network, *times.small_learner_us)

@@ -142,6 +142,9 @@ def make_report(
         decision=decision,
         spec_seconds=dict(sums.acted),
         switch_seconds=switch_seconds,
+        acted_kl_nats={
+            spec: (kl.get(spec, 0.0) + game.stale_kl * lag) * shown for spec in sums.acted
+        },
         losses=diagnostics(live),
         conditions=conditions,
         actor_core_seconds=sums.actor_core,

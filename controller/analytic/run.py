@@ -99,6 +99,7 @@ class AnalyticRun:
             decision=decision,
             spec_seconds={spec: share * acting_seconds for spec, share in decision.mix},
             switch_seconds=switch_seconds,
+            acted_kl_nats=dict.fromkeys(decision.specs, kl_mean),
             losses=diagnostics(kl_mean),
             compression_kl_nats=dict.fromkeys(decision.specs, kl_mean),
             staleness_kl_nats=1e-3,

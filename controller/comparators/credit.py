@@ -41,7 +41,7 @@ class Credit:
 
     spec: CompressionSpec
     gain_per_second: float
-    """change of the actors' mean return over the stretch, in points per second"""
+    """change of the return of the actors' new episodes over the stretch, in points per second"""
     share: float
     """of the stretch's seconds in which the spec acted, in (0, 1]"""
     time_fraction: float
@@ -76,11 +76,10 @@ class CreditAssignment:
         if raw["seconds"] > self._seconds:
             self._add(raw, raw["seconds"] - self._seconds)
         self._seconds = raw["seconds"]
-        if not math.isfinite(raw["actor_return"]):
+        # Older episodes, which the usual mean still holds, are what earlier specs have made.
+        if not math.isfinite(raw["actor_return_new"]):
             return []
         opened = self._opened
-        if opened is not None and raw["episodes"] == opened["episodes"]:
-            return []
         credits = [] if opened is None else self._shares(opened, raw)
         self._opened = raw
         self._acted_seconds.clear()
@@ -109,10 +108,11 @@ class CreditAssignment:
         seconds = raw["seconds"] - opened["seconds"]
         if not seconds > 0.0:
             return []
+        gained = raw["actor_return_new"] - opened["actor_return_new"]
         return [
             Credit(
                 spec=spec,
-                gain_per_second=(raw["actor_return"] - opened["actor_return"]) / seconds,
+                gain_per_second=gained / seconds,
                 share=acted_seconds / seconds,
                 time_fraction=opened["time_fraction"],
                 return_level=opened["return_level"],

@@ -199,15 +199,19 @@ class AdvancedIndicator:
     def _observe(self, raw: Mapping[str, float], speed: SpeedBelief) -> None:
         """Learn from the interval that has ended."""
         assert self._acting is not None
-        spec, self._served = self._acting.main, raw["served_share"] >= SERVED
-        throughout = raw["served_share"] >= THROUGHOUT
+        spec, share = self._acting.main, raw["served_share"]
         self._since_change += 1
         self._fidelity.drift()
+        speed.changed = False
+        used = not math.isnan(share)  # otherwise the learner used no rollout: the next interval
+        if used:  # says what acted in both
+            self._served = share >= SERVED
+        throughout = share >= THROUGHOUT
         if throughout:
             speed.observe(spec, raw)
             if speed.changed:
                 self._since_change = 0
-        else:
+        elif used:
             speed.skip(raw)
         if self._served and self.settings.uses_kl:
             if raw["compression_kl_is_new"] > 0.0:  # it keeps its value where nothing was sampled

@@ -25,7 +25,7 @@ class _Last:
     """the small network's share"""
     acted: float = 1.0
     """the share that it acted with: another one where the decision was not followed"""
-    small_nats: float = math.nan
+    small_nats: float = 0.0
     """its KL, as far as it was known"""
 
 
@@ -34,10 +34,11 @@ class LinearKLMixStrategy(HandSetStrategy):
     """Mixes a small and a large network; the small one's share falls with its mean KL (Fig. 9).
 
     alpha, the probability of acting with `small`, is 1 up to `kl_low_nats`, 0 from `kl_high_nats`
-    on, and linear between. The KL is the small network's own: that of all rollouts less what
-    staleness makes of the large one's share, divided by alpha; where alpha is 0, what its shadow
-    shows. The paper mixes Net3 and Original on Pong and does not print its bounds. A KL that is not
-    a number counts as high. Its state of rest is to act with `small` alone.
+    on, and linear between. The KL is the small network's own, that of the rollouts that it acted;
+    where alpha is 0, what its shadow shows. Where neither was measured, what was known before
+    stays: of a few rollouts chance may give it none. The paper mixes Net3 and Original on Pong and
+    does not print its bounds. A KL that is not a number counts as high. Its state of rest is to act
+    with `small` alone.
 
     Raises:
         UserError: a parameter lies outside what is allowed.
@@ -87,7 +88,8 @@ class LinearKLMixStrategy(HandSetStrategy):
 
     def overruled(self, decision: Decision) -> None:
         """Know that something else acts than was decided."""
-        self._last.acted = dict(decision.mix).get(self.small, 0.0)
+        is_first = decision.specs[0] == self.small  # whose KL the indicators say
+        self._last.acted = decision.mix[0][1] if is_first else 0.0
 
     def _small_kl_nats(self, raw: Mapping[str, float]) -> float:
         """Return the KL of the small network in the last interval, or what was known before."""
@@ -97,8 +99,10 @@ class LinearKLMixStrategy(HandSetStrategy):
         if last.acted > 0.0 and not math.isnan(waiting):  # something else acts in its place
             return waiting + staleness if last.acted >= 0.5 else last.small_nats
         if last.acted > 0.0:
-            others = (1.0 - last.acted) * staleness
-            return max(raw["kl_mean_nats"] - others, 0.0) / last.acted
+            own = raw["mix_kl_nats"]
+            # A network that has diverged makes both of them no number.
+            unknown = math.isnan(own) and not math.isnan(raw["kl_mean_nats"])
+            return last.small_nats if unknown else own
         shown = raw["shadow_kl_nats"]
         return last.small_nats if math.isnan(shown) else shown + staleness
 

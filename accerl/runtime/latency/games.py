@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from accerl.config import RunConfig
 from accerl.families import shown
 from accerl.presets import PRESETS
 from accerl.runtime.latency.profile import LatencyProfile
+from accerl.runtime.wiring import Wiring
 
 
 def times_of_game(profile: LatencyProfile, config: RunConfig) -> LatencyProfile:
@@ -25,6 +28,25 @@ def times_of_run(profile: LatencyProfile, config: RunConfig) -> LatencyProfile:
         UserError: there are no times for a learner of this network.
     """
     return times_of_game(profile, config).for_network(config.network)
+
+
+def as_wired(profile: LatencyProfile, config: RunConfig) -> LatencyProfile:
+    """Return a profile with the processes that a run on the real clock has, not those it assumes.
+
+    The serial runtime has one process for all, which no profile describes: nothing changes there.
+    """
+    if config.runtime.clock == "virtual" or config.runtime.runtime == "serial":
+        return profile
+    wiring = Wiring.of(config.adapted().runtime)
+    processes = wiring.actors + wiring.learners + wiring.distillers + wiring.compressor
+    return replace(
+        profile,
+        num_actors=wiring.actors,
+        actors_per_batch=1,
+        num_distillers=wiring.distillers,
+        num_hosts=min(profile.num_hosts, wiring.actors),
+        cores=int(min(wiring.cores, processes)),  # infinite on Ray, which gives each its own
+    )
 
 
 def note_on_links(profile: LatencyProfile, config: RunConfig) -> str | None:

@@ -58,7 +58,7 @@ def measure_profile(
     *,
     config: RunConfig | None = None,
     specs: Sequence[CompressionSpec] | None = None,
-    batches: Sequence[int] = BATCHES,
+    batches: Sequence[int] | None = None,
     networks: Sequence[str] = STUDENTS,
     repeats: int = 5,
     on_progress: OnProgress | None = None,
@@ -70,15 +70,24 @@ def measure_profile(
         config: whose game and learner are timed; None: ALE Pong with a learner that computes in
             bfloat16 where its device does, else in float32.
         specs: what to time acting with; None: `standard_specs`.
-        batches: states per inference call.
+        batches: states per inference call; None: some, up to those of this run's actors.
         networks: learners to time; the first is the one that teaches and is compressed.
         repeats: rounds.
         on_progress: called with how far it is.
     """
     keep_freed_memory()
     with own_threads(1), ExitStack() as stack:
-        measuring = _Measuring(config or _pong(), networks, on_progress or _quiet, stack, repeats)
+        config = config or _pong()
+        measuring = _Measuring(config, networks, on_progress or _quiet, stack, repeats)
+        batches = batches or _usual_batches(config)
         return measuring.profile(name, list(specs or standard_specs()), batches)
+
+
+def _usual_batches(config: RunConfig) -> list[int]:
+    """Return batches between which times are interpolated: no actor has more states than games."""
+    runtime = config.runtime
+    own = runtime.infer_batch or runtime.num_envs
+    return sorted({own, *(batch for batch in BATCHES if batch < own)})
 
 
 def measure_game(

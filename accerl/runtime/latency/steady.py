@@ -360,7 +360,8 @@ class Work:
             return 0.0
         groups = self.wiring.actors
         around = groups * self.rollout * actor + self.upload + self.rollout * self.learn
-        link = self.upload / (self.hosts * self.rollout)
+        # Machines whose actors have left send nothing.
+        link = self.upload / (min(self.hosts, groups) * self.rollout)
         return max(link, around / (self.slots * groups * self.rollout))
 
 

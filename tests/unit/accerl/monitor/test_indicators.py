@@ -116,6 +116,11 @@ def test_returns_are_quantiles_means_and_a_gap() -> None:
     found = (raw["actor_return_low"], raw["actor_return_median"], raw["actor_return_high"])
     assert found == pytest.approx((low, median, high))
     assert raw["reward_gap"] == pytest.approx(50.0 - 29.5)
+    assert raw["actor_return_new"] == raw["actor_return"]
+    few = raw_after({"episode_returns": scores}, {"episode_returns": (90.0, 92.0)})
+    assert few["actor_return_new"] == 91.0
+    assert few["actor_return"] == np.mean([*scores[-18:], 90.0, 92.0])
+    assert math.isnan(raw_after({"episode_returns": scores}, {})["actor_return_new"])
     # J is measured now and then: the last one counts until the next.
     later = raw_after({"episode_returns": scores, "learner_return": 50.0}, {})
     assert later["reward_gap"] == raw["reward_gap"]

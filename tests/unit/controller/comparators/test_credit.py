@@ -68,6 +68,14 @@ def test_an_account_stays_open_until_an_episode_ends() -> None:
     assert [e.spec for e in last] == [BF16]
 
 
+def test_episodes_of_earlier_arms_earn_nothing_for_later_ones() -> None:
+    """Of the last twenty episodes fifteen are older than each interval."""
+    rises = {IDENTITY: 10.0, INT8: 0.0}
+    run = ScriptedRun(lambda _, spec: rises[spec], 8, episodes=5)
+    _, *later = credits_of(run, [*[IDENTITY] * 5, *[INT8] * 3])
+    assert [credit.gain_per_second for (credit,) in later] == pytest.approx([10.0] * 4 + [0.0] * 3)
+
+
 def test_before_the_first_episode_there_is_no_credit() -> None:
     settled = credits_of(ScriptedRun(rate, 4, silent={0, 1}), [IDENTITY, INT8, NET3, BF16])
     assert settled[:3] == [[], [], []]

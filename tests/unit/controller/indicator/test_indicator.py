@@ -166,6 +166,21 @@ def test_a_decision_is_held_unless_conditions_change() -> None:
     assert Decision.of(NET3) not in broken[5:7]
 
 
+def test_intervals_without_a_rollout_say_nothing_and_take_nothing_away() -> None:
+    """An update every other interval: what was counted before goes on counting, and so acts."""
+    indicator = make_indicator("edge-8000", cap_nats=10.0)
+    assert indicator.decide(features()) == Decision.of(NET3)
+    believed = indicator.explanation[NET3.label]["env_steps_per_second"]
+    for interval in range(1, 25):
+        used = interval // 2
+        served = 1.0 if interval % 2 == 0 else math.nan
+        known = {"learner_updates": used, "env_steps": 0.3 * believed * 2.0 * used}
+        seen = {"seconds": 2.0 * used, "served_share": served, "policy_lag": 8.0}
+        indicator.decide(features(**known, **seen))
+        assert indicator._served
+    assert indicator.explanation[NET3.label]["env_steps_per_second"] < 0.6 * believed
+
+
 def test_what_was_overruled_need_not_be_held() -> None:
     indicator = make_indicator("edge-8000", cap_nats=10.0)
     with torch.no_grad():
@@ -257,7 +272,7 @@ def test_settings_and_weights_are_read_as_they_were_written() -> None:
 
 def test_a_real_run_records_why_and_resumes_bit_by_bit(tmp_path: Path) -> None:
     profile = load_profile("paper-1080ti")
-    config = replace(load_preset("catch"), seconds=4.0).with_runtime(
+    config = replace(load_preset("catch"), seconds=8.0).with_runtime(
         runtime="serial", clock="virtual", interval_seconds=0.5
     )
 
@@ -280,7 +295,7 @@ def test_a_real_run_records_why_and_resumes_bit_by_bit(tmp_path: Path) -> None:
     assert IDENTITY not in [report.decision.main for report in whole]  # inference is dear here
     last = whole[-1].explanation[whole[-1].decision.label]
     assert last["chosen"] == 1.0
-    rate = (whole[-1].total_env_steps - whole[1].total_env_steps) / 3.0
+    rate = (whole[-1].total_env_steps - whole[1].total_env_steps) / 7.0
     assert last["env_steps_per_second"] == pytest.approx(rate, rel=0.1)
     with pytest.raises(KeyboardInterrupt):
         run("parts", stop=4)

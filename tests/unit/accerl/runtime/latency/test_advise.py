@@ -9,6 +9,7 @@ import pytest
 
 from accerl.config import RunConfig
 from accerl.presets import load_preset
+from accerl.runtime.conditions import Moment
 from accerl.runtime.latency.predict import (
     STALE_UPDATES,
     WORTHWHILE,
@@ -18,6 +19,7 @@ from accerl.runtime.latency.predict import (
 )
 from accerl.runtime.latency.profile import LatencyProfile, SpecLatency
 from accerl.runtime.latency.profiles import SHIPPED, load_profile
+from accerl.runtime.latency.steady import Work, settle
 from accerl.spec import IDENTITY, CompressionSpec
 
 INT8 = CompressionSpec(bits=8)
@@ -148,6 +150,14 @@ def test_rollouts_travel_side_by_side_and_no_faster_than_their_links() -> None:
     lag = predict(slow, config(), IDENTITY).policy_lag
     # Actors wait for one of their three slots to be back: all others are used before it.
     assert lag == pytest.approx(4 * 3 - 1 + 1)
+
+
+def test_links_of_machines_whose_actors_have_left_carry_nothing() -> None:
+    slow = machine(num_actors=4, num_hosts=4, up_bytes_per_second=1e6)
+    work = Work.of(slow, config(), IDENTITY)
+    for left in (1, 2, 4):
+        _, state = settle(work.under(Moment(actors=left)), 1)
+        assert 1.0 / state.seconds == pytest.approx(left * 1e6 / 400), left
 
 
 def test_distilling_without_pause_takes_as_much_as_the_slowest() -> None:

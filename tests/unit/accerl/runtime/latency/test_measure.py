@@ -10,9 +10,10 @@ import pytest
 
 from accerl.errors import GameError, UserError
 from accerl.presets import load_preset
-from accerl.runtime.latency.measure import measure_game, measure_profile
+from accerl.runtime.latency.measure import _usual_batches, measure_game, measure_profile
 from accerl.runtime.latency.measure_acting import Acting
 from accerl.runtime.latency.profile import LatencyProfile
+from accerl.runtime.latency.profiles import load_profile
 from accerl.runtime.machine import cores
 from accerl.runtime.machine.cores import usable_cores
 from accerl.spec import IDENTITY, CompressionSpec
@@ -101,10 +102,45 @@ def test_it_is_read_back_as_it_was_written(measured: LatencyProfile) -> None:
     assert "measured" in measured.source
 
 
+@pytest.mark.parametrize(
+    ("runtime", "batches"),
+    [
+        ({"num_envs": 32}, [1, 16, 32]),
+        ({"num_envs": 8}, [1, 8]),
+        ({"num_envs": 64}, [1, 16, 32, 64]),
+        ({"num_envs": 64, "infer_batch": 4}, [1, 4]),
+        ({"num_envs": 4, "infer_batch": 1}, [1]),
+    ],
+)
+def test_no_batch_is_measured_that_no_actor_of_the_run_has(
+    runtime: dict[str, int], batches: list[int]
+) -> None:
+    assert _usual_batches(load_preset("catch").with_runtime(**runtime)) == batches
+
+
 def test_times_of_a_gpu_and_of_the_processor_are_kept_apart(measured: LatencyProfile) -> None:
     gpu = replace(measured, learner="gpu")
     with pytest.raises(UserError, match="learner on the gpu, and this one is on cpu; give another"):
         measure_game(load_preset("catch"), gpu, "mine")
+
+
+def test_on_the_real_clock_a_strategy_knows_the_processes_of_its_own_run() -> None:
+    many = replace(load_profile("two-core"), num_actors=16, actors_per_batch=4, cores=32)
+    run = replace(load_preset("pong"), network="net1").with_runtime(
+        runtime="process", clock="real", num_actors=3, num_distillers=1
+    )
+    known = known_times(run, many)
+    assert known is not None
+    assert (known.num_actors, known.groups, known.num_distillers) == (3, 3, 1)
+    assert known.cores == min(usable_cores(), 3 + 1 + 1 + 1)
+    on_ray = known_times(run.with_runtime(runtime="ray", pin_cores=False), many)
+    assert on_ray is not None
+    assert on_ray.cores == 3 + 1 + 1 + 1
+    virtual = run.with_runtime(runtime="serial", clock="virtual", num_distillers=0)
+    for other in (virtual, virtual.with_runtime(clock="real")):
+        known = known_times(other, many)
+        assert known is not None
+        assert (known.num_actors, known.groups, known.cores) == (16, 4, 32)
 
 
 @pytest.mark.parametrize("runtime", ["serial", "process"])
