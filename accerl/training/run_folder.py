@@ -177,6 +177,13 @@ def starting_learner(config: RunConfig) -> dict[str, Any]:
         theirs, ours = getattr(other, name), getattr(config, name)
         if theirs != ours:
             raise UserError(f"--start {path}: its {name} is {theirs!r}, this run's is {ours!r}")
-    if (other.learner.sparse is None) != (config.learner.sparse is None):
+    theirs, ours = other.learner.sparse, config.learner.sparse
+    if (theirs is None) != (ours is None):
         raise UserError(f"--start {path}: one of the two learns sparse layers and the other not")
+    for name in ("sparsity", "density", "block"):  # masks keep what they were drawn with
+        if getattr(theirs, name, None) != getattr(ours, name, None):
+            raise UserError(
+                f"--start {path}: its learner.sparse.{name} is {getattr(theirs, name)!r}, this "
+                f"run's is {getattr(ours, name)!r}"
+            )
     return saved_run(path)["learner"]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from accerl.compress.pruning.sparse import TopologyConfig
 from accerl.config import RunConfig
 from accerl.envs import EnvConfig
 from accerl.errors import UserError
@@ -137,6 +138,25 @@ def test_only_a_learner_that_fits_can_be_started_from(tmp_path: Path) -> None:
     ):
         with pytest.raises(UserError, match=reason):
             starting_learner(replace(start, **change))
+
+
+def test_a_sparse_learner_keeps_the_masks_that_it_was_drawn_with(tmp_path: Path) -> None:
+    sparse = tiny_catch().with_learner(sparse=TopologyConfig(sparsity=0.5))
+    run_training(sparse, FixedStrategy(IDENTITY), out=tmp_path / "a", profile=fast_profile())
+    start = replace(sparse, start=str(tmp_path / "a"))
+    moved = start.with_learner(sparse=TopologyConfig(method="set", sparsity=0.5, update_every=7))
+    assert (
+        starting_learner(moved)["topology"]["steps"]
+        == saved_run(tmp_path / "a")["learner"]["updates"]
+    )
+    for changes, reason in (
+        ({"sparsity": 0.9}, r"its learner.sparse.sparsity is 0.5, this run's is 0.9"),
+        ({"sparsity": 0.5, "block": 4}, r"its learner.sparse.block is 1, this run's is 4"),
+    ):
+        with pytest.raises(UserError, match=reason):
+            starting_learner(start.with_learner(sparse=TopologyConfig(**changes)))
+    with pytest.raises(UserError, match="one of the two learns sparse layers"):
+        starting_learner(start.with_learner(sparse=None))
 
 
 def test_the_record_of_a_run_is_a_file_of_its_settings(tmp_path: Path) -> None:
