@@ -22,6 +22,7 @@ from analysis.comparison.contrasts import (
     PRIMARY,
     contest_contrasts,
     missing_metrics,
+    silent_pairs,
     transfer_rows,
 )
 from analysis.comparison.goal import find_goal
@@ -41,7 +42,7 @@ def contest_rows(study: StudyRecord) -> list[dict[str, Any]]:
     `seconds_to_target` and `final_return` are in seconds and raw game score; `auc` is normalised
     and `gain_per_second` is normalised return a second; `final_normalised` is added. A run that
     was censored had not reached its target at `observed_seconds`. `cpu_seconds`, on the virtual
-    clock modelled ones, and `publication_bytes` are None where the run did not record them.
+    clock modelled ones, is None where the run did not record it.
     """
     return [
         {"strategy": strategy, "env": name, "game": study.games[name].game}
@@ -72,7 +73,7 @@ def _measure(game: Game, run: RunRecord) -> dict[str, Any]:
         "final_return": final,
         "final_normalised": float(curves.normalise(final, **levels)),
         "cpu_seconds": _cpu_seconds(run),
-        "publication_bytes": sent or None,
+        "publication_bytes": sent,
     }
 
 
@@ -139,7 +140,11 @@ def build_contest(study: StudyRecord) -> dict[str, Any]:
         "break_even": break_even(study, rows, rng),
         "oracle_gap": gap_rows(study, rng),
         "machine_gap": machine_gap(study, rows, rng),
-        "warnings": [*study.warnings, *missing_metrics(study, contrasts)],
+        "warnings": [
+            *study.warnings,
+            *missing_metrics(study, contrasts),
+            *silent_pairs(study, rows),
+        ],
         "fingerprint": study.info["fingerprint"],
         "versions": study.info["versions"],
     }

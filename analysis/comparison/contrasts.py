@@ -40,7 +40,7 @@ METRICS: Mapping[str, str] = {
     ),
     "publication_bytes": (
         "Bytes of compressed weights sent to each actor over the whole run. Contrast: geometric "
-        "mean over pairs of a / b; below 1 is less."
+        "mean over pairs of a / b, without those in which one side sent none; below 1 is less."
     ),
 }
 """Every number of a contest in words; normalised = (J - random) / (reference - random)."""
@@ -80,7 +80,11 @@ def contest_contrasts(
     result: list[dict[str, Any]] = []
     for metric in METRICS:
         found = {
-            other: find_pairs(rows, study.subject, other, metric)
+            other: [
+                pair
+                for pair in find_pairs(rows, study.subject, other, metric)
+                if _compares(pair, metric)
+            ]
             for other in known
             if other != study.subject
         }
@@ -97,6 +101,29 @@ def contest_contrasts(
             item["family"] = families[metric]
         result += family
     return result
+
+
+def _compares(pair: tuple[Mapping[str, Any], Mapping[str, Any]], metric: str) -> bool:
+    """Return whether both sides have what a metric compares: there is no ratio to nothing."""
+    return metric not in LOWER_IS_BETTER or min(row[metric] for row in pair) > 0.0
+
+
+def silent_pairs(study: StudyRecord, rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Return a sentence for every planned contrast of bytes that lacks runs which sent none."""
+    metric, texts = "publication_bytes", []
+    if metric not in planned_metrics(study, "secondary")[0]:
+        return ()
+    rows = [row for row in rows if row["env"] in study.primary_games]
+    for other in study.primary_against:
+        pairs = find_pairs(rows, study.subject, other, metric)
+        silent = [pair for pair in pairs if not _compares(pair, metric)]
+        if silent:
+            names = sorted({a["env"] for a, _ in silent})
+            texts.append(
+                f"Bytes against {study.labels[other]}: {len(silent)} of {len(pairs)} pairs are "
+                f"left out, in which one side sent none ({', '.join(names)})"
+            )
+    return tuple(texts)
 
 
 def planned_metrics(study: StudyRecord, family: str) -> tuple[tuple[str, ...], tuple[str, ...]]:

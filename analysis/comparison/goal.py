@@ -22,7 +22,8 @@ def find_goal(study: StudyRecord, contest: Mapping[str, Any]) -> dict[str, Any]:
 
     Returns:
         `against`, the rule's name (None: no planned comparator is one), and `held_out`: the ratio
-        of seconds to target with its interval, and how many pairs it is of.
+        of seconds to target with its interval, and how many pairs it is of. `is_held_out` is false
+        where the plan holds nothing out, and these are the instances that all were tuned on.
     """
     rules = {
         item.name
@@ -35,7 +36,12 @@ def find_goal(study: StudyRecord, contest: Mapping[str, Any]) -> dict[str, Any]:
         for item in contest["contrasts"]
         if item["b"] in rules and item["metric"] == PRIMARY and item["ratio"] is not None
     ]
-    if not found:
-        return {"against": min(rules, default=None), "held_out": dict(UNKNOWN)}
-    hardest = max(found, key=lambda item: item["ratio"])
-    return {"against": hardest["b"], "held_out": {key: hardest[key] for key in UNKNOWN}}
+    is_held_out = any(study.games[name].group != "trained" for name in study.primary_games)
+    hardest: Mapping[str, Any] = {"b": min(rules, default=None), **UNKNOWN}
+    if found:
+        hardest = max(found, key=lambda item: item["ratio"])
+    return {
+        "against": hardest["b"],
+        "is_held_out": is_held_out,
+        "held_out": {key: hardest[key] for key in UNKNOWN},
+    }

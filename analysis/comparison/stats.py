@@ -75,14 +75,16 @@ def _strata(games: np.ndarray, clusters: np.ndarray) -> tuple[list[np.ndarray], 
     """Return the clusters within which to resample, and whether those of all games were pooled.
 
     A stratum is all clusters of games that share clusters. A single cluster cannot be resampled
-    within its stratum, so where there is one, all clusters are pooled.
+    within its stratum, nor does the only one that a game has vary while the game keeps its weight;
+    so where there is one, all clusters are pooled.
     """
     count = int(clusters.max()) + 1
     shape = (count + int(games.max()) + 1,) * 2
     links = coo_array((np.ones(len(games)), (clusters, count + games)), shape=shape)
     labels = connected_components(links, directed=False)[1][:count]
     strata = [np.flatnonzero(labels == label) for label in np.unique(labels)]
-    pooled = min(map(len, strata)) < 2
+    of_games = np.unique(np.stack([games, clusters]), axis=1)[0]  # each cluster of a game once
+    pooled = min(map(len, strata)) < 2 or np.bincount(of_games).min() < 2
     return [np.arange(count)] if pooled else strata, pooled
 
 
@@ -112,7 +114,8 @@ def bootstrap_weights(
     n - 1 are drawn with replacement: drawing n would understate the variance of a mean by
     (n - 1) / n, half of it at two seeds (Rao and Wu 1988). Every game keeps its weight; one none
     of whose pairs were drawn, which missing runs make possible, keeps all of its pairs. Where a
-    stratum has a single cluster nothing can be resampled within it, so all form one stratum.
+    stratum or a game has a single cluster nothing can be resampled within it, so all form one
+    stratum.
     """
     labels = _numbered(games)
     members = np.arange(len(labels)) if clusters is None else _numbered(clusters)

@@ -83,7 +83,7 @@ def _ends(contest: Mapping[str, Any], better: Sequence[str]) -> str:
     safe = sum(found.get(name) == "safe" for name in better)
     if not found or safe == len(better):
         return ""
-    return f"; that it ends no lower is shown against {safe} of {len(better)}"
+    return f"; that it ends at most 5% lower is shown against {safe} of {len(better)}"
 
 
 def comparison_sentences(study: StudyRecord, contest: Mapping[str, Any]) -> list[str]:

@@ -29,7 +29,8 @@ def break_even(
     `rows` hold {b, env, saved_seconds, low, high, n, runs, runs_low, runs_high}: the mean paired
     difference of seconds to target, b minus subject, over a game (`env`) or over all (None), and
     meta-training's wall seconds divided by it and by its bounds. None is "never". Runs that were
-    censored count as arriving at the horizon, which understates what is saved.
+    censored count as arriving at the horizon, which understates what is saved; where all were,
+    `tells` is false.
     """
     accounting = study.info["accounting"]
     wall = accounting["meta_wall_seconds"]
@@ -42,7 +43,9 @@ def break_even(
                 subject, theirs, games = paired_values(pairs)
                 clusters = study.clusters([row for row, _ in pairs])
                 saved = stats.paired_mean(theirs - subject, games, rng, clusters=clusters)
-                result.append({"b": other, "env": env, "n": len(pairs)} | _payback(saved, wall))
+                tells = not all(row["censored"] for pair in pairs for row in pair)
+                found = {"b": other, "env": env, "n": len(pairs), "tells": tells}
+                result.append(found | _payback(saved, wall))
     return {
         "meta_wall_seconds": wall,
         "meta_cpu_seconds": accounting["meta_cpu_seconds"],

@@ -8,7 +8,7 @@ from typing import Any
 from analysis import formats
 from analysis.comparison.bars import bar_words, found_words
 from analysis.comparison.contrasts import LOWER_IS_BETTER, METRICS, PRIMARY
-from analysis.comparison.verdict import comparison_sentences, lean, outcome, quality
+from analysis.comparison.verdict import ALPHA, comparison_sentences, lean, outcome, quality
 from analysis.figures import forest
 from analysis.records.load import StudyRecord
 from analysis.report.blocks import Block, Section, Text, fold, listing, section
@@ -74,8 +74,11 @@ def answer_table(study: StudyRecord, contest: Mapping[str, Any]) -> Table:
         rows.append((strategy_cell(study, name), time, *ratio, reached))
     shown = "#Seconds to target" if alone is not None else "#Time to target / horizon"
     subject = study.labels[study.subject]
+    title = "Seconds to target (a ratio below 1: faster than the strategy)"
+    if (compared := len(study.primary_games)) < len(study.games):
+        title += f"; ratios over {compared} of the {len(study.games)} instances, all else over all"
     columns = ("Strategy", shown, f"#{subject} / strategy", "#95% interval", "#Target reached")
-    return Table("Seconds to target (a ratio below 1: faster than the strategy)", columns, (*rows,))
+    return Table(title, columns, (*rows,))
 
 
 def _numbers(study: StudyRecord, contest: Mapping[str, Any]) -> Block | None:
@@ -205,7 +208,8 @@ def _result(item: Mapping[str, Any]) -> str:
     if item["family"] == "exploratory" and leaning != "undecided":
         result = f"no claim ({words[leaning]} in this sample)"
     elif outcome(item) != leaning:
-        result = f"not confirmed ({words[leaning]} before correction)"
+        how = "before correction" if item["p"] < ALPHA else "by the interval alone"
+        result = f"not confirmed ({words[leaning]} {how})"
     if item["metric"] != "final_return":
         return result
     margins = {"safe": "non-inferior", "worse": "inferior by over 5%", "open": "within 5%: open"}

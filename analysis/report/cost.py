@@ -16,6 +16,9 @@ from analysis.report.blocks import Block, Section, Text, fold, listing, section
 from analysis.report.provenance import RUN_FILES
 from analysis.report.table import Cell, Table, count, number, rows_table, strategy_cell
 
+UNTOLD = "cannot be told"
+"""where no run of either side reached its target"""
+
 
 def cost(study: StudyRecord, contest: Mapping[str, Any]) -> Section:
     """What tuning and meta-training cost, and how many later runs pay for it."""
@@ -196,14 +199,15 @@ def break_even_table(
         if (item["env"] is not None) != by_game:
             continue
         bounds = f"{_runs(item['runs_low'])} to {_runs(item['runs_high'])}"
-        bounds = "unknown" if item["low"] is None else bounds
+        bounds = "unknown" if item["low"] is None or not item["tells"] else bounds
+        runs = _runs(item["runs"]) if item["tells"] else UNTOLD
         rows.append(
             (
                 *((Cell(item["env"]),) if by_game else ()),
                 strategy_cell(study, item["b"]),
                 number(item["saved_seconds"]),
                 Cell(formats.interval(item["low"], item["high"], 1)),
-                number(item["runs"], _runs(item["runs"])),
+                number(item["runs"], runs),
                 Cell("never" if bounds == "never to never" else bounds),
             )
         )
@@ -231,6 +235,8 @@ def pays_table(study: StudyRecord, contest: Mapping[str, Any]) -> Table:
 def _pays_cell(item: Mapping[str, Any] | None) -> Cell:
     if item is None:
         return Cell(formats.NOTHING)
+    if not item["tells"]:
+        return number(None, UNTOLD)
     text, low, high = (
         "never" if item[key] is None else f"{item[key]:,}"
         for key in ("runs", "runs_low", "runs_high")

@@ -198,9 +198,10 @@ RULES = {
         "is noise."
     ),
     "tuned": (
-        "Rules and schedules are tuned on seeds 0 to 9, and tested on seeds of the matrix, where "
-        "the statics that they are compared with are cross-fitted. The indicator that ships is "
-        "tested as it is: nothing is tuned for these instances."
+        "Rules are tuned on seed 0 and chosen on seed 50, schedules are searched on seeds 0 to 3. "
+        "All are tested on seeds of the matrix, where the statics that they are compared with are "
+        "cross-fitted. The indicator that ships is tested as it is: nothing is tuned for these "
+        "instances."
     ),
     "gate": GATE,
 }

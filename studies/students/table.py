@@ -96,6 +96,7 @@ def _to_score(
         return ratio_of(found.logs)["interval"] if found else None
 
     env_steps, seconds = ratios("env_steps"), ratios("seconds")
+    found = env_steps or seconds  # both miss the same scores
     return {
         "score": score,
         "reached": sum(each["reached"] for each in own),
@@ -105,7 +106,7 @@ def _to_score(
         "env_steps_interval": interval(env_steps),
         "seconds_ratio": mean(seconds),
         "seconds_interval": interval(seconds),
-        "bound": env_steps.bound if env_steps else "",
+        "bound": found.bound if found else "",
         "pairs": len(seconds.logs) if seconds else 0,
     }
 

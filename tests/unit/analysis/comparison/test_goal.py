@@ -24,7 +24,7 @@ def test_the_goal_is_the_planned_contrast_with_the_threshold_rule(study: StudyRe
         item for item in contest["contrasts"] if (item["b"], item["metric"]) == ("kl_max", PRIMARY)
     )
     held_out = {key: contrast[key] for key in ("ratio", "low", "high", "n")}
-    assert contest["goal"] == {"against": "kl_max", "held_out": held_out}
+    assert contest["goal"] == {"against": "kl_max", "is_held_out": True, "held_out": held_out}
     assert held_out["low"] < held_out["ratio"] < held_out["high"]
 
 
@@ -45,5 +45,11 @@ def test_of_several_rules_the_hardest_counts(study: StudyRecord) -> None:
 def test_without_such_a_rule_nothing_is_known(study: StudyRecord) -> None:
     contest = build_contest(study)
     none = replace(study, strategies=tuple(s for s in study.strategies if s.kind != "threshold"))
-    assert find_goal(none, contest) == {"against": None, "held_out": UNKNOWN}
-    assert find_goal(study, {"contrasts": []}) == {"against": "kl_max", "held_out": UNKNOWN}
+    nothing = {"is_held_out": True, "held_out": UNKNOWN}
+    assert find_goal(none, contest) == {"against": None, **nothing}
+    assert find_goal(study, {"contrasts": []}) == {"against": "kl_max", **nothing}
+
+
+def test_where_nothing_is_held_out_it_says_so(study: StudyRecord) -> None:
+    games = {name: replace(game, group="trained") for name, game in study.games.items()}
+    assert not find_goal(replace(study, games=games), {"contrasts": []})["is_held_out"]

@@ -231,11 +231,21 @@ def test_cluster_bootstrap_variance_is_the_closed_form() -> None:
 
 
 def test_a_missing_pair_changes_no_games_weight() -> None:
-    games = ["a-x", "a-x", "a-x", "a-y"]
-    clusters = [("a", 0), ("a", 1), ("a", 2), ("a", 0)]
+    games = ["a-x", "a-x", "a-x", "a-y", "a-y"]
+    clusters = [("a", 0), ("a", 1), ("a", 2), ("a", 0), ("a", 1)]
     weights = stats.bootstrap_weights(games, np.random.default_rng(9), 400, clusters=clusters)
     assert weights[:, :3].sum(axis=1) == pytest.approx(np.full(400, 0.5))
-    assert weights[:, 3] == pytest.approx(np.full(400, 0.5))
+    assert weights[:, 3:].sum(axis=1) == pytest.approx(np.full(400, 0.5))
+
+
+def test_an_instance_with_one_pair_makes_intervals_wider_not_narrower() -> None:
+    """Two machines of a game share seeds, and but one run of the second is there."""
+    games, seeds = ["a"] * 8 + ["b"], [*range(8), 0]
+    rng, covered = np.random.default_rng(0), 0
+    for _ in range(200):
+        found = stats.paired_mean(rng.standard_normal(9), games, rng, clusters=seeds)
+        covered += found.low <= 0.0 <= found.high
+    assert covered >= 180
 
 
 def test_one_cluster_has_no_interval_however_many_pairs_it_holds() -> None:

@@ -19,7 +19,7 @@ from analysis.comparison.verdict import outcome
 from analysis.records.load import StudyRecord, load_study
 from analysis.report.blocks import Text
 from analysis.report.contrasts import contrast_table
-from analysis.report.cost import break_even_table
+from analysis.report.cost import break_even_table, pays_table
 from analysis.report.study import study_sections
 from controller.objective import default_beta, discounted_gain
 from tests.fixtures.studies import synthetic_contest
@@ -128,6 +128,19 @@ def test_a_slower_subject_never_pays(study: StudyRecord) -> None:
     assert all(row["saved_seconds"] < 0.0 and row["runs"] is None for row in rows)
     first = break_even_table(lost, contest).rows[1]
     assert {cell.text for cell in first} >= {"never"}
+
+
+def test_where_no_run_arrives_nothing_is_said_of_paying(
+    study: StudyRecord, contest: dict[str, Any]
+) -> None:
+    rows = contest["break_even"]["rows"]
+    assert all(row["tells"] for row in rows)
+    silent = [{**row, "tells": False, "saved_seconds": 0.0, "runs": None} for row in rows]
+    nobody = {**contest, "break_even": {**contest["break_even"], "rows": silent}}
+    for table in (break_even_table(study, nobody), pays_table(study, nobody)):
+        texts = {cell.text for row in table.rows for cell in row}
+        assert "cannot be told" in texts
+        assert "never" not in texts
 
 
 def test_the_gap_says_where_there_is_room(contest: dict[str, Any]) -> None:
