@@ -164,14 +164,19 @@ def normalised(seconds: Mapping[str, float]) -> dict[str, float]:
 
 
 def _shown_specs(shares: Iterable[Shares], runs: Iterable[RunRecord]) -> list[str]:
-    """The most used labels, from no compression to the hardest; the rest become OTHER."""
+    """The most used labels, from no compression to the hardest; the rest become OTHER.
+
+    What waited and never acted is one of them too.
+    """
+    runs = list(runs)
+    waited = {spec.label for run in runs for each in run.reports for spec in each.waiting_kl_nats}
     specs = {
         spec.label: spec
         for run in runs
         for report in run.reports
-        for spec in (*report.decision.specs, *report.spec_seconds)
+        for spec in (*report.decision.specs, *report.spec_seconds, *report.waiting_kl_nats)
     }
-    totals: dict[str, float] = defaultdict(float)
+    totals: dict[str, float] = defaultdict(float, dict.fromkeys(sorted(waited), 0.0))
     for intervals in shares:
         for share in intervals.values():
             for label, value in share.items():

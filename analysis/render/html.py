@@ -83,7 +83,9 @@ def write_comparison_report(folder: Path, html_path: Path) -> Path:
     """
     result = read_json(folder / COMPARISON)
     first = f"seed-{result['seeds'][0]}"
-    runs = {label: load_run(folder / own / first) for label, own in result["run_folders"].items()}
+    folders = result["run_folders"]
+    labels = [row["label"] for row in result["strategies"]]  # in the order that colours go by
+    runs = {label: load_run(folder / folders[label] / first) for label in labels}
     sections = comparison_sections(result, runs)
     title = f"Strategies on {result['game']}"
     return _write(html_path, sections, title=title, kicker="AcceRL comparison", lead="")

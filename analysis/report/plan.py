@@ -14,7 +14,7 @@ from analysis.report.blocks import Block, Definitions, Listing, Section, Text, f
 from analysis.report.contrasts import NAMES
 from analysis.report.table import Cell, Table, number, pairs_table, rows_table
 
-SPLITS = ("tune", "validate", "candidates", "reference", "test")
+SPLITS = ("tune", "train", "validate", "candidates", "reference", "test")
 PLAN_TEXTS = {
     "question": "Question",
     "primary": "Primary comparison",

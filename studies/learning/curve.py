@@ -74,7 +74,7 @@ class LearningCurve:
             compression_kl_nats=[_mean(report.compression_kl_nats) for report in reports],
             kl_nats=[report.kl_mean_nats for report in reports],
             kl_max_nats=[report.kl_max_nats for report in reports],
-            acting=[report.decision.label for report in reports],
+            acting=[report.decision.without_shadow.label for report in reports],
             stages=[None if stage is None else round(stage) for stage in stages],
             distill_core_seconds=sum(report.phase_seconds["compress"] for report in reports),
             learner_score=learner_score,

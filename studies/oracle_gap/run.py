@@ -298,6 +298,7 @@ def _result(
         "study": "oracle-gap",
         "budget": budget,
         "seed": seed,
+        "profile": profile,
         "rows": list(rows),
         "fingerprint": fingerprint(),
         "versions": versions(),

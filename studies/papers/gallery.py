@@ -57,20 +57,22 @@ def write_gallery(sources: Sequence[Path], folder: Path) -> list[str]:
     check_page(folder, TITLE)
     found: dict[str, Mapping[str, Any]] = {}
     for source in sources:
-        held = [name for name in NAMES if (source / f"{name}.json").is_file()]
-        if not held:
+        names = [name for name in NAMES if (source / f"{name}.json").is_file()]
+        if not names:
             raise UserError(
                 f"{source} holds no figure's result; give the --out of paper-all, of a figure "
                 "or of bits"
             )
-        for name in held:
+        for name in names:
             result = read_result(source / f"{name}.json")
+            held = found.get(name) or _shown(folder, name)
+            where = "another of them" if name in found else str(folder)
             if result["budget"] not in (SHORT, DEFAULT):
                 say(f"{source / name}.json: left out, --budget {result['budget']} claims nothing")
-            elif result["budget"] == SHORT and _shown(folder, name).get("budget") == DEFAULT:
-                say(f"{source / name}.json: left out, {folder} has it in full size")
-            elif left_to_make(result) and _is_finished(_shown(folder, name)):
-                say(f"{source / name}.json: left out, {folder} has one that is finished")
+            elif result["budget"] == SHORT and held.get("budget") == DEFAULT:
+                say(f"{source / name}.json: left out, {where} has it in full size")
+            elif left_to_make(result) and _is_finished(held):
+                say(f"{source / name}.json: left out, {where} has one that is finished")
             else:
                 found[name] = result
     make_out_dir(folder)

@@ -11,7 +11,7 @@ import numpy as np
 from analysis.comparison.curves import band, resample
 from analysis.figures.forest import WHOLE, ratio_layers
 from analysis.figures.parts import COUNT_AXIS, lines_by, make_figure, marks, values_of
-from analysis.figures.theme import BASELINE_COLOUR, COLOURS, DASHES, Figure
+from analysis.figures.theme import DASHES, Figure, strategy_colours
 
 GRID_POINTS = 60
 
@@ -78,8 +78,8 @@ def score_curves(result: Mapping[str, Any], axis: str) -> Figure | None:
     if not table:
         return None
     labels = values_of(table, "strategy")
-    hues = [BASELINE_COLOUR, *COLOURS]
-    colours = {label: hues[place % len(hues)] for place, label in enumerate(labels)}
+    of_all = strategy_colours([row["label"] for row in result["strategies"]])
+    colours = {label: of_all[label] for label in labels}
     lines = lines_by("strategy", colours, [DASHES[n % len(DASHES)] for n in range(len(labels))])
     table += [{"kind": "score", "value": score} for score in result["scores"]]
     clock = f"Seconds ({result['clock']} clock)"

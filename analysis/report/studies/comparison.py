@@ -143,7 +143,7 @@ def acted_table(result: Mapping[str, Any]) -> Table:
     rows = tuple(
         (Cell(row["label"]), Cell(label), number(share, formats.percent(share)))
         for row in result["strategies"]
-        for label, share in row["acted"].items()
+        for label, share in sorted(row["acted"].items(), key=lambda each: -each[1])
     )
     return Table("What was decided for", ("Strategy", "Spec", "#Share of the seconds"), rows)
 
@@ -170,7 +170,7 @@ def _runs(result: Mapping[str, Any]) -> Table:
                 more,
                 number(row["core_seconds"]),
                 number(row["distill_cores"]),
-                Cell(next(iter(row["acted"]), formats.NOTHING)),
+                Cell(max(row["acted"], key=row["acted"].__getitem__, default=formats.NOTHING)),
             )
         )
     cores = "#Core seconds" if result["profile"] is None else "#Core seconds (modelled)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -37,6 +38,14 @@ def test_what_was_decided_and_not_admitted_yet_lies_above_what_acted(tmp_path: P
     assert (spec.text, times.value, mean.value, longest.value) == (SMALL.label, 2, 3.0, 3.0)
     assert kl.value == 0.25
     assert (shown.columns[2], times.text) == ("#Takeovers", "2")
+
+
+def test_what_waits_and_never_acts_has_a_colour_too(tmp_path: Path) -> None:
+    decision = Decision.of(SMALL)
+    waits = make_report(0, 2.0, 1.0, decision, spec_seconds={FULL: 2.0}, waiting_kl_nats={SMALL: 1})
+    figure = figures_strips.run_strips({"run": load_run(write_run(tmp_path / "run", [waits]))})
+    assert [row["spec"] for row in figure.table] == [FULL.label, SMALL.label]
+    assert json.dumps({"domain": [FULL.label, SMALL.label]})[1:-1] in json.dumps(figure.spec)
 
 
 def test_strips_show_a_short_first_interval_as_it_was(tmp_path: Path) -> None:

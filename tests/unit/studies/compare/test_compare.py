@@ -16,14 +16,15 @@ from accerl.own_code import source_hash
 from accerl.records import read_json
 from accerl.runtime.latency.profiles import load_profile
 from accerl.settings import configure
-from accerl.spec import IDENTITY
+from accerl.spec import IDENTITY, CompressionSpec, Decision
 from analysis.figures.studies.comparison import comparison_figures
-from analysis.report.studies.comparison import cautions, comparison_tables, headline
+from analysis.report.studies.comparison import acted_table, cautions, comparison_tables, headline
 from studies.cli.main import run
 from studies.compare.entrants import read_entrants
 from studies.compare.run import acted, compare, reached_by, strategy_rows
 from studies.learning.curve import LearningCurve
 from tests.fixtures.controllers.made_bundles import make_indicator_bundle
+from tests.fixtures.reports.reports import interval_report
 
 OWN = "tests.fixtures.own_strategies:Careful"
 FP32, NET3, SHORT = "{}", '{"bits": 8, "student": "net3"}', 6.0
@@ -94,6 +95,30 @@ def test_shares_of_what_acted_are_of_seconds() -> None:
     short, long = curve([0.0] * 4, 1.0), curve([0.0] * 4, 3.0)
     assert acted([short, long]) == {"quick": pytest.approx(0.75), "slow": pytest.approx(0.25)}
     assert acted([]) == {}
+
+
+def test_a_page_says_what_acted_most_of_a_file_whose_keys_are_sorted() -> None:
+    result = json.loads(json.dumps(result_of((5.0,)), sort_keys=True))
+    for row in result["strategies"]:
+        row["acted"] = {"a: seldom": 0.1, "b: most": 0.7, "c: now and then": 0.2}
+    runs, *_ = comparison_tables(result)
+    assert [row[-1].text for row in runs.rows] == ["b: most"] * 2
+    assert [row[1].text[0] for row in acted_table(result).rows] == ["b", "c", "a"] * 2
+
+
+def test_what_is_only_looked_at_does_not_act() -> None:
+    shown = replace(Decision.of(CompressionSpec(bits=8)), shadow=CompressionSpec(rank=0.25))
+    assert LearningCurve.of([interval_report(decision=shown)]).acting == ["original INT8"]
+
+
+def test_which_precision_auto_means_is_the_folder_s_not_the_entrant_s() -> None:
+    profile = load_profile("paper-1080ti")
+    (entrant, _) = read_entrants((FP32, NET3), catch(), profile)
+    assert "precision" not in entrant.identity["machine"]
+    (entrant, _) = read_entrants(
+        (FP32, NET3), catch().with_runtime(runtime="process", clock="real"), None
+    )
+    assert entrant.identity["machine"]["precision"] == "fp32"
 
 
 def with_score(result: dict[str, Any], **changes: Any) -> dict[str, Any]:

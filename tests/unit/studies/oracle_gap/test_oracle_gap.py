@@ -130,6 +130,8 @@ def test_the_study_tells_of_every_pair_and_draws_it(
     assert (tmp_path / "oracle-gap.json").is_file()
     with pytest.raises(UserError, match="is of seed 0, not 1; choose another --out"):
         run_oracle_gap(tmp_path, budget="tiny", seed=1)
+    with pytest.raises(UserError, match="is of profile '', not 'edge'; choose another --out"):
+        run_oracle_gap(tmp_path, budget="tiny", profile="edge")
     assert (tmp_path / "oracle-gap.png").read_bytes()[:4] == b"\x89PNG"
     assert {mark["schedule"] for mark in gap_figure(result["rows"]).table} == {
         "no compression",

@@ -70,6 +70,14 @@ def test_what_was_run_at_size_is_shown_and_tiny_results_are_not(tmp_path: Path) 
         assert "--budget default" in rows(out / "README.md")["Figure 1"]
 
 
+def test_of_several_sources_the_one_of_full_size_counts(tmp_path: Path) -> None:
+    real, short = fig1(tmp_path / "real", "default"), fig1(tmp_path / "short", "short")
+    for place, sources in enumerate(([real, short], [short, real])):
+        out = tmp_path / f"gallery-{place}"
+        assert write_gallery(sources, out) == ["fig1"]
+        assert "--budget default" in rows(out / "README.md")["Figure 1"]
+
+
 def test_an_interrupted_study_says_what_is_left(tmp_path: Path) -> None:
     source = fig1(tmp_path / "real", "default")
     result = json.loads((source / "fig1.json").read_text()) | {"runs_made": 3, "runs": 8}
