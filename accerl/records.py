@@ -188,6 +188,11 @@ class RunWriter:
             self._file.write(f"{line}\n")
             self._file.flush()
 
+    def sync(self) -> None:
+        """Have all that was added survive a power cut, as a checkpoint that knows of it does."""
+        with _disk_errors(self.path / METRICS):
+            os.fsync(self._file.fileno())
+
     def recorded(self, intervals: int) -> list[IntervalReport]:
         """Return the first `intervals` of a run: what a checkpoint had seen when it was taken.
 

@@ -170,6 +170,11 @@ class Conditions(JsonFields):
         """Whether an event is about bandwidth."""
         return any(event.kind == BANDWIDTH for event in self.events)
 
+    @property
+    def least_share(self) -> float:
+        """What events leave of the bandwidth at least; 1: all of it."""
+        return min((self.at(event.at_seconds).bandwidth for event in self.events), default=1.0)
+
     def check(self, seconds: float) -> None:
         """Refuse an event that a run of that length does not reach.
 

@@ -325,7 +325,12 @@ class ParallelRun(ABC, Generic[W]):
         slot = self._slots.take(waited=waited)
         behind = self._slots.waiting
         rollout = self._rollout(slot)
-        tag = self._tag(slot, rollout)
+        try:
+            tag = self._tag(slot, rollout)
+        except KeyError:  # begun so many publications ago that nobody knows what acted
+            self._slots.done(slot)
+            self._done(slot)
+            return
         lag = self.learner.updates - tag.version
         before = perf_counter()
         stats = self._learn(slot, rollout, self.now + before - self._began)

@@ -283,10 +283,12 @@ def _drive_recorded(
             state = episode.snapshot()
             note(report)
             if episode.intervals == 1 or episode.intervals % CHECKPOINT_EVERY == 0:
+                writer.sync()
                 save_checkpoint(checkpoint, state)
     except GameError as error:
         raise GameError(f"{error}; {_ended(writer.path, error)}", error.details) from error
     finally:
+        writer.sync()
         save_checkpoint(checkpoint, state)
 
 

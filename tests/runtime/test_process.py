@@ -21,6 +21,7 @@ from accerl.errors import UserError
 from accerl.learner.learner import UpdateStats
 from accerl.presets import load_preset
 from accerl.runtime.process.run import ProcessRun
+from accerl.runtime.publishing.delivery import Tag
 from accerl.runtime.run import IntervalReport
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 from accerl.weights import Publication
@@ -183,6 +184,27 @@ def test_a_restored_run_goes_on_learning(tmp_path: Path) -> None:
         assert reports[0].index > 0
         assert reports[-1].total_learner_updates == run.learner.updates
         assert {spec for report in reports for spec in report.spec_seconds} == {INT8}
+
+
+def test_a_rollout_of_which_nobody_knows_what_acted_is_thrown_away() -> None:
+    """As one that was begun more publications ago than are remembered."""
+    config = tiny_catch(eval_episodes=0).with_runtime(
+        runtime="process", clock="real", num_actors=1, profile="paper"
+    )
+    with clean(ProcessRun(config)) as run:
+        run.apply(Decision.of(IDENTITY))
+        known, unknown = run._tag, []
+
+        def tag(slot: int, rollout: Rollout) -> Tag:
+            if len(unknown) < 3:
+                unknown.append(slot)
+                raise KeyError(rollout.publication)
+            return known(slot, rollout)
+
+        run._tag = tag
+        advance_until(run, 4)
+        assert len(unknown) == 3
+        assert run.learner.updates >= 4
 
 
 def test_closing_before_the_first_interval_leaves_nothing() -> None:

@@ -245,7 +245,9 @@ def make_publishing(
         found = []
         for index, board in enumerate(boards):
             given = (*network, compression, device, *shared, board_handles, index)
-            worker = Worker("distiller", index, distill_repeatedly, lambda _, given=given: given)
+            worker = Worker(
+                "distiller", index, distill_repeatedly, lambda n, given=given: (*given, n)
+            )
             found.append(DistillerProcess(worker, board))
         handles = (*shared, blocks.samples.handle(), blocks.mailbox.handle())
         passed = (None if pipe is None else pipe.handle(), wiring.actors)

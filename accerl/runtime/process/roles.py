@@ -195,6 +195,7 @@ def distill_repeatedly(
     states_handle: dict[str, Any],
     board_handles: list[dict[str, Any]],
     index: int,
+    restarts: int,
 ) -> None:
     """Distil without pause, and show the students; the messages are the compressor's.
 
@@ -212,7 +213,7 @@ def distill_repeatedly(
     students = Students([Board(**handle) for handle in board_handles])
     try:
         _start_from_state(channel, compressor)
-        steps = Steps(channel, compressor, policy, weights, index, students)
+        steps = Steps(channel, compressor, policy, weights, index, students, restarts)
         steps.recover()
         _next_order(channel, compressor, steps)
     finally:

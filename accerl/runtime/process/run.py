@@ -22,12 +22,13 @@ from accerl.runtime.process.messages import Fill, Filled, Measure, Measured, Mes
 from accerl.runtime.process.publishing import RemotePublishing, make_publishing
 from accerl.runtime.process.ranks import learner_ranks
 from accerl.runtime.process.roles import collect_rollouts, measure_returns
-from accerl.runtime.process.shaped_pipe import ShapedPipe
+from accerl.runtime.process.shaped_pipe import ShapedPipe, rollout_bytes
 from accerl.runtime.process.supervise import Supervisor, Worker
 from accerl.runtime.process.wire import PeerGoneError
 from accerl.runtime.publishing.delivery import Tag
 from accerl.runtime.run import Snapshot
 from accerl.runtime.slots import Slots, SlotState
+from accerl.runtime.stuck import STUCK_SECONDS, StuckActors
 from accerl.spec import Decision
 
 
@@ -57,7 +58,8 @@ class ProcessRun(ParallelRun[Worker]):
         wiring.process_names(conditions)
         actors = conditions.most_actors(wiring.actors)
         self._disturbances = Disturbances(conditions, wiring.actors)
-        self._begun: set[str] = set()  # actors that hold a rollout begun before they left
+        self._begun: dict[str, set[int]] = {}
+        """slots, by actor, of what it had begun before it left"""
         self._slots = Slots(
             actors, self._slots.each, holds_back=config.runtime.hold_back, present=wiring.actors
         )
@@ -69,6 +71,9 @@ class ProcessRun(ParallelRun[Worker]):
             if conditions.has_link:
                 down, up = conditions.down_bytes_per_second, conditions.up_bytes_per_second
                 self._pipe = stack.enter_context(closing(ShapedPipe(down, up, actors)))
+                if up:  # a rollout has not come before it has passed the link
+                    seconds = actors * rollout_bytes(self._shape) / (up * conditions.least_share)
+                    self._stuck = StuckActors(first_seconds=2.0 * STUCK_SECONDS + 4.0 * seconds)
             self._slab = stack.enter_context(closing(Slab(self._shape, len(self._slots))))
             self._blocks = stack.enter_context(
                 closing(SharedBlocks.of(config, policy, self._shape))
@@ -154,8 +159,8 @@ class ProcessRun(ParallelRun[Worker]):
             while actor.channel.poll():  # what it finished before it left counts
                 self._receive_from(actor)
             self._stuck.forget(actor.name)
-            if self._slots.of(actor.index, SlotState.FILLING):
-                self._begun.add(actor.name)
+            if held := self._slots.of(actor.index, SlotState.FILLING):
+                self._begun[actor.name] = set(held)
             if self._pipe is not None:
                 self._pipe.forget(actor.index)
         for actor in joined:
@@ -216,8 +221,8 @@ class ProcessRun(ParallelRun[Worker]):
     def _handle(self, worker: Worker, message: Message) -> None:
         if worker.role == "actor":
             assert worker.index is not None
-            if isinstance(message, Filled) and worker.name in self._begun:
-                self._begun.remove(worker.name)  # it has been away since: fill it anew
+            if isinstance(message, Filled) and self._began_before(worker, message.slot):
+                # It has been away since: fill it anew.
                 worker.send(Fill([message.slot], self.orders.last_ordered))
             elif isinstance(message, Filled):
                 self._slots.filled(worker.index, message.slot)
@@ -233,6 +238,16 @@ class ProcessRun(ParallelRun[Worker]):
             self._measuring.filled(worker.name, has_more=False)
             self._learner_return = message.learner_return
 
+    def _began_before(self, worker: Worker, slot: int) -> bool:
+        """Whether an actor that has filled a slot had begun with it before it left."""
+        held = self._begun.get(worker.name, set())
+        if slot not in held:
+            return False
+        held.discard(slot)
+        if self._pipe is None or not held:  # without a link the others were not begun yet
+            del self._begun[worker.name]
+        return True
+
     def _replace(self, worker: Worker, *, stuck: str = "") -> None:
         """Put a new process in the place of `worker`'s; take back what that one held."""
         # Now, while the dead can still be asked; the learner's own seconds may be off the clock.
@@ -241,7 +256,7 @@ class ProcessRun(ParallelRun[Worker]):
         if worker.role == "actor":
             assert worker.index is not None
             slots = self._slots.reclaim(worker.index)
-            self._begun.discard(worker.name)
+            self._begun.pop(worker.name, None)
             self._stuck.forget(worker.name)
             if self._pipe is not None:
                 self._pipe.forget(worker.index)

@@ -16,7 +16,7 @@ from accerl.runtime.process.board import Board
 from accerl.runtime.process.messages import Distilled, Message
 from accerl.runtime.process.wire import Channel
 from accerl.runtime.publishing.charges import Charge
-from accerl.runtime.publishing.pieces import Pieces
+from accerl.runtime.publishing.pieces import BASE_BITS, Pieces
 from accerl.weights import WeightVector
 
 REPORT_SECONDS = 0.1
@@ -56,6 +56,7 @@ class Steps:
         weights: WeightVector,
         index: int = 0,
         students: Students | None = None,
+        restarts: int = 0,
     ) -> None:
         """Distil with `compressor` towards `policy`, which `weights` are copied into.
 
@@ -66,13 +67,14 @@ class Steps:
             weights: the learner's.
             index: of the board that is this process's own.
             students: on the boards; None: nobody else distils or reads them.
+            restarts: how many predecessors it had, whose numbers it does not use again.
         """
         self._channel = channel
         self._policy = policy
         self._weights = weights
         self._index = index
         self._students = students
-        self._pieces = Pieces(compressor, policy, index)
+        self._pieces = Pieces(compressor, policy, index, first_base=restarts << BASE_BITS)
 
     def distil(self, charges: tuple[Charge, ...]) -> None:
         """Distil these from now on."""

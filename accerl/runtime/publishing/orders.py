@@ -16,7 +16,7 @@ from accerl.weights import Publication
 class PublicationOrders:
     """The orders of one run, and what became of them: the same bookkeeping in every runtime."""
 
-    REMEMBERED = 1024  # publications; actors are never that far behind
+    REMEMBERED = 1024  # publications; only an actor whose environment stalls is further behind
 
     def __init__(
         self,
@@ -206,7 +206,11 @@ class PublicationOrders:
         self._tags[publication.number] = tuple(Tag(a.spec, a.version) for a in artifacts)
 
     def tag(self, publication: int, spec_index: int) -> Tag:
-        """Return what acted in a rollout, by the two numbers of its header."""
+        """Return what acted in a rollout, by the two numbers of its header.
+
+        Raises:
+            KeyError: more publications have been ordered since than are remembered.
+        """
         return self._tags[publication][spec_index]
 
     def state_dict(self) -> dict[str, Any]:

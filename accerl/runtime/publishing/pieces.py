@@ -11,6 +11,10 @@ from accerl.compress.distillation.sharing import Entry, StudentShares
 from accerl.networks.graph_policy import Policy
 from accerl.runtime.publishing.charges import Charge, Pace
 
+BASE_BITS = 20
+"""of the numbers of bases that a process uses, more than it ever needs: its successor begins with
+others"""
+
 
 class Pieces:
     """Distils what its process is in charge of, one piece a call, and counts what that took."""

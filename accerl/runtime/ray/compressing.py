@@ -26,7 +26,7 @@ from accerl.runtime.process.roles import policy_and_compressor
 from accerl.runtime.process.wire import pack, unpack
 from accerl.runtime.publishing.charges import Charge
 from accerl.runtime.publishing.delivery import Delivery, Order, Shadow
-from accerl.runtime.publishing.pieces import Pieces
+from accerl.runtime.publishing.pieces import BASE_BITS, Pieces
 from accerl.runtime.publishing.probe import KLProbe
 from accerl.runtime.publishing.work import make_publication, try_shadow
 from accerl.runtime.ray.cluster import put
@@ -71,7 +71,8 @@ class _Follower(Reachable):
     def see(self, rollout: Collected, logits: np.ndarray, version: int) -> None:
         """Record a rollout's states, with the logits [T, B, A] of the learner, to distil on."""
         obs = unpack_rollout(rollout.arrays, self._observation).obs
-        self._ring.add(obs[:-1], logits, version)
+        with self._changed:
+            self._ring.add(obs[:-1], logits, version)
 
     def show(self, index: int, entries: np.ndarray) -> None:
         """Note what a distiller shows now, as its `distil` returned it."""
@@ -168,8 +169,9 @@ class CompressorActor(_Follower):
 
     def state(self) -> np.ndarray:
         """Return what a successor starts from."""
-        known = {"compressor": self._compressor.state_dict(), "ring": self._ring.state_dict()}
-        return packed(known)
+        with self._changed:  # nothing is added meanwhile
+            ring = self._ring.state_dict()
+        return packed({"compressor": self._compressor.state_dict(), "ring": ring})
 
 
 class DistillerActor(_Follower):
@@ -187,7 +189,7 @@ class DistillerActor(_Follower):
         self._begin(*given)
         self._index = index
         self._weights: tuple[Sequence[np.ndarray], int] | None = None  # those to be loaded
-        first_base = restarts << 20  # more than a predecessor has used
+        first_base = restarts << BASE_BITS
         self._pieces = Pieces(self._compressor, self._policy, index, first_base=first_base)
         if own is not None:
             self.show(index, own)

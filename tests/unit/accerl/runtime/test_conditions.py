@@ -58,6 +58,7 @@ def test_what_overlaps_adds_up() -> None:
     # What ends at a moment is over at that moment; what began last may outlast it.
     assert (conditions.at(3.0).co_tenants, conditions.at(3.0).actors) == (2, 12)
     assert conditions.at(5.0) == Moment()
+    assert (conditions.least_share, UNCHANGING.least_share) == (0.1, 1.0)
 
 
 def test_changes_are_found_one_after_the_other() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,6 +32,23 @@ def test_a_run_is_resumed_to_its_own_length_and_not_beyond(tmp_path: Path) -> No
         accerl.train("catch", seconds=0.5, out=out, resume=True, runtime__eval_episodes=0)
     longer = accerl.train("catch", seconds=2.0, out=out, resume=True, runtime__eval_episodes=0)
     assert longer.summary["seconds"] > first.summary["seconds"]
+
+
+def test_a_checkpoint_is_written_after_what_it_knows_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power cut may take what no fsync has sent to the disk."""
+    synced, really = [], os.fsync
+
+    def fsync(descriptor: int) -> None:
+        synced.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")).name)
+        really(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    run_training(tiny_catch(), FixedStrategy(), out=tmp_path / "run", profile=fast_profile())
+    places = [place for place, name in enumerate(synced) if name == "tensors.safetensors"]
+    assert len(places) >= 2
+    assert all(synced[place - 1] == "metrics.jsonl" for place in places)
 
 
 def test_a_summary_that_was_cut_off_is_to_be_deleted(tmp_path: Path) -> None:
