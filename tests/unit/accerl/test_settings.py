@@ -149,12 +149,12 @@ def test_a_sparse_learner_keeps_the_masks_that_it_was_drawn_with(tmp_path: Path)
         starting_learner(moved)["topology"]["steps"]
         == saved_run(tmp_path / "a")["learner"]["updates"]
     )
-    for changes, reason in (
-        ({"sparsity": 0.9}, r"its learner.sparse.sparsity is 0.5, this run's is 0.9"),
-        ({"sparsity": 0.5, "block": 4}, r"its learner.sparse.block is 1, this run's is 4"),
+    for masks, reason in (
+        (TopologyConfig(sparsity=0.9), "its learner.sparse.sparsity is 0.5, this run's is 0.9"),
+        (TopologyConfig(sparsity=0.5, block=4), "its learner.sparse.block is 1, this run's is 4"),
     ):
         with pytest.raises(UserError, match=reason):
-            starting_learner(start.with_learner(sparse=TopologyConfig(**changes)))
+            starting_learner(start.with_learner(sparse=masks))
     with pytest.raises(UserError, match="one of the two learns sparse layers"):
         starting_learner(start.with_learner(sparse=None))
 
