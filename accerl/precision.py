@@ -114,7 +114,10 @@ class _RoundedProducts(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        if func not in _PRODUCTS or not torch.is_autocast_enabled("cpu"):
+        given = (*args, *kwargs.values())
+        # What computes in float64 autocast leaves alone.
+        exact = any(isinstance(each, Tensor) and each.dtype == torch.float64 for each in given)
+        if exact or func not in _PRODUCTS or not torch.is_autocast_enabled("cpu"):
             return func(*args, **kwargs)
         with torch.autocast("cpu", enabled=False):
             rounded = {name: _rounded(value) for name, value in kwargs.items()}

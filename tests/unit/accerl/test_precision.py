@@ -70,6 +70,9 @@ def test_what_is_emulated_is_what_instructions_compute(monkeypatch: pytest.Monke
     for name, product in products.items():
         assert torch.equal(product, found), name
     assert torch.equal(found, exact.bfloat16())
+    with autocast(torch.device("cpu"), low=True):  # which leaves float64 alone
+        double = nn.functional.linear(given.double(), weight.double())
+    assert torch.equal(double, given.double() @ weight.double().t())
     assert nn.functional.linear(given, weight).dtype == torch.float32
 
 

@@ -322,6 +322,7 @@ def test_a_strategy_fires_while_it_is_away_from_rest(
 ) -> None:
     strategy.reset()
     for seconds, (kl_nats, expected) in enumerate(timeline):
-        level = dict.fromkeys(("kl_max_nats", "kl_mean_nats", "shadow_kl_nats"), kl_nats)
+        names = ("kl_max_nats", "kl_mean_nats", "mix_kl_nats", "shadow_kl_nats")
+        level = dict.fromkeys(names, kl_nats)
         strategy.decide(made_up_features(seconds=float(seconds), **level))
         assert fires(strategy) is expected
