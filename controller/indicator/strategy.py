@@ -203,8 +203,9 @@ class AdvancedIndicator:
         self._since_change += 1
         self._fidelity.drift()
         speed.changed = False
-        used = not math.isnan(share)  # otherwise the learner used no rollout: the next interval
-        if used:  # says what acted in both
+        # Where the learner used no rollout, the next interval says what acted in both.
+        used = not math.isnan(share)
+        if used:
             self._served = share >= SERVED
         throughout = share >= THROUGHOUT
         if throughout:
