@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -142,9 +142,7 @@ def make_report(
         decision=decision,
         spec_seconds=dict(sums.acted),
         switch_seconds=switch_seconds,
-        acted_kl_nats={
-            spec: (kl.get(spec, 0.0) + game.stale_kl * lag) * shown for spec in sums.acted
-        },
+        acted_kl_nats=_acted_kl(sums.acted, kl, game.stale_kl * lag, shown),
         losses=diagnostics(live),
         conditions=conditions,
         actor_core_seconds=sums.actor_core,
@@ -159,6 +157,16 @@ def make_report(
         takeovers=tuple(sums.takeovers),
         **(_compared(game, sums, kl, shown) if publications else {}),
     )
+
+
+def _acted_kl(
+    acted: Iterable[CompressionSpec],
+    kl: Mapping[CompressionSpec, float],
+    stale: float,
+    shown: float,
+) -> dict[CompressionSpec, float]:
+    """Return KL(learner || actor) by what acted: of compression, `kl`, and of staleness."""
+    return {spec: (kl.get(spec, 0.0) + stale) * shown for spec in acted}
 
 
 def _compared(
