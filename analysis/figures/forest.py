@@ -41,7 +41,7 @@ def time_forest(
     table: list[dict[str, Any]] = []
     for item in _shown(contest, PRIMARY, exploratory):
         other = {"other": study.labels[item["b"]]}
-        table.append({**WHOLE, **other, **_estimate(item)})
+        table.append({**WHOLE, **other, **estimated(item)})
         table += [
             {"kind": "one game", **other, "ratio": ratio, "game": game}
             for game, ratio in item["ratio_by_game"].items()
@@ -98,7 +98,7 @@ def secondary_forest(study: StudyRecord, contest: Mapping[str, Any]) -> Figure:
 def transfer_forest(study: StudyRecord, contest: Mapping[str, Any]) -> Figure:
     """Paired ratios of seconds to target within each group of games."""
     table = [
-        {**WHOLE, "other": study.labels[item["b"]], "group": item["group"], **_estimate(item)}
+        {**WHOLE, "other": study.labels[item["b"]], "group": item["group"], **estimated(item)}
         for item in contest["transfer"]
     ]
     title = f"Seconds to target: {study.labels[study.subject]} / comparator (log)"
@@ -118,7 +118,7 @@ def instance_forest(
 ) -> Figure:
     """Paired ratios of seconds to target over one comparator's, a row an instance."""
     table = [
-        {**WHOLE, "instance": row["env"], "group": row["group"], **_estimate(row)} for row in rows
+        {**WHOLE, "instance": row["env"], "group": row["group"], **estimated(row)} for row in rows
     ]
     title = f"Seconds to target: {subject} / {against} (log; left: faster)"
     return make_figure(
@@ -133,7 +133,7 @@ def instance_forest(
 
 def variants_forest(rows: Sequence[Mapping[str, Any]]) -> Figure:
     """Every way of training that was tried, against the best threshold rule."""
-    table = [{**WHOLE, "other": row["name"], "what": row["what"], **_estimate(row)} for row in rows]
+    table = [{**WHOLE, "other": row["name"], "what": row["what"], **estimated(row)} for row in rows]
     return make_figure(
         "variants",
         "Ways of training that were tried",
@@ -151,7 +151,8 @@ def _shown(contest: Mapping[str, Any], metric: str, exploratory: bool) -> list[M
     ]
 
 
-def _estimate(item: Mapping[str, Any]) -> dict[str, Any]:
+def estimated(item: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the ratio, its bounds and both as text, of a row that has them."""
     text = f"{item['ratio']:.2f}"
     if item["low"] is not None:
         text += f"  ({item['low']:.2f} to {item['high']:.2f})"

@@ -23,6 +23,7 @@ from analysis.records.load import (
 )
 from analysis.report.blocks import Section
 from analysis.report.runs import run_sections
+from analysis.report.studies.ablations import ABLATIONS, ablation_sections
 from analysis.report.studies.bits import BITS, bits_sections
 from analysis.report.studies.comparison import comparison_sections
 from analysis.report.studies.room import room_sections
@@ -73,6 +74,16 @@ def write_bits_report(folder: Path, html_path: Path) -> Path:
     """
     sections = bits_sections(read_json(folder / BITS))
     return _write(html_path, sections, title="Bits", kicker="AcceRL study report", lead="")
+
+
+def write_ablations_report(folder: Path, html_path: Path) -> Path:
+    """Write the page of a study of ablations from its ablations.json.
+
+    Raises:
+        UserError: it is missing or damaged, or the file cannot be written.
+    """
+    sections = ablation_sections(read_json(folder / ABLATIONS))
+    return _write(html_path, sections, title="Ablations", kicker="AcceRL study report", lead="")
 
 
 def write_comparison_report(folder: Path, html_path: Path) -> Path:

@@ -12,6 +12,7 @@ import tyro
 
 from accerl.errors import UserError, did_you_mean
 from accerl.records import read_json
+from studies.ablations.run import run_ablations
 from studies.bits.run import run_bits
 from studies.cli.command import Command, check_writable, save_result
 from studies.contest.run import run_contest
@@ -44,6 +45,7 @@ STUDIES = {
         run_room,
         "how much a spec that suits its game and machine gains over one spec for all",
     ),
+    "ablations": (run_ablations, "what each part of the indicator that ships is worth"),
     "students": (
         partial(run_learning_study, name="students"),
         "what small actors cost in env steps and save in seconds on real games",
@@ -71,13 +73,13 @@ class Run(Command):
     """
 
     name: tyro.conf.Positional[str]
-    """quickstart, contest, oracle-gap, room, students, correctors, bits, or a figure such as
-    paper-fig8; `accerl study list` says what each does"""
+    """quickstart, contest, oracle-gap, room, ablations, students, correctors, bits, or a figure
+    such as paper-fig8; `accerl study list` says what each does"""
     out: Path
     """the study's folder"""
     budget: str = "default"
-    """tiny (minutes; shows that everything works) or default; contest, students,
-    correctors, room, bits and the figures also have short, contest and room medium, students and
+    """tiny (minutes; shows that everything works) or default; contest, students, correctors, room,
+    ablations, bits and the figures also have short, contest and room medium, students and
     correctors minatar, and students rest and onwards"""
     seed: int = 0
     """of samplers and controller; of oracle-gap, the first of each split's inner seeds"""

@@ -168,7 +168,7 @@ def _machines(first: int, count: int) -> list[tuple[str, ...]]:
     ]
 
 
-def _held_out(games: tuple[str, ...], first: int) -> tuple[Pair, ...]:
+def held_out_pairs(games: tuple[str, ...], first: int) -> tuple[Pair, ...]:
     """Return three machines of each family, on which games take turns."""
     return tuple(
         (games[(row + column) % len(games)], machine)
@@ -252,7 +252,7 @@ CONTEST = {
         **_DRAWN,
         **_SMALL,
         # Earlier contests have opened machines and seeds before these; others have the rest.
-        held_out=_held_out(NOT_SET_ON, NUMBERS["test"][21]),
+        held_out=held_out_pairs(NOT_SET_ON, NUMBERS["test"][21]),
         entrants=("static", "kl-threshold", "advise-kl-cap"),
         variants=("untrained",),
         instance_runs=0,
@@ -265,7 +265,7 @@ CONTEST = {
         **_SMALL,
         **_RIVALS,
         instance_runs=24,
-        held_out=_held_out(NOT_SET_ON, NUMBERS["test"][12]),
+        held_out=held_out_pairs(NOT_SET_ON, NUMBERS["test"][12]),
         test_seeds=10,
         opened_seeds=18,
         other_seeds=4,
@@ -284,7 +284,7 @@ CONTEST = {
             "LunarLander-v3": 200_000,
         },
         trained=_trained(("catch", "cartpole", "minatar-breakout")),
-        held_out=_held_out(NOT_SET_ON, NUMBERS["test"][18]),
+        held_out=held_out_pairs(NOT_SET_ON, NUMBERS["test"][18]),
         reference_runs=20,
         inner_runs=288,
         instance_finalists=3,

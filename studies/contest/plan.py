@@ -145,10 +145,23 @@ def find_group(pair: Pair, trained: Collection[Pair]) -> str:
     return NEW_GAME if pair[1] in {profile for _, profile in trained} else NEW_BOTH
 
 
+def planned_instances(instances: Sequence[Instance]) -> list[dict[str, Any]]:
+    """Return what a plan fixes of its instances, their machines' times included."""
+    return [
+        {
+            "name": item.name,
+            "profile_hash": item.latency.hash if item.latency else None,
+            "config_hash": item.config(0).hash,
+            **{name: getattr(item, name) for name in PLANNED},
+            "events": [event.to_json() for event in item.config(0).conditions.events],
+        }
+        for item in instances
+    ]
+
+
 def make_plan(
     budget: Budget,
     instances: Sequence[Instance],
-    profiles: Mapping[str, LatencyProfile],
     *,
     seed: int,
     primary: Sequence[str],
@@ -158,7 +171,6 @@ def make_plan(
     Args:
         budget: of the contest.
         instances: all of them.
-        profiles: by name.
         seed: of samplers, controller and action noise.
         primary: names of the entrants that the controller is compared with first of all.
     """
@@ -167,16 +179,7 @@ def make_plan(
         "question": QUESTION if budget.held_out else QUESTION_ON_TRAINED,
         "rule": RULE if budget.held_out else RULE_ON_TRAINED,
         "left_out": left_out(budget),
-        "instances": [
-            {
-                "name": item.name,
-                "profile_hash": profiles[item.profile].hash,
-                "config_hash": item.config(0).hash,
-                **{name: getattr(item, name) for name in PLANNED},
-                "events": [event.to_json() for event in item.config(0).conditions.events],
-            }
-            for item in instances
-        ],
+        "instances": planned_instances(instances),
         "budget": spent,
         "seed": seed,
         "seeds": {

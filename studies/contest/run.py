@@ -172,7 +172,7 @@ def _plan(
         console.print(f"  {item.name}: {item.group}, limited by the {item.limit}")
     if budget.held_out:
         check_rule(instances)
-    plan = make_plan(budget, instances, profiles, seed=seed, primary=primary_names(budget))
+    plan = make_plan(budget, instances, seed=seed, primary=primary_names(budget))
     digest = write_plan(out, plan)
     hours = duration(planned_seconds(budget, instances, CoreSeconds(out)) / 2.0)
     console.print(

@@ -207,6 +207,8 @@ def _with_units(
     tunes_each = study.budget.instance_runs > 0
     tuned_on = {item.name for item in instances if tunes_each or item.group == TRAINED}
     own = [item for item in instances if item.name in tuned_on]
+    if not own:
+        return list(instances)
     jobs = [strategy_job(item, seed, FP32) for item in own for seed in seeds]
     results = iter(study.run_shown("fp32 on every machine", jobs))
     found = []

@@ -49,7 +49,7 @@ ALL_SEEDS = (TUNE_SEEDS, VALIDATE_SEEDS, TEST_SEEDS, SHORT_TEST_SEEDS, REFERENCE
 
 def _plan(seed: int = 0) -> dict[str, object]:
     instances = find_instances(BUDGET, PROFILES)
-    return make_plan(BUDGET, instances, PROFILES, seed=seed, primary=("fp32", "static"))
+    return make_plan(BUDGET, instances, seed=seed, primary=("fp32", "static"))
 
 
 def test_every_kind_of_limit_occurs_and_games_and_machines_are_new() -> None:
@@ -199,7 +199,7 @@ def test_hours_are_known_beforehand_and_grow_with_the_budget(tmp_path: Path) -> 
 
 def test_a_plan_sets_its_bars_and_says_how_narrow_its_intervals_are_to_be() -> None:
     instances = find_instances(BUDGET, PROFILES)
-    plan = make_plan(BUDGET, instances, PROFILES, seed=0, primary=primary_names(BUDGET))
+    plan = make_plan(BUDGET, instances, seed=0, primary=primary_names(BUDGET))
     bars = {(bar["against"], bar["where"]): bar for bar in plan["bars"]}
     assert len(bars) == len(plan["bars"]) == 12
     assert bars["best static spec, one for all", "held out"]["at_most"] == 0.9
@@ -208,7 +208,7 @@ def test_a_plan_sets_its_bars_and_says_how_narrow_its_intervals_are_to_be() -> N
     assert plan["precision"].startswith("3 games with 16 seeds are 48 independent pairs; ")
     assert "+-4.8% wide" in plan["precision"]
     trained = make_plan(
-        replace(BUDGET, held_out=()), instances, PROFILES, seed=0, primary=primary_names(BUDGET)
+        replace(BUDGET, held_out=()), instances, seed=0, primary=primary_names(BUDGET)
     )
     assert trained["bars"] == []
     # By hand, with Student's t of 42 degrees of freedom: 2.018 * 0.16 / sqrt(45).

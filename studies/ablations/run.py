@@ -1,0 +1,190 @@
+"""`accerl study run ablations`: the indicator that ships, and the same without each part."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from accerl.errors import UserError
+from accerl.records import fingerprint, make_out_dir, versions, write_json
+from accerl.runtime.latency.profiles import load_profile
+from analysis import formats
+from controller.env.instances import Instance, num_actions
+from studies.ablations.plan import BUDGETS, Part, find_parts, make_plan
+from studies.ablations.result import Runs, part_rows, run_rows
+from studies.contest.budget import Budget
+from studies.contest.costs import StepCosts
+from studies.contest.hours import TYPICAL
+from studies.contest.plan import find_instances
+from studies.contest.study import Study, add_references, strategy_job
+from studies.core_seconds import CoreSeconds
+from studies.jobs.executor import open_executor
+from studies.jobs.inner import StrategyJob
+from studies.options import check_options, study_command
+from studies.progress import bar, console, duration, say
+from studies.study_folder import claim, write_plan
+
+RESULT = "ablations.json"
+
+
+def run_ablations(
+    out: Path,
+    *,
+    budget: str = "default",
+    seed: int = 0,
+    workers: int = 0,
+    profile: str = "",
+    cluster: str = "",
+    storage: str = "",
+    saved_only: bool = False,
+) -> dict[str, Any]:
+    """Run the study, or go on with one that was interrupted; return its result.
+
+    Args:
+        out: the study's folder; gets plan.json, ablations.json, ablations.html and a picture.
+        budget: tiny, short or default.
+        seed: of what training starts from, and of bootstraps.
+        workers: runs at once; 0: as many as there are cores and memory for.
+        profile: a latency profile in place of the plan's machines.
+        cluster: address of a Ray cluster; by default runs are made on this machine.
+        storage: refused: nothing is tuned.
+        saved_only: whether it ends early, with the seeds of which all runs are saved.
+
+    Raises:
+        UserError: the budget or the profile does not exist, a number is not allowed, a game is not
+            installed, or `out` holds another study, or no whole seed to end with.
+    """
+    check_options(
+        "ablations",
+        BUDGETS,
+        budget=budget,
+        seed=seed,
+        workers=workers,
+        cluster=cluster,
+        storage=storage,
+    )
+    spent = BUDGETS[budget]
+    if profile:
+        games = dict.fromkeys(game for game, _ in spent.held_out)
+        machine = load_profile(profile).name  # it may be given as a file
+        spent = replace(spent, held_out=tuple((game, machine) for game in games))
+    for game in spent.env_steps:
+        num_actions(game)  # says what to install
+    machines = {name: load_profile(profile or name) for _, name in spent.pairs}
+    make_out_dir(out)
+    settings = {"study": "ablations", "budget": budget, "seed": seed, "profile": profile}
+    claim(out, settings)
+    instances, parts = find_instances(spent, machines), find_parts(seed)
+    digest = write_plan(out, make_plan(spent, instances, parts, seed=seed))
+    costs = CoreSeconds(out)
+    hours = duration(planned_seconds(spent, instances, len(parts), costs) / 2.0)
+    console.print(
+        f"  plan {digest[:12]}: {len(instances)} instances, {len(parts)} ways to decide, "
+        f"{len(spent.test)} seeds; some {hours} on 2 cores"
+    )
+    with open_executor(out, workers, cluster=cluster) as executor:
+        study = Study(out, spent, seed, machines, instances, executor, StepCosts(out), digest)
+        study.instances = add_references(study)
+        asked = [_asked(study, parts, each) for each in spent.test]
+        if saved_only:
+            asked = _complete(study, asked)
+        runs = _run(study, [*chain(*asked)], costs)
+        made_by = executor.runs_by
+    rows = run_rows(study.instances, runs)
+    result = {
+        **settings,
+        "plan_hash": digest,
+        "seeds": sorted({seed for *_, seed in runs}),
+        "planned_seeds": spent.test,
+        "targets": {item.game: item.target_return for item in study.instances},
+        "parts": part_rows(parts, study.instances, rows, seed),
+        "runs": rows,
+        "core_hours": costs.spent / 3600.0,
+        "fingerprint": fingerprint(),
+        "versions": versions(),
+        "runs_by": made_by,
+        "command": study_command("ablations", budget, seed, profile),
+    }
+    return _show(out, result)
+
+
+def planned_seconds(
+    budget: Budget, instances: Sequence[Instance], parts: int, costs: CoreSeconds
+) -> float:
+    """Return the core-seconds of all runs, those of the references included."""
+    by_game: dict[str, list[float]] = {}
+    for item in instances:
+        by_game.setdefault(item.game, []).append(costs.of(item, TYPICAL) / len(TYPICAL))
+    total = sum(sum(each) for each in by_game.values()) * parts * len(budget.test)
+    return total + budget.reference_runs * sum(sum(each) / len(each) for each in by_game.values())
+
+
+Asked = list[tuple[Part, Instance, int, StrategyJob]]
+"""part, instance, seed, and what is run"""
+
+
+def _asked(study: Study, parts: Sequence[Part], seed: int) -> Asked:
+    return [
+        (part, item, seed, strategy_job(item, seed, part.strategy))
+        for item in study.instances
+        for part in parts
+    ]
+
+
+def _complete(study: Study, by_seed: Sequence[Asked]) -> list[Asked]:
+    """Return the first seeds of which all runs are saved.
+
+    Raises:
+        UserError: there are none.
+    """
+    saved = [all(study.executor.is_saved(job) for *_, job in each) for each in by_seed]
+    count = [*saved, False].index(False)
+    if not count:
+        raise UserError(f"--saved-only: no seed of {study.out} is complete yet; leave it out")
+    console.print(f"  ends early, with {count} of {len(by_seed)} planned seeds")
+    return list(by_seed[:count])
+
+
+def _run(study: Study, asked: Asked, costs: CoreSeconds) -> Runs:
+    """Make the runs seed by seed: what an interruption leaves are whole comparisons."""
+    with bar("runs", len(asked)) as advance:
+        outcomes = study.executor.map([job for *_, job in asked], advance)
+    runs = {}
+    for (part, item, seed, _), outcome in zip(asked, outcomes, strict=True):
+        costs.add(item.game, outcome)
+        runs[part.name, item.name, seed] = outcome.result
+    costs.save()
+    return runs
+
+
+def _show(out: Path, result: dict[str, Any]) -> dict[str, Any]:
+    from analysis.figures.export import write_pngs
+    from analysis.figures.studies.ablations import ablation_figures  # brings Altair
+    from analysis.render.html import write_ablations_report
+
+    write_json(out / RESULT, result)
+    console.print(parts_table(result))
+    pictures = write_pngs({figure.name: figure for figure in ablation_figures(result)}, out)
+    page = write_ablations_report(out, out / "ablations.html")
+    for path in (out / RESULT, page, *pictures):
+        say(f"wrote {path}")
+    return result
+
+
+def parts_table(result: Mapping[str, Any]) -> Table:
+    """Return every part's seconds over those of the whole, for the terminal."""
+    table = Table("", "Seconds to target / whole", "95% interval", "Decided alike", "Missed")
+    for row in result["parts"]:
+        table.add_row(
+            row["label"],
+            f"{row['ratio']:.2f}",
+            formats.interval(row["low"], row["high"]),
+            f"{row['alike']} of {row['pairs']}",
+            f"{row['missed']} (whole: {row['missed_whole']})",
+        )
+    return table
