@@ -288,18 +288,20 @@ class WeightVector(SharedBlock):
 
 
 def weight_arrays(policy: Policy, *, gradients: bool = False) -> list[np.ndarray]:
-    """Return the arrays that a policy consists of; on the CPU they are its own, not copies.
+    """Return the arrays that a policy consists of, in float32; on the CPU they are no copies.
+
+    Weights of another precision, which a user's network may have, are rounded.
 
     Args:
         policy: whose.
         gradients: whether those of its last step follow; what has none yet has zeros.
     """
-    arrays = [tensor.detach().cpu().numpy() for tensor in _tensors(policy)]
+    arrays = [tensor.detach().cpu().float().numpy() for tensor in _tensors(policy)]
     if gradients:
         arrays += [
             np.zeros(tuple(weight.shape), np.float32)
             if weight.grad is None
-            else weight.grad.cpu().numpy()
+            else weight.grad.cpu().float().numpy()
             for weight in policy.parameters()
         ]
     return arrays

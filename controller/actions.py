@@ -183,7 +183,7 @@ class ActionSpace(Actions):
         ranks = (
             [-bits for bits in self.bits],
             self.sparsities,
-            [STUDENTS.index(student) for student in self.students],
+            [CompressionSpec(student=student).mildness[0] for student in self.students],
         )
         for name, ordered in zip(_LEVELS, ranks, strict=True):
             if any(later <= earlier for earlier, later in pairwise(ordered)):

@@ -18,7 +18,7 @@ from optuna.exceptions import StorageInternalError
 from optuna.storages import BaseStorage, JournalStorage, RDBStorage, get_storage
 from optuna.storages.journal import JournalFileBackend
 
-from accerl.errors import UserError
+from accerl.errors import UserError, one_line
 
 JOURNAL = "optuna.journal"
 """the default storage, in the study's folder"""
@@ -142,6 +142,11 @@ def _open_database(where: str) -> RDBStorage:
             if attempt == _ATTEMPTS - 1:
                 raise _no_answer(where, error) from error
             sleep(0.2 * (attempt + 1))
+        except RuntimeError as error:  # its tables are of another version, or another program's
+            raise UserError(
+                f"--storage {shown(where)}: Optuna cannot use this database "
+                f"({one_line(error)}); give an empty one"
+            ) from error
         except (sqlalchemy.exc.SQLAlchemyError, StorageInternalError) as error:
             raise _no_answer(where, error) from error
     raise AssertionError("the last attempt returns or raises")

@@ -47,8 +47,13 @@ class LearnerGroup:
         """Return this member's part of a minibatch's environments; parts follow one another."""
         return np.array_split(columns, self.size)[self.rank]
 
-    def wrap(self, module: nn.Module) -> nn.Module:
-        """Return what computes the same, and whose gradients are means over the members."""
+    def wrap(self, module: nn.Module, *, may_skip: bool = False) -> nn.Module:
+        """Return what computes the same, and whose gradients are means over the members.
+
+        Args:
+            module: what computes.
+            may_skip: whether it may have parameters that its forward does not use.
+        """
         return module
 
     def mean(self, tensor: Tensor) -> Tensor:
@@ -92,9 +97,9 @@ class GlooGroup(LearnerGroup):
             self.close()
             raise
 
-    def wrap(self, module: nn.Module) -> nn.Module:
+    def wrap(self, module: nn.Module, *, may_skip: bool = False) -> nn.Module:
         """See `LearnerGroup.wrap`; the members must hold equal weights."""
-        return DistributedDataParallel(module, init_sync=False)
+        return DistributedDataParallel(module, init_sync=False, find_unused_parameters=may_skip)
 
     def mean(self, tensor: Tensor) -> Tensor:
         """See `LearnerGroup.mean`."""

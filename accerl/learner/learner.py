@@ -109,13 +109,16 @@ class Learner:
             self.topology = SparseTopology(policy, config.sparse, generator)
         self._network = _Network(self.policy, choose_precision(config.precision, self.device))
         self._group = LearnerGroup()
-        self._parallel = self._group.wrap(self._network)
+        self._parallel = self._wrapped()
 
     def join(self, group: LearnerGroup) -> None:
         """Leave the group it is in and learn as a member of `group`, all in the same state."""
         left, self._group = self._group, group
-        self._parallel = group.wrap(self._network)
+        self._parallel = self._wrapped()
         left.close()
+
+    def _wrapped(self) -> torch.nn.Module:
+        return self._group.wrap(self._network, may_skip=isinstance(self.policy, GraphPolicy))
 
     def update(self, rollout: Rollout) -> UpdateStats:
         """Improve the policy with one rollout, of which each member of a group uses its share.

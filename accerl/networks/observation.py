@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+SMALLEST_PIXELS = 36
+"""side of an image that the paper's three convolutions leave a pixel of"""
+
 
 @dataclass(frozen=True)
 class ObservationSpec:
@@ -31,4 +34,4 @@ class ObservationSpec:
     @property
     def is_pixels(self) -> bool:
         """Whether observations are images [C, H, W] large enough for the paper's convolutions."""
-        return len(self.shape) == 3 and min(self.shape[1:]) >= 84
+        return len(self.shape) == 3 and min(self.shape[1:]) >= SMALLEST_PIXELS

@@ -50,9 +50,10 @@ class Learner:
         memory: whose actors collect, and whose correctors correct.
         alg: "AC", actor-critic, is the only one.
         ddp: two learner processes share every update (torch DistributedDataParallel over gloo).
-        amp: learn in bfloat16 where that is safe, and where there are instructions for it.
+        amp: learn in bfloat16 where that is safe, and where there are instructions for it; without
+            it in float32, whatever `config` says.
         seconds: length of the run; None: as the game's preset says.
-        seed: of the run.
+        seed: of the run; None: that of `config`.
         out: folder for its records and checkpoint; None: none are kept.
         resume: go on from the checkpoint in `out`.
         indicators: of your own, for a strategy of your own.
@@ -71,7 +72,7 @@ class Learner:
         amp: bool = False,
         *,
         seconds: float | None = None,
-        seed: int = 0,
+        seed: int | None = None,
         out: Path | str | None = None,
         resume: bool = False,
         indicators: Sequence[Indicator] = (),
@@ -104,7 +105,7 @@ class Learner:
             network=_network_of(self.policy),
             pixel_centre=seen.centre,
             pixel_unit=seen.unit,
-            seed=seed,
+            seed=config.seed if seed is None else seed,
             seconds=config.seconds if seconds is None else seconds,
         )
         self.config = config.with_runtime(

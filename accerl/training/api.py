@@ -46,7 +46,8 @@ def train(
         resume: whether to go on with the run in `out`, from its last checkpoint, to its length
             unless `seconds` says another.
         start: folder of a run whose learner this one begins with.
-        until_score: mean score of the actors at which the run ends early.
+        until_score: score at which the run ends early: J, the learner's, where it is measured, and
+            else the mean of the actors' last 20 episodes.
         settings: any setting of the configuration, as ``section__name``: ``runtime__num_envs=8``.
 
     Raises:

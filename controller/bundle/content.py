@@ -147,6 +147,9 @@ class Content:
                 raise UserError("some are missing or mistyped")
         with refuse_malformed(f"{path / WEIGHTS} does not hold this indicator"):
             scorer = SpecScorer.from_json({**manifest.policy, "weights": weights})
+            if not all(bool(each.isfinite().all()) for each in scorer.parameters()):
+                raise UserError("a weight is not a finite number")
+            _ = scorer.dwell_intervals  # overflows where a decision would be held for ever
         content = cls(AdvancedIndicator(scorer, prior, settings))
         content._check(path, manifest)
         return content

@@ -27,7 +27,15 @@ FILES = (WEIGHTS, GRAPH, BELIEFS, SCHEDULE, CARD)
 """what lies beside the manifest"""
 INDICATOR = "indicator"
 """the kind of policy"""
-_MALFORMED = (KeyError, TypeError, ValueError, AttributeError, RuntimeError, SafetensorError)
+_MALFORMED = (
+    KeyError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    OverflowError,
+    RuntimeError,
+    SafetensorError,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,7 +167,10 @@ def check_version(data: Mapping[str, Any], key: str, expected: int) -> None:
 
 
 def _check_file(file: Path, expected: Mapping[str, Any] | None) -> None:
-    if not isinstance(expected, Mapping) or set(expected) != {"sha256", "bytes"}:
+    kinds = {"sha256": str, "bytes": int}
+    expected = expected if isinstance(expected, Mapping) else {}
+    given = {key: type(value) for key, value in expected.items()}
+    if given != kinds:
         raise UserError(f"{file.parent / MANIFEST} does not list {file.name} with sha256 and bytes")
     if not file.is_file():
         raise UserError(f"{file} is missing from the bundle; copy the whole folder again")

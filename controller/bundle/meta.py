@@ -9,7 +9,8 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from types import UnionType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import accerl
 from accerl.errors import UserError
@@ -168,7 +169,21 @@ def _read(kind: type[Row], data: Mapping[str, Any], what: str) -> Row:
     names = {item.name for item in fields(kind)}  # pyright: ignore[reportArgumentType]
     if set(data) != names:
         raise UserError(f"bundle: {what} has wrong or missing keys {sorted(names ^ set(data))}")
+    wrong = [name for name, own in get_type_hints(kind).items() if not _is_of(own, data[name])]
+    if wrong:
+        raise UserError(f"bundle: {what} has values of another type: {', '.join(wrong)}")
     return kind(**data)
+
+
+def _is_of(kind: Any, value: Any) -> bool:
+    """Whether a value is of a field's type, as far as JSON has one."""
+    if get_origin(kind) is UnionType:
+        return any(_is_of(own, value) for own in get_args(kind))
+    if get_origin(kind) is tuple:
+        return isinstance(value, list | tuple)
+    if kind is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, kind)
 
 
 def git_revision() -> str | None:

@@ -75,12 +75,14 @@ class Schedule:
         """Refuse a schedule that leaves what a policy chooses from.
 
         Raises:
-            UserError: a spec or a level is not in it, or quantiles fall.
+            UserError: a spec or a level is not in it, quantiles fall, or an agreement is no share.
         """
         for spec in self.specs:
             actions.indices(spec)
         levels = actions.knobs
         for point in self.points:
+            if not 0.0 < point.agreement <= 1.0:
+                raise UserError(f"schedule: agreement {point.agreement!r} is no share above 0")
             if set(point.levels) != set(HEADS):
                 raise UserError(f"schedule: levels of {', '.join(HEADS)} are needed")
             for head, values in point.levels.items():

@@ -46,6 +46,6 @@ class PolicyModule(nn.Module):
             policy = cls(int(data["hidden"]), generator=torch.Generator().manual_seed(0))
             weights = {name: torch.tensor(value) for name, value in data["weights"].items()}
             policy.load_state_dict(weights)
-        except (KeyError, RuntimeError, TypeError, ValueError) as error:
+        except (KeyError, OverflowError, RuntimeError, TypeError, ValueError) as error:
             raise UserError(f"{cls.owner}: the weights do not fit: {one_line(error)}") from error
         return policy

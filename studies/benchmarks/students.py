@@ -76,7 +76,7 @@ def bench_students(
         curves=curves,
         specs=_marked(specs),
         policy=played.origin,
-        states=states,
+        states=len(played.ring),
         compared=compared,
         seed=seed,
     )

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from accerl.records import fingerprint, make_out_dir, versions, write_json
+from accerl.records import SUMMARY, fingerprint, make_out_dir, versions, write_json
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.latency.profiles import load_profile
 from accerl.spec import IDENTITY
@@ -71,12 +71,14 @@ def run_bits(
     )
     spent = BUDGETS[budget]
     latency = load_profile(profile or PROFILE)
-    check_disk(out, FREE_BYTES)
+    # Workers of a cluster have other working directories.
+    trainings = _trainings(out.absolute(), spent, latency, seed)
+    untrained = [job for job in trainings if job.out and not (job.out / SUMMARY).is_file()]
+    check_disk(out, FREE_BYTES * len(untrained) // len(trainings))
     make_out_dir(out)
     settings = {"study": "bits", "budget": budget, "seed": seed, "profile": profile}
     machine = {"profile_hash": latency.hash}  # a name may stand for new times
     write_plan(out, {**settings, **machine, "spent": asdict(spent), "bits": list(BITS)})
-    trainings = _trainings(out, spent, latency, seed)
     with open_executor(out, workers, cluster=cluster) as executor:
         left = [job for job in trainings if not executor.is_saved(job)]
         seconds = sum(job.env_steps for job in left) / ENV_STEPS_PER_CORE_SECOND[budget]
@@ -149,6 +151,8 @@ def _write(
     result = {
         **settings,
         "games": known,
+        "runs": spent.seeds * len(spent.env_steps) * (len(BITS) + 1),
+        "runs_made": sum(map(len, found.values())),
         "claim": CLAIM,
         "verdicts": bits_verdicts(known),
         "tuned": tuned_what(spent),

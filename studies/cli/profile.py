@@ -30,7 +30,7 @@ from accerl.runtime.latency.profiles import (
 from accerl.settings import configure, read_settings
 from accerl.spec import CompressionSpec
 from studies import profile_tables as tables
-from studies.cli.command import Command, check_positive, save_result
+from studies.cli.command import Command, check_positive, check_writable, save_result
 from studies.cli.options import GameOption
 from studies.progress import console, say, share_bar
 
@@ -72,7 +72,9 @@ class Measure(Command):
             )
         if self.game is None and (self.network or self.settings):
             raise UserError("--network and --set go with --game")
-        path = (self.out or profile_folder()) / f"{self.name}.json"
+        folder = self.out or profile_folder()
+        check_writable(folder, "ACCERL_HOME" if self.out is None else "--out")
+        path = folder / f"{self.name}.json"
         options: dict[str, Any] = {"repeats": self.repeats}
         with share_bar("latency profile") as options["on_progress"]:
             if self.game is None:
@@ -261,7 +263,7 @@ def _read_costs(path: Path) -> MessageCosts:
     data = read_json(path)
     try:
         return MessageCosts.from_json(data["costs"])
-    except (KeyError, TypeError) as error:
+    except (AttributeError, KeyError, TypeError) as error:
         raise UserError(
             f"--costs {path}: a bench-messages.json of `accerl bench messages` is needed "
             f"({one_line(error)})"

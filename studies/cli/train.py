@@ -13,7 +13,7 @@ from accerl.acting.evaluate import MAX_STEPS
 from accerl.config import RunConfig
 from accerl.errors import UserError, require
 from accerl.monitor.strategies import STRATEGIES, HandSetStrategy
-from accerl.records import CONFIG, read_json
+from accerl.records import CONFIG, METRICS, not_a_run, read_json
 from accerl.runtime.machine.energy import EnergyMeter
 from accerl.settings import to_text
 from accerl.spec import IDENTITY, CompressionSpec, is_own_network
@@ -25,6 +25,7 @@ from controller.shield import Shielded
 from studies.cli.command import Command, as_file_name, check_positive, save_result
 from studies.cli.recorded import free_folder, run_recorded
 from studies.cli.run_options import RunOptions
+from studies.jobs.inner import has_own_dice, with_dice
 from studies.progress import say
 from studies.strategies import choose_strategy
 
@@ -86,6 +87,8 @@ class Train(RunOptions):
             bundle_mode=self.bundle_mode,
             strict=self.strict,
         )
+        if has_own_dice(chosen, json.loads(self.strategy_params)):
+            chosen = with_dice(chosen, config.seed)
         name = chosen.label if isinstance(chosen, HandSetStrategy) else self.strategy
         if self.shield is not None:
             chosen = Shielded(chosen, self.shield)
@@ -112,16 +115,25 @@ class Train(RunOptions):
         if said != ("fixed", "{}", "{}", None):
             return {}
         data = read_json(out / CONFIG)
+        if "strategy" not in data:
+            raise UserError(not_a_run(out, METRICS))
         name, shielded, _ = str(data["strategy"]).partition(" + shield(")
+        recorded = data["strategy_params"] or {}
+        shield = data["shield"]["threshold_nats"] if shielded else None
+        if "digest" in recorded:
+            return {
+                "strategy": name,
+                "bundle_mode": recorded.get("mode", "policy"),
+                "shield": shield,
+            }
         name = "fixed" if name.startswith("fixed ") else name.partition("(")[0]
-        # What a bundle and the indicator hold is no option; if it has changed, that is refused.
-        params = data["strategy_params"] if name in (*STRATEGIES, *COMPARATORS) else {}
+        # What the indicator holds is no option; if it has changed, that is refused.
+        params = recorded if name in (*STRATEGIES, *COMPARATORS) else {}
         if is_own_network(name) and not Path(name).exists():
             raise UserError(
                 f"{out} was started with {name}, whose parameters are not recorded: give "
                 "--strategy and --strategy-params again"
             )
-        shield = data["shield"]["threshold_nats"] if shielded else None
         return {"strategy": name, "strategy_params": json.dumps(params), "shield": shield}
 
     def _meter(self, config: RunConfig) -> EnergyMeter | None:

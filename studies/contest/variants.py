@@ -60,7 +60,7 @@ VARIANTS = {
         Variant(
             name="no_kl",
             label="without KL",
-            what="nothing is known of fidelity",
+            what="KL is never measured, only what the prior says is known, and nothing caps it",
             kind=ABLATION,
             settings={"uses_kl": False},
         ),

@@ -202,6 +202,8 @@ class _Asked:
                 self._finish(name, replayed=True)
             else:
                 self._waiting.append(name)
+        if asked and not self._waiting:
+            self._tell(at_once=True)  # another process or machine may have been left behind here
         try:
             while (self._waiting and not self._failed) or self._running:
                 self._start()

@@ -141,6 +141,7 @@ def _read_pack(file: Path) -> dict[str, Any]:
             f"{file} is no file of `accerl study pack`, or was cut off; give another"
         ) from error
     is_pack = isinstance(pack, dict) and pack.get("format") == FORMAT
+    is_pack = is_pack and all(isinstance(pack.get(part), dict) for part in ("notes", "jobs"))
     is_safe = is_pack and pack["notes"].keys() <= set(NOTES)
     if not is_safe or not all(re.fullmatch("[0-9a-f]{64}", name) for name in pack["jobs"]):
         raise UserError(f"{file} was not written by `accerl study pack`; give another")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from accerl.records import fingerprint, make_out_dir, versions, write_json
+from accerl.records import SUMMARY, fingerprint, make_out_dir, versions, write_json
 from accerl.runtime.latency.profiles import load_profile
 from studies.jobs.executor import open_executor
 from studies.learning.curve import LearningCurve
@@ -67,8 +67,6 @@ def run_learning_study(
         storage=storage,
     )
     cases = plans[budget]
-    check_disk(out, START_BYTES * sum(case.seeds for case in cases if case.start))
-    make_out_dir(out)
     # Seed by seed: what is interrupted has compared everything on the first ones.
     asked = [
         (number, variant, seed + index)
@@ -77,9 +75,14 @@ def run_learning_study(
         for variant in case.variants
         if index < case.seeds
     ]
-    jobs = [_job(cases[number], variant, each, profile, out) for number, variant, each in asked]
+    # Workers of a cluster have other working directories.
+    place = out.absolute()
+    jobs = [_job(cases[number], variant, each, profile, place) for number, variant, each in asked]
     # Several cases may go on from the same run.
     starts = {job.start.out: job.start for job in jobs if job.start}
+    unmade = [path for path in starts if path and not (path / SUMMARY).is_file()]
+    check_disk(out, START_BYTES * len(unmade))
+    make_out_dir(out)
     settings: dict[str, Any] = {"name": name, "budget": budget, "seed": seed}
     settings |= {"profile": profile, "runs_by": {}}
     curves: dict[tuple[int, str, int], LearningCurve] = {}

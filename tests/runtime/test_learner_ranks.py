@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -61,6 +62,20 @@ def test_a_run_with_two_learners_is_recorded_and_resumed(tmp_path: Path) -> None
     assert second.summary["rss_bytes_max"]["learner-1"] > 10 * 2**20
     assert sum(report.cpu_seconds.get("learner-1", 0.0) for report in second.reports) > 0.0
     assert len(evaluate_checkpoint(tmp_path / "run", 3)["returns"]) == 3
+
+
+def test_two_learners_share_a_network_of_ones_own_with_idle_and_float64_parts() -> None:
+    network = "tests.fixtures.own_networks:Scaled"
+    run = ProcessRun(replace(TWO, game="cartpole", network=network))
+    try:
+        killer = Killer(run)
+        killer.recover()
+        while run.learner.updates < 2:  # the second meets what the first left unfinished
+            killer.advance(0.1)
+        assert run._ranks.formed
+    finally:
+        run.close()
+    assert not [event for report in killer.reports for event in report.events]
 
 
 @pytest.mark.slow

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from accerl.config import RunConfig
@@ -50,6 +50,9 @@ class MessageCosts(JsonFields):
 
     The defaults were measured by `accerl bench messages` on two cores of an AMD EPYC, with Pong's
     rollouts of random play.
+
+    Raises:
+        UserError: a value lies outside what is allowed.
     """
 
     call_seconds: float = 3.7e-4
@@ -74,6 +77,11 @@ class MessageCosts(JsonFields):
     """of a rollout as it is"""
     samples: int = 1024
     """env steps of that rollout"""
+
+    def __post_init__(self) -> None:
+        names = " ".join(field.name for field in fields(self))
+        rule = "must be positive and finite"
+        require_fields(self, "costs", names, rule, lambda value: 0.0 < value < math.inf)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,6 +6,7 @@ import multiprocessing
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -131,7 +132,10 @@ def _predicted(
         refuse_killed("the virtual clock"),
         bar("virtual clock", len(keys)) as advance,
         ProcessPoolExecutor(workers, spawn) as pool,
+        ExitStack() as leaving,
     ):
+        # An interruption must not wait for runs that have not begun.
+        leaving.callback(pool.shutdown, wait=False, cancel_futures=True)
         names, futures = {}, {}
         for case, seed in keys:
             run, profile = (case, lengths[case.game], seed), profiles[case.game]

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 from accerl.errors import UserError
-from accerl.records import read_json, write_json
+from accerl.records import json_hash, read_json, write_json
 from controller.bundle.bundle import load_bundle, show_bundle, verify_bundle
 from controller.bundle.files import FILES, GRAPH, MANIFEST, SCHEDULE, WEIGHTS
 from controller.indicator.onnx_graph import build_onnx
@@ -116,6 +118,7 @@ def test_a_graph_that_is_none_is_found(folder: Path) -> None:
     [
         lambda manifest: manifest["policy"].update(hidden=7),
         lambda manifest: manifest["policy"].update(hidden="many"),
+        lambda manifest: manifest["policy"].update(hidden=float("inf")),
         lambda manifest: manifest["policy"].pop("hidden"),
     ],
 )
@@ -126,6 +129,37 @@ def test_weights_of_another_form_are_found(
     with pytest.raises(UserError, match=r"controller\.safetensors does not hold this") as caught:
         load_bundle(folder)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("log_dwell", [100.0, float("inf"), float("nan")])
+def test_a_decision_that_would_be_held_for_ever_is_found(folder: Path, log_dwell: float) -> None:
+    weights = load_file(folder / WEIGHTS)
+    save_file({**weights, "log_dwell": torch.tensor([log_dwell])}, folder / WEIGHTS)
+    resign(folder, lambda manifest: None)
+    for reader in READERS:
+        with pytest.raises(UserError, match=r"controller\.safetensors does not hold this"):
+            reader(folder)
+
+
+@pytest.mark.parametrize("entry", [{"sha256": "0", "bytes": "123"}, {"sha256": 5, "bytes": 1}, []])
+def test_a_file_that_is_listed_in_another_form_is_found(folder: Path, entry: object) -> None:
+    manifest = json.loads((folder / MANIFEST).read_text())
+    del manifest["digest"]
+    manifest["files"][WEIGHTS] = entry
+    write_json(folder / MANIFEST, {**manifest, "digest": json_hash(manifest)})
+    for reader in READERS:
+        with pytest.raises(UserError, match=r"does not list controller\.safetensors with"):
+            reader(folder)
+
+
+@pytest.mark.parametrize("agreement", ["all", 0.0, 2.0, None])
+def test_an_agreement_that_is_no_share_is_found(folder: Path, agreement: object) -> None:
+    data = read_json(folder / SCHEDULE)
+    data["games"]["catch"][0]["agreement"] = agreement
+    write_json(folder / SCHEDULE, data)
+    resign(folder, lambda manifest: None)
+    with pytest.raises(UserError, match=r"schedule\.json, catch: "):
+        verify_bundle(folder)
 
 
 def test_pickled_weights_are_never_unpickled(folder: Path) -> None:
@@ -184,6 +218,9 @@ def test_levels_of_another_form_are_found(folder: Path, levels: object) -> None:
         lambda manifest: manifest["meta"]["results"][0].update(ratio="good"),
         lambda manifest: manifest["meta"]["results"][0].update(low=None),
         lambda manifest: manifest["meta"].update(horizon_seconds=None),
+        lambda manifest: manifest["meta"]["instances"][0].update(horizon_seconds="x"),
+        lambda manifest: manifest["meta"]["instances"][0].update(game=["catch"]),
+        lambda manifest: manifest["meta"]["results"][0].update(metric=5),
         lambda manifest: manifest["meta"].update(min_dwell_intervals=1),
         lambda manifest: manifest["probes"].pop("logits"),
         lambda manifest: manifest["probes"].update(vectors=[["x"]]),
