@@ -166,6 +166,10 @@ class CompressorChain:
         source = next((net for net in [policy, *given] if net is not None), None)
         if source is None:
             raise UserError("chain: which policy? give one to compress() or to the first link")
+        if observations.dtype not in (np.uint8, np.float32):
+            raise UserError(
+                f"chain: observations must be uint8 or float32, not {observations.dtype}"
+            )
         kind = ObservationSpec(observations.shape[1:], str(observations.dtype))
         if not isinstance(source, PolicyNet | GraphPolicy):
             source = copy.deepcopy(source)  # a graph is read in evaluation mode, with hooks

@@ -20,7 +20,7 @@ from accerl.compress.distillation.state_ring import StateRing
 from accerl.compress.distillation.student_pool import StudentPool
 from accerl.compress.distillation.trainer import FixedStates, StateSource
 from accerl.compress.links import CompressionState, Link
-from accerl.compress.quantization.quantize import spread
+from accerl.compress.quantization.quantize import CALIBRATION_STATES, spread
 from accerl.errors import CannotCompressError, UserError
 from accerl.networks.graph_policy import Policy
 from accerl.networks.observation import ObservationSpec
@@ -213,7 +213,8 @@ class Compressor:
         state = chain.run(state)
         if spec not in self._checked:
             check_engine(state.result, state.exact_net, spread(self.states))
-            self._checked.add(spec)
+            if self._filled >= min(CALIBRATION_STATES, len(self._ring)):
+                self._checked.add(spec)
         self._last_good = spec
         return state.result
 
@@ -305,6 +306,7 @@ class Compressor:
             "published": list(self._published),
             "admission": self.admission.state_dict(),
             "checked": sorted((spec.to_json() for spec in self._checked), key=str),
+            "refused": [[spec.to_json(), why] for spec, why in self._refused.items()],
             "last_good": None if self._last_good is None else self._last_good.to_json(),
         }
 
@@ -315,6 +317,7 @@ class Compressor:
         self._filled = len(ring)
         self._next = int(state["next"])
         self._checked = set(map(CompressionSpec.from_json, state["checked"]))
+        self._refused = {CompressionSpec.from_json(spec): why for spec, why in state["refused"]}
         self.admission.load_state_dict(state["admission"])
         good = state["last_good"]
         self._last_good = None if good is None else CompressionSpec.from_json(good)
@@ -340,6 +343,8 @@ class Compressor:
             memory = ChainMemory.of(rank, self.config, generation)
         elif memory.version not in self._published:
             memory.factoriser.forget()  # half a pass does not catch up with more than a publication
+        if memory.tracker.measured_at not in self._published:  # the learner acted meanwhile, say
+            memory.tracker.forget()
         memory = self._memories[key, rank] = replace(memory, version=version)
         return memory
 

@@ -28,7 +28,13 @@ from accerl.compress.quantization.rounding import (
     round_weights,
     tune_for_integers,
 )
-from accerl.errors import require, require_choice, require_fields
+from accerl.errors import (
+    CannotCompressError,
+    UserError,
+    require,
+    require_choice,
+    require_fields,
+)
 from accerl.networks.adopt import as_policy, require_chain
 from accerl.networks.graph_policy import GraphPolicy, Policy
 from accerl.networks.make import name_of
@@ -235,12 +241,18 @@ class Quantizer:
         tracker = self.tracker or RangeTracker(self.method.ranges)
         chain = isinstance(net, PolicyNet)
         refreshing = REFRESHING_STATES if chain else GRAPH_REFRESHING_STATES
-        measured = spread(state.observations, refreshing if tracker.used else CALIBRATION_STATES)
+        # The first publication comes before the first rollout, and knows few states.
+        known = tracker.seen_states >= CALIBRATION_STATES
+        measured = spread(state.observations, refreshing if known else CALIBRATION_STATES)
         ranges = measure(tracker, net, measured)
+        tracker.measured_at = state.version
         state = replace(state, bits=8, ranges=ranges, measured=measured, method=self.method)
         if not self.method.tuning_updates:
             return state
-        net = require_chain(net)
+        try:
+            net = require_chain(net)
+        except UserError as error:
+            raise CannotCompressError(f"quantise_tuning_updates: {error}") from error
         tuned = tune_for_integers(
             net,
             ranges,

@@ -125,6 +125,11 @@ def compress_policy(
             f"compress: observations must be uint8 or float32, not {observations.dtype}; "
             "use observations.astype(np.float32)"
         )
+    if config.prune_criterion == "taylor" and spec.sparsity > 0.0:
+        raise UserError(
+            "compress: prune_criterion 'taylor' needs the gradients of a learner, which a module "
+            "that is given here does not bring along; choose another"
+        )
     kind = ObservationSpec(observations.shape[1:], str(observations.dtype))
     given = ActorCritic(module) if is_sb3_policy(module) else module
     policy = as_policy(copy.deepcopy(given).cpu().eval(), kind)

@@ -160,7 +160,11 @@ class InnerRun(Protocol):
         ...
 
     def snapshot(self) -> Snapshot:
-        """Return everything the run is, bit-exact (serial and analytic runs only)."""
+        """Return everything the run is, bit-exact (serial and analytic runs only).
+
+        Of the states that students learn from it holds the newest 32 MB: on Atari, where more are
+        kept, students go on from others than they would have.
+        """
         ...
 
     def restore(self, snapshot: Snapshot) -> None:

@@ -273,7 +273,7 @@ def _drive_recorded(
     """Run to the end, recording; whatever interrupts it leaves a checkpoint to resume from.
 
     An interruption in mid-interval goes back to the end of the last one, so that a resumed
-    serial run equals an uninterrupted one bit by bit.
+    serial run equals an uninterrupted one bit by bit, but for Atari's students (`Run.snapshot`).
     """
     checkpoint = writer.path / CHECKPOINT
     state = episode.snapshot()

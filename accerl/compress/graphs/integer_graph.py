@@ -303,23 +303,31 @@ class IntegerLowering:
         if value.last != last:  # before it becomes float32: integers move faster
             value = self._moved(value, name)
         if not integers and value.mapping is not None:
-            value = self._dequantised(value)
+            value = self._dequantised(value, name)
         forms.append(value)
         return value
 
     def _quantised(self, value: Value, name: str) -> Value:
-        mapping, output = self._own(name), f"{value.name}.int8"
+        mapping, output = self._own(name), f"{self._base(value, name)}.int8"
         self._graph.add("QuantizeLinear", [value.name, *mapping.names], output)
         return replace(value, name=output, mapping=mapping)
 
-    def _dequantised(self, value: Value) -> Value:
-        output = f"{value.name}.fp32"
+    def _dequantised(self, value: Value, name: str) -> Value:
+        output = f"{self._base(value, name)}.fp32"
         self._graph.add("DequantizeLinear", [value.name, *_mapping(value).names], output)
         return replace(value, name=output, mapping=None)
 
+    def _base(self, value: Value, name: str) -> str:
+        """Return what the other forms of a value are named after.
+
+        Several operations may stand for the states as they come: each has forms of its own.
+        """
+        return name if value.name == "obs" else value.name
+
     def _moved(self, value: Value, name: str) -> Value:
         """Return a value with its channels moved to the other end."""
-        graph, output = self._graph, f"{value.name}.{'first' if value.last else 'last'}"
+        to = "first" if value.last else "last"
+        graph, output = self._graph, f"{self._base(value, name)}.{to}"
         shape = self._traced.shapes[name]
         if not value.last:
             graph.add("Transpose", [value.name], output, perm=[0, 2, 3, 1])

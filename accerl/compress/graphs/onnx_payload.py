@@ -129,7 +129,7 @@ def same_integers(first: bytes | bytearray, second: bytes | bytearray) -> bool:
     Integers must be equal; float constants (scales, heads) may move by half of 1/127 of the
     largest value of their row, which is what rounding does to the integers as well. The heads'
     biases are a row of several scales, the last of them the value's: those of logits may move by
-    `SAME_NATS` and no more.
+    `SAME_NATS` and no more (a network that is no chain has its heads apart, and no such bound).
     """
     if graph_of(first) != graph_of(second):
         return False

@@ -42,7 +42,8 @@ def pack_script(net: GraphPolicy, *, bits: int = 32, head_shift: np.ndarray | No
     """
     file = io.BytesIO()
     weights = {name: tensor.detach().cpu() for name, tensor in net.state_dict().items()}
-    refuse_diverged("the network", *(w for w in weights.values() if w.is_floating_point()))
+    learned = [weights[name] for name, _ in net.named_parameters()]
+    refuse_diverged("the network", *(w for w in learned if w.is_floating_point()))
     if head_shift is not None:
         _shift_heads(net, weights, torch.from_numpy(head_shift).float())
     try:

@@ -27,7 +27,7 @@ from torch.export.graph_signature import InputKind
 from tqdm import tqdm
 
 from accerl.compress.layers import refuse_diverged
-from accerl.errors import UserError, first_line
+from accerl.errors import CannotCompressError, first_line
 from accerl.networks.observation import ObservationSpec
 
 LAYERS = ("conv2d", "linear")
@@ -128,9 +128,9 @@ class Traced:
                 found.append(op)
         return tuple(found) if len({op.name for op in found}) == 2 else ()
 
-    def refusal(self, what: str, hint: str) -> UserError:
+    def refusal(self, what: str, hint: str) -> CannotCompressError:
         """Return the error that says why this module cannot become a graph."""
-        return UserError(
+        return CannotCompressError(
             f"{self.name} cannot be exported to ONNX: {what}; {hint}, or let it act without, "
             'with a spec of graph "eager" or "torchscript"'
         )
@@ -139,7 +139,7 @@ class Traced:
         """Return the tensors of a module of this structure in float32 on the CPU, by name.
 
         Raises:
-            UserError: a value is NaN or infinite: training has diverged.
+            UserError: a parameter is NaN or infinite: training has diverged.
         """
         found, sums = {}, {}
         for name, (kind, target) in self._sources.items():
@@ -152,7 +152,8 @@ class Traced:
             found[name] = tensor.detach().cpu()
             if found[name].is_floating_point():
                 found[name] = found[name].float()
-                sums[target] = found[name].sum()
+                if kind == InputKind.PARAMETER:  # a mask that is a buffer may hold -inf
+                    sums[target] = found[name].sum()
         # One look at all of them costs a tenth of a look at each.
         if sums and not torch.isfinite(torch.stack(list(sums.values()))).all():
             for target, one in sums.items():

@@ -83,7 +83,8 @@ def layer_scores(
         if slope is None or (bias is not None and bias.grad is None):
             raise UserError(
                 f"prune: criterion 'taylor' needs gradients and {name} has none; the learner's "
-                "policy has them after an update, any other after backward()"
+                "policy has them after an update, another PolicyNet after backward(); of a module "
+                "of your own they are not read"
             )
         gradient = _rows(slope, None if bias is None else bias.grad)
         return (weight * gradient).sum(1).abs()

@@ -75,11 +75,18 @@ class RangeTracker:
         self._input: Range | None = None
         self._layers: list[Range] = []
         self._histograms: list[_Histogram] = []
+        self.seen_states = 0
+        """that it has measured so far"""
+        self.measured_at = -1
+        """learner updates of the network that it has measured last; -1: none"""
 
-    @property
-    def used(self) -> bool:
-        """Whether it has measured anything yet."""
-        return self._input is not None
+    def forget(self) -> None:
+        """Begin anew: a moving average of a network that has moved on is nobody's range.
+
+        Ranges of minmax stay: they grow at once.
+        """
+        if self.method.name != "minmax":
+            self.load_state_dict(RangeTracker(self.method).state_dict())
 
     def measure(self, net: PolicyNet, obs: np.ndarray) -> ActivationRanges:
         """Return the ranges of `net` after it has seen recorded states obs [N, *shape] too.
@@ -105,6 +112,7 @@ class RangeTracker:
             UserError: there are no states, or something is NaN or infinite.
         """
         require_states(obs)
+        self.seen_states += len(obs)
         self._input = self._blend(self._input, _input_range(obs))
         if len(self._layers) != count:  # the first, or another network
             self._layers = []
@@ -140,6 +148,8 @@ class RangeTracker:
     def state_dict(self) -> dict[str, Any]:
         """Return everything that an exact resume needs, as a plain tree."""
         return {
+            "seen_states": self.seen_states,
+            "measured_at": self.measured_at,
             "input": None if self._input is None else list(self._input),
             "layers": [list(pair) for pair in self._layers],
             "histograms": [
@@ -150,6 +160,8 @@ class RangeTracker:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Become the tracker that `state` was taken from."""
+        self.seen_states = int(state["seen_states"])
+        self.measured_at = int(state["measured_at"])
         given = state["input"]
         self._input = None if given is None else (float(given[0]), float(given[1]))
         self._layers = [(float(low), float(high)) for low, high in state["layers"]]

@@ -194,6 +194,29 @@ def test_a_network_that_began_anew_is_calibrated_anew() -> None:
     assert len(widths) > 1
 
 
+def test_ranges_are_refreshed_by_few_states_once_enough_were_measured() -> None:
+    learner, compressor = make_learner(), make_compressor()
+    measured = []
+    for version, count in enumerate((1, 47, 16, 16)):  # the first publication knows what resets to
+        compressor.observe(states(count, seed=version))
+        compressor.build(INT8, learner, version)
+        (memory,) = compressor._memories.values()
+        measured.append(memory.tracker.seen_states)
+    assert measured == [1, 49, 97, 105]
+
+
+@pytest.mark.parametrize(("ranges", "kept"), [("minmax", True), ("percentile", False)])
+def test_averages_of_a_network_that_has_moved_on_are_forgotten(ranges: str, kept: bool) -> None:
+    learner, compressor = make_learner(), make_compressor(quantise_ranges=ranges)
+    compressor.observe(states())
+    compressor.build(INT8, learner, 0)
+    for version in (1, 2, 3):  # without compression meanwhile
+        compressor.build(CompressionSpec(), learner, version)
+    compressor.build(INT8, learner, 4)
+    (memory,) = compressor._memories.values()
+    assert (memory.tracker.seen_states > 48) == kept
+
+
 def test_kl_to_an_exact_copy_is_zero() -> None:
     compressor, learner = make_compressor(), make_learner()
     compressor.observe(states())

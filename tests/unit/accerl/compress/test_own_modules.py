@@ -1,0 +1,125 @@
+"""What users' modules do that ours do not: masks, several towers, float64, orders in mid-run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import accerl
+from accerl.compress import CompressionConfig, Compressor, CompressorChain, Pruning
+from accerl.compress.check import kl_nats
+from accerl.errors import CannotCompressError, UserError
+from accerl.networks.adopt import as_policy
+from accerl.networks.graph_policy import GraphPolicy
+from accerl.networks.observation import ObservationSpec
+from accerl.spec import CompressionSpec
+from tests.fixtures.own_networks import OwnMLP
+
+BOARD = ObservationSpec((2, 10, 10), "uint8")
+INT8 = CompressionSpec(bits=8)
+
+
+def boards(count: int = 64) -> np.ndarray:
+    drawn = np.random.default_rng(0).integers(0, 255, (count, 2, 10, 10))
+    return drawn.astype(np.uint8)
+
+
+class Towers(nn.Module):
+    """An actor and a critic that share nothing, and each scale the image themselves."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.actor, self.critic = (
+            nn.Sequential(
+                nn.Conv2d(2, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(512, 16), nn.ReLU()
+            )
+            for _ in range(2)
+        )
+        self.policy, self.value = nn.Linear(16, 3), nn.Linear(16, 1)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        logits = self.policy(self.actor(x.float() / 255.0))
+        return logits, self.value(self.critic(x.float() / 255.0))
+
+
+class Masked(Towers):
+    """One that adds a mask of infinities before a softmax, as attention does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mask", torch.tensor([0.0, 0.0, -torch.inf]))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        logits, values = super().forward(x)
+        return logits + torch.softmax(logits + self.get_buffer("mask"), -1), values
+
+
+class Doubled(Towers):
+    """One that no ONNX file holds: some of it is computed in float64."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        logits, values = super().forward(x)
+        return (2.0 * logits.double()).float(), values
+
+
+def logits_of(net: nn.Module, obs: np.ndarray) -> np.ndarray:
+    with torch.no_grad():
+        return net(torch.from_numpy(obs))[0].numpy()
+
+
+@pytest.mark.parametrize("bits", [32, 8])
+def test_towers_that_each_scale_the_image_are_compressed(bits: int) -> None:
+    torch.manual_seed(0)
+    net, obs = Towers(), boards()
+    compressed = accerl.compress(net, CompressionSpec(bits=bits), obs)
+    assert kl_nats(logits_of(net, obs), compressed.infer(obs)[0]).mean() < 1e-3
+
+
+@pytest.mark.parametrize("spec", [CompressionSpec(), CompressionSpec(graph="torchscript"), INT8])
+def test_a_mask_of_infinities_is_no_sign_of_divergence(spec: CompressionSpec) -> None:
+    torch.manual_seed(0)
+    net, obs = Masked(), boards()
+    compressed = accerl.compress(net, spec, obs)
+    assert kl_nats(logits_of(net, obs), compressed.infer(obs)[0]).mean() < 1e-3
+
+
+def make_compressor(policy: Any, **settings: Any) -> Compressor:
+    config = CompressionConfig(calibration_states=64, **settings)
+    seen, actions = policy.observation, policy.num_actions
+    compressor = Compressor(seen, actions, config, torch.Generator().manual_seed(0))
+    compressor.observe(boards())
+    return compressor
+
+
+def test_what_cannot_become_a_graph_ends_no_run_that_acts_in_torch() -> None:
+    policy = as_policy(Doubled(), BOARD)
+    assert isinstance(policy, GraphPolicy)
+    compressor = make_compressor(policy)
+    compressor.build(CompressionSpec(graph="torchscript"), policy, 0)
+    with pytest.raises(CannotCompressError, match="cannot be exported to ONNX") as caught:
+        compressor.build(INT8, policy, 1)
+    again = make_compressor(policy)
+    again.load_state_dict(compressor.state_dict())
+    assert again._refused == {INT8: str(caught.value)}, "it is not tried again after a resume"
+
+
+def test_tuning_for_integers_says_what_it_needs() -> None:
+    policy = as_policy(Towers(), BOARD)
+    compressor = make_compressor(policy, quantise_tuning_updates=2)
+    compressor.build(CompressionSpec(), policy, 0)
+    with pytest.raises(CannotCompressError, match="quantise_tuning_updates: "):
+        compressor.build(INT8, policy, 1)
+
+
+def test_gradients_that_are_not_there_are_not_taken_for_some() -> None:
+    obs = np.random.default_rng(0).normal(size=(64, 6)).astype(np.float32)
+    net = OwnMLP(ObservationSpec((6,), "float32"), 3)
+    config = CompressionConfig(prune_criterion="taylor")
+    with pytest.raises(UserError, match="prune_criterion 'taylor' needs the gradients"):
+        accerl.compress(net, CompressionSpec(sparsity=0.5), obs, config=config)
+    with pytest.raises(UserError, match="uint8 or float32, not float64"):
+        CompressorChain([Pruning(net, 0.5)]).compress(observations=obs.astype(np.float64))
