@@ -23,9 +23,10 @@ class OwnConfig:
     """
 
     links: tuple[str, ...] = ()
-    """compressors that every published network goes through after it was distilled, pruned and
-    factorised, and before it is rounded and exported; these three are lists of module:Class, each
-    called without arguments"""
+    """compressors that every published network goes through after it was distilled and pruned, each
+    before the shipped one of its `stage`: TUNE and FACTORISE before it is factorised, QUANTISE
+    before it is rounded; these three are lists of module:Class, each called without
+    arguments"""
     correctors: tuple[str, ...] = ()
     """what corrects after `learner.corrector`, in this order"""
     indicators: tuple[str, ...] = ()

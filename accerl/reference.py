@@ -78,7 +78,8 @@ def page() -> str:
         "",
         "`--set SECTION.NAME=VALUE`, or `section__name=value` in Python. Those without a section "
         "have options of their own (`--network`, `--seconds`, `--until-score`, `--start`, "
-        "`--events FILE`); in Python events are `conditions__events=[{...}]`.",
+        "`--events FILE`), but for `pixel_centre` and `pixel_unit`, which `--config FILE` sets; "
+        "in Python events are `conditions__events=[{...}]`.",
         "",
         "| setting | default | meaning |",
         "|---|---|---|",
@@ -86,7 +87,8 @@ def page() -> str:
         "",
         "## summary.json",
         "",
-        "Written when a run ends, in time or not.",
+        "Written when a run has reached its length or its score: one that was interrupted has none "
+        "until it is resumed to its end.",
         "",
         "| field | meaning |",
         "|---|---|",

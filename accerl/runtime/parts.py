@@ -40,7 +40,7 @@ class Parts:
     """how off-policy data is corrected; None: as `LearnerConfig.corrector` says"""
     links: tuple[Link, ...] = ()
     """compressors of the user's own, which every published network goes through after it was
-    distilled, pruned and factorised, and before it is rounded and exported"""
+    distilled and pruned, each before the shipped one of its `stage`"""
 
     stopping: threading.Event | None = None
     """set from another thread, it ends a process run like Ctrl-C does"""
