@@ -82,12 +82,13 @@ class Run(Command):
     ablations, bits and the figures also have short, contest and room medium, students and
     correctors minatar, and students rest and onwards"""
     seed: int = 0
-    """of samplers and controller; of oracle-gap, the first of each split's inner seeds"""
+    """of samplers and controller; of students, correctors, bits and figures, the first seed of
+    their runs; of oracle-gap, the first of each split's inner seeds"""
     workers: int = 0
     """inner runs at once; 0 makes one for every core that there is memory for"""
     profile: str = ""
-    """latency profile to use in place of measuring this machine; of oracle-gap, in place of the
-    splits'"""
+    """latency profile to play on in place of the study's machines (a contest then holds nothing
+    out); of figures, in place of two-core"""
     cluster: str = ""
     """Ray cluster to make the inner runs on: auto, HOST:PORT or ray://HOST:10001"""
     storage: str = ""
@@ -95,8 +96,8 @@ class Run(Command):
     postgresql+psycopg://user:password@host/database"""
 
     saved_only: bool = False
-    """make no more runs: figures show those that are saved, and a contest or quickstart ends early,
-    with the test seeds that are complete"""
+    """make no more runs: figures show those that are saved, and a contest, quickstart or ablations
+    ends early, with the test seeds that are complete"""
 
     def execute(self) -> dict[str, Any]:
         """Run the study; return its contest, or what it found."""
