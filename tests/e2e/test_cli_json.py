@@ -251,7 +251,10 @@ def test_settings_may_be_given_one_by_one(
 ) -> None:
     out = tmp_path / "run"
     settings = ("--set", "runtime.num_envs=8", "--set", "learner.corrector=retrace+importance")
-    trained(capsys, profile, out, *settings)
+    done = accerl(
+        capsys, "train", "catch", "--seconds", 0.1, "--profile", profile, "--out", out, *settings
+    )
+    assert done.code == 0, done.err
     config = read_json(out / "config.json")
     assert config["runtime"]["num_envs"] == 8
     assert config["learner"]["corrector"] == "retrace+importance"

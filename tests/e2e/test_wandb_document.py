@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from accerl.errors import UserError
 from analysis.comparison.contest import build_contest, write_contest
 from analysis.figures.theme import Figure, render_svg
 from analysis.records.load import load_study
+from analysis.render import html, wandb_document
 from analysis.render.html import write_study_report
 from analysis.render.wandb_document import chart_name, chart_spec, save_report, write_report_spec
 from analysis.report.study import study_figures, study_sections
@@ -22,6 +24,17 @@ from tests.fixtures.command_line import accerl
 from tests.fixtures.reports.wandb_server import WandbServer, wandb_server
 from tests.fixtures.studies.synthetic_contest import write_contest_study
 from tests.fixtures.studies.synthetic_study import write_study
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _worked_out_once() -> Iterator[None]:
+    """What a study says is worked out once, and pages are not drawn: others look at them."""
+    with pytest.MonkeyPatch.context() as patch:
+        once = functools.cache(html.study_report)
+        patch.setattr(html, "study_report", once)
+        patch.setattr(wandb_document, "study_report", once)
+        patch.setattr(html, "render_svg", lambda figure: "")
+        yield
 
 
 @pytest.fixture(scope="module")

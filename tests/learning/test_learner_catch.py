@@ -18,8 +18,6 @@ from tests.fixtures.runs.learning import EVERY_ENGINE
 
 QUICK = [
     IDENTITY,
-    CompressionSpec(graph="eager"),
-    CompressionSpec(graph="torchscript"),
     CompressionSpec(bits=16),
     CompressionSpec(bits=8),
     CompressionSpec(student="net3"),

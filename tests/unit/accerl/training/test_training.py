@@ -9,12 +9,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from accerl.checkpoint import load_checkpoint
-from accerl.config import RunConfig
 from accerl.errors import UserError
 from accerl.monitor.features import Features
 from accerl.monitor.strategies import FixedStrategy, KLThresholdStrategy
@@ -22,20 +20,16 @@ from accerl.monitor.strategy import Strategy
 from accerl.records import read_json, read_metrics
 from accerl.runtime.run import PHASES, IntervalReport
 from accerl.spec import IDENTITY, CompressionSpec, Decision
-from accerl.training.run import CHECKPOINT_EVERY, RunResult, run_training
+from accerl.training.run import CHECKPOINT_EVERY, RunResult
 from accerl.training.run_folder import CHECKPOINT
 from accerl.training.saved_policy import evaluate_checkpoint
 from accerl.training.summary import SUMMARY_FIELDS
 from analysis.records.load import load_run
 from tests.fixtures.runs.inner_runs import fast_profile, files_hash, tiny_catch
+from tests.fixtures.runs.short_catch import config, interrupting, run
 
 INT8 = CompressionSpec(bits=8)
 NET3 = CompressionSpec(student="net3", bits=8)
-
-
-def config(seed: int = 0, **runtime: Any) -> RunConfig:
-    """Ten short intervals of two or three updates: more than one checkpoint's worth."""
-    return tiny_catch(seed, seconds=0.04, interval_seconds=0.004, **runtime)
 
 
 def switching() -> KLThresholdStrategy:
@@ -45,20 +39,18 @@ def switching() -> KLThresholdStrategy:
     )
 
 
-def run(strategy: Strategy, out: Path | None, **options: Any) -> RunResult:
-    return run_training(
-        options.pop("config", config()), strategy, out=out, profile=fast_profile(), **options
-    )
+@pytest.fixture(scope="module")
+def uncut(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RunResult]:
+    """An uninterrupted run with the settings of this file; nothing may change its folder."""
+    out = tmp_path_factory.mktemp("uncut") / "run"
+    return out, run(FixedStrategy(), out)
 
 
-def interrupting(after: int) -> Callable[[IntervalReport], None]:
-    """Ctrl-C when interval number `after` has ended."""
-
-    def on_interval(report: IntervalReport) -> None:
-        if report.index == after:
-            raise KeyboardInterrupt
-
-    return on_interval
+@pytest.fixture(scope="module")
+def switched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RunResult]:
+    """The same with a strategy that has a memory."""
+    out = tmp_path_factory.mktemp("switched") / "run"
+    return out, run(switching(), out)
 
 
 def final_state(out: Path) -> tuple[bytes, bytes, list[str]]:
@@ -75,29 +67,36 @@ def final_state(out: Path) -> tuple[bytes, bytes, list[str]]:
     ids=["fixed-0-short", "kl-threshold-2", "kl-threshold-7"],
 )
 def test_a_resumed_run_equals_an_uninterrupted_one(
-    make: Callable[[], Strategy], after: int, first_seconds: float, tmp_path: Path
+    make: Callable[[], Strategy],
+    after: int,
+    first_seconds: float,
+    switched: tuple[Path, RunResult],
+    tmp_path: Path,
 ) -> None:
     """Bit by bit: weights, optimiser, environments, metrics, and what the strategy remembers."""
     short = config(first_interval_seconds=first_seconds)
-    whole = run(make(), tmp_path / "whole", config=short)
+    path, whole = switched
+    if first_seconds:
+        path = tmp_path / "whole"
+        whole = run(make(), path, config=short)
     with pytest.raises(KeyboardInterrupt):
         run(make(), tmp_path / "parts", config=short, on_interval=interrupting(after))
     assert len(list(read_metrics(tmp_path / "parts"))) == after + 1
     assert not (tmp_path / "parts" / "summary.json").exists()
     resumed = run(make(), tmp_path / "parts", config=short, resume=True)
-    assert final_state(tmp_path / "parts") == final_state(tmp_path / "whole")
+    assert final_state(tmp_path / "parts") == final_state(path)
     assert resumed.summary == whole.summary
     assert resumed.reports == whole.reports
     assert len(whole.reports) == (11 if first_seconds else 10)
 
 
-def test_the_strategy_of_that_test_really_switches(tmp_path: Path) -> None:
-    decisions = [report.decision for report in run(switching(), None).reports]
+def test_the_strategy_of_that_test_really_switches(switched: tuple[Path, RunResult]) -> None:
+    decisions = [report.decision for report in switched[1].reports]
     assert decisions[0] == Decision.of(NET3)
     assert decisions[-1] == Decision.of(INT8)
-    switched = decisions.index(Decision.of(INT8))
-    assert 1 <= switched <= 7  # some interruptions come before it, some after
-    assert decisions[switched:] == [Decision.of(INT8)] * (10 - switched)
+    first = decisions.index(Decision.of(INT8))
+    assert 1 <= first <= 7  # some interruptions come before it, some after
+    assert decisions[first:] == [Decision.of(INT8)] * (10 - first)
 
 
 class Failing(FixedStrategy):
@@ -112,17 +111,20 @@ class Failing(FixedStrategy):
         return super().decide(features)
 
 
-def test_any_exception_leaves_a_checkpoint_of_the_last_whole_interval(tmp_path: Path) -> None:
+def test_any_exception_leaves_a_checkpoint_of_the_last_whole_interval(
+    uncut: tuple[Path, RunResult], tmp_path: Path
+) -> None:
     Failing.calls = 0
     with pytest.raises(UserError, match="a bug"):
         run(Failing(), tmp_path)
     assert load_checkpoint(tmp_path / CHECKPOINT)["intervals"] == CHECKPOINT_EVERY + 2
     run(FixedStrategy(), tmp_path, resume=True)
-    whole = run(FixedStrategy(), tmp_path / "whole")
-    assert list(read_metrics(tmp_path)) == whole.reports
+    assert list(read_metrics(tmp_path)) == uncut[1].reports
 
 
-def test_an_interruption_in_the_first_interval_can_be_resumed_too(tmp_path: Path) -> None:
+def test_an_interruption_in_the_first_interval_can_be_resumed_too(
+    uncut: tuple[Path, RunResult], tmp_path: Path
+) -> None:
     class Interrupted(FixedStrategy):
         def decide(self, features: Features) -> Decision:
             raise KeyboardInterrupt
@@ -130,12 +132,14 @@ def test_an_interruption_in_the_first_interval_can_be_resumed_too(tmp_path: Path
     with pytest.raises(KeyboardInterrupt):
         run(Interrupted(), tmp_path)
     resumed = run(FixedStrategy(), tmp_path, resume=True)
-    assert resumed.reports == run(FixedStrategy(), None).reports
+    assert resumed.reports == uncut[1].reports
 
 
-def test_a_kill_between_two_checkpoints_drops_only_what_came_after_the_last(tmp_path: Path) -> None:
+def test_a_kill_between_two_checkpoints_drops_only_what_came_after_the_last(
+    uncut: tuple[Path, RunResult], tmp_path: Path
+) -> None:
     """As a kill -9 leaves it: metrics ahead of the checkpoint, the last line cut off."""
-    whole = run(FixedStrategy(), tmp_path / "whole")
+    path, whole = uncut
     kept = tmp_path / "kept"
 
     def keep(report: IntervalReport) -> None:
@@ -147,7 +151,7 @@ def test_a_kill_between_two_checkpoints_drops_only_what_came_after_the_last(tmp_
     run(FixedStrategy(), tmp_path / "run", on_interval=keep)
     resumed = run(FixedStrategy(), kept, resume=True)
     assert resumed.reports == whole.reports
-    assert final_state(kept) == final_state(tmp_path / "whole")
+    assert final_state(kept) == final_state(path)
 
 
 def test_a_finished_run_can_be_made_longer(tmp_path: Path) -> None:
@@ -161,104 +165,11 @@ def test_a_finished_run_can_be_made_longer(tmp_path: Path) -> None:
     assert len(resumed.reports) == len(whole.reports) == 15
 
 
-OTHER = [
-    {"config": config(seed=1)},
-    {"config": config().with_learner(learning_rate=1e-5)},
-    {"config": config(num_envs=4)},
-    {"config": config(publish_every=7)},
-    {"strategy_name": "another"},
-    {"profile": fast_profile(num_actors=2)},
-    {"profile": fast_profile(infer_factor=2.0)},
-    {"strategy": FixedStrategy(INT8)},
-]
-
-
-@pytest.fixture(scope="module")
-def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("interrupted") / "run"
-    with pytest.raises(KeyboardInterrupt):
-        run(FixedStrategy(), out, on_interval=interrupting(1))
-    return out
-
-
-@pytest.mark.parametrize("other", OTHER, ids=lambda other: next(iter(other)))
-def test_resuming_with_other_settings_is_refused(
-    other: dict[str, Any], interrupted: Path, tmp_path: Path
-) -> None:
-    """Also those that would fit: seconds of two profiles in one run mean nothing."""
-    copied = tmp_path / "run"
-    shutil.copytree(interrupted, copied)
-    options = {"config": config(), "profile": fast_profile(), "strategy": FixedStrategy(), **other}
-    with pytest.raises(UserError, match="was started with") as refused:
-        run_training(
-            options.pop("config"), options.pop("strategy"), out=copied, resume=True, **options
-        )
-    assert "\n" not in str(refused.value)
-    # Nothing was spoiled: with its own settings it still goes on.
-    run(FixedStrategy(), copied, resume=True)
-
-
-def test_resume_needs_a_run(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="give that as out"):
-        run(FixedStrategy(), None, resume=True)
-    for folder in (tmp_path, tmp_path / "missing"):
-        with pytest.raises(UserError, match="holds no run with a checkpoint"):
-            run(FixedStrategy(), folder, resume=True)
-    assert list(tmp_path.iterdir()) == []
-
-
-def truncate(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-100])
-
-
-def alter(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 0xFF
-    path.write_bytes(bytes(data))
-
-
-@pytest.mark.parametrize(
-    ("name", "damage"),
-    [
-        ("tensors.safetensors", truncate),
-        ("tensors.safetensors", alter),
-        ("tensors.safetensors", Path.unlink),
-        ("state.json", truncate),
-        ("state.json", Path.unlink),
-        ("state.json", lambda path: path.write_text('{"format": 99}')),
-        ("state.json", lambda path: path.write_text('{"format": 2}')),
-        ("state.json", lambda path: path.write_text("[]")),
-    ],
-)
-def test_a_damaged_checkpoint_is_refused_in_one_line(
-    name: str, damage: Callable[[Path], Any], interrupted: Path, tmp_path: Path
-) -> None:
-    copied = tmp_path / "run"
-    shutil.copytree(interrupted, copied)
-    damage(copied / CHECKPOINT / name)
-    with pytest.raises(UserError) as refused:
-        run(FixedStrategy(), copied, resume=True)
-    assert str(copied) in str(refused.value)
-    assert "\n" not in str(refused.value)
-    with pytest.raises(UserError):
-        evaluate_checkpoint(copied, 1)
-
-
-def test_lost_metrics_are_noticed(interrupted: Path, tmp_path: Path) -> None:
-    copied = tmp_path / "run"
-    shutil.copytree(interrupted, copied)
-    lines = (copied / "metrics.jsonl").read_text().splitlines(keepends=True)
-    (copied / "metrics.jsonl").write_text(lines[0])
-    with pytest.raises(UserError, match=r"metrics\.jsonl"):
-        run(FixedStrategy(), copied, resume=True)
-
-
 @pytest.mark.parametrize("below", ["run", "deep/er/run"])
 def test_an_unwritable_out_is_refused_before_anything_is_made(tmp_path: Path, below: str) -> None:
     (tmp_path / "taken").write_text("a file")
     with pytest.raises(UserError, match="cannot write to"):
         run(FixedStrategy(), tmp_path / "taken" / below)
-    assert files_hash(tmp_path) == files_hash(tmp_path)
     assert [path.name for path in tmp_path.rglob("*")] == ["taken"]
     assert (tmp_path / "taken").read_text() == "a file"
 
@@ -274,9 +185,11 @@ def no_file_above(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_a_full_disk_keeps_the_last_checkpoint(tmp_path: Path) -> None:
+def test_a_full_disk_keeps_the_last_checkpoint(
+    uncut: tuple[Path, RunResult], tmp_path: Path
+) -> None:
     """The kernel refuses the bytes; nothing is pretended. The run then goes on as if never hurt."""
-    whole = run(FixedStrategy(), tmp_path / "whole")
+    path, whole = uncut
     out = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
         run(FixedStrategy(), out, on_interval=interrupting(3))
@@ -291,7 +204,7 @@ def test_a_full_disk_keeps_the_last_checkpoint(tmp_path: Path) -> None:
     assert files_hash(out / CHECKPOINT) == checkpoint
     assert not list(out.glob(".*.tmp"))
     assert run(FixedStrategy(), out, resume=True).reports == whole.reports
-    assert final_state(out) == final_state(tmp_path / "whole")
+    assert final_state(out) == final_state(path)
 
 
 def test_a_disk_that_cannot_even_hold_the_metrics_is_an_error_of_the_disk(tmp_path: Path) -> None:
@@ -381,10 +294,11 @@ def test_a_checkpoint_is_played_as_trained(spec: CompressionSpec, trained: Path)
     assert played["mean_return"] > 0.4
 
 
-def test_evaluation_depends_on_its_seed_alone(interrupted: Path) -> None:
-    first = evaluate_checkpoint(interrupted, 50, INT8, seed=3)
-    assert evaluate_checkpoint(interrupted, 50, INT8, seed=3) == first
-    assert evaluate_checkpoint(interrupted, 50, INT8, seed=4)["returns"] != first["returns"]
+def test_evaluation_depends_on_its_seed_alone(uncut: tuple[Path, RunResult]) -> None:
+    path, _ = uncut
+    first = evaluate_checkpoint(path, 50, INT8, seed=3)
+    assert evaluate_checkpoint(path, 50, INT8, seed=3) == first
+    assert evaluate_checkpoint(path, 50, INT8, seed=4)["returns"] != first["returns"]
 
 
 def test_evaluating_what_is_no_run_is_refused(tmp_path: Path) -> None:

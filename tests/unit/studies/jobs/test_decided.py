@@ -119,11 +119,10 @@ def test_a_folder_that_does_not_say_is_as_its_runs_are(
     key = {"kind": "strategy"} if learned is None else {"precision": learned}
     write_json(tmp_path / "jobs" / "0.json", {"key": key, "result": {}})
     (tmp_path / "jobs" / "1.json").write_text('{"key": {"prec')  # cut off
+    expected = learned[0] if learned else choose_precision(AUTO)
     with open_executor(tmp_path, 1):
-        assert choose_precision(AUTO) == (learned[0] if learned else choose_precision(AUTO))
-    assert read_json(tmp_path / PRECISION) == {
-        "auto": learned[0] if learned else choose_precision(AUTO)
-    }
+        assert choose_precision(AUTO) == expected
+    assert read_json(tmp_path / PRECISION) == {"auto": expected}
 
 
 def test_a_damaged_note_says_what_to_do(tmp_path: Path) -> None:
