@@ -1,51 +1,51 @@
-"""What is wrong with a file that a user names is said in plain words."""
+"""Files and folders that are not what a command needs: one line, before any work is done."""
 
 from __future__ import annotations
 
+import json
+import lzma
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.fixtures.command_line import accerl
 
-TRAIN = ["train", "catch", "--seconds", "2"]
 
-
-@pytest.mark.parametrize("option", ["--events", "--config"])
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        (None, "no such file or directory"),
-        (b"", "it is empty"),
-        (b"\xff\xfe\x00", "it holds no text"),
-        (b'{"seconds": ', "JSON ends or goes wrong at line 1, column 13"),
-    ],
-)
-def test_a_file_that_cannot_be_read(
-    option: str,
-    content: bytes | None,
-    expected: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+@pytest.mark.parametrize("costs", [[], {"costs": []}, {"costs": {"samples": 0}}, {"costs": 5}])
+def test_costs_of_another_form(
+    costs: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = tmp_path / "given.json"
-    if content is not None:
-        file.write_bytes(content)
-    refused = accerl(capsys, *TRAIN, option, file, "--out", tmp_path / "run")
-    assert refused.complaint == f"accerl: {option} {file}: {expected}"
-    assert not (tmp_path / "run").exists()
+    file = tmp_path / "costs.json"
+    file.write_text(json.dumps(costs))
+    given = ["--fleet", 4, "--costs", file]
+    assert "costs" in accerl(capsys, "profile", "sample", *given).complaint
 
 
-def test_a_folder_to_look_in_need_not_be_writable(capsys: pytest.CaptureFixture[str]) -> None:
-    shown = accerl(capsys, "profile", "show", "edge", "--out", "/proc/nowhere", "--json")
-    assert shown.json["name"] == "edge"
-
-
-def test_a_run_of_no_interval_has_nothing_to_show(
+def test_a_printed_configuration_is_no_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "config.json").write_text("{}")
-    (tmp_path / "metrics.jsonl").touch()
-    refused = accerl(capsys, "report", tmp_path, "--html", tmp_path / "page.html")
-    assert "its run ended before its first interval was over" in refused.complaint
-    assert not (tmp_path / "page.html").exists()
+    printed = accerl(capsys, "train", "catch", "--print-config").out
+    (tmp_path / "config.json").write_text(printed)
+    resumed = accerl(capsys, "train", "catch", "--out", tmp_path, "--resume")
+    assert str(tmp_path) in resumed.complaint
+
+
+def test_a_profile_that_could_not_be_kept_is_not_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "taken").write_text("a file")
+    monkeypatch.setenv("ACCERL_HOME", str(tmp_path / "taken"))
+    assert "ACCERL_HOME" in accerl(capsys, "profile", "measure").complaint
+
+
+@pytest.mark.parametrize("lacking", ["notes", "jobs"])
+def test_a_pack_without_a_part(
+    lacking: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = {"format": "accerl study pack", "notes": {}, "jobs": {}}
+    file = tmp_path / "pack.json.xz"
+    pack = {name: part for name, part in whole.items() if name != lacking}
+    file.write_bytes(lzma.compress(json.dumps(pack).encode()))
+    merged = accerl(capsys, "study", "merge", file, "--out", tmp_path / "out")
+    assert "was not written by `accerl study pack`" in merged.complaint

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from accerl.records import read_json
 from tests.fixtures.command_line import accerl
+from tests.fixtures.controllers.made_bundles import make_bundle
 
 CATCH = ["train", "catch"]
 OWN = "tests.fixtures.own_strategies:Careful"
@@ -54,3 +56,29 @@ def test_parameters_that_are_not_recorded_are_given_again(
         capsys, *CATCH, "--strategy", OWN, "--seconds", 3, "--out", out, "--resume", "--json"
     )
     assert more.json["seconds"] >= 3.0
+
+
+def test_a_bundle_goes_on_in_the_mode_that_it_was_started_in(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bundle, out = make_bundle(tmp_path / "learned (1)"), tmp_path / "run"
+    quick = ["--set", "runtime.interval_seconds=0.05", "--set", "runtime.eval_episodes=2"]
+    given = ["--strategy", bundle, "--bundle-mode", "schedule", *quick]
+    accerl(capsys, *CATCH, *given, "--seconds", 0.1, "--out", out, "--json")
+    before = read_json(out / "config.json")
+    assert before["strategy_params"]["mode"] == "schedule"
+    accerl(capsys, *CATCH, "--seconds", 0.2, "--out", out, "--resume", "--json")
+    after = read_json(out / "config.json")
+    assert {**before, "seconds": 0.2, "hash": after["hash"]} == after
+
+
+def test_the_seed_is_that_of_a_strategy_s_own_dice_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    quick = [*CATCH, "--strategy", "random", "--seconds", 0.05, "--set", "runtime.eval_episodes=2"]
+    specs = {"specs": [{"bits": 8}, {"bits": 32}]}
+    for given, seed in ((specs, 7), ({**specs, "seed": 2}, 2)):
+        out = tmp_path / f"run-{seed}"
+        params = ["--strategy-params", json.dumps(given)]
+        assert accerl(capsys, *quick, *params, "--seed", 7, "--out", out).code == 0
+        assert read_json(out / "config.json")["strategy_params"]["seed"] == seed
