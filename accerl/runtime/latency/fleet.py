@@ -80,8 +80,9 @@ class MessageCosts(JsonFields):
 
     def __post_init__(self) -> None:
         names = " ".join(field.name for field in fields(self))
-        rule = "must be positive and finite"
-        require_fields(self, "costs", names, rule, lambda value: 0.0 < value < math.inf)
+        rule = "must be at least 0 and finite"
+        require_fields(self, "costs", names, rule, lambda value: 0.0 <= value < math.inf)
+        require_fields(self, "costs", "samples", "must be at least 1", lambda value: value >= 1)
 
 
 @dataclass(frozen=True, kw_only=True)
