@@ -23,6 +23,7 @@ from studies.contest.hours import TYPICAL
 from studies.contest.plan import find_instances
 from studies.contest.study import Study, add_references, strategy_job
 from studies.core_seconds import CoreSeconds
+from studies.jobs.cached import RESULTS
 from studies.jobs.executor import open_executor
 from studies.jobs.inner import StrategyJob
 from studies.options import check_options, study_command
@@ -76,6 +77,9 @@ def run_ablations(
     for game in spent.env_steps:
         num_actions(game)  # says what to install
     machines = {name: load_profile(profile or name) for _, name in spent.pairs}
+    references = len(spent.env_steps) * spent.reference_runs
+    if saved_only and len([*(out / RESULTS).glob("*.json")]) < references:
+        raise _incomplete(out)  # they come first, and are not all there
     make_out_dir(out)
     settings = {"study": "ablations", "budget": budget, "seed": seed, "profile": profile}
     claim(out, settings)
@@ -145,9 +149,13 @@ def _complete(study: Study, by_seed: Sequence[Asked]) -> list[Asked]:
     saved = [all(study.executor.is_saved(job) for *_, job in each) for each in by_seed]
     count = [*saved, False].index(False)
     if not count:
-        raise UserError(f"--saved-only: no seed of {study.out} is complete yet; leave it out")
+        raise _incomplete(study.out)
     console.print(f"  ends early, with {count} of {len(by_seed)} planned seeds")
     return list(by_seed[:count])
+
+
+def _incomplete(out: Path) -> UserError:
+    return UserError(f"--saved-only: no seed of {out} is complete yet; leave it out")
 
 
 def _run(study: Study, asked: Asked, costs: CoreSeconds) -> Runs:

@@ -26,7 +26,7 @@ def ablation_sections(result: Mapping[str, Any]) -> list[Section]:
             "game and one seed begin alike on all machines, and count as one in the intervals."
         ),
         Text(
-            f"Seeds {seeds[0]} to {seeds[-1]}; targets "
+            f"Seeds {formats.listed([*map(str, seeds)])}{_early(result)}; targets "
             + formats.listed([f"{game} {score:.3g}" for game, score in result["targets"].items()])
             + f"; {result['core_hours']:.2g} core-hours. Final returns are shares of "
             "the way from random play to long runs without compression."
@@ -38,6 +38,11 @@ def ablation_sections(result: Mapping[str, Any]) -> list[Section]:
         section("Ablations", lead, blocks if parts else [], (ABLATIONS,), empty="No run was made."),
         section("Method", "What was compared.", how, (ABLATIONS, "plan.json")),
     ]
+
+
+def _early(result: Mapping[str, Any]) -> str:
+    made, planned = len(result["seeds"]), len(result["planned_seeds"])
+    return f", {made} of {planned} planned ones: it ended early" if made < planned else ""
 
 
 def _main(parts: list[Mapping[str, Any]]) -> Table:

@@ -122,6 +122,7 @@ def test_a_study_goes_on_and_can_end_early(
     monkeypatch.setitem(ablations.BUDGETS, "tiny", replace(SMALL, test_seeds=1))
     with pytest.raises(UserError, match="is complete yet; leave it out"):
         ablations.run_ablations(tmp_path, budget="tiny", workers=1, saved_only=True)
+    assert not list(tmp_path.iterdir()), "no run is made, and nothing written"
     result = ablations.run_ablations(tmp_path, budget="tiny", workers=1)
     assert [row["name"] for row in result["parts"]] == [*LEFT_OUT, UNCOMPRESSED]
     assert len(result["runs"]) == 6
