@@ -58,7 +58,7 @@ def run_ablations(
 
     Raises:
         UserError: the budget or the profile does not exist, a number is not allowed, a game is not
-            installed, or `out` holds another study, or no whole seed to end with.
+            installed, `out` holds another study, or no whole seed to end with.
     """
     check_options(
         "ablations",
@@ -71,9 +71,7 @@ def run_ablations(
     )
     spent = BUDGETS[budget]
     if profile:
-        games = dict.fromkeys(game for game, _ in spent.held_out)
-        machine = load_profile(profile).name  # it may be given as a file
-        spent = replace(spent, held_out=tuple((game, machine) for game in games))
+        spent = _on(spent, load_profile(profile).name)  # it may be given as a file
     for game in spent.env_steps:
         num_actions(game)  # says what to install
     machines = {name: load_profile(profile or name) for _, name in spent.pairs}
@@ -115,6 +113,11 @@ def run_ablations(
         "command": study_command("ablations", budget, seed, profile),
     }
     return _show(out, result)
+
+
+def _on(budget: Budget, machine: str) -> Budget:
+    games = dict.fromkeys(game for game, _ in budget.held_out)
+    return replace(budget, held_out=tuple((game, machine) for game in games))
 
 
 def planned_seconds(

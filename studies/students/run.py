@@ -75,13 +75,11 @@ def run_learning_study(
         for variant in case.variants
         if index < case.seeds
     ]
-    # Workers of a cluster have other working directories.
-    place = out.absolute()
-    jobs = [_job(cases[number], variant, each, profile, place) for number, variant, each in asked]
+    jobs = [_job(cases[number], variant, each, profile, out) for number, variant, each in asked]
     # Several cases may go on from the same run.
     starts = {job.start.out: job.start for job in jobs if job.start}
-    unmade = [path for path in starts if path and not (path / SUMMARY).is_file()]
-    check_disk(out, START_BYTES * len(unmade))
+    unmade = sum(not (path / SUMMARY).is_file() for path in starts if path)
+    check_disk(out, START_BYTES * unmade)
     make_out_dir(out)
     settings: dict[str, Any] = {"name": name, "budget": budget, "seed": seed}
     settings |= {"profile": profile, "runs_by": {}}
@@ -156,7 +154,7 @@ def _start(case: Case, seed: int, profile: str, out: Path) -> LearningJob | None
         env_steps=start.env_steps,
         until_score=start.score,
         seed=seed,
-        out=out / STARTS / name,
+        out=out.absolute() / STARTS / name,  # workers may have other working directories
     )
 
 
