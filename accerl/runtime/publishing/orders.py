@@ -134,10 +134,10 @@ class PublicationOrders:
         else:
             self._current = number
             self._tags[number] = delivery.acted
-            # A spec that fails does so at every publication: once is enough to know.
-            news = {s: cause for s, cause in delivery.rejected.items() if s not in self._rejected}
-            self._events += news.items()
-            self._rejected |= set(news)
+        # A spec that fails does so at every publication: once is enough to know.
+        news = {s: cause for s, cause in delivery.rejected.items() if s not in self._rejected}
+        self._events += news.items()
+        self._rejected |= set(news)
         first, changed = self._decision is None, self._is_switch(decision)
         if not first and (changed or any(spec in self._waiting for spec in delivery.admitted)):
             self._switch_seconds += delivery.seconds

@@ -195,6 +195,10 @@ def test_where_nothing_changed_tags_name_what_acts_and_not_what_waits(policy: Po
     again = replace(first, order=publisher.order(4), acted=(Tag(INT8, 4),), unchanged=True)
     publisher.book(again, publisher.recorder)
     assert publisher.tag(number, 0) == Tag(INT8, 4)
+    refused = replace(again, order=publisher.order(7), rejected={NET3_INT8: "cannot be built"})
+    publisher.book(refused, publisher.recorder)
+    (event,) = publisher.take_events(0.0)  # though what acts instead is as it was
+    assert event.cause == "cannot be built"
 
 
 def test_integers_that_did_not_change_are_not_sent(policy: PolicyNet) -> None:
