@@ -12,7 +12,10 @@ import pytest
 from tests.fixtures.command_line import accerl
 
 
-@pytest.mark.parametrize("costs", [[], {"costs": []}, {"costs": {"samples": 0}}, {"costs": 5}])
+@pytest.mark.parametrize(
+    "costs",
+    [[], {"costs": []}, {"costs": {"samples": 0}}, {"costs": {"rollout_bytes": 0}}, {"costs": 5}],
+)
 def test_costs_of_another_form(
     costs: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

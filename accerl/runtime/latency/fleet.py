@@ -82,7 +82,8 @@ class MessageCosts(JsonFields):
         names = " ".join(field.name for field in fields(self))
         rule = "must be at least 0 and finite"
         require_fields(self, "costs", names, rule, lambda value: 0.0 <= value < math.inf)
-        require_fields(self, "costs", "samples", "must be at least 1", lambda value: value >= 1)
+        sizes = "rollout_bytes whole_bytes samples"  # they are divided by
+        require_fields(self, "costs", sizes, "must be at least 1", lambda value: value >= 1)
 
 
 @dataclass(frozen=True, kw_only=True)

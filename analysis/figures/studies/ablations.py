@@ -11,14 +11,14 @@ from analysis.figures.theme import Figure
 
 
 def ablation_figures(result: Mapping[str, Any]) -> list[Figure]:
-    """Return the figure of an ablations.json; small ticks are single families of machines."""
+    """Return the figure of an ablations.json; small ticks are single games."""
     table: list[dict[str, Any]] = []
     for row in result["parts"]:
         table.append({**WHOLE, "part": row["label"], **estimated(row)})
         table += [
-            {"kind": "one game", "part": row["label"], "ratio": each["ratio"], "of": each["name"]}
+            {"kind": "one game", "part": row["label"], "ratio": each["ratio"], "game": each["name"]}
             for each in row["by"]
-            if each["by"] == "machines"
+            if each["by"] == "game"
         ]
     if not table:
         return []
@@ -28,7 +28,7 @@ def ablation_figures(result: Mapping[str, Any]) -> list[Figure]:
             "ablations",
             "What the indicator loses without a part",
             "Right of 1 it is slower without. Point and bar: geometric mean over pairs of instance "
-            "and seed, and 95% interval. Small ticks: each family of machines by itself.",
+            "and seed, and 95% interval. Small ticks: each game by itself.",
             ratio_layers(table, title, "part", step=34),
             table,
         )
