@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from accerl.records import read_json, read_metrics
+from tests.fixtures.command_line import call
 from tests.fixtures.runs.processes import alive, children, shared_memory, wait_for
 
 COMMAND = [sys.executable, "-m", "studies.cli", "train"]
@@ -63,10 +64,7 @@ def resume(out: Path) -> list[int]:
     """Go on for a moment; return the indices of all intervals."""
     seconds = sum(report.seconds for report in read_metrics(out)) + 0.5
     arguments = [*REAL, "--seconds", str(seconds), "--resume", "--out", str(out)]
-    done = subprocess.run(
-        [*COMMAND, "catch", *arguments], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    assert call("train", "catch", *arguments) == 0
     assert read_json(out / "summary.json")["seconds"] >= seconds
     return [report.index for report in read_metrics(out)]
 

@@ -236,7 +236,7 @@ from accerl.paper import *
 policy = policy_for("catch")
 chain = CompressorChain().add(Pruning(policy, 0.5)).add(Quantizer("INT8")).add(ONNX())
 memory = QManager([Actor("catch", chain.policy, 0)])
-learner = Learner(policy, memory, ddp=True, seconds=600, out="run")
+learner = Learner(policy, memory, ddp=sys.argv[1] != "joined", seconds=600, out="run")
 memory.agents[0].start()
 learner.start()
 while not learner.reports:
