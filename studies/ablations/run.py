@@ -153,7 +153,8 @@ def _complete(study: Study, by_seed: Sequence[Asked]) -> list[Asked]:
     count = [*saved, False].index(False)
     if not count:
         raise _incomplete(study.out)
-    console.print(f"  ends early, with {count} of {len(by_seed)} planned seeds")
+    if count < len(by_seed):
+        console.print(f"  ends early, with {count} of {len(by_seed)} planned seeds")
     return list(by_seed[:count])
 
 

@@ -68,7 +68,8 @@ def ended_early(study: Study, entrants: Sequence[Entrant]) -> Budget:
         count += 1
     if not count:
         raise UserError(f"--saved-only: no test seed of {study.out} is complete yet; leave it out")
-    console.print(f"  ends early, with {count} of {len(planned)} planned test seeds")
+    if count < len(planned):
+        console.print(f"  ends early, with {count} of {len(planned)} planned test seeds")
     return replace(study.budget, test_seeds=count)
 
 

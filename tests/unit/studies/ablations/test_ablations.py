@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -134,4 +136,17 @@ def test_a_study_goes_on_and_can_end_early(
     capsys.readouterr()
     again = ablations.run_ablations(tmp_path, budget="tiny", workers=1, saved_only=True)
     assert again["parts"] == result["parts"]
-    assert "ends early, with 1 of 1 planned seeds" in capsys.readouterr().err
+    assert "ends early" not in capsys.readouterr().err, "it has all of its seeds"
+
+
+def test_seeds_after_one_that_is_not_complete_are_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    executor = SimpleNamespace(is_saved=lambda job: job != "missing")
+    study: Any = SimpleNamespace(executor=executor, out=tmp_path)
+    by_seed: Any = [
+        [("part", "item", seed, job) for job in jobs]
+        for seed, jobs in enumerate(["ab", ["a", "missing"], "ab"])
+    ]
+    assert ablations._complete(study, by_seed) == by_seed[:1]
+    assert "ends early, with 1 of 3 planned seeds" in capsys.readouterr().err
