@@ -7,13 +7,15 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
-from accerl.config import RunConfig
 from accerl.errors import UserError
 from accerl.precision import auto_means, choose_precision
 from accerl.spec import CompressionSpec
 from studies.progress import Advance, silent
+
+if TYPE_CHECKING:
+    from accerl.config import RunConfig  # brings torch, which jobs of other kinds need not import
 
 
 class Result(Protocol):

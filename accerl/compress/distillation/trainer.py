@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from accerl.autocast import autocast
 from accerl.compress.check import kl_nats
 from accerl.compress.distillation.state_ring import StateBatch
 from accerl.errors import require_choice, require_fields
@@ -23,7 +24,7 @@ from accerl.networks.optimiser_state import (
     load_optimiser_state,
     optimiser_state,
 )
-from accerl.precision import BF16, PRECISIONS, autocast, choose_precision
+from accerl.precision import BF16, PRECISIONS, choose_precision
 
 NEVER = -(2**40)
 """learner updates at which logits were put out that do not exist"""

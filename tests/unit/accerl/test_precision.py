@@ -6,8 +6,10 @@ import pytest
 import torch
 from torch import nn
 
+import accerl.autocast as autocasting
 import accerl.precision as precision
-from accerl.precision import autocast, choose_precision, note_on_precision
+from accerl.autocast import autocast
+from accerl.precision import choose_precision, note_on_precision
 from accerl.presets import load_preset
 
 
@@ -81,7 +83,7 @@ def test_with_instructions_nothing_is_emulated(monkeypatch: pytest.MonkeyPatch) 
         raise AssertionError("emulated")
 
     monkeypatch.setattr(precision, "computes_bfloat16", lambda: True)
-    monkeypatch.setattr(precision, "_RoundedProducts", fail)
+    monkeypatch.setattr(autocasting, "_RoundedProducts", fail)
     with autocast(torch.device("cpu"), low=True):
         assert nn.functional.linear(torch.ones(5, 7), torch.ones(3, 7)).dtype == torch.bfloat16
     monkeypatch.setattr(precision, "computes_bfloat16", lambda: False)
