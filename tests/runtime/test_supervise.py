@@ -13,6 +13,7 @@ import pytest
 
 from accerl.errors import UserError
 from accerl.runtime.events import RunEvent
+from accerl.runtime.process.forks import FORKS, SPAWN
 from accerl.runtime.process.messages import AskState, Ready, State
 from accerl.runtime.process.supervise import Supervisor, Worker
 from accerl.runtime.process.wire import PeerGoneError
@@ -56,6 +57,28 @@ def test_a_worker_speaks_and_ends_without_a_trace(worker: Worker) -> None:
     assert worker.end() is None
     assert not alive(pid)
     assert sorted(os.listdir("/proc/self/fd")) == sorted(before)
+
+
+@pytest.mark.parametrize("role", ["actor", "compressor"])
+def test_what_forks_finds_what_its_starter_has_now(
+    role: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where a server that was started before stands between them."""
+    cores = os.sched_getaffinity(0)
+    for news in ("old", "new"):
+        monkeypatch.setenv("ACCERL_TEST_NEWS", news)
+        worker = Worker(role, None, echo, lambda _: ("hello",))
+        try:
+            os.sched_setaffinity(0, {min(cores) if news == "old" else max(cores)})
+            worker.start()
+            assert worker.receive() == Ready()
+            found = state(worker)
+        finally:
+            os.sched_setaffinity(0, cores)
+            worker.end()
+        assert found["news"] == news
+        assert found["cores"] == [min(cores) if news == "old" else max(cores)]
+        assert found["torch"] is (role != "actor" and FORKS is not SPAWN)
 
 
 def test_pinned_actors_stay_off_the_learners_core_and_others_may_run_anywhere(

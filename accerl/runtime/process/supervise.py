@@ -19,6 +19,7 @@ from typing import Any
 from accerl.errors import GameError, UserError
 from accerl.runtime.events import RunEvent
 from accerl.runtime.machine.cores import LearnersCores
+from accerl.runtime.process.forks import FORKS, SPAWN, call_in, surroundings
 from accerl.runtime.process.messages import Message, Mistake, Ready
 from accerl.runtime.process.wire import Channel, PeerGoneError
 
@@ -28,9 +29,6 @@ WINDOW_SECONDS = 60.0
 RESUME = "the run goes on from its checkpoint (--resume), if it has a folder"
 START_UP_SECONDS = 120.0
 """a process that is not ready by then hangs"""
-
-# Never fork: torch and ONNX Runtime hold threads that a fork would leave in mid-step.
-_SPAWN = multiprocessing.get_context("spawn")
 
 Body = Callable[..., None]
 """what a process does: called with its channel and its arguments; importable by name"""
@@ -138,11 +136,14 @@ class Worker(Supervised):
 
     def start(self) -> None:
         """Start the process; it says by a message that it is `Ready`."""
-        ours, theirs = _SPAWN.Pipe()
+        # Actors import no torch, and are small without.
+        context = SPAWN if self.role == "actor" else FORKS
+        ours, theirs = context.Pipe()
         self.channel = Channel(ours)
-        process = _SPAWN.Process(
-            target=process_main,
-            args=(self._body, Channel(theirs), self._arguments(self.restarts)),
+        arguments = self._body, Channel(theirs), self._arguments(self.restarts)
+        process = context.Process(
+            target=call_in,
+            args=(surroundings(), process_main, *arguments),
             daemon=True,
             name=f"accerl-{self.name}",
         )
