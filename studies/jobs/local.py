@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import threading
@@ -16,13 +15,12 @@ from typing import Any
 
 from accerl.runtime.machine.cores import usable_cores
 from accerl.runtime.machine.memory import available_bytes
+from accerl.runtime.process.forks import FORKS, call_in, surroundings
 from accerl.runtime.process.supervise import hiding_main_module, ignoring_interrupts
 from studies.jobs.cached import CachedExecutor
 from studies.jobs.executor import Job
 from studies.jobs.work import Done, End, Failed, Lost, do, packed
 
-# Never fork: torch and ONNX Runtime hold threads that a fork would leave in mid-step.
-_SPAWN = multiprocessing.get_context("spawn")
 JOB_BYTES = 2**30
 """memory that a job may need; torch and ONNX Runtime alone take 0.4 GB"""
 
@@ -37,7 +35,7 @@ def default_workers() -> int:
 
 
 class LocalExecutor(CachedExecutor):
-    """Runs jobs in spawned processes; arguments are those of `open_executor`.
+    """Runs jobs in processes of their own; arguments are those of `open_executor`.
 
     Every process is a pool of its own: one that is killed takes no other job with it, and it is
     clear which job it had.
@@ -49,7 +47,7 @@ class LocalExecutor(CachedExecutor):
         self._idle: list[ProcessPoolExecutor] = []
         self._busy: dict[Future[Done | Failed], tuple[str, bool, ProcessPoolExecutor]] = {}
         # Workers end when this closes, as it also does when this process is killed.
-        self._lifeline, self._hold = _SPAWN.Pipe(duplex=False)
+        self._lifeline, self._hold = FORKS.Pipe(duplex=False)
 
     def has_room(self, job: Job[Any]) -> bool:
         """Whether a core is free; of timed work, whether all are."""
@@ -92,7 +90,7 @@ class LocalExecutor(CachedExecutor):
         return name, end
 
     def _new_pool(self) -> ProcessPoolExecutor:
-        return ProcessPoolExecutor(1, _SPAWN, _end_with, (self._lifeline,))
+        return ProcessPoolExecutor(1, FORKS, call_in, (surroundings(), _end_with, self._lifeline))
 
     def close(self) -> None:
         """End the processes at once; what they were doing is done again next time."""

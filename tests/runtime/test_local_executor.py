@@ -34,8 +34,12 @@ def diary(tmp_path: Path) -> Path:
 
 
 def workers_of(pid: int) -> list[int]:
-    """Return a process's workers; Python's resource tracker is none."""
-    return [p for p in children(pid) if b"spawn_main" in Path(f"/proc/{p}/cmdline").read_bytes()]
+    """Return a process's workers; what forks them is none, nor is Python's resource tracker."""
+    commands = {p: Path(f"/proc/{p}/cmdline").read_bytes() for p in children(pid)}
+    forked = [
+        p for server in commands if b"forkserver" in commands[server] for p in children(server)
+    ]
+    return [*forked, *(p for p in commands if b"spawn_main" in commands[p])]
 
 
 def numbers(executor: Executor, jobs: list[DiaryJob]) -> list[int]:
