@@ -16,7 +16,7 @@ SPAWN = multiprocessing.get_context("spawn")
 # starts no thread, and never computes with it. Its forks are there in milliseconds, where such
 # an import takes four seconds of a core, and share what is in memory. A GPU's driver, and
 # libraries of systems other than Linux, must not be used after a fork.
-_HAS_GPU = any(Path(name).exists() for name in ("/dev/nvidiactl", "/dev/kfd"))
+_HAS_GPU = any(Path(name).exists() for name in ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg"))
 FORKS: Any = SPAWN
 """for processes that learn or distil"""
 if sys.platform == "linux" and not _HAS_GPU:
