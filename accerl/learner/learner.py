@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from accerl.acting.rollout import Rollout
-from accerl.autocast import autocast
 from accerl.compress.pruning.sparse import SparseTopology
 from accerl.correct import CorrectorChain, Experience, Targets, make_corrector
 from accerl.learner.config import LearnerConfig, choose_device
 from accerl.learner.group import LearnerGroup
 from accerl.monitor.divergence import RolloutMeasures, measure_rollout, updates_between
+from accerl.networks.autocast import autocast
 from accerl.networks.graph_policy import GraphPolicy, Policy, count_macs
 from accerl.networks.optimiser_state import load_optimiser_state, optimiser_state
 from accerl.precision import choose_precision

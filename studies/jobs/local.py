@@ -14,8 +14,8 @@ from time import sleep
 from typing import Any
 
 from accerl.runtime.machine.cores import usable_cores
+from accerl.runtime.machine.forks import FORKS, call_in, surroundings
 from accerl.runtime.machine.memory import available_bytes
-from accerl.runtime.process.forks import FORKS, call_in, surroundings
 from accerl.runtime.process.supervise import hiding_main_module, ignoring_interrupts
 from studies.jobs.cached import CachedExecutor
 from studies.jobs.executor import Job

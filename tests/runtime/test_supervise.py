@@ -13,7 +13,7 @@ import pytest
 
 from accerl.errors import UserError
 from accerl.runtime.events import RunEvent
-from accerl.runtime.process.forks import FORKS, SPAWN
+from accerl.runtime.machine.forks import FORKS, SPAWN
 from accerl.runtime.process.messages import AskState, Ready, State
 from accerl.runtime.process.supervise import Supervisor, Worker
 from accerl.runtime.process.wire import PeerGoneError

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from accerl.autocast import autocast
 from accerl.compress.check import kl_nats
 from accerl.compress.distillation.state_ring import StateBatch
 from accerl.errors import require_choice, require_fields
+from accerl.networks.autocast import autocast
 from accerl.networks.graph_policy import Policy
 from accerl.networks.optimiser_state import (
     copied_to_cpu,

@@ -19,7 +19,7 @@ from typing import Any
 from accerl.errors import GameError, UserError
 from accerl.runtime.events import RunEvent
 from accerl.runtime.machine.cores import LearnersCores
-from accerl.runtime.process.forks import FORKS, SPAWN, call_in, surroundings
+from accerl.runtime.machine.forks import FORKS, SPAWN, call_in, surroundings
 from accerl.runtime.process.messages import Message, Mistake, Ready
 from accerl.runtime.process.wire import Channel, PeerGoneError
 

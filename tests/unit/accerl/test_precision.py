@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-import accerl.autocast as autocasting
+import accerl.networks.autocast as autocasting
 import accerl.precision as precision
-from accerl.autocast import autocast
+from accerl.networks.autocast import autocast
 from accerl.precision import choose_precision, note_on_precision
 from accerl.presets import load_preset
 
