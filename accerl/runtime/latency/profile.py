@@ -173,7 +173,7 @@ class LatencyProfile(JsonFields):
             shape = times.observation or PIXELS
             knows = network in (times.network, *times.small_learner_us)
             if observation is None:
-                return times.game != game, 0, float(times is not self), not knows
+                return times.game != game, 0, float(not knows), times is not self
             size = abs(math.log(math.prod(shape) / math.prod(observation)))
             own = times.game == game and shape == observation
             return not own, abs(len(shape) - len(observation)), size, not knows
