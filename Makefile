@@ -51,7 +51,9 @@ clean:
 
 # Stamps: an editable install is repeated only when pyproject.toml changes.
 $(BIN)/python:
-	$(PYTHON) -m venv $(VENV)
+	@command -v $(PYTHON) >/dev/null || \
+		{ echo "there is no $(PYTHON): install it, or name another: make PYTHON=python3.12"; exit 1; }
+	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
 $(VENV)/.installed: pyproject.toml | $(BIN)/python
 	$(PIP) install -q -e .

@@ -10,7 +10,7 @@ needs no torch.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,7 +57,12 @@ if TYPE_CHECKING:
     from accerl.training.run import RunResult
     from accerl.training.saved_policy import load_policy
 
-    def load_bundle(path: str | Path) -> Strategy:
+    def load_bundle(
+        path: str | Path,
+        *,
+        mode: Literal["policy", "schedule"] = "policy",
+        game: str | None = None,
+    ) -> Strategy:
         """Return the strategy that a schedule bundle holds."""
         ...
 

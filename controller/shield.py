@@ -14,7 +14,7 @@ from accerl.monitor.features import FEATURE_NAMES, FEATURES, LIMIT, Features
 from accerl.monitor.strategies.checks import require_number, require_spec
 from accerl.monitor.strategy import (
     Strategy,
-    bind,
+    bind_rule,
     events_of,
     explanation_of,
     fires,
@@ -119,7 +119,7 @@ class Shielded:
 
     def bind(self, config: RunConfig, times: LatencyProfile | None) -> None:
         """Tell the strategy what is known of the run."""
-        bind(self.strategy, config, times)
+        bind_rule(self.strategy, config, times)
         self._declare()
 
     def reset(self) -> None:

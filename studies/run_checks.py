@@ -8,7 +8,7 @@ from accerl.compress.graphs.policy_graph import check_own_student
 from accerl.config import RunConfig
 from accerl.envs import check_installed, make_envs
 from accerl.families import describe_game
-from accerl.monitor.strategy import Strategy, bind, specs_of
+from accerl.monitor.strategy import Strategy, bind, check_students, specs_of
 from accerl.networks.make import make_network
 from accerl.own_code import own_errors
 from accerl.presets import PRESETS
@@ -16,7 +16,7 @@ from accerl.runtime.latency.games import note_on_links, note_on_times, times_of_
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.ray.cluster import check_reachable
 from accerl.runtime.wiring import Wiring
-from accerl.spec import STUDENTS, CompressionSpec, Decision, is_own_network
+from accerl.spec import STUDENTS, CompressionSpec, is_own_network
 from accerl.training.run import check_startable, known_times
 from accerl.training.run_folder import starting_learner
 from studies.progress import say
@@ -64,8 +64,7 @@ def check_run(
         # What chooses from that which the run can act with says so only once it knows the run.
         bind(strategy, decided, known_times(config, profile))
         specs = specs_of(strategy)
-        for spec in specs:
-            Decision.of(spec).check_students(config.network)
+        check_students(strategy, config)
     _check_networks(config, specs)
     if profile is not None:
         times = times_of_run(profile, config)

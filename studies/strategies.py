@@ -126,10 +126,17 @@ def _note_unknown_times(config: RunConfig, strategy: str) -> None:
             f"nobody measured how fast {config.network} learns and acts on this machine: the "
             f"{strategy} may stay without compression ({measure} measures it)"
         )
-    elif machine != MEASURED:
+    elif machine == MEASURED:
+        measured = times_of_game(load_profile(machine), config).game
+        if measured != config.game:
+            say(
+                f"this machine was measured with {measured}, whose times the {strategy} takes for "
+                f"those of {config.game} ({measure} measures them)"
+            )
+    else:
         say(
-            f"nobody measured this machine: the {strategy} takes it for {machine} until it has "
-            f"seen it at work ({measure} measures it)"
+            f"nobody measured this machine: the {strategy} takes it for {machine}; at work it sees "
+            f"how fast it is, but hardly how specs compare ({measure} measures it)"
         )
 
 

@@ -172,7 +172,9 @@ class Distillation:
     def apply(self, state: CompressionState) -> CompressionState:
         """Return the state with the student, or with a tuned copy of its network."""
         if self.student is not None:
-            net = as_policy(self.student, state.net.observation)
+            # A graph is read in evaluation mode and with hooks: the user's module stays as it is.
+            own = self.student if isinstance(self.student, Policy) else copy.deepcopy(self.student)
+            net = as_policy(own, state.net.observation)
             key = self.key or StudentKey(student_name(self.student), state.sparsity)
             return replace(state, net=net, student=key.student, sparsity=key.sparsity)
         trainer = StudentTrainer(

@@ -106,7 +106,8 @@ def compress_policy(
             the `policy` of a Stable-Baselines3 PPO or A2C. It stays as it is.
         spec: how hard to compress.
         observations: recorded states [N, *shape], uint8 or float32, as the policy meets them:
-            integers are calibrated on them, and students and pruned networks learn from them.
+            integers are calibrated on 64 of them, spread evenly, and students and pruned networks
+            learn from all.
         distill_updates: gradient steps of a student or a pruned network.
         config: how to prune, distil, factorise and quantise.
         seed: of students' weights and of the distillation.

@@ -84,9 +84,14 @@ class CorrectorChain:
 
     @property
     def truncation(self) -> float:
-        """The ratio from which on one of the links truncates (`rho` or `bound`); infinity: none."""
+        """The ratio from which on one of the links truncates (`rho` or `bound`); infinity: none.
+
+        Of links of a user's own nobody knows what they mean by these names.
+        """
         levels = [
-            getattr(link, "rho", getattr(link, "bound", math.inf)) for link in self._correctors
+            getattr(link, "rho", getattr(link, "bound", math.inf))
+            for link in self._correctors
+            if type(link).__module__.startswith("accerl.correct.")
         ]
         return min(levels, default=math.inf)
 

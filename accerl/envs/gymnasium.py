@@ -186,6 +186,7 @@ class _Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
         try:
             self._seen, info = self.env.reset(**options)
             self._check_shape(self._seen)
+            info = _lives_of(info)
         except GameError:
             raise
         except Exception as error:  # a user's own code may fail in any way
@@ -209,7 +210,7 @@ class _Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
         try:
             seen = self.env.step(action)
             self._check_shape(seen[0])
-            return seen
+            return (*seen[:4], _lives_of(seen[4]))
         except GameError:
             raise
         except Exception as error:  # a user's own code may fail in any way
@@ -279,12 +280,31 @@ def _own_vector_options(spec: Any) -> dict[str, Any] | None:
     return {option: value for option, value in _OF_VECTOR_ENVS.items() if option in known}
 
 
+def _lives_of(info: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is read of an info: batching the rest fails where its types or shapes vary."""
+    return {"lives": info["lives"]} if "lives" in info else {}
+
+
+_OWN_STATISTICS = (
+    "each process would have statistics of its own, so that actors, evaluation and a resumed run "
+    "see other numbers; scale them by constants in a wrapper of your own"
+)
+_REFUSED_WRAPPERS = {
+    "Autoreset": "it resets before an end is seen, so that no episode would end",
+    "NormalizeObservation": _OWN_STATISTICS,
+    "NormalizeReward": _OWN_STATISTICS,
+}
+
+
 def _find_wrapper(name: str) -> Callable[[Any], Any]:
     """Return a wrapper by its name in gymnasium.wrappers, or by ``module:Class``."""
     if ":" not in name:
-        # Autoreset would reset before the vector environment sees the end: no episode would end.
+        if name in _REFUSED_WRAPPERS:
+            raise UserError(f"env: wrapper {name} cannot be used: {_REFUSED_WRAPPERS[name]}")
         names = [
-            each for each in gymnasium.wrappers.__all__ if each[0].isupper() and each != "Autoreset"
+            each
+            for each in gymnasium.wrappers.__all__
+            if each[0].isupper() and each not in _REFUSED_WRAPPERS
         ]
         if name not in names:
             raise UserError(

@@ -134,7 +134,7 @@ def made_up_reports(intervals: int = 12, seed: int = 5) -> Iterator[IntervalRepo
     for index in range(intervals):
         silent = index in (0, 4)
         steps = 0 if silent else 2048
-        total_steps = 2048 * (index + 1 - (index > 0) - (index > 3))
+        total_steps = 2048 * (index - (index > 3))
         decision = Decision.of(CompressionSpec(bits=8) if index > 6 else IDENTITY)
         kl_nats = float(generator.exponential(0.05))
         losses = {"argmax_agreement": 0.9, "ess_fraction": 0.8, "clipped_share": 0.3, "value": 0.5}

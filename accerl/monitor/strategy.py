@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from accerl.errors import UserError, did_you_mean
@@ -108,6 +108,27 @@ def explanation_of(strategy: Strategy) -> dict[str, dict[str, float]]:
     return {label: dict(numbers) for label, numbers in why.items()}
 
 
+def bind_rule(strategy: Strategy, config: RunConfig, times: LatencyProfile | None) -> None:
+    """Bind a part of a strategy; refuse students of one that leaves nothing out by itself.
+
+    Raises:
+        UserError: it may act with one that is not smaller than the learner's network.
+    """
+    if not hasattr(strategy, "bind"):
+        check_students(strategy, config)
+    bind(strategy, config, times)
+
+
+def check_students(strategy: Strategy, config: RunConfig) -> None:
+    """Refuse a strategy that may act with a student that is not smaller than the learner's network.
+
+    Raises:
+        UserError: it may.
+    """
+    for spec in specs_of(strategy):
+        Decision.of(spec).check_students(config.network)
+
+
 def overrule(strategy: Strategy, decision: Decision) -> None:
     """Tell a strategy, if it asks, that something else acts than it decided, or than it knows of.
 
@@ -125,6 +146,13 @@ def reject(strategy: Strategy, spec: CompressionSpec) -> None:
     told = getattr(strategy, "rejected", None)
     if told is not None:
         told(spec)
+
+
+def tell_rejected(strategy: Strategy, events: Iterable[Mapping[str, Any]]) -> None:
+    """Tell a strategy, if it asks, of the specs that a report's events say cannot be built."""
+    for event in events:
+        if event.get("spec") is not None:
+            reject(strategy, CompressionSpec.from_label(event["spec"]))
 
 
 def check_needs(

@@ -19,7 +19,7 @@ from accerl.monitor.strategies import (
     RewardGapStrategy,
 )
 from accerl.monitor.strategy import Strategy as Rule
-from accerl.monitor.strategy import bind, explanation_of, needs_of, specs_of
+from accerl.monitor.strategy import bind_rule, explanation_of, needs_of, specs_of
 from accerl.paper.actors import require_compressed
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.spec import IDENTITY, CompressionSpec, Decision
@@ -168,7 +168,7 @@ class Acting:
 
     def bind(self, config: RunConfig, times: LatencyProfile | None) -> None:
         """Tell the strategy what is known of the run."""
-        bind(self._rule, config, times)
+        bind_rule(self._rule, config, times)
 
     def to_json(self) -> dict[str, Any]:
         """Return what a run records: the chain's spec, and the rule if there is one by now."""

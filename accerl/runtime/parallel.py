@@ -248,7 +248,7 @@ class ParallelRun(ABC, Generic[W]):
         self._safeguard.take()  # also where nobody takes snapshots
         self._cpu.forget({"learner": os.getpid()})
         self._began = perf_counter()
-        deadline = self._began + seconds
+        noted, deadline = self._began, self._began + seconds
         while not self._is_published:
             self._publish_first()
         if not self._acting:
@@ -259,6 +259,9 @@ class ParallelRun(ABC, Generic[W]):
         while perf_counter() < deadline:
             self._parts.check_stop()
             self._turn(min(deadline, perf_counter() + self._follow_conditions()))
+            if perf_counter() > noted + LOOK_SECONDS:  # a fork that dies can no longer be asked
+                self._cpu.note(self._pids())
+                noted = perf_counter()
         elapsed = perf_counter() - self._began
         self.now += elapsed
         self._began = 0.0
@@ -348,7 +351,7 @@ class ParallelRun(ABC, Generic[W]):
         """Return the state of who compresses, when it is known."""
         self.publishing.ask_state()
         while not self.publishing.is_known:
-            self._receive(timeout_seconds=1.0)
+            self._wait_for_news()
         return self.publishing.state_dict()
 
     def snapshot(self) -> Snapshot:

@@ -93,7 +93,8 @@ class IntervalReport(JsonFields):
     """resident memory by process (learner, actor-0, compressor, ...), shared memory included;
     empty without /proc, and on a virtual clock, whose runs are equal on every machine"""
     private_bytes: Mapping[str, int] = field(default_factory=dict)
-    """the part of `rss_bytes` that each process holds alone"""
+    """the part of `rss_bytes` that is no shared memory; processes that were forked by one server
+    share some of it, which counts in each"""
     cpu_seconds: Mapping[str, float] = field(default_factory=dict)
     """processor seconds by process since the last report, without start-up and evaluation by the
     learner; of a process that was replaced, those of both; on a virtual clock those that the

@@ -20,14 +20,16 @@ class StuckActors:
     Args:
         clock: in seconds.
         first_seconds: that one is given which has never finished anything.
+        link_seconds: that all are given besides, as a link may become slow later.
     """
 
     def __init__(
         self,
         clock: Callable[[], float] = monotonic,
         first_seconds: float = 2.0 * STUCK_SECONDS,
+        link_seconds: float = 0.0,
     ) -> None:
-        self._clock, self._first_seconds = clock, first_seconds
+        self._clock, self._first_seconds, self._link_seconds = clock, first_seconds, link_seconds
         self._looked: float | None = None
         self._since: dict[str, float] = {}
         self._longest: dict[str, float] = {}
@@ -62,5 +64,5 @@ class StuckActors:
             return None
         passed, longest = self._clock() - self._since[actor], self._longest.get(actor)
         least = self._first_seconds if longest is None else STUCK_SECONDS
-        patience = max(least, MANY * (longest or 0.0))
+        patience = max(least + self._link_seconds, MANY * (longest or 0.0))
         return passed if passed > patience else None

@@ -60,8 +60,9 @@ def train(
             "processes import it too"
         )
     given = _by_path(settings)
-    if "runtime.runtime" in given and given["runtime.runtime"] != "serial":
-        given.setdefault("runtime.clock", "real")  # they have no other
+    if "runtime.runtime" in given:  # the others have no other clock than the real one
+        is_serial = given["runtime.runtime"] == "serial"
+        given.setdefault("runtime.clock", "virtual" if is_serial else "real")
     config = configure(
         game,
         given,

@@ -66,7 +66,9 @@ class Episode:
 
     def _update(self, report: IntervalReport) -> None:
         # Strategies see what a process sees of its machine, not what is done to the machine.
-        self.features = self._monitor.update(replace(report, conditions=()))
+        # A report that is read again has what was added to it afterwards.
+        seen = replace(report, conditions=(), indicators={}, explanation={})
+        self.features = self._monitor.update(seen)
         self.intervals += 1
         self.total_seconds = report.total_seconds
 

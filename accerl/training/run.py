@@ -17,11 +17,12 @@ from accerl.monitor.strategy import (
     Strategy,
     bind,
     check_needs,
+    check_students,
     decide,
     events_of,
     explanation_of,
-    reject,
     reset,
+    tell_rejected,
 )
 from accerl.records import CONFIG, RunWriter, fingerprint, plain, read_json, versions
 from accerl.runtime.latency.games import as_wired, times_of_game, times_of_run
@@ -34,7 +35,6 @@ from accerl.runtime.ray.run import RayRun
 from accerl.runtime.run import IntervalReport
 from accerl.runtime.serial.clock import RealClock, VirtualClock
 from accerl.runtime.serial.run import SerialRun
-from accerl.spec import CompressionSpec
 from accerl.training.episode import Episode
 from accerl.training.run_folder import (
     CHECKPOINT,
@@ -244,6 +244,8 @@ def check_startable(
     if not hasattr(strategy, "decide"):
         raise UserError(f"{strategy!r} is no strategy; accerl.train takes specs and names too")
     check_needs(strategy, config.runtime.eval_episodes, indicators)
+    if not hasattr(strategy, "bind"):  # those leave out by themselves what cannot act
+        check_students(strategy, config)
     config.conditions.check(config.seconds)  # a run that is resumed may have become longer
 
 
@@ -253,18 +255,12 @@ def _drive(episode: Episode, strategy: Strategy, score: Score) -> Iterator[Inter
         decision = decide(strategy, episode.features)
         why = explanation_of(strategy)
         _, report = episode.step(decision)
-        _tell_rejected(strategy, report)
+        tell_rejected(strategy, report.events)
         if hasattr(strategy, "events"):
             events = {"strategy_events": float(len(events_of(strategy)))}  # so far
             report = replace(report, indicators={**report.indicators, **events})
         score.update(report)
         yield replace(report, explanation=why) if why else report
-
-
-def _tell_rejected(strategy: Strategy, report: IntervalReport) -> None:
-    for event in report.events:
-        if event.get("spec") is not None:
-            reject(strategy, CompressionSpec.from_label(event["spec"]))
 
 
 def _drive_recorded(
@@ -321,7 +317,7 @@ def _resume(
                 "--seconds if it goes by the share of the run that is over; or choose another "
                 "--out"
             )
-        _tell_rejected(strategy, report)
+        tell_rejected(strategy, report.events)
         score.update(report)
     writer.go_on(len(reports), finished=episode.finished or score.is_reached)
     return reports

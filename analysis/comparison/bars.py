@@ -26,7 +26,7 @@ ROOM = "of the room"
 """where the bar on the share of the room is set"""
 NOTHING: Mapping[str, Any] = {
     **dict.fromkeys(("name", "found", "low", "high", "p", "env", "met")),
-    **{"n": 0, "clusters": 0, "silent": 0, "same_policy": False},
+    **{"n": 0, "clusters": 0, "silent": 0, "missed": 0, "same_policy": False},
 }
 
 
@@ -115,7 +115,7 @@ def _find(
     if where == ROOM:
         ratio = _share_of_room(ratio, bar["room"])
     found = {**empty, "found": ratio.estimate, **ratio.bounds()}
-    found |= {"n": len(pairs), "clusters": len(set(clusters))}
+    found |= {"n": len(pairs), "clusters": len(set(clusters)), "missed": _missed(pairs)}
     return {**found, "met": _is_met(bar, found) if _tells(pairs) else None}
 
 
@@ -141,6 +141,7 @@ def _planned(
             found = {
                 **{**NOTHING, "name": name, "found": item["ratio"], "p": item["p_holm"]},
                 **{key: item[key] for key in ("low", "high", "n", "clusters")},
+                "missed": item["censored_a"],
             }
             nobody = item["censored_a"] == item["censored_b"] == item["n"]
             return {**found, "met": None if nobody else _is_met(bar, found)}
@@ -156,7 +157,8 @@ def _worst(
 ) -> dict[str, Any]:
     """Find the instance with the highest ratio, of those that tell something.
 
-    Met if the intervals of all lie below the bar, missed if one ratio lies above, else unknown.
+    Met if the intervals of all lie below the bar, missed if one ratio lies above, else unknown, as
+    it also is where the subject's runs that never arrived would have to be above it.
     """
     found = [
         row for row in _by_instance(study, rows, name, rng) if row["env"] in study.primary_games
@@ -168,7 +170,10 @@ def _worst(
     worst = max(telling, key=lambda row: row["ratio"])
     highest = max(math.inf if row["high"] is None else row["high"] for row in telling)
     met = None if worst["ratio"] <= bar["at_most"] < highest else highest <= bar["at_most"]
-    kept = {key: worst[key] for key in ("env", "low", "high", "n")}
+    missed = sum(row["missed"] for row in telling)
+    if met and missed and bar["at_most"] > 1.0:
+        met = None
+    kept = {key: worst[key] for key in ("env", "low", "high", "n")} | {"missed": missed}
     clusters = {"clusters": worst["n"], "found": worst["ratio"]}
     return {**result, **kept, **clusters, "met": met}
 
@@ -189,7 +194,10 @@ def _is_met(bar: Mapping[str, Any], found: Mapping[str, Any]) -> bool | None:
             return False
         return True if least >= bar["at_least"] and (found["low"] or 0.0) > 0.0 else None
     if not bar["below_one"]:
-        return bool(found["found"] <= bar["at_most"])
+        met = bool(found["found"] <= bar["at_most"])
+        # Who never arrives counts with the horizon, which is nearest to 1 where both do so: that
+        # no run is slower by more than a little cannot be told from such runs.
+        return None if met and found["missed"] and bar["at_most"] > 1.0 else met
     sure = found["high"] is not None and found["high"] < 1.0
     corrected = found["p"] is None or found["p"] < ALPHA
     return bool(sure and corrected and found["found"] <= bar["at_most"])
@@ -204,8 +212,14 @@ def _by_instance(
         if pairs := find_pairs(own, study.subject, name):
             ratio = stats.paired_log_ratio(*paired_values(pairs), rng)
             row = {"env": game.name, "group": game.group, "ratio": ratio.estimate}
-            found.append({**row, **ratio.bounds(), "n": len(pairs), "tells": _tells(pairs)})
+            counts = {"n": len(pairs), "tells": _tells(pairs), "missed": _missed(pairs)}
+            found.append({**row, **ratio.bounds(), **counts})
     return found
+
+
+def _missed(pairs: Pairs) -> int:
+    """Return how many runs of the subject count with less than they would have taken."""
+    return sum(bool(own["censored"]) for own, _ in pairs)
 
 
 def _tells(pairs: Pairs) -> bool:

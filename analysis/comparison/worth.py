@@ -29,8 +29,8 @@ def break_even(
     `rows` hold {b, env, saved_seconds, low, high, n, runs, runs_low, runs_high}: the mean paired
     difference of seconds to target, b minus subject, over a game (`env`) or over all (None), and
     meta-training's wall seconds divided by it and by its bounds. None is "never". Runs that were
-    censored count as arriving at the horizon, which understates what is saved; where all were,
-    `tells` is false.
+    censored count as arriving at the horizon, so that a comparator's make too little of what is
+    saved, and the subject's too much; where all were, `tells` is false.
     """
     accounting = study.info["accounting"]
     wall = accounting["meta_wall_seconds"]

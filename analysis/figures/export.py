@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from accerl.errors import UserError
-from accerl.records import make_out_dir, read_json, write_json
+from accerl.records import make_out_dir, write_json
 from analysis.comparison.contest import CONTEST
 from analysis.comparison.scores import EPISODES, curves_json, score_curve
 from analysis.figures.explainer import run_explainers
@@ -18,7 +18,8 @@ from analysis.figures.studies.comparison import comparison_figures
 from analysis.figures.studies.events import event_figures
 from analysis.figures.studies.room import room_figures
 from analysis.figures.theme import Figure, render_png
-from analysis.records.load import COMPARISON, StudyRecord, load_events, load_room, load_run
+from analysis.records.comparison import load_comparison
+from analysis.records.load import StudyRecord, load_events, load_room, load_run
 from analysis.render.html import label_runs, study_report
 from analysis.report.study import study_figures
 
@@ -88,7 +89,7 @@ def write_comparison_figures(folder: Path, out: Path) -> list[Path]:
     Raises:
         UserError: the record is missing or damaged, or `out` cannot be written.
     """
-    return _with_tables(comparison_figures(read_json(folder / COMPARISON)), out)
+    return _with_tables(comparison_figures(load_comparison(folder)), out)
 
 
 def _with_tables(figures: Sequence[Figure], out: Path) -> list[Path]:

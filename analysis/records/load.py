@@ -31,7 +31,6 @@ REQUIRED = (
 """what study.json says at least"""
 EVENTS = "bench-events.json"
 """a comparison of the clocks under events, which may lie beside a study of room"""
-COMPARISON = "comparison.json"
 """the record of a comparison of strategies"""
 ROOM, PLAN = "room.json", "plan.json"
 """the records of a study of room"""

@@ -10,8 +10,8 @@ from accerl.errors import UserError
 from accerl.records import make_out_dir, plain, read_json
 from analysis.comparison.contest import build_contest
 from analysis.figures.theme import render_svg
+from analysis.records.comparison import COMPARISON, load_comparison
 from analysis.records.load import (
-    COMPARISON,
     RunRecord,
     StudyRecord,
     is_room,
@@ -92,7 +92,7 @@ def write_comparison_report(folder: Path, html_path: Path) -> Path:
     Raises:
         UserError: they are missing or damaged, or the file cannot be written.
     """
-    result = read_json(folder / COMPARISON)
+    result = load_comparison(folder)
     first = f"seed-{result['seeds'][0]}"
     folders = result["run_folders"]
     labels = [row["label"] for row in result["strategies"]]  # in the order that colours go by

@@ -71,7 +71,8 @@ def _two_clocks(study: StudyRecord) -> str:
     return (
         f"Saved is the mean paired difference of seconds to target on one instance, in seconds of "
         f"the {study.tier} clock of its machine. Runs that missed the target count as arriving at "
-        f"the horizon, which understates it. Training took seconds of the machine that did it. "
+        f"the horizon: so too little is saved where the comparator missed it, and too much where "
+        f"the subject did. Training took seconds of the machine that did it. "
         f"These are two clocks: the number of runs holds only where a second of either costs the "
         f"same. The mean over the instances mixes seconds of {study.machines}; it describes a "
         f"user who runs each instance equally often."

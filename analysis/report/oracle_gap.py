@@ -106,7 +106,7 @@ def machine_gap_table(rows: Sequence[Mapping[str, Any]], subject: str) -> Table:
             *estimate(row, "own"),
             *estimate(row, "subject"),
             *_closed(row),
-            count(row["n"]),
+            number(row["n"], f"{row['n']}, {row['clusters']} independent"),
         )
         for row in rows
     )

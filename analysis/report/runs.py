@@ -136,6 +136,12 @@ def _warnings(runs: Mapping[str, RunRecord]) -> list[str]:
             f"These runs' seconds come from different clocks ({'; '.join(clocks)}): "
             f"do not compare them with each other."
         )
+    charged = {run.config.get("profile_hash") for run in runs.values()} - {None}
+    if len(charged) > 1:
+        notes.append(
+            f"These runs' seconds are those of {len(charged)} latency profiles, which are other "
+            f"machines: do not compare them with each other."
+        )
     warning = machine_warning("These runs", list(runs.values()))
     return notes + ([warning] if warning else [])
 

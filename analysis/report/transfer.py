@@ -88,7 +88,7 @@ def transfer_table(study: StudyRecord, contest: Mapping[str, Any]) -> Table:
             strategy_cell(study, item["b"]),
             *estimate(item),
             number(item["p"], formats.p_value(item["p"])),
-            count(item["n"]),
+            number(item["n"], f"{item['n']}, {item['clusters']} independent"),
         )
         for item in contest["transfer"]
     )

@@ -31,8 +31,8 @@ STEPS = 160
 """of the integration of a whole run, at least"""
 _LUCKY_INTERVALS = 20.0  # in which `luck_spread` is what it says
 _STATE = (
-    *("skill", "seconds", "index", "env_steps", "updates", "publications", "publishing"),
-    *("switch_seconds", "speed"),
+    *("skill", "seconds", "index", "env_steps", "updates", "publications"),
+    *("learning", "publishing", "switch_seconds", "speed"),
 )
 """the numbers of a run's state"""
 
@@ -60,8 +60,8 @@ class MachineRun:
         self._skill = game.initial_skill
         self._seconds, self._env_steps, self._updates = 0.0, 0.0, 0.0
         self._publications, self._switch_seconds = 0.0, 0.0
-        self._publishing = 0.0
-        """seconds that publications took which are still under way"""
+        self._learning, self._publishing = 0.0, 0.0
+        """seconds of the update, and of the publication, that is under way"""
         self._index = 0
         self._decision: Decision | None = None
         self._acting: Mix = ()
@@ -196,7 +196,7 @@ class MachineRun:
         end = begins + seconds
         while self._seconds < end:
             self._go_on(end, luck, sums)
-        self._book_publishing(sums)
+        self._book_what_ended(sums)
         self._index += 1
         switch_seconds, self._switch_seconds = self._switch_seconds, 0.0
         assert self._decision is not None
@@ -218,12 +218,13 @@ class MachineRun:
             episodes=self._config.runtime.eval_episodes,
         )
 
-    def _book_publishing(self, sums: Sums) -> None:
-        """Book the seconds of publications where they end, as runs do."""
-        seconds = self._publishing + sums.phases["publish"]
-        begun, (*_, ended) = self._publications - int(sums.publications), sums.counted(self._totals)
-        sums.phases["publish"] = seconds * ended / begun if begun else 0.0
-        self._publishing = seconds - sums.phases["publish"]
+    def _book_what_ended(self, sums: Sums) -> None:
+        """Book the seconds of updates and publications where they end, as runs do."""
+        _, updates, publications = sums.counted(self._totals)
+        begun = self._updates - int(sums.updates)
+        self._learning = _book(sums.phases, "learn", self._learning, updates, begun)
+        begun = self._publications - int(sums.publications)
+        self._publishing = _book(sums.phases, "publish", self._publishing, publications, begun)
 
     @property
     def _totals(self) -> tuple[float, float, float]:
@@ -355,6 +356,21 @@ class MachineRun:
 
     def close(self) -> None:
         """Nothing to release."""
+
+
+def _book(phases: dict[str, float], name: str, under_way: float, ended: int, begun: float) -> float:
+    """Leave a phase the seconds of work that has ended; return those of what is under way.
+
+    Args:
+        phases: seconds of an interval.
+        name: of the phase.
+        under_way: seconds that earlier intervals left.
+        ended: pieces of work that ended in this one.
+        begun: pieces that it did, those before it but for what had ended, parts of one included.
+    """
+    seconds = under_way + phases[name]
+    phases[name] = seconds * ended / begun if begun else 0.0
+    return seconds - phases[name]
 
 
 @cache

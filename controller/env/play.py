@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from accerl.monitor.strategy import Strategy, bind
+from accerl.monitor.strategy import Strategy, bind, tell_rejected
 from accerl.runtime.latency.games import times_of_run
 from accerl.spec import Decision
 from accerl.training.episode import Episode
@@ -84,7 +84,12 @@ def play(strategy: Strategy, instance: Instance, seed: int) -> Played:
         seed: of the inner run.
     """
     config = instance.config(seed)
-    times = None if instance.latency is None else times_of_run(instance.latency, config)
+    if instance.tier == "real":  # the profile says how long, and this machine how fast
+        from accerl.training.run import known_times  # brings torch
+
+        times, config = known_times(config, None), config.adapted()
+    else:
+        times = None if instance.latency is None else times_of_run(instance.latency, config)
     bind(strategy, config, times)
     strategy.reset()
     run = instance.make_run(seed)
@@ -100,6 +105,7 @@ def play(strategy: Strategy, instance: Instance, seed: int) -> Played:
     ) as episode:
         while not episode.finished:
             _, report = episode.step(strategy.decide(episode.features))
+            tell_rejected(strategy, report.events)
             clock.append(report.total_seconds)
             score = report.learner_return
             returns.append(returns[-1] if score is None else score)

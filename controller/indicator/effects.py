@@ -13,8 +13,8 @@ So what is seen of one spec says something of the others, and the more they shar
 x drifts: variance is added, but nobody comes to know less than at first. A value that is too far
 off to be noise is a *change*: the shared effect is uncertain again as it was at first. A value that
 was measured while the change came is a mix of before and after: with `waits`, the first that is too
-far off is left out, and the next one believed. The very first value has no before: if it is far
-off, the guess was, and it is believed.
+far off is left out, and the next one believed if it is on the same side. The very first value has
+no before: if it is far off, the guess was, and it is believed.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Effects:
         alone = np.broadcast_to(np.asarray(own, dtype=np.float64), (count,))
         self._covariance = shared**2 * self._ones + np.diag(alone**2)
         self._shared = shared
-        self._surprised, self._seen = False, False
+        self._side, self._seen = 0.0, False  # -1 or 1 after a value that was left out
         self._drift = shared_drift**2 * self._ones + own_drift**2 * np.eye(count)
         self._widest = np.diag(self._covariance).copy()
 
@@ -93,14 +93,15 @@ class Effects:
             value: of it.
             noise: standard deviation of what the value is off by.
             least: difference below which nothing counts as a change.
-            waits: whether a change must be seen twice in a row.
+            waits: whether a change must be seen twice in a row, on the same side.
         """
         surprise = value - float(self._mean[place])
         spread = math.sqrt(float(self._covariance[place, place]) + noise**2)
         is_far = abs(surprise) > max(SURPRISE * spread, least)
         changed, self._seen = is_far and self._seen, True
-        self._surprised = changed and waits and not self._surprised
-        if self._surprised:
+        side = math.copysign(1.0, surprise) if changed and waits else 0.0
+        self._side = side if side != self._side else 0.0
+        if self._side:
             return False
         if is_far:
             self._covariance = self._covariance + self._shared**2 * self._ones

@@ -139,6 +139,11 @@ class RecurrentIndicator:
         """Know that something else acts than was decided."""
         self._acting = decision
 
+    def rejected(self, spec: CompressionSpec) -> None:
+        """Choose among the others from now on: it cannot be built in this run."""
+        if spec != IDENTITY:
+            self.specs = tuple(other for other in self.specs if other != spec)
+
     @property
     def policy(self) -> SpecMemory:
         """See `trainable.Trainable`."""

@@ -167,8 +167,7 @@ class AdvancedIndicator:
             slope_t=raw["return_slope_t"],
             changed=self._since_change < FORGET_CHANGE,
         )
-        cap = self.settings.cap_nats if self.settings.uses_kl else 1e9
-        rows = make_candidates(self.specs, speed, self._fidelity, situation, cap)
+        rows = make_candidates(self.specs, speed, self._fidelity, situation, self._cap_nats())
         scores = self._scores(rows)
         chosen = self._choose(rows, scores)
         self.explanation = _explain(rows, scores, chosen)
@@ -176,6 +175,14 @@ class AdvancedIndicator:
         self._acting = chosen
         self._shadow = self._to_measure(rows, chosen)
         return replace(chosen, shadow=self._shadow)
+
+    def _cap_nats(self) -> float:
+        """Return the KL above which a spec is not chosen: what is not admitted would never act."""
+        assert self._config is not None
+        if not self.settings.uses_kl:
+            return 1e9
+        admitted = self._config.compression.admit_kl_nats or math.inf
+        return min(self.settings.cap_nats, admitted)
 
     def overruled(self, decision: Decision) -> None:
         """Know that something else acts than was decided: that interval says nothing of it.

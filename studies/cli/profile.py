@@ -16,7 +16,7 @@ from accerl.records import fingerprint, read_json, versions
 from accerl.runtime.latency.compare import compare, describe_wiring
 from accerl.runtime.latency.families import FAMILIES, machine_of, sample_machine
 from accerl.runtime.latency.fleet import FleetSettings, MessageCosts, plan_fleet
-from accerl.runtime.latency.games import note_on_times, times_of_game
+from accerl.runtime.latency.games import note_on_times, times_of_game, with_games_of
 from accerl.runtime.latency.measure import measure_game, measure_profile
 from accerl.runtime.latency.predict import advise
 from accerl.runtime.latency.profiles import (
@@ -40,8 +40,8 @@ class Measure(Command):
     """Measure this machine's latency profile.
 
     Without --game, all networks of the paper on Pong. With it, that game's own step, network and
-    learner, beside what the profile of that name holds already. Where torch sees a GPU, that learns
-    and distils (the processor: `--name cpu --game pong --set learner.device=cpu`).
+    learner. Other games that the profile of that name holds are kept. Where torch sees a GPU, that
+    learns and distils (the processor: `--name cpu --game pong --set learner.device=cpu`).
     """
 
     name: str = "measured"
@@ -77,12 +77,12 @@ class Measure(Command):
         path = folder / f"{self.name}.json"
         options: dict[str, Any] = {"repeats": self.repeats}
         with share_bar("latency profile") as options["on_progress"]:
+            base = load_profile(str(path)) if path.is_file() else None
             if self.game is None:
-                profile = measure_profile(self.name, **options)
+                profile = with_games_of(measure_profile(self.name, **options), base)
             else:
                 settings = read_settings(self.settings)
                 config = configure(self.game, settings, network=self.network)
-                base = load_profile(str(path)) if path.is_file() else None
                 profile = measure_game(config, base, self.name, **options)
         save_profile(profile, path)
         tables.print_profile(profile, console)
@@ -104,6 +104,11 @@ class Advise(Command):
     its own times count if the profile holds them"""
     network: str | None = None
     """of the learner (default: the game's)"""
+    settings: Annotated[
+        tyro.conf.UseAppendAction[tuple[str, ...]],
+        tyro.conf.arg(name="set", metavar="SECTION.NAME=VALUE"),
+    ] = ()
+    """another setting, such as env.frame_stack=4; --set may come several times"""
     out: Path | None = None
     """folder to look in"""
     writes: ClassVar[bool] = False
@@ -111,8 +116,7 @@ class Advise(Command):
     def execute(self) -> dict[str, Any]:
         """Predict every spec and print whether compressing pays."""
         profile = load_profile(self.profile or this_machine(self.out), self.out)
-        config = load_preset(self.env)
-        config = replace(config, network=self.network or config.network)
+        config = configure(self.env, read_settings(self.settings), network=self.network)
         advice = advise(profile, config)
         if (note := note_on_times(profile, config)) is not None:
             say(note)

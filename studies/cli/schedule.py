@@ -101,7 +101,11 @@ class Verify(Command):
 
 @dataclass(frozen=True, kw_only=True)
 class Replay(Command):
-    """Train under a bundle's open-loop schedule."""
+    """Train under a bundle's open-loop schedule.
+
+    The learner is Original, the largest, else the game's preset. `accerl train GAME --strategy
+    BUNDLE --bundle-mode schedule` takes any network, clock and setting.
+    """
 
     bundle: tyro.conf.Positional[str]
     """bundle folder"""

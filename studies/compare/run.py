@@ -14,10 +14,10 @@ import numpy as np
 from accerl.config import RunConfig
 from accerl.errors import UserError
 from accerl.own_code import source_hash
-from accerl.records import fingerprint, make_out_dir, plain, versions, write_json
+from accerl.records import SUMMARY, fingerprint, make_out_dir, plain, versions, write_json
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.training.run_folder import CHECKPOINT
-from analysis.records.load import COMPARISON
+from analysis.records.comparison import COMPARISON
 from controller.bundle.meta import git_revision
 from studies.benchmarks.repeats import timed_here
 from studies.compare.entrants import Entrant, read_entrants
@@ -25,13 +25,15 @@ from studies.compare.job import ComparedJob, TimedComparedJob
 from studies.jobs.executor import check_workers, open_executor
 from studies.learning.curve import LearningCurve
 from studies.learning.interval import mean_interval
-from studies.progress import bar
+from studies.progress import bar, duration, say
 from studies.run_checks import say_what_is_assumed
 from studies.strategies import clock_profile
 from studies.students.table import compared_rows, ratio_of
 from studies.study_folder import claim
 
 RUNS = "runs"
+START_UP_SECONDS = 60.0
+"""that a run may take besides, at most: starting, and playing the learner in the end"""
 SHARES = (0.5, 0.9)
 """of the way from the baseline's first score to its last, where scores lie that nobody chose"""
 Curves = Mapping[tuple[str, int], LearningCurve]
@@ -78,6 +80,9 @@ def compare(
     claim(out, {"study": "compare", **_settings(config)})
     order = range(config.seed, config.seed + seeds)
     jobs = _jobs(config, entrants, order, profile, out)
+    if profile is None:
+        whole = duration(len(jobs) * config.seconds)
+        say(f"{len(jobs)} runs of {config.seconds:g} s, one after another: {whole} and start-up")
     with open_executor(out, workers) as executor, bar("runs", len(jobs)) as advance:
         made = executor.map(jobs, advance)
         runs_by = executor.runs_by
@@ -98,6 +103,7 @@ def compare(
         "scores_given": bool(scores),
         "strategies": strategy_rows(labels, curves, given),
         "run_folders": {each.label: str(Path(RUNS) / each.folder) for each in entrants},
+        "apart": [] if profile is not None else made_apart(jobs, config.seconds),
         "runs_by": runs_by,
         "git_revision": git_revision(),
         "fingerprint": fingerprint(),
@@ -122,6 +128,20 @@ def _settings(config: RunConfig) -> dict[str, Any]:
     if config.start:
         found["learner in start"] = _digest(Path(config.start) / CHECKPOINT)
     return found
+
+
+def made_apart(jobs: Sequence[ComparedJob], seconds: float) -> list[int]:
+    """Return the seeds whose runs on the real clock were not made one after another.
+
+    They ended farther apart than twice what they take, so the machine may have drifted meanwhile.
+    """
+    ended: dict[int, list[float]] = {}
+    for job in jobs:
+        assert job.out is not None
+        at = (job.out / SUMMARY).stat().st_mtime
+        ended.setdefault(job.config.seed, []).append(at)
+    each = 2.0 * (seconds + START_UP_SECONDS)
+    return [seed for seed, at in ended.items() if max(at) - min(at) > each * len(at)]
 
 
 def _digest(path: Path) -> str:

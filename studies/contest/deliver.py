@@ -198,7 +198,8 @@ def variant_rows(
                 "what": way.what,
                 "ratio": found.estimate,
                 **found.bounds(),
-                "note": f"acts: {way.entrant.params['accepted']}; {len(ours)} pairs",
+                "note": f"acts: {way.entrant.params['accepted']}; {len(ours)} pairs, "
+                f"{len(set(shared))} independent",
             }
         )
     return rows

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from accerl.records import json_hash, write_json
-from accerl.seeds import Role, generator, torch_generator
+from accerl.seeds import Role, generator, number, torch_generator
 from accerl.spec import Decision
 from analysis.comparison import stats
 from controller.bundle.schedule import median_schedule
@@ -36,6 +36,8 @@ from studies.progress import bar, console
 
 SHIELD = {"threshold_nats": 14.0}
 """the paper's KL-max rule, around every learned controller"""
+REAL_LEARNING = 2**32 - 1
+"""number of a stream that no iteration has"""
 PAIRS = 2
 """mirrored pairs on each instance of an iteration on real learning"""
 LEARNING_RATE = 0.03
@@ -217,6 +219,11 @@ class _Checker:
         return np.array(scores), decisions
 
 
+def _dice(study: Study) -> int:
+    """Return the seed of perturbations on real learning: other directions than tier 0 tried."""
+    return number(study.seed, Role.PERTURBATION, REAL_LEARNING)
+
+
 def _policy_gradient(
     study: Study, variant: Variant, indicator: Trainable, runs: int
 ) -> list[dict[str, Any]]:
@@ -224,7 +231,7 @@ def _policy_gradient(
     turns = _turns(study.trained)
     count = len(turns[0])
     config = GradientConfig(
-        instances=count, pairs=PAIRS, learning_rate=LEARNING_RATE, sigma=0.15, seed=study.seed
+        instances=count, pairs=PAIRS, learning_rate=LEARNING_RATE, sigma=0.15, seed=_dice(study)
     )
     per_iteration = config.episodes + count  # each machine's run without compression
     iterations = max(runs, 0) // per_iteration
@@ -247,7 +254,9 @@ def _evolve(
     """Go on by evolution strategies: every candidate plays one game on all of its machines."""
     turns = _turns(study.trained)
     count = len(turns[0])
-    config = EvolutionConfig(pairs=PAIRS, learning_rate=LEARNING_RATE, sigma=0.15, seed=study.seed)
+    config = EvolutionConfig(
+        pairs=PAIRS, learning_rate=LEARNING_RATE, sigma=0.15, seed=_dice(study)
+    )
     per_generation = (config.population + 1) * count  # each machine's run without compression
     generations = max(runs, 0) // per_generation
     with bar(variant.label, generations * per_generation) as advance:

@@ -14,7 +14,7 @@ from time import sleep
 from typing import Any
 
 from accerl.runtime.machine.cores import usable_cores
-from accerl.runtime.machine.forks import FORKS, call_in, surroundings
+from accerl.runtime.machine.forks import call_in, for_torch, surroundings
 from accerl.runtime.machine.memory import available_bytes
 from accerl.runtime.process.supervise import hiding_main_module, ignoring_interrupts
 from studies.jobs.cached import CachedExecutor
@@ -47,7 +47,7 @@ class LocalExecutor(CachedExecutor):
         self._idle: list[ProcessPoolExecutor] = []
         self._busy: dict[Future[Done | Failed], tuple[str, bool, ProcessPoolExecutor]] = {}
         # Workers end when this closes, as it also does when this process is killed.
-        self._lifeline, self._hold = FORKS.Pipe(duplex=False)
+        self._lifeline, self._hold = for_torch().Pipe(duplex=False)
 
     def has_room(self, job: Job[Any]) -> bool:
         """Whether a core is free; of timed work, whether all are."""
@@ -68,7 +68,7 @@ class LocalExecutor(CachedExecutor):
                 pool.shutdown()
                 pool = self._new_pool()
                 future = pool.submit(_do, data)
-        self._busy[future] = (name, job.is_timed, pool)
+            self._busy[future] = (name, job.is_timed, pool)
 
     def ended(self, *, wait: bool) -> list[tuple[str, End]]:
         """Return what came of the jobs that have ended."""
@@ -90,7 +90,9 @@ class LocalExecutor(CachedExecutor):
         return name, end
 
     def _new_pool(self) -> ProcessPoolExecutor:
-        return ProcessPoolExecutor(1, FORKS, call_in, (surroundings(), _end_with, self._lifeline))
+        context = for_torch()
+        arguments = surroundings(context), _end_with, self._lifeline
+        return ProcessPoolExecutor(1, context, call_in, arguments)
 
     def close(self) -> None:
         """End the processes at once; what they were doing is done again next time."""

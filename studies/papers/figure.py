@@ -54,6 +54,8 @@ class Panel:
     runs: tuple[PaperRun, ...]
     env_steps: int = 500_000
     seeds: int = 2
+    score: float | None = None
+    """that its runs are timed to; None: the game's, see `target_score`"""
 
     @property
     def baseline(self) -> str:
@@ -108,7 +110,10 @@ class PaperFigure:
 
         Lengths, games, lines, machines' wiring, scores and checks count; presets do not.
         """
-        panels = [{**asdict(panel), "score": TARGETS.get(panel.game)} for panel in self.panels]
+        panels = [
+            {**asdict(panel), "score": panel.score or TARGETS.get(panel.game)}
+            for panel in self.panels
+        ]
         asked = [
             {name: value for name, value in vars(check).items() if not callable(value)}
             for check in self.checks

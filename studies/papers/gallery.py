@@ -112,7 +112,7 @@ def _page(shown: Mapping[str, Mapping[str, Any]], folder: Path) -> list[str]:
         "",
         "For anyone who asks whether the papers hold. Claims are in our words: those of the "
         "AcceRL paper (Zhang 2022), and of QuaRL and ActorQ (Krishnan et al. 2022) in the last row "
-        "and where they are named. Runs are made on the virtual clock, with the paper's machine "
+        "and where they are named. Curves are made on the virtual clock, with the paper's machine "
         f"and with one of two cores. {INTERVALS} {MARKS}",
         "",
         *([_on_stand_ins(), ""] if any(each["budget"] == SHORT for each in shown.values()) else []),

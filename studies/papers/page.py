@@ -12,7 +12,7 @@ from analysis import formats
 from studies.learning.curve import PROCESSES
 from studies.learning.interval import ENOUGH_GAMES
 from studies.papers.plan import FIGURES, at_budget
-from studies.papers.results import interval_text
+from studies.papers.results import interval_text, reached_text
 
 PAGE = "README.md"
 NEEDED = ("budget", "command", "verdicts")
@@ -29,8 +29,9 @@ MARKS = (
     "Ratios are geometric means over seeds. After > one is too low, as some of the runs did not "
     "reach the score, after < too high, as some of the baseline's did not, and after ~ both "
     "happened; pairs of which neither did are left out. Scores were fixed by what actors without "
-    "compression reached with the first seeds (80% of the way to their best), which are among the "
-    "runs: they reach their own score, and others need not."
+    "compression reached with the first seeds (80% of the way to their best). These reach their "
+    "own score, and others need not: a claim that fails with them alone is one that these runs "
+    "cannot tell."
 )
 
 TINY = (
@@ -46,8 +47,8 @@ def write_page(folder: Path) -> Path:
     lines = [
         TITLE,
         "",
-        "Each figure is rebuilt on the virtual clock, with the paper's machine and with a machine "
-        f"of two cores. Runs of a panel begin with the same seeds. {INTERVALS} {MARKS}",
+        "Runs are made on the virtual clock, with the paper's machine and with the one that is "
+        f"named beside it. Those of a panel begin with the same seeds. {INTERVALS} {MARKS}",
     ]
     for result in found:
         lines += section(folder, result)
@@ -172,15 +173,11 @@ def _lines(panel: Mapping[str, Any], machine: str, known: Mapping[str, Any]) -> 
         end = "-" if line["end_score"] is None else f"{line['end_score']:.1f}"
         lines.append(
             f"| {line['label']} | {line['curves'][0]['seconds'][-1]:,.0f} | {end} | "
-            f"{_reached(line['seconds_ratio'])} | {interval_text(line['env_steps_ratio'])} | "
+            f"{reached_text(line, known['target'])} | {interval_text(line['env_steps_ratio'])} | "
             f"{interval_text(line['seconds_ratio'])} | {interval_text(line['core_seconds_ratio'])} "
             f"| {_by_process(line)} | {line['env_steps_per_second']:,.0f} |"
         )
     return lines
-
-
-def _reached(found: Mapping[str, Any] | None) -> str:
-    return f"{found['reached']}/{found['runs']}" if found else "-"
 
 
 def _by_process(line: Mapping[str, Any]) -> str:

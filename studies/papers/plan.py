@@ -56,12 +56,12 @@ def at_budget(figure: PaperFigure, budget: str) -> PaperFigure:
         return figure
     if budget == "tiny":
         panels = tuple(
-            replace(panel, game=TINY_GAME, env_steps=TINY_ENV_STEPS, seeds=2)
+            replace(panel, game=TINY_GAME, env_steps=TINY_ENV_STEPS, seeds=2, score=None)
             for panel in figure.panels
         )
     else:
         panels = figure.short_panels or tuple(
-            replace(panel, game=STAND_INS[panel.game])
+            replace(panel, game=STAND_INS[panel.game], score=None)
             for panel in figure.panels
             if panel.game in STAND_INS
         )
@@ -74,13 +74,14 @@ def at_budget(figure: PaperFigure, budget: str) -> PaperFigure:
 
 
 def _apart(checks: Sequence[Check], panels: Sequence[Panel]) -> tuple[Check, ...]:
-    """Return the checks without those that leave games out of which none is there."""
+    """Return the checks without those that leave out, or are of, games of which none is there."""
     games = {panel.game for panel in panels}
-    return tuple(
-        check
-        for check in checks
-        if not (left_out := getattr(check, "left_out", ())) or games.intersection(left_out)
-    )
+
+    def is_asked(check: Check) -> bool:
+        named = (getattr(check, "left_out", ()), getattr(check, "games", ()))
+        return all(games.intersection(each) for each in named if each)
+
+    return tuple(filter(is_asked, checks))
 
 
 def _short(panel: Panel, seeds: int) -> Panel:

@@ -13,8 +13,7 @@ from accerl.presets import load_preset
 from studies.learning.curve import LearningCurve, Ratios, reached
 from studies.learning.interval import mean_interval
 from studies.papers.figure import LEARNER, Curves, Panel, PaperFigure
-from studies.papers.targets import target_score
-from studies.papers.verdict import end_score
+from studies.papers.verdict import end_score, target_of
 from studies.progress import numbers_table
 
 POINTS = 50
@@ -69,7 +68,7 @@ def _lines(panel: Panel, curves: Curves, machine: str) -> dict[str, Any]:
         for run in panel.runs
     }
     base = by_label[panel.baseline]
-    target = target_score(panel.game, list(base.values()))
+    target = target_of(panel, list(base.values()))
     return {
         "target": target,
         "lines": [
@@ -167,14 +166,13 @@ def figure_tables(result: Mapping[str, Any]) -> list[Table]:
             title = f"{result['figure']}: {panel['game']} on {machine}, learner {panel['network']}"
             table = numbers_table(title, "actors", *columns)
             for line in known["lines"]:
-                reached_by = line["seconds_ratio"]
                 table.add_row(
                     line["label"],
                     _number(line["end_score"]),
                     _number(known["target"]),
-                    f"{reached_by['reached']}/{reached_by['runs']}" if reached_by else "-",
+                    reached_text(line, known["target"]),
                     interval_text(line["env_steps_ratio"]),
-                    interval_text(reached_by),
+                    interval_text(line["seconds_ratio"]),
                     interval_text(line["core_seconds_ratio"]),
                     f"{line['env_steps_per_second']:,.0f}",
                 )
@@ -200,6 +198,12 @@ def interval_text(found: Mapping[str, Any] | None) -> str:
     if found["low"] is None or found["high"] is None:
         return text
     return f"{text} ({found['low']:.2f} to {found['high']:.2f})"
+
+
+def reached_text(line: Mapping[str, Any], target: float | None) -> str:
+    """Return how many of a line's runs reached the score, such as ``2/3``; -: there is none."""
+    runs = len(line["curves"])
+    return "-" if target is None else f"{runs - line['missed']}/{runs}"
 
 
 def _number(value: float | None) -> str:

@@ -31,7 +31,15 @@ in half a million env steps of seed 0, rounded; of MinAtar's games, in seeds 0 t
 HARDLY_LEARNED = ("bank_heist", "beam_rider")
 """games of Atari in which those of seed 0 never scored 1.4 times their first score: there the time
 to a score is that of a lucky hour"""
+FIXED_BY_SEEDS = {"atari": 1, "minatar": 3}
+"""how many seeds, from 0 on, scores were taken from"""
 TARGET_SHARE = 0.8
+
+
+def fixed_by(game: str, seed: int) -> bool:
+    """Whether a game's score was taken from the run of this seed, which so reaches it."""
+    suite = "minatar" if game.startswith("minatar-") else "atari"
+    return game in TARGETS and seed < FIXED_BY_SEEDS[suite]
 
 
 def target_score(game: str, baseline: Sequence[LearningCurve]) -> float | None:

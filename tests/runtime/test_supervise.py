@@ -13,9 +13,9 @@ import pytest
 
 from accerl.errors import UserError
 from accerl.runtime.events import RunEvent
-from accerl.runtime.machine.forks import FORKS, SPAWN
+from accerl.runtime.machine import forks
 from accerl.runtime.process.messages import AskState, Ready, State
-from accerl.runtime.process.supervise import Supervisor, Worker
+from accerl.runtime.process.supervise import Supervisor, Worker, ignoring_interrupts
 from accerl.runtime.process.wire import PeerGoneError
 from tests.fixtures.runs.bodies import echo, hang
 from tests.fixtures.runs.processes import alive, wait_for
@@ -61,13 +61,13 @@ def test_a_worker_speaks_and_ends_without_a_trace(worker: Worker) -> None:
 
 @pytest.mark.parametrize("role", ["actor", "compressor"])
 def test_what_forks_finds_what_its_starter_has_now(
-    role: str, monkeypatch: pytest.MonkeyPatch
+    role: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Also where a server that was started before stands between them."""
     cores = os.sched_getaffinity(0)
     for news in ("old", "new"):
         monkeypatch.setenv("ACCERL_TEST_NEWS", news)
-        worker = Worker(role, None, echo, lambda _: ("hello",))
+        worker = Worker(role, None, echo, lambda _, news=news: (f"hello {news}",))
         try:
             os.sched_setaffinity(0, {min(cores) if news == "old" else max(cores)})
             worker.start()
@@ -78,7 +78,38 @@ def test_what_forks_finds_what_its_starter_has_now(
             worker.end()
         assert found["news"] == news
         assert found["cores"] == [min(cores) if news == "old" else max(cores)]
-        assert found["torch"] is (role != "actor" and FORKS is not SPAWN)
+        assert found["torch"] is (role != "actor" and forks.for_torch() is not forks.SPAWN)
+        assert found["hears_interrupts"] is False
+        assert f"hello {news}" in capfd.readouterr().err  # each test has a stderr of its own
+
+
+def test_nothing_is_forked_where_it_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = forks.for_torch()
+    monkeypatch.setattr("tempfile.tempdir", "/tmp/" + 71 * "x")
+    assert forks.for_torch() is forks.SPAWN  # there would be no name for the server's socket
+    monkeypatch.setattr("tempfile.tempdir", "/tmp/" + 70 * "x")
+    assert forks.for_torch() is here
+    if (child := os.fork()) == 0:  # whose parent's server is not its own
+        os._exit(forks.for_torch() is not forks.SPAWN)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_ctrl_c_while_a_process_starts_is_heard_afterwards() -> None:
+    started = []
+
+    def start() -> None:
+        with ignoring_interrupts():
+            os.kill(os.getpid(), signal.SIGINT)
+            started.append(True)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            start()
+        assert started
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_pinned_actors_stay_off_the_learners_core_and_others_may_run_anywhere(

@@ -65,15 +65,17 @@ def onnx_fp32(
         weight, bias = weight_and_bias(layer.module, f"layer {index}")
         if index == 0 and pixels:
             weight = weight / net.observation.unit
-            bias = bias - centre * weight.flatten(1).sum(1)
         if weights_only_int8:
             integers, scales = quantise_weight(weight, torch.zeros_like(bias), 1.0)
+            weight = integers.float() * scales.view(-1, *([1] * (weight.ndim - 1)))
             zeros = graph.constant(f"w{index}_zero", np.zeros(len(scales), np.int8))
             names = [graph.constant(f"w{index}", integers)]
             names += [graph.constant(f"w{index}_scale", scales), zeros]
             name = graph.add("DequantizeLinear", names, f"w{index}_float", axis=0)
         else:
             name = graph.constant(f"w{index}", weight)
+        if index == 0 and pixels:  # of the weights that act
+            bias = bias - centre * weight.flatten(1).sum(1)
         constants = [name, graph.constant(f"b{index}", bias)]
         if isinstance(layer.module, nn.Conv2d):
             attributes = _conv_attributes(layer.module)

@@ -56,7 +56,8 @@ def pack_torch(
         if isinstance(module, nn.Conv2d | nn.Linear):
             weight, bias = weight_and_bias(module, f"layer {index}")
             weight, scale = weight * scale, 1.0
-            tensors[f"body.{index}.weight"] = weight.to(stored)
+            # A student may be channels last in memory, which safetensors refuses.
+            tensors[f"body.{index}.weight"] = weight.to(stored).contiguous()
             tensors[f"body.{index}.bias"] = bias.to(stored)
     weight, bias = stacked_heads(net)
     if head_shift is not None:

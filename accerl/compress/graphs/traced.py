@@ -26,6 +26,7 @@ from torch.export import Dim, ExportedProgram
 from torch.export.graph_signature import InputKind
 from tqdm import tqdm
 
+from accerl.compress.graphs.structure import structure
 from accerl.compress.layers import refuse_diverged
 from accerl.errors import CannotCompressError, first_line
 from accerl.networks.observation import ObservationSpec
@@ -36,7 +37,6 @@ _MOST_KNOWN = 32
 _SAME = {"clone", "dropout", "feature_dropout", "alias", "detach", "lift_fresh_copy", "contiguous"}
 _NORM = "_native_batch_norm_legit_no_training"
 _RESHAPES = {"view", "reshape", "flatten", "squeeze"}
-_OWN = set(vars(nn.Module()))  # what any module has
 _SPLITS = {"split", "split_with_sizes", "chunk"}
 
 
@@ -243,7 +243,19 @@ class Traced:
             if op.kind in _SAME:
                 self._same[node.name] = next(iter(op.inputs))
             else:
-                yield replace(op, shape=one_state)
+                yield from self._floats_for(node, replace(op, shape=one_state))
+
+    def _floats_for(self, node: fx.Node, op: Op) -> Iterator[Op]:
+        """Yield casts of the bytes that torch lets meet floats, and the operation on these."""
+        args = op.args
+        mixes = op.kind != "cast" and node.meta["val"].is_floating_point()
+        for other in node.all_input_nodes if mixes else ():
+            value = other.meta.get("val")
+            if isinstance(value, Tensor) and value.dtype == torch.uint8:
+                whole, cast = self._plain(other), Ref(f"{op.name}.{other.name}")
+                yield Op(cast.name, "cast", {"self": whole}, tuple(value.shape[1:]))
+                args = {name: _exchanged(held, whole, cast) for name, held in args.items()}
+        yield replace(op, args=args)
 
     def _part(self, node: fx.Node) -> Op | None:
         """Return what an item of another node's outputs is."""
@@ -357,27 +369,11 @@ def trace(module: nn.Module, observation: ObservationSpec) -> tuple[Hashable, Tr
     return key, found
 
 
-def structure(module: nn.Module) -> Hashable:
-    """Return all that a module's forward can depend on besides the values of its weights."""
-    modules = tuple(
-        (name, type(part), tuple(_settings(part))) for name, part in module.named_modules()
-    )
-    tensors = (*module.named_parameters(), *module.named_buffers())
-    return modules, tuple((name, tuple(one.shape), one.dtype) for name, one in tensors)
-
-
-def _settings(module: nn.Module) -> Iterator[tuple[str, Any]]:
-    """Yield what a module remembers besides its parts and weights."""
-    for name, value in sorted(vars(module).items()):
-        if name in _OWN:
-            continue
-        if isinstance(value, Tensor):
-            yield name, value.detach().cpu().numpy().tobytes()
-        elif callable(value):
-            yield name, value  # itself: functions may share a name
-        else:
-            plain = type(value).__repr__ is not object.__repr__
-            yield name, repr(value) if plain else type(value)
+def _exchanged(held: Any, old: Ref, new: Ref) -> Any:
+    """Return an argument with one reference in place of another."""
+    if isinstance(held, list):
+        return [_exchanged(item, old, new) for item in held]
+    return new if held == old else held
 
 
 def _flat(values: Any) -> Iterator[Any]:

@@ -99,7 +99,9 @@ class AdviseKLCapStrategy(HandSetStrategy):
         """Credit the indicator to what acted, if it was sampled and is of that."""
         known, kl_nats, seconds = self._measured, raw["compression_kl_nats"], raw["seconds"]
         is_new = raw["compression_kl_is_new"] > 0.0
-        if not raw["served_share"] >= SERVED:
+        share = raw["served_share"]
+        # Where the learner used no rollout, what is new is of what was decided.
+        if not (share >= SERVED or (is_new and math.isnan(share))):
             kl_nats = raw["waiting_kl_nats"]
             is_new = kl_nats != known.waiting_kl_nats  # it keeps its value until the next delivery
         known.waiting_kl_nats = raw["waiting_kl_nats"]

@@ -12,7 +12,7 @@ from accerl.monitor.strategies.search import Levels
 from accerl.monitor.strategies.threshold import KLThresholdStrategy, RewardGapStrategy
 from accerl.monitor.strategy import (
     Strategy,
-    bind,
+    bind_rule,
     explanation_of,
     fires,
     needs_of,
@@ -85,7 +85,7 @@ class FirstThatFires(HandSetStrategy):
     def bind(self, config: RunConfig, times: LatencyProfile | None) -> None:
         """Tell every rule what is known of the run."""
         for rule in self.rules:
-            bind(rule, config, times)
+            bind_rule(rule, config, times)
 
     def reset(self) -> None:
         """Reset every rule."""

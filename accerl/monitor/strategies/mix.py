@@ -25,6 +25,8 @@ class _Last:
     """the small network's share"""
     acted: float = 1.0
     """the share that it acted with: another one where the decision was not followed"""
+    is_shadow: bool = False
+    """whether the shadow is the small network"""
     small_nats: float = 0.0
     """its KL, as far as it was known"""
 
@@ -84,12 +86,14 @@ class LinearKLMixStrategy(HandSetStrategy):
         alpha = last.alpha = last.acted = self.alpha(last.small_nats)
         shares = ((self.small, alpha), (self.large, 1.0 - alpha))
         mix = tuple((spec, share) for spec, share in shares if share > 0.0)
-        return Decision(mix, shadow=None if alpha > 0.0 else self.small)
+        last.is_shadow = alpha <= 0.0
+        return Decision(mix, shadow=self.small if last.is_shadow else None)
 
     def overruled(self, decision: Decision) -> None:
         """Know that something else acts than was decided."""
         is_first = decision.specs[0] == self.small  # whose KL the indicators say
         self._last.acted = decision.mix[0][1] if is_first else 0.0
+        self._last.is_shadow = decision.shadow == self.small
 
     def _small_kl_nats(self, raw: Mapping[str, float]) -> float:
         """Return the KL of the small network in the last interval, or what was known before."""
@@ -103,7 +107,7 @@ class LinearKLMixStrategy(HandSetStrategy):
             # A network that has diverged makes both of them no number.
             unknown = math.isnan(own) and not math.isnan(raw["kl_mean_nats"])
             return last.small_nats if unknown else own
-        shown = raw["shadow_kl_nats"]
+        shown = raw["shadow_kl_nats"] if last.is_shadow else math.nan
         return last.small_nats if math.isnan(shown) else shown + staleness
 
     @classmethod

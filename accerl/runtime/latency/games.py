@@ -30,6 +30,19 @@ def times_of_run(profile: LatencyProfile, config: RunConfig) -> LatencyProfile:
     return times_of_game(profile, config).for_network(config.network)
 
 
+def with_games_of(profile: LatencyProfile, other: LatencyProfile | None) -> LatencyProfile:
+    """Return a profile that holds also the games of another of the same machine, but for its own.
+
+    Args:
+        profile: as measured now.
+        other: as measured before, if it was.
+    """
+    if other is None or other.fingerprint.get("id") != profile.fingerprint.get("id"):
+        return profile
+    games = (replace(each, games=()) for each in (other, *other.games))
+    return replace(profile, games=tuple(each for each in games if each.game != profile.game))
+
+
 def as_wired(profile: LatencyProfile, config: RunConfig) -> LatencyProfile:
     """Return a profile with the processes that a run on the real clock has, not those it assumes.
 

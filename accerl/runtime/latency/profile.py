@@ -196,9 +196,10 @@ class LatencyProfile(JsonFields):
             return self
         if network not in self.small_learner_us:
             raise UserError(
-                f"latency profile {self.name!r} has no times for a learner of {network!r}; measure "
-                f"them (`accerl profile measure --game GAME --network {network}`), or on the "
-                f"virtual clock add --clock real or use --network {self.network}"
+                f"latency profile {self.name!r} has no times for a learner of {network!r}; `accerl "
+                f"profile measure --game GAME --network {network}` measures them, which "
+                "--profile measured takes; or, on the virtual clock, add --clock real or "
+                f"use --network {self.network}"
             )
         own = [row for row in self.specs if row.spec.student == network]
         smaller = STUDENTS[STUDENTS.index(network) + 1 :]

@@ -19,7 +19,7 @@ class Memory(NamedTuple):
     rss: int
     """all of it: also libraries and shared memory, which other processes count as well"""
     private: int
-    """what it alone holds (RssAnon)"""
+    """what is neither (RssAnon); forks of one process share some of it, which counts in each"""
 
 
 def memory(pid: int) -> Memory | None:

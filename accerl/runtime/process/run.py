@@ -28,7 +28,7 @@ from accerl.runtime.process.wire import PeerGoneError
 from accerl.runtime.publishing.delivery import Tag
 from accerl.runtime.run import Snapshot
 from accerl.runtime.slots import Slots, SlotState
-from accerl.runtime.stuck import STUCK_SECONDS, StuckActors
+from accerl.runtime.stuck import StuckActors
 from accerl.spec import Decision
 
 
@@ -73,7 +73,7 @@ class ProcessRun(ParallelRun[Worker]):
                 self._pipe = stack.enter_context(closing(ShapedPipe(down, up, actors)))
                 if up:  # a rollout has not come before it has passed the link
                     seconds = actors * rollout_bytes(self._shape) / (up * conditions.least_share)
-                    self._stuck = StuckActors(first_seconds=2.0 * STUCK_SECONDS + 4.0 * seconds)
+                    self._stuck = StuckActors(link_seconds=4.0 * seconds)
             self._slab = stack.enter_context(closing(Slab(self._shape, len(self._slots))))
             self._blocks = stack.enter_context(
                 closing(SharedBlocks.of(config, policy, self._shape))

@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from multiprocessing import resource_tracker
 from multiprocessing.connection import wait
 from time import monotonic
 from typing import Any
@@ -19,7 +20,7 @@ from typing import Any
 from accerl.errors import GameError, UserError
 from accerl.runtime.events import RunEvent
 from accerl.runtime.machine.cores import LearnersCores
-from accerl.runtime.machine.forks import FORKS, SPAWN, call_in, surroundings
+from accerl.runtime.machine.forks import SPAWN, call_in, for_torch, surroundings
 from accerl.runtime.process.messages import Message, Mistake, Ready
 from accerl.runtime.process.wire import Channel, PeerGoneError
 
@@ -36,18 +37,27 @@ Body = Callable[..., None]
 
 @contextmanager
 def ignoring_interrupts() -> Iterator[None]:
-    """Ignore Ctrl-C meanwhile: processes that are started inherit it from their first moment on.
+    """Keep Ctrl-C from processes that are started meanwhile; this one hears of it afterwards.
 
-    Ctrl-C reaches the whole process group; the parent decides when its children end.
+    Ctrl-C reaches the whole process group; the parent decides when its children end. A signal
+    that is blocked stays so across fork and exec.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread may set handlers
-        return
-    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    resource_tracker.ensure_running()  # it unblocks the signal where it starts its own process
+    heard: list[int] = []
+    # Another thread of C may be given the signal, which the handler then hears of all the same.
+    is_main = threading.current_thread() is threading.main_thread()
+    handler = None
+    if is_main:
+        handler = signal.signal(signal.SIGINT, lambda number, _: heard.append(number))
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        if is_main:
+            signal.signal(signal.SIGINT, handler)
+    if heard:
+        signal.raise_signal(signal.SIGINT)
 
 
 _HIDING = threading.Lock()
@@ -80,7 +90,7 @@ def _end_with_parent() -> None:
 
 def process_main(body: Body, channel: Channel, arguments: tuple[Any, ...]) -> None:
     """Run `body` until it returns or the parent has closed its end; the parent's death ends it."""
-    # Inherited where the main thread starts processes, see `ignoring_interrupts`.
+    # It was blocked until now, see `ignoring_interrupts`; libraries may unblock it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
@@ -137,21 +147,27 @@ class Worker(Supervised):
     def start(self) -> None:
         """Start the process; it says by a message that it is `Ready`."""
         # Actors import no torch, and are small without.
-        context = SPAWN if self.role == "actor" else FORKS
+        context = SPAWN if self.role == "actor" else for_torch()
         ours, theirs = context.Pipe()
         self.channel = Channel(ours)
         arguments = self._body, Channel(theirs), self._arguments(self.restarts)
         process = context.Process(
             target=call_in,
-            args=(surroundings(), process_main, *arguments),
+            args=(surroundings(context), process_main, *arguments),
             daemon=True,
             name=f"accerl-{self.name}",
         )
         with ignoring_interrupts(), hiding_main_module():
-            process.start()
-        self._process = process
-        theirs.close()
-        self.ready = False
+            try:
+                process.start()
+            except EOFError as error:
+                raise UserError(
+                    "the process that imports torch for the others died at its start; is the "
+                    "machine out of memory? Its message is above"
+                ) from error
+            self._process = process
+            theirs.close()
+            self.ready = False
 
     def send(self, message: Message) -> None:
         """Send a message; if nobody is there to read it, `receive` will say so."""

@@ -213,6 +213,10 @@ class PublicationOrders:
         """
         return self._tags[publication][spec_index]
 
+    def known_tag(self, publication: int, spec_index: int) -> Tag | None:
+        """Return the same; None where too many publications have been ordered since."""
+        return self.tag(publication, spec_index) if publication in self._tags else None
+
     def state_dict(self) -> dict[str, Any]:
         """Return everything needed to go on bit-exactly."""
         asked, decision = self._asked, self._decision

@@ -46,6 +46,8 @@ class Attempt:
 class MadePart(Attempt):
     """What a publication holds for one spec of the decision, and what it took."""
 
+    tried: CompressionSpec
+    """what was built for it: where it has to wait, another spec"""
     artifact: Artifact
     """what acts for it: if it may not, or was rejected, of another spec"""
 
@@ -120,7 +122,7 @@ def make_publication(
             for part in parts
             if part.verdict.admitted and (kl := part.verdict.kl_nats) is not None
         },
-        rejected={part.asked: part.rejected for part in parts if part.rejected},
+        rejected={part.tried: part.rejected for part in parts if part.rejected},
         student_kl_nats={spec: kl for spec, kl in compared.items() if kl is not None},
         split=probe.measure(policy, publication, compressor.states, check=order.check),
         seconds=seconds,
@@ -163,6 +165,7 @@ def _make_part(
     seconds = perf_counter() - before
     return MadePart(
         asked=spec,
+        tried=tried,
         artifact=artifact,
         seconds=seconds,
         built=built,

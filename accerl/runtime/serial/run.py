@@ -240,7 +240,9 @@ class SerialRun:
         an interval knows nothing of an update that is under way; nobody else reads the weights.
         """
         rollout = self._rollouts[slot]
-        tag = self.orders.tag(rollout.publication, rollout.spec_index)
+        self._learned = False
+        if (tag := self.orders.known_tag(rollout.publication, rollout.spec_index)) is None:
+            return
         lag = self.learner.updates - tag.version
         stats = self._safeguard.update(rollout, seconds=self.now)
         self._learned = stats is not None

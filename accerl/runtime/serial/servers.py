@@ -199,9 +199,10 @@ class Servers:
         """Go on from a state returned by `state_dict`."""
         self.now = state["now"]
         self._processor_seconds = dict.fromkeys(self._processor_seconds, 0.0)
+        works = state["works"]  # in the order of a file, and simultaneous events go by this one's
         self._works = {
             name: None
-            if work is None
+            if (work := works[name]) is None
             else _Work(
                 float(work[0]),
                 bool(work[1]),
@@ -210,6 +211,6 @@ class Servers:
                 float(work[4]),
                 bool(work[5]),
             )
-            for name, work in state["works"].items()
+            for name in self._works
         }
         self._look()

@@ -70,14 +70,17 @@ def _points(
 ) -> list[dict[str, Any]]:
     before: int | None = None
     acted: str | None = None
+    switches = False
     rows = []
     for index, score in enumerate(curve["scores"]):
         stage: int | None = curve["stages"][index]
-        begins = stage if result["shows_stages"] and stage != before else None
-        before = stage
         acts = curve["acting"][index] if result["shows_switches"] else None
-        switches = acted is not None and acts != acted
+        switches |= acted is not None and acts != acted
         acted = acts
+        # What happens before there is a score is marked where the curve begins.
+        is_drawn = score is not None
+        begins = stage if is_drawn and result["shows_stages"] and stage != before else None
+        before = stage if is_drawn else before
         rows.append(
             {
                 "panel": f"{game} on {machine}",
@@ -89,10 +92,11 @@ def _points(
                 "seconds": curve["seconds"][index],
                 "score": score,
                 "kl_max": max(curve["kl_max_nats"][index], LEAST_KL_NATS),
-                "acts": acts if switches else None,
+                "acts": acts if switches and is_drawn else None,
                 "stage": None if begins is None else STAGES[begins],
             }
         )
+        switches = switches and not is_drawn
     return rows
 
 

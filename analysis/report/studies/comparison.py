@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from analysis import formats
+from analysis.figures.conditions import run_conditions
 from analysis.figures.costs import phase_bars
 from analysis.figures.strips import run_strips
 from analysis.figures.studies.comparison import ratio_forest, score_curves
-from analysis.records.load import COMPARISON, RunRecord
+from analysis.records.comparison import COMPARISON
+from analysis.records.load import RunRecord
 from analysis.report.blocks import Block, Section, Text, fold, listing, section
 from analysis.report.provenance import provenance_tables
 from analysis.report.runs import why_section
@@ -40,7 +42,11 @@ def comparison_sections(result: Mapping[str, Any], runs: Mapping[str, RunRecord]
         ),
     ]
     curves: list[Block | None] = [score_curves(result, axis) for axis in ("seconds", "env_steps")]
-    acted: list[Block | None] = [run_strips(runs), acted_table(result)]
+    acted: list[Block | None] = [
+        run_strips(runs),
+        run_conditions(runs),
+        acted_table(result),
+    ]
     provenance: list[Block | None] = [
         Text(f"Seeds {formats.ranges(result['seeds'])}; {_where(result)}."),
         *map(fold, provenance_tables(result)),
@@ -99,6 +105,11 @@ def cautions(result: Mapping[str, Any]) -> list[str]:
         notes.append(
             f"Too few seeds ({seeds}) say little: what differs may be luck. From {ENOUGH_SEEDS} on "
             "intervals are of use (--seeds)."
+        )
+    if result.get("apart"):
+        notes.append(
+            f"The runs of seeds {formats.ranges(result['apart'])} were not made one after another: "
+            "machines drift, so their ratios may be those of the hour."
         )
     if not result["scores"] and result["strategies"][0]["last_score"] is None:
         notes.append(

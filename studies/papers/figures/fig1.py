@@ -50,7 +50,8 @@ class SavingFits:
         """See `Check`; there are no panels."""
         most = saved_overlapped(PUBLISHED_MS, SPEEDUPS[0])
         return Verdict(
-            claim=f"Figure 12's saving of {self.saving:.1%} with INT8 fits this split",
+            claim=f"Figure 12's saving of {self.saving:.1%} with INT8 fits this split, if "
+            "collecting and learning overlap",
             outcome=HOLDS if most >= self.saving else FAILS,
             what=f"the most that agents {SPEEDUPS[0]:g} times as fast can save, by the published "
             "times, where collecting and learning overlap; "

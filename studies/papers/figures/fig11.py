@@ -13,7 +13,7 @@ FIGURE = PaperFigure(
     name="fig11",
     title="Distillation and INT8 together",
     claim="A student in INT8 learns as well as Original per env step, and faster in seconds. The "
-    "paper's text does not say which student, nor which games: here they are Net2 and four games.",
+    "paper's text does not say which student, nor which games: here the student is Net2.",
     panels=tuple(
         Panel(game=game, runs=(PaperRun.acting(IDENTITY, "Original"), BOTH)) for game in GAMES
     ),

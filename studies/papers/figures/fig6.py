@@ -41,6 +41,7 @@ FIGURE = PaperFigure(
             machine=PAPER,
             what=f"the largest KL passes {THRESHOLD_NATS}",
             happens=lambda curve: max(curve.kl_max_nats) > THRESHOLD_NATS,
+            games=("road_runner",),
         ),
         Happens(
             claim="so does that of actors without compression: staleness alone does it",
@@ -48,6 +49,7 @@ FIGURE = PaperFigure(
             machine=PAPER,
             what=f"the largest KL passes {THRESHOLD_NATS}",
             happens=lambda curve: max(curve.kl_max_nats) > THRESHOLD_NATS,
+            games=("road_runner",),
         ),
         EndsWithin(
             claim="with the switch it ends where fp32 does",

@@ -20,6 +20,7 @@ FIGURE = PaperFigure(
             game="pong",
             runs=(ORIGINAL, *(PaperRun.acting(spec, name) for name, spec in STUDENTS.items())),
             env_steps=1_000_000,
+            score=18.0,
         ),
     ),
     num_distillers=4,

@@ -74,7 +74,9 @@ def test_an_indicator_that_knows_no_speeds_says_how_to_measure_them(
         assert f"`accerl profile measure --game cartpole --network {OWN}`" in told
         told = " ".join(said(capsys, strategy).split())
         assert "nobody measured this machine" in told
-        assert "takes it for two-core until" in told
+        assert "takes it for two-core;" in told
     assert said(capsys, "reward-gap", network=OWN) == ""
     save_profile(load_profile("two-core"), profile_folder() / f"{MEASURED}.json")
-    assert "nobody measured" not in said(capsys, "indicator")
+    told = " ".join(said(capsys, "indicator").split())
+    assert "nobody measured" not in told
+    assert "measured with pong, whose times the indicator takes for those of cartpole" in told

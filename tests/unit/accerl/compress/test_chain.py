@@ -146,6 +146,8 @@ def test_a_module_of_the_user_s_stays_as_it_is() -> None:
     module = Dropping()
     for _ in range(2):
         CompressorChain([Eager()]).compress(module, observations=states())
+        student = Distillation(student=module)
+        CompressorChain([student, Eager()]).compress(make(), observations=states())
     assert all(part.training for part in module.modules())
     assert not any(part._forward_hooks for part in module.modules())
 

@@ -159,6 +159,12 @@ def test_damaged_payloads_are_refused() -> None:
         Artifact(CompressionSpec(), 0, "pickle", b"")
 
 
+def test_students_that_are_channels_last_in_memory_are_packed() -> None:
+    net = make(CENTRED, "net3")
+    payload = pack_torch(net, bits=32)
+    assert pack_torch(net.to(memory_format=torch.channels_last), bits=32) == payload  # pyright: ignore
+
+
 def test_a_header_with_unknown_keys_in_its_spec_is_refused() -> None:
     net = make(OBSERVATIONS[2], "net3")
     data = Artifact(CompressionSpec(), 0, "torch", pack_torch(net, bits=32)).to_bytes()

@@ -16,7 +16,8 @@ from accerl.compress.engine import open_session
 from accerl.compress.graphs.float_graph import graph_fp32
 from accerl.compress.graphs.integer_graph import IN_FLOAT, graph_int8
 from accerl.compress.graphs.operators import Window
-from accerl.compress.graphs.traced import structure, trace
+from accerl.compress.graphs.structure import structure
+from accerl.compress.graphs.traced import trace
 from accerl.compress.graphs.widen import widen
 from accerl.compress.quantization.graph_plan import plan_of
 from accerl.compress.quantization.graph_ranges import measure_graph
@@ -179,15 +180,42 @@ def test_linear_layers_over_the_channels_of_images_stay_in_float32() -> None:
     assert "conv2d" in plan.integer
 
 
+class Bytes(nn.Module):
+    """Lets pixels meet floats, as torch does, and in one place both of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = Net(torch.relu, 1024)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        scaled = x[:, :, ::2, ::2] / 50.0
+        return self.net(scaled + torch.maximum(1.0 - x[:, :, 1::2, 1::2], scaled))
+
+
+def test_pixels_may_meet_floats_without_a_cast() -> None:
+    torch.manual_seed(0)
+    net, obs = Bytes().eval(), pixels(64)
+    with torch.no_grad():
+        logits = net(torch.from_numpy(obs))[0].numpy()
+    np.testing.assert_allclose(run(graph_fp32(net, PIXELS), obs)[0], logits, atol=1e-4)
+    ranges = measure_graph(RangeTracker(), net, PIXELS, obs)
+    acted = run(graph_int8(net, PIXELS, ranges, states=obs), obs)[0]
+    assert kl_nats(logits, acted).mean() < 1e-2
+    divided = Divided(None, cast=False)
+    entry = plan_of(trace(divided, ObservationSpec((4, 16, 16), "uint8"))[1]).entry
+    assert len(entry) == 3
+
+
+class Divided(nn.Module):
+    def __init__(self, how: str | None, *, cast: bool = True) -> None:
+        super().__init__()
+        self.how, self.cast, self.net = how, cast, Net(torch.relu, 1024)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self.net(torch.div(x.float() if self.cast else x, 50.0, rounding_mode=self.how))
+
+
 def test_a_division_that_rounds_is_no_scale_of_pixels() -> None:
-    class Divided(nn.Module):
-        def __init__(self, how: str | None) -> None:
-            super().__init__()
-            self.how, self.net = how, Net(torch.relu, 1024)
-
-        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-            return self.net(torch.div(x.float(), 50.0, rounding_mode=self.how))
-
     entries = [
         plan_of(trace(Divided(how), ObservationSpec((4, 16, 16), "uint8"))[1]).entry
         for how in (None, "floor")

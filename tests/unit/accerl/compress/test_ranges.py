@@ -153,13 +153,14 @@ def test_weights_have_seven_bits_where_products_would_saturate(tmp_path: Path) -
     assert 2 * 255 * SAFE_LEVELS < 2**15  # a pair of products fits into 16 bits
 
 
-def test_integers_for_the_way_only() -> None:
-    net = make_policy(
-        "net1", ObservationSpec((4, 84, 84), "uint8"), 6, torch.Generator().manual_seed(0)
-    )
+@pytest.mark.parametrize("centre", [0, 87])
+def test_integers_for_the_way_only(centre: int) -> None:
+    seen = ObservationSpec((4, 84, 84), "uint8", centre=centre, unit=47.0 if centre else 255.0)
+    net = make_policy("net1", seen, 6, torch.Generator().manual_seed(0))
     with torch.no_grad():
         net.policy_head.weight.mul_(200.0)
     obs = np.random.default_rng(0).integers(0, 256, (8, 4, 84, 84)).astype(np.uint8)
+    obs[4:] = centre  # nothing to see, wherever the rounded weights are
     whole, small = onnx_fp32(net), onnx_fp32(net, weights_only_int8=True)
     assert len(small) < 0.3 * len(whole)
     exact = np.asarray(open_session(whole).run(("logits",), {"obs": obs})[0])

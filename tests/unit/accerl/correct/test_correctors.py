@@ -254,6 +254,15 @@ def test_ratios_that_overflow_stay_in_their_episode(name: str, ending: str) -> N
         torch.testing.assert_close(first[:4], second[:4], rtol=1e-12, atol=1e-12)
 
 
+class OfOnesOwn:
+    """Its bound is one of advantages, not of ratios."""
+
+    bound = 0.5
+
+    def correct(self, experience: Experience, targets: Targets) -> Targets:
+        return targets
+
+
 @pytest.mark.parametrize(
     ("links", "level"),
     [
@@ -261,6 +270,7 @@ def test_ratios_that_overflow_stay_in_their_episode(name: str, ending: str) -> N
         ([VTraceCorrector(1.5, 1.0), ISCorrector(1.0)], 1.0),
         ([RetraceCorrector(), TruncatedISCorrector()], 2.0),
         ([QLambdaCorrector()], math.inf),
+        ([OfOnesOwn()], math.inf),
     ],
 )
 def test_a_chain_tells_from_where_on_it_truncates(links: list[Corrector], level: float) -> None:

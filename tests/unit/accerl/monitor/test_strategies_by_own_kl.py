@@ -69,6 +69,10 @@ def test_a_linear_mix_that_is_overruled_learns_nothing_of_its_small_network() ->
     first = strategy.decide(made_up_features(mix_kl_nats=0.3))
     strategy.overruled(Decision.of(INT8))
     assert strategy.decide(made_up_features(mix_kl_nats=5.0)).mix == first.mix
+    strategy.overruled(replace(Decision.of(INT8), shadow=BF16))  # whose KL is no one else's
+    assert strategy.decide(made_up_features(shadow_kl_nats=5.0)).mix == first.mix
+    strategy.overruled(replace(Decision.of(INT8), shadow=NET3))
+    assert strategy.decide(made_up_features(shadow_kl_nats=5.0)).mix == ((IDENTITY, 1.0),)
 
 
 def capped(
@@ -125,6 +129,14 @@ def test_a_kl_that_was_measured_while_another_spec_acted_instead_is_that_one_s()
         assert strategy.decide(made_up_features(seconds=1.0, **far)).main == NET3
     strategy.overruled(Decision.of(NET3))
     assert strategy.decide(made_up_features(seconds=2.0, **far)).main == IDENTITY
+
+
+def test_what_is_measured_while_the_learner_used_no_rollout_is_of_what_was_decided() -> None:
+    strategy = AdviseKLCapStrategy(specs=(NET3, INT8, IDENTITY), cap_nats=0.1)
+    strategy.reset()
+    strategy.decide(made_up_features())
+    far = {"compression_kl_nats": 0.5, "compression_kl_is_new": 1.0, "served_share": math.nan}
+    assert strategy.decide(made_up_features(seconds=1.0, **far)).main == INT8
 
 
 def test_a_student_that_waits_too_far_away_is_not_waited_for() -> None:

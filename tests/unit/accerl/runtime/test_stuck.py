@@ -26,6 +26,17 @@ def test_an_actor_is_stuck_after_many_times_what_its_rollouts_took() -> None:
     assert actors.seconds("actor-0") == MANY * 10.0 + 1.0
 
 
+def test_a_link_may_become_slow_later() -> None:
+    clock = Clock()
+    actors = StuckActors(clock, link_seconds=500.0)
+    actors.lent("actor-0")
+    actors.filled("actor-0", has_more=True)
+    clock.now = STUCK_SECONDS + 500.0
+    assert actors.seconds("actor-0") is None
+    clock.now += 1.0
+    assert actors.seconds("actor-0") == STUCK_SECONDS + 501.0
+
+
 def test_what_fills_fast_or_nothing_yet_is_given_a_least_time() -> None:
     clock = Clock()
     actors = StuckActors(clock)

@@ -118,14 +118,14 @@ def test_games_of_gymnasium_train_and_play_like_presets(tmp_path: Path) -> None:
         seconds=1.0,
         out=out,
         env__frame_stack=2,
-        runtime__runtime="serial",
-        runtime__clock="virtual",
+        runtime__runtime="serial",  # on the virtual clock
         runtime__num_envs=4,
         runtime__interval_seconds=0.5,
         learner__unroll=5,
         compression__distill_updates=1,
     )
     assert result.summary["env"] == game
+    assert result.summary["profile"]["name"] == "paper-1080ti"
     assert result.summary["final_return"] == 5.0  # raw: an episode is 5 steps of 1
     assert result.summary["learner_updates"] > 0
     policy = accerl.load_policy(out, INT8)

@@ -10,7 +10,7 @@ import pytest
 
 from accerl.config import RunConfig
 from accerl.errors import UserError
-from accerl.monitor.strategies import FixedStrategy, make_strategy
+from accerl.monitor.strategies import FirstThatFires, FixedStrategy, make_strategy
 from accerl.networks.policy_net import architecture
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 from accerl.training.run import make_run, run_training
@@ -41,6 +41,17 @@ def test_a_run_refuses_students_that_are_not_smaller(runtime: str) -> None:
         assert run.orders.decision is not None
     finally:
         run.close()
+
+
+def test_what_a_strategy_may_choose_later_is_refused_before_anything_is_written(
+    tmp_path: Path,
+) -> None:
+    rule = make_strategy("three-stage", exploring=NET3.to_json(), improving=NET1.to_json())
+    with pytest.raises(UserError, match=REFUSED):
+        run_training(net1(), rule, out=tmp_path / "run", profile=fast_profile())
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(UserError, match=REFUSED):  # inside another it is refused before it acts
+        run_training(net1(), FirstThatFires((rule, FixedStrategy())), profile=fast_profile())
 
 
 def test_a_learner_of_net1_is_charged_as_net1() -> None:

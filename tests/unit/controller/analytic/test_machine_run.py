@@ -103,6 +103,20 @@ def test_a_report_says_what_the_machine_does() -> None:
     assert report.learner_return == pytest.approx(GAME.score(run.skill))
 
 
+def test_an_update_is_booked_where_it_ends() -> None:
+    """However short an interval is, those that end in it took what an update takes."""
+    run = make()
+    run.apply(Decision.of(INT8))
+    long = run.advance(20.0)
+    each = long.phase_seconds["learn"] / long.learner_updates
+    short = [run.advance(0.6 * each) for _ in range(20)]
+    ended = [report for report in short if report.learner_updates]
+    assert 0 < len(ended) < 20
+    for report in short:
+        expected = report.learner_updates * each
+        assert report.phase_seconds["learn"] == pytest.approx(expected, rel=0.01)
+
+
 def test_co_tenants_slow_everybody_and_core_seconds_say_so() -> None:
     event = Condition(at_seconds=50.0, lasts_seconds=50.0, kind=CO_TENANT, amount=6.0)
     run = make(run=config(conditions=Conditions((event,))))

@@ -186,6 +186,15 @@ def test_the_interval_in_which_conditions_change_is_not_believed() -> None:
     assert effects[1].mean == pytest.approx(1.4, abs=0.1)
 
 
+def test_a_stall_and_what_makes_up_for_it_are_no_change() -> None:
+    effects = Effects([0.0, 0.0], shared=0.3, own=0.01)
+    for _ in range(20):
+        effects.observe(0, 0.0, 0.05, waits=True)
+    for value in (-0.7, 0.7, -0.7, 0.0):
+        assert not effects.observe(0, value, 0.05, waits=True)
+    assert effects[1].mean == pytest.approx(0.0, abs=0.05)
+
+
 def test_a_first_value_that_is_far_off_says_that_the_guess_was_wrong() -> None:
     """It is believed at once, though later ones are waited with; conditions have not changed."""
     effects = Effects([0.0, 0.0], shared=0.3, own=0.01)

@@ -55,6 +55,8 @@ def test_something_happens_in_all_runs_in_none_or_in_some() -> None:
     found[PAPER, "INT8", 1] = high
     assert check([(PANEL, found)]).outcome == HOLDS
     assert check([(PANEL, {})]).outcome == OPEN
+    elsewhere = replace(check, games=("road_runner",))
+    assert elsewhere([(PANEL, found)]).runs == 0
 
 
 def test_a_run_is_held_against_another_line_than_the_baseline() -> None:

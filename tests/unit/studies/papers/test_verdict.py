@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import pytest
+
 from studies.learning.interval import mean_interval, mean_over_games
 from studies.papers.figure import PAPER, Curves
-from studies.papers.verdict import FAILS, HOLDS, OPEN, EndsWithin, SecondsAtMost
+from studies.papers.verdict import FAILS, HOLDS, OPEN, EndsWithin, SecondsAtMost, end_score
 from tests.fixtures.studies.paper_curves import PANEL, curves
 
 
@@ -76,13 +78,42 @@ def test_what_never_switched_says_nothing_of_a_switch() -> None:
     check = EndsWithin(claim="ends", label="INT8", machine=PAPER, at_least=-0.1, switched=True)
     verdict = check([(PANEL, found)])
     assert (verdict.outcome, verdict.runs, verdict.estimate) == (OPEN, 0, None)
-    assert "left out: 4 runs in which what acts never changed" in verdict.what
+    assert "left out: 4 runs in which what acts did not change before that" in verdict.what
     acting = ["original INT8"] * 10 + ["original bf16"] * 10
     for seed in range(3):
         key = (PAPER, "INT8", seed)
         found = {**found, key: replace(found[key], acting=acting)}
     verdict = check([(PANEL, found)])
     assert (verdict.outcome, verdict.runs) == (HOLDS, 3)
+    late = ["original INT8"] * 19 + ["original bf16"]  # after the end has begun
+    found = {key: replace(each, acting=late) for key, each in found.items()}
+    assert check([(PANEL, found)]).runs == 0
+
+
+def test_fast_and_slow_runs_end_alike_where_their_curves_are_the_same() -> None:
+    """The fast one has fewer points a step, and its last one lies beyond what is compared."""
+    slow = curves({"Original": [1.0]})[PAPER, "Original", 0]
+    ends = []
+    for every in (1_000, 12_000):
+        at = list(range(every, 500_001, every))
+        scores = [step / 1_000 for step in at]
+        ends.append(end_score(replace(slow, env_steps=at, scores=scores), 491_999.0))
+    assert ends == pytest.approx([469.86, 469.86], abs=0.01)
+    assert end_score(replace(slow, env_steps=[10], scores=[None])) is None
+    assert end_score(replace(slow, env_steps=[10], scores=[1.0]), 9.0) is None
+
+
+def test_who_fails_beside_the_runs_that_a_score_was_taken_from_does_not_fail() -> None:
+    found = curves({"Original": [20.0] * 4, "INT8": [10.0, 10.1, 9.9, 10.0]})
+    check = SecondsAtMost(claim="faster", label="INT8", machine=PAPER, at_most=0.7)
+    panel = replace(PANEL, game="minatar-asterix")
+    assert check([(PANEL, found)]).outcome == FAILS
+    verdict = check([(panel, found)])  # one seed of four is another
+    assert verdict.outcome == OPEN
+    assert "beside 3 runs that the score was taken from" in verdict.what
+    later = {(where, label, seed + 3): each for (where, label, seed), each in found.items()}
+    assert check([(panel, later)]).outcome == FAILS
+    assert check([(replace(panel, score=3.0), found)]).outcome == FAILS  # a score of its own
 
 
 def test_a_game_counts_once_however_many_seeds_it_has() -> None:

@@ -13,7 +13,13 @@ from accerl.presets import load_preset
 from accerl.records import fingerprint
 from accerl.runtime.conditions import BANDWIDTH, Condition, Conditions
 from accerl.runtime.latency import measure
-from accerl.runtime.latency.games import note_on_links, note_on_times, times_of_game, times_of_run
+from accerl.runtime.latency.games import (
+    note_on_links,
+    note_on_times,
+    times_of_game,
+    times_of_run,
+    with_games_of,
+)
 from accerl.runtime.latency.measure import measure_game
 from accerl.runtime.latency.predict import advise
 from accerl.runtime.latency.profile import LatencyProfile
@@ -81,6 +87,26 @@ def test_times_that_know_the_network_come_first() -> None:
         assert times_of_run(only_net3, config).env_step_us == charged
     with pytest.raises(UserError, match="has no times for a learner of 'net2'"):
         times_of_run(only_net3, replace(load_preset("CartPole-v1"), network="net2"))
+
+
+def test_a_preset_that_was_measured_with_two_networks_has_the_times_of_its_own() -> None:
+    small = replace(BASE, network="net1", small_learner_us={"net2": 1.0}, env_step_us=5.0)
+    held = replace(small, games=(replace(BASE, small_learner_us={}, env_step_us=6.0),))
+    for network, charged in (("net1", 5.0), ("net2", 5.0), ("original", 6.0)):
+        for game in ("pong", "breakout"):  # of which one was measured
+            config = replace(load_preset(game), network=network)
+            assert times_of_run(held, config).env_step_us == charged
+
+
+def test_who_measures_a_machine_again_keeps_its_games() -> None:
+    anew = replace(BASE, env_step_us=5.0)
+    assert with_games_of(anew, None) == anew
+    kept = with_games_of(anew, MIXED)
+    assert kept.env_step_us == 5.0
+    assert kept.games == MIXED.games  # and not the times that Pong had
+    assert with_games_of(anew, CARTPOLE).games == (CARTPOLE,)
+    elsewhere = replace(MIXED, fingerprint={"id": "another"})
+    assert with_games_of(anew, elsewhere) == anew
 
 
 def test_whoever_is_charged_another_game_s_times_hears_of_it() -> None:

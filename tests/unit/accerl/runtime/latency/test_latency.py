@@ -152,7 +152,9 @@ def test_a_smaller_learner_is_charged_as_what_it_is(network: str) -> None:
 
 def test_a_smaller_learner_that_was_not_measured_is_not_guessed() -> None:
     assert profile().for_network("original") == profile()
-    with pytest.raises(UserError, match=r"no times for a learner of 'net1'; measure them"):
+    with pytest.raises(
+        UserError, match=r"no times for a learner of 'net1'; `accerl profile measure"
+    ):
         profile(small_learner_us={"net2": 9.0}).for_network("net1")
 
 

@@ -169,6 +169,7 @@ def test_tags_are_not_kept_for_ever(policy: PolicyNet, monkeypatch: pytest.Monke
     for _ in range(6):
         publisher.publish(policy, 0)
     assert publisher.tag(3, 0) == Tag(IDENTITY, 0)
+    assert publisher.known_tag(0, 0) is None
     with pytest.raises(KeyError):
         publisher.tag(2, 0)
 

@@ -130,6 +130,15 @@ def test_a_state_goes_through_json_and_goes_on_to_the_bit() -> None:
     assert ends(other) == ends(begun())
 
 
+def test_simultaneous_events_keep_their_order_whatever_that_of_a_file_is() -> None:
+    names = [f"actor-{index}" for index in range(12)]  # a file has 10 and 11 before 2
+    servers, other = Servers(names), Servers(names)
+    for name in names:
+        servers.work(name, 1.0)
+    other.load_state_dict(json.loads(json.dumps(servers.state_dict(), sort_keys=True)))
+    assert [name for name, _ in ends(other)] == names
+
+
 @pytest.mark.parametrize("seconds", [-1.0, float("inf"), float("nan")])
 def test_impossible_work_is_refused(seconds: float) -> None:
     with pytest.raises(ValueError, match="cannot take"):
