@@ -108,7 +108,11 @@ def configure(
         changes[section] = {**changes.get(section, {}), **given}
     # What the networks see decides which defaults a game has.
     config = _replaced(load_preset(game, changes.pop("env", {})), changes)
-    given = {name: value for name, value in own.items() if value is not None}
+    given = {
+        name: value.item() if isinstance(value, np.generic) else value
+        for name, value in own.items()
+        if value is not None
+    }
     return replace(config, **{**filed_own, **given})
 
 
@@ -171,9 +175,10 @@ def _fitted(owner: type[Any], given: Mapping[str, Any], where: str) -> dict[str,
             values[name] = _fit(value, kinds[name], where)
         except TypeError as error:
             standard = getattr(owner, name, None)
-            needed = f"a value like {json.dumps(standard)}"
-            if standard is None:
+            if standard is None or is_dataclass(standard):
                 needed = " or ".join(map(_form, get_args(kinds[name]) or (kinds[name],)))
+            else:
+                needed = f"a value like {json.dumps(standard)}"
             raise UserError(f"{where}.{name}: {needed} is needed, got {value!r}") from error
     return values
 

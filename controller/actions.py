@@ -186,7 +186,9 @@ class ActionSpace(Actions):
             [CompressionSpec(student=student).mildness[0] for student in self.students],
         )
         for name, ordered in zip(_LEVELS, ranks, strict=True):
-            if any(later <= earlier for earlier, later in pairwise(ordered)):
+            # Students of one's own are as mild as each other.
+            falls = any(later < earlier for earlier, later in pairwise(ordered))
+            if falls or len(set(getattr(self, name))) < len(ordered):
                 raise UserError(
                     f"action space: {name} must run from mild to hard without repeats, "
                     f"got {list(getattr(self, name))}"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import base64
+import fcntl
 import json
 import os
 import uuid
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from controller.bundle.meta import git_revision
 from studies.progress import say
 
 MARK, PLAN, SETTINGS = "folder.id", "plan.json", "settings.json"
+DRIVER = "driver.lock"
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,23 @@ def make_folder(path: Path) -> StudyFolder:
     finally:
         draft.unlink()
     return StudyFolder(path, (path / MARK).read_text())
+
+
+@contextmanager
+def driven(folder: StudyFolder) -> Iterator[None]:
+    """Keep a study's folder to one process that makes runs; it is free again when that is dead.
+
+    Raises:
+        UserError: another one makes runs in it.
+    """
+    with (folder.path / DRIVER).open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UserError(
+                f"a study is under way in {folder.path}; wait until it ends, or give another --out"
+            ) from error
+        yield
 
 
 def check_folder(path: Path) -> None:

@@ -60,6 +60,17 @@ class LinkCompliance:
         """Return the link set to compress harder than `make`'s, if it can be."""
         return None
 
+    def __init_subclass__(cls) -> None:
+        """Leave out tests that would ask nothing: two of them need a link that there may not be."""
+        super().__init_subclass__()
+        for make, test in (
+            ("make_identity", "test_compressing_nothing_changes_nothing"),
+            ("make_harder", "test_harder_compression_costs_more"),
+        ):
+            if test not in cls.__dict__:
+                is_asked = getattr(cls, make) is not getattr(LinkCompliance, make)
+                setattr(cls, test, getattr(LinkCompliance, test) if is_asked else None)
+
     def _compress(self, link: Link, observation: ObservationSpec) -> Artifact:
         net = decided_policy(observation)
         return CompressorChain([link]).compress(net, observations=random_states(observation))
@@ -107,15 +118,15 @@ class LinkCompliance:
     def test_compressing_nothing_changes_nothing(self) -> None:
         """At zero compression logits are those of the policy."""
         link = self.make_identity()
-        for observation in self.OBSERVATIONS if link is not None else ():
-            assert link is not None
+        assert link is not None
+        for observation in self.OBSERVATIONS:
             assert self._error(link, observation) <= self.IDENTITY_TOLERANCE
 
     def test_harder_compression_costs_more(self) -> None:
         """The error of the logits does not shrink."""
         harder = self.make_harder()
-        for observation in self.OBSERVATIONS if harder is not None else ():
-            assert harder is not None
+        assert harder is not None
+        for observation in self.OBSERVATIONS:
             assert self._error(self.make(), observation) <= self._error(harder, observation)
 
     def test_the_spec_survives_json(self) -> None:

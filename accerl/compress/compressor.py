@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -132,14 +131,18 @@ class Compressor:
         """
         if self.admission.enabled and not self.admission.has_states:
             return 0
-        keys = [spec.student_key for spec in specs]
-        unique = dict.fromkeys(key for key in keys if key is not None)
+        unique: dict[StudentKey, CompressionSpec] = {}
+        for spec in specs:
+            if spec.student_key is not None and spec not in self._refused:
+                unique.setdefault(spec.student_key, spec)
         updates, done = updates or self.config.distill_updates or 1, 0
-        for key in unique:
+        for key, spec in unique.items():
             self._require_states()
-            with suppress(CannotCompressError):  # whoever publishes it says why
+            try:
                 self._pool.network(key, policy, self.states)
                 done += self._train(key, policy, updates, version)
+            except CannotCompressError as error:  # whoever publishes it says why
+                self._refused[spec] = str(error)
         return done
 
     def _train(self, key: StudentKey, policy: Policy, updates: int, version: int) -> int:

@@ -24,6 +24,16 @@ class AtariEnvs:
             num_envs,
             # Its threads spin before they sleep, so more than one per process only steals cores.
             num_threads=num_threads,
+            # What is played is said here: a newer ale-py may have other defaults.
+            frameskip=4,
+            stack_num=4,
+            maxpool=True,
+            noop_max=30,
+            use_fire_reset=True,
+            repeat_action_probability=0.0,
+            full_action_space=False,
+            episodic_life=False,
+            max_num_frames_per_episode=108_000,
             # Raw scores are recorded; the learner clips.
             reward_clipping=False,
             autoreset_mode=AutoresetMode.SAME_STEP,

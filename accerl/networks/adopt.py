@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import copy
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import fx, nn
+from torch import Tensor, fx, nn
 from torch.nn import functional
 from torch.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
 
@@ -160,6 +160,7 @@ class _Reader:
         learns = [weight.requires_grad for weight in weights]
         if any(learns) and not all(learns):
             raise self.refusal("some of its weights are frozen", "let all of them learn")
+        self._learning = [weight for weight in weights if weight.requires_grad]
 
     def body(self, observation: ObservationSpec) -> tuple[list[Any], float, int]:
         """Return the hidden layers, and unit and centre of what happens to the input."""
@@ -201,7 +202,8 @@ class _Reader:
         """Refuse `net` if it acts unlike the module: something was read that is not understood."""
         states = random_states(net.observation, COMPARED_STATES, net.device)
         try:
-            wanted = self._modules[""](states)
+            with torch.enable_grad():
+                wanted = self._modules[""](states)
         except Exception as error:  # anything may be wrong in a user's own forward
             raise self.refusal(f"it cannot act on {net.observation}", first_line(error)) from error
         for name, mine, theirs in zip(("logits", "values"), net(states), wanted, strict=True):
@@ -214,6 +216,19 @@ class _Reader:
                     f"its {name} are not those of the chain of layers that was read in it",
                     f"write one of {KNOWN} alone",
                 )
+        self._check_gradients(wanted)
+
+    @torch.enable_grad()
+    def _check_gradients(self, outputs: Sequence[Tensor]) -> None:
+        """Refuse a forward that keeps some weights from learning: its graph does not say so."""
+        if not self._learning:
+            return
+        total = outputs[0].sum() + outputs[1].sum()
+        slopes: Sequence[Tensor | None] = [None]
+        if total.requires_grad:
+            slopes = torch.autograd.grad(total, self._learning, allow_unused=True)
+        if any(slope is None for slope in slopes):
+            raise self.refusal("its forward keeps some weights from learning", "let all of them")
 
     def heads(self) -> tuple[nn.Linear, nn.Linear]:
         """Return the linear layers of logits and values, which both read what the body puts out."""

@@ -17,6 +17,8 @@ from types import FrameType
 import torch
 from torch import nn
 
+from accerl.compress.chain import CompressorChain
+from accerl.compress.links import ONNX, Distillation, LowRank, Pruning, Quantizer
 from accerl.config import RunConfig
 from accerl.correct import name_of as corrector_name
 from accerl.envs import make_envs
@@ -98,6 +100,7 @@ class Learner:
         envs = make_envs(config.game, 1, config.env)
         shown, num_actions = envs.observation, envs.num_actions
         envs.close()
+        self._given = policy
         self.policy = as_policy(policy, config.inputs(shown))
         seen = self.policy.observation
         config = replace(
@@ -138,6 +141,7 @@ class Learner:
         if self._thread is not None:
             raise UserError("Learner: it was started already")
         compressed = self.memory.agents[0].policy
+        _check_links(compressed.chain, self._given)
         parts = Parts(
             policy=self.policy,
             corrector=self.memory.correctors,
@@ -240,3 +244,30 @@ def _network_of(policy: Policy) -> str:
             "networks by name: take AtariCNN() or policy_for(), which also takes module:function"
         )
     return name
+
+
+def _check_links(chain: CompressorChain, policy: nn.Module) -> None:
+    """Refuse what links hold and a run takes from its configuration.
+
+    Raises:
+        UserError: it names the link.
+    """
+    for link in chain.links:
+        plain, name = link, type(link).__name__
+        if isinstance(link, Pruning):
+            plain = Pruning(link.policy, link.sparsity)
+        elif isinstance(link, Distillation):
+            plain = Distillation(link.policy, link.student)
+        elif isinstance(link, LowRank):
+            plain = LowRank(link.rank)
+        elif isinstance(link, Quantizer):
+            plain = Quantizer(link.precision)
+        elif isinstance(link, ONNX):
+            plain = ONNX()
+        if link != plain:
+            raise UserError(
+                f"Learner: a run takes the options of {name} from its configuration; give them as "
+                "settings of compression in Learner(..., config=...)"
+            )
+        if isinstance(link, Pruning | Distillation) and link.policy not in (None, policy):
+            raise UserError(f"Learner: {name} was given another policy than learns")

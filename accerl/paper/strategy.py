@@ -22,6 +22,7 @@ from accerl.monitor.strategy import Strategy as Rule
 from accerl.monitor.strategy import bind_rule, explanation_of, needs_of, specs_of
 from accerl.paper.actors import require_compressed
 from accerl.runtime.latency.profile import LatencyProfile
+from accerl.runtime.parts import class_name
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 
 
@@ -173,7 +174,8 @@ class Acting:
     def to_json(self) -> dict[str, Any]:
         """Return what a run records: the chain's spec, and the rule if there is one by now."""
         rule = self._rule
-        described = rule.to_json() if isinstance(rule, HandSetStrategy) else {"name": str(rule)}
+        known = isinstance(rule, HandSetStrategy)
+        described = rule.to_json() if known else {"name": class_name(rule)}
         return {
             "name": self.name,
             "params": {"chain": self._fixed.spec.to_json(), "rule": described},

@@ -140,7 +140,8 @@ def read_manifest(path: Path) -> Manifest:
             f"{path} is not a bundle: it has no {MANIFEST}; give the folder that a study's report "
             "or `accerl schedule export` names"
             if path.is_dir()
-            else f"{path} does not exist; give the folder of a bundle"
+            else f"{path} {'is a file' if path.exists() else 'does not exist'}; give the folder of "
+            "a bundle"
         )
     data = read_json(file)
     with refuse_malformed(str(file)):

@@ -23,7 +23,7 @@ from accerl.training.run import (
 from accerl.training.run_folder import holds_run, is_free
 from accerl.training.score import SCORED_EPISODES
 from accerl.training.summary import note_on_actors
-from analysis.formats import rounded
+from analysis.formats import counted, rounded
 from studies.progress import bar, say
 from studies.run_checks import check_run, say_what_is_assumed
 from studies.strategies import clock_profile
@@ -158,6 +158,13 @@ def _print_summary(summary: Mapping[str, Any], out: Path, planned: int, *, measu
             f"estimate of {energy['by'].partition(':')[0]} for the whole machine, others' work "
             f"included: {1e3 * energy['kwh']:.3g} Wh, {1e3 * energy['kg_co2e']:.3g} g CO2e "
             f"({energy['country']})"
+        )
+    events = summary["strategy_events"] or ()  # of a user's own they may be anything
+    failed = [each for each in events if isinstance(each, Mapping) and each.get("cause") == "error"]
+    if failed:
+        say(
+            f"the strategy failed in {counted(len(failed), 'interval')}, in which a "
+            f"fallback acted for it; the last time: {failed[-1]['value']}"
         )
     if summary["monitor_cpu_share"] is not None:
         say(f"processor time of the monitor: {summary['monitor_cpu_share']:.2%}")

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from accerl.monitor.strategies import FixedStrategy
 from accerl.monitor.strategy import Strategy
-from accerl.records import SUMMARY, read_json, write_json
+from accerl.records import SUMMARY, fingerprint, read_json, write_json
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.run import IntervalReport
 from accerl.seeds import Role, generator
@@ -225,10 +225,11 @@ def replay(out: Path, seconds: float, seed: int, times: LatencyProfile | None) -
         "indicator": load_bundle(out / "bundle"),
         "fp32": FixedStrategy(),
     }
-    digest, note = {"digest": read_json(out / "bundle" / MANIFEST)["digest"]}, out / "replay.json"
-    if not note.is_file() or read_json(note) != digest:
-        shutil.rmtree(out / "replay" / "indicator", ignore_errors=True)  # of another bundle
-        write_json(note, digest)
+    digest, note = read_json(out / "bundle" / MANIFEST)["digest"], out / "replay.json"
+    made_by = {"digest": digest, "machine": fingerprint()["id"]}
+    if not note.is_file() or read_json(note) != made_by:
+        shutil.rmtree(out / "replay", ignore_errors=True)  # both: they are compared
+        write_json(note, made_by)
     for name, strategy in contestants.items():
         folder = out / "replay" / name
         if (folder / SUMMARY).is_file():

@@ -23,7 +23,7 @@ from studies.jobs.decided import decided_precision
 from studies.jobs.executor import Job, Outcome, R, describe_job
 from studies.jobs.work import SCRATCH, Done, End, Failed, Lost, is_run_of, job_key
 from studies.progress import Advance, say, silent
-from studies.study_folder import find_folder, make_folder, unpack_records
+from studies.study_folder import driven, find_folder, make_folder, unpack_records
 
 RESULTS = "jobs"
 """in a study's folder: a file for the result of every job"""
@@ -50,7 +50,9 @@ class CachedExecutor(ABC):
         self.folder = replace(made, path=made.path.absolute())
         self.precision = decided_precision(self.folder.path, RESULTS)
         """what auto means in this folder"""
-        self._precisions = ExitStack()
+        self._held = ExitStack()
+        """what this precision means, and the folder once runs are made in it"""
+        self._is_driven = False
         self._cache = ResultCache(self.folder.path / RESULTS)
         self._revision = git_revision()
         self._made_by: dict[str, str] = {}
@@ -122,6 +124,16 @@ class CachedExecutor(ABC):
                 "how runs go, give --out a new folder to make all of them with this"
             )
 
+    def take_folder(self) -> None:
+        """Keep the folder to this process: two would make the same runs, and time each other's.
+
+        Raises:
+            UserError: another process makes runs in it.
+        """
+        if not self._is_driven:
+            self._held.enter_context(driven(self.folder))
+            self._is_driven = True
+
     def is_saved(self, job: Job[Any]) -> bool:
         """Whether a job's result is there, and its run directory too."""
         key = job_key(job, self.folder.path)
@@ -147,12 +159,13 @@ class CachedExecutor(ABC):
         return Outcome(name, job.read_result(found["value"]), found["cpu_seconds"], by)
 
     def __enter__(self) -> Self:
-        self._precisions.enter_context(auto_means(self.precision))
+        self._held.enter_context(auto_means(self.precision))
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._precisions.close()
         self.close()
+        self._held.close()
+        self._is_driven = False
 
 
 class _Pace:
@@ -202,6 +215,8 @@ class _Asked:
                 self._finish(name, replayed=True)
             else:
                 self._waiting.append(name)
+        if self._waiting:
+            self._executor.take_folder()
         if asked and not self._waiting:
             self._tell(at_once=True)  # another process or machine may have been left behind here
         try:

@@ -60,12 +60,12 @@ def test_an_actor_whose_environment_never_returns_is_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In an interval that is longer than what counts as a pause of the whole run."""
-    interval_seconds = 7.0
+    interval_seconds = 9.0
     assert interval_seconds > PAUSED_SECONDS
     monkeypatch.setenv("ACCERL_TEST_STUCK", str(tmp_path / "stuck"))
-    monkeypatch.setattr("accerl.runtime.stuck.STUCK_SECONDS", 1.0)
+    monkeypatch.setattr("accerl.runtime.stuck.STUCK_SECONDS", 2.5)
     base = load_preset(own("Stuck-v0")).with_learner(unroll=32, reuse=1)
-    config = replace(base, seconds=8.0).with_runtime(
+    config = replace(base, seconds=10.0).with_runtime(
         runtime="process",
         clock="real",
         num_envs=4,

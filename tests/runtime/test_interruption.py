@@ -98,6 +98,8 @@ def test_children_end_by_themselves_when_the_main_process_is_killed(catch: Start
     catch.nothing_is_left()
     assert catch.process.returncode == -signal.SIGKILL
     assert list(read_metrics(catch.out))
+    indices = resume(catch.out)
+    assert indices == list(range(len(indices)))
 
 
 def test_ctrl_c_ends_the_measurement_of_a_profile_in_one_line(tmp_path: Path) -> None:

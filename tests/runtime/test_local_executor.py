@@ -81,6 +81,17 @@ def test_results_come_in_order_and_nothing_is_done_twice(tmp_path: Path, diary: 
     assert len(notes(diary, "begun")) == 1
 
 
+def test_a_folder_belongs_to_one_driver_that_makes_runs(tmp_path: Path, diary: Path) -> None:
+    made, other = (DiaryJob(number=number, diary=diary) for number in (1, 2))
+    with open_executor(tmp_path, 1) as first, open_executor(tmp_path, 1) as second:
+        assert numbers(first, [made]) == [1]
+        assert numbers(second, [made]) == [1]  # whoever only reads what is saved makes no runs
+        with pytest.raises(UserError, match=r"a study is under way in .*; wait until it ends"):
+            second.map([other])
+    with open_executor(tmp_path, 1) as third:
+        assert numbers(third, [other]) == [2]
+
+
 def test_only_the_job_of_a_killed_worker_is_done_again(tmp_path: Path, diary: Path) -> None:
     jobs = [DiaryJob(number=number, diary=diary, does="wait") for number in range(3)]
 

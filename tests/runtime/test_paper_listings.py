@@ -15,6 +15,7 @@ import pytest
 import torch
 from gymnasium.spaces import Discrete
 
+from accerl.compress.pruning.criteria import PruneMethod
 from accerl.correct import ISCorrector, VTraceCorrector
 from accerl.errors import UserError
 from accerl.monitor.strategies import KLThresholdStrategy, RewardGapStrategy
@@ -210,6 +211,14 @@ def test_mistakes_are_told_at_once() -> None:
         AtariCNN("six")  # pyright: ignore[reportArgumentType]
     with pytest.raises(UserError, match="chain: a link has a `stage`"):
         CompressorChain().add(3)  # pyright: ignore[reportArgumentType]
+    for links, what in (
+        ([Pruning(policy, 0.5, PruneMethod(round_to=8))], "takes the options of Pruning from its"),
+        ([Pruning(policy_for("catch"), 0.5)], "Pruning was given another policy than learns"),
+    ):
+        memory = memory_of(CompressorChain(links), 0)
+        memory.agents[0].start()
+        with pytest.raises(UserError, match=what):
+            Learner(policy, memory, seconds=1.0).start()
     learner = Learner(policy, memory_of(chain, 0, 1), seconds=1.0)
     with pytest.raises(UserError, match="start the actors first; rank 0, 1"):
         learner.start()

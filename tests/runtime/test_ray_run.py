@@ -123,7 +123,7 @@ def test_a_run_survives_the_death_of_every_role(
 def test_an_actor_that_lives_and_finishes_nothing_is_replaced(
     ray: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("accerl.runtime.stuck.STUCK_SECONDS", 1.0)
+    monkeypatch.setattr("accerl.runtime.stuck.STUCK_SECONDS", 3.0)
     run = RayRun(ray_catch(num_actors=2), supervisor=immortal())
     try:
         reports = advance_until(run, 5)

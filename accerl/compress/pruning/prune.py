@@ -170,8 +170,28 @@ def imitate(
     """
     states = _given(obs) if fitted else None
     copy_units(net, small, matches, blank=fitted)
+    if matches and matches[0] is not None and matches[0].layer == 0:
+        _see_alike(small, net)
     if states is not None:
         compensate(small, net, matches, states)
+
+
+@torch.no_grad()
+def _see_alike(small: PolicyNet, net: PolicyNet) -> None:
+    """Have copies of the first layer's units, which see pixels with another centre and unit.
+
+        w (x - c) / u + b = w' (x - c') / u' + b',   w' = w u' / u,   b' = b + sum w (c' - c) / u
+
+    Zeros at a border are other pixels then, which is left to the fit of the next layers.
+    """
+    own, seen = small.observation, net.observation
+    if own == seen or own.dtype != "uint8":
+        return
+    first = body_layers(small)[0].module
+    if first.bias is not None:
+        moved = (own.centre - seen.centre) / seen.unit
+        first.bias.add_(moved * first.weight.flatten(1).sum(1))
+    first.weight.mul_(own.unit / seen.unit)
 
 
 def _given(obs: np.ndarray | None) -> np.ndarray:

@@ -157,7 +157,9 @@ from accerl.checkpoint import load_checkpoint, save_checkpoint
 path, kills = Path(sys.argv[1]), int(sys.argv[2])
 generator = random.Random(7)
 last, saved = 0, []
+began = time.perf_counter()
 save_checkpoint(path, {"number": 0, "weights": torch.zeros(20_000)})
+took = time.perf_counter() - began  # a disk may be slow
 for _ in range(kills):
     child = os.fork()
     if child == 0:
@@ -166,7 +168,7 @@ for _ in range(kills):
             number += 1
             weights = torch.full((20_000,), float(number))
             save_checkpoint(path, {"number": number, "weights": weights})
-    time.sleep(generator.uniform(0.001, 0.04))
+    time.sleep(0.001 + generator.uniform(0.0, 4.0) * took)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     tree = load_checkpoint(path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -23,6 +24,12 @@ from tests.fixtures.runs.inner_runs import fast_profile, tiny_catch
 
 def configured(*settings: str, file: Path | None = None) -> RunConfig:
     return configure("catch", read_settings(settings), file)
+
+
+def test_numbers_may_be_numpys() -> None:
+    config = configure("catch", {}, seconds=np.int64(60), until_score=np.float32(0.5))
+    assert (type(config.seconds), type(config.until_score)) == (int, float)
+    assert config.hash == configure("catch", {}, seconds=60, until_score=0.5).hash
 
 
 def test_settings_of_every_kind_are_changed() -> None:
@@ -95,6 +102,8 @@ def test_a_file_goes_before_settings_and_after_the_game(tmp_path: Path) -> None:
         ("[learner]\nunrol = 5", "learner has no 'unrol'; did you mean 'unroll'"),
         ("[lerner]\nunroll = 5", "'lerner' does not exist; did you mean 'learner'"),
         ('game = "pong"', "is for 'pong'; give that game"),
+        ("conditions = [{at_seconds = 60}]", "config.toml.conditions: an object with events"),
+        ("own = ['mine:Clip']", "config.toml.own: an object with"),
     ],
 )
 def test_a_file_that_does_not_fit_is_refused(content: str, reason: str, tmp_path: Path) -> None:

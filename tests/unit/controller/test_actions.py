@@ -35,6 +35,14 @@ def test_json_round_trip() -> None:
     assert ActionSpace.from_json(json.loads(json.dumps(space.to_json()))) == space
 
 
+def test_students_of_ones_own_stand_in_any_order() -> None:
+    own = tuple(f"tests.fixtures.own_networks:{name}" for name in ("OwnMLP", "OwnConv"))
+    assert ActionSpace(students=("original", *own)).sizes[2] == 3
+    assert ActionSpace(students=("original", *own[::-1])).sizes[2] == 3
+    with pytest.raises(UserError, match="without repeats"):
+        ActionSpace(students=("original", own[0], own[0]))
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

@@ -85,6 +85,9 @@ class TestBF16(LinkCompliance):
     def make(self) -> Link:
         return Quantizer("BF16")
 
+    def make_harder(self) -> Link:
+        return Quantizer("INT8")
+
 
 class TestSimulatedBits(LinkCompliance):
     def make(self) -> Link:

@@ -366,3 +366,23 @@ def test_configuration_is_validated(settings: dict[str, Any], said: str) -> None
 def test_a_way_of_pruning_is_validated_at_once(settings: dict[str, Any]) -> None:
     with pytest.raises(UserError, match=f"prune: {next(iter(settings))[6:]}"):
         CompressionConfig(**settings)
+
+
+def test_nobody_tries_again_and_again_to_follow_with_what_cannot_be_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compressor, learner, tries = make_compressor(distill_updates=2), make_learner(), []
+    compressor.observe(states())
+
+    def fail(*_: object) -> None:
+        tries.append(1)
+        raise CannotCompressError("Own cannot be pruned: it is odd")
+
+    network = compressor.pool.network
+    monkeypatch.setattr(compressor.pool, "network", fail)
+    assert [compressor.distill(learner, [PRUNED]) for _ in range(3)] == [0, 0, 0]
+    assert len(tries) == 1
+    with pytest.raises(CannotCompressError, match="it is odd"):
+        compressor.build(PRUNED, learner, 0)
+    monkeypatch.setattr(compressor.pool, "network", network)
+    assert compressor.distill(learner, [PRUNED, NET3]) == 2  # others are followed all the same

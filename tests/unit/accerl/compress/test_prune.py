@@ -174,6 +174,17 @@ def test_compensating_for_nothing_changes_nothing() -> None:
         torch.testing.assert_close(a, b, rtol=0.0, atol=1e-6)
 
 
+def test_copies_see_pixels_as_the_original_does() -> None:
+    """Though the network that they are in scales them otherwise, as a user's own may."""
+    net = make("net1", ObservationSpec((4, 84, 84), "uint8", centre=87, unit=47.0))
+    small, obs = make("net1", PIXELS), rectangles(4)
+    shrink(small, net, PruneMethod(), obs)
+    with torch.no_grad():
+        (logits, values), wanted = small(torch.from_numpy(obs)), net(torch.from_numpy(obs))
+    torch.testing.assert_close(logits, wanted[0], rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(values, wanted[1], rtol=1e-3, atol=1e-4)
+
+
 def rectangles(count: int, shown: int = 5) -> np.ndarray:
     """Return pictures of a few bright rectangles, as games have them."""
     rng = np.random.default_rng(0)

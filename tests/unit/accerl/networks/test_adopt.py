@@ -108,9 +108,22 @@ def test_a_relu_that_changes_no_pixel_may_come_first() -> None:
     assert adopt(module, BOARD).observation.centre == 7
 
 
+class Kept(OwnMLP):
+    """Keeps its first layers as they were."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        layers = [*self.body]
+        with torch.no_grad():
+            for layer in layers[:4]:
+                x = layer(x)
+        for layer in layers[4:]:
+            x = layer(x)
+        return self.policy(x), self.value(x)
+
+
 def restrained(how: str) -> OwnMLP:
     """Return a chain whose weights are not free to learn each for itself."""
-    module = OwnMLP(VECTOR, 3)
+    module = (Kept if how == "no_grad" else OwnMLP)(VECTOR, 3)
     middle, last = nn.Linear(16, 16), nn.Linear(16, 16)
     module.body = nn.Sequential(
         *(nn.Linear(6, 16), nn.ReLU(), middle, nn.ReLU(), last, nn.ReLU()),
@@ -142,6 +155,7 @@ def get_weight(layer: nn.Module) -> Tensor:
         ("repeated", "layers share weights"),
         ("spectral", "'body.2' is parametrised"),
         ("weight norm", "'body.2' is parametrised"),
+        ("no_grad", "its forward keeps some weights from learning"),
     ],
 )
 def test_weights_go_on_learning_as_the_user_wants(how: str, reason: str) -> None:
@@ -154,7 +168,7 @@ def test_weights_go_on_learning_as_the_user_wants(how: str, reason: str) -> None
     before, _ = (get_weight(layer).clone() for layer in layers)
     learner.update(make_rollout(observation=VECTOR))
     first, last = map(get_weight, layers)
-    assert torch.equal(first, before) == (how == "frozen")
+    assert torch.equal(first, before) == (how in ("frozen", "no_grad"))
     assert torch.equal(first, last) == (how in ("tied", "repeated"))
     if how == "spectral":
         assert torch.linalg.matrix_norm(first, 2).item() == pytest.approx(1.0, abs=0.05)

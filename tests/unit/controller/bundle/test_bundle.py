@@ -282,6 +282,8 @@ def test_is_bundle_tells_names_from_folders(folder: Path, tmp_path: Path) -> Non
     assert not is_bundle("kl_threshold")
     with pytest.raises(UserError, match="kl_threshold does not exist; give the folder of a bundle"):
         load_bundle("kl_threshold")
+    with pytest.raises(UserError, match=r"bundle\.json is a file; give the folder of a bundle"):
+        load_bundle(folder / "bundle.json")
 
 
 def test_origins_that_cannot_be_are_refused() -> None:

@@ -96,6 +96,18 @@ def test_a_job_may_name_a_comparator_and_a_shield() -> None:
         build_strategy({**fixed, "shield": {"threshold": 3.0}}, INSTANCE)
 
 
+def test_the_command_line_says_that_a_strategy_fails_under_its_shield(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["train", "catch", "--seconds", 0.1, "--out", tmp_path / "run", "--shield", 14]
+    command += ["--set", "runtime.interval_seconds=0.05"]
+    done = accerl(capsys, *command, "--strategy", "tests.fixtures.own_strategies:Failing")
+    assert done.code == 0
+    told = " ".join(done.err.split())
+    assert "the strategy failed in 2 intervals, in which a fallback acted for it" in told
+    assert "nothing to divide by" in told
+
+
 def test_the_command_line_runs_and_resumes_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

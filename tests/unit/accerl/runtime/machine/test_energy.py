@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
 from accerl.errors import UserError
+from accerl.records import read_json
 from accerl.runtime.machine.energy import EnergyMeter
+from tests.fixtures.command_line import accerl
 
 
 class Tracker:
@@ -76,6 +79,18 @@ def test_a_country_that_does_not_exist_is_refused(country: str, words: str) -> N
     with pytest.raises(UserError, match=words) as caught:
         EnergyMeter(country)
     assert "\n" not in str(caught.value)
+
+
+def test_a_run_on_the_real_clock_has_the_estimate(
+    trackers: list[Tracker], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train = ["train", "catch", "--seconds", 0.5, "--energy", "DEU", "--out", tmp_path / "run"]
+    assert "real clock" in accerl(capsys, *train).complaint
+    done = accerl(capsys, *train, "--clock", "real", "--json")
+    assert done.json["energy_estimate"]["kwh"] == 0.02
+    assert read_json(tmp_path / "run" / "summary.json")["energy_estimate"]["country"] == "DEU"
+    assert "20 Wh, 7 g CO2e (DEU)" in done.err
+    assert [tracker.calls for tracker in trackers] == [["start", "stop"]]
 
 
 def test_without_codecarbon_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
