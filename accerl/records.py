@@ -5,6 +5,7 @@ W&B and the HTML report are views of these files; nothing is logged beside them 
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -260,3 +261,18 @@ def read_metrics(path: Path) -> Iterator[IntervalReport]:
             if number == len(lines):
                 return
             raise UserError(f"{file}, line {number} is damaged: {error}") from error
+
+
+@contextmanager
+def locked(path: Path, taken: str) -> Iterator[None]:
+    """Hold the lock that a file stands for; the kernel lets go of it when this process dies.
+
+    Raises:
+        UserError: another one holds it; says `taken`.
+    """
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UserError(taken) from error
+        yield

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import fcntl
 import json
 import os
 import uuid
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from accerl.errors import UserError
-from accerl.records import SUMMARY, json_hash, make_out_dir, read_json, write_json
+from accerl.records import SUMMARY, json_hash, locked, make_out_dir, read_json, write_json
 from controller.bundle.meta import git_revision
 from studies.progress import say
 
@@ -52,13 +51,8 @@ def driven(folder: StudyFolder) -> Iterator[None]:
     Raises:
         UserError: another one makes runs in it.
     """
-    with (folder.path / DRIVER).open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise UserError(
-                f"a study is under way in {folder.path}; wait until it ends, or give another --out"
-            ) from error
+    taken = f"a study is under way in {folder.path}; wait until it ends, or give another --out"
+    with locked(folder.path / DRIVER, taken):
         yield
 
 

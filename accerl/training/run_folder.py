@@ -17,6 +17,7 @@ from accerl.records import (
     METRICS,
     SUMMARY,
     RunWriter,
+    locked,
     make_out_dir,
     not_a_run,
     read_json,
@@ -96,13 +97,8 @@ def held(path: Path) -> Iterator[None]:
     Raises:
         UserError: another process, or another run of this one, writes there.
     """
-    with (make_out_dir(path) / LOCK).open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise UserError(
-                f"a run is being written to {path}; give this one another folder, or wait"
-            ) from error
+    taken = f"a run is being written to {path}; give this one another folder, or wait"
+    with locked(make_out_dir(path) / LOCK, taken):
         try:
             yield
         finally:
