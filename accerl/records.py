@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from importlib import metadata
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from accerl.runtime.run import IntervalReport
 METRICS = "metrics.jsonl"
 CONFIG = "config.json"
 SUMMARY = "summary.json"
+CPU_INFO = Path("/proc/cpuinfo")
 
 
 def versions() -> dict[str, str]:
@@ -38,23 +39,28 @@ def versions() -> dict[str, str]:
 
 def fingerprint() -> dict[str, Any]:
     """Return what seconds depend on: two machines with equal fingerprints may be compared."""
-    model, flags = platform.processor() or platform.machine(), ""
-    if sys.platform == "linux":
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            key, _, value = line.partition(":")
-            if key.strip() == "model name":
-                model = value.strip()
-            if key.strip() == "flags":
-                flags = value
-                break
+    model, flags = _processor()
     wanted = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_int8")
+    wanted += ("asimddp", "i8mm", "bf16", "sve", "sve2")  # Arm's
     data = {
         "cpu": model,
         "cores": os.cpu_count() or 1,
-        "features": [name for name in wanted if f" {name} " in f" {flags.strip()} "],
+        "features": [name for name in wanted if name in flags],
         "system": platform.system(),
     }
     return {**data, "id": json_hash(data)[:12]}
+
+
+def _processor() -> tuple[str, list[str]]:
+    """Return what the processor is, and what it can do; Arm's have numbers instead of a name."""
+    model, info = platform.processor() or platform.machine(), dict[str, str]()
+    if sys.platform == "linux":
+        first = CPU_INFO.read_text().partition("\n\n")[0]  # the others are as it is
+        pairs = (line.partition(":") for line in first.splitlines())
+        info = {name.strip(): value.strip() for name, _, value in pairs}
+    numbers = [info[name] for name in ("CPU implementer", "CPU part") if name in info]
+    model = info.get("model name", " ".join([model, *numbers]))
+    return model, info.get("flags", info.get("Features", "")).split()
 
 
 def json_hash(data: Any) -> str:
@@ -263,16 +269,45 @@ def read_metrics(path: Path) -> Iterator[IntervalReport]:
             raise UserError(f"{file}, line {number} is damaged: {error}") from error
 
 
+def try_lock(file: IO[str], *, shared: bool = False) -> bool:
+    """Take the lock that an open file stands for; return whether nobody else holds it.
+
+    Raises:
+        UserError: the file system has no locks.
+    """
+    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        raise UserError(
+            f"cannot lock {file.name}: {error.strerror or error}; choose a folder on a file system "
+            "that has locks, such as a local disk"
+        ) from error
+    return True
+
+
 @contextmanager
 def locked(path: Path, taken: str) -> Iterator[None]:
     """Hold the lock that a file stands for; the kernel lets go of it when this process dies.
 
     Raises:
-        UserError: another one holds it; says `taken`.
+        UserError: another one holds it; says `taken`. Or the file system has no locks.
     """
-    with path.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise UserError(taken) from error
-        yield
+    while True:
+        with path.open("w") as file:
+            if not try_lock(file):
+                raise UserError(taken)
+            if not _is_at(path, file):  # who held it removed it after it was opened here
+                continue
+            yield
+            return
+
+
+def _is_at(path: Path, file: IO[str]) -> bool:
+    """Whether an open file is still what a path leads to."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(file.fileno()))
+    except FileNotFoundError:
+        return False

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from time import monotonic
+from time import monotonic, thread_time
 
 STUCK_SECONDS = 60.0
 """without a rollout, at least, after which an actor counts as stuck"""
 MANY = 20.0
 """and so many times what its rollouts took"""
+MORE = 2.0
+"""times as long as a stuck one had, its successor has: the work itself may take long"""
 PAUSED_SECONDS = 5.0
-"""without a look, from which on the whole run has been suspended, or its learner was busy: nobody
-is to blame for that time"""
+"""without a look or work of the learner's thread, from which on the whole run has been suspended,
+or the learner waited (for a GPU, for its group): nobody is to blame for that time"""
 
 
 class StuckActors:
@@ -21,6 +23,7 @@ class StuckActors:
         clock: in seconds.
         first_seconds: that one is given which has never finished anything.
         link_seconds: that all are given besides, as a link may become slow later.
+        busy: processor seconds of the thread that looks: meanwhile the run was not suspended.
     """
 
     def __init__(
@@ -28,11 +31,14 @@ class StuckActors:
         clock: Callable[[], float] = monotonic,
         first_seconds: float = 2.0 * STUCK_SECONDS,
         link_seconds: float = 0.0,
+        busy: Callable[[], float] = thread_time,
     ) -> None:
         self._clock, self._first_seconds, self._link_seconds = clock, first_seconds, link_seconds
-        self._looked: float | None = None
+        self._busy = busy
+        self._looked: tuple[float, float] | None = None  # both clocks at the last look
         self._since: dict[str, float] = {}
         self._longest: dict[str, float] = {}
+        self._patience: dict[str, float] = {}  # of those that were stuck and finished nothing since
 
     def lent(self, actor: str) -> None:
         """Note that an actor has been lent slots; it may have some already."""
@@ -43,19 +49,26 @@ class StuckActors:
         now = self._clock()
         took = now - self._since.pop(actor, now)
         self._longest[actor] = max(took, self._longest.get(actor, 0.0))
+        self._patience.pop(actor, None)
         if has_more:
             self._since[actor] = now
 
     def look(self) -> None:
-        """Note that somebody looks: what passed in a long time without does not count."""
-        now = self._clock()
-        passed = 0.0 if self._looked is None else now - self._looked
-        self._looked = now
-        if passed > PAUSED_SECONDS:
-            self._since = {actor: min(since + passed, now) for actor, since in self._since.items()}
+        """Note that somebody looks: a long time without a look or work does not count."""
+        now, busy = self._clock(), self._busy()
+        then, before = self._looked or (now, busy)
+        self._looked = now, busy
+        paused = now - then - (busy - before)
+        if paused > PAUSED_SECONDS:
+            self._since = {actor: min(since + paused, now) for actor, since in self._since.items()}
 
     def forget(self, actor: str) -> None:
-        """Note that an actor has nothing to fill, as it is being replaced or away."""
+        """Note that an actor has nothing to fill, as it is being replaced or away.
+
+        If it was stuck, it is given longer from now on, until it fills something.
+        """
+        if (passed := self.seconds(actor)) is not None:
+            self._patience[actor] = MORE * passed
         self._since.pop(actor, None)
 
     def seconds(self, actor: str) -> float | None:
@@ -64,5 +77,9 @@ class StuckActors:
             return None
         passed, longest = self._clock() - self._since[actor], self._longest.get(actor)
         least = self._first_seconds if longest is None else STUCK_SECONDS
-        patience = max(least + self._link_seconds, MANY * (longest or 0.0))
+        patience = max(
+            least + self._link_seconds,
+            MANY * (longest or 0.0),
+            self._patience.get(actor, 0.0),
+        )
         return passed if passed > patience else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -21,6 +20,7 @@ from accerl.records import (
     make_out_dir,
     not_a_run,
     read_json,
+    try_lock,
 )
 from accerl.settings import RECORDED
 
@@ -106,14 +106,11 @@ def held(path: Path) -> Iterator[None]:
 
 
 def _is_held(path: Path) -> bool:
-    if not (path / LOCK).is_file():
+    try:
+        with (path / LOCK).open() as file:
+            return not try_lock(file, shared=True)
+    except FileNotFoundError:  # a run that ends removes it
         return False
-    with (path / LOCK).open() as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
 
 
 def is_free(path: Path) -> bool:

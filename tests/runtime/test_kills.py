@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import signal
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -14,6 +15,15 @@ from accerl.config import RunConfig
 from accerl.errors import UserError
 from accerl.monitor.strategies import FixedStrategy
 from accerl.records import read_json, read_metrics
+from accerl.runtime.process.messages import (
+    Distilled,
+    Done,
+    Filled,
+    Measured,
+    Message,
+    Ready,
+    Taken,
+)
 from accerl.runtime.process.run import ProcessRun
 from accerl.runtime.process.supervise import Supervised, Supervisor
 from accerl.runtime.run import IntervalReport
@@ -153,3 +163,26 @@ def test_a_process_that_hangs_at_the_start_is_noticed() -> None:
     finally:
         run.close()
     assert not multiprocessing.active_children()
+
+
+def test_who_finishes_work_is_known_to_do_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compressor that distils and then dies of every publication has finished none."""
+    run = ProcessRun(quick_catch(num_actors=1, num_distillers=1, eval_episodes=4))
+    worked: list[str] = []
+    monkeypatch.setattr(run._supervisor, "worked", lambda worker: worked.append(worker.name))
+    monkeypatch.setattr(run.publishing, "handle", lambda *_: None)
+    slot, *_ = run._slots.lend(0)
+    piece = Distilled(1, 0.1, 0.1)
+    said: dict[str, list[Message]] = {
+        "actor-0": [Ready(), Filled(slot)],
+        "compressor": [Ready(), piece, Taken(), Done(cast(Any, None))],
+        "distiller-0": [Ready(), piece],
+        "evaluator": [Ready(), Measured(2.0)],
+    }
+    try:
+        for worker in run.workers:
+            for message in said[worker.name]:
+                run._handle(worker, message)
+    finally:
+        run.close()
+    assert worked == ["actor-0", "compressor", "distiller-0", "evaluator"]

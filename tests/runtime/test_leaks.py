@@ -103,3 +103,18 @@ def test_a_run_that_is_interrupted_while_it_is_built_leaves_nothing(
         ProcessRun(quick_catch(num_distillers=1))
     assert segments
     assert not [path for path in segments if path.exists()]
+
+
+def test_a_close_that_is_interrupted_gives_back_the_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    run = ProcessRun(quick_catch())
+    segments = shared_memory(os.getpid())
+    monkeypatch.setattr(run._ranks, "dissolve", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        run.close()
+    assert segments
+    assert not [path for path in segments if path.exists()]

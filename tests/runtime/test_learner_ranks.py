@@ -6,6 +6,7 @@ import os
 import signal
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from accerl.acting.rollout import Rollout
 from accerl.config import RunConfig
 from accerl.learner.learner import UpdateStats
 from accerl.monitor.strategies import FixedStrategy
+from accerl.runtime.process.ranks import LearnerRanks
 from accerl.runtime.process.run import ProcessRun
 from accerl.runtime.process.supervise import Supervisor
 from accerl.spec import CompressionSpec
@@ -147,3 +149,15 @@ def test_a_learner_that_diverges_is_set_back_with_the_others() -> None:
         assert run._ranks.workers[0].restarts == 0
     finally:
         run.close()
+
+
+def test_who_has_learned_along_has_finished_work() -> None:
+    rank, supervisor = MagicMock(), MagicMock()
+    ranks = LearnerRanks(MagicMock(), [rank], supervisor)
+    ranks.update(0, MagicMock())
+    supervisor.worked.assert_not_called()  # the learner is still alone
+    ranks.formed = True
+    ranks.update(0, MagicMock())
+    supervisor.worked.assert_called_once_with(rank)
+    ranks.update(0, lambda: None)
+    supervisor.worked.assert_called_once_with(rank)

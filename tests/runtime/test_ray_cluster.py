@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -20,11 +21,13 @@ from accerl.errors import UserError
 from accerl.records import read_metrics
 from accerl.runtime.machine import memory
 from accerl.runtime.parts import Parts
+from accerl.runtime.process.supervise import Supervisor
 from accerl.runtime.ray.cluster import connect, described
 from accerl.runtime.ray.compressing import unpacked
 from accerl.runtime.ray.config import RayConfig
 from accerl.runtime.ray.distillers import RayDistillers
 from accerl.runtime.ray.run import RayRun
+from accerl.runtime.ray.worker import RayWorker
 from accerl.spec import CompressionSpec, Decision
 from tests.fixtures.runs.processes import wait_for
 from tests.fixtures.runs.ray_runs import advance_until, ray_catch
@@ -111,6 +114,19 @@ def test_a_full_object_store_is_one_line(monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(UserError, match=r"/dev/shm has 1 MB; lower runtime.num_actors"):
         RayRun(ray_catch())
     assert not ray.is_initialized()
+
+
+def test_an_actor_that_finds_no_place_asks_who_has_the_cpus() -> None:
+    """The nodes have CPUs for it, but another driver's actors hold them."""
+    seconds = [0.0]
+    supervisor = Supervisor(clock=lambda: seconds[0])
+    actor = RayWorker(MagicMock(), "actor", 0, object, lambda _: ())
+    supervisor.start(actor)
+    seconds[0] = 121.0
+    supervisor.replace(actor, seconds=0.0, recovered="")
+    seconds[0] = 242.0
+    with pytest.raises(UserError, match=r"twice in a row; are the cluster's CPUs taken by others"):
+        supervisor.replace(actor, seconds=0.0, recovered="")
 
 
 @pytest.mark.slow

@@ -19,7 +19,9 @@ from accerl.monitor.strategies import FixedStrategy
 from accerl.records import read_metrics
 from accerl.runtime.ray.compressing import unpacked
 from accerl.runtime.ray.config import RayConfig
+from accerl.runtime.ray.roles import Started
 from accerl.runtime.ray.run import RayRun
+from accerl.runtime.ray.worker import Call
 from accerl.runtime.run import IntervalReport
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 from accerl.training.run import run_training
@@ -139,6 +141,56 @@ def test_an_actor_that_lives_and_finishes_nothing_is_replaced(
     assert (event["role"], event["index"]) == ("actor", 1)
     assert event["cause"].startswith("finished no rollout in ")
     assert reports[-1].total_env_steps == run.learner.updates * 72
+
+
+def test_who_finishes_work_is_known_to_do_so(ray: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = RayRun(ray_catch(num_actors=1, eval_episodes=4))
+    worked: list[str] = []
+    monkeypatch.setattr(run._supervisor, "worked", lambda worker: worked.append(worker.name))
+    monkeypatch.setattr(run.publishing, "handle", lambda *_: None)
+    slot, *_ = run._slots.lend(0)
+    (actor,), compressor, evaluator = run._actors, run.publishing.worker, run._evaluator
+    assert evaluator is not None
+    try:
+        run._handle(actor, Call("collect", None, slot), None)
+        for method in ("state", "work"):
+            run._handle(compressor, Call(method, None), None)
+        run._handle(evaluator, Call("measure", None), 2.0)
+    finally:
+        run.close()
+    assert worked == ["actor-0", "compressor", "evaluator"]
+
+
+def test_what_the_learner_does_off_the_clock_is_not_booked_with_a_death(
+    ray: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It dies while J is measured, say."""
+    run = RayRun(ray_catch(num_actors=1))
+    noted: list[dict[str, int]] = []
+    monkeypatch.setattr(run._cpu, "note", noted.append)
+    monkeypatch.setattr(run._supervisor, "replace", lambda *_, **__: None)
+    (actor,) = run._actors
+    actor.started = Started(run._cluster.node, 1234, "")
+    try:
+        run._replace(actor)
+    finally:
+        run.close()
+    assert noted == [{"actor-0": 1234}]
+
+
+def test_a_close_that_is_interrupted_lets_go_of_the_cluster(
+    ray: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    run = RayRun(ray_catch())
+    closed: list[bool] = []
+    monkeypatch.setattr(run._actors[0], "end", interrupt)
+    monkeypatch.setattr(run._cluster, "close", lambda: closed.append(True))
+    with pytest.raises(KeyboardInterrupt):
+        run.close()
+    assert closed == [True]
 
 
 @pytest.mark.slow

@@ -15,7 +15,12 @@ from accerl.errors import UserError
 from accerl.runtime.events import RunEvent
 from accerl.runtime.machine import forks
 from accerl.runtime.process.messages import AskState, Ready, State
-from accerl.runtime.process.supervise import Supervisor, Worker, ignoring_interrupts
+from accerl.runtime.process.supervise import (
+    Supervised,
+    Supervisor,
+    Worker,
+    ignoring_interrupts,
+)
 from accerl.runtime.process.wire import PeerGoneError
 from tests.fixtures.runs.bodies import echo, hang
 from tests.fixtures.runs.processes import alive, wait_for
@@ -197,6 +202,7 @@ def test_five_deaths_in_a_minute_are_too_many_but_not_in_a_longer_time(worker: W
     for _ in range(5):
         kill(worker)
         supervisor.replace(worker, seconds=0.0, recovered="")
+        supervisor.worked(worker)
         clock.seconds += 15.1  # four of them in a minute at most
     kill(worker)
     supervisor.replace(worker, seconds=0.0, recovered="")
@@ -283,3 +289,56 @@ def test_hanging_once_is_forgiven_when_the_next_one_gets_ready(worker: Worker) -
         assert not supervisor.hangs(worker)
         kill(worker)
         supervisor.replace(worker, seconds=0.0, recovered="")
+
+
+class Named(Supervised):
+    """What a supervisor sees of a process, without the process."""
+
+    def start(self) -> None:
+        self.ready = False
+
+    def end(self, patience_seconds: float = 2.0) -> int | None:
+        return -9
+
+
+def test_a_process_that_dies_five_times_and_finishes_nothing_is_too_much() -> None:
+    clock = Clock()
+    supervisor = Supervisor(clock=clock)
+    evaluator, actor = Named("evaluator", None), Named("actor", 0)
+    for worker in (evaluator, actor):
+        supervisor.start(worker)
+
+    def die(worker: Named) -> None:
+        clock.seconds += 61.0  # no two of them in a minute
+        worker.ready = True
+        supervisor.replace(worker, seconds=0.0, recovered="")
+
+    for _ in range(4):
+        die(evaluator)
+        die(actor)
+    supervisor.worked(evaluator)
+    for _ in range(4):
+        die(evaluator)
+    with pytest.raises(
+        UserError, match=r"^evaluator failed 5 times in a row .* it died \(exit code -9\)"
+    ) as error:
+        die(evaluator)
+    assert "\n" not in str(error.value)
+    assert "--resume" in str(error.value)
+
+
+def test_slow_starts_are_no_deaths() -> None:
+    """A machine that is busy for two minutes slows them all."""
+    clock = Clock()
+    supervisor = Supervisor(clock=clock)
+    workers = [Named("actor", index) for index in range(8)]
+    for worker in workers:
+        supervisor.start(worker)
+    clock.seconds = 121.0
+    for worker in workers:
+        assert supervisor.hangs(worker)
+        supervisor.replace(worker, seconds=0.0, recovered="")
+    assert len(supervisor.take_events()) == 8
+    clock.seconds = 242.0
+    with pytest.raises(UserError, match=r"actor-7 was not .* twice in a row; is the machine out"):
+        supervisor.replace(workers[7], seconds=0.0, recovered="")

@@ -76,6 +76,9 @@ class LearnerRanks:
             stats = None
         if stats is None:
             self.dissolve()
+        elif self.formed:
+            for worker in self.workers:
+                self._supervisor.worked(worker)
         return stats
 
     def died(self) -> str:

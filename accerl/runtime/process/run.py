@@ -18,7 +18,15 @@ from accerl.runtime.parallel import PUBLISHING, ParallelRun
 from accerl.runtime.parts import Parts
 from accerl.runtime.process.blocks import SharedBlocks, check_mix, network_of, shared_bytes
 from accerl.runtime.process.disturbances import Disturbances
-from accerl.runtime.process.messages import Fill, Filled, Measure, Measured, Message
+from accerl.runtime.process.messages import (
+    Distilled,
+    Done,
+    Fill,
+    Filled,
+    Measure,
+    Measured,
+    Message,
+)
 from accerl.runtime.process.publishing import RemotePublishing, make_publishing
 from accerl.runtime.process.ranks import learner_ranks
 from accerl.runtime.process.roles import collect_rollouts, measure_returns
@@ -30,6 +38,14 @@ from accerl.runtime.run import Snapshot
 from accerl.runtime.slots import Slots, SlotState
 from accerl.runtime.stuck import StuckActors
 from accerl.spec import Decision
+
+WORK: dict[str, type[Message]] = {
+    "actor": Filled,
+    "compressor": Done,
+    "distiller": Distilled,
+    "evaluator": Measured,
+}
+"""what a process says, by its role, that has finished a piece of its work"""
 
 
 class ProcessRun(ParallelRun[Worker]):
@@ -219,6 +235,8 @@ class ProcessRun(ParallelRun[Worker]):
             self._handle(worker, message)
 
     def _handle(self, worker: Worker, message: Message) -> None:
+        if isinstance(message, WORK.get(worker.role, ())):
+            self._supervisor.worked(worker)
         if worker.role == "actor":
             assert worker.index is not None
             if isinstance(message, Filled) and self._began_before(worker, message.slot):
@@ -301,11 +319,13 @@ class ProcessRun(ParallelRun[Worker]):
         if self._closed:
             return
         self._closed = True
-        self._disturbances.close()
-        self._ranks.dissolve()
-        for worker in self.workers:
-            worker.hang_up()  # all at once, so that they end side by side
-        for worker in self.workers:
-            worker.end()
-        self._supervisor.unpin()
-        self._memory.close()
+        try:
+            self._disturbances.close()
+            self._ranks.dissolve()
+            for worker in self.workers:
+                worker.hang_up()  # all at once, so that they end side by side
+            for worker in self.workers:
+                worker.end()
+        finally:  # also if Ctrl-C is pressed again meanwhile
+            self._memory.close()
+            self._supervisor.unpin()

@@ -9,7 +9,7 @@ import sys
 import threading
 import types
 from abc import ABC, abstractmethod
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from multiprocessing import resource_tracker
@@ -25,7 +25,8 @@ from accerl.runtime.process.messages import Message, Mistake, Ready
 from accerl.runtime.process.wire import Channel, PeerGoneError
 
 MAX_DEATHS = 5
-"""deaths of processes, whatever their roles, within WINDOW_SECONDS that end a run"""
+"""deaths of processes, whatever their roles, within WINDOW_SECONDS that end a run; so do as many of
+one process that finishes nothing in between, however far apart"""
 WINDOW_SECONDS = 60.0
 RESUME = "the run goes on from its checkpoint (--resume), if it has a folder"
 START_UP_SECONDS = 120.0
@@ -104,6 +105,9 @@ def process_main(body: Body, channel: Channel, arguments: tuple[Any, ...]) -> No
 
 class Supervised(ABC):
     """What a `Supervisor` watches: a process, wherever it runs."""
+
+    slow_start = "is the machine out of memory or overloaded?"
+    """what to look at where it does not get ready"""
 
     def __init__(self, role: str, index: int | None) -> None:
         """Name it, such as ``actor-0``; roles that exist once have no index."""
@@ -223,8 +227,8 @@ class Supervisor:
     """Replaces processes that die or never get ready, until too many do; keeps the events.
 
     Raises:
-        UserError: `max_deaths` within `window_seconds` of `clock`, or a process that did not get
-            ready twice in a row.
+        UserError: `max_deaths` within `window_seconds` of `clock`, or of one process that finished
+            nothing in between; or a process that did not get ready twice in a row.
     """
 
     def __init__(
@@ -243,6 +247,7 @@ class Supervisor:
         self._cores: LearnersCores | None = None
         self._clock = clock
         self._deaths: deque[float] = deque()
+        self._in_a_row: Counter[str] = Counter()  # deaths since it last finished work
         self._started: dict[str, float] = {}
         self._hung: set[str] = set()
         self._events: list[RunEvent] = []
@@ -267,6 +272,10 @@ class Supervisor:
         """Have a process say anew, within the time of a start, that it is ready."""
         worker.ready = False
         self._started[worker.name] = self._clock()
+
+    def worked(self, worker: Supervised) -> None:
+        """Note that a process has finished a piece of its work."""
+        self._in_a_row.pop(worker.name, None)
 
     def hangs(self, worker: Supervised) -> bool:
         """Whether a process should have become ready by now."""
@@ -303,13 +312,14 @@ class Supervisor:
             cause = f"was not ready after {self.start_up_seconds:.0f} seconds"
             if worker.name in self._hung:
                 raise UserError(
-                    f"{worker.name} {cause}, twice in a row; is the machine out of memory or "
-                    f"overloaded? When that is solved, {self.advice}"
+                    f"{worker.name} {cause}, twice in a row; {worker.slow_start} When that is "
+                    f"solved, {self.advice}"
                 )
             self._hung.add(worker.name)
         now = self._clock()
-        if counts:
+        if counts and not hangs:  # several may start slowly at once
             self._deaths.append(now)
+            self._in_a_row[worker.name] += 1
         while self._deaths and now - self._deaths[0] > self.window_seconds:
             self._deaths.popleft()
         if len(self._deaths) >= self.max_deaths:
@@ -317,6 +327,12 @@ class Supervisor:
                 f"{len(self._deaths)} processes died within {self.window_seconds:.0f} seconds; "
                 f"the last: {worker.name} {cause}; their messages are above; when that is solved, "
                 f"{self.advice}"
+            )
+        if self._in_a_row[worker.name] >= self.max_deaths:
+            raise UserError(
+                f"{worker.name} failed {self._in_a_row[worker.name]} times in a row and finished "
+                f"nothing in between; the last time it {cause}; its messages are above; when that "
+                f"is solved, {self.advice}"
             )
         worker.restarts += 1
         self.start(worker)

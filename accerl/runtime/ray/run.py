@@ -31,6 +31,9 @@ from accerl.runtime.ray.worker import Call, RayWorker
 from accerl.runtime.run import IntervalReport, Snapshot
 from accerl.weights import weight_arrays
 
+WORK = ("collect", "distil", "measure", "work")
+"""methods that finish a piece of work"""
+
 
 class RayRun(ParallelRun[RayWorker]):
     """A run whose workers are Ray actors, on this machine or on many.
@@ -100,12 +103,16 @@ class RayRun(ParallelRun[RayWorker]):
         return self.publishing.is_published
 
     def _pids(self) -> dict[str, int]:
-        here = {
+        here = self._workers_here()
+        return {"learner": os.getpid(), **here, **self._cluster.processes(here.values())}
+
+    def _workers_here(self) -> dict[str, int]:
+        """Return the processes of workers on this machine by name."""
+        return {
             worker.name: worker.started.pid
             for worker in self.workers
             if worker.started is not None and worker.started.node == self._cluster.node
         }
-        return {"learner": os.getpid(), **here, **self._cluster.processes(here.values())}
 
     def advance(self, seconds: float) -> IntervalReport:
         """See `ParallelRun.advance`; a full object store ends the run."""
@@ -186,7 +193,10 @@ class RayRun(ParallelRun[RayWorker]):
     def _handle(self, worker: RayWorker, call: Call, answer: Any) -> None:
         if isinstance(answer, Started):
             self._is_ready(worker, answer)
-        elif worker.role == "actor":
+            return
+        if call.method in WORK:
+            self._supervisor.worked(worker)
+        if worker.role == "actor":
             assert worker.index is not None
             self._slots.filled(worker.index, call.slot)
             self._stuck.filled(worker.name, has_more=bool(worker.calls))
@@ -228,7 +238,7 @@ class RayRun(ParallelRun[RayWorker]):
             if node_died and worker.started is not None:
                 counts = worker.started.node not in self._dead_nodes
                 self._dead_nodes.add(worker.started.node)
-        self._cpu.note(self._pids())
+        self._cpu.note(self._workers_here())  # the learner's own seconds may be off the clock
         self._supervisor.replace(
             worker,
             seconds=self._seconds,
@@ -269,10 +279,12 @@ class RayRun(ParallelRun[RayWorker]):
         if self._closed:
             return
         self._closed = True
-        for worker in self.workers:
-            worker.end()
-        self._rollouts.clear()
-        self._cluster.close()
+        try:
+            for worker in self.workers:
+                worker.end()
+        finally:  # also if Ctrl-C is pressed again meanwhile
+            self._rollouts.clear()
+            self._cluster.close()
 
 
 def _let_torch_read_only() -> None:

@@ -25,6 +25,11 @@ class Call(NamedTuple):
 class RayWorker(Supervised):
     """A Ray actor, and the calls that it has not answered; it answers them in order."""
 
+    slow_start = (
+        "are the cluster's CPUs taken by others (`ray status`), or is a node out of memory or "
+        "overloaded?"
+    )
+
     def __init__(
         self,
         cluster: RayCluster,

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import pytest
 
 from accerl import records
 from accerl.errors import UserError
-from accerl.records import RunWriter, make_out_dir, read_json, read_metrics, write_json
+from accerl.records import RunWriter, locked, make_out_dir, read_json, read_metrics, write_json
 from accerl.runtime.run import IntervalReport
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 from tests.fixtures.reports.reports import interval_report
@@ -201,3 +203,67 @@ def test_a_machine_has_one_fingerprint() -> None:
     without_id = {key: value for key, value in first.items() if key != "id"}
     assert first["id"] == records.json_hash(without_id)[:12]
     assert set(records.versions()) >= {"python", "torch", "onnxruntime", "gymnasium"}
+
+
+X86 = """\
+processor\t: 0
+vendor_id\t: GenuineIntel
+model name\t: Intel(R) Xeon(R) Platinum 8481C
+flags\t\t: fpu sse4_2 avx2 avx512f avx512_bf16 avx512_vnni
+bugs\t\t: spectre_v1
+
+processor\t: 1
+model name\t: another
+flags\t\t: fpu
+"""
+ARM = """\
+processor\t: 0
+BogoMIPS\t: 50.00
+Features\t: fp asimd aes atomics asimddp i8mm
+CPU implementer\t: 0x41
+CPU architecture: 8
+CPU part\t: 0xd0c
+
+processor\t: 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("info", "cpu", "features"),
+    [
+        (X86, "Intel(R) Xeon(R) Platinum 8481C", "avx2 avx512f avx512_vnni avx512_bf16"),
+        (ARM, "aarch64 0x41 0xd0c", "asimddp i8mm"),
+        ("isa\t: rv64imafdc\n", "aarch64", ""),
+    ],
+)
+def test_a_processor_without_a_name_is_known_by_its_numbers(
+    info: str, cpu: str, features: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "cpuinfo"
+    file.write_text(info)
+    monkeypatch.setattr(records, "CPU_INFO", file)
+    monkeypatch.setattr("platform.processor", lambda: "")
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    monkeypatch.setattr("sys.platform", "linux")
+    found = records.fingerprint()
+    assert (found["cpu"], found["features"]) == (cpu, features.split())
+    assert found.keys() == {"cpu", "cores", "features", "system", "id"}
+
+
+def test_a_lock_is_not_taken_on_a_file_that_its_holder_has_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the opening of the file and the locking the other one ends."""
+    path, flock, kinds = tmp_path / "lock", fcntl.flock, []
+
+    def lock(file: IO[str], kind: int) -> None:
+        if not kinds:
+            path.unlink()
+        kinds.append(kind)
+        flock(file, kind)
+
+    monkeypatch.setattr("fcntl.flock", lock)
+    with locked(path, "taken"):
+        assert len(kinds) == 2
+        with pytest.raises(UserError, match="taken"), locked(path, "taken"):
+            pass

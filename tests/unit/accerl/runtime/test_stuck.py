@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from accerl.runtime.stuck import MANY, PAUSED_SECONDS, STUCK_SECONDS, StuckActors
+from accerl.runtime.stuck import MANY, MORE, PAUSED_SECONDS, STUCK_SECONDS, StuckActors
 
 
 class Clock:
@@ -89,3 +89,56 @@ def test_a_measurement_may_take_longer_at_first() -> None:
     assert evaluators.seconds("evaluator") is None
     clock.now = 601.0
     assert evaluators.seconds("evaluator") == 601.0
+
+
+def test_who_was_stuck_is_given_longer_until_it_finishes_something() -> None:
+    """A measurement that is repeated takes as long again: it was slow, and never stuck."""
+    clock = Clock()
+    evaluators = StuckActors(clock)
+    evaluators.lent("evaluator")
+    evaluators.filled("evaluator", has_more=False)
+    given = STUCK_SECONDS
+    for _ in range(2):
+        began = clock.now
+        evaluators.lent("evaluator")
+        clock.now = began + given
+        assert evaluators.seconds("evaluator") is None
+        clock.now += 1.0
+        assert evaluators.seconds("evaluator") == given + 1.0
+        evaluators.forget("evaluator")
+        given = MORE * (given + 1.0)
+    evaluators.lent("evaluator")
+    clock.now += given
+    evaluators.filled("evaluator", has_more=False)
+    evaluators.lent("evaluator")
+    clock.now += MANY * given
+    assert evaluators.seconds("evaluator") is None
+    clock.now += 1.0
+    assert evaluators.seconds("evaluator") is not None
+
+
+def test_an_environment_that_hangs_again_and_again_is_found_as_early_each_time() -> None:
+    clock = Clock()
+    actors = StuckActors(clock)
+    for _ in range(3):
+        actors.lent("actor-0")
+        actors.filled("actor-0", has_more=True)
+        clock.now += STUCK_SECONDS + 1.0
+        assert actors.seconds("actor-0") == STUCK_SECONDS + 1.0
+        actors.forget("actor-0")
+
+
+def test_a_learner_whose_updates_take_long_has_not_been_suspended() -> None:
+    clock, busy = Clock(), Clock()
+    actors = StuckActors(clock, busy=busy)
+    actors.look()
+    actors.lent("actor-0")
+    actors.filled("actor-0", has_more=True)
+    for clock.now in (20.0, 40.0, 60.0, 80.0):
+        busy.now += 18.0
+        actors.look()
+    assert actors.seconds("actor-0") == 80.0
+    clock.now += 3_610.0  # an hour of them suspended, in the middle of an update
+    busy.now += 10.0
+    actors.look()
+    assert actors.seconds("actor-0") == 90.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -183,6 +184,18 @@ def test_a_folder_that_a_run_is_written_to_is_nobody_else_s(tmp_path: Path) -> N
     run(HIGH, tmp_path / "run")
     with held(tmp_path / "run"), pytest.raises(UserError, match="a run is being written to"):
         run(HIGH, tmp_path / "run", seconds=0.04, resume=True)
+
+
+def test_a_file_system_without_locks_is_refused_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    for _ in range(2):  # the second time the file is there
+        with pytest.raises(UserError, match=r"^cannot lock .*run\.lock: No locks .*; choose"):
+            run(HIGH, tmp_path / "run")
 
 
 def test_a_run_in_the_place_of_another_does_not_go_on_from_its_checkpoint(tmp_path: Path) -> None:
