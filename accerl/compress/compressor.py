@@ -25,6 +25,9 @@ from accerl.networks.graph_policy import Policy
 from accerl.networks.observation import ObservationSpec
 from accerl.spec import IDENTITY, CompressionSpec, StudentKey
 
+FIRST_STATES = CALIBRATION_STATES // 2
+"""of those that games begin with, at most, before the first rollout: they look alike, so ranges and
+the check of an engine wait for others"""
 COMPARED_STATES = 16
 """on which a student is compared with the learner at each publication"""
 

@@ -235,10 +235,12 @@ class Quantizer:
         return PRECISIONS[self.precision]
 
     def apply(self, state: CompressionState) -> CompressionState:
-        """Return the state with its bits and what was measured on its states."""
+        """Return the state with its bits and what was measured, if they need it, on its states."""
         if self.bits == 16:
             many = CALIBRATION_STATES if self.tracker is None else REFRESHING_STATES
             return replace(state, bits=16, measured=spread(state.observations, many))
+        if self.method.weights_only:  # what flows between layers stays float32
+            return replace(state, bits=8, method=self.method)
         net = state.net
         tracker = self.tracker or RangeTracker(self.method.ranges)
         chain = isinstance(net, PolicyNet)
@@ -304,10 +306,10 @@ class ONNX:
         """Return the state with its artifact."""
         if state.bits == 16:
             return _torch_export(state, "onnx")
-        if state.bits == 32 or state.ranges is None:
-            payload = policy_fp32(state.net, batch=self.batch)
-        elif state.method.weights_only:
+        if state.bits == 8 and state.method.weights_only:
             payload = policy_fp32(state.net, weights_only_int8=True, batch=self.batch)
+        elif state.bits == 32 or state.ranges is None:
+            payload = policy_fp32(state.net, batch=self.batch)
         else:
             payload = policy_int8(
                 state.net,

@@ -14,6 +14,7 @@ from typing import Any, TypeGuard, overload
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import type_before_parametrizations
 
 from accerl.errors import CannotCompressError, first_line, require, require_fields
 from accerl.networks.graph_policy import (
@@ -137,7 +138,8 @@ class Factoriser:
         first = next(iter(seen), "")  # of the convolutions, in the order in which they run
         for name, layer in hidden_layers(net).items():
             thin: list[nn.Module] = [layer]
-            if type(layer) is nn.Linear:
+            # Factors take the place of a parametrised layer too: those of the weights that act.
+            if isinstance(layer, nn.Linear) and type_before_parametrizations(layer) is nn.Linear:
                 thin = self._thin_linear(name, layer)
             elif self.method.convolutions and name in seen and name != first and _is_plain(layer):
                 thin = _thin_convolution(layer, self.rank, self.method.energy, seen[name])
@@ -206,7 +208,7 @@ def input_sizes(net: GraphPolicy) -> dict[str, tuple[int, ...]]:
 
 def _is_plain(layer: nn.Module) -> TypeGuard[nn.Conv2d]:
     """Whether a layer is a convolution of equal sides, one group and no holes."""
-    if type(layer) is not nn.Conv2d:
+    if not isinstance(layer, nn.Conv2d) or type_before_parametrizations(layer) is not nn.Conv2d:
         return False
     square = all(
         isinstance(size, tuple) and len(set(size)) == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from accerl.compress.config import CompressionConfig
 from accerl.compress.engine import make_engine
 from accerl.errors import UserError
 from accerl.networks.adopt import as_policy
+from accerl.networks.graph_policy import own_copy
 from accerl.networks.observation import ObservationSpec
 from accerl.networks.sb3 import ActorCritic, is_sb3_policy
 from accerl.spec import IDENTITY, CompressionSpec
@@ -133,7 +133,7 @@ def compress_policy(
         )
     kind = ObservationSpec(observations.shape[1:], str(observations.dtype))
     given = ActorCritic(module) if is_sb3_policy(module) else module
-    policy = as_policy(copy.deepcopy(given).cpu().eval(), kind)
+    policy = as_policy(own_copy(given).cpu().eval(), kind)
     config = replace(
         config,
         calibration_states=len(observations),

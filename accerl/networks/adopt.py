@@ -7,7 +7,6 @@ read with torch.fx; batch norms fold into the layer before them, dropout goes.
 
 from __future__ import annotations
 
-import copy
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,7 +17,7 @@ from torch.nn import functional
 from torch.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
 
 from accerl.errors import UserError, first_line
-from accerl.networks.graph_policy import GraphPolicy, Policy, random_states
+from accerl.networks.graph_policy import GraphPolicy, Policy, own_copy, random_states
 from accerl.networks.observation import ObservationSpec
 from accerl.networks.policy_net import Architecture, ConvSpec, PolicyNet
 
@@ -124,7 +123,7 @@ class _Reader:
 
     def __init__(self, module: nn.Module) -> None:
         self.name = type(module).__name__
-        self._modules = dict(copy.deepcopy(module).eval().named_modules())
+        self._modules = dict(own_copy(module).eval().named_modules())
         try:
             self._graph = fx.symbolic_trace(self._modules[""]).graph
         except Exception as error:  # whatever a user's forward does with what is no tensor

@@ -7,6 +7,7 @@ the learner and the actors, stay as they are; its scale and shift learn like oth
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import torch
@@ -51,6 +52,8 @@ class GraphPolicy(nn.Module):
         self.eval()
         logits, self._head_names = _probe(module, observation)
         self.num_actions = logits.shape[1]
+        module(blank_states(observation, 1, self.device))  # as the learner does, with gradients
+        own_copy(module)
         for head in self.heads:
             head.register_forward_hook(_in_float32)
 
@@ -118,6 +121,22 @@ class Scripts(dict[str, Any]):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Scripts:
         return self
+
+
+def own_copy(module: nn.Module) -> nn.Module:
+    """Return a copy of a module.
+
+    Raises:
+        UserError: it holds what cannot be copied.
+    """
+    try:
+        return copy.deepcopy(module)
+    except Exception as error:  # anything may be an attribute of a user's own module
+        raise UserError(
+            f"{type(module).__name__} cannot be copied, and what is compressed is a copy: "
+            f"{first_line(error)}; keep out of its attributes what it computed (detach it), locks "
+            "and open files"
+        ) from error
 
 
 def hidden_layers(net: Policy) -> dict[str, nn.Conv2d | nn.Linear]:

@@ -10,7 +10,7 @@ import threading
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import FrameType
 
@@ -89,9 +89,15 @@ class Learner:
         preset = load_preset(memory.env)
         if config is None:  # the paper's actors act with what they are asked for, at once
             config = replace(preset, compression=replace(preset.compression, admit_kl_nats=0.0))
-        if (config.game, config.env) != (preset.game, preset.env):
+        if config.game != preset.game:
             raise UserError(
                 f"Learner: the actors play {preset.game} and the configuration is for {config.game}"
+            )
+        own, theirs = asdict(config.env), asdict(preset.env)
+        if changed := [f"env.{name}" for name in own if own[name] != theirs[name]]:
+            raise UserError(
+                f"Learner: the actors see {preset.game} as its preset shows it, and the "
+                f"configuration changes {', '.join(changed)}; leave it as the preset has it"
             )
         self.memory = memory
         self.out = None if out is None else Path(out)

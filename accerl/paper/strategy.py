@@ -19,7 +19,15 @@ from accerl.monitor.strategies import (
     RewardGapStrategy,
 )
 from accerl.monitor.strategy import Strategy as Rule
-from accerl.monitor.strategy import bind_rule, explanation_of, needs_of, specs_of
+from accerl.monitor.strategy import (
+    bind_rule,
+    events_of,
+    explanation_of,
+    needs_of,
+    overrule,
+    reject,
+    specs_of,
+)
 from accerl.paper.actors import require_compressed
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.parts import class_name
@@ -107,7 +115,9 @@ class Strategy:
         if any(policy is not None and policy is not monitor.policy for policy in given):
             raise UserError("Strategy: the monitor watches another policy than the chain's")
         spec, relaxed = chain.spec, conservative or milder(chain.spec)
-        if spec == relaxed:
+        # Another graph of the same network is no relief.
+        is_whole = replace(spec, graph=IDENTITY.graph) == IDENTITY
+        if spec == relaxed or (conservative is None and is_whole):
             raise UserError(
                 f"Strategy: the chain ({spec.label}) compresses nothing that could be relaxed; add "
                 'Quantizer("INT8") or Pruning(policy, 0.5), or give it another conservative spec'
@@ -167,9 +177,22 @@ class Acting:
         strategy = self._compressed.strategy
         return explanation_of(self._rule) if strategy is not None and strategy.started else {}
 
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """What happened to the strategy in this run."""
+        return events_of(self._rule)
+
     def bind(self, config: RunConfig, times: LatencyProfile | None) -> None:
         """Tell the strategy what is known of the run."""
         bind_rule(self._rule, config, times)
+
+    def overruled(self, decision: Decision) -> None:
+        """Let the strategy know what acts instead."""
+        overrule(self._rule, decision)
+
+    def rejected(self, spec: CompressionSpec) -> None:
+        """Let the strategy know what cannot be built."""
+        reject(self._rule, spec)
 
     def to_json(self) -> dict[str, Any]:
         """Return what a run records: the chain's spec, and the rule if there is one by now."""

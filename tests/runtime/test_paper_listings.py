@@ -8,17 +8,23 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from gymnasium.spaces import Discrete
 
+from accerl.compress.links import Link
 from accerl.compress.pruning.criteria import PruneMethod
 from accerl.correct import ISCorrector, VTraceCorrector
+from accerl.envs.config import EnvConfig
 from accerl.errors import UserError
+from accerl.monitor.features import Features
 from accerl.monitor.strategies import KLThresholdStrategy, RewardGapStrategy
+from accerl.monitor.strategy import events_of, overrule, reject
 from accerl.networks.graph_policy import Policy
 from accerl.paper import (
     ONNX,
@@ -26,6 +32,7 @@ from accerl.paper import (
     AtariCNN,
     CompressorChain,
     Distiller,
+    Eager,
     KLMonitor,
     Learner,
     Pruning,
@@ -33,11 +40,13 @@ from accerl.paper import (
     Quantizer,
     RewardMonitor,
     Strategy,
+    TorchScript,
     policy_for,
 )
+from accerl.paper.strategy import Acting
 from accerl.presets import load_preset
 from accerl.records import read_json, read_metrics
-from accerl.spec import CompressionSpec
+from accerl.spec import IDENTITY, CompressionSpec, Decision
 from tests.fixtures.chains import as_chain
 from tests.fixtures.runs.processes import alive, children, wait_for
 
@@ -160,6 +169,55 @@ def test_monitors_make_the_papers_rules() -> None:
     assert Strategy(pruned, RewardMonitor(policy, pruned.policy)).rule == RewardGapStrategy()
 
 
+class NotingMonitor(RewardMonitor):
+    """Makes a rule of a user's own, which notes what a run reports to it: itself."""
+
+    def rule(self, aggressive: CompressionSpec, conservative: CompressionSpec) -> NotingMonitor:
+        self.events: list[dict[str, Any]] = []
+        return self
+
+    def reset(self) -> None:
+        self.events.clear()
+
+    def decide(self, features: Features) -> Decision:
+        return Decision.of(PRUNED)
+
+    def rejected(self, spec: CompressionSpec) -> None:
+        self.events.append({"rejected": spec.label})
+
+    def overruled(self, decision: Decision) -> None:
+        self.events.append({"overruled": decision.label})
+
+
+def test_a_rule_hears_what_a_run_reports() -> None:
+    policy = AtariCNN(4, "net3")
+    chain = chain_of(policy)
+    acting = Acting(chain.policy, measures=False)
+    reject(acting, PRUNED)  # nobody decides yet
+    assert events_of(acting) == []
+    Strategy(chain, NotingMonitor(policy, chain.policy)).start()
+    reject(acting, PRUNED)
+    overrule(acting, Decision.of(IDENTITY))
+    assert events_of(acting) == [{"rejected": PRUNED.label}, {"overruled": IDENTITY.label}]
+
+
+@pytest.mark.parametrize("links", [[], [Eager()], [TorchScript()], [ONNX()]], ids=str)
+def test_a_chain_that_compresses_nothing_cannot_be_relaxed(links: list[Link]) -> None:
+    policy, chain = AtariCNN(4, "net3"), CompressorChain(links)
+    monitor = KLMonitor(policy, chain.policy)
+    with pytest.raises(UserError, match="nothing that could be relaxed"):
+        Strategy(chain, monitor)
+    Strategy(chain, monitor, CompressionSpec(bits=16))  # it was asked for
+
+
+def test_what_differs_from_the_preset_is_said() -> None:
+    policy = AtariCNN(4, "net3")
+    memory = QManager([Actor("CartPole-v1", chain_of(policy).policy, 0)])
+    stacked = replace(load_preset("CartPole-v1"), env=EnvConfig(frame_stack=2))
+    with pytest.raises(UserError, match=r"the configuration changes env\.frame_stack; leave it"):
+        Learner(policy, memory, config=stacked)
+
+
 def test_memory_keeps_correctors_in_their_order() -> None:
     memory = memory_of(chain_of(AtariCNN(4, "net3")), 0, 1)
     memory.add_corrector(VTraceCorrector(2.0, 1.0)).add_corrector(ISCorrector(1.0))
@@ -189,8 +247,6 @@ def test_mistakes_are_told_at_once() -> None:
         KLMonitor(policy, policy)  # pyright: ignore[reportArgumentType]
     with pytest.raises(UserError, match="another policy than the chain's"):
         Strategy(chain, KLMonitor(policy_for("catch"), chain.policy))
-    with pytest.raises(UserError, match="nothing that could be relaxed"):
-        Strategy(plain := CompressorChain().add(ONNX()), KLMonitor(policy, plain.policy))
     with pytest.raises(UserError, match="has a method `correct`"):
         memory_of(chain, 0).add_corrector(VTraceCorrector)  # pyright: ignore[reportArgumentType]
     with pytest.raises(UserError, match="give it a QManager"):

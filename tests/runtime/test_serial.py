@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from accerl.checkpoint import load_checkpoint, save_checkpoint
+from accerl.compress.quantization.quantize import CALIBRATION_STATES
 from accerl.presets import load_preset
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.run import IntervalReport
@@ -48,6 +49,11 @@ def test_every_rollout_of_stacked_frames_fits_into_the_ring_of_states() -> None:
         run.advance(0.001)
     assert len(run._ring) == 2 * config.runtime.num_envs * config.learner.unroll
     run.close()
+
+
+def test_ranges_never_come_from_the_first_states_of_games_alone() -> None:
+    with catch(num_envs=2 * CALIBRATION_STATES) as run:
+        assert 0 < len(run.publishing.compressor.states) < CALIBRATION_STATES
 
 
 def test_pruning_by_gradients_resumes_bit_by_bit() -> None:

@@ -83,17 +83,26 @@ def graph_int8(
     if states is None or ranges.means is None or not heads:
         return payload
     try:
-        acted = open_session(payload).run(
-            ("logits", "value"), {"obs": np.ascontiguousarray(states)}
-        )
+        acted = _acted(payload, states, batch or len(states))
     except Exception as error:  # whatever a runtime throws: it may not end a run
         name = type(module).__name__
         raise CannotCompressError(f"{name} does not run in INT8: {one_line(error)}") from error
-    means = np.concatenate([np.asarray(output).reshape(len(states), -1) for output in acted], 1)
-    shift = torch.from_numpy(ranges.means - means.mean(0))
+    shift = torch.from_numpy(ranges.means - acted.mean(0))
     for head, part in zip(heads, (shift[:-1], shift[-1:]), strict=True):
         graph.constant(f"{head.name}.bias", lowering.bias(head) + part)
     return graph.payload()
+
+
+def _acted(payload: bytearray, states: np.ndarray, many: int) -> np.ndarray:
+    """Return logits and, last, the values of states [N, A + 1], computed `many` at a time."""
+    session = open_session(payload)
+    # A graph of a fixed batch takes no other: states that came already fill up the last one.
+    places = np.arange(-(-len(states) // many) * many) % len(states)
+    found: list[np.ndarray] = []
+    for part in places.reshape(-1, many):
+        outputs = session.run(("logits", "value"), {"obs": np.ascontiguousarray(states[part])})
+        found.append(np.concatenate([np.asarray(one).reshape(many, -1) for one in outputs], 1))
+    return np.concatenate(found)[: len(states)]
 
 
 @dataclass(frozen=True)

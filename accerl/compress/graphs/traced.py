@@ -293,7 +293,11 @@ class Traced:
         return value
 
     def _fold_norms(self, ops: list[Op]) -> list[Op]:
-        """Return `ops` with each batch norm that follows a layer as a part of that layer."""
+        """Return `ops` with each batch norm that follows a layer as a part of that layer.
+
+        Behind a linear layer over tokens [B, T, F] it stays: it has a mean for each of the T, not
+        for each of the units that the layer puts out.
+        """
         readers: dict[str, int] = {}
         for op in ops:
             for name in op.inputs:
@@ -303,6 +307,8 @@ class Traced:
         for op in ops:
             before = known.get(op.inputs[0]) if op.kind == "batch_norm" and op.inputs else None
             if before is None or before.kind not in LAYERS:
+                continue
+            if before.kind == "linear" and len(before.shape) > 1:
                 continue
             if readers[before.name] == 1 and before.name not in outputs:
                 # Under the norm's name, which is what others read.

@@ -22,6 +22,9 @@ SMALLEST_RIDGE = 1e-12
 """of inputs that are all zero: there is nothing to fit, and nothing changes"""
 ROWS = 4096
 """equations per layer at most: a convolution has one for every place of every state"""
+FLOOR_NATS = 20.0
+"""below the best logit of a state: nothing deeper is fitted to. A network may put out -1e9 for
+actions that are illegal, and squared errors would be about nothing else"""
 GRAPH_STATES = 256
 """states to which the head of a network that is no chain is fitted: its forward may be slow"""
 
@@ -144,6 +147,7 @@ def fit_policy_head(net: Policy, original: Policy, obs: np.ndarray) -> None:
         return
     states = torch.from_numpy(np.ascontiguousarray(spread(obs, GRAPH_STATES))).to(net.device)
     wanted = original(states)[0]
+    wanted = wanted.maximum(wanted.amax(1, keepdim=True) - FLOOR_NATS)
     features = net.outputs(states)[2]
     heads[0].weight.zero_()
     fit(heads[0], features, wanted)

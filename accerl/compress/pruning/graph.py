@@ -221,10 +221,13 @@ def _last(tied: list[int], place: int) -> int:
 
 @torch.no_grad()
 def _stop_reading(layer: nn.Module, channels: list[int]) -> None:
-    """Zero the weights by which a layer reads some of its input channels."""
+    """Zero the weights by which a layer reads some of its input channels.
+
+    A depthwise convolution loses each of them with the output that it makes of it.
+    """
     if isinstance(layer, nn.Linear):
         layer.weight[:, channels] = 0.0
-    elif isinstance(layer, nn.Conv2d) and layer.groups != layer.out_channels:
+    elif isinstance(layer, nn.Conv2d) and (layer.groups == 1 or layer.groups < layer.out_channels):
         inputs, outputs = layer.weight.shape[1], layer.out_channels // layer.groups
         for channel in channels:
             part = channel // inputs

@@ -44,6 +44,8 @@ def masks(net: PolicyNet, sparsity: float, method: PruneMethod = PruneMethod()) 
         rows = [layer.module.weight for layer in body_layers(net)]
         return [torch.ones(len(row), dtype=torch.bool, device=row.device) for row in rows]
     scores = unit_scores(net, method)
+    if not scores:  # heads alone, which have no units to remove
+        return []
     counts = kept_counts(scores, sparsity, method)
     return [keep_best(score, count) for score, count in zip(scores, counts, strict=True)]
 

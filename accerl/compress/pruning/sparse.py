@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils.parametrize import is_parametrized
 
 from accerl.errors import UserError, require_choice, require_fields
 from accerl.networks.graph_policy import Policy, hidden_layers
@@ -57,35 +58,49 @@ class TopologyConfig:
 
 
 class SparseTopology:
-    """Owns the masks of a network's hidden layers; the heads and all biases stay dense.
+    """Owns the masks of the hidden layers that learn; the heads and all biases stay dense.
 
     A learner calls `before_step` between backward and the optimiser, and `after_step` behind it.
+
+    Raises:
+        UserError: there is no such layer, or one cannot be masked.
     """
 
     def __init__(self, net: Policy, config: TopologyConfig, generator: torch.Generator) -> None:
         self.config = config
         self.steps = 0
         self._generator = generator
-        self._weights = [layer.weight for layer in hidden_layers(net).values()]
-        for weight in self._weights:
+        self._weights: list[Tensor] = []
+        for name, layer in hidden_layers(net).items():
+            weight = layer.weight
+            if not weight.requires_grad:  # what is frozen would lose its weights for good
+                continue
+            if is_parametrized(layer, "weight"):
+                raise UserError(
+                    f"sparse: the weights of {name!r} are parametrised (spectral norm, say) and "
+                    "cannot be masked; use plain layers"
+                )
             if weight[0].numel() % config.block:
                 raise UserError(
                     f"sparse: blocks of {config.block} do not divide a layer's "
                     f"{weight[0].numel()} inputs"
                 )
+            self._weights.append(weight)
+        if not self._weights:
+            raise UserError("sparse: the network has no hidden layer that learns; leave sparse out")
         shares = layer_densities([weight.shape for weight in self._weights], config)
         self._live = [self._first_mask(*pair) for pair in zip(self._weights, shares, strict=True)]
         self._zero()
 
     @property
     def masks(self) -> list[Tensor]:
-        """Which weights of each hidden layer live, in the shape of the weights."""
+        """Which weights of each hidden layer that learns live, in the shape of the weights."""
         return [
             _expanded(live, weight) for live, weight in zip(self._live, self._weights, strict=True)
         ]
 
     def sparsity(self) -> float:
-        """Return the fraction of the hidden layers' weights that is masked."""
+        """Return the fraction of these layers' weights that is masked."""
         live = sum(int(live.sum()) * self.config.block for live in self._live)
         return 1.0 - live / sum(weight.numel() for weight in self._weights)
 
@@ -125,8 +140,9 @@ class SparseTopology:
         stays = live & ~dropped
         # What was just dropped may come back: then it was not the place that was wrong.
         if self.config.method == "rigl":
-            assert weight.grad is not None
-            wanted = _blocks(weight.grad.abs(), self.config.block)
+            # None: the forward has left the layer out.
+            slope = torch.zeros_like(weight) if weight.grad is None else weight.grad
+            wanted = _blocks(slope.abs(), self.config.block)
         else:
             wanted = torch.rand(live.shape, generator=self._generator).to(live.device)
         grown = _lowest((-wanted).masked_fill(stays, math.inf), count)

@@ -9,12 +9,13 @@ from typing import TypeVar
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import is_parametrized
 
 from accerl.compress.distillation.trainer import FixedStates, StateSource, distillation_loss
 from accerl.compress.layers import apply_layer, body_layers
 from accerl.compress.quantization.quantize import affine
 from accerl.compress.quantization.ranges import ActivationRanges, Range, rounded_layers
-from accerl.errors import require
+from accerl.errors import CannotCompressError, require
 from accerl.networks.policy_net import PolicyNet
 
 _Net = TypeVar("_Net", bound=nn.Module)
@@ -64,12 +65,18 @@ def round_weights(net: _Net, bits: int) -> _Net:
 
     Raises:
         UserError: that is not 2 to 16 bits.
+        CannotCompressError: a layer computes its weights from others.
     """
     check_simulated_bits(bits)
     copied = copy.deepcopy(net)
     with torch.no_grad():
-        for module in copied.modules():
+        for name, module in copied.named_modules():
             if isinstance(module, nn.Conv2d | nn.Linear):
+                if is_parametrized(module, "weight"):
+                    raise CannotCompressError(
+                        f"simulated bits: the weights of {name!r} are parametrised (spectral norm, "
+                        "say) and cannot be rounded; use plain layers, or simulate no bits"
+                    )
                 module.weight.copy_(_rounded_weight(module, bits))
     return copied
 

@@ -22,7 +22,7 @@ import torch
 from accerl.acting.actor import Actor
 from accerl.acting.evaluate import Evaluator
 from accerl.acting.rollout import Rollout, RolloutShape
-from accerl.compress.compressor import Compressor
+from accerl.compress.compressor import FIRST_STATES, Compressor
 from accerl.compress.distillation.state_ring import StateRing, kept_states
 from accerl.config import RunConfig
 from accerl.learner.learner import Learner
@@ -85,7 +85,7 @@ class SerialRun:
                 parts.links,
                 self._ring,
             )
-            compressor.observe(self.actors[0].obs)
+            compressor.observe(self.actors[0].obs[:FIRST_STATES])
             return compressor
 
         compressor = make_compressor(torch_generator(config.seed, Role.COMPRESSOR))

@@ -130,6 +130,28 @@ def test_what_cannot_be_pruned_is_refused_with_the_reason(change: str, reason: s
     prune(GraphPolicy(Changed(""), BOARD), 0.5)
 
 
+class ValueBranch(OwnConv):
+    """A residual network whose value reads one channel, as that of AlphaZero does."""
+
+    def __init__(self) -> None:
+        super().__init__(BOARD, ACTIONS, residual=True)
+        self.squeeze, self.branch = nn.Conv2d(8, 1, 1), nn.Linear(100, 16)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        image = torch.relu(self.conv1(x.float() / 255.0))
+        image = image + torch.relu(self.conv2(image))
+        hidden = torch.relu(self.hidden(image.flatten(1)))
+        branch = torch.relu(self.branch(torch.relu(self.squeeze(image)).flatten(1)))
+        return self.policy(hidden), self.value(branch)
+
+
+def test_a_convolution_into_one_channel_reads_fewer() -> None:
+    torch.manual_seed(0)
+    pruned = prune(GraphPolicy(ValueBranch(), BOARD), 0.5)
+    squeeze = hidden_layers(pruned)["module.squeeze"]
+    assert tuple(squeeze.weight.shape) == (1, 4, 1, 1)
+
+
 @pytest.mark.parametrize(
     ("method", "reason"),
     [

@@ -115,8 +115,20 @@ class Convolutions(nn.Module):
         return self.layers(x)
 
 
+class Tokens(nn.Module):
+    """A linear layer over 4 tokens, and a batch norm that has a mean for each of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wide, self.norm = nn.Linear(64, 64), nn.BatchNorm1d(4)
+        nn.init.uniform_(self.norm.running_mean)  # pyright: ignore
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(self.wide(x.flatten(2)))
+
+
 @pytest.mark.parametrize("weights_only", [False, True])
-@pytest.mark.parametrize("part", [activations, shapes, pools, Norms(), Convolutions()])
+@pytest.mark.parametrize("part", [activations, shapes, pools, Norms(), Convolutions(), Tokens()])
 def test_float32_graphs_equal_torch(part: Callable[[Tensor], Tensor], weights_only: bool) -> None:
     torch.manual_seed(0)
     net = Net(part).eval()

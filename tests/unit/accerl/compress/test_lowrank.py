@@ -5,6 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from torch import nn
+from torch.nn.utils.parametrizations import spectral_norm
+from torch.nn.utils.parametrize import remove_parametrizations
 
 from accerl.compress.layers import body_layers
 from accerl.compress.lowrank import (
@@ -15,8 +18,10 @@ from accerl.compress.lowrank import (
     truncated_svd,
 )
 from accerl.errors import UserError
+from accerl.networks.adopt import as_policy
 from accerl.networks.graph_policy import count_macs
 from accerl.networks.policy_net import ObservationSpec, PolicyNet, make_policy
+from tests.fixtures.own_networks import OwnMLP
 
 VECTOR = ObservationSpec((8,), "float32")
 PIXELS = ObservationSpec((4, 84, 84), "uint8")
@@ -160,3 +165,20 @@ def test_energy_is_a_share(energy: float) -> None:
 def test_rank_is_a_share(rank: float) -> None:
     with pytest.raises(UserError, match="must lie in"):
         factorise(make(), rank)
+
+
+def test_parametrised_layers_are_factorised_by_the_weights_that_act() -> None:
+    def make_net() -> OwnMLP:
+        torch.manual_seed(0)
+        made = OwnMLP(VECTOR, 3, activation=nn.Tanh)
+        spectral_norm(made.body[3])
+        return made.eval()
+
+    net, plain = make_net(), make_net()
+    remove_parametrizations(plain.body[3], "weight")
+    obs = torch.randn(16, 8, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        found, wanted = (
+            factorise(as_policy(module, VECTOR), 0.25)(obs)[0] for module in (net, plain)
+        )
+    torch.testing.assert_close(found, wanted)

@@ -5,17 +5,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from accerl.compress.layers import body_layers
 from accerl.compress.lowrank import factorise
-from accerl.compress.pruning.compensate import compensate, fit
+from accerl.compress.pruning.compensate import FLOOR_NATS, compensate, fit, fit_policy_head
 from accerl.compress.pruning.criteria import PruneMethod
 from accerl.compress.pruning.matching import Match
 from accerl.compress.pruning.prune import masks, prune, shrink
 from accerl.errors import UserError
-from accerl.networks.graph_policy import count_macs
-from accerl.networks.policy_net import ObservationSpec, PolicyNet, make_policy
+from accerl.networks.graph_policy import GraphPolicy, count_macs
+from accerl.networks.policy_net import Architecture, ObservationSpec, PolicyNet, make_policy
+from tests.fixtures.own_networks import OwnMLP
 
 VECTOR = ObservationSpec((8,), "float32")
 PIXELS = ObservationSpec((4, 84, 84), "uint8")
@@ -264,8 +265,8 @@ def test_a_factorised_network_is_not_pruned() -> None:
 
 @pytest.mark.parametrize("bias", [True, False])
 def test_a_layer_is_fitted_with_the_numbers_that_it_has(bias: bool) -> None:
-    generator = torch.Generator().manual_seed(0)
-    inputs = torch.rand(64, 6, generator=generator)  # far from zero: an intercept would matter
+    torch.manual_seed(0)
+    inputs = torch.rand(64, 6)  # far from zero: an intercept would matter
     true, layer = nn.Linear(6, 3, bias=bias), nn.Linear(6, 3, bias=bias)
     with torch.no_grad():
         wanted = true(inputs)
@@ -280,3 +281,27 @@ def test_a_layer_whose_inputs_are_all_zero_keeps_its_weights() -> None:
     with torch.no_grad():
         fit(layer, torch.zeros(64, 6), torch.ones(64, 3))
     assert torch.equal(layer.weight, before)
+
+
+class Masked(OwnMLP):
+    """One whose last action is illegal wherever the state's first number is positive."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        logits, values = super().forward(x)
+        illegal = (x[:, :1] > 0.0) & (torch.arange(logits.shape[1]) == logits.shape[1] - 1)
+        return logits.masked_fill(illegal, -1e9), values
+
+
+def test_a_head_is_not_fitted_to_what_an_illegal_action_is_masked_with() -> None:
+    torch.manual_seed(0)
+    teacher, small = GraphPolicy(Masked(VECTOR, 3), VECTOR), make("net3")
+    obs = np.random.default_rng(0).normal(size=(64, 8)).astype(np.float32)
+    fit_policy_head(small, teacher, obs)
+    with torch.no_grad():
+        assert small(torch.from_numpy(obs))[0].abs().max() < 2.0 * FLOOR_NATS
+
+
+@pytest.mark.parametrize("budget", ["uniform", "global"])
+def test_of_a_network_without_hidden_layers_nothing_goes(budget: str) -> None:
+    net = PolicyNet(Architecture((), ()), VECTOR, 3)
+    assert prune(net, 0.5, PruneMethod(budget=budget)).arch == net.arch

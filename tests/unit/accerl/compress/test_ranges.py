@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import Tensor, nn
 
 from accerl.checkpoint import load_checkpoint, save_checkpoint
+from accerl.compress import ONNX, CompressorChain, Quantizer, make_engine
 from accerl.compress.engine import open_session
 from accerl.compress.graphs.onnx_export import onnx_fp32, onnx_int8
 from accerl.compress.graphs.onnx_payload import read_constants
@@ -166,3 +168,27 @@ def test_integers_for_the_way_only(centre: int) -> None:
     exact = np.asarray(open_session(whole).run(("logits",), {"obs": obs})[0])
     acted = np.asarray(open_session(small).run(("logits",), {"obs": obs})[0])
     assert 0.0 < np.abs(acted - exact).max() < 0.05 * exact.std()
+
+
+class Heads(nn.Module):
+    """Two heads that read what a tanh leaves of the states: in INT8 there is nothing to round."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.policy, self.value = nn.Linear(6, 3), nn.Linear(6, 1)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        x = torch.tanh(x)
+        return self.policy(x), self.value(x)
+
+
+def test_integers_for_the_way_only_need_no_ranges() -> None:
+    torch.manual_seed(0)
+    net, tracker = Heads(), RangeTracker()
+    obs = np.random.default_rng(0).normal(size=(64, 6)).astype(np.float32)
+    links = [Quantizer("INT8", QuantiseMethod(weights_only=True), tracker), ONNX()]
+    acted, _ = make_engine(CompressorChain(links).compress(net, observations=obs)).infer(obs)
+    with torch.no_grad():
+        exact = net(torch.from_numpy(obs))[0].numpy()
+    assert 0.0 < np.abs(acted - exact).max() < 0.1 * exact.std()
+    assert tracker.seen_states == 0

@@ -17,6 +17,7 @@ from accerl.compress.layers import body_layers, stacked_heads
 from accerl.compress.quantization.ranges import RangeTracker
 from accerl.errors import UserError
 from accerl.networks.policy_net import Architecture, ConvSpec, ObservationSpec, PolicyNet
+from tests.fixtures.own_networks import OwnMLP
 
 OBSERVATIONS = (BOARD, VECTOR)
 
@@ -127,3 +128,17 @@ def test_a_fixed_batch_computes_the_same_and_takes_no_other(
         fixed.infer(obs[:4])
     with pytest.raises(UserError, match="at least 1"):
         ONNX(batch=0)
+
+
+def test_a_fixed_batch_of_a_network_that_is_no_chain_takes_any_number_of_states() -> None:
+    """Its heads are shifted by what the graph makes of them: 24 are no whole number of calls."""
+    torch.manual_seed(0)
+    net, obs = OwnMLP(VECTOR, 3, activation=nn.Tanh), random_states(VECTOR, 24)
+    fixed, free = (
+        make_engine(CompressorChain([Quantizer("INT8"), link]).compress(net, observations=obs))
+        for link in (ONNX(batch=16), ONNX())
+    )
+    for found, wanted in zip(fixed.infer(obs[:16]), free.infer(obs[:16]), strict=True):
+        np.testing.assert_allclose(found, wanted, atol=1e-6)
+    with pytest.raises(Exception, match="Got: 4 Expected: 16"):
+        fixed.infer(obs[:4])

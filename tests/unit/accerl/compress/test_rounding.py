@@ -10,6 +10,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
+from torch.nn.utils.parametrizations import spectral_norm
 
 from accerl.compress import (
     ONNX,
@@ -35,7 +37,7 @@ from accerl.compress.quantization.rounding import (
     simulated_outputs,
     tune_rounded,
 )
-from accerl.errors import UserError
+from accerl.errors import CannotCompressError, UserError
 from accerl.networks.policy_net import ObservationSpec, PolicyNet, make_policy
 from accerl.spec import IDENTITY, CompressionSpec
 
@@ -240,3 +242,9 @@ def test_tuning_for_activations_that_are_not_rounded_is_refused() -> None:
     with pytest.raises(UserError, match="leave one of them out"):
         CompressionConfig(quantise_tuning_updates=3, quantise_weights_only=True)
     assert CompressionConfig(quantise_weights_only=True).quantise_method.weights_only
+
+
+def test_weights_that_are_computed_from_others_cannot_be_rounded() -> None:
+    net = nn.Sequential(nn.Linear(4, 4), spectral_norm(nn.Linear(4, 4)))
+    with pytest.raises(CannotCompressError, match="weights of '1' are parametrised"):
+        round_weights(net, 4)

@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.nn.utils.parametrizations import spectral_norm
 
 from accerl.acting.rollout import Rollout, RolloutShape
 from accerl.checkpoint import load_checkpoint, save_checkpoint
@@ -27,10 +28,12 @@ from accerl.errors import UserError
 from accerl.learner.config import LearnerConfig
 from accerl.learner.learner import Learner
 from accerl.monitor.strategies import FixedStrategy
+from accerl.networks.graph_policy import GraphPolicy
 from accerl.networks.policy_net import ObservationSpec, PolicyNet, make_policy
 from accerl.spec import CompressionSpec
 from accerl.training.run import run_training
 from tests.fixtures.chains import as_chain
+from tests.fixtures.own_networks import OwnMLP
 from tests.fixtures.runs.inner_runs import fast_profile, tiny_catch
 
 VECTOR = ObservationSpec((8,), "float32")
@@ -191,3 +194,28 @@ def test_mistakes_are_refused(changes: dict[str, Any], message: str) -> None:
 def test_blocks_must_fit() -> None:
     with pytest.raises(UserError, match="blocks of 3 do not divide a layer's 8 inputs"):
         SparseTopology(make(), replace(RIGL, block=3), generator())
+
+
+def test_frozen_layers_keep_their_weights() -> None:
+    net = make()
+    first, second = (layer.module for layer in body_layers(net))
+    first.requires_grad_(False)
+    before = first.weight.clone()
+    topology = SparseTopology(net, replace(RIGL, update_every=1), generator())
+    (mask,) = topology.masks
+    # Neither does a gradient have to be there: a forward may leave a layer out.
+    topology.before_step(torch.optim.SGD(net.parameters(), lr=0.0))
+    topology.after_step()
+    assert torch.equal(first.weight, before)
+    assert int(topology.masks[0].sum()) == int(mask.sum())
+    assert not second.weight[~topology.masks[0]].any()
+
+
+def test_a_network_without_weights_to_mask_is_refused() -> None:
+    with pytest.raises(UserError, match="no hidden layer that learns"):
+        SparseTopology(make().requires_grad_(False), RIGL, generator())
+    net = GraphPolicy(OwnMLP(VECTOR, 3), VECTOR)
+    assert isinstance(net.module, OwnMLP)
+    spectral_norm(net.module.body[3])
+    with pytest.raises(UserError, match=r"'module\.body\.3' are parametrised"):
+        SparseTopology(net, RIGL, generator())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 from typing import Any
 
 import pytest
@@ -193,3 +194,26 @@ class Masked(OwnMLP):
 def test_actions_that_are_masked_with_infinity_are_refused() -> None:
     with pytest.raises(UserError, match="mask actions with -1e9, not -inf"):
         as_policy(Masked(VECTOR, 3), VECTOR)
+
+
+class Remembers(OwnMLP):
+    """Keeps what it computed last, as a loss of its own would read it."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        logits, values = super().forward(x)
+        self.last = values
+        return logits, values
+
+
+class Locks(OwnMLP):
+    """Has an attribute that cannot be copied."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.lock = threading.Lock()
+
+
+@pytest.mark.parametrize("kind", [Remembers, Locks])
+def test_what_cannot_be_copied_is_refused_with_what_to_do(kind: type[OwnMLP]) -> None:
+    with pytest.raises(UserError, match=f"{kind.__name__} cannot be copied, .* open files"):
+        as_policy(kind(VECTOR, 3, activation=nn.Tanh), VECTOR)
