@@ -54,7 +54,8 @@ class Condition(JsonFields):
     amount: float
     """co-tenant: processes of others, each of which would fill a core and gets its fair share;
     bandwidth: the share of each link that is left; throttle: how many times slower the core is;
-    actors: how many act, of those that the run has, or more"""
+    actors: how many act, of those that the run has, or more; of a latency profile's actors, those
+    that fill a batch together count as one"""
     process: str = ""
     """throttle: whose core, such as actor-0 or learner; empty: every process's. Co-tenant: beside
     which actor that has a machine of its own, on its core; empty: on the learner's machine"""
@@ -305,7 +306,6 @@ def draw_conditions(
     cores: int,
     linked: bool,
     hosts: int = 0,
-    mean_events: float = MEAN_EVENTS,
 ) -> Conditions:
     """Draw the events of a run as a Poisson process; the same for the same arguments.
 
@@ -323,12 +323,11 @@ def draw_conditions(
         cores: that all processes on the learner's machine share.
         linked: whether publications or rollouts travel over a link.
         hosts: other machines that the actors are on, the first of them on the first and so on.
-        mean_events: of a run.
     """
     drawn = generator(seed, Role.CONDITIONS)
     kinds = [kind for kind in KINDS if kind != BANDWIDTH or linked]
     events = []
-    for _ in range(int(drawn.poisson(mean_events))):
+    for _ in range(int(drawn.poisson(MEAN_EVENTS))):
         at, lasts = horizon_seconds * drawn.random(), horizon_seconds * drawn.uniform(*_LASTS)
         kind = kinds[int(drawn.integers(len(kinds)))]
         process = ""

@@ -88,7 +88,8 @@ class Wiring:
             UserError: an event is about another process, or one on another machine.
         """
         names = ["learner", *(f"learner-{index}" for index in range(1, self.learners))]
-        names += ["compressor", *(f"distiller-{index}" for index in range(self.distillers))]
+        names += ["compressor"] if self.compressor else []
+        names += [f"distiller-{index}" for index in range(self.distillers)]
         actors = conditions.most_actors(self.actors)
         names += [f"actor-{index}" for index in range(actors)]
         conditions.check_processes(names)

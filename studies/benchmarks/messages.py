@@ -21,6 +21,8 @@ from studies.benchmarks.repeats import median_and_spread, result_of
 WAITED_FOR = 256
 """calls that are under way when waiting is measured"""
 STORE_BYTES = 512 * 2**20
+SEED = 0
+"""of the game that is played"""
 
 
 class Sender:
@@ -50,19 +52,16 @@ class _Ends(NamedTuple):
     actor: float
 
 
-def bench_messages(
-    *, game: str = "pong", calls: int = 300, repeats: int = 3, seed: int = 0
-) -> dict[str, Any]:
+def bench_messages(*, game: str = "pong", calls: int = 300, repeats: int = 3) -> dict[str, Any]:
     """Measure processor seconds, which others on the machine do not disturb, and bytes.
 
     Args:
         game: whose rollouts are sent, played at random.
         calls: messages of each kind and repeat.
         repeats: of everything.
-        seed: of the game.
     """
     config = load_preset(game)
-    rollout, shape = played_rollout(game, seed)
+    rollout, shape = played_rollout(game)
     observation = shape.observation
     packed = pack(rollout, observation, travels=True)
     with quiet():
@@ -93,15 +92,15 @@ def bench_messages(
     )
 
 
-def played_rollout(game: str, seed: int) -> tuple[Rollout, RolloutShape]:
+def played_rollout(game: str) -> tuple[Rollout, RolloutShape]:
     """Return a rollout of random play, some way into the episodes, and its sizes."""
     config = load_preset(game)
     envs = make_envs(game, config.runtime.num_envs, config.env)
     shape = RolloutShape.of(envs, config.learner.unroll)
     rollout = Rollout.allocate(shape)
-    rng = generator(seed, Role.EMULATOR)
+    rng = generator(SEED, Role.EMULATOR)
     rollout.logits[:] = rng.normal(size=rollout.logits.shape)
-    rollout.obs[-1] = envs.reset(number(seed, Role.EPISODES))
+    rollout.obs[-1] = envs.reset(number(SEED, Role.EPISODES))
     for _ in range(10):
         rollout.obs[0] = rollout.obs[-1]
         for t in range(shape.unroll):

@@ -98,6 +98,7 @@ def wirings(game: str, network: str) -> dict[str, Pipeline]:
     learner: Callable[..., Pipeline] = int8.with_learner
     other = FP32 if int8.config.learner.precision == BF16 else BF16
     serial = runtime(runtime="serial", learner_threads=2, actor_threads=2, num_actors=1)
+    serial = serial.with_learner(device="cpu")  # one process does everything, without a GPU
     found = {
         "int8": int8,
         "2 actors": runtime(num_actors=2, num_envs=16),

@@ -33,25 +33,27 @@ DEAD_ZONE_PIXELS = 3.0
 LOGIT_GAP = 3.0
 RIDGE = 0.3
 IMITATION_UPDATES = 120
+GAMES = 8
+"""played side by side while states are recorded"""
+EVERY = 5
+"""steps between two recorded states of a game"""
 
 
-def record_states(states: int, seed: int, *, envs: int = 8, every: int = 5) -> np.ndarray:
+def record_states(states: int, seed: int) -> np.ndarray:
     """Return Pong states [N, 4, 84, 84], acted half by the rule and half at random.
 
     Args:
         states: how many.
         seed: of the games and of the random actions.
-        envs: games played side by side.
-        every: steps between two recorded states of a game.
     """
     generator = np.random.default_rng(seed)
-    pong = make_envs("pong", envs)
+    pong = make_envs("pong", GAMES)
     obs = pong.reset(seed)
     recorded: list[np.ndarray] = []
-    while len(recorded) * envs < states:
-        for _ in range(every):
-            random = generator.integers(ACTIONS, size=envs)
-            follow = generator.random(envs) < 0.5
+    while len(recorded) * GAMES < states:
+        for _ in range(EVERY):
+            random = generator.integers(ACTIONS, size=GAMES)
+            follow = generator.random(GAMES) < 0.5
             obs = pong.step(np.where(follow, rule(obs)[0], random)).obs
         recorded.append(obs.copy())
     pong.close()

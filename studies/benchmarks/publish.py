@@ -33,14 +33,14 @@ SPECS = (
     *(CompressionSpec(student=student, bits=8) for student in ("net1", "net2", "net3")),
 )
 STATES = 256
-
-
+SEED = 0
+"""of the weights and states"""
 GRAPH_SPECS = (CompressionSpec(), CompressionSpec(bits=8), CompressionSpec(sparsity=0.5, bits=8))
 """of a network that is no chain of layers"""
 
 
 def bench_publish(
-    repeats: int = 5, seed: int = 0, publications: int = 0, network: str = "original"
+    repeats: int = 5, publications: int = 0, network: str = "original"
 ) -> dict[str, Any]:
     """Measure publishing: from a policy's weights to an engine that acts, in milliseconds.
 
@@ -51,18 +51,17 @@ def bench_publish(
 
     Args:
         repeats: interleaved rounds.
-        seed: of the weights and states.
         publications: then publish so often, with changing weights and specs, and report how much
             memory this process holds after every tenth of them.
         network: the learner's: original, or impala, impala-small or impala-tiny.
     """
     keep_freed_memory()  # as the process that compresses does
-    states = record_states(STATES, seed)
+    states = record_states(STATES, SEED)
     rows = []
     with torch_threads(1):
-        policy = imitator(network, states, torch.Generator().manual_seed(seed))
+        policy = imitator(network, states, torch.Generator().manual_seed(SEED))
         config = CompressionConfig(calibration_states=len(states), distill_warmup_updates=1)
-        compressor = Compressor(PIXELS, ACTIONS, config, torch.Generator().manual_seed(seed))
+        compressor = Compressor(PIXELS, ACTIONS, config, torch.Generator().manual_seed(SEED))
         compressor.observe(states)
         specs = SPECS if isinstance(policy, PolicyNet) else GRAPH_SPECS
         for spec in specs:

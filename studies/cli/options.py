@@ -31,6 +31,11 @@ INDENT = "    "
 """before the name of an option in tyro's list of those that are missing"""
 GameOption = Annotated[str, tyro.conf.arg(aliases=("--game",))]
 """a game, by either of the names that commands have for it"""
+SettingsOption = Annotated[
+    tyro.conf.UseAppendAction[tuple[str, ...]],
+    tyro.conf.arg(name="set", metavar="SECTION.NAME=VALUE"),
+]
+"""settings of a run, one by one"""
 CONFIG = (tyro.conf.PositionalMetavarFromFieldName,)
 
 

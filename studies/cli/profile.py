@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import tyro
 
 from accerl.config import RunConfig
 from accerl.errors import UserError, one_line
 from accerl.presets import load_preset
-from accerl.records import fingerprint, read_json, versions
+from accerl.records import fingerprint, read_json
 from accerl.runtime.latency.compare import compare, describe_wiring
 from accerl.runtime.latency.families import FAMILIES, machine_of, sample_machine
 from accerl.runtime.latency.fleet import FleetSettings, MessageCosts, plan_fleet
-from accerl.runtime.latency.games import note_on_times, times_of_game, with_games_of
+from accerl.runtime.latency.games import as_wired, note_on_times, times_of_game, with_games_of
 from accerl.runtime.latency.measure import measure_game, measure_profile
 from accerl.runtime.latency.predict import advise
+from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.latency.profiles import (
     TAKEN,
     load_profile,
@@ -31,7 +32,7 @@ from accerl.settings import configure, read_settings
 from accerl.spec import CompressionSpec
 from studies import profile_tables as tables
 from studies.cli.command import Command, check_positive, check_writable, save_result
-from studies.cli.options import GameOption
+from studies.cli.options import GameOption, SettingsOption
 from studies.progress import console, say, share_bar
 
 
@@ -50,10 +51,7 @@ class Measure(Command):
     """as `accerl train` takes it"""
     network: str | None = None
     """of the learner (default: the game's)"""
-    settings: Annotated[
-        tyro.conf.UseAppendAction[tuple[str, ...]],
-        tyro.conf.arg(name="set", metavar="SECTION.NAME=VALUE"),
-    ] = ()
+    settings: SettingsOption = ()
     """another setting, such as env.frame_stack=4; --set may come several times"""
     repeats: int = 5
     """interleaved rounds of inference"""
@@ -104,10 +102,7 @@ class Advise(Command):
     its own times count if the profile holds them"""
     network: str | None = None
     """of the learner (default: the game's)"""
-    settings: Annotated[
-        tyro.conf.UseAppendAction[tuple[str, ...]],
-        tyro.conf.arg(name="set", metavar="SECTION.NAME=VALUE"),
-    ] = ()
+    settings: SettingsOption = ()
     """another setting, such as env.frame_stack=4; --set may come several times"""
     out: Path | None = None
     """folder to look in"""
@@ -116,7 +111,9 @@ class Advise(Command):
     def execute(self) -> dict[str, Any]:
         """Predict every spec and print whether compressing pays."""
         profile = load_profile(self.profile or this_machine(self.out), self.out)
-        config = configure(self.env, read_settings(self.settings), network=self.network)
+        settings = read_settings(self.settings)
+        config = configure(self.env, settings, network=self.network)
+        profile = _with_processes(profile, config, settings)
         advice = advise(profile, config)
         if (note := note_on_times(profile, config)) is not None:
             say(note)
@@ -133,9 +130,32 @@ class Advise(Command):
             "advice": advice.sentence,
             "enough_actors": advice.enough_actors,
             "rows": [row.to_json() for row in advice.rows],
-            "versions": versions(),
-            "fingerprint": fingerprint(),
         }
+
+
+PROCESSES = ("runtime.num_actors", "runtime.num_distillers")
+"""settings that say how many processes of a kind a run on the real clock has"""
+
+
+def _with_processes(
+    profile: LatencyProfile, config: RunConfig, settings: Mapping[str, Any]
+) -> LatencyProfile:
+    """Return a profile with the processes that settings ask for, if they do.
+
+    Raises:
+        UserError: they do, and the profile is that of another machine.
+    """
+    given = [name for name in PROCESSES if name in settings]
+    if not given:
+        return profile
+    if profile.fingerprint.get("id") != fingerprint()["id"]:
+        raise UserError(
+            f"--set {given[0]}: latency profile {profile.name!r} is of another machine and says "
+            "how many it has; leave this out, or measure this machine (`accerl profile measure`)"
+        )
+    if config.runtime.runtime == "serial":  # which would have those of the profile
+        config = config.with_runtime(runtime="process", clock="real")
+    return as_wired(profile, config)
 
 
 OF_MACHINES = ("family", "first")
@@ -225,8 +245,6 @@ class Sample(Command):
             "machines": shown,
             "env": self.env,
             "network": config.network,
-            "versions": versions(),
-            "fingerprint": fingerprint(),
         }
         return save_result(result, self.out, "machines.json")
 
@@ -250,15 +268,13 @@ class Sample(Command):
             "settings": asdict(settings),
             "costs": costs.to_json(),
             "rows": [{**row.to_json(), "label": row.spec.label} for row in rows],
-            "versions": versions(),
-            "fingerprint": fingerprint(),
         }
         saved = save_result(result, self.out, "fleet.json")
         if self.out is not None:
             from analysis.figures.export import write_pngs
             from analysis.figures.fleet import fleet_figure
 
-            for path in write_pngs({"fleet": fleet_figure(result)}, self.out):
+            for path in write_pngs([fleet_figure(result)], self.out):
                 say(f"wrote {path}")
         return saved
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import tyro
 
@@ -14,6 +14,7 @@ from accerl.errors import UserError
 from accerl.runtime.conditions import read_events
 from accerl.settings import configure, read_settings, refuse_idle
 from studies.cli.command import Command
+from studies.cli.options import SettingsOption
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,17 +51,14 @@ class RunOptions(Command):
     precision: str | None = None
     """of the learner: fp32, bf16, or auto: bf16 where there are instructions for it (default: the
     game's)"""
-    settings: Annotated[
-        tyro.conf.UseAppendAction[tuple[str, ...]],
-        tyro.conf.arg(name="set", metavar="SECTION.NAME=VALUE"),
-    ] = ()
+    settings: SettingsOption = ()
     """another setting, such as compression.prune_criterion=taylor or env.frame_stack=4; --set may
     come several times"""
     events: Path | None = None
     """TOML or JSON file with what happens to the machine meanwhile: {"events": [{"at_seconds": 60,
     "lasts_seconds": 30, "kind": "co-tenant", "amount": 1}]}; kinds: co-tenant (cores that others
     take), bandwidth (share that is left), throttle (times slower; "process" says whose core),
-    actors (how many act)"""
+    actors (how many act; those of a profile that fill a batch together count as one)"""
     start: Path | None = None
     """run directory whose learner this run begins with"""
 

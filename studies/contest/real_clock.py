@@ -108,7 +108,8 @@ class PredictedSpeedJob(Job[Speed]):
     def run(self) -> Speed:
         """Do the run on the virtual clock, with what was measured of the machine."""
         real = self.run_on_real_clock
-        config = real.config.with_runtime(runtime="serial", clock="virtual")
+        serial = real.config.with_runtime(runtime="serial", clock="virtual")
+        config = serial.with_learner(device="cpu")  # which a profile charges as what it measured
         strategy = build_strategy(real.strategy, real.instance, real.config.seed)
         return Speed(_speed(run_training(config, strategy, profile=real.times).reports))
 

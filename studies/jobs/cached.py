@@ -217,13 +217,12 @@ class _Asked:
                 self._waiting.append(name)
         if self._waiting:
             self._executor.take_folder()
-        if asked and not self._waiting:
-            self._tell(at_once=True)  # another process or machine may have been left behind here
         try:
             while (self._waiting and not self._failed) or self._running:
                 self._start()
                 self._tell()
                 self._take(wait=True)
+            if asked:  # all may be saved, and the progress that is there be another process's
                 self._tell()
         except BaseException:
             self._take(wait=False)  # what has been done until now is not to be lost

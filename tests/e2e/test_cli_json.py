@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from accerl.records import fingerprint, read_json, read_metrics, versions
+from accerl.runtime.latency.games import as_wired
+from accerl.runtime.latency.predict import advise
 from accerl.runtime.latency.profile import LatencyProfile
-from accerl.runtime.latency.profiles import SHIPPED, load_profile
+from accerl.runtime.latency.profiles import SHIPPED, load_profile, save_profile
 from accerl.runtime.run import PHASES
+from accerl.settings import configure
 from accerl.spec import CompressionSpec
 from analysis.records.load import load_study
 from tests.fixtures.command_line import Finished, accerl, call
@@ -210,6 +214,22 @@ def test_advice(
     smaller = accerl(capsys, *given, "--network", "net1", "--json").json
     assert smaller["network"] == "net1"
     assert len(smaller["rows"]) == 36
+
+
+def test_advice_for_as_many_processes_as_settings_ask_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ACCERL_HOME", str(tmp_path))
+    here = replace(load_profile("two-core"), name="measured", fingerprint=fingerprint())
+    save_profile(here, tmp_path / "profiles" / "measured.json")
+    settings = {"runtime.num_actors": 3, "runtime.num_distillers": 1}
+    given = [word for name, n in settings.items() for word in ("--set", f"{name}={n}")]
+    for game in ("pong", "catch"):  # the second of which runs in one process
+        rows = accerl(capsys, "profile", "advise", "--env", game, *given, "--json").json["rows"]
+        config = configure(game, settings).with_runtime(runtime="process", clock="real")
+        expected = [row.to_json() for row in advise(as_wired(here, config), config).rows]
+        assert rows == json.loads(json.dumps(expected))
+        assert expected != [row.to_json() for row in advise(here, config).rows]
 
 
 def test_bundles(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -135,6 +135,10 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["profile", "advise", "--profile", "papper"], "latency profile 'papper' does not exist"),
     (["profile", "advise", "--env", "pongg"], "game 'pongg' does not exist; did you mean"),
     (["profile", "advise", "--network", "net4"], "network 'net4' does not exist; did you mean"),
+    (
+        ["profile", "advise", "--profile", "paper", "--set", "runtime.num_actors=3"],
+        "'paper-1080ti' is of another machine and says how many it has; leave this out",
+    ),
     (["profile", "sample", "3", "--family", "toaster"], "family 'toaster' does not exist"),
     (["profile", "show", "laptop-10000"], "machines of a family are laptop-0000 to laptop-9999"),
     (["profile", "show", ".."], ".. is no latency profile; give a name, or a file"),

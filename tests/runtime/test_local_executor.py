@@ -10,16 +10,18 @@ import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from accerl.errors import UserError
 from accerl.records import json_hash, read_json
 from controller.bundle.meta import git_revision
-from studies.jobs.cached import job_counts
-from studies.jobs.executor import Executor, open_executor
+from studies.jobs import cached
+from studies.jobs.cached import CachedExecutor, job_counts
+from studies.jobs.executor import Executor, Job, open_executor
 from studies.jobs.local import LocalExecutor
-from studies.jobs.work import SCRATCH, job_key
+from studies.jobs.work import SCRATCH, Done, End, job_key
 from studies.progress import bar
 from tests.fixtures.runs.processes import alive, children, wait_for
 from tests.fixtures.studies.diary import DiaryJob, TimedJob, notes
@@ -139,6 +141,43 @@ def test_progress_is_that_of_a_step_that_asks_in_portions(tmp_path: Path, diary:
             assert counts == (start + 2, 0, 6 - start - 2)
             assert step["seconds_left"] > 0.0
         assert executor.runs_by == {git_revision() or "unknown": 4}
+
+
+class Slow(CachedExecutor):
+    """Runs two jobs at once, on a clock of its own; notes what progress says while one is on."""
+
+    def __init__(self, out: Path) -> None:
+        super().__init__(out)
+        self.workers = 2
+        self.seconds = 60.0
+        self.said: list[int] = []
+        self._names: list[str] = []
+
+    def has_room(self, job: Job[Any]) -> bool:
+        return len(self._names) < self.workers
+
+    def start(self, name: str, job: Job[Any]) -> None:
+        self._names.append(name)
+
+    def ended(self, *, wait: bool) -> list[tuple[str, End]]:
+        self.said.append(job_counts(self.folder.path)["step"]["running"])
+        self.seconds += 60.0
+        return [(self._names.pop(0), Done(result={"number": 0}, cpu_seconds=0.0))]
+
+    def close(self) -> None:
+        pass
+
+
+def test_progress_says_of_all_that_run_while_they_do(
+    tmp_path: Path, diary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = [DiaryJob(number=number, diary=diary) for number in range(4)]
+    with Slow(tmp_path) as executor:
+        monkeypatch.setattr(cached, "monotonic", lambda: executor.seconds)
+        executor.map(jobs)
+        assert executor.said == [2, 2, 2, 1]
+    step = job_counts(tmp_path)["step"]
+    assert (step["done"], step["running"], step["left"]) == (4, 0, 0)
 
 
 def test_saved_results_of_other_code_are_told(

@@ -8,8 +8,8 @@ rollout of S env steps
     actor's core:    send + pack
     link, inwards:   b bytes, so that env steps per second <= L S / b
 
-on a link of L bytes per second, and per publication of P bytes, fetched once by each of the N
-nodes that act,
+on a link of L bytes per second, which carries all rollouts one after the other, and per publication
+of P bytes, fetched once by each of the N nodes that act,
 
     compressor:      call G                           (every actor is told)
     link, outwards:  N P / L seconds, which its weights age by.
@@ -42,6 +42,8 @@ FLEET_LIMITS = {
     "store": "the object store of the learner's node is full",
 }
 """what limits a fleet, in words"""
+FULL = 1.0 - 1e-9
+"""share of the link's bytes from which on it limits: all of them, but for rounding"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,11 +212,13 @@ def _row(
         learn=work.learn + message,
         publish=work.publish + costs.call_seconds * actors,
         send=nodes * published / link,
+        upload=size / link,
+        hosts=1,  # links: all rollouts come in on that of the learner's node
     )
     found = steady_state(work, config, spec)
     speed, limit = found.env_steps_per_second, found.limit
-    if speed > link * work.rollout / size:
-        speed, limit = link * work.rollout / size, "link"
+    if speed * size >= FULL * link * work.rollout:
+        limit = "link"
     slots = actors * Wiring.of(config.runtime, wired).slots_each(config.runtime.queue_rollouts)
     held = slots * size + 2.0 * published
     if held > settings.store_gb * 1e9:

@@ -31,7 +31,7 @@ def times_of_run(profile: LatencyProfile, config: RunConfig) -> LatencyProfile:
 
 
 def with_games_of(profile: LatencyProfile, other: LatencyProfile | None) -> LatencyProfile:
-    """Return a profile that holds also the games of another of the same machine, but for its own.
+    """Return a profile that holds also the times of another of the same machine, but for its own.
 
     Args:
         profile: as measured now.
@@ -40,7 +40,13 @@ def with_games_of(profile: LatencyProfile, other: LatencyProfile | None) -> Late
     if other is None or other.fingerprint.get("id") != profile.fingerprint.get("id"):
         return profile
     games = (replace(each, games=()) for each in (other, *other.games))
-    return replace(profile, games=tuple(each for each in games if each.game != profile.game))
+    kept = tuple(each for each in games if what_is_timed(each) != what_is_timed(profile))
+    return replace(profile, games=kept)
+
+
+def what_is_timed(profile: LatencyProfile) -> tuple[str, tuple[int, ...], str]:
+    """Return game, shape of observations, and learner's network of a profile's own times."""
+    return profile.game, profile.observation, profile.network
 
 
 def as_wired(profile: LatencyProfile, config: RunConfig) -> LatencyProfile:

@@ -33,6 +33,7 @@ from accerl.networks.make import make_network
 from accerl.precision import choose_precision
 from accerl.presets import load_preset
 from accerl.records import fingerprint
+from accerl.runtime.latency.games import what_is_timed
 from accerl.runtime.latency.measure_acting import Acted, Acting, play_at_random, relative_spread
 from accerl.runtime.latency.profile import LatencyProfile, SpecLatency
 from accerl.runtime.latency.profiles import standard_specs
@@ -137,12 +138,9 @@ def measure_game(
     )
     if base is None:
         return times
-
-    def key(profile: LatencyProfile) -> tuple[Any, ...]:
-        return profile.game, profile.observation, profile.network
-
-    others = tuple(game for game in base.games if key(game) != key(times))
-    if key(base) == key(times):
+    own = what_is_timed(times)
+    others = tuple(game for game in base.games if what_is_timed(game) != own)
+    if what_is_timed(base) == own:
         return replace(times, games=others)
     return replace(base, games=(*others, times))
 
@@ -339,12 +337,8 @@ class _Measuring:
         """Return microseconds per state of one distillation update."""
         # Pruned copies of Original are distilled too; the identity stands for a full-size student.
         trained = CompressionSpec(student=spec.student, sparsity=spec.sparsity or 1e-9)
-        try:
-            self._compressor.distill(self._policy_net, [trained])  # creates it
-        except UserError:
-            if spec.student_key is not None:
-                raise
-            return math.ulp(0.0)  # so little may be no channel: never charged, but no time is 0
+        if not self._compressor.distill(self._policy_net, [trained]):  # which creates it
+            return math.ulp(0.0)  # it cannot be made; no time may be 0
         states = min(self._compressor.config.distill_batch, len(self._compressor.states))
         distill = partial(self._compressor.distill, self._policy_net, [trained], 0, PIECE_UPDATES)
         seconds = self._seconds("distill", distill, 5)

@@ -54,8 +54,9 @@ between two are a whole number; one that does lets a piece of m updates come fir
 Publications go to each machine once, rollouts and publications do not disturb each other. The
 bandwidth of memory is left out (`LatencyProfile`).
 
-`Work.under` says what the same work takes while conditions are others. Left out are warm-ups, and
-integers that did not change and need not be sent.
+`Work.under` says what the same work takes while conditions are others. Left out are warm-ups, new
+beginnings of students (`Beginnings`), which take as long as some updates of theirs, and integers
+that did not change and need not be sent.
 """
 
 from __future__ import annotations

@@ -11,15 +11,15 @@ import torch
 
 from accerl.config import RunConfig
 from accerl.errors import UserError
-from accerl.runtime.latency.measure import measure_profile
 from accerl.runtime.latency.predict import advise
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.settings import configure
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 from accerl.training.run import make_run
+from studies.benchmarks.clocks.here import measured_here
 from studies.benchmarks.repeats import apart, median_and_spread, result_of, timed_here
 from studies.jobs.cache import ResultCache
-from studies.progress import bar, share_bar
+from studies.progress import bar
 
 WARM_UP = 0.4
 """share of the time of each spec that is left out: it has to be published and loaded first"""
@@ -54,8 +54,8 @@ def bench_advice(
         kept: holds what an earlier call that was interrupted has done, and gets what is done here.
 
     Raises:
-        UserError: a name or number is not allowed, a spec cannot act here, or the process that
-            measures was killed.
+        UserError: a name or number is not allowed, a spec cannot act here, no update falls into the
+            time of one, or the process that measures was killed.
     """
     if min(repeats, rounds) < 1 or actors < 0 or not 4.0 <= seconds < 3600.0:
         raise UserError(
@@ -69,8 +69,8 @@ def bench_advice(
     here = timed_here()  # whose seconds are not to be mixed with another's
     labels = [spec.label for spec in specs]
     key = ["profile", here, config.hash, labels, rounds]
-    data = kept.get(key, lambda: _measure(config, specs, rounds).to_json())
-    profile = replace(LatencyProfile.from_json(data), num_actors=actors)
+    data = kept.get(key, lambda: measured_here("here", config, specs, rounds).to_json())
+    profile = LatencyProfile.from_json(data)
     advice = advise(profile, config)
     predicted = {row.spec: row for row in advice.rows}
     for spec in specs:
@@ -117,19 +117,6 @@ def _config(game: str, network: str, actors: int) -> RunConfig:
     return configure(game, settings, label="setting", network=network, seconds=3600.0).adapted()
 
 
-def _measure(config: RunConfig, specs: Sequence[CompressionSpec], rounds: int) -> LatencyProfile:
-    with share_bar(f"latency profile of {config.game}") as on_progress:
-        return measure_profile(
-            "here",
-            config=config,
-            specs=specs,
-            batches=(config.runtime.infer_batch or config.runtime.num_envs,),
-            networks=(config.network,),
-            repeats=rounds,
-            on_progress=on_progress,
-        )
-
-
 def _run(
     config: RunConfig, specs: Sequence[CompressionSpec], seconds: float
 ) -> list[dict[str, Any]]:
@@ -142,6 +129,10 @@ def _run(
             run.apply(Decision.of(spec))
             run.advance(WARM_UP * seconds)
             report = run.advance((1.0 - WARM_UP) * seconds)
+            if not report.env_steps:
+                raise UserError(
+                    f"bench advice: {spec.label}: no update in the window; give more --seconds"
+                )
             acted = report.spec_seconds.get(spec, 0.0) / sum(report.spec_seconds.values())
             cores = {name: took / report.seconds for name, took in report.cpu_seconds.items()}
             found.append(

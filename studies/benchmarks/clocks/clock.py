@@ -8,16 +8,15 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
-from accerl.config import RunConfig
 from accerl.errors import UserError, did_you_mean
 from accerl.monitor.strategies import make_strategy
 from accerl.runtime.latency.compare import drift, middle
-from accerl.runtime.latency.measure import measure_profile
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.run import IntervalReport
 from accerl.spec import CompressionSpec
@@ -31,9 +30,10 @@ from studies.benchmarks.clocks.clock_cases import (
     cases_of,
     clock_config,
 )
+from studies.benchmarks.clocks.here import measured_here, on_virtual_clock
 from studies.benchmarks.repeats import apart, refuse_killed, result_of, timed_here
 from studies.jobs.cache import ResultCache
-from studies.progress import bar, share_bar
+from studies.progress import bar
 
 RESAMPLES = 2000
 LEAST_SECONDS = 4.0
@@ -78,16 +78,13 @@ def bench_clock(
     kept = ResultCache(None) if kept is None else kept
     here = timed_here()  # whose seconds are not to be mixed with another's
 
-    def measured(when: str) -> dict[str, LatencyProfile]:
-        found = {}
-        for game in games:
-            config = clock_config(game, lengths[game])
-            key = ["profile", here, when, config.hash, repeats]
-            data = kept.get(key, lambda config=config: _measure(config, repeats).to_json())
-            found[game] = LatencyProfile.from_json(data)
-        return found
+    def measured(game: str, when: str) -> LatencyProfile:
+        config = clock_config(game, lengths[game])
+        make = partial(measured_here, f"clock-{game}", config, all_specs(game), repeats)
+        key = ["profile", here, when, config.hash, repeats]
+        return LatencyProfile.from_json(kept.get(key, lambda: make().to_json()))
 
-    before = measured("before")
+    before = {game: measured(game, "before") for game in games}
     cases = [case for game in games for case in cases_of(game)]
     keys = [(case, seed) for seed in range(seeds) for case in _rotated(cases, seed)]
     real: dict[tuple[str, str, int], dict[str, Any]] = {}
@@ -102,7 +99,7 @@ def bench_clock(
             )
             real[case.game, case.label, seed] = found
             advance(1, f"{case.game} {case.label}: {found['env_steps_per_second']:,.0f} steps/s")
-    after = measured("after")
+    after = {game: measured(game, "after") for game in games}
     profiles = {game: middle(before[game], after[game]) for game in games}
     virtual = _predicted(keys, lengths, profiles, workers, kept)
     rows = [_row(case, range(seeds), real, virtual) for case in cases]
@@ -161,28 +158,13 @@ def _rotated(cases: list[Case], by: int) -> list[Case]:
     return [*cases[by:], *cases[:by]]
 
 
-def _measure(config: RunConfig, repeats: int) -> LatencyProfile:
-    """Return the latencies of this game's environments and networks on this machine."""
-    with share_bar(f"latency profile of {config.game}") as on_progress:
-        measured = measure_profile(
-            f"clock-{config.game}",
-            config=config,
-            specs=all_specs(config.game),
-            batches=(config.runtime.infer_batch or config.runtime.num_envs,),
-            networks=(config.network,),
-            repeats=repeats,
-            on_progress=on_progress,
-        )
-    return replace(measured, num_actors=config.runtime.num_actors)
-
-
 def _run(case: Case, seconds: float, seed: int, profile: dict[str, Any] | None) -> dict[str, Any]:
     """Run one case; on the virtual clock if there is a profile. Return what it showed."""
     torch.set_num_threads(1)
     config = replace(clock_config(case.game, seconds), seed=seed)
     latency = None
     if profile is not None:
-        config = config.with_runtime(runtime="serial", clock="virtual")
+        config = on_virtual_clock(config)
         latency = LatencyProfile.from_json(profile)
     strategy = make_strategy(case.strategy, **case.params)
     reports = run_training(config, strategy, profile=latency).reports

@@ -28,16 +28,15 @@ from accerl.runtime.conditions import (
     Conditions,
 )
 from accerl.runtime.latency.compare import drift, middle
-from accerl.runtime.latency.measure import measure_profile
 from accerl.runtime.latency.profile import LatencyProfile
-from accerl.runtime.machine.cores import usable_cores
 from accerl.runtime.process.shaped_pipe import rollout_bytes
 from accerl.runtime.run import IntervalReport
 from accerl.spec import IDENTITY, CompressionSpec
 from accerl.training.run import run_training
+from studies.benchmarks.clocks.here import measured_here, on_virtual_clock
 from studies.benchmarks.repeats import apart, result_of, timed_here
 from studies.jobs.cache import ResultCache
-from studies.progress import bar, share_bar
+from studies.progress import bar
 
 BYTES_PER_MBIT = 1e6 / 8.0
 DOWN_MBIT_PER_SECOND = 200.0
@@ -281,21 +280,10 @@ def _speed(runs: Sequence[Mapping[str, Any]], begins: float, ends: float) -> flo
 
 
 def _measure(config: RunConfig, spec: CompressionSpec, repeats: int) -> LatencyProfile:
-    """Return the latencies of the run's environments and networks on this machine."""
-    with share_bar(f"latency profile of {config.game}") as on_progress:
-        measured = measure_profile(
-            f"events-{config.game}",
-            config=config,
-            specs=list(dict.fromkeys((IDENTITY, spec))),
-            batches=(config.runtime.infer_batch or config.runtime.num_envs,),
-            networks=(config.network,),
-            repeats=repeats,
-            on_progress=on_progress,
-        )
+    """Return what the run takes on this machine, over the links of its conditions."""
+    specs = list(dict.fromkeys((IDENTITY, spec)))
     return replace(
-        measured,
-        num_actors=config.runtime.num_actors,
-        cores=usable_cores(),
+        measured_here(f"events-{config.game}", config, specs, repeats),
         down_bytes_per_second=config.conditions.down_bytes_per_second,
         up_bytes_per_second=config.conditions.up_bytes_per_second,
         step_bytes=_step_bytes(config),
@@ -316,7 +304,7 @@ def _run(
     torch.set_num_threads(1)
     config, latency = replace(config, seed=seed), None
     if profile is not None:
-        config = config.with_runtime(runtime="serial", clock="virtual")
+        config = on_virtual_clock(config)
         latency = LatencyProfile.from_json(profile)
     reports: Sequence[IntervalReport] = run_training(
         config, FixedStrategy(spec), profile=latency

@@ -332,5 +332,5 @@ def _draw(figures: Iterable[Figure], out: Path) -> None:
     from analysis.figures.export import write_pngs
 
     make_out_dir(out)
-    for path in write_pngs({figure.name: figure for figure in figures}, out):
+    for path in write_pngs(figures, out):
         say(f"wrote {path}")

@@ -27,6 +27,7 @@ from accerl.runtime.conditions import (
     draw_conditions,
     read_events,
 )
+from accerl.runtime.wiring import Wiring
 from accerl.settings import configure, to_text
 from accerl.training.run import check_startable
 
@@ -171,6 +172,14 @@ def test_a_configuration_holds_its_conditions() -> None:
         event(BANDWIDTH, 0.5, process="actor-0")
     with pytest.raises(UserError, match="event 6: the run has no process 'actor-1'"):
         config.conditions.check_processes(["learner", "actor-0"])
+
+
+def test_only_a_process_that_is_there_is_throttled() -> None:
+    slow = Conditions((event(THROTTLE, 2.0, process="compressor"),))
+    names = Wiring(actors=1, compressor=True, distillers=1).process_names(slow)
+    assert names == ["learner", "compressor", "distiller-0", "actor-0"]
+    with pytest.raises(UserError, match="event 1: the run has no process 'compressor'"):
+        Wiring(actors=1).process_names(slow)  # the learner compresses
 
 
 def test_drawn_events_are_a_poisson_process_of_what_the_machine_can_show() -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from rich.console import Console
 
 from accerl.errors import UserError
+from accerl.presets import load_preset
 from accerl.runtime.machine.cores import usable_cores
 from accerl.spec import IDENTITY, CompressionSpec
 from studies.benchmarks.clocks import advice
@@ -59,6 +61,15 @@ def test_rows_hold_whole_specs_and_are_printed_by_their_labels() -> None:
         {**run, "precision": "fp32", "rows": rows, "advised": INT8.label, **found}, console
     )
     assert INT8.label in console.export_text().split("Env steps/s are off")[0]
+
+
+def test_a_window_without_an_update_costs_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    report = SimpleNamespace(env_steps=0, seconds=2.4, spec_seconds={}, cpu_seconds={})
+    run = SimpleNamespace(apply=lambda _: None, advance=lambda _: report, close=lambda: None)
+    monkeypatch.setattr(advice, "make_run", lambda _: run)
+    monkeypatch.setattr("torch.set_num_threads", lambda _: None)
+    with pytest.raises(UserError, match="INT8: no update in the window; give more --seconds"):
+        advice._run(load_preset("catch"), [INT8], 4.0)
 
 
 @pytest.mark.parametrize(

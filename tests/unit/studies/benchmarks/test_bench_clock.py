@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from accerl.config import RunConfig
 from accerl.errors import UserError
 from accerl.runtime.latency.compare import drift, middle
 from accerl.spec import IDENTITY, CompressionSpec
@@ -102,6 +103,23 @@ def test_at_least_eight_specs_and_two_strategies_run_on_both_clocks(game: str) -
     assert (config.runtime.runtime, config.runtime.clock) == ("process", "real")
     assert bool(config.runtime.eval_episodes) == (game in LEARNED)
     assert CompressionSpec(student="net3") in all_specs(game)  # the strategies' specs too
+
+
+@pytest.mark.parametrize("game", SECONDS)
+def test_the_virtual_clock_needs_no_gpu(game: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Started(Exception):
+        pass
+
+    def start(config: RunConfig, *_: object, **__: object) -> None:
+        raise Started(config.adapted().learner.device)
+
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("accerl.precision.has_instructions", lambda kind: False)
+    monkeypatch.setattr("torch.set_num_threads", lambda threads: None)
+    monkeypatch.setattr(bench_clock, "run_training", start)
+    for profile, device in ((None, "cuda"), (fast_profile().to_json(), "cpu")):
+        with pytest.raises(Started, match=device):
+            bench_clock._run(cases_of(game)[0], 8.0, 0, profile)
 
 
 def test_the_middle_of_two_profiles_lies_between_them() -> None:

@@ -60,6 +60,14 @@ def test_wirings_vary_one_thing_each() -> None:
     assert {pipeline.spec for pipeline in found.values()} == {CompressionSpec(bits=8)}
 
 
+def test_every_wiring_can_start_beside_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("accerl.precision.has_instructions", lambda kind: False)
+    decided = {name: each.config.adapted() for name, each in wirings("pong", "net1").items()}
+    assert decided["int8"].learner.device == "cuda"
+    assert decided["serial, 2 threads"].learner.device == "cpu"
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -127,8 +127,7 @@ def test_the_front_holds_what_nothing_beats() -> None:
 
 
 def test_time_against_kl_is_drawn_for_every_batch(measured: dict[str, Any], tmp_path: Path) -> None:
-    figures = [pareto(measured, batch) for batch in (1, 2)]
-    paths = write_pngs({figure.name: figure for figure in figures}, tmp_path)
+    paths = write_pngs((pareto(measured, batch) for batch in (1, 2)), tmp_path)
     assert [path.name for path in paths] == ["pareto-batch-1.png", "pareto-batch-2.png"]
     assert all(path.read_bytes()[:4] == b"\x89PNG" for path in paths)
     table = pareto(measured, 1).table

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
+from accerl.config import RunConfig
 from accerl.errors import UserError
 from accerl.runtime.conditions import ACTORS, KINDS, Condition, Conditions
 from accerl.spec import CompressionSpec
+from studies.benchmarks.clocks import events
 from studies.benchmarks.clocks.events import (
     _agreement,
     bench_events,
@@ -17,6 +19,7 @@ from studies.benchmarks.clocks.events import (
     window_errors,
 )
 from studies.benchmarks.tables import print_events
+from tests.fixtures.runs.inner_runs import fast_profile
 
 
 def test_the_schedule_has_every_kind_and_a_pause_around_each() -> None:
@@ -104,6 +107,23 @@ def test_numbers_that_cannot_be_are_refused() -> None:
         bench_events(seeds=0)
     with pytest.raises(UserError, match="--down-mbit and --up-mbit are finite"):
         bench_events(up_mbit=-1.0)
+
+
+def test_the_virtual_clock_needs_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Started(Exception):
+        pass
+
+    def start(config: RunConfig, *_: object, **__: object) -> None:
+        raise Started(config.adapted().learner.device)
+
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("accerl.precision.has_instructions", lambda kind: False)
+    monkeypatch.setattr("torch.set_num_threads", lambda threads: None)
+    monkeypatch.setattr(events, "run_training", start)
+    config = events_config("catch", "net1", 1, 2.0, Conditions())
+    for profile, device in ((None, "cuda"), (fast_profile().to_json(), "cpu")):
+        with pytest.raises(Started, match=device):
+            events._run(config, CompressionSpec(), 0, profile)
 
 
 @pytest.mark.slow

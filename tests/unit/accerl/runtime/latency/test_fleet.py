@@ -72,6 +72,12 @@ def test_a_thin_link_limits_at_its_own_rate() -> None:
     assert row.env_steps_per_second == pytest.approx(steps)
 
 
+def test_weights_age_in_updates_of_the_pace_that_the_link_leaves() -> None:
+    """One publication after the other goes out, with hardly a pause between them."""
+    row = plan(1000, link_gbit=0.01)[-1]
+    assert row.bytes_out_per_second == pytest.approx(0.01e9 / 8.0, rel=0.05)
+
+
 def test_rollouts_as_they_are_fill_the_link_of_a_small_fleet() -> None:
     packed, whole = plan(100, packed=True), plan(100, packed=False)
     assert "link" not in {row.limit for row in packed}

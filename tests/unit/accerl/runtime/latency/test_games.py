@@ -107,6 +107,11 @@ def test_who_measures_a_machine_again_keeps_its_games() -> None:
     assert with_games_of(anew, CARTPOLE).games == (CARTPOLE,)
     elsewhere = replace(MIXED, fingerprint={"id": "another"})
     assert with_games_of(anew, elsewhere) == anew
+    others = (
+        replace(BASE, network="net1", small_learner_us={}),
+        replace(BASE, observation=(4, 42, 42)),
+    )
+    assert with_games_of(anew, replace(BASE, games=others)).games == others
 
 
 def test_whoever_is_charged_another_game_s_times_hears_of_it() -> None:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from accerl.errors import GameError, UserError
 from accerl.presets import load_preset
-from accerl.runtime.latency.measure import _usual_batches, measure_game, measure_profile
+from accerl.runtime.latency.measure import (
+    _Measuring,
+    _usual_batches,
+    measure_game,
+    measure_profile,
+)
 from accerl.runtime.latency.measure_acting import Acting
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.latency.profiles import load_profile
@@ -116,6 +123,15 @@ def test_no_batch_is_measured_that_no_actor_of_the_run_has(
     runtime: dict[str, int], batches: list[int]
 ) -> None:
     assert _usual_batches(load_preset("catch").with_runtime(**runtime)) == batches
+
+
+def test_distilling_what_cannot_be_made_is_not_timed() -> None:
+    refusing = SimpleNamespace(
+        distill=lambda *_: 0, config=SimpleNamespace(distill_batch=4), states=range(4)
+    )
+    measuring = object.__new__(_Measuring)
+    vars(measuring).update(_compressor=refusing, _policy_net=None, spread={})
+    assert measuring._time_distilling(IDENTITY) == math.ulp(0.0)
 
 
 def test_times_of_a_gpu_and_of_the_processor_are_kept_apart(measured: LatencyProfile) -> None:
