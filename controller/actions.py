@@ -8,7 +8,7 @@ nearest milder combination.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise, product
@@ -217,20 +217,6 @@ class ActionSpace(Actions):
     def to_json(self) -> dict[str, Any]:
         """Return the levels as a JSON object."""
         return {**{name: list(getattr(self, name)) for name in _LEVELS}, "graph": self.graph}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> ActionSpace:
-        """Read an action space written by `to_json`.
-
-        Raises:
-            UserError: a key is missing or unknown, or a level is not allowed.
-        """
-        names = (*_LEVELS, "graph")
-        if not isinstance(data, Mapping) or set(data) != set(names):
-            raise UserError(f"action space: expected the keys {', '.join(names)}")
-        if not all(isinstance(data[name], list) for name in _LEVELS):
-            raise UserError("action space: bits, sparsities and students must be lists")
-        return cls(**data)
 
 
 @dataclass(frozen=True)

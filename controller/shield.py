@@ -39,8 +39,9 @@ class Shielded:
     Badly is: the largest KL exceeds the threshold ("kl"); it, or an entry of the feature vector, is
     not a number ("nan"); an entry lies outside of what features can be, an indicator that one is
     made of is infinite, or there are too few or too many ("range"); or the strategy raises an
-    exception ("error"). After a bad KL the strategy still decides, so that it learns what happened;
-    it never gets damaged features, which would stay in its memory.
+    exception, or decides what the run would refuse ("error"). After a bad KL the strategy still
+    decides, so that it learns what happened; it never gets damaged features, which would stay in
+    its memory.
 
     The paper goes one step milder when its rule fires, from 8 to 16 bits, and never returns. Here
     the fallback lasts for one interval at a time, and it is by default the mildest spec that the
@@ -73,6 +74,8 @@ class Shielded:
         self.strategy = strategy
         self.threshold_nats = float(threshold_nats)
         self.fallback = fallback
+        self._network: str | None = None
+        """the learner's, once it is known"""
         self._declare()
         self._clear()
 
@@ -120,6 +123,7 @@ class Shielded:
     def bind(self, config: RunConfig, times: LatencyProfile | None) -> None:
         """Tell the strategy what is known of the run."""
         bind_rule(self.strategy, config, times)
+        self._network = config.network
         self._declare()
 
     def reset(self) -> None:
@@ -139,7 +143,7 @@ class Shielded:
             if kl_nats > self.threshold_nats:
                 self._note(features, "kl", _plain(kl_nats))
             try:
-                decision = self.strategy.decide(features)
+                decision = self._checked(self.strategy.decide(features))
                 self._was_asked = True
             except Exception as error:
                 # Broad on purpose: a run of hours outlives any bug in its strategy. Nothing is
@@ -153,6 +157,14 @@ class Shielded:
         if self._stepped_in:
             decision = Decision.of(self.fallback)
             overrule(self.strategy, decision)
+        return decision
+
+    def _checked(self, decision: object) -> Decision:
+        """Return what was decided; refuse what the run would refuse outside the shield."""
+        if not isinstance(decision, Decision):
+            raise TypeError(f"decide() must return a Decision, got {type(decision).__name__}")
+        if self._network is not None:
+            decision.check_students(self._network)
         return decision
 
     def overruled(self, decision: Decision) -> None:

@@ -79,13 +79,12 @@ def play_episodes(
     seed: int,
     *,
     antithetic: bool = True,
-    max_steps: int = MAX_STEPS,
     cut_off: np.ndarray | None = None,
 ) -> np.ndarray:
     """Play one episode in every environment; return their raw scores [B].
 
     An environment that has finished waits for the others: its further episodes do not count,
-    nothing is inferred for them, and it rests if it can. After `max_steps` the scores so far stand.
+    nothing is inferred for them, and it rests if it can. After `MAX_STEPS` the scores so far stand.
 
     Args:
         envs: one episode is played in each; of an odd number, one has no partner.
@@ -94,7 +93,6 @@ def play_episodes(
         antithetic: whether the second half of the environments acts by the mirrored dice of the
             first, 1 - u for u. Starts are independent all the same: pairs that shared one were
             alike (correlation 0.25 in MinAtar's Breakout, against 0), so their mean scattered more.
-        max_steps: steps of each environment.
         cut_off: gets which episodes had not ended by then, [B] bool.
     """
     rng = generator(seed, Role.ACTIONS)
@@ -105,7 +103,7 @@ def play_episodes(
     action = np.empty(envs.num_envs, dtype=np.int64)
     logits = np.zeros((envs.num_envs, envs.num_actions), dtype=np.float32)
     rows: slice | np.ndarray = slice(None)
-    for _ in range(max_steps):
+    for _ in range(MAX_STEPS):
         draw_uniforms(rng, uniforms, antithetic=antithetic)
         logits[rows] = infer(obs[rows])
         gumbel_max(logits, uniforms, out=action)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from accerl.envs.base import Step
+from accerl.envs.base import Step, UnsavedEnvs
 from accerl.networks.observation import ObservationSpec
-from accerl.seeds import Role, number
 
 
-class AtariEnvs:
+class AtariEnvs(UnsavedEnvs):
     """Atari 2600 through ale-py's C++ vector environment: 4 stacked 84x84 frames, frameskip 4."""
 
     def __init__(self, game: str, num_envs: int, num_threads: int = 1) -> None:
@@ -43,8 +40,6 @@ class AtariEnvs:
         assert isinstance(actions, Discrete)
         self.num_actions = int(actions.n)
         self.observation = ObservationSpec((4, 84, 84), "uint8")
-        self.exact_resume = False
-        self._seed = 0
         self._lives = np.zeros(num_envs, np.int64)
 
     def reset(self, seed: int) -> np.ndarray:
@@ -62,18 +57,6 @@ class AtariEnvs:
         life_lost = (info["lives"] < self._lives) & ~terminated & ~truncated
         self._lives[:] = info["lives"]
         return Step(obs, reward.astype(np.float32), terminated, truncated, life_lost)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the next seed: the C++ vector environment itself cannot be saved."""
-        return {"seed": number(self._seed, Role.RESUMED_EPISODES)}
-
-    def load_state_dict(self, state: dict[str, Any]) -> np.ndarray:
-        """Start new episodes from a seed that has not been used yet."""
-        return self.reset(state["seed"])
-
-    def close(self) -> None:
-        """See `Envs.close`."""
-        self._env.close()
 
 
 def atari_games() -> list[str]:

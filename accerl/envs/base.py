@@ -6,12 +6,14 @@ observation of the next one, so that each row is a real transition (no junk rows
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from accerl.networks.observation import ObservationSpec
+from accerl.seeds import Role, number
 
 
 @dataclass(frozen=True)
@@ -62,3 +64,30 @@ class Rests(Protocol):
     def rest(self, rows: np.ndarray) -> None:
         """Leave out `rows` [B] bool until the next `reset`: what is shown of them says nothing."""
         ...
+
+
+class UnsavedEnvs(ABC):
+    """What environments share that cannot be saved themselves: to go on is to start new episodes.
+
+    Subclasses set `_env` when they are made, and `_seed` in `reset`.
+    """
+
+    exact_resume = False
+    _env: Any
+    _seed = 0
+
+    @abstractmethod
+    def reset(self, seed: int) -> np.ndarray:
+        """See `Envs.reset`."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the next seed: the environments themselves cannot be saved."""
+        return {"seed": number(self._seed, Role.RESUMED_EPISODES)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> np.ndarray:
+        """Start new episodes from a seed that has not been used yet."""
+        return self.reset(state["seed"])
+
+    def close(self) -> None:
+        """See `Envs.close`."""
+        self._env.close()

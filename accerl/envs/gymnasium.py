@@ -14,14 +14,13 @@ from gymnasium import spaces
 from gymnasium.envs.registration import load_env_creator
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from accerl.envs.base import Step
+from accerl.envs.base import Step, UnsavedEnvs
 from accerl.envs.config import AS_IT_IS, EnvConfig
 from accerl.envs.observations import Observations
 from accerl.envs.registry import bare_id, find_spec, missing_package
 from accerl.errors import GameError, UserError, did_you_mean, one_line, raised_in
 from accerl.networks.observation import ObservationSpec
 from accerl.own_code import find_own
-from accerl.seeds import Role, number
 
 MAX_ACTIONS = 1024
 """combinations of a MultiDiscrete space that become actions of their own, at most"""
@@ -33,7 +32,7 @@ _OF_VECTOR_ENVS = {
 """given to an environment's own vector entry point, as far as it takes them"""
 
 
-class GymnasiumEnvs:
+class GymnasiumEnvs(UnsavedEnvs):
     """A batch of one Gymnasium environment, by its own vector entry point or one after another.
 
     Args:
@@ -58,8 +57,7 @@ class GymnasiumEnvs:
         self.num_actions = self._actions.count
         self._observations = Observations(space, num_envs, config)
         self.observation: ObservationSpec = self._observations.spec
-        self.exact_resume = False
-        self._seed = self._steps = 0
+        self._steps = 0
         self._lives = np.zeros(num_envs, np.int64)
 
     def reset(self, seed: int) -> np.ndarray:
@@ -125,18 +123,6 @@ class GymnasiumEnvs:
                 f"game {self._game!r}: environment {which} returned NaN or infinity in {what}, "
                 f"in step {self._steps}"
             )
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the next seed: environments of this kind cannot be saved."""
-        return {"seed": number(self._seed, Role.RESUMED_EPISODES)}
-
-    def load_state_dict(self, state: dict[str, Any]) -> np.ndarray:
-        """Start new episodes from a seed that has not been used yet."""
-        return self.reset(state["seed"])
-
-    def close(self) -> None:
-        """See `Envs.close`."""
-        self._env.close()
 
 
 class _Actions:

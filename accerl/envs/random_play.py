@@ -11,12 +11,10 @@ from accerl.envs import Envs, Step, make_envs
 from accerl.envs.config import AS_IT_IS, EnvConfig
 from accerl.networks.frames import stack_size
 
-NUM_ENVS, STEPS = 4, 300
+NUM_ENVS, STEPS, SEED = 4, 300, 0
 
 
-def measure_pixels(
-    game: str, env: EnvConfig = AS_IT_IS, *, steps: int = STEPS, seed: int = 0
-) -> tuple[int, float]:
+def measure_pixels(game: str, env: EnvConfig = AS_IT_IS) -> tuple[int, float]:
     """Return (centre, unit) of a game's pixels under random play, as configurations hold them.
 
     The centre is the median, so that background becomes exactly 0; the unit is the standard
@@ -24,7 +22,7 @@ def measure_pixels(
     """
     frames = []
     with closing(make_envs(game, NUM_ENVS, env)) as envs:
-        for t, step in enumerate(_random_steps(envs, steps, seed)):
+        for t, step in enumerate(_random_steps(envs)):
             if t % 10 == 0:
                 # Of stacked frames the newest: the others were it before.
                 channels = envs.observation.shape[0] // stack_size(envs.observation)
@@ -34,21 +32,14 @@ def measure_pixels(
     return int(np.median(pixels)), float(pixels.std()) or 255.0
 
 
-def measure_returns(
-    game: str,
-    env: EnvConfig = AS_IT_IS,
-    *,
-    discount: float,
-    steps: int = STEPS,
-    seed: int = 0,
-) -> float:
+def measure_returns(game: str, env: EnvConfig = AS_IT_IS, *, discount: float) -> float:
     """Return the largest absolute discounted return of a state under random play.
 
     That is how large the values are with which learning begins; 0 where nothing was rewarded.
     """
-    rewards, ended = np.zeros((steps, NUM_ENVS)), np.zeros((steps, NUM_ENVS), bool)
+    rewards, ended = np.zeros((STEPS, NUM_ENVS)), np.zeros((STEPS, NUM_ENVS), bool)
     with closing(make_envs(game, NUM_ENVS, env)) as envs:
-        for t, step in enumerate(_random_steps(envs, steps, seed)):
+        for t, step in enumerate(_random_steps(envs)):
             rewards[t], ended[t] = step.reward, step.terminated | step.truncated
     largest, returns = 0.0, np.zeros(NUM_ENVS)
     for reward, over in zip(rewards[::-1], ended[::-1], strict=True):
@@ -57,9 +48,9 @@ def measure_returns(
     return largest
 
 
-def _random_steps(envs: Envs, steps: int, seed: int) -> Iterator[Step]:
-    """Yield what comes of so many random steps; the next one overwrites it."""
-    generator = np.random.default_rng(seed)
-    envs.reset(seed)
-    for _ in range(steps):
+def _random_steps(envs: Envs) -> Iterator[Step]:
+    """Yield what comes of `STEPS` random steps; the next one overwrites it."""
+    generator = np.random.default_rng(SEED)
+    envs.reset(SEED)
+    for _ in range(STEPS):
         yield envs.step(generator.integers(envs.num_actions, size=envs.num_envs))

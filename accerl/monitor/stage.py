@@ -21,9 +21,9 @@ class StageIndicator:
     """Detects the stage, with hysteresis: what begins a stage is more than what keeps it going.
 
     The paper asks "how to judge which stage the training is in" and leaves it open. Here returns
-    *rise* when the slope of recent episodes is `rise_t` standard errors above zero and gains at
-    least `rise_share` of their range within the window; they *rest* when it is below `rest_t` or
-    gains less than `rest_share`. `RISING` such intervals in a row lead to improving, from either
+    *rise* when the slope of recent episodes is `RISE_T` standard errors above zero and gains at
+    least `RISE_SHARE` of their range within the window; they *rest* when it is below `REST_T` or
+    gains less than `REST_SHARE`. `RISING` such intervals in a row lead to improving, from either
     side; `RESTING` in a row lead from improving to convergence. Between the two bounds, and while
     too few episodes have ended, the stage stays what it is. Exploration ends once.
 
@@ -31,21 +31,12 @@ class StageIndicator:
     """
 
     names = ("stage",)
+    RISE_T, RISE_SHARE = 3.0, 0.05
+    REST_T, REST_SHARE = 1.5, 0.02
     RISING = 2
     RESTING = 4
 
-    def __init__(
-        self,
-        *,
-        rise_t: float = 3.0,
-        rise_share: float = 0.05,
-        rest_t: float = 1.5,
-        rest_share: float = 0.02,
-    ) -> None:
-        if rest_t > rise_t or rest_share > rise_share:
-            raise ValueError("the bounds of resting must not exceed those of rising")
-        self._rise = (rise_t, rise_share)
-        self._rest = (rest_t, rest_share)
+    def __init__(self) -> None:
         self._stage = TrainingStage.EXPLORATION
         self._rising = 0
         self._resting = 0
@@ -55,8 +46,8 @@ class StageIndicator:
         slope_t, share = raw["return_slope_t"], raw["return_gain_share"]
         # An interval in which no episode ended repeats the last trend, and is no further evidence.
         if report.episode_returns and not math.isnan(slope_t):
-            rises = slope_t >= self._rise[0] and share >= self._rise[1]
-            rests = slope_t < self._rest[0] or share < self._rest[1]
+            rises = slope_t >= self.RISE_T and share >= self.RISE_SHARE
+            rests = slope_t < self.REST_T or share < self.REST_SHARE
             self._rising = self._rising + 1 if rises else 0
             self._resting = self._resting + 1 if rests else 0
             if self._rising >= self.RISING:

@@ -78,11 +78,6 @@ class MachineRun:
         return self.game.num_actions
 
     @property
-    def initial_return(self) -> float:
-        """J before training."""
-        return self.game.random_return
-
-    @property
     def seconds(self) -> float:
         """The run's clock."""
         return self._seconds

@@ -19,9 +19,9 @@ import numpy as np
 
 from accerl.monitor.features import Features
 from accerl.monitor.indicators import Raw, decision_levels
-from accerl.monitor.strategies import HandSetStrategy, Levels, all_specs
-from accerl.monitor.strategies.checks import require_specs, require_whole
-from accerl.monitor.strategies.search import suggest_intervals
+from accerl.monitor.strategies import HandSetStrategy, Levels
+from accerl.monitor.strategies.checks import require_held
+from accerl.monitor.strategies.search import suggest_held
 from accerl.seeds import Role, generator
 from accerl.spec import CompressionSpec, Decision
 from controller.actions import find_actions
@@ -167,9 +167,8 @@ class RunLearner(HandSetStrategy):
     _memory: _Memory = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "specs", require_specs(self.name, self.specs))
-        require_whole(self.name, "seed", self.seed, at_least=0)
-        require_whole(self.name, "hold_intervals", self.hold_intervals, at_least=1)
+        specs = require_held(self.name, self.specs, self.seed, self.hold_intervals)
+        object.__setattr__(self, "specs", specs)
         self.reset()
 
     def reset(self) -> None:
@@ -222,10 +221,7 @@ class RunLearner(HandSetStrategy):
     @classmethod
     def suggest(cls, trial: optuna.Trial, actions: Levels) -> dict[str, Any]:
         """Return the whole grid and how long to hold; subclasses add what is their own."""
-        return {
-            "specs": [spec.to_json() for spec in all_specs(actions)],
-            "hold_intervals": suggest_intervals(trial, "hold_intervals"),
-        }
+        return suggest_held(trial, actions)
 
 
 def highest(values: np.ndarray, rng: np.random.Generator) -> int:

@@ -6,7 +6,7 @@ is in two splits, the test's latency profiles are in no other, and one of valida
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Protocol
@@ -124,11 +124,6 @@ class Instance:
         if not self.first_interval_seconds:  # the results that studies have saved know of none
             del data["first_interval_seconds"]
         return {**data, "fp32_returns": list(self.fp32_returns)}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any], latency: LatencyProfile | None = None) -> Instance:
-        """Read what `to_json` returned."""
-        return cls(**{**data, "fp32_returns": tuple(data["fp32_returns"])}, latency=latency)
 
 
 _NOT_IN_JSON = ("latency", "base")

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from accerl.monitor.strategy import Strategy, bind, tell_rejected
 from accerl.runtime.latency.games import times_of_run
@@ -24,30 +22,16 @@ class Played:
     """[K + 1]: the clock, from 0"""
     returns: tuple[float, ...]
     """[K + 1]: J, from random play; what was not measured is as it was before"""
-    env_steps: tuple[int, ...]
-    """[K + 1]"""
     decisions: tuple[Decision, ...]
     """[K]"""
+    env_steps: tuple[int, ...]
+    """[K + 1]: since the start, from 0"""
 
     def gain(self, instance: Instance) -> float:
         """Return the outer objective: the discounted gain of J, on the game's scale."""
         beta = default_beta(instance.horizon_seconds)
         returns = [instance.reference.normalise(value) for value in self.returns]
         return discounted_gain(self.times, returns, beta)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return all fields."""
-        return {**asdict(self), "decisions": [decision.to_json() for decision in self.decisions]}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Played:
-        """Read what `to_json` returned."""
-        return cls(
-            times=tuple(data["times"]),
-            returns=tuple(data["returns"]),
-            env_steps=tuple(data["env_steps"]),
-            decisions=tuple(map(Decision.from_json, data["decisions"])),
-        )
 
 
 OFFSET = 0.1

@@ -71,9 +71,13 @@ class Effects:
         variance = max(float(self._covariance[place, place]), 0.0)
         return Estimate(float(self._mean[place]), math.sqrt(variance))
 
-    def drift(self) -> None:
-        """Let some time pass."""
-        wider = self._covariance + self._drift
+    def drift(self, share: float = 1.0) -> None:
+        """Let some time pass.
+
+        Args:
+            share: of the drift's variance that passes.
+        """
+        wider = self._covariance + share * self._drift
         scale = np.sqrt(np.minimum(self._widest / np.diag(wider), 1.0))
         self._covariance = wider * np.outer(scale, scale)
 

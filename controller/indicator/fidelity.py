@@ -35,10 +35,14 @@ class FidelityBelief:
     Args:
         specs: that may act.
         prior: means and spreads over games.
+        drift_share: of the run's intervals, see `controller.indicator.prior.drift_share`.
     """
 
-    def __init__(self, specs: Sequence[CompressionSpec], prior: Prior) -> None:
+    def __init__(
+        self, specs: Sequence[CompressionSpec], prior: Prior, drift_share: float = 1.0
+    ) -> None:
         self.prior = prior
+        self._drift_share = drift_share
         self.measured: set[CompressionSpec] = set()
         """specs whose KL was measured in this run"""
         self._places = {
@@ -67,7 +71,7 @@ class FidelityBelief:
 
     def drift(self) -> None:
         """Let an interval pass."""
-        self._log_kl.drift()
+        self._log_kl.drift(self._drift_share)
 
     def observe_kl(self, spec: CompressionSpec, kl_nats: float) -> None:
         """Learn from a measured KL of compression; what is not finite says nothing."""

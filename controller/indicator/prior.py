@@ -5,15 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from accerl.errors import UserError, did_you_mean
 from accerl.spec import CompressionSpec
+
+if TYPE_CHECKING:
+    from accerl.config import RunConfig
 
 SMALLEST_KL_NATS = 1e-5
 SET_ON = ("catch", "cartpole", "minatar-breakout", "minatar-space-invaders", "pong", "breakout")
 """games that the numbers below, and those of tier 0's games, were set on: contests hold out others
 """
+DRIFT_INTERVALS = 40
+"""of the runs whose drifts the numbers below are, those of meta-training; see `drift_share`"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +54,7 @@ class Prior:
     kl_own: float = 0.7
     """of a spec's own in a game"""
     kl_drift: float = 0.2
-    """from interval to interval"""
+    """from interval to interval, see `drift_share`"""
     kl_noise: float = 0.5
     """of one measurement"""
     cost: float = 0.15
@@ -106,6 +111,22 @@ class Prior:
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise UserError(f"prior: {name} must be a number, got {value!r}")
         return cls(**{name: float(value) for name, value in data.items()})
+
+
+def drift_share(config: RunConfig) -> float:
+    """Return the share of a drift's variance that an interval of a run adds.
+
+        min(1, 40 interval / horizon)
+
+    So a run that is cut into more intervals drifts no further in all. A short first interval counts
+    as much as the others.
+
+    Args:
+        config: of the run.
+    """
+    # To six digits: a horizon of 40 intervals may be off that by a rounding error.
+    intervals = round(config.seconds / config.runtime.interval_seconds, 6)
+    return DRIFT_INTERVALS / max(intervals, DRIFT_INTERVALS)
 
 
 _POSITIVE = ("kl_shared", "kl_own", "kl_noise", "cost", "power", "cost_spread", "cost_bias")

@@ -25,7 +25,7 @@ from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.latency.steady import Steady, Work, settle
 from accerl.spec import CompressionSpec
 from controller.indicator.effects import Effects, Estimate
-from controller.indicator.prior import Prior
+from controller.indicator.prior import Prior, drift_share
 
 CHANGE = math.log(1.15)
 """smaller differences are none"""
@@ -125,6 +125,7 @@ class SpeedBelief:
         """whether the last observation was a change of conditions"""
         self._config, self._prior = config, prior
         self._notices = notices_changes
+        self._drift_share = drift_share(config)
         self._stretch = _Stretch()
         self._first_log_rate: float | None = None
         """what was seen first where nothing is predicted; all specs are thought to be alike"""
@@ -182,9 +183,9 @@ class SpeedBelief:
             raw: the indicators after it.
         """
         self.changed = False
-        self._rest.drift()
+        self._rest.drift(self._drift_share)
         for belief in self._factors.values():
-            belief.drift()
+            belief.drift(self._drift_share)
         if spec in self._works:
             self._observe_factors(spec, raw)
             self._predict()

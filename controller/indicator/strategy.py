@@ -27,7 +27,7 @@ from accerl.spec import IDENTITY, CompressionSpec, Decision
 from controller.env.compatibility import incompatibility, possible
 from controller.indicator.candidates import Candidate, Situation, make_candidates
 from controller.indicator.fidelity import FidelityBelief
-from controller.indicator.prior import Prior
+from controller.indicator.prior import Prior, drift_share
 from controller.indicator.scorer import SpecScorer
 from controller.indicator.speed import SpeedBelief
 
@@ -137,7 +137,7 @@ class AdvancedIndicator:
             self.prior,
             notices_changes=self.settings.uses_changes,
         )
-        self._fidelity = FidelityBelief(self.specs, self.prior)
+        self._fidelity = FidelityBelief(self.specs, self.prior, drift_share(self._config))
         self._acting: Decision | None = None
         """what was decided last"""
         self._served = True

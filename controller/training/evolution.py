@@ -124,11 +124,7 @@ class Evolution(Trainer[P]):
             )
         ranks = centred_ranks(table).reshape(config.pairs, 2)
         gradient = (ranks[:, 0] - ranks[:, 1]) @ self._noise() / (config.population * config.sigma)
-        parameters = list(self.policy.parameters())
-        downhill = torch.from_numpy(-gradient).float().split([p.numel() for p in parameters])
-        for parameter, step in zip(parameters, downhill, strict=True):
-            parameter.grad = step.view_as(parameter)
-        self.optimizer.step()
+        self._step(gradient)
         row = {
             "iteration": self.iteration,
             "gain": float(table.mean()),

@@ -146,13 +146,6 @@ class ParameterGradient(Trainer[P]):
         )
         return self.history[-1]
 
-    def _step(self, up: np.ndarray) -> None:
-        parameters = list(self.policy.parameters())
-        downhill = torch.from_numpy(-up).float().split([p.numel() for p in parameters])
-        for parameter, step in zip(parameters, downhill, strict=True):
-            parameter.grad = step.view_as(parameter)
-        self.optimizer.step()
-
     def snapshot(self) -> dict[str, Any]:
         """See `Trainer.snapshot`."""
         return {**super().snapshot(), "log_sigma": self.log_sigma.tolist()}

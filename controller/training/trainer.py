@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+import numpy as np
 import torch
 
 from accerl.checkpoint import has_checkpoint, load_checkpoint, save_checkpoint
@@ -16,7 +18,7 @@ from controller.training.module import PolicyModule
 P = TypeVar("P", bound=PolicyModule)
 
 
-class Trainer(Generic[P]):
+class Trainer(ABC, Generic[P]):
     """Owns policy, optimiser, iteration number and the statistics so far.
 
     Saved after every iteration, a training that was killed goes on bit by bit as if it had not
@@ -74,13 +76,21 @@ class Trainer(Generic[P]):
         load_optimiser_state(self.optimizer, snapshot["optimizer"])
         self.history = list(snapshot["history"])
 
+    @abstractmethod
     def proposal(self) -> Any:
-        """Return what the next iteration plays; by default the state of the policy."""
-        return self.policy.to_json()
+        """Return what the next iteration plays."""
 
+    @abstractmethod
     def improve(self, played: Any) -> dict[str, float]:
         """Learn from what was played; append a row to `history` and return it."""
-        raise NotImplementedError
+
+    def _step(self, up: np.ndarray) -> None:
+        """Have the optimiser climb along a gradient [weights]."""
+        parameters = list(self.policy.parameters())
+        downhill = torch.from_numpy(-up).float().split([p.numel() for p in parameters])
+        for parameter, step in zip(parameters, downhill, strict=True):
+            parameter.grad = step.view_as(parameter)
+        self.optimizer.step()
 
     def train(
         self, play: Callable[[Any, int], Any], iterations: int, checkpoint: Path | None = None

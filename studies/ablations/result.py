@@ -9,7 +9,6 @@ import numpy as np
 
 from accerl.seeds import Role, generator
 from analysis.comparison import stats
-from analysis.comparison.curves import final_return, seconds_to_target
 from analysis.comparison.families import family_of
 from controller.env.instances import Instance
 from studies.ablations.plan import WHOLE, Part
@@ -21,7 +20,7 @@ STEADY, CHANGING = "same machine throughout", "changing conditions"
 
 
 def run_rows(instances: Sequence[Instance], runs: Runs) -> list[dict[str, Any]]:
-    """Return a row for each run: when it reached the target, what it reached, and what acted."""
+    """Return a row for each run: when it reached the target, what it reached, and its decisions."""
     by_name = {item.name: item for item in instances}
     return [
         {
@@ -36,14 +35,11 @@ def run_rows(instances: Sequence[Instance], runs: Runs) -> list[dict[str, Any]]:
 
 
 def _ended(instance: Instance, result: StrategyResult) -> dict[str, Any]:
-    times, returns = np.array(result.times), np.array(result.returns)
-    horizon = instance.horizon_seconds
-    reached = seconds_to_target(times, returns, instance.target_return, horizon)
-    final = final_return(times, returns, horizon)
+    reached = result.seconds_to_target(instance)
     return {
         "seconds_to_target": reached.seconds,
         "censored": reached.censored,
-        "final_share": instance.reference.normalise(final),
+        "final_share": instance.reference.normalise(result.final_return(instance)),
     }
 
 
@@ -58,8 +54,8 @@ def part_rows(
     `ratio` is the geometric mean over pairs of (instance, seed), with its 95% interval; pairs of a
     game and a seed begin alike on all machines, and count as one (`independent`). `by` has the same
     by family of machines, conditions and game, without intervals. `alike` counts the pairs in which
-    both decided the same throughout, `final` is the difference of what they reached in the end, in
-    shares of the way from random play to the reference.
+    both acted with the same throughout, whatever they measured beside it; `final` is the difference
+    of what they reached in the end, in shares of the way from random play to the reference.
 
     Args:
         parts: the whole first.
@@ -104,10 +100,15 @@ def _part_row(
         "independent": len(set(shared)),
         "missed": sum(row["censored"] for row, _ in pairs),
         "missed_whole": sum(other["censored"] for _, other in pairs),
-        "alike": sum(row["decisions"] == other["decisions"] for row, other in pairs),
+        "alike": sum(_acted(row) == _acted(other) for row, other in pairs),
         "final": {"difference": ended.estimate, **ended.bounds()},
         "by": _by([instances[name] for name in names], logs),
     }
+
+
+def _acted(row: Mapping[str, Any]) -> list[str]:
+    """Return the labels of what acted: a shadow, which comes last in one, does not act."""
+    return [label.partition(" + shadow ")[0] for label in row["decisions"]]
 
 
 def _by(instances: Sequence[Instance], logs: np.ndarray) -> list[dict[str, Any]]:

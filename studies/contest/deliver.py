@@ -19,7 +19,6 @@ from accerl.runtime.run import IntervalReport
 from accerl.seeds import Role, generator
 from accerl.spec import Decision
 from accerl.training.run import run_training
-from analysis.comparison.curves import seconds_to_target
 from analysis.comparison.stats import paired_log_ratio
 from controller.actions import ActionSpace
 from controller.bundle.bundle import export_bundle, load_bundle, verify_bundle
@@ -140,7 +139,7 @@ def ratio_rows(
             mine, theirs = results[subject][item.name], results[other][item.name]
             both = min(len(mine), len(theirs))  # seeds that both were tested on
             times[item.name] = [
-                np.array([_seconds_to_target(item, run) for run in runs[:both]])
+                np.array([run.seconds_to_target(item).seconds for run in runs[:both]])
                 for runs in (mine, theirs)
             ]
         groups = {**{name: [name] for name in times}, POOLED: list(times)}
@@ -189,8 +188,8 @@ def variant_rows(
             for place, (run, other) in enumerate(paired):
                 labels.append(item.name)
                 shared.append((item.game, place))
-                ours.append(_seconds_to_target(item, run))
-                theirs.append(_seconds_to_target(item, other))
+                ours.append(run.seconds_to_target(item).seconds)
+                theirs.append(other.seconds_to_target(item).seconds)
         found = paired_log_ratio(np.array(ours), np.array(theirs), labels, rng, clusters=shared)
         rows.append(
             {
@@ -203,13 +202,6 @@ def variant_rows(
             }
         )
     return rows
-
-
-def _seconds_to_target(instance: Instance, run: StrategyResult) -> float:
-    """Return when a run reached the game's target; the horizon if it did not."""
-    times, returns = np.array(run.times), np.array(run.returns)
-    target, horizon = instance.target_return, instance.horizon_seconds
-    return seconds_to_target(times, returns, target, horizon).seconds
 
 
 def replay(out: Path, seconds: float, seed: int, times: LatencyProfile | None) -> None:

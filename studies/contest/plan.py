@@ -17,15 +17,14 @@ from typing import Any
 from accerl.errors import UserError
 from accerl.presets import load_preset
 from accerl.records import json_hash, read_json, write_json
-from accerl.runtime.conditions import draw_conditions
 from accerl.runtime.latency.games import times_of_run
 from accerl.runtime.latency.predict import predict
 from accerl.runtime.latency.profile import LatencyProfile
-from accerl.runtime.wiring import Wiring
 from accerl.spec import IDENTITY
 from analysis.formats import listed
 from controller.bundle.meta import git_revision
 from controller.env.instances import SPLITS, Instance, keeping_pace, make_instance
+from controller.env.machine_instances import drawn_conditions
 from controller.indicator.prior import SET_ON
 from studies.contest.bars import SPREAD, expected_half_width, planned_bars
 from studies.contest.budget import (
@@ -125,14 +124,8 @@ def with_events(instance: Instance) -> Instance:
     latency, config = instance.latency, instance.config(0)
     assert latency is not None
     times, horizon = times_of_run(latency, config), instance.horizon_seconds
-    conditions = draw_conditions(
-        int(json_hash([instance.game, latency.hash, horizon])[:12], 16),
-        horizon,
-        actors=Wiring.of(config.runtime, times).actors,
-        cores=times.cores,
-        linked=times.has_links,
-        hosts=times.num_hosts,
-    )
+    seed = int(json_hash([instance.game, latency.hash, horizon])[:12], 16)
+    conditions = drawn_conditions(seed, horizon, config, times)
     return replace(instance, base=replace(config, conditions=conditions))
 
 
@@ -215,10 +208,13 @@ def _precision(instances: Sequence[Instance], budget: Budget) -> str:
     groups = HELD_OUT if budget.held_out else (TRAINED,)
     games = len({item.game for item in instances if item.group in groups})
     half = expected_half_width(games, len(budget.test))
+    width = f"so 95% intervals are to be some +-{half:.1%} wide"
+    if math.isinf(half):
+        width = "but these are too few seeds for an interval"
     return (
         f"{games} games with {len(budget.test)} seeds are {games * len(budget.test)} independent "
         f"pairs; in a contest before, such pairs differed by a factor of {math.exp(SPREAD):.2f} "
-        f"(standard deviation), so 95% intervals are to be some +-{half:.1%} wide"
+        f"(standard deviation), {width}"
     )
 
 

@@ -16,10 +16,8 @@ from accerl.presets import load_preset
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.latency.profiles import PAPER, load_profile, save_profile
 from accerl.spec import STUDENTS, CompressionSpec
-from analysis.comparison.curves import final_return
 from controller.env.instances import Instance
 from controller.env.references import random_return as measure_random_return
-from controller.objective import default_beta, discounted_gain
 from studies.contest.budget import (
     FP32,
     MEASURED,
@@ -176,7 +174,7 @@ def add_references(study: Study) -> list[Instance]:
     results = iter(study.run_shown("fp32 reference", jobs))
     known: dict[str, dict[str, Any]] = {}
     for game, reference in references.items():
-        reached = [_final(reference, next(results)) for _ in seeds]
+        reached = [next(results).final_return(reference) for _ in seeds]
         random = measure_random_return(game)
         middle = median(reached)
         if not middle > random:
@@ -223,18 +221,6 @@ def _with_units(
     return found
 
 
-def _final(instance: Instance, result: StrategyResult) -> float:
-    """Return the mean J of the last tenth of a run, as contests measure it."""
-    times, returns = np.array(result.times), np.array(result.returns)
-    return final_return(times, returns, instance.horizon_seconds)
-
-
 def score(instance: Instance, result: StrategyResult) -> float:
     """Return the discounted gain of one run in units of fp32's mean there."""
-    return gain_of(instance, result) / instance.fp32_gain
-
-
-def gain_of(instance: Instance, result: StrategyResult) -> float:
-    """Return the discounted gain of one run: the controller's own objective."""
-    returns = [instance.reference.normalise(value) for value in result.returns]
-    return discounted_gain(result.times, returns, default_beta(instance.horizon_seconds))
+    return result.gain(instance) / instance.fp32_gain

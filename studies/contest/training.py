@@ -29,7 +29,7 @@ from controller.training.evolution import Evolution, EvolutionConfig
 from controller.training.gradient import GradientConfig, ParameterGradient
 from studies.contest.budget import FP32
 from studies.contest.entrants import Entrant
-from studies.contest.study import Study, gain_of, score, strategy_job
+from studies.contest.study import Study, score, strategy_job
 from studies.contest.variants import Variant
 from studies.jobs.meta_training import MetaTrainingJob, TrainedPolicy, first_indicator
 from studies.progress import bar, console
@@ -291,10 +291,10 @@ def _rewards(
         jobs.append(strategy_job(item, seed, strategy))
     results = study.run(jobs, on_done)
     alone, played = results[: len(machines)], results[len(machines) :]
-    least = {item.name: gain_of(item, one) for item, one in zip(machines, alone, strict=True)}
+    least = {item.name: one.gain(item) for item, one in zip(machines, alone, strict=True)}
     return np.array(
         [
-            reward(gain_ratio(gain_of(item, one), least[item.name]))
+            reward(gain_ratio(one.gain(item), least[item.name]))
             for item, one in zip(instances, played, strict=True)
         ]
     )

@@ -7,15 +7,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, ClassVar
 
+import numpy as np
+
 from accerl.monitor.strategies import HandSetStrategy, make_strategy
 from accerl.monitor.strategy import Strategy
 from accerl.runtime.latency.predict import fastest_first
 from accerl.spec import CompressionSpec, Decision
 from accerl.training.run import run_training
+from analysis.comparison import curves
 from controller.bundle.schedule import ReplayedSchedule, Schedule
 from controller.comparators.by_name import COMPARATORS, make_comparator
 from controller.comparators.ppo import PPOStrategy
 from controller.env.instances import Instance
+from controller.env.play import Played
 from controller.indicator.trainable import INDICATORS, read_indicator
 from controller.shield import Shielded
 from studies.jobs.executor import Job, R, config_key
@@ -44,19 +48,22 @@ def _plain(value: Any) -> Any:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StrategyResult:
+class StrategyResult(Played):
     """A run under a strategy, of K intervals."""
 
-    times: tuple[float, ...]
-    """[K + 1]: the clock, from 0"""
-    returns: tuple[float, ...]
-    """[K + 1]: J, from random play"""
-    decisions: tuple[Decision, ...]
-    """[K]"""
-    env_steps: tuple[int, ...]
-    """[K + 1]: since the start, from 0"""
     compression_kl_nats: float | None = None
     """mean over the intervals in which it was sampled; None: in none"""
+
+    def final_return(self, instance: Instance) -> float:
+        """Return the mean J of the last tenth of the horizon."""
+        times, returns = np.array(self.times), np.array(self.returns)
+        return curves.final_return(times, returns, instance.horizon_seconds)
+
+    def seconds_to_target(self, instance: Instance) -> curves.TimeToTarget:
+        """Return when J reached the instance's target."""
+        times, returns = np.array(self.times), np.array(self.returns)
+        target, horizon = instance.target_return, instance.horizon_seconds
+        return curves.seconds_to_target(times, returns, target, horizon)
 
     def to_json(self) -> dict[str, Any]:
         """Return all fields."""

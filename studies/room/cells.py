@@ -19,7 +19,7 @@ from accerl.runtime.latency.games import times_of_run
 from accerl.runtime.latency.profile import LatencyProfile
 from accerl.runtime.latency.profiles import PAPER, load_profile
 from accerl.spec import IDENTITY, CompressionSpec
-from analysis.comparison.curves import final_return, measurement_noise
+from analysis.comparison.curves import measurement_noise
 from controller.env.compatibility import incompatibility
 from controller.env.instances import Instance, keeping_pace, measured_preset
 from controller.env.machine_instances import drawn_conditions, stretched_horizon
@@ -185,7 +185,7 @@ def find_references(
     reached: dict[str, list[float]] = {}
     untrained: dict[str, list[float]] = {}
     for job, result in zip(jobs, results, strict=True):
-        reached.setdefault(job.instance.game, []).append(final_of(job.instance, result))
+        reached.setdefault(job.instance.game, []).append(result.final_return(job.instance))
         untrained.setdefault(job.instance.game, []).extend(result.returns[1 : 1 + NOISE_POINTS])
     found = {}
     for game, returns in reached.items():
@@ -232,12 +232,6 @@ def scales_of(
         own = {name: scale[name] for name in ("random_return", "reference_return")}
         rows.append({"game": game, **own, "noise_share": share if math.isfinite(share) else None})
     return rows
-
-
-def final_of(instance: Instance, result: StrategyResult) -> float:
-    """Return the mean J of the last tenth of a run."""
-    times, returns = np.array(result.times), np.array(result.returns)
-    return final_return(times, returns, instance.horizon_seconds)
 
 
 def with_references(

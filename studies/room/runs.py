@@ -12,7 +12,6 @@ from analysis.comparison.curves import seconds_to_target
 from analysis.comparison.room.matrix import Matrix
 from controller.env.instances import Instance
 from studies.jobs.inner import StrategyResult
-from studies.room.cells import final_of
 from studies.room.plan import TARGETS
 
 Rows = Sequence[Mapping[str, Any]]
@@ -49,7 +48,7 @@ def rows_of(instance: Instance, label: str, seed: int, result: StrategyResult) -
                 "seconds_to_target": seconds,
                 "env_steps_to_target": steps if steps >= 1.0 else None,
                 "censored": found.censored,
-                "final_return": final_of(instance, result),
+                "final_return": result.final_return(instance),
                 "compression_kl_nats": result.compression_kl_nats,
             }
         )

@@ -79,6 +79,20 @@ def require_whole(strategy: str, name: str, value: object, *, at_least: int) -> 
     require(allowed, f"strategy {strategy}: {name}", rule, value)
 
 
+def require_held(
+    strategy: str, specs: object, seed: object, hold_intervals: object
+) -> tuple[CompressionSpec, ...]:
+    """Return the specs that are drawn by a seed and held for so many intervals, as a tuple.
+
+    Raises:
+        UserError: they are no specs, or one of the numbers is not allowed.
+    """
+    found = require_specs(strategy, specs)
+    require_whole(strategy, "seed", seed, at_least=0)
+    require_whole(strategy, "hold_intervals", hold_intervals, at_least=1)
+    return found
+
+
 def require_flag(strategy: str, name: str, value: object) -> None:
     """Refuse what is neither true nor false."""
     is_flag = isinstance(value, bool)

@@ -9,8 +9,8 @@ import numpy as np
 
 from accerl.monitor.features import Features
 from accerl.monitor.strategies.base import HandSetStrategy
-from accerl.monitor.strategies.checks import require_spec, require_specs, require_whole
-from accerl.monitor.strategies.search import Levels, all_specs, suggest_intervals
+from accerl.monitor.strategies.checks import require_held, require_spec
+from accerl.monitor.strategies.search import Levels, all_specs, suggest_held
 from accerl.seeds import Role, generator
 from accerl.spec import IDENTITY, CompressionSpec, Decision
 
@@ -82,9 +82,8 @@ class RandomStrategy(HandSetStrategy):
     _draw: _Draw = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "specs", require_specs(self.name, self.specs))
-        require_whole(self.name, "seed", self.seed, at_least=0)
-        require_whole(self.name, "hold_intervals", self.hold_intervals, at_least=1)
+        specs = require_held(self.name, self.specs, self.seed, self.hold_intervals)
+        object.__setattr__(self, "specs", specs)
         self.reset()
 
     def reset(self) -> None:
@@ -104,7 +103,4 @@ class RandomStrategy(HandSetStrategy):
     @classmethod
     def suggest(cls, trial: optuna.Trial, actions: Levels) -> dict[str, Any]:
         """Return the whole grid and how long to hold; a seed is no parameter to tune."""
-        return {
-            "specs": [spec.to_json() for spec in all_specs(actions)],
-            "hold_intervals": suggest_intervals(trial, "hold_intervals"),
-        }
+        return suggest_held(trial, actions)

@@ -75,6 +75,9 @@ def suggest_pair(trial: optuna.Trial, actions: Levels) -> dict[str, Any]:
     return {"aggressive": aggressive.to_json(), "conservative": conservative.to_json()}
 
 
-def suggest_intervals(trial: optuna.Trial, name: str) -> int:
-    """Return for how many intervals to keep a decision, up to `MOST_HELD`."""
-    return trial.suggest_int(name, 1, MOST_HELD, log=True)
+def suggest_held(trial: optuna.Trial, actions: Levels) -> dict[str, Any]:
+    """Return the whole grid, and for how many intervals each spec is held, up to `MOST_HELD`."""
+    return {
+        "specs": [spec.to_json() for spec in all_specs(actions)],
+        "hold_intervals": trial.suggest_int("hold_intervals", 1, MOST_HELD, log=True),
+    }

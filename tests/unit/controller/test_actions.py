@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from typing import Any
 
@@ -28,11 +27,6 @@ def test_indices_inverts_spec_everywhere() -> None:
     specs = [space.spec(indices) for indices in space.all_indices()]
     assert len(set(specs)) == 24
     assert [space.indices(spec) for spec in specs] == space.all_indices()
-
-
-def test_json_round_trip() -> None:
-    space = ActionSpace(bits=(32,), sparsities=(0.0, 0.3), students=("net1", "net3"))
-    assert ActionSpace.from_json(json.loads(json.dumps(space.to_json()))) == space
 
 
 def test_students_of_ones_own_stand_in_any_order() -> None:
@@ -69,11 +63,6 @@ def test_bad_indices_are_refused(indices: tuple[int, ...]) -> None:
 def test_a_spec_outside_the_space_is_named() -> None:
     with pytest.raises(UserError, match="net1 bf16"):
         ActionSpace().indices(CompressionSpec(student="net1", bits=16))
-
-
-def test_from_json_refuses_other_keys() -> None:
-    with pytest.raises(UserError, match="expected the keys"):
-        ActionSpace.from_json({**ActionSpace().to_json(), "rank": [1.0]})
 
 
 def test_presets_are_one_head() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,28 @@ def test_an_error_is_told_and_survived() -> None:
     assert shielded.decide(made_up_features()).main == BF16
     (event,) = shielded.events
     assert (event["cause"], event["value"]) == ("error", "KeyError: 'returns'")
+
+
+def test_what_is_no_decision_is_told_and_survived() -> None:
+    inner: Any = Silent()
+    inner.decide = lambda features: None
+    shielded = Shielded(inner, fallback=BF16)
+    assert shielded.decide(made_up_features()).main == BF16
+    (event,) = shielded.events
+    assert event["cause"] == "error"
+    assert event["value"] == "TypeError: decide() must return a Decision, got NoneType"
+
+
+def test_a_student_that_the_run_would_refuse_is_told_and_survived() -> None:
+    inner: Any = Silent()
+    inner.decide = lambda features: Decision.of(NET3)
+    shielded = Shielded(inner, fallback=BF16)
+    assert shielded.decide(made_up_features()).main == NET3  # nobody knows the learner yet
+    bind(shielded, replace(tiny_catch(), network="net3"), None)
+    assert shielded.decide(made_up_features()).main == BF16
+    (event,) = shielded.events
+    assert event["cause"] == "error"
+    assert "student 'net3' is not smaller than the learner's network" in event["value"]
 
 
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])

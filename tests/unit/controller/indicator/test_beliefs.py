@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from accerl.config import RunConfig
 from accerl.errors import UserError
 from accerl.monitor.monitor import Monitor
 from accerl.presets import load_preset
@@ -20,9 +21,10 @@ from controller.analytic.fidelity import GameFidelity, learned_within
 from controller.analytic.machine_run import MachineRun
 from controller.analytic.pace import MachinePace
 from controller.env.instances import keeping_pace
+from controller.env.machine_instances import DrawnInstances
 from controller.indicator.effects import Effects
 from controller.indicator.fidelity import FidelityBelief
-from controller.indicator.prior import Prior
+from controller.indicator.prior import Prior, drift_share
 from controller.indicator.speed import SpeedBelief, corrected
 
 INT8 = CompressionSpec(bits=8)
@@ -344,3 +346,35 @@ def test_a_kl_that_is_not_finite_says_nothing() -> None:
     assert belief.log_kl(INT8) == before
     assert not belief.measured
     assert math.isfinite(belief.log_efficiency(INT8, 3.0, 3.0).mean)
+
+
+def cut_into(intervals: int) -> RunConfig:
+    """Return a run of ten seconds."""
+    config = replace(load_preset("catch"), seconds=10.0)
+    return config.with_runtime(interval_seconds=10.0 / intervals)
+
+
+def test_runs_of_up_to_40_intervals_drift_as_those_of_training_do() -> None:
+    drawn = [DrawnInstances("train")[number].config(0) for number in range(3)]
+    for config in (*map(cut_into, (1, 12, 39, 40)), *drawn):
+        assert drift_share(config) == 1.0
+    assert drift_share(cut_into(400)) == pytest.approx(0.1)
+
+
+def test_beliefs_drift_no_further_in_a_run_that_is_cut_finely() -> None:
+    grown = []
+    for intervals in (40, 400):
+        config, clock = cut_into(intervals), Clock()
+        kl = FidelityBelief(SPECS, Prior(), drift_share(config))
+        speed, seen = SpeedBelief(config, None, SPECS, Prior()), raw()
+        for _ in range(20):
+            seen = clock.after(5_000.0)
+            speed.observe(INT8, seen)
+            kl.observe_kl(INT8, 0.01)
+        before = np.array([speed[INT8].log_rate.sd, kl.log_kl(INT8).sd])
+        for _ in range(intervals // 2):
+            speed.observe(INT8, seen)  # without another update, no rate is seen
+            kl.drift()
+        grown.append(np.array([speed[INT8].log_rate.sd, kl.log_kl(INT8).sd]) ** 2 - before**2)
+    assert grown[1] == pytest.approx(grown[0])
+    assert (grown[0] > 0.0).all()

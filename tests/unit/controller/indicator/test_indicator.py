@@ -242,6 +242,23 @@ def test_what_may_be_worth_more_is_measured_without_acting() -> None:
     assert blind.decide(features()).shadow is None
 
 
+def test_a_run_that_is_cut_finely_has_hardly_more_measured_without_acting() -> None:
+    """What Net3 costs is quite unknown here, so it is worth measuring while its KL is unsure."""
+    counted = []
+    for intervals in (40, 400):
+        start = make_indicator("edge-8000", cap_nats=0.02, uses_shadows=True)
+        indicator = AdvancedIndicator(start.scorer, Prior(cost_spread=3.0), start.settings)
+        config = replace(load_preset("catch"), seconds=10.0)
+        config = config.with_runtime(interval_seconds=10.0 / intervals)
+        indicator.bind(config, times_of_run(load_profile("edge-8000"), config))
+        indicator.reset()
+        seen = features(shadow_kl_nats=math.exp(indicator.prior.log_kl(NET3)))
+        made = [indicator.decide(seen) for _ in range(intervals)]
+        assert {decision.main for decision in made} == {INT8}
+        counted.append(sum(decision.shadow == NET3 for decision in made))
+    assert 10 <= counted[0] <= counted[1] < 2 * counted[0]
+
+
 def test_it_must_know_its_run() -> None:
     scorer = SpecScorer(generator=torch.Generator().manual_seed(0))
     indicator = AdvancedIndicator(scorer, Prior(), IndicatorSettings(specs=SPECS))

@@ -104,6 +104,23 @@ def test_ratios_are_of_pairs_and_interval_bounds_of_seeds_and_games() -> None:
     assert (alike["pairs"], alike["alike"]) == (2, 2)
 
 
+def test_what_was_measured_without_acting_is_no_other_decision() -> None:
+    item = instance("edge-9000")
+    parts = [
+        Part(name=name, label=name, what="", strategy={}) for name in (WHOLE, "no_kl", UNCOMPRESSED)
+    ]
+    net3 = CompressionSpec(student="net3", bits=8)
+    shadowed, runs = replace(Decision.of(INT8), shadow=net3), {}
+    for seed in (0, 1):
+        plain = run(0.2, item.horizon_seconds)
+        decisions = (shadowed, *plain.decisions[1:])
+        runs[WHOLE, item.name, seed] = replace(plain, decisions=decisions)
+        runs["no_kl", item.name, seed] = plain
+        runs[UNCOMPRESSED, item.name, seed] = run(0.2, item.horizon_seconds, IDENTITY)
+    no_kl, uncompressed = part_rows(parts, [item], run_rows([item], runs), 0)
+    assert (no_kl["alike"], uncompressed["alike"]) == (2, 0)
+
+
 def test_what_is_tested_was_not_trained_on_and_the_plan_fixes_it() -> None:
     budget = BUDGETS["short"]
     machines = {name: load_profile(name) for _, name in budget.pairs}

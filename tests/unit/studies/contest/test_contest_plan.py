@@ -214,3 +214,9 @@ def test_a_plan_sets_its_bars_and_says_how_narrow_its_intervals_are_to_be() -> N
     # By hand, with Student's t of 42 degrees of freedom: 2.018 * 0.16 / sqrt(45).
     assert expected_half_width(3, 15) == pytest.approx(0.0493, abs=2e-4)
     assert expected_half_width(1, 1) == float("inf")
+
+
+def test_a_plan_of_one_test_seed_promises_no_width() -> None:
+    budget = replace(BUDGET, test_seeds=1)
+    plan = make_plan(budget, find_instances(budget, PROFILES), seed=0, primary=("fp32",))
+    assert plan["precision"].endswith("but these are too few seeds for an interval")

@@ -39,6 +39,8 @@ def test_a_job_travels_and_its_result_depends_on_it_alone() -> None:
     first = job.run()
     assert elsewhere.run() == first
     assert StrategyJob.read_result(json.loads(json.dumps(first.to_json()))) == first
+    order = ["times", "returns", "decisions", "env_steps", "compression_kl_nats"]
+    assert list(first.to_json()) == order, "saved results are as they were"
     assert first.times == pytest.approx([0.0, 0.02, 0.04, 0.06])
     assert first.returns[0] == -0.6
     assert len(first.returns) == 4
