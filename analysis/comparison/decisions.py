@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 
+from accerl.errors import UserError
 from accerl.runtime.run import IntervalReport
 from accerl.spec import CompressionSpec, by_label
 from analysis.records.load import RunRecord
@@ -15,6 +17,11 @@ ENOUGH_UPDATES, LEAST_SHARE = 4, 1 / 16
 when their rollouts arrive, often many at once"""
 LEAST_KL_NATS = 1.1e-5
 """a strategy believes no less of a spec that computes what the learner computes"""
+NUMBERS = {
+    *("env_steps_per_second", "rate_doubt", "efficiency", "efficiency_doubt", "kl_nats", "score"),
+    *("probability", "chosen"),
+}
+"""what is drawn and tabled of a candidate"""
 
 
 def label_seconds(report: IntervalReport) -> Mapping[str, float]:
@@ -27,18 +34,41 @@ def label_seconds(report: IntervalReport) -> Mapping[str, float]:
 
 
 def explained(run: RunRecord) -> list[IntervalReport]:
-    """Return the intervals of a run whose decision its strategy has explained."""
-    return [report for report in run.reports if report.explanation]
+    """Return the intervals of a run whose decision its strategy has explained with `NUMBERS`.
+
+    A strategy of your own may explain itself with other numbers, or by candidates that are no
+    specs. Those stay in metrics.jsonl and are not drawn.
+    """
+    return [
+        report
+        for report in run.reports
+        if report.explanation
+        and all(
+            _is_spec(label) and row.keys() >= NUMBERS for label, row in report.explanation.items()
+        )
+    ]
+
+
+@cache
+def _is_spec(label: str) -> bool:
+    """Return whether a label is that of a spec or, as ` + ` says, of a mix."""
+    try:
+        return " + " in label or CompressionSpec.from_label(label).label == label
+    except UserError:
+        return False
 
 
 def chosen_label(report: IntervalReport) -> str:
-    """Return the label of the candidate that was chosen; empty: the record does not say."""
+    """Return the label of the candidate that was chosen in an interval that is `explained`.
+
+    Empty: the record does not say.
+    """
     return next((label for label, row in report.explanation.items() if row["chosen"]), "")
 
 
 def spec_order(run: RunRecord) -> list[str]:
     """Return the labels of what was considered or acted, least compressed first, mixes last."""
-    labels = {label for report in run.reports for label in report.explanation}
+    labels = {label for report in explained(run) for label in report.explanation}
     for report in run.reports:
         labels |= {spec.label for spec in (*report.spec_seconds, *report.decision.specs)}
     single = [CompressionSpec.from_label(label) for label in labels if " + " not in label]
@@ -59,7 +89,7 @@ def _values(row: Mapping[str, float], compresses: bool) -> dict[str, float | Non
 
 def _compressing(run: RunRecord) -> set[str]:
     """Return the candidates that were ever believed to differ from the learner."""
-    rows = [item for report in run.reports for item in report.explanation.items()]
+    rows = [item for report in explained(run) for item in report.explanation.items()]
     return {label for label, row in rows if row["kl_nats"] > LEAST_KL_NATS}
 
 

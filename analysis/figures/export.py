@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ def write_figures(study_dir: Path, out: Path) -> list[Path]:
     make_out_dir(out)
     write_json(out / CONTEST, contest_summary(study, contest))
     found = {figure.name: figure for figure in study_figures(sections)}
-    pictures = write_pngs(found, out)
+    pictures = write_pngs(found.values(), out)
     return [out / CONTEST, *pictures, *(write_csv(figure, out) for figure in found.values())]
 
 
@@ -70,7 +70,7 @@ def write_run_figures(run_dirs: Sequence[Path], out: Path) -> list[Path]:
     axes = ("seconds", "env_steps") if has_scores else ()
     curves = [run_curves(labelled, axis) for axis in axes]
     found = [*curves, *run_explainers(labelled).values()]
-    return [out / "curves.json", *write_pngs({item.name: item for item in found}, out)]
+    return [out / "curves.json", *write_pngs(found, out)]
 
 
 def write_room_figures(folder: Path, out: Path) -> list[Path]:
@@ -95,17 +95,17 @@ def write_comparison_figures(folder: Path, out: Path) -> list[Path]:
 def _with_tables(figures: Sequence[Figure], out: Path) -> list[Path]:
     """Write figures as pictures and their data as CSV; return the paths."""
     make_out_dir(out)
-    pictures = write_pngs({figure.name: figure for figure in figures}, out)
+    pictures = write_pngs(figures, out)
     return [*pictures, *(write_csv(figure, out) for figure in figures)]
 
 
-def write_pngs(found: Mapping[str, Figure], out: Path) -> list[Path]:
+def write_pngs(figures: Iterable[Figure], out: Path) -> list[Path]:
     """Write figures as PNG under their names; return the paths.
 
     Raises:
         UserError: `out` cannot be written.
     """
-    return [_write(out / f"{name}.png", render_png(figure)) for name, figure in found.items()]
+    return [_write(out / f"{figure.name}.png", render_png(figure)) for figure in figures]
 
 
 def write_csv(figure: Figure, out: Path) -> Path:

@@ -38,6 +38,10 @@ COLUMNS = 4
 """games side by side in one figure; more than these would leave no room for the strips"""
 GAP, WAITING = 0.06, 0.14
 """between a strip and the band of what waits, and that band, as shares of the strip's height"""
+ROW, LEAST_STRIP, MOST_STRIP = 860, 330, 620
+"""px of a label with its strip, as wide as a page; and of a strip that is alone in its row"""
+LETTER = 6.85
+"""px that a letter of 13 px takes, about"""
 PERCENT_AXIS: Mapping[str, Any] = {"values": [0, 25, 50, 75, 100], "grid": False}
 
 Shares = Mapping[tuple[float, float], Mapping[str, float]]
@@ -225,11 +229,15 @@ def _strips(
     columns: Sequence[str],
     order: Sequence[str],
 ) -> Figure:
-    header = alt.Header(labelAngle=0, labelAlign="left", labelFontWeight="normal")
+    header = alt.Header(
+        labelAngle=0, labelAlign="left", labelFontWeight="normal", labelLimit=ROW - LEAST_STRIP
+    )
     small = alt.Header(labelFontSize=11 if len(columns) > 3 else 13)
     time = alt.X("start:Q").title("Time (% of the run)").scale(domain=[0, 100], nice=False)
     strips = marks().mark_rect()
     top = max([1, *(row["high"] for row in table if row["high"] > 1.0 + GAP)])
+    left = round(ROW - LETTER * max(map(len, rows), default=0))
+    alone = min(max(left, LEAST_STRIP), MOST_STRIP)
     chart = strips.encode(
         row=alt.Row("row:N", sort=list(rows)).title(None).header(header).spacing(8),
         column=alt.Column("column:N", sort=list(columns)).title(None).header(small),
@@ -238,7 +246,7 @@ def _strips(
         y=alt.Y("low:Q").axis(None).scale(domain=[0, top]),
         y2="high",
         color=_spec_colour(order, table),
-    ).properties(width={1: 620, 2: 330, 3: 220}.get(len(columns), 165), height=30)
+    ).properties(width={1: alone, 2: 330, 3: 220}.get(len(columns), 165), height=30)
     caption = f"Share of actor seconds by spec over the run, {what}. Full height is 100%."
     if top > 1.0:
         caption += " The thin band above is what was decided and had to wait to be admitted."

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from accerl.errors import UserError
-from accerl.records import read_json
+from analysis.records.read import read_record
 
 COMPARISON = "comparison.json"
 REQUIRED = (
@@ -24,11 +24,8 @@ def load_comparison(folder: Path) -> Mapping[str, Any]:
         UserError: it is missing, incomplete or damaged.
     """
     path = folder / COMPARISON
-    result = read_json(path)
-    if not isinstance(result, dict):
-        raise UserError(f"{path} must hold a JSON object, found {type(result).__name__}")
-    missing = [name for name in REQUIRED if name not in result]
-    missing += [name for name in ("seeds", "strategies") if name in result and not result[name]]
-    if missing:
-        raise UserError(f"{path} is incomplete or damaged: it has no {', '.join(missing)}")
+    result = read_record(path, REQUIRED)
+    empty = [name for name in ("seeds", "strategies") if not result[name]]
+    if empty:
+        raise UserError(f"{path} names no {' and no '.join(empty)}; run `accerl compare` again")
     return result

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from accerl.errors import UserError
-from accerl.records import CONFIG, METRICS, SUMMARY, read_json, read_metrics
+from accerl.records import CONFIG, METRICS, SUMMARY, read_metrics
 from accerl.runtime.run import IntervalReport
 from accerl.training.summary import require_whole, summarise
 from analysis.records.plan import (
@@ -21,6 +20,7 @@ from analysis.records.plan import (
     read_primary,
     read_strategies,
 )
+from analysis.records.read import as_object, read_list, read_optional, read_record, read_rows
 
 BASELINE_HINT = "fp32"
 REQUIRED = (
@@ -31,7 +31,6 @@ REQUIRED = (
 """what study.json says at least"""
 EVENTS = "bench-events.json"
 """a comparison of the clocks under events, which may lie beside a study of room"""
-"""the record of a comparison of strategies"""
 ROOM, PLAN = "room.json", "plan.json"
 """the records of a study of room"""
 ROOM_REQUIRED = (
@@ -214,11 +213,8 @@ def load_room(path: Path) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     Raises:
         UserError: a file is missing, incomplete or damaged.
     """
-    result, plan = _read_object(path / ROOM), _read_object(path / PLAN)
-    missing = [key for key in ROOM_REQUIRED if key not in result]
-    if missing:
-        raise UserError(f"{path / ROOM} is incomplete or damaged: it has no {', '.join(missing)}")
-    return result, _checked(plan.get("plan"), path / PLAN, "a plan")
+    plan, result = read_record(path / PLAN), read_record(path / ROOM, ROOM_REQUIRED)
+    return result, as_object(plan.get("plan"), path / PLAN, "a plan")
 
 
 def load_events(path: Path) -> Mapping[str, Any] | None:
@@ -227,7 +223,7 @@ def load_events(path: Path) -> Mapping[str, Any] | None:
     Raises:
         UserError: it is damaged.
     """
-    return _read_object(path / EVENTS) if (path / EVENTS).is_file() else None
+    return read_record(path / EVENTS) if (path / EVENTS).is_file() else None
 
 
 def load_run(path: Path) -> RunRecord:
@@ -244,9 +240,9 @@ def load_run(path: Path) -> RunRecord:
         raise UserError(
             f"{path} has nothing to show: its run ended before its first interval was over"
         )
-    config = _read_object(path / CONFIG)
+    config = read_record(path / CONFIG)
     finished = (path / SUMMARY).is_file()
-    summary = _read_object(path / SUMMARY) if finished else summarise(config, reports)
+    summary = read_record(path / SUMMARY) if finished else summarise(config, reports)
     require_whole(path, summary, reports)
     return RunRecord(path=path, config=config, summary=summary, reports=reports, finished=finished)
 
@@ -266,10 +262,7 @@ def load_study(path: Path) -> StudyRecord:
             if path.is_dir()
             else f"{path} does not exist; give the --out of `accerl study run`"
         )
-    info = _read_object(path / STUDY)
-    missing = [key for key in REQUIRED if key not in info]
-    if missing:
-        raise UserError(f"{path / STUDY} is incomplete or damaged: it has no {', '.join(missing)}")
+    info = read_record(path / STUDY, REQUIRED)
     try:
         games, strategies = read_games(info), read_strategies(info)
         test_seeds = tuple(int(seed) for seed in info["test_seeds"])
@@ -297,64 +290,22 @@ def load_study(path: Path) -> StudyRecord:
         profiles=_read_profiles(path),
         tuning=read_rows(path / "tuning.jsonl"),
         meta_training=read_rows(path / "meta_training.jsonl"),
-        bundle=_read_optional(path / "bundle" / "bundle.json"),
+        bundle=read_optional(path / "bundle" / "bundle.json"),
         replays=replays,
-        oracle_gap=tuple(_read_optional(path / "oracle-gap.json").get("rows", ())),
-        variants=_read_list(path / "variants.json"),
-        checks=_read_list(path / "checks.json"),
-        real=_read_optional(path / "real.json"),
+        oracle_gap=tuple(read_optional(path / "oracle-gap.json").get("rows", ())),
+        variants=read_list(path / "variants.json"),
+        checks=read_list(path / "checks.json"),
+        real=read_optional(path / "real.json"),
         warnings=tuple(warnings),
     )
 
 
-def read_rows(path: Path) -> tuple[Mapping[str, Any], ...]:
-    """Read a JSON-lines file of objects; a missing file is no rows, a cut last line is dropped.
-
-    Raises:
-        UserError: a line before the last is damaged.
-    """
-    if not path.is_file():
-        return ()
-    rows: list[Mapping[str, Any]] = []
-    lines = path.read_text().splitlines()
-    for number, line in enumerate(lines, start=1):
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            if number == len(lines):
-                break
-            raise UserError(f"{path}, line {number} is damaged: {error}") from error
-        if not isinstance(row, dict):
-            raise UserError(f"{path}, line {number} is not a JSON object")
-        rows.append(row)
-    return tuple(rows)
-
-
-def _read_object(path: Path) -> dict[str, Any]:
-    return _checked(read_json(path), path)
-
-
-def _checked(data: Any, path: Path, what: str = "a JSON object") -> dict[str, Any]:
-    if not isinstance(data, dict):
-        raise UserError(f"{path} must hold {what}, found {type(data).__name__}")
-    return data
-
-
-def _read_optional(path: Path) -> dict[str, Any]:
-    return _read_object(path) if path.is_file() else {}
-
-
-def _read_list(path: Path) -> tuple[Mapping[str, Any], ...]:
-    rows = read_json(path) if path.is_file() else []
-    return tuple(_checked(row, path, "a list of JSON objects") for row in rows)
-
-
 def _read_profiles(path: Path) -> dict[str, Mapping[str, Any]]:
     found: dict[str, Mapping[str, Any]] = {
-        item.stem: _read_object(item) for item in sorted((path / "profiles").glob("*.json"))
+        item.stem: read_record(item) for item in sorted((path / "profiles").glob("*.json"))
     }
     for item in sorted((path / "real").glob("profile-*.json")):
-        found[f"this machine, {item.stem.removeprefix('profile-')}"] = _read_object(item)
+        found[f"this machine, {item.stem.removeprefix('profile-')}"] = read_record(item)
     return found
 
 

@@ -36,7 +36,7 @@ ROWS_SHOWN = 200
 
 
 def write_study_report(study_dir: Path, html_path: Path) -> Path:
-    """Write the report of a study, and its contest.json, from the records.
+    """Write the report of a study from its records.
 
     Raises:
         UserError: the study is missing or damaged, or the file cannot be written.

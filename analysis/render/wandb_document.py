@@ -229,7 +229,12 @@ def _runset(study: StudyRecord, role: str) -> wr.Runset:
     from wandb_workspaces import expr
 
     # Without an entity of its own a run set is the report's project, and needs no network here.
-    mine = expr.And(expr.Config("study") == study.name, expr.Config("role") == role)
+    mine = expr.And(
+        expr.Config("study") == study.name,
+        # Every contest has the same name: only the plan tells them apart in one project.
+        expr.Config("plan_hash") == study.info["plan_hash"],
+        expr.Config("role") == role,
+    )
     return wr.Runset(entity="", project="", name=f"{study.name}: {role}", filters=mine)
 
 

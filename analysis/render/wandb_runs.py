@@ -6,6 +6,7 @@ import contextlib
 import math
 import os
 import shutil
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from accerl.errors import UserError
-from accerl.records import make_out_dir, read_json, write_json
+from accerl.records import json_hash, make_out_dir, read_json, write_json
 from accerl.runtime.run import IntervalReport
 from analysis.comparison import curves
 from analysis.comparison.contest import build_contest
@@ -37,6 +38,8 @@ WRITTEN = "accerl-runs.json"
 """names of the runs that were written last, by what they are of: a study or a run directory"""
 STRATEGY_ROLE, REPORT_ROLE = "strategy", "report"
 """what a study's runs are for: one a strategy, and one that holds the figures' tables"""
+ID_LENGTH = 16
+"""of a run's id, the beginning of a hash"""
 
 
 def write_offline_runs(source: Path | Sequence[Path], out_dir: Path) -> list[Path]:
@@ -46,7 +49,9 @@ def write_offline_runs(source: Path | Sequence[Path], out_dir: Path) -> list[Pat
     grid of shares of each game's horizon: `charts/learner_return` normalised over games, and raw
     below `charts/learner_return/GAME`, whose seconds are `seconds/GAME`; the contest is in the
     summary. One more run holds a table for every figure of the report, which W&B draws its charts
-    from.
+    from. Written and uploaded again, a study's runs replace those of the same plan at W&B. A single
+    run goes without its decision explainer, which standard error then says, where that has more
+    rows than W&B keeps.
 
     Args:
         source: a study directory, or run directories.
@@ -56,8 +61,8 @@ def write_offline_runs(source: Path | Sequence[Path], out_dir: Path) -> list[Pat
         the folders of the written runs.
 
     Raises:
-        UserError: a source is missing or damaged, `out_dir` cannot be written, or a figure has
-            more rows than W&B keeps.
+        UserError: a source is missing or damaged, `out_dir` cannot be written, or a study's figure
+            has more rows than W&B keeps.
     """
     paths = [source] if isinstance(source, str | Path) else [Path(path) for path in source]
     if not paths:
@@ -161,6 +166,7 @@ def _write(
     summary: Mapping[str, Any] | None = None,
     figures: Sequence[Figure] = (),
     step: str = STEP,
+    run_id: str | None = None,
 ) -> Path:
     import wandb  # slow, and only this report needs it
 
@@ -178,6 +184,7 @@ def _write(
     )
     run = wandb.init(
         project=PROJECT,
+        id=run_id,
         name=name,
         group=group,
         job_type="eval",
@@ -210,8 +217,23 @@ def _run_job(label: str, run: RunRecord) -> dict[str, Any]:
         "tags": [str(run.summary.get(key, "unknown")) for key in ("tier", "runtime")],
         "rows": [{STEP: item.total_seconds, **_report_values(item)} for item in run.reports],
         "summary": {key: value for key, value in run.summary.items() if value is not None},
-        "figures": list(run_explainers({label: run}).values()),
+        "figures": _kept_figures(label, run_explainers({label: run}).values()),
     }
+
+
+def _kept_figures(label: str, figures: Iterable[Figure]) -> list[Figure]:
+    """Return the figures that W&B keeps whole; say which of a run are left out."""
+    kept = []
+    for figure in figures:
+        if len(figure.table) > MOST_ROWS:
+            print(
+                f"{label}: left out of W&B: {figure.name}, of whose {len(figure.table):,} rows W&B "
+                f"would keep {MOST_ROWS:,}; it is in the page of `accerl report`",
+                file=sys.stderr,
+            )
+        else:
+            kept.append(figure)
+    return kept
 
 
 def _report_values(report: IntervalReport) -> dict[str, float]:
@@ -238,23 +260,25 @@ def _report_values(report: IntervalReport) -> dict[str, float]:
         if kl is not None
     }
     for label, why in report.explanation.items():
-        values |= {f"explanation/{key}/{label}": why[key] for key in EXPLAINED}
+        values |= {f"explanation/{key}/{label}": why[key] for key in EXPLAINED if key in why}
     values |= {f"losses/{key}": float(value) for key, value in report.losses.items()}
     return values | {f"monitor/{key}": value for key, value in report.indicators.items()}
 
 
 def _study_jobs(study: StudyRecord) -> Iterator[dict[str, Any]]:
     contest = build_contest(study)
+    mine = {"study": study.name, "plan_hash": study.info["plan_hash"]}
     for strategy in study.strategies:
         runs = {key[1:]: run for key, run in study.runs.items() if key[0] == strategy.name}
         if not runs:
             continue
         yield {
             "name": strategy.label,
+            "run_id": json_hash([mine, STRATEGY_ROLE, strategy.name])[:ID_LENGTH],
             "group": study.name,
             "config": {
+                **mine,
                 "strategy": strategy.name,
-                "study": study.name,
                 "role": STRATEGY_ROLE,
                 "profile": study.info.get("profile"),
                 "tuned_params": dict(strategy.tuned_params),
@@ -269,8 +293,9 @@ def _study_jobs(study: StudyRecord) -> Iterator[dict[str, Any]]:
         }
     yield {
         "name": f"{study.name}: report",
+        "run_id": json_hash([mine, REPORT_ROLE])[:ID_LENGTH],
         "group": study.name,
-        "config": {"study": study.name, "role": REPORT_ROLE},
+        "config": {**mine, "role": REPORT_ROLE},
         "tags": [study.tier],
         "figures": study_figures(study_sections(study, contest)),
     }

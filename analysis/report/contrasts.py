@@ -135,13 +135,14 @@ def _by_instance(study: StudyRecord, contest: Mapping[str, Any]) -> list[Block |
 def _method(study: StudyRecord) -> str:
     return (
         f"Intervals: Student's t times the standard deviation of a bootstrap over independent "
-        f"pairs within games (10,000 resamples, n - 1 draws a game), with as many degrees of "
-        f"freedom as there are independent pairs less games; none below three pairs. Pairs of one "
-        f"game and seed on several machines share their random numbers and are drawn together as "
-        f"one. p values: sign flips of the paired differences, "
-        f"two-sided, corrected by Holm within a metric; shared pairs flip together. P(better "
-        f"run): the chance that a random run of {study.labels[study.subject]} beats a random run "
-        f"of the comparator on a random game."
+        f"pairs (10,000 resamples). Pairs of one game and seed on several machines share their "
+        f"random numbers and are drawn together as one. A stratum is the instances that share such "
+        f"pairs; of its n independent pairs n - 1 are drawn. Where a stratum or an instance has "
+        f"only one, all are one stratum. Degrees of freedom are the independent pairs less the "
+        f"strata; there is no interval below three independent pairs. p values: sign flips of the "
+        f"paired differences, two-sided, corrected by Holm within a metric; shared pairs flip "
+        f"together. P(better run): the chance that a random run of "
+        f"{study.labels[study.subject]} beats a random run of the comparator on a random game."
     )
 
 

@@ -29,8 +29,8 @@ def provenance(study: StudyRecord, sections: Sequence[Section]) -> Section:
     )
     blocks: list[Block | None] = [
         Text(
-            "Every number above is computed from the records of this study; contest.json holds "
-            "those of the contest unrounded."
+            "Every number above is computed from the records of this study. contest.json holds "
+            "those of the contest unrounded, as they were when the study ended."
         ),
         Text(
             f"Study seed {info['seed']}, budget {info['budget']}, latency profile "

@@ -181,7 +181,7 @@ def _show(out: Path, result: dict[str, Any]) -> dict[str, Any]:
 
     write_json(out / RESULT, result)
     console.print(parts_table(result))
-    pictures = write_pngs({figure.name: figure for figure in ablation_figures(result)}, out)
+    pictures = write_pngs(ablation_figures(result), out)
     page = write_ablations_report(out, out / "ablations.html")
     for path in (out / RESULT, page, *pictures):
         say(f"wrote {path}")

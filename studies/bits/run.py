@@ -178,7 +178,7 @@ def _show(out: Path, result: dict[str, Any]) -> dict[str, Any]:
             f"{check['simulated_kl_nats']:.3g} of its arithmetic in float32, "
             f"{check['between_kl_nats']:.3g} between the two"
         )
-    pictures = write_pngs({figure.name: figure for figure in bits_figures(result)}, out)
+    pictures = write_pngs(bits_figures(result), out)
     for path in (out / RESULT, write_bits_report(out, out / "bits.html"), *pictures):
         say(f"wrote {path}")
     return result

@@ -39,6 +39,7 @@ class LearningCurve:
     stages: Sequence[int | None] = ()
     """by `StageIndicator`; None where it does not know"""
     distill_core_seconds: float = 0.0
+    """processor seconds of the whole run's distilling, without that of what may not act yet"""
     learner_score: float | None = None
     """mean score of the learner's own policy after the run: what small actors cost the learner, and
     not their own play; None: not measured"""
@@ -76,7 +77,7 @@ class LearningCurve:
             kl_max_nats=[report.kl_max_nats for report in reports],
             acting=[report.decision.without_shadow.label for report in reports],
             stages=[None if stage is None else round(stage) for stage in stages],
-            distill_core_seconds=sum(report.phase_seconds["compress"] for report in reports),
+            distill_core_seconds=sum(report.distill_core_seconds for report in reports),
             learner_score=learner_score,
             learner_cut_off=learner_cut_off,
             processor_seconds={

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.stats import t as student_t
 
 from accerl.errors import UserError
 from accerl.presets import load_preset
@@ -29,9 +28,11 @@ from accerl.records import fingerprint, make_out_dir, read_json, versions, write
 from accerl.runtime.latency.games import times_of_run
 from accerl.runtime.latency.profiles import load_profile
 from accerl.spec import CompressionSpec
+from analysis.comparison.stats import finite_or_none
 from controller.env.instances import ENV_STEPS, SPLITS, make_instance
 from controller.env.references import load_reference
 from studies.jobs.executor import Executor, open_executor
+from studies.learning.interval import mean_interval
 from studies.options import check_options, study_command
 from studies.oracle_gap.branching import (
     OracleJob,
@@ -149,8 +150,7 @@ def run_oracle_gap(
     from analysis.figures.bench import oracle_gap  # brings Altair, which no job needs
     from analysis.figures.export import write_pngs
 
-    figure = oracle_gap(rows)
-    for path in write_pngs({figure.name: figure}, out):
+    for path in write_pngs([oracle_gap(rows)], out):
         say(f"wrote {path} and {out / RESULT}")
     return result
 
@@ -266,13 +266,8 @@ def _ratio(values: np.ndarray, static: np.ndarray) -> dict[str, Any]:
     base = float(static.mean())
     if base <= 0.0:  # nothing was learned: a ratio would mean nothing
         return {**found, "ratio": None, "low": None, "high": None}
-    gains = (values - static) / base
-    ratio = 1.0 + float(gains.mean())
-    count = len(gains)
-    if count < 2:
-        return {**found, "ratio": ratio, "low": None, "high": None}
-    half = float(student_t.ppf(0.975, count - 1) * gains.std(ddof=1) / np.sqrt(count))
-    return {**found, "ratio": ratio, "low": ratio - half, "high": ratio + half}
+    ratio, low, high = mean_interval((1.0 + (values - static) / base).tolist())
+    return {**found, "ratio": ratio, "low": finite_or_none(low), "high": finite_or_none(high)}
 
 
 def _sentence(row: Mapping[str, Any]) -> str:

@@ -100,7 +100,7 @@ class PaperFigure:
     """on the largest KL, which is drawn with it; 0: it is not drawn"""
     shows_stages: bool = False
     shows_switches: bool = False
-    """whether it is marked where what acts changes"""
+    """whether it is marked where the decision changes"""
     shows_costs: bool = False
     """whether what its lines take to a score is drawn beside the baseline's"""
 

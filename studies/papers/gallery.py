@@ -102,8 +102,7 @@ def _draw(result: Mapping[str, Any], folder: Path) -> None:
     name = result.get("figure", BITS)
     for path in (*folder.glob(f"{name}-*.png"), *folder.glob(f"{name}.png")):
         path.unlink()  # what the new result has no picture of would stay
-    figures = paper_figures(result) if "figure" in result else bits_figures(result)
-    write_pngs({figure.name: figure for figure in figures}, folder)
+    write_pngs(paper_figures(result) if "figure" in result else bits_figures(result), folder)
 
 
 def _page(shown: Mapping[str, Mapping[str, Any]], folder: Path) -> list[str]:

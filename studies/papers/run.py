@@ -154,7 +154,7 @@ def _run(
     from analysis.figures.export import write_pngs
     from analysis.figures.studies.papers import paper_figures  # brings Altair, which no job needs
 
-    for path in write_pngs({item.name: item for item in paper_figures(result)}, out):
+    for path in write_pngs(paper_figures(result), out):
         say(f"wrote {path}")
     for table in figure_tables(result):
         console.print(table)

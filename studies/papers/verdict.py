@@ -70,7 +70,7 @@ def end_score(curve: LearningCurve, env_steps: float = math.inf) -> float | None
 
 
 def has_switched(curve: LearningCurve, env_steps: float = math.inf) -> bool:
-    """Return whether what acts changed during so many env steps of a run."""
+    """Return whether the decision changed during so many env steps of a run."""
     pairs = zip(curve.env_steps, curve.acting, strict=True)
     return len({acts for at, acts in pairs if acts and at <= env_steps}) > 1
 
@@ -174,8 +174,8 @@ class EndsWithin:
     at_least: float = -math.inf
     at_most: float = math.inf
     switched: bool = False
-    """whether only runs count in which what acts changed before the end that is compared: where it
-    did not, a rule has not acted, and nothing can be said of it"""
+    """whether only runs count in which the decision changed before the end that is compared: where
+    it did not, a rule has not acted, and nothing can be said of it"""
 
     def __call__(self, panels: Sequence[tuple[Panel, Curves]]) -> Verdict:
         """See `Check`."""
@@ -211,7 +211,7 @@ class EndsWithin:
         what = f"score after as many env steps, {self.label} - baseline on {self.machine}, as a "
         what += f"share of what the baseline has learned (holds if {' and '.join(bounds)})"
         if unswitched:
-            what += f"; left out: {unswitched} runs in which what acts did not change before that"
+            what += f"; left out: {unswitched} runs whose decision did not change before that"
         return Verdict(
             claim=self.claim,
             outcome=outcome,

@@ -45,7 +45,7 @@ def show(out: Path, result: dict[str, Any]) -> dict[str, Any]:
     from analysis.figures.studies.room import room_figures
     from analysis.render.html import write_room_report
 
-    pictures = write_pngs({figure.name: figure for figure in room_figures(result)}, out)
+    pictures = write_pngs(room_figures(result), out)
     page = write_room_report(out, out / "room.html")
     for path in (out / RESULT, out / SMALL, page, *pictures):
         say(f"wrote {path}")

@@ -116,8 +116,7 @@ def _show(out: Path, name: str, cases: Sequence[Mapping[str, Any]]) -> None:
         learning_figures,  # brings Altair, which no job needs
     )
 
-    figures = {figure.name: figure for figure in learning_figures(name, cases)}
-    for path in write_pngs(figures, out):
+    for path in write_pngs(learning_figures(name, cases), out):
         say(f"wrote {path}")
     say(f"wrote {out / name}.json")
     for case in cases:

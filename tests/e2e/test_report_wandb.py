@@ -107,6 +107,7 @@ def test_one_silent_offline_run_a_strategy(
     contest = build_contest(study)
     report = runs["quickstart: report"]
     assert report["config"]["role"] == "report"
+    assert {run["config"]["plan_hash"] for run in runs.values()} == {study.info["plan_hash"]}
     figures = study_figures(study_sections(study, contest))
     assert set(report["summary"]) >= {f"figures/{figure.name}/_type" for figure in figures}
     for figure in figures:
@@ -188,6 +189,9 @@ def test_runs_of_another_source_stay(tmp_path: Path) -> None:
     of_study = write_offline_runs(study_dir, out)
     assert {*out.glob("wandb/offline-run-*")} == {first[0], again, *of_study}
     newer = write_offline_runs(study_dir, out)
+    ids = [[folder.name.rpartition("-")[2] for folder in each] for each in (of_study, newer)]
+    assert ids[0] == ids[1]  # what is uploaded again replaces what was
+    assert len(set(ids[0])) == len(of_study)
     assert {*out.glob("wandb/offline-run-*")} == {first[0], again, *newer}
 
 

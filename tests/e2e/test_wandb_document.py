@@ -119,6 +119,20 @@ def test_every_figure_is_a_chart_over_its_own_table(
         assert f'"value": "figures/{figure.name}"' in json.dumps(item["userQuery"])
 
 
+def test_run_sets_hold_no_runs_of_another_plan(
+    study_dir: Path, blocks: list[dict[str, Any]]
+) -> None:
+    plan = load_study(study_dir).info["plan_hash"]
+    asked = [
+        {item["key"]["name"]: item["value"] for item in runs["filters"]["filters"]}
+        for block in flat(blocks)
+        if block["type"] == "panel-grid"
+        for runs in block["metadata"]["runSets"]
+    ]
+    assert {each.pop("role") for each in asked} == {"strategy", "report"}
+    assert all(each == {"study": "contest", "plan_hash": plan} for each in asked)
+
+
 def test_a_chart_bound_to_its_table_is_the_figure(figures: list[Figure]) -> None:
     known = {figure.name: figure for figure in figures}
     for name in ("seconds-to-target", "schedule-story", "oracle-gap", "transfer"):

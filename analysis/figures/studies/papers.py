@@ -139,7 +139,7 @@ def _curves(result: Mapping[str, Any], table: Sequence[Mapping[str, Any]], axis:
         caption += " Marks: where the stage detector says that a stage begins."
     if result["shows_switches"]:
         switched = len({row["run"] for row in table if row["acts"] is not None})
-        caption += " Triangles: where the rule changes what acts"
+        caption += " Triangles: where the rule changes its decision"
         caption += "." if switched else ", which it never does here."
     name = f"{result['figure']}-by-{axis.replace('_', '-')}"
     chart = _grid(found, draw, "Score of the actors")

@@ -57,7 +57,7 @@ def comparison_sections(result: Mapping[str, Any], runs: Mapping[str, RunRecord]
         section("Curves", "How scores rise.", curves, FILES),
         section(
             "Schedules",
-            f"What acted when, seed {result['seeds'][0]}; the table is over all seeds.",
+            f"What acted when in seed {result['seeds'][0]}, and what was decided for in all seeds.",
             acted,
             FILES,
         ),
@@ -186,7 +186,7 @@ def _runs(result: Mapping[str, Any]) -> Table:
         )
     cores = "#Core seconds" if result["profile"] is None else "#Core seconds (modelled)"
     columns = ("Strategy", "#Steps / s", f"#over {over}", "#KL (nats)", "#Learner scores")
-    columns += (f"#more than {over}", cores, "#Distilling cores", "Acted most with")
+    columns += (f"#more than {over}", cores, "#Distilling cores", "Decided most for")
     where = f"{result['game']} on {_where(result)}, {result['network']} learns"
     title = f"{where}: {formats.counted(seeds, 'run')} of {result['seconds']:g} s each"
     return Table(title, columns, tuple(rows))

@@ -267,7 +267,7 @@ def _unseen(result: Mapping[str, Any]) -> list[Block | None]:
 
 
 def _strategy_blocks(strategies: Sequence[Mapping[str, Any]]) -> list[Block | None]:
-    """What each takes less than other choices, in all, by its parts, and what it acted with."""
+    """What each takes less than other choices, in all, by its parts, and what it decided for."""
     if not strategies:
         return []
     whole = [row for row in strategies if "by" in row]  # an earlier version wrote the others
@@ -279,7 +279,7 @@ def _strategy_blocks(strategies: Sequence[Mapping[str, Any]]) -> list[Block | No
 
 
 def beside(row: Mapping[str, Any]) -> str:
-    """Return how fast a strategy is beside no compression, where slower, and what it acted with."""
+    """Return how fast a strategy is beside no compression, where slower, and its decisions."""
     found = row["over_uncompressed"]
     gain = formats.gain_with_interval(found["ratio"], found["low"], found["high"])
     worst = [f"{each['instance']} {each['ratio']:.2f}" for each in row["slower"]]
@@ -288,8 +288,8 @@ def beside(row: Mapping[str, Any]) -> str:
         more = ", ..." if worst[WORST:] else ""
         slower += f" (times its seconds: {', '.join(worst[:WORST])}{more})"
     shares = sorted(row["acted"].items(), key=lambda item: -item[1])
-    acted = ", ".join(f"{share:.0%} {label}" for label, share in shares if share >= LEAST_SHARE)
-    return f"over no compression {gain}, {slower}; acted with {acted}."
+    decided = ", ".join(f"{share:.0%} {label}" for label, share in shares if share >= LEAST_SHARE)
+    return f"over no compression {gain}, {slower}; decided for {decided}."
 
 
 def _by_part(row: Mapping[str, Any]) -> Table:

@@ -17,6 +17,7 @@ from analysis.figures.export import write_run_figures
 from analysis.figures.theme import Figure, render_svg
 from analysis.formats import NOTHING
 from analysis.records.load import RunRecord, load_run, load_study
+from analysis.render import wandb_runs
 from analysis.render.html import write_runs_report
 from analysis.report.blocks import Heading
 from analysis.report.controller import subject_explained
@@ -165,6 +166,51 @@ def test_reports_show_why_only_where_records_say(run: RunRecord) -> None:
         "decision-explainer",
         "decision-explainer-2",
     ]
+
+
+OWN = {
+    "labels and numbers": {"arm 1": {"score": 1.2}},
+    "labels": {"arm 1": why("")[FULL.label]},
+    "numbers": {FULL.label: {"score": 1.2, "efficiency": 0.5}},
+}
+"""what strategies of a user's own may say, by what of it nothing here knows"""
+
+
+@pytest.mark.parametrize("said", OWN.values(), ids=OWN)
+def test_what_a_strategy_of_your_own_says_is_recorded_and_not_drawn(
+    said: dict[str, dict[str, float]], tmp_path: Path
+) -> None:
+    run = load_run(write_run(tmp_path / "run", reports("FI", explanation=said)))
+    assert run.reports[0].explanation == said
+    assert spec_order(run) == [FULL.label, INT8.label]
+    assert why_section({"own": run}) is None
+    rows = wandb_runs._run_job("own", run)["rows"]
+    logged = {key for key in rows[0] if key.startswith("explanation/")}
+    assert logged == {
+        f"explanation/{key}/{label}"
+        for label, row in said.items()
+        for key in row
+        if key in wandb_runs.EXPLAINED
+    }
+
+
+def test_an_explanation_of_others_does_not_hide_those_that_are_known(tmp_path: Path) -> None:
+    made = [*reports("F", explanation=OWN["labels"]), *reports("FI")[1:]]
+    run = load_run(write_run(tmp_path / "run", made))
+    assert {row["begins"] for row in of_kind(run, "belief")} == {2.0, 4.0}
+    assert spec_order(run) == [FULL.label, INT8.label, PRUNED.label]
+
+
+def test_wandb_gets_no_explainer_that_it_would_cut_short(
+    run: RunRecord, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (figure,) = wandb_runs._run_job("a", run)["figures"]
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(wandb_runs, "MOST_ROWS", len(figure.table) - 1)
+    assert wandb_runs._run_job("a", run)["figures"] == []
+    told = capsys.readouterr().err
+    assert told.startswith("a: left out of W&B: decision-explainer, ")
+    assert told.count("\n") == 1
 
 
 def test_it_is_drawn_with_many_specs_that_never_act(tmp_path: Path) -> None:

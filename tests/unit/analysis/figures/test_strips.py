@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from accerl.runtime.run import Takeover
 from accerl.spec import Decision
 from analysis.figures import strips as figures_strips
+from analysis.figures.theme import render_svg
 from analysis.records.load import load_run, load_study
 from analysis.report.runs import takeover_table
 from tests.fixtures.studies.synthetic_study import FULL, SMALL, make_report, write_run, write_study
@@ -46,6 +48,17 @@ def test_what_waits_and_never_acts_has_a_colour_too(tmp_path: Path) -> None:
     figure = figures_strips.run_strips({"run": load_run(write_run(tmp_path / "run", [waits]))})
     assert [row["spec"] for row in figure.table] == [FULL.label, SMALL.label]
     assert json.dumps({"domain": [FULL.label, SMALL.label]})[1:-1] in json.dumps(figure.spec)
+
+
+def test_a_strategy_s_long_label_leaves_the_figure_as_wide_as_a_page(tmp_path: Path) -> None:
+    run = load_run(write_run(tmp_path / "run", [make_report(0, 2.0, 1.0, Decision.of(FULL))]))
+    rule = "kl-threshold (aggressive net3 INT8, conservative INT8, threshold_nats 0.021)"
+    strips = {label: figures_strips.run_strips({label: run}) for label in ("fp32", rule, 3 * rule)}
+    assert [figure.spec["width"] for figure in strips.values()] == [620, 339, 330]
+    for figure in strips.values():
+        found = re.search(r'viewBox="0 0 ([\d.]+)', render_svg(figure))
+        assert found is not None
+        assert float(found[1]) < 984.0  # the page, without its margins
 
 
 def test_strips_show_a_short_first_interval_as_it_was(tmp_path: Path) -> None:

@@ -11,7 +11,9 @@ import pytest
 from accerl.errors import UserError
 from accerl.presets import load_preset
 from accerl.spec import Decision
-from analysis.records.load import Game, is_study, load_run, load_study, machine_warning, read_rows
+from analysis.records.comparison import REQUIRED, load_comparison
+from analysis.records.load import Game, is_study, load_run, load_study, machine_warning
+from analysis.records.read import read_rows
 from tests.fixtures.studies.synthetic_study import FULL, GAMES, make_report, write_run, write_study
 
 SMALL = {"games": ("freeway",), "strategies": ("fp32", "learned"), "seeds": (100, 101)}
@@ -186,6 +188,22 @@ def test_rows_drop_a_cut_last_line_and_refuse_damage_inside(tmp_path: Path) -> N
     path.write_text("[1]\n")
     with pytest.raises(UserError, match="not a JSON object"):
         read_rows(path)
+
+
+@pytest.mark.parametrize(
+    ("found", "message"),
+    [
+        ([], "must hold a JSON object, found list"),
+        ({"game": "catch"}, "is incomplete or damaged: it has no network, clock"),
+        ({key: [] for key in REQUIRED}, "names no seeds and no strategies"),
+    ],
+)
+def test_a_comparison_that_says_too_little_is_refused(
+    found: Any, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "comparison.json").write_text(json.dumps(found))
+    with pytest.raises(UserError, match=message):
+        load_comparison(tmp_path)
 
 
 def test_real_seconds_of_two_machines_are_called_out(tmp_path: Path) -> None:

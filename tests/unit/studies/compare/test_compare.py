@@ -102,6 +102,7 @@ def test_a_page_says_what_acted_most_of_a_file_whose_keys_are_sorted() -> None:
     for row in result["strategies"]:
         row["acted"] = {"a: seldom": 0.1, "b: most": 0.7, "c: now and then": 0.2}
     runs, *_ = comparison_tables(result)
+    assert runs.headings[-1] == ("Decided most for", False)
     assert [row[-1].text for row in runs.rows] == ["b: most"] * 2
     assert [row[1].text[0] for row in acted_table(result).rows] == ["b", "c", "a"] * 2
 

@@ -78,7 +78,7 @@ def test_what_never_switched_says_nothing_of_a_switch() -> None:
     check = EndsWithin(claim="ends", label="INT8", machine=PAPER, at_least=-0.1, switched=True)
     verdict = check([(PANEL, found)])
     assert (verdict.outcome, verdict.runs, verdict.estimate) == (OPEN, 0, None)
-    assert "left out: 4 runs in which what acts did not change before that" in verdict.what
+    assert "left out: 4 runs whose decision did not change before that" in verdict.what
     acting = ["original INT8"] * 10 + ["original bf16"] * 10
     for seed in range(3):
         key = (PAPER, "INT8", seed)

@@ -159,7 +159,7 @@ def test_what_a_rule_gains_is_told_by_parts() -> None:
     assert row["acted"] == pytest.approx({"original INT8": 0.75, "original fp32": 0.25})
     assert beside(row) == (
         f"over no compression +100.0%, slower on 1 instance (times its seconds: {cells[1].name} "
-        "1.50); acted with 75% original INT8, 25% original fp32."
+        "1.50); decided for 75% original INT8, 25% original fp32."
     )
 
 
@@ -251,7 +251,7 @@ def test_the_gate_s_outcome_stands_on_the_page_and_among_the_records(tmp_path: P
     assert "12%" in page.split(f"<caption>{SCALES}")[1].split("</table>")[0]
     assert "at most 12% of a choice" in page
     assert "Gain of a schedule by part" in page
-    assert "acted with 75% original INT8" in page
+    assert "decided for 75% original INT8" in page
     assert "90%" in page.split("<caption>Final return: share")[1].split("</table>")[0]
     assert "original rank 25% INT8: no times on laptop-8000" in page
     assert {figure.name for figure in room_figures(result)} == {"room-catch", "room"}

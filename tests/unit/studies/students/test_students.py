@@ -40,14 +40,16 @@ def curve(scores: list[float | None], seconds_each: float = 1.0) -> LearningCurv
 
 def test_processor_seconds_add_up_by_process() -> None:
     used = {"actor-0": 1.0, "actor-11": 2.5, "learner": 4.0, "compressor": 0.2, "distiller-1": 0.1}
+    changes = {"cpu_seconds": used, "distill_core_seconds": 0.2}
     reports = [
-        make_report(index, 10.0, 0.0, Decision.of(IDENTITY), cpu_seconds=used) for index in range(3)
+        make_report(index, 10.0, 0.0, Decision.of(IDENTITY), **changes) for index in range(3)
     ]
     found = LearningCurve.of(reports)
     assert found.processor_seconds["actors"] == pytest.approx([3.5, 7.0, 10.5])
     assert found.processor_seconds["learner"] == pytest.approx([4.0, 8.0, 12.0])
     assert found.processor_seconds["compression"] == pytest.approx([0.3, 0.6, 0.9])
     assert found.core_seconds == pytest.approx([7.8, 15.6, 23.4])
+    assert found.distill_core_seconds == pytest.approx(0.6)  # what is compressed beside is no part
     assert LearningCurve(**found.to_json()) == found
 
 
