@@ -38,9 +38,15 @@ def beside(acting: CompressionSpec, shadow: CompressionSpec | None) -> Decision:
 
 @contextmanager
 def catch(
-    profile: LatencyProfile | None = None, *, seed: int = 0, bound: float = 0.0, **runtime: Any
+    profile: LatencyProfile | None = None,
+    *,
+    seed: int = 0,
+    bound: float = 0.0,
+    steps: int = 1,
+    **runtime: Any,
 ) -> Iterator[SerialRun]:
     config = tiny_catch(seed, eval_episodes=0, **{"publish_every": 4, **runtime})
+    config = config.with_learner(minibatches=steps)  # of an update
     small = {"distill_states": 512, "distill_batch": 32, "distill_learning_rate": 4e-3}
     compression = replace(config.compression, admit_kl_nats=bound, **small)
     config = replace(config, compression=compression)
@@ -148,7 +154,7 @@ def decided_for(
 ) -> tuple[IntervalReport, IntervalReport]:
     """Return the interval in which something was the shadow, and that in which NET3 is to act."""
     rows = [replace(row, distill_us=20.0 * row.distill_us) for row in PROFILE.specs]
-    with catch(replace(PROFILE, specs=tuple(rows)), bound=bound) as run:
+    with catch(replace(PROFILE, specs=tuple(rows)), bound=bound, steps=4) as run:
         run.apply(beside(INT8, shadow))
         before = run.advance(0.04)
         run.apply(Decision.of(NET3))

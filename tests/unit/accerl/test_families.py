@@ -69,6 +69,7 @@ def test_rewards_are_scaled_by_what_random_play_earns(game: str, scale: float) -
 def test_given_settings_of_env_stay_and_choose_the_family() -> None:
     middle = load_preset(own("ShownFrames-v0"), {"resize": 48})
     assert middle.learner == PIXELS.learner, "the paper's convolutions fit"
+    assert load_preset(own("ShownFrames-v0"), {"resize": 84}) == load_preset(own("ShownFrames-v0"))
     config = load_preset(own("ShownFrames-v0"), {"resize": 10, "grayscale": False})
     assert (config.env.resize, config.env.grayscale, config.env.frame_stack) == (10, False, 1)
     assert config.learner == SMALL_IMAGE.learner
