@@ -157,7 +157,8 @@ class RunConfig:
     """end sooner, after the first interval at whose end the score (J where it is measured, else the
     mean of the last 20 episodes) is at least this"""
     start: str = ""
-    """run directory whose learner, with its optimiser, this run begins with"""
+    """run directory whose learner, with its optimiser and its count of updates (by which
+    `anneal_updates` goes), this run begins with"""
     env: EnvConfig = field(default_factory=EnvConfig)
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)

@@ -189,7 +189,8 @@ def _default_view(game: str, given: Mapping[str, Any]) -> EnvConfig:
     """Return how a game is shown: large images like Atari's, but for what is given."""
     env = EnvConfig(**given)
     shape = _look(game, env)[0].shape
-    if len(shape) != 3 or shape[1:] == PIXELS_SIDES or max(shape[1:]) <= SMALL_SIDE:
+    is_stack = shape == (4, *PIXELS_SIDES)  # of the environment's own, or of what is given
+    if len(shape) != 3 or is_stack or max(shape[1:]) <= SMALL_SIDE:
         return env
     colours = shape[0] == 3 * env.frame_stack
     view = {"resize": PIXELS_SIDES[0], "grayscale": colours, "frame_stack": 4}

@@ -6,8 +6,8 @@ from step t back to step t - 1, and that of the first step is never used. `lam` 
 from step t to step t + 1.
 
 Episodes may end inside a rollout. At a termination ``discount_t`` is 0. At a truncation
-``discount_t`` stays gamma, ``expected_q_tp1`` is that of the episode's own last observation, and
-``lam`` is 0.
+``discount_t`` stays gamma, ``expected_q_tp1`` is one of the episode's own (the learner takes that
+of the state before the cut), and ``lam`` is 0.
 """
 
 from __future__ import annotations

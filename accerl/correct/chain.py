@@ -27,7 +27,8 @@ class Experience:
     value_t: Tensor
     """the learner's values of the observations acted on"""
     value_tp1: Tensor
-    """the learner's values of the observations that followed"""
+    """the learner's values of the observations that followed; at a truncation, whose observation is
+    not kept, of the one before"""
     reward_t: Tensor
     """rewards as the learner sees them (clipped, if it clips)"""
     discount_t: Tensor

@@ -49,9 +49,10 @@ def vtrace(
     and both vs and V are `bootstrap_value` after the last step.
 
     Episodes may end inside a rollout. At a *termination* ``discount_t`` is 0. At a *truncation*
-    ``discount_t`` stays gamma, ``value_tp1`` is the value of the episode's own last observation
-    (not of the next episode's first), and ``lam`` is 0, so that the trace does not run on into the
-    next episode; both vs and the advantage then bootstrap from ``value_tp1``.
+    ``discount_t`` stays gamma, ``value_tp1`` is a value of the episode's own (not of the next
+    one's first observation; the learner takes that of the state before the cut), and ``lam`` is 0,
+    so that the trace does not run on into the next episode; both vs and the advantage then
+    bootstrap from ``value_tp1``.
 
     Args:
         behaviour_logp_t: log mu(a|x) that the acting engine produced, [T, B].

@@ -54,7 +54,8 @@ class LearnerConfig:
     surrogate around a recent policy of the learner ("decoupled", Hilton et al. 2021)"""
     proximal: str = "update"
     """that recent policy: the one before this update (costs a forward pass), or the one of the
-    first "pass" over the same samples (free, but then the first pass is not clipped)"""
+    first "pass" over the same samples (free, but then the first pass is not clipped). With one pass
+    in one part there is no policy in between, and nothing is clipped"""
     clip_ratio: float = 0.2
     """width of the clipped surrogate"""
     normalise_advantages: bool = False
@@ -72,7 +73,7 @@ class LearnerConfig:
     follow (Actor-Learner Distillation, Parisotto and Salakhutdinov 2021)"""
     anneal_updates: int = 0
     """updates within which learning rate and entropy cost fall linearly to `anneal_to` of their
-    values, where they stay; 0: they never change"""
+    values, where they stay; 0: they never change. Those of the run that `start` names count"""
     anneal_to: float = 0.2
     """share of their values at the end of annealing"""
     value_cost: float = 0.25
