@@ -230,7 +230,8 @@ def _conditions(
     if missed:
         sentences.append(
             f"{missed} of {len(rows)} test runs did not reach the target before the horizon; they "
-            f"count as arriving at the horizon, which makes differences look smaller than they are."
+            "count as arriving there: differences look smaller than they are, which favours the "
+            "one that misses it more often."
         )
     if any(item["clusters"] < item["n"] for item in primary):
         sentences.append(

@@ -91,7 +91,7 @@ def test_commands_on_pages_have_the_options_that_they_are_shown_with() -> None:
 
 def test_examples_of_the_outer_problem_run_as_printed() -> None:
     blocks = re.findall(r"```python\n(.*?)```", page(controller), re.DOTALL)
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     found: list[dict[str, Any]] = [{} for _ in blocks]
     for block, names in zip(blocks, found, strict=True):
         exec(block, names)
