@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from accerl.config import RunConfig
 from accerl.errors import UserError
 from accerl.runtime.latency.compare import drift, middle
 from accerl.spec import IDENTITY, CompressionSpec
@@ -25,6 +24,7 @@ from studies.benchmarks.clocks.clock_cases import (
 )
 from studies.benchmarks.repeats import apart
 from studies.jobs.cache import ResultCache
+from tests.fixtures.runs.beside_a_gpu import Started, put_beside_a_gpu
 from tests.fixtures.runs.bodies import die
 from tests.fixtures.runs.inner_runs import fast_profile
 
@@ -107,16 +107,7 @@ def test_at_least_eight_specs_and_two_strategies_run_on_both_clocks(game: str) -
 
 @pytest.mark.parametrize("game", SECONDS)
 def test_the_virtual_clock_needs_no_gpu(game: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Started(Exception):
-        pass
-
-    def start(config: RunConfig, *_: object, **__: object) -> None:
-        raise Started(config.adapted().learner.device)
-
-    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    monkeypatch.setattr("accerl.precision.has_instructions", lambda kind: False)
-    monkeypatch.setattr("torch.set_num_threads", lambda threads: None)
-    monkeypatch.setattr(bench_clock, "run_training", start)
+    put_beside_a_gpu(monkeypatch, bench_clock)
     for profile, device in ((None, "cuda"), (fast_profile().to_json(), "cpu")):
         with pytest.raises(Started, match=device):
             bench_clock._run(cases_of(game)[0], 8.0, 0, profile)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
-from accerl.config import RunConfig
 from accerl.errors import UserError
 from accerl.runtime.conditions import ACTORS, KINDS, Condition, Conditions
 from accerl.spec import CompressionSpec
@@ -19,6 +18,7 @@ from studies.benchmarks.clocks.events import (
     window_errors,
 )
 from studies.benchmarks.tables import print_events
+from tests.fixtures.runs.beside_a_gpu import Started, put_beside_a_gpu
 from tests.fixtures.runs.inner_runs import fast_profile
 
 
@@ -110,16 +110,7 @@ def test_numbers_that_cannot_be_are_refused() -> None:
 
 
 def test_the_virtual_clock_needs_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Started(Exception):
-        pass
-
-    def start(config: RunConfig, *_: object, **__: object) -> None:
-        raise Started(config.adapted().learner.device)
-
-    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    monkeypatch.setattr("accerl.precision.has_instructions", lambda kind: False)
-    monkeypatch.setattr("torch.set_num_threads", lambda threads: None)
-    monkeypatch.setattr(events, "run_training", start)
+    put_beside_a_gpu(monkeypatch, events)
     config = events_config("catch", "net1", 1, 2.0, Conditions())
     for profile, device in ((None, "cuda"), (fast_profile().to_json(), "cpu")):
         with pytest.raises(Started, match=device):
